@@ -1,0 +1,79 @@
+// Handles on counted memory, and the plain heap cell.
+#include "base/buffer.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace ringzero {
+namespace {
+
+class HeapCell final : public BufferCell {
+ public:
+  HeapCell(std::byte* data, size_t size) : BufferCell(data, size) {}
+  ~HeapCell() override { std::free(data_); }
+  void AddHolder() override { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void DropHolder() override {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  int holders() const override { return holders_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<int> holders_{1};
+};
+
+}  // namespace
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    cell_ = other.Detach();
+  }
+  return *this;
+}
+
+void Buffer::Reset() {
+  if (BufferCell* cell = Detach()) cell->DropHolder();
+}
+
+BufferCell* Buffer::Detach() { return std::exchange(cell_, nullptr); }
+
+SharedBuffer Buffer::Seal() && { return SharedBuffer(Detach()); }
+
+SharedBuffer::SharedBuffer(const SharedBuffer& other) : cell_(other.cell_) {
+  if (cell_ != nullptr) cell_->AddHolder();
+}
+
+SharedBuffer& SharedBuffer::operator=(SharedBuffer other) noexcept {
+  std::swap(cell_, other.cell_);
+  return *this;
+}
+
+void SharedBuffer::Reset() {
+  if (BufferCell* cell = Detach()) cell->DropHolder();
+}
+
+BufferCell* SharedBuffer::Detach() { return std::exchange(cell_, nullptr); }
+
+absl::StatusOr<Buffer> SharedBuffer::Unseal() && {
+  const int holders = cell_->holders();
+  if (holders != 1) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a shared buffer of ", size(), " bytes still has ", holders, " holders"));
+  }
+  return Buffer(Detach());
+}
+
+Buffer MakeHeapBuffer(size_t bytes) {
+  const size_t rounded = AlignPayload(bytes == 0 ? 1 : bytes);
+  void* memory = std::aligned_alloc(kPayloadAlignment, rounded);
+  RZ_CHECK(memory != nullptr, absl::StrCat("out of memory for ", rounded, " bytes"));
+  std::memset(memory, 0, rounded);
+  return Buffer(new HeapCell(static_cast<std::byte*>(memory), bytes));
+}
+
+}  // namespace ringzero

@@ -1,0 +1,115 @@
+// Memory that travels: a Buffer has one holder and may be written, a SharedBuffer has many and may not.
+//
+//   Buffer sum = ...;                                   // from a pool (p2p::Transport::Allocate)
+//   SharedBuffer version = std::move(sum).Seal();       // immutable from now on
+//   SharedBuffer reader = version;                      // one more holder, no copy
+//   absl::StatusOr<Buffer> again = std::move(version).Unseal();   // error while `reader` lives
+//
+// "Parameters are shared, sums are owned", said by the types. Both are handles on a BufferCell, which
+// counts its holders (across processes, if its pool does) and returns the memory to its pool when the
+// last holder goes. Handles are not thread-safe; cells are: copies of one SharedBuffer may be used and
+// dropped on any threads. Payloads begin at a multiple of 64 bytes.
+#ifndef RINGZERO_BASE_BUFFER_H_
+#define RINGZERO_BASE_BUFFER_H_
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/statusor.h"
+
+namespace ringzero {
+
+inline constexpr size_t kPayloadAlignment = 64;
+
+// Rounds up to a multiple of kPayloadAlignment.
+constexpr size_t AlignPayload(size_t bytes) {
+  return (bytes + kPayloadAlignment - 1) / kPayloadAlignment * kPayloadAlignment;
+}
+
+// One block of memory and the count of its holders; made and owned by a pool. Thread-safe.
+class BufferCell {
+ public:
+  virtual ~BufferCell() = default;
+  virtual void AddHolder() = 0;
+  // The last holder's drop gives the memory back to its pool; `this` must not be used afterwards.
+  virtual void DropHolder() = 0;
+  virtual int holders() const = 0;
+  // The cell that owns the memory: a transport's wrapper (a receive slot) names the cell it wraps.
+  virtual BufferCell* root() { return this; }
+
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ protected:
+  BufferCell(std::byte* data, size_t size) : data_(data), size_(size) {}
+
+  std::byte* data_;
+  size_t size_;  // bytes
+};
+
+class SharedBuffer;
+
+// Move-only, mutable, exactly one holder. Empty (operator bool false) after a move.
+class Buffer {
+ public:
+  Buffer() = default;
+  // Takes over one holder of `cell` (already counted).
+  explicit Buffer(BufferCell* cell) : cell_(cell) {}
+  Buffer(Buffer&& other) noexcept : cell_(other.Detach()) {}
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer() { Reset(); }
+
+  explicit operator bool() const { return cell_ != nullptr; }
+  std::byte* data() const { return cell_->data(); }
+  size_t size() const { return cell_->size(); }
+  // The whole payload as values of T (size / sizeof(T) of them).
+  template <typename T>
+  std::span<T> as() const {
+    return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
+  }
+  void Reset();
+  // Freezes the contents; this handle becomes empty.
+  SharedBuffer Seal() &&;
+
+  BufferCell* cell() const { return cell_; }  // for transports
+  BufferCell* Detach();                       // for transports: the holder moves to the caller
+
+ private:
+  BufferCell* cell_ = nullptr;
+};
+
+// Copyable, immutable, counted.
+class SharedBuffer {
+ public:
+  SharedBuffer() = default;
+  explicit SharedBuffer(BufferCell* cell) : cell_(cell) {}  // takes over one holder
+  SharedBuffer(const SharedBuffer& other);
+  SharedBuffer(SharedBuffer&& other) noexcept : cell_(other.Detach()) {}
+  SharedBuffer& operator=(SharedBuffer other) noexcept;
+  ~SharedBuffer() { Reset(); }
+
+  explicit operator bool() const { return cell_ != nullptr; }
+  const std::byte* data() const { return cell_->data(); }
+  size_t size() const { return cell_->size(); }
+  template <typename T>
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data()), size() / sizeof(T)};
+  }
+  int holders() const { return cell_->holders(); }
+  void Reset();
+  // Writable again, in place. FailedPrecondition (and *this unchanged) unless this is the only holder.
+  absl::StatusOr<Buffer> Unseal() &&;
+
+  BufferCell* cell() const { return cell_; }
+  BufferCell* Detach();
+
+ private:
+  BufferCell* cell_ = nullptr;
+};
+
+// A buffer of ordinary, zeroed, 64-byte aligned memory of this process.
+Buffer MakeHeapBuffer(size_t bytes);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BASE_BUFFER_H_

@@ -1,0 +1,120 @@
+// Transport: bytes between workers, point to point, in order per channel, without copies where it can.
+//
+//   transport->ExpectShared(WorkerId(0), {kind, tag}, bytes,
+//                           [&](absl::StatusOr<SharedBuffer> copy) { ... });    // at the receiver
+//   transport->Share(WorkerId(1), {kind, tag}, version);                        // at the sender
+//
+// A channel is (from, to, kind): one FIFO. The n-th message sent on a channel meets the n-th expected
+// one; their keys and sizes must be equal, else both workers fail with an Internal error that names
+// both keys. There is no order and no shared credit between channels.
+//
+// Credit: each channel has `slots` of them (TransportOptions). A message takes one from the moment it
+// is delivered until the handle that was delivered (with all its copies on that worker) is dropped, or
+// given or shared away and delivered there. A message without credit waits at its sender.
+//
+// The receiver's options say how many. Sending to oneself is a channel like any other.
+//
+// No call blocks. Arrival callbacks run on the transport's own message thread of this worker, one at
+// a time, must not block, and may call any method of Transport. Every accepted Expect's callback is
+// called exactly once: with the buffer, or with the error that ended the transport.
+// All methods are thread-safe. Sends on one channel are ordered by the calls' order, so callers that
+// care call from one thread at a time.
+#ifndef RINGZERO_P2P_TRANSPORT_H_
+#define RINGZERO_P2P_TRANSPORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
+#include "base/ids.h"
+
+namespace ringzero {
+
+// What a message is called. `kind` selects the channel (0..kMaxMessageKinds-1); `tag` must be equal at
+// both ends and means nothing to the transport.
+struct MessageKey {
+  uint8_t kind = 0;
+  uint64_t tag = 0;
+  auto operator<=>(const MessageKey&) const = default;
+};
+inline constexpr int kMaxMessageKinds = 16;
+
+// "kind 3, tag 42".
+std::string ToString(MessageKey key);
+
+// Where Allocate takes memory from.
+enum class MemoryUse {
+  kParameters,  // written by the allocating worker only; other workers map it read-only
+  kSums,        // written by whoever holds it
+};
+
+// Counted since the start; what this worker sent or copied.
+struct TransportStats {
+  std::vector<uint64_t> bytes_sent;     // payload bytes by message kind, kMaxMessageKinds of them
+  std::vector<uint64_t> messages_sent;  // likewise
+  uint64_t bytes_copied = 0;            // payload bytes that the transport itself copied
+};
+
+using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
+using OwnedArrival = std::function<void(absl::StatusOr<Buffer>)>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual WorkerId self() const = 0;
+  virtual int workers() const = 0;
+  virtual std::string name() const = 0;  // "local", "shm", …
+
+  // Memory that travels without a copy where the transport can do so. Contents are unspecified on
+  // reuse. A block is used again for its own size only. ResourceExhausted when the memory given in
+  // TransportOptions is used up: a bug of the plan.
+  virtual absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) = 0;
+
+  // Lends `buffer` to `to`; the caller may go on reading its own copies of the handle.
+  virtual absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) = 0;
+  // Hands `buffer` over. On error it is gone (dropped). InvalidArgument for kParameters memory: that
+  // is shared, never given. Memory from elsewhere (MakeHeapBuffer) may be copied into Allocate's
+  // (Share: kParameters, Give: kSums), and then counts in bytes_copied.
+  virtual absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) = 0;
+
+  virtual absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
+                                    SharedArrival arrival) = 0;
+  virtual absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
+                                   OwnedArrival arrival) = 0;
+
+  // Ends the transport on every worker: peers fail with `why` (code and message), named as coming from
+  // this worker; waiting Expects get it; later calls return it. The first abort wins. Idempotent.
+  virtual void Abort(const absl::Status& why) = 0;
+  // The error that ended the transport, or OK. A peer that vanished: Unavailable, "worker 3 …".
+  virtual absl::Status status() const = 0;
+
+  // Says goodbye: this worker will send no more, and a closed connection is no failure from now on.
+  // Every Expect must have been answered (else FailedPrecondition) and every handle dropped. What
+  // still waits for credit is sent first: the destructor gives it 5 s, Close itself never waits.
+  // Idempotent. A transport destroyed without Close is, to its peers, a worker that died.
+  virtual absl::Status Close() = 0;
+
+  virtual TransportStats stats() const = 0;
+};
+
+// What every implementation is told at its creation.
+struct TransportOptions {
+  // Credit per channel of each kind, kMaxMessageKinds entries (missing: the last given one).
+  std::vector<int> slots = {2};
+  // Upper bounds of what this worker may Allocate at the same time, in bytes: each buffer rounded up
+  // to 64 bytes, plus 64; for every distinct size the most that is ever alive of it.
+  size_t parameter_bytes = 0;
+  size_t sum_bytes = 0;
+  // Called once, on the message thread, when the transport ends by anything but this worker's own
+  // Abort: a peer's abort or death, a mismatch of keys.
+  std::function<void(const absl::Status&)> on_failure;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_TRANSPORT_H_

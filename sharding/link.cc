@@ -1,0 +1,381 @@
+// Finds, for each operation, the operations that it waits for.
+#include "sharding/link.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/schedule.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status Missing(const Op& op, const std::string& what) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("\"", ToString(op), "\": ", what, " does not come before it"));
+}
+
+int64_t Find(const std::map<std::pair<int, int>, int64_t>& map, int a, int b) {
+  const auto found = map.find({a, b});
+  return found == map.end() ? kNoOp : found->second;
+}
+
+}  // namespace
+
+class Linker::State {
+ public:
+  State(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+
+  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Op> ops) {
+    base_ = next_;
+    linked_.clear();
+    for (const Op& op : ops) {
+      LinkedOp linked;
+      linked.op = op;
+      RZ_RETURN_IF_ERROR(Resolve(linked));
+      std::sort(linked.after.begin(), linked.after.end());
+      linked.after.erase(std::unique(linked.after.begin(), linked.after.end()),
+                         linked.after.end());
+      linked_.push_back(std::move(linked));
+      ++next_;
+    }
+    return std::move(linked_);
+  }
+
+ private:
+  bool alone() const { return plan_.workers == 1; }
+  static void After(LinkedOp& linked, int64_t op) {
+    if (op >= 0) linked.after.push_back(op);
+  }
+  static bool IsEvaluation(const Op& op) { return op.copy == Copy::kEvaluation; }
+
+  absl::Status Resolve(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const bool has_stage = op.stage.value >= 0 && op.stage.value < plan_.stage_count();
+    const bool needs_stage = op.kind != OpKind::kEnd && op.kind != OpKind::kFold &&
+                             op.kind != OpKind::kReport && op.channel != Channel::kMetrics &&
+                             op.channel != Channel::kReports && op.channel != Channel::kToken;
+    if (needs_stage != has_stage) return Missing(op, "a stage that the plan knows");
+    switch (op.kind) {
+      case OpKind::kForward:
+      case OpKind::kBackward:
+      case OpKind::kEvaluate:
+      case OpKind::kCollect:
+      case OpKind::kEnd:
+        return ResolveCompute(linked);
+      case OpKind::kReceive:
+        return ResolveReceive(linked);
+      case OpKind::kSend:
+        return ResolveSend(linked);
+      case OpKind::kAdd:
+        return ResolveAdd(linked);
+      case OpKind::kUpdate:
+        return ResolveUpdate(linked);
+      case OpKind::kApply:
+        return ResolveApply(linked);
+      case OpKind::kSnapshot:
+        return ResolveSnapshot(linked);
+      case OpKind::kFold:
+        return ResolveFold(linked);
+      case OpKind::kReport:
+        return ResolveReport(linked);
+    }
+    return absl::InternalError("an operation of no kind");
+  }
+
+  // Where this worker has version v of stage j for traveller `copy`.
+  absl::Status ReadCopy(LinkedOp& linked, StageId j, Version v, Copy copy) {
+    if (plan_.stage(j).parameter_bytes == 0) return absl::OkStatus();
+    if (copy == Copy::kBackward && !HasBackwardCopy(plan_, j)) copy = Copy::kForward;
+    Read read{.stage = j, .version = v};
+    if (plan_.owner(j) == self_ || !plan_.exchange) {
+      read.owned = true;
+      if (v.value >= 1) {
+        read.op = Find(updates_, j.value, v.value);
+        if (read.op == kNoOp) return Missing(linked.op, absl::StrCat("version ", v.value));
+      }
+      After(linked, read.op);
+      NoteUse(j, v);
+    } else {
+      const auto found = copies_.find({int(copy), j.value});
+      if (found == copies_.end() || found->second.version != v || found->second.op < base_) {
+        return Missing(linked.op, absl::StrCat("its copy of stage ", j.value, " version ", v.value));
+      }
+      read.op = found->second.op;
+      After(linked, read.op);
+      ++linked_[read.op - base_].users;
+    }
+    linked.reads.push_back(read);
+    return absl::OkStatus();
+  }
+
+  // The stages that the computing of stage j reads besides its own.
+  absl::Status ReadTied(LinkedOp& linked, const Op& op, Copy copy) {
+    for (int i = 0; i < op.stage.value; ++i) {
+      if (plan_.last_use(StageId(i)) != op.stage) continue;
+      const Version v = op.kind == OpKind::kEvaluate
+                            ? VersionAfter(plan_, StageId(i), op.iteration.value)
+                            : ReadVersion(plan_, {self_, op.iteration, op.lap}, StageId(i));
+      RZ_RETURN_IF_ERROR(ReadCopy(linked, StageId(i), v, copy));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveCompute(LinkedOp& linked) {
+    const Op& op = linked.op;
+    After(linked, last_compute_);
+    if (gradients_.size() > static_cast<size_t>(plan_.pending)) {
+      After(linked, gradients_[gradients_.size() - 1 - plan_.pending]);
+    }
+    switch (op.kind) {
+      case OpKind::kForward:
+        After(linked, std::exchange(token_, kNoOp));
+        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kForward));
+        RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kForward));
+        forwards_[{op.stage.value, op.lap.value}] = next_;
+        break;
+      case OpKind::kBackward:
+        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kBackward));
+        RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kBackward));
+        backwards_[{op.stage.value, op.lap.value}] = next_;
+        break;
+      case OpKind::kEvaluate:
+        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kEvaluation));
+        RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kEvaluation));
+        RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
+        break;
+      case OpKind::kCollect:
+        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kCollection));
+        RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
+        break;
+      default:
+        break;
+    }
+    last_compute_ = next_;
+    return absl::OkStatus();
+  }
+
+  absl::Status NeedSnapshot(LinkedOp& linked) {
+    const StageId j = linked.op.stage;
+    if (plan_.stage(j).buffer_bytes == 0 || linked.op.iteration.value == 0) return absl::OkStatus();
+    const int64_t snapshot = Find(snapshots_, j.value, linked.op.iteration.value);
+    if (snapshot == kNoOp) return Missing(linked.op, "the snapshot of its running statistics");
+    linked.snapshot = snapshot;
+    After(linked, snapshot);
+    if (snapshot >= base_) ++linked_[snapshot - base_].users;
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveReceive(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const std::pair<int, int> place{op.stage.value, op.lap.value};
+    switch (op.channel) {
+      case Channel::kForwardCopy:
+      case Channel::kBackwardCopy:
+      case Channel::kInject:
+      case Channel::kEvaluation:
+        copies_[{int(op.copy), op.stage.value}] = {op.version, next_};
+        break;
+      case Channel::kSum: sums_[op.stage.value] = next_; break;
+      case Channel::kRetire: retired_[op.stage.value] = next_; break;
+      case Channel::kBuffers: buffers_[op.stage.value] = next_; break;
+      case Channel::kSnapshots: snapshots_[{op.stage.value, op.iteration.value}] = next_; break;
+      case Channel::kMetrics: metrics_[IsEvaluation(op)] = next_; break;
+      case Channel::kReports: reports_[IsEvaluation(op)] = next_; break;
+      case Channel::kToken: token_ = next_; break;
+      case Channel::kNone: return Missing(op, "a channel");
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveSend(LinkedOp& linked) {
+    const Op& op = linked.op;
+    switch (op.channel) {
+      case Channel::kForwardCopy:
+      case Channel::kBackwardCopy:
+      case Channel::kInject:
+      case Channel::kEvaluation:
+        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, op.copy));
+        if (!linked.reads.empty() && !linked.reads[0].owned) {
+          // Relays of what the update will overwrite are gone before our part of its sum is.
+          NoteUse(op.stage, op.version);
+        }
+        break;
+      case Channel::kSum:
+      case Channel::kRetire: {
+        linked.takes = Take(sums_, op.stage.value);
+        if (linked.takes == kNoOp) return Missing(op, "the sum");
+        const bool last_lap = op.channel == Channel::kRetire ||
+                              (op.lap.value == plan_.laps - 1 && op.peer.value != 0);
+        if (last_lap) {
+          const Version overwritten = OverwrittenVersion(plan_, op.iteration);
+          AfterUsesOf(linked, overwritten);
+          if (plan_.owner(op.stage) != self_) uses_.erase({op.stage.value, overwritten.value});
+        }
+        break;
+      }
+      case Channel::kBuffers:
+        linked.takes = Take(buffers_, op.stage.value);
+        if (linked.takes == kNoOp) return Missing(op, "the running statistics");
+        for (const int64_t snapshot : snapshots_of_[op.stage.value]) After(linked, snapshot);
+        break;
+      case Channel::kSnapshots: {
+        const int64_t snapshot = Find(snapshots_, op.stage.value, op.iteration.value);
+        if (snapshot == kNoOp) return Missing(op, "the snapshot");
+        linked.snapshot = snapshot;
+        After(linked, snapshot);
+        if (snapshot >= base_) ++linked_[snapshot - base_].users;
+        break;
+      }
+      case Channel::kMetrics:
+      case Channel::kReports:
+        linked.takes = std::exchange(metrics_[IsEvaluation(op)], kNoOp);
+        if (linked.takes == kNoOp) return Missing(op, "the fold");
+        break;
+      case Channel::kToken: After(linked, last_compute_); break;
+      case Channel::kNone: return Missing(op, "a channel");
+    }
+    After(linked, linked.takes);
+    int64_t& last = last_sends_[{int(op.channel), op.peer.value}];
+    if (last > 0) After(linked, last - 1);  // stored plus one, so that 0 means none
+    last = next_ + 1;
+    return absl::OkStatus();
+  }
+
+  static int64_t Take(std::map<int, int64_t>& map, int stage) {
+    const auto found = map.find(stage);
+    return found == map.end() ? kNoOp : std::exchange(found->second, kNoOp);
+  }
+
+  // The operation being linked reads or relays version v: what overwrites it has to wait. A stage
+  // without a sum is never overwritten.
+  void NoteUse(StageId j, Version v) {
+    if (plan_.stage(j).sum_bytes > 0) uses_[{j.value, v.value}].push_back(next_);
+  }
+
+  void AfterUsesOf(LinkedOp& linked, Version overwritten) {
+    const auto uses = uses_.find({linked.op.stage.value, overwritten.value});
+    if (uses == uses_.end()) return;
+    for (const int64_t use : uses->second) After(linked, use);
+  }
+
+  absl::Status ResolveAdd(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const int64_t backward = Find(backwards_, op.stage.value, op.lap.value);
+    if (backward == kNoOp) return Missing(op, "its backward");
+    backwards_.erase({op.stage.value, op.lap.value});
+    After(linked, backward);
+    const bool first = self_.value == 0 && op.lap.value == 0;
+    if (!first) {
+      linked.takes = Take(sums_, op.stage.value);
+      if (linked.takes == kNoOp) return Missing(op, "the sum");
+      After(linked, linked.takes);
+    }
+    sums_[op.stage.value] = next_;
+    gradients_.push_back(next_);
+    if (gradients_.size() > static_cast<size_t>(plan_.pending) + 1) gradients_.pop_front();
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveUpdate(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const bool local = self_.value == plan_.workers - 1;
+    linked.takes = Take(local ? sums_ : retired_, op.stage.value);
+    if (linked.takes == kNoOp) return Missing(op, "the complete sum");
+    After(linked, linked.takes);
+    After(linked, Find(updates_, op.stage.value, op.version.value - 1));
+    const Version overwritten = OverwrittenVersion(plan_, op.iteration);
+    AfterUsesOf(linked, overwritten);
+    uses_.erase({op.stage.value, overwritten.value});
+    updates_.erase({op.stage.value, op.version.value - 2});
+    updates_[{op.stage.value, op.version.value}] = next_;
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveApply(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const int64_t forward = Find(forwards_, op.stage.value, op.lap.value);
+    if (forward == kNoOp) return Missing(op, "its forward");
+    forwards_.erase({op.stage.value, op.lap.value});
+    After(linked, forward);
+    const bool first = self_.value == 0 && op.lap.value == 0 && op.iteration.value == 0;
+    if (!first) {
+      linked.takes = Take(buffers_, op.stage.value);
+      if (linked.takes == kNoOp) return Missing(op, "the running statistics");
+      After(linked, linked.takes);
+      for (const int64_t snapshot : snapshots_of_[op.stage.value]) After(linked, snapshot);
+    }
+    snapshots_of_[op.stage.value].clear();
+    buffers_[op.stage.value] = next_;
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveSnapshot(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const auto apply = buffers_.find(op.stage.value);
+    if (apply == buffers_.end() || apply->second == kNoOp) return Missing(op, "the apply");
+    linked.snapshot = apply->second;
+    After(linked, apply->second);
+    snapshots_[{op.stage.value, op.iteration.value}] = next_;
+    snapshots_of_[op.stage.value].push_back(next_);
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveFold(LinkedOp& linked) {
+    const Op& op = linked.op;
+    After(linked, last_compute_);
+    const bool first = self_.value == 0 && op.lap.value == 0;
+    if (!first) {
+      linked.takes = std::exchange(metrics_[IsEvaluation(op)], kNoOp);
+      if (linked.takes == kNoOp) return Missing(op, "the fold so far");
+      After(linked, linked.takes);
+    }
+    metrics_[IsEvaluation(op)] = next_;
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveReport(LinkedOp& linked) {
+    const bool evaluation = IsEvaluation(linked.op);
+    linked.takes = std::exchange((alone() ? metrics_ : reports_)[evaluation], kNoOp);
+    if (linked.takes == kNoOp) return Missing(linked.op, "the folded metrics");
+    After(linked, linked.takes);
+    return absl::OkStatus();
+  }
+
+  struct HeldCopy {
+    Version version;
+    int64_t op;
+  };
+
+  const Plan plan_;
+  const WorkerId self_;
+  int64_t next_ = 0;  // number of the operation being linked
+  int64_t base_ = 0;  // number of linked_[0]
+  std::vector<LinkedOp> linked_;
+
+  int64_t last_compute_ = kNoOp;
+  int64_t token_ = kNoOp;
+  std::deque<int64_t> gradients_;                        // the last pending + 1 adds
+  std::map<std::pair<int, int>, HeldCopy> copies_;       // (copy, stage) -> the receive
+  std::map<std::pair<int, int>, int64_t> updates_;       // (stage, version) -> its update
+  std::map<std::pair<int, int>, std::vector<int64_t>> uses_;  // (stage, version) -> reads, relays
+  std::map<std::pair<int, int>, int64_t> forwards_;      // (stage, lap)
+  std::map<std::pair<int, int>, int64_t> backwards_;     // (stage, lap)
+  std::map<std::pair<int, int>, int64_t> snapshots_;     // (stage, iteration)
+  std::map<int, std::vector<int64_t>> snapshots_of_;     // stage -> snapshots of its last apply
+  std::map<int, int64_t> sums_, retired_, buffers_;      // stage -> where the value is now
+  std::map<bool, int64_t> metrics_{{false, kNoOp}, {true, kNoOp}};  // evaluation? -> the fold
+  std::map<bool, int64_t> reports_{{false, kNoOp}, {true, kNoOp}};
+  std::map<std::pair<int, int>, int64_t> last_sends_;    // (channel, peer) -> number + 1
+};
+
+Linker::Linker(const Plan& plan, WorkerId self) : state_(std::make_unique<State>(plan, self)) {}
+Linker::~Linker() = default;
+
+absl::StatusOr<std::vector<LinkedOp>> Linker::Append(std::span<const Op> ops) {
+  return state_->Append(ops);
+}
+
+}  // namespace ringzero

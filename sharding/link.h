@@ -1,0 +1,60 @@
+// Link: what waits for what inside one worker's program.
+//
+//   Linker linker(plan, worker);
+//   RZ_ASSIGN_OR_RETURN(std::vector<LinkedOp> linked, linker.Append(program.ops));
+//
+// The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation may
+// start when all operations in `after` are done and, for kReceive, its message is here. Numbers are
+// positions in the program since the first Append; programs may be appended iteration by iteration.
+#ifndef RINGZERO_SHARDING_LINK_H_
+#define RINGZERO_SHARDING_LINK_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sharding/op.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+inline constexpr int64_t kInitial = -1;  // a version that the owner has at the start
+inline constexpr int64_t kNoOp = -2;
+
+// A version that an operation reads.
+struct Read {
+  StageId stage;
+  Version version;
+  int64_t op = kInitial;  // the kReceive or kUpdate that brings it
+  bool owned = false;     // it lies in the owner's own memory
+};
+
+struct LinkedOp {
+  Op op;
+  std::vector<int64_t> after;  // ascending, no duplicates
+  std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
+  int64_t takes = kNoOp;       // the operation whose result (sum, statistics, metrics) it takes over
+  int64_t snapshot = kNoOp;    // kEvaluate, kCollect, kSend of snapshots: where the statistics are from
+  int users = 0;               // operations of the same Append that read this kReceive's parameters
+                               // or snapshot
+};
+
+// Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not
+// come before it: such a program is wrong.
+class Linker {
+ public:
+  Linker(const Plan& plan, WorkerId self);
+  ~Linker();
+  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Op> ops);
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_LINK_H_

@@ -1,0 +1,123 @@
+// Printing and parsing of operations.
+#include "sharding/op.h"
+
+#include <array>
+#include <charconv>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr std::array<const char*, 13> kKindNames = {
+    "F", "B", "E", "End", "Collect", "Recv", "Send", "Add", "Update", "Apply", "Snap", "Fold",
+    "Report"};
+constexpr std::array<const char*, kChannelCount> kChannelNames = {
+    "none", "forward", "backward", "inject",    "evaluation", "sum",
+    "retire", "buffers", "snapshots", "metrics", "reports",    "token"};
+constexpr std::array<const char*, 5> kCopyNames = {"none", "fwd", "bwd", "eval", "collect"};
+
+// "F2" and "B2" read better than "F s2": the compute kinds carry their stage in the first word.
+bool HasStageSuffix(OpKind kind) {
+  return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kEvaluate;
+}
+
+template <size_t n>
+int IndexOf(const std::array<const char*, n>& names, const std::string& word) {
+  for (size_t i = 0; i < n; ++i) {
+    if (word == names[i]) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool ParseInt(const std::string& text, int* value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+absl::Status ParseHead(const std::string& word, Op* op) {
+  int kind = IndexOf(kKindNames, word);
+  if (kind < 0 && word.size() > 1 && ParseInt(word.substr(1), &op->stage.value)) {
+    kind = IndexOf(kKindNames, word.substr(0, 1));
+    if (kind >= 0 && !HasStageSuffix(static_cast<OpKind>(kind))) kind = -1;
+  }
+  if (kind < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" is no kind of operation"));
+  }
+  op->kind = static_cast<OpKind>(kind);
+  return absl::OkStatus();
+}
+
+absl::Status ParseField(const std::string& word, Op* op) {
+  if (const int channel = IndexOf(kChannelNames, word); channel > 0) {
+    op->channel = static_cast<Channel>(channel);
+    return absl::OkStatus();
+  }
+  if (const int copy = IndexOf(kCopyNames, word); copy > 0) {
+    op->copy = static_cast<Copy>(copy);
+    return absl::OkStatus();
+  }
+  int value = 0;
+  if (word.size() < 2 || !ParseInt(word.substr(1), &value)) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" is no field of an operation"));
+  }
+  switch (word[0]) {
+    case 's': op->stage = StageId(value); break;
+    case 't': op->iteration = Iteration(value); break;
+    case 'l': op->lap = Lap(value); break;
+    case 'v': op->version = Version(value); break;
+    case 'w': op->peer = WorkerId(value); break;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", word, "\": fields begin with s, t, l, v or w"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ToString(OpKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+std::string ToString(Channel channel) { return kChannelNames[static_cast<size_t>(channel)]; }
+std::string ToString(Copy copy) { return kCopyNames[static_cast<size_t>(copy)]; }
+
+std::string ToString(const Op& op) {
+  std::string text = ToString(op.kind);
+  const bool suffix = HasStageSuffix(op.kind) && op.stage != kNoStage;
+  if (suffix) absl::StrAppend(&text, op.stage.value);
+  if (op.channel != Channel::kNone) absl::StrAppend(&text, " ", ToString(op.channel));
+  if (op.copy != Copy::kNone) absl::StrAppend(&text, " ", ToString(op.copy));
+  if (!suffix && op.stage != kNoStage) absl::StrAppend(&text, " s", op.stage.value);
+  if (op.iteration != kNoIteration) absl::StrAppend(&text, " t", op.iteration.value);
+  if (op.lap != kNoLap) absl::StrAppend(&text, " l", op.lap.value);
+  if (op.version != kNoVersion) absl::StrAppend(&text, " v", op.version.value);
+  if (op.peer != kNoWorker) absl::StrAppend(&text, " w", op.peer.value);
+  return text;
+}
+
+absl::StatusOr<Op> ParseOp(const std::string& text) {
+  const std::vector<std::string> words = absl::StrSplit(text, ' ', absl::SkipEmpty());
+  if (words.empty()) return absl::InvalidArgumentError("an operation is missing");
+  Op op;
+  RZ_RETURN_IF_ERROR(ParseHead(words[0], &op));
+  for (size_t i = 1; i < words.size(); ++i) RZ_RETURN_IF_ERROR(ParseField(words[i], &op));
+  return op;
+}
+
+bool IsCompute(OpKind kind) { return kind <= OpKind::kCollect; }
+
+bool CarriesParameters(Channel channel) {
+  return channel == Channel::kForwardCopy || channel == Channel::kBackwardCopy ||
+         channel == Channel::kInject || channel == Channel::kEvaluation;
+}
+
+uint64_t MessageTag(const Op& op) {
+  // 4 bits of copy, 16 of stage + 1, 16 of lap + 1, 28 of iteration + 1.
+  return (uint64_t(op.copy) << 60) | (uint64_t(uint16_t(op.stage.value + 1)) << 44) |
+         (uint64_t(uint16_t(op.lap.value + 1)) << 28) |
+         (uint64_t(op.iteration.value + 1) & 0xfffffff);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,94 @@
+// Op: one operation of a worker's program, a plain value that prints and parses back.
+//
+//   Op op{.kind = OpKind::kForward, .stage = StageId(2), .version = Version(4),
+//         .iteration = Iteration(5), .lap = Lap(0)};
+//   ToString(op);            // "F2 t5 l0 v4"
+//   ParseOp("F2 t5 l0 v4");  // the same value
+//
+// Messages are pairs of kSend and kReceive on a channel (from, to, Channel), and are named by their
+// *receiver's* use: iteration and lap are those in which the receiver needs them.
+#ifndef RINGZERO_SHARDING_OP_H_
+#define RINGZERO_SHARDING_OP_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+
+namespace ringzero {
+
+enum class OpKind : uint8_t {
+  kForward,   // F: compute the forward of a stage with a version
+  kBackward,  // B: its backward, with the same version
+  kEvaluate,  // E: forward of an evaluation micro-batch
+  kEnd,       // End: the micro-batch is over; its losses and metrics are known
+  kCollect,   // Collect: hand the final version of a stage to whoever asked (digest, dump)
+  kReceive,   // Recv: take a message
+  kSend,      // Send: pass one on
+  kAdd,       // Add: local gradient into the sum (the first of an iteration: a copy)
+  kUpdate,    // Update: the owner makes version t+1
+  kApply,     // Apply: batch statistics into the running ones
+  kSnapshot,  // Snap: keep the running statistics that belong to a version
+  kFold,      // Fold: losses and metrics into the iteration's
+  kReport,    // Report: worker 0 has an iteration's (or evaluation's) folded metrics
+};
+
+// Which FIFO between two workers a message takes. The values travel as message kinds.
+enum class Channel : uint8_t {
+  kNone = 0,
+  kForwardCopy,   // "forward": parameters for forwards
+  kBackwardCopy,  // "backward": parameters for backwards
+  kInject,        // "inject": a label that the previous micro-batch did not read, from the owner
+  kEvaluation,    // "evaluation": parameters for evaluation laps
+  kSum,           // "sum": the travelling gradient sum
+  kRetire,        // "retire": a complete sum to its owner
+  kBuffers,       // "buffers": running statistics
+  kSnapshots,     // "snapshots": running statistics of an evaluated version
+  kMetrics,       // "metrics": losses and metrics being folded
+  kReports,       // "reports": folded ones, to worker 0
+  kToken,         // "token": keeps the stagger
+};
+inline constexpr int kChannelCount = 12;
+
+// Which traveller a copy of parameters belongs to, or what a fold is of.
+enum class Copy : uint8_t { kNone, kForward, kBackward, kEvaluation, kCollection };
+
+inline constexpr StageId kNoStage{-1};
+inline constexpr WorkerId kNoWorker{-1};
+inline constexpr Version kNoVersion{-2};
+inline constexpr Lap kNoLap{-1};
+inline constexpr Iteration kNoIteration{-1};
+
+struct Op {
+  OpKind kind = OpKind::kEnd;
+  Channel channel = Channel::kNone;  // kSend, kReceive
+  Copy copy = Copy::kNone;           // parameters; kEvaluation also marks evaluation's folds
+  StageId stage = kNoStage;
+  Iteration iteration = kNoIteration;
+  Lap lap = kNoLap;
+  Version version = kNoVersion;  // what is read or, for kUpdate, made
+  WorkerId peer = kNoWorker;     // kSend: to; kReceive: from
+  auto operator<=>(const Op&) const = default;
+};
+
+std::string ToString(OpKind kind);
+std::string ToString(Channel channel);
+std::string ToString(Copy copy);
+
+// Fields that are "none" are left out; every Op, however odd, parses back to itself.
+std::string ToString(const Op& op);
+// InvalidArgument that names the word that is wrong.
+absl::StatusOr<Op> ParseOp(const std::string& text);
+
+// True for what the computing thread does, in program order: F, B, E, End and Collect.
+bool IsCompute(OpKind kind);
+// True for channels whose messages are a stage's parameters.
+bool CarriesParameters(Channel channel);
+
+// The message's name on its channel: equal at both ends, different for any two messages alive at once.
+uint64_t MessageTag(const Op& op);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_OP_H_

@@ -1,0 +1,170 @@
+// Checking, printing and parsing of plans.
+#include "sharding/plan.h"
+
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status Wrong(const std::string& field, const std::string& wanted, int64_t found) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("plan: ", field, " must be ", wanted, ", found ", found));
+}
+
+absl::Status CheckStage(const Plan& plan, int j) {
+  const StagePlan& stage = plan.stages[j];
+  const std::string name = absl::StrCat("stage ", j, " (", stage.name, ")");
+  if (stage.owner.value < 0 || stage.owner.value >= plan.workers) {
+    return Wrong(absl::StrCat("owner of ", name), absl::StrCat("0 to ", plan.workers - 1),
+                 stage.owner.value);
+  }
+  if (stage.parameter_bytes < 0 || stage.sum_bytes < 0 || stage.buffer_bytes < 0) {
+    return Wrong(absl::StrCat("bytes of ", name), "at least 0", -1);
+  }
+  if (stage.forward_cost < 0 || stage.backward_cost < 0) {
+    return Wrong(absl::StrCat("costs of ", name), "at least 0", -1);
+  }
+  if (stage.sum_bytes > 0 && !stage.has_backward) {
+    return Wrong(absl::StrCat("sum_bytes of ", name, ", which has no backward,"), "0",
+                 stage.sum_bytes);
+  }
+  const int last_use = plan.last_use(StageId(j)).value;
+  if (last_use < j || last_use >= plan.stage_count()) {
+    return Wrong(absl::StrCat("last_use of ", name),
+                 absl::StrCat(j, " to ", plan.stage_count() - 1), last_use);
+  }
+  if (j > 0 && plan.stages[j - 1].has_backward && !stage.has_backward) {
+    return Wrong(absl::StrCat("has_backward of ", name, ", which follows a stage with a backward,"),
+                 "1", 0);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ToString(Rule rule) {
+  switch (rule) {
+    case Rule::kDp: return "dp";
+    case Rule::kCdpV1: return "cdp_v1";
+    case Rule::kCdpV2: return "cdp_v2";
+  }
+  return "?";
+}
+
+absl::StatusOr<Rule> ParseRule(const std::string& text) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    if (text == ToString(rule)) return rule;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2"));
+}
+
+absl::Status CheckPlan(const Plan& plan) {
+  if (plan.workers < 1) return Wrong("workers", "at least 1", plan.workers);
+  if (plan.laps < 1) return Wrong("laps", "at least 1", plan.laps);
+  if (plan.stages.empty()) return Wrong("stages", "at least 1", 0);
+  if (plan.slack < 0) return Wrong("slack", "at least 0", plan.slack);
+  if (plan.pending < 1) return Wrong("pending", "at least 1", plan.pending);
+  if (plan.window < 0) return Wrong("window", "at least 0", plan.window);
+  if (plan.iterations < 0) return Wrong("iterations", "at least 0", plan.iterations);
+  if (plan.retain < 0 || plan.retain > plan.stage_count()) {
+    return Wrong("retain", absl::StrCat("0 to ", plan.stage_count()), plan.retain);
+  }
+  if (plan.stagger && plan.rule == Rule::kDp) {
+    return absl::InvalidArgumentError(
+        "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them wait");
+  }
+  int64_t cost = 0;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    RZ_RETURN_IF_ERROR(CheckStage(plan, j));
+    cost += plan.stages[j].forward_cost + plan.stages[j].backward_cost;
+  }
+  if (cost < 1) return Wrong("the cost of all stages together", "at least 1", cost);
+  return absl::OkStatus();
+}
+
+std::string PlanToString(const Plan& plan) {
+  std::string text = absl::StrCat(
+      "plan workers ", plan.workers, " laps ", plan.laps, " rule ", ToString(plan.rule), " slack ",
+      plan.slack, " pending ", plan.pending, " window ", plan.window, " stagger ",
+      int{plan.stagger}, " retain ", plan.retain, " exchange ", int{plan.exchange}, " iterations ",
+      plan.iterations, " evaluate_every ", plan.evaluation.every, " evaluation_laps ",
+      plan.evaluation.laps, "\n");
+  for (const StagePlan& stage : plan.stages) {
+    absl::StrAppend(&text, "stage layers ", stage.first_layer, " ", stage.end_layer,
+                    " parameter_bytes ", stage.parameter_bytes, " sum_bytes ", stage.sum_bytes,
+                    " buffer_bytes ", stage.buffer_bytes, " costs ", stage.forward_cost, " ",
+                    stage.backward_cost, " owner ", stage.owner.value, " last_use ",
+                    stage.last_use.value, " has_backward ", int{stage.has_backward}, " name ",
+                    stage.name, "\n");
+  }
+  return text;
+}
+
+namespace {
+
+// Reads "key value" pairs in the order in which PlanToString writes them.
+class LineReader {
+ public:
+  explicit LineReader(const std::string& line) : in_(line) {}
+  template <typename... Values>
+  LineReader& Read(const char* key, Values*... values) {
+    std::string word;
+    if (!(in_ >> word) || word != key || !(true && ... && bool(in_ >> *values))) Fail(key);
+    return *this;
+  }
+  LineReader& ReadRest(const char* key, std::string* rest) {
+    Read(key);
+    std::getline(in_ >> std::ws, *rest);
+    return *this;
+  }
+  std::string wrong() const { return wrong_; }
+
+ private:
+  void Fail(const char* key) {
+    if (wrong_.empty()) wrong_ = key;
+  }
+  std::istringstream in_;
+  std::string wrong_;
+};
+
+}  // namespace
+
+absl::StatusOr<Plan> ParsePlan(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line, rule;
+  std::getline(lines, line);
+  Plan plan;
+  LineReader head(line);
+  head.Read("plan").Read("workers", &plan.workers).Read("laps", &plan.laps).Read("rule", &rule);
+  head.Read("slack", &plan.slack).Read("pending", &plan.pending).Read("window", &plan.window);
+  head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
+  head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
+  head.Read("evaluate_every", &plan.evaluation.every);
+  head.Read("evaluation_laps", &plan.evaluation.laps);
+  if (!head.wrong().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
+  }
+  RZ_ASSIGN_OR_RETURN(plan.rule, ParseRule(rule));
+  for (int number = 2; std::getline(lines, line); ++number) {
+    StagePlan stage;
+    LineReader in(line);
+    in.Read("stage").Read("layers", &stage.first_layer, &stage.end_layer);
+    in.Read("parameter_bytes", &stage.parameter_bytes).Read("sum_bytes", &stage.sum_bytes);
+    in.Read("buffer_bytes", &stage.buffer_bytes);
+    in.Read("costs", &stage.forward_cost, &stage.backward_cost);
+    in.Read("owner", &stage.owner.value).Read("last_use", &stage.last_use.value);
+    in.Read("has_backward", &stage.has_backward).ReadRest("name", &stage.name);
+    if (!in.wrong().empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("plan text, line ", number, ": bad \"", in.wrong(), "\""));
+    }
+    plan.stages.push_back(std::move(stage));
+  }
+  return plan;
+}
+
+}  // namespace ringzero

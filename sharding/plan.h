@@ -1,0 +1,85 @@
+// Plan: everything the workers must agree on before the first byte moves, as one plain value.
+//
+//   Plan plan{.workers = 4, .laps = 1, .rule = Rule::kCdpV2, .slack = 1, .stages = stages};
+//   RZ_RETURN_IF_ERROR(CheckPlan(plan));
+//   RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, worker, {Iteration(0), Iteration(1)}));
+//
+// All workers hold the same Plan; it is compared by its text (PlanToString) and never changes in a run.
+#ifndef RINGZERO_SHARDING_PLAN_H_
+#define RINGZERO_SHARDING_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+
+namespace ringzero {
+
+// Which version of the parameters a micro-batch reads (arXiv 2403.08837, section 3).
+enum class Rule {
+  kDp,     // θ_t everywhere: exact synchronous training
+  kCdpV1,  // θ_{t-1} everywhere: a pure delay of one update
+  kCdpV2,  // θ_t where it exists in time, else θ_{t-1}
+};
+std::string ToString(Rule rule);                     // "dp", "cdp_v1", "cdp_v2"
+absl::StatusOr<Rule> ParseRule(const std::string& text);
+
+// What travels of one stage, and what it costs to compute.
+struct StagePlan {
+  std::string name;
+  int first_layer = 0;  // layers [first_layer, end_layer) of the model
+  int end_layer = 0;
+  int64_t parameter_bytes = 0;  // one version as it travels; 0: nothing travels
+  int64_t sum_bytes = 0;        // one gradient sum as it travels; 0: nothing trainable
+  int64_t buffer_bytes = 0;     // running statistics as they travel; 0: none
+  int64_t forward_cost = 1;     // integers in any common unit (FLOPs of one micro-batch)
+  int64_t backward_cost = 1;
+  WorkerId owner{0};
+  StageId last_use{-1};      // tied parameters: the last stage that reads them; -1: this one
+  bool has_backward = true;  // false in a frozen prefix: no backward, no backward copy, no sum
+};
+
+// Forward-only laps at chosen versions.
+struct EvaluationPlan {
+  int every = 0;  // evaluate θ_e for every e = every, 2·every, … (and at the end); 0: never
+  int laps = 0;   // one evaluation micro-batch per worker and lap
+};
+
+struct Plan {
+  int workers = 1;  // N
+  int laps = 1;     // K: micro-batches per worker and iteration
+  Rule rule = Rule::kCdpV2;
+  int slack = 1;         // cdp_v2: ticks (of T/S) between an update and its first fresh read
+  int pending = 1;       // gradients that may wait for their sum while the next backward computes
+  int window = 0;        // W: credit per channel, in messages; 0 is not resolved yet (ChooseWindow)
+  bool stagger = false;  // keep the paper's spacing by a token; refused for dp
+  int retain = 0;        // the last r stages keep their forward copy for the backward
+  bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
+  int iterations = 1;    // of the whole run
+  EvaluationPlan evaluation;
+  std::vector<StagePlan> stages;
+
+  int stage_count() const { return static_cast<int>(stages.size()); }
+  const StagePlan& stage(StageId j) const { return stages[j.value]; }
+  // The last stage whose forward reads the parameters of stage j (j itself unless tied).
+  StageId last_use(StageId j) const {
+    return stages[j.value].last_use.value < 0 ? j : stages[j.value].last_use;
+  }
+  WorkerId owner(StageId j) const { return stages[j.value].owner; }
+  // ceil(S / N): the paper's k, stages per worker.
+  int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
+};
+
+// InvalidArgument, naming the field, for a plan that no engine can run (0 workers, stagger with dp, …).
+absl::Status CheckPlan(const Plan& plan);
+
+// One field or stage a line; equal texts mean equal plans. ParsePlan reads it back.
+std::string PlanToString(const Plan& plan);
+absl::StatusOr<Plan> ParsePlan(const std::string& text);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_PLAN_H_

@@ -1,0 +1,449 @@
+// Writes a worker's program from the schedule.
+#include "sharding/program.h"
+
+#include <charconv>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "sharding/schedule.h"
+
+namespace ringzero {
+namespace {
+
+// Appends one worker's operations, lap by lap.
+class Writer {
+ public:
+  Writer(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+
+  std::vector<Op> Take() { return std::move(ops_); }
+
+  void WriteIteration(Iteration t) {
+    const bool closing = t.value == plan_.iterations;
+    if (!plan_.exchange) {
+      for (int l = 0; l < plan_.laps && !closing; ++l) ComputeOnlyLap(t, Lap(l));
+      return;
+    }
+    // dp evaluates θ_t before iteration t overwrites it in place, the cdp rules after their own laps.
+    const bool evaluates = IsEvaluated(plan_, Version(t.value));
+    const bool before = plan_.rule == Rule::kDp || closing;
+    if (evaluates && before) Evaluation(t);
+    if (!closing) {
+      Injections(t);
+      for (int l = 0; l < plan_.laps; ++l) TrainingLap({self_, t, Lap(l)});
+      Updates(t);
+    }
+    if (evaluates && !before) Evaluation(t);
+    if (closing) Collection(t);
+  }
+
+ private:
+  int last_worker() const { return plan_.workers - 1; }
+  bool alone() const { return plan_.workers == 1; }
+  bool Travels(StageId j) const { return plan_.stage(j).parameter_bytes > 0; }
+  std::vector<StageId> Stages() const {
+    std::vector<StageId> stages;
+    for (int j = 0; j < plan_.stage_count(); ++j) stages.push_back(StageId(j));
+    return stages;
+  }
+  std::vector<StageId> StagesBackward() const {
+    std::vector<StageId> stages;
+    for (int j = plan_.stage_count() - 1; j >= 0 && plan_.stages[j].has_backward; --j) {
+      stages.push_back(StageId(j));
+    }
+    return stages;
+  }
+  // The stages whose backward copy is first needed by the backward of stage j: its own and those tied
+  // to it; a tied stage's own backward comes later and needs no other copy.
+  std::vector<StageId> BackwardCopiesAt(StageId j) const {
+    std::vector<StageId> copies;
+    for (const StageId i : Stages()) {
+      if (plan_.last_use(i) == j && Travels(i) && HasBackwardCopy(plan_, i)) copies.push_back(i);
+    }
+    return copies;
+  }
+
+  void Emit(Op op) { ops_.push_back(op); }
+
+  void ComputeOnlyLap(Iteration t, Lap l) {
+    const MicroBatch m{self_, t, l};
+    for (const StageId j : Stages()) Compute(OpKind::kForward, m, j);
+    for (const StageId j : StagesBackward()) Compute(OpKind::kBackward, m, j);
+    Emit({.kind = OpKind::kEnd, .iteration = t, .lap = l});
+  }
+
+  void Compute(OpKind kind, const MicroBatch& m, StageId j) {
+    Emit({.kind = kind,
+          .stage = j,
+          .iteration = m.iteration,
+          .lap = m.lap,
+          .version = ReadVersion(plan_, m, j)});
+  }
+
+  // Takes this micro-batch's copy of stage j unless it is our own, and passes it on.
+  void PassCopy(const MicroBatch& m, StageId j, Copy copy) {
+    if (!Travels(j)) return;
+    const Channel relay =
+        copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
+    const CopySource source = SourceOf(plan_, m, j);
+    Op op{.copy = copy, .stage = j, .version = ReadVersion(plan_, m, j)};
+    if (source.how != CopySource::How::kOwn) {
+      op.kind = OpKind::kReceive;
+      op.channel = source.how == CopySource::How::kRelay ? relay : Channel::kInject;
+      op.iteration = m.iteration;
+      op.lap = m.lap;
+      op.peer = source.from;
+      Emit(op);
+    }
+    const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
+    if (!next || SourceOf(plan_, *next, j).how != CopySource::How::kRelay) return;
+    op.kind = OpKind::kSend;
+    op.channel = relay;
+    op.iteration = next->iteration;
+    op.lap = next->lap;
+    op.peer = next->worker;
+    Emit(op);
+  }
+
+  void TrainingLap(const MicroBatch& m) {
+    const int token_after = TokenOperation(plan_);
+    int operation = 0;
+    ReceiveToken(m);
+    for (const StageId j : Stages()) {
+      PassCopy(m, j, Copy::kForward);
+      Compute(OpKind::kForward, m, j);
+      if (operation++ == token_after) SendToken(m);
+      RunningStatistics(m, j);
+    }
+    for (const StageId j : StagesBackward()) {
+      for (const StageId i : BackwardCopiesAt(j)) PassCopy(m, i, Copy::kBackward);
+      Compute(OpKind::kBackward, m, j);
+      if (operation++ == token_after) SendToken(m);
+      GradientSum(m, j);
+    }
+    Emit({.kind = OpKind::kEnd, .iteration = m.iteration, .lap = m.lap});
+    FoldMetrics(m.iteration, m.lap, plan_.laps, Copy::kNone);
+  }
+
+  void ReceiveToken(const MicroBatch& m) {
+    if (!plan_.stagger || alone()) return;
+    const std::optional<MicroBatch> previous = PreviousMicroBatch(plan_, m);
+    if (!previous) return;
+    Emit({.kind = OpKind::kReceive,
+          .channel = Channel::kToken,
+          .iteration = m.iteration,
+          .lap = m.lap,
+          .peer = previous->worker});
+  }
+
+  void SendToken(const MicroBatch& m) {
+    if (!plan_.stagger || alone()) return;
+    const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
+    if (!next) return;
+    Emit({.kind = OpKind::kSend,
+          .channel = Channel::kToken,
+          .iteration = next->iteration,
+          .lap = next->lap,
+          .peer = next->worker});
+  }
+
+  // The batch statistics of every micro-batch go into the running ones in micro-batch order.
+  void RunningStatistics(const MicroBatch& m, StageId j) {
+    if (plan_.stage(j).buffer_bytes == 0) return;
+    const std::optional<MicroBatch> previous = PreviousMicroBatch(plan_, m);
+    const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
+    Op op{.kind = OpKind::kReceive,
+          .channel = Channel::kBuffers,
+          .stage = j,
+          .iteration = m.iteration,
+          .lap = m.lap};
+    if (previous && !alone()) {
+      op.peer = previous->worker;
+      Emit(op);
+    }
+    Emit({.kind = OpKind::kApply, .stage = j, .iteration = m.iteration, .lap = m.lap});
+    const int updates = m.iteration.value + 1;
+    const bool last = self_.value == last_worker() && m.lap.value == plan_.laps - 1;
+    if (last && (IsEvaluated(plan_, Version(updates)) || updates == plan_.iterations)) {
+      Emit({.kind = OpKind::kSnapshot, .stage = j, .iteration = Iteration(updates)});
+      SendSnapshot(Iteration(updates), j, WorkerId(0));
+    }
+    if (next && !alone()) {
+      op.kind = OpKind::kSend;
+      op.iteration = next->iteration;
+      op.lap = next->lap;
+      op.peer = next->worker;
+      Emit(op);
+    }
+  }
+
+  void SendSnapshot(Iteration t, StageId j, WorkerId to) {
+    if (alone()) return;
+    Emit({.kind = OpKind::kSend,
+          .channel = Channel::kSnapshots,
+          .stage = j,
+          .iteration = t,
+          .peer = to});
+  }
+
+  void GradientSum(const MicroBatch& m, StageId j) {
+    if (plan_.stage(j).sum_bytes == 0) return;
+    const bool first = self_.value == 0 && m.lap.value == 0;
+    const bool last = self_.value == last_worker() && m.lap.value == plan_.laps - 1;
+    Op op{.channel = Channel::kSum, .stage = j, .iteration = m.iteration, .lap = m.lap};
+    if (!first && !alone()) {
+      op.kind = OpKind::kReceive;
+      op.peer = PreviousMicroBatch(plan_, m)->worker;
+      Emit(op);
+    }
+    Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap});
+    op.kind = OpKind::kSend;
+    if (last) {
+      if (plan_.owner(j) == self_) return;
+      op.channel = Channel::kRetire;
+      op.lap = kNoLap;
+      op.peer = plan_.owner(j);
+      Emit(op);
+    } else if (!alone()) {
+      const MicroBatch next = *NextMicroBatch(plan_, m);
+      op.lap = next.lap;
+      op.peer = next.worker;
+      Emit(op);
+    }
+  }
+
+  // The folds of one iteration (or evaluation) of `laps` laps, ending in a report at worker 0.
+  void FoldMetrics(Iteration t, Lap l, int laps, Copy copy) {
+    const bool first = self_.value == 0 && l.value == 0;
+    const bool last = self_.value == last_worker() && l.value == laps - 1;
+    Op op{.channel = Channel::kMetrics, .copy = copy, .iteration = t, .lap = l};
+    if (!first && !alone()) {
+      op.kind = OpKind::kReceive;
+      op.peer = WorkerId((self_.value + plan_.workers - 1) % plan_.workers);
+      Emit(op);
+    }
+    Emit({.kind = OpKind::kFold, .copy = copy, .iteration = t, .lap = l});
+    op.kind = OpKind::kSend;
+    if (!alone()) {
+      op.peer = WorkerId((self_.value + 1) % plan_.workers);
+      if (last) {
+        op.channel = Channel::kReports;
+        op.lap = kNoLap;
+      } else if (op.peer.value == 0) {
+        op.lap = Lap(l.value + 1);
+      }
+      Emit(op);
+    }
+    if (self_.value == 0 && l.value == laps - 1) {
+      if (!alone()) {
+        Emit({.kind = OpKind::kReceive,
+              .channel = Channel::kReports,
+              .copy = copy,
+              .iteration = t,
+              .peer = WorkerId(last_worker())});
+      }
+      Emit({.kind = OpKind::kReport, .copy = copy, .iteration = t});
+    }
+  }
+
+  // What this owner sends of its stages because the previous micro-batch read another label.
+  void Injections(Iteration t) {
+    for (int l = 0; l < plan_.laps; ++l) {
+      for (int w = 0; w < plan_.workers; ++w) {
+        const MicroBatch m{WorkerId(w), t, Lap(l)};
+        for (const StageId j : Stages()) Inject(m, j, Copy::kForward);
+        for (const StageId j : StagesBackward()) {
+          for (const StageId i : BackwardCopiesAt(j)) Inject(m, i, Copy::kBackward);
+        }
+      }
+    }
+  }
+
+  void Inject(const MicroBatch& m, StageId j, Copy copy) {
+    if (plan_.owner(j) != self_ || !Travels(j)) return;
+    if (SourceOf(plan_, m, j).how != CopySource::How::kInject) return;
+    Emit({.kind = OpKind::kSend,
+          .channel = Channel::kInject,
+          .copy = copy,
+          .stage = j,
+          .iteration = m.iteration,
+          .lap = m.lap,
+          .version = ReadVersion(plan_, m, j),
+          .peer = m.worker});
+  }
+
+  void Updates(Iteration t) {
+    for (const StageId j : StagesBackward()) {
+      if (plan_.owner(j) != self_ || plan_.stage(j).sum_bytes == 0) continue;
+      if (self_.value != last_worker()) {
+        Emit({.kind = OpKind::kReceive,
+              .channel = Channel::kRetire,
+              .stage = j,
+              .iteration = t,
+              .peer = WorkerId(last_worker())});
+      }
+      Emit({.kind = OpKind::kUpdate,
+            .stage = j,
+            .iteration = t,
+            .version = Version(t.value + 1)});
+    }
+  }
+
+  void Evaluation(Iteration t) {
+    for (const StageId j : Stages()) {
+      if (self_.value == last_worker()) break;
+      if (plan_.stage(j).buffer_bytes == 0) continue;
+      ReceiveSnapshot(t, j);
+      if (self_.value + 1 < last_worker()) SendSnapshot(t, j, WorkerId(self_.value + 1));
+    }
+    for (const StageId j : Stages()) {
+      if (EvaluationSourceOf(plan_, WorkerId(0), Lap(0), j).how != CopySource::How::kInject) continue;
+      if (plan_.owner(j) != self_ || !Travels(j)) continue;
+      Op op = EvaluationCopy(t, Lap(0), j);
+      op.kind = OpKind::kSend;
+      op.channel = Channel::kInject;
+      op.peer = WorkerId(0);
+      Emit(op);
+    }
+    for (int l = 0; l < plan_.evaluation.laps; ++l) EvaluationLap(t, Lap(l));
+  }
+
+  void ReceiveSnapshot(Iteration t, StageId j) {
+    Emit({.kind = OpKind::kReceive,
+          .channel = Channel::kSnapshots,
+          .stage = j,
+          .iteration = t,
+          .peer = WorkerId((self_.value + last_worker()) % plan_.workers)});
+  }
+
+  Op EvaluationCopy(Iteration t, Lap l, StageId j) const {
+    return {.copy = Copy::kEvaluation,
+            .stage = j,
+            .iteration = t,
+            .lap = l,
+            .version = VersionAfter(plan_, j, t.value)};
+  }
+
+  void EvaluationLap(Iteration t, Lap l) {
+    const WorkerId next((self_.value + 1) % plan_.workers);
+    const Lap next_lap(next.value == 0 ? l.value + 1 : l.value);
+    for (const StageId j : Stages()) {
+      if (Travels(j)) {
+        const CopySource source = EvaluationSourceOf(plan_, self_, l, j);
+        Op op = EvaluationCopy(t, l, j);
+        if (source.how != CopySource::How::kOwn) {
+          op.kind = OpKind::kReceive;
+          op.channel =
+              source.how == CopySource::How::kRelay ? Channel::kEvaluation : Channel::kInject;
+          op.peer = source.from;
+          Emit(op);
+        }
+        if (next_lap.value < plan_.evaluation.laps && plan_.owner(j) != next) {
+          op.kind = OpKind::kSend;
+          op.channel = Channel::kEvaluation;
+          op.lap = next_lap;
+          op.peer = next;
+          Emit(op);
+        }
+      }
+      Emit({.kind = OpKind::kEvaluate,
+            .stage = j,
+            .iteration = t,
+            .lap = l,
+            .version = VersionAfter(plan_, j, t.value)});
+    }
+    Emit({.kind = OpKind::kEnd, .copy = Copy::kEvaluation, .iteration = t, .lap = l});
+    FoldMetrics(t, l, plan_.evaluation.laps, Copy::kEvaluation);
+  }
+
+  // Worker 0 sees the final version of every stage, in model order, and the running statistics.
+  void Collection(Iteration t) {
+    const bool has_snapshot = IsEvaluated(plan_, Version(t.value));
+    for (const StageId j : Stages()) {
+      Op op = EvaluationCopy(t, kNoLap, j);
+      op.copy = Copy::kCollection;
+      op.channel = Channel::kInject;
+      if (self_.value != 0) {
+        op.kind = OpKind::kSend;
+        op.peer = WorkerId(0);
+        if (plan_.owner(j) == self_ && Travels(j)) Emit(op);
+        continue;
+      }
+      if (plan_.stage(j).buffer_bytes > 0 && !has_snapshot && !alone()) ReceiveSnapshot(t, j);
+      if (plan_.owner(j) != self_ && Travels(j)) {
+        op.kind = OpKind::kReceive;
+        op.peer = plan_.owner(j);
+        Emit(op);
+      }
+      Emit({.kind = OpKind::kCollect, .stage = j, .iteration = t, .version = op.version});
+    }
+  }
+
+  const Plan& plan_;
+  WorkerId self_;
+  std::vector<Op> ops_;
+};
+
+}  // namespace
+
+IterationRange WholeRun(const Plan& plan) {
+  return {Iteration(0), Iteration(plan.iterations + 1)};
+}
+
+absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  if (worker.value < 0 || worker.value >= plan.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", worker.value, " is not one of ", plan.workers));
+  }
+  if (range.begin.value < 0 || range.end.value > plan.iterations + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("iterations ", range.begin.value, " to ",
+                                                   range.end.value, " are not within 0 to ",
+                                                   plan.iterations + 1));
+  }
+  Writer writer(plan, worker);
+  for (int t = range.begin.value; t < range.end.value; ++t) writer.WriteIteration(Iteration(t));
+  return Program{worker, range, writer.Take()};
+}
+
+absl::StatusOr<std::vector<Program>> MakePrograms(const Plan& plan, IterationRange range) {
+  std::vector<Program> programs;
+  for (int w = 0; w < plan.workers; ++w) {
+    RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, WorkerId(w), range));
+    programs.push_back(std::move(program));
+  }
+  return programs;
+}
+
+std::string ToString(const Program& program) {
+  std::string text = absl::StrCat("program worker ", program.worker.value, " iterations ",
+                                  program.range.begin.value, " ", program.range.end.value, "\n");
+  for (const Op& op : program.ops) absl::StrAppend(&text, ToString(op), "\n");
+  return text;
+}
+
+absl::StatusOr<Program> ParseProgram(const std::string& text) {
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  Program program;
+  const std::vector<std::string> head =
+      lines.empty() ? std::vector<std::string>() : absl::StrSplit(lines[0], ' ');
+  const auto number = [&](size_t i, int* value) {
+    const std::string& word = head[i];
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
+    return error == std::errc() && end == word.data() + word.size();
+  };
+  if (head.size() != 6 || head[0] != "program" || !number(2, &program.worker.value) ||
+      !number(4, &program.range.begin.value) || !number(5, &program.range.end.value)) {
+    return absl::InvalidArgumentError(
+        "line 1: wanted \"program worker W iterations BEGIN END\"");
+  }
+  for (size_t i = 1; i < lines.size(); ++i) {
+    absl::StatusOr<Op> op = ParseOp(lines[i]);
+    if (!op.ok()) return Annotate(op.status(), absl::StrCat("line ", i + 1));
+    program.ops.push_back(*op);
+  }
+  return program;
+}
+
+}  // namespace ringzero

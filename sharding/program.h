@@ -1,0 +1,49 @@
+// Program: all that one worker does, in order: the plan written out.
+//
+//   RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, WorkerId(0), WholeRun(plan)));
+//   std::cout << ToString(program);           // one operation a line; ParseProgram reads it back
+//
+// Order: computing operations are in program order; the sends of one channel are in the receiver's
+// order of use, and so are its receives. Nothing else is ordered by the list: Link (link.h) says what
+// waits for what. A program of several iterations is the concatenation of its iterations' programs.
+#ifndef RINGZERO_SHARDING_PROGRAM_H_
+#define RINGZERO_SHARDING_PROGRAM_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "sharding/op.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+// Iterations [begin, end). Iteration T = plan.iterations is the closing one: evaluation of θ_T and the
+// collection of the result, no training.
+struct IterationRange {
+  Iteration begin{0};
+  Iteration end{0};
+  bool operator==(const IterationRange&) const = default;
+};
+IterationRange WholeRun(const Plan& plan);  // [0, T + 1)
+
+struct Program {
+  WorkerId worker{0};
+  IterationRange range;
+  std::vector<Op> ops;
+  bool operator==(const Program&) const = default;
+};
+
+// Pure. InvalidArgument if the plan fails CheckPlan or the range lies outside of WholeRun.
+absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range);
+// One per worker.
+absl::StatusOr<std::vector<Program>> MakePrograms(const Plan& plan, IterationRange range);
+
+std::string ToString(const Program& program);
+// InvalidArgument naming the line.
+absl::StatusOr<Program> ParseProgram(const std::string& text);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_PROGRAM_H_

@@ -1,0 +1,159 @@
+// The update rules and the sources of copies, as pure functions.
+#include "sharding/schedule.h"
+
+#include <algorithm>
+
+namespace ringzero {
+namespace {
+
+using Wide = __int128;
+
+int64_t TotalCost(const Plan& plan) {
+  int64_t total = 0;
+  for (const StagePlan& stage : plan.stages) total += stage.forward_cost + stage.backward_cost;
+  return total;
+}
+
+int64_t CostBefore(const Plan& plan, StageId j) {
+  int64_t before = 0;
+  for (int i = 0; i < j.value; ++i) {
+    before += plan.stages[i].forward_cost + plan.stages[i].backward_cost;
+  }
+  return before;
+}
+
+}  // namespace
+
+std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch& m) {
+  MicroBatch previous = m;
+  if (m.worker.value > 0) {
+    previous.worker = WorkerId(m.worker.value - 1);
+    return previous;
+  }
+  previous.worker = WorkerId(plan.workers - 1);
+  if (m.lap.value > 0) {
+    previous.lap = Lap(m.lap.value - 1);
+    return previous;
+  }
+  if (m.iteration.value == 0) return std::nullopt;
+  previous.iteration = Iteration(m.iteration.value - 1);
+  previous.lap = Lap(plan.laps - 1);
+  return previous;
+}
+
+std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m) {
+  MicroBatch next = m;
+  if (m.worker.value + 1 < plan.workers) {
+    next.worker = WorkerId(m.worker.value + 1);
+    return next;
+  }
+  next.worker = WorkerId(0);
+  if (m.lap.value + 1 < plan.laps) {
+    next.lap = Lap(m.lap.value + 1);
+    return next;
+  }
+  if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
+  next.iteration = Iteration(m.iteration.value + 1);
+  next.lap = Lap(0);
+  return next;
+}
+
+bool ReadsFresh(const Plan& plan, WorkerId w, StageId j) {
+  if (plan.rule == Rule::kDp) return true;
+  if (plan.rule == Rule::kCdpV1) return false;
+  // fresh iff P_j >= (N-1-w)·T/N + min(slack·T/S, T/N), both sides times N·S.
+  const Wide total = TotalCost(plan);
+  const Wide n = plan.workers, s = plan.stage_count();
+  const Wide slack = std::min<Wide>(Wide(plan.slack) * total * n, total * s);
+  return Wide(CostBefore(plan, j)) * n * s >= (n - 1 - w.value) * total * s + slack;
+}
+
+Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j) {
+  if (!plan.exchange || plan.stage(j).sum_bytes == 0) return Version(0);
+  const bool fresh = m.lap.value > 0 || ReadsFresh(plan, m.worker, j);
+  return Version(fresh ? m.iteration.value : m.iteration.value - 1);
+}
+
+Version OverwrittenVersion(const Plan& plan, Iteration t) {
+  return Version(plan.rule == Rule::kDp ? t.value : t.value - 1);
+}
+
+Version VersionAfter(const Plan& plan, StageId j, int updates) {
+  return Version(plan.stage(j).sum_bytes == 0 ? 0 : updates);
+}
+
+CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j) {
+  const WorkerId owner = plan.owner(j);
+  if (owner == m.worker || !plan.exchange) return {CopySource::How::kOwn, m.worker};
+  const std::optional<MicroBatch> previous = PreviousMicroBatch(plan, m);
+  if (previous && ReadVersion(plan, *previous, j) == ReadVersion(plan, m, j)) {
+    return {CopySource::How::kRelay, previous->worker};
+  }
+  return {CopySource::How::kInject, owner};
+}
+
+CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, Lap lap, StageId j) {
+  const WorkerId owner = plan.owner(j);
+  if (owner == w) return {CopySource::How::kOwn, w};
+  if (w.value == 0 && lap.value == 0) return {CopySource::How::kInject, owner};
+  return {CopySource::How::kRelay, WorkerId((w.value + plan.workers - 1) % plan.workers)};
+}
+
+bool HasBackwardCopy(const Plan& plan, StageId j) {
+  return plan.stage(j).has_backward && j.value < plan.stage_count() - plan.retain;
+}
+
+std::vector<Version> EvaluatedVersions(const Plan& plan) {
+  std::vector<Version> versions;
+  if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return versions;
+  for (int v = plan.evaluation.every; v < plan.iterations; v += plan.evaluation.every) {
+    versions.push_back(Version(v));
+  }
+  versions.push_back(Version(plan.iterations));
+  return versions;
+}
+
+bool IsEvaluated(const Plan& plan, Version v) {
+  if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return false;
+  return v.value == plan.iterations || (v.value > 0 && v.value < plan.iterations &&
+                                        v.value % plan.evaluation.every == 0);
+}
+
+int TokenOperation(const Plan& plan) {
+  const int stages = plan.stage_count();
+  const Wide total = TotalCost(plan);
+  Wide done = 0;
+  int operation = 0;
+  for (int q = 0; q < 2 * stages; ++q) {
+    done += q < stages ? plan.stages[q].forward_cost : plan.stages[2 * stages - 1 - q].backward_cost;
+    if (done * plan.workers > total) break;
+    operation = q;
+  }
+  return operation;
+}
+
+double StaleShare(const Plan& plan) {
+  int stale = 0;
+  for (int w = 0; w < plan.workers; ++w) {
+    for (int j = 0; j < plan.stage_count(); ++j) {
+      if (!ReadsFresh(plan, WorkerId(w), StageId(j))) ++stale;
+    }
+  }
+  return static_cast<double>(stale) / (plan.workers * plan.stage_count());
+}
+
+WireBytes SteadyWireBytes(const Plan& plan) {
+  WireBytes bytes;
+  const int64_t n = plan.workers, k = plan.laps;
+  if (n < 2 || !plan.exchange) return bytes;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    const StagePlan& stage = plan.stages[j];
+    const int copies = HasBackwardCopy(plan, StageId(j)) ? 2 : 1;
+    bytes.parameters += copies * k * (n - 1) * stage.parameter_bytes;
+    bytes.sums += (n * k - 1) * stage.sum_bytes;
+    if (stage.owner.value != n - 1) bytes.sums += stage.sum_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace ringzero

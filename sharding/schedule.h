@@ -1,0 +1,77 @@
+// Schedule: which version a micro-batch reads and from whom each message comes; pure functions of Plan.
+//
+//   ReadVersion(plan, w, j, t, l)            the label that worker w reads of stage j
+//   CopySource(plan, w, j, t, l)             itself, the previous micro-batch's worker, or the owner
+//
+// Source: docs/schedule.md; arXiv 2403.08837 section 3 (rules), section 2 (cyclic order).
+#ifndef RINGZERO_SHARDING_SCHEDULE_H_
+#define RINGZERO_SHARDING_SCHEDULE_H_
+
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+// A micro-batch by its place: who computes it, and when.
+struct MicroBatch {
+  WorkerId worker;
+  Iteration iteration;
+  Lap lap;
+  auto operator<=>(const MicroBatch&) const = default;
+};
+
+// The neighbours in micro-batch order; nothing before the first of the run or after the last.
+std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch& m);
+std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
+
+// Whether worker w reads θ_t (true) or θ_{t-1} of stage j in the first lap of an iteration. Static:
+// integer costs compared by cross-multiplication in 128 bits.
+bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
+
+// The label that micro-batch m reads of stage j, in its forward and its backward. Only the first lap
+// of an iteration may be stale; a stage without a sum has one label, 0.
+Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j);
+
+// The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
+Version VersionAfter(const Plan& plan, StageId j, int updates);
+
+// The label whose memory the update of iteration t overwrites: θ_t in place for dp, else θ_{t-1}.
+Version OverwrittenVersion(const Plan& plan, Iteration t);
+
+// How a reader comes by its copy of a stage.
+struct CopySource {
+  enum class How { kOwn, kRelay, kInject };
+  How how;
+  WorkerId from;
+};
+CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j);
+// The same for evaluation lap l at one pinned version.
+CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, Lap lap, StageId j);
+
+// Whether the stage's backward needs a message of its own (retained stages keep the forward copy).
+bool HasBackwardCopy(const Plan& plan, StageId j);
+
+// The versions to evaluate, ascending: every, 2·every, …, iterations.
+std::vector<Version> EvaluatedVersions(const Plan& plan);
+bool IsEvaluated(const Plan& plan, Version v);
+
+// The operation of a lap (0..2S-1) after which the stagger token goes on: the last at which the cost
+// done is at most T/N (at least 0).
+int TokenOperation(const Plan& plan);
+
+// Share of (worker, stage) pairs that read θ_{t-1} in a first lap.
+double StaleShare(const Plan& plan);
+
+// Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of docs/schedule.md.
+struct WireBytes {
+  int64_t parameters = 0;
+  int64_t sums = 0;
+};
+WireBytes SteadyWireBytes(const Plan& plan);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_SCHEDULE_H_
