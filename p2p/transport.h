@@ -1,24 +1,26 @@
-// Transport: bytes between workers, point to point, in order per channel, without copies where it can.
+// Transport: bytes between workers, point to point, in order per channel, without copies where it
+// can.
 //
 //   transport->ExpectShared(WorkerId(0), {kind, tag}, bytes,
 //                           [&](absl::StatusOr<SharedBuffer> copy) { ... });    // at the receiver
 //   transport->Share(WorkerId(1), {kind, tag}, version);                        // at the sender
 //
-// A channel is (from, to, kind): one FIFO. The n-th message sent on a channel meets the n-th expected
-// one; their keys and sizes must be equal, else both workers fail with an Internal error that names
-// both keys. There is no order and no shared credit between channels.
+// A channel is (from, to, kind): one FIFO. The n-th message sent on a channel meets the n-th
+// expected one; their keys and sizes must be equal, else both workers fail with an Internal error
+// that names both keys. There is no order and no shared credit between channels.
 //
-// Credit: each channel has `slots` of them (TransportOptions). A message takes one from the moment it
-// is delivered until the handle that was delivered (with all its copies on that worker) is dropped, or
-// given or shared away and delivered there. A message without credit waits at its sender.
+// Credit: each channel has `slots` of them (TransportOptions). A message takes one from the moment
+// it is delivered until the handle that was delivered (with all its copies on that worker) is
+// dropped, or given or shared away and delivered there. A message without credit waits at its
+// sender.
 //
 // The receiver's options say how many. Sending to oneself is a channel like any other.
 //
-// No call blocks. Arrival callbacks run on the transport's own message thread of this worker, one at
-// a time, must not block, and may call any method of Transport. Every accepted Expect's callback is
-// called exactly once: with the buffer, or with the error that ended the transport.
-// All methods are thread-safe. Sends on one channel are ordered by the calls' order, so callers that
-// care call from one thread at a time.
+// No call blocks. Arrival callbacks run on the transport's own message thread of this worker, one
+// at a time, must not block, and may call any method of Transport. Every accepted Expect's callback
+// is called exactly once: with the buffer, or with the error that ended the transport. All methods
+// are thread-safe. Sends on one channel are ordered by the calls' order, so callers that care call
+// from one thread at a time.
 #ifndef RINGZERO_P2P_TRANSPORT_H_
 #define RINGZERO_P2P_TRANSPORT_H_
 
@@ -34,8 +36,8 @@
 
 namespace ringzero {
 
-// What a message is called. `kind` selects the channel (0..kMaxMessageKinds-1); `tag` must be equal at
-// both ends and means nothing to the transport.
+// What a message is called. `kind` selects the channel (0..kMaxMessageKinds-1); `tag` must be equal
+// at both ends and means nothing to the transport.
 struct MessageKey {
   uint8_t kind = 0;
   uint64_t tag = 0;
@@ -77,9 +79,9 @@ class Transport {
 
   // Lends `buffer` to `to`; the caller may go on reading its own copies of the handle.
   virtual absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) = 0;
-  // Hands `buffer` over. On error it is gone (dropped). InvalidArgument for kParameters memory: that
-  // is shared, never given. Memory from elsewhere (MakeHeapBuffer) may be copied into Allocate's
-  // (Share: kParameters, Give: kSums), and then counts in bytes_copied.
+  // Hands `buffer` over. On error it is gone (dropped). InvalidArgument for kParameters memory:
+  // that is shared, never given. Memory from elsewhere (MakeHeapBuffer) may be copied into
+  // Allocate's (Share: kParameters, Give: kSums), and then counts in bytes_copied.
   virtual absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) = 0;
 
   virtual absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
@@ -87,8 +89,9 @@ class Transport {
   virtual absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
                                    OwnedArrival arrival) = 0;
 
-  // Ends the transport on every worker: peers fail with `why` (code and message), named as coming from
-  // this worker; waiting Expects get it; later calls return it. The first abort wins. Idempotent.
+  // Ends the transport on every worker: peers fail with `why` (code and message), named as coming
+  // from this worker; waiting Expects get it; later calls return it. The first abort wins.
+  // Idempotent.
   virtual void Abort(const absl::Status& why) = 0;
   // The error that ended the transport, or OK. A peer that vanished: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
@@ -106,8 +109,8 @@ class Transport {
 struct TransportOptions {
   // Credit per channel of each kind, kMaxMessageKinds entries (missing: the last given one).
   std::vector<int> slots = {2};
-  // Upper bounds of what this worker may Allocate at the same time, in bytes: each buffer rounded up
-  // to 64 bytes, plus 64; for every distinct size the most that is ever alive of it.
+  // Upper bounds of what this worker may Allocate at the same time, in bytes: each buffer rounded
+  // up to 64 bytes, plus 64; for every distinct size the most that is ever alive of it.
   size_t parameter_bytes = 0;
   size_t sum_bytes = 0;
   // Called once, on the message thread, when the transport ends by anything but this worker's own

@@ -1,0 +1,200 @@
+// Inboxes with a lock and a condition variable, and the thread that empties one.
+#include "p2p/local_transport.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/mailbox_transport.h"
+
+namespace ringzero {
+namespace {
+
+constexpr std::chrono::seconds kDrainLimit(5);
+
+struct Event {
+  enum class Kind { kParcel, kCredit, kAbort, kGoodbye, kDisconnect };
+  Kind kind;
+  WorkerId from;
+  Parcel parcel;                        // kParcel
+  uint8_t credit_kind = 0;              // kCredit
+  absl::Status why = absl::OkStatus();  // kAbort
+};
+
+// Where other workers put events for one worker. Thread-safe.
+class Inbox {
+ public:
+  void Push(Event event) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!open_) return;
+    events_.push_back(std::move(event));
+    changed_.notify_one();
+  }
+  void Wake() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    woken_ = true;
+    changed_.notify_one();
+  }
+  void Stop() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stopping_ = true;
+    changed_.notify_one();
+  }
+  // Blocks until something happens; false when stopped.
+  bool Take(std::vector<Event>& events) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [this] { return stopping_ || woken_ || !events_.empty(); });
+    woken_ = false;
+    events.swap(events_);
+    return !stopping_;
+  }
+  // From now on events are dropped: nobody reads them any more.
+  void Shut() {
+    std::vector<Event> rest;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = false;
+    rest.swap(events_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Event> events_;
+  bool woken_ = false;
+  bool stopping_ = false;
+  bool open_ = true;
+};
+
+using Inboxes = std::vector<Inbox>;
+
+class LocalWire final : public Wire {
+ public:
+  // Shared: an inbox must live as long as any worker may still write into it.
+  LocalWire(WorkerId self, std::shared_ptr<Inboxes> inboxes)
+      : self_(self), inboxes_(std::move(inboxes)) {}
+
+  void SendParcel(WorkerId to, Parcel parcel) override {
+    Push(to, {Event::Kind::kParcel, self_, std::move(parcel)});
+  }
+  void SendCredit(WorkerId to, uint8_t kind) override {
+    Push(to, {Event::Kind::kCredit, self_, {}, kind});
+  }
+  void SendAbort(WorkerId to, const absl::Status& why) override {
+    Push(to, {Event::Kind::kAbort, self_, {}, 0, why});
+  }
+  void SendGoodbye(WorkerId to) override { Push(to, {Event::Kind::kGoodbye, self_, {}}); }
+  void Wake() override { inbox().Wake(); }
+
+  Inbox& inbox() { return (*inboxes_)[self_.value]; }
+  void Disconnect() {
+    inbox().Shut();
+    for (int worker = 0; worker < static_cast<int>(inboxes_->size()); ++worker) {
+      if (worker != self_.value) Push(WorkerId(worker), {Event::Kind::kDisconnect, self_, {}});
+    }
+  }
+
+ private:
+  void Push(WorkerId to, Event event) { (*inboxes_)[to.value].Push(std::move(event)); }
+
+  const WorkerId self_;
+  const std::shared_ptr<Inboxes> inboxes_;
+};
+
+class LocalTransport final : public MailboxTransport {
+ public:
+  LocalTransport(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<LocalWire> wire,
+                 ArenaPtr parameters, ArenaPtr sums)
+      : MailboxTransport(std::move(mailbox), std::move(parameters), std::move(sums)),
+        wire_(std::move(wire)),
+        thread_([this] { Run(); }) {}
+
+  ~LocalTransport() override {
+    mailbox().Shutdown(kDrainLimit);
+    wire_->inbox().Stop();
+    thread_.join();
+    wire_->Disconnect();
+  }
+
+  std::string name() const override { return "local"; }
+
+ private:
+  bool CanCarry(BufferCell*) const override { return true; }
+
+  void Run() {
+    for (bool running = true; running;) {
+      std::vector<Event> events;
+      running = wire_->inbox().Take(events);
+      for (Event& event : events) Handle(event);
+      mailbox().RunCallbacks();
+    }
+  }
+
+  void Handle(Event& event) {
+    switch (event.kind) {
+      case Event::Kind::kParcel:
+        return mailbox().OnParcel(event.from, std::move(event.parcel));
+      case Event::Kind::kCredit:
+        return mailbox().OnCredit(event.from, event.credit_kind, 1);
+      case Event::Kind::kAbort:
+        return mailbox().OnAbort(event.from, event.why);
+      case Event::Kind::kGoodbye:
+        return mailbox().OnGoodbye(event.from);
+      case Event::Kind::kDisconnect:
+        return mailbox().OnDisconnect(event.from);
+    }
+  }
+
+  const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox, which handles keep alive
+  std::thread thread_;
+};
+
+absl::StatusOr<ArenaPtr> MakeArena(WorkerId owner, MemoryUse use, size_t bytes) {
+  RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::Anonymous(bytes));
+  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
+  return ArenaPtr(Arena::Create(owner, use, std::move(data), std::move(counts)));
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
+    const std::vector<TransportOptions>& options) {
+  const int workers = static_cast<int>(options.size());
+  if (workers == 0) return absl::InvalidArgumentError("at least one worker is needed");
+  auto inboxes = std::make_shared<Inboxes>(workers);
+  std::vector<std::shared_ptr<LocalWire>> wires;
+  std::vector<std::shared_ptr<Mailbox>> mailboxes;
+  for (int w = 0; w < workers; ++w) {
+    wires.push_back(std::make_shared<LocalWire>(WorkerId(w), inboxes));
+    mailboxes.push_back(
+        std::make_shared<Mailbox>(WorkerId(w), workers, options[w].on_failure, wires[w]));
+  }
+  for (int to = 0; to < workers; ++to) {
+    RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options[to]));
+    for (int from = 0; from < workers; ++from) {
+      for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+        mailboxes[from]->OnCredit(WorkerId(to), static_cast<uint8_t>(kind), slots[kind]);
+      }
+    }
+  }
+  std::vector<ArenaPtr> arenas;
+  for (int w = 0; w < workers; ++w) {
+    const TransportOptions& each = options[w];
+    for (const MemoryUse use : {MemoryUse::kParameters, MemoryUse::kSums}) {
+      const size_t bytes = use == MemoryUse::kSums ? each.sum_bytes : each.parameter_bytes;
+      RZ_ASSIGN_OR_RETURN(ArenaPtr arena, MakeArena(WorkerId(w), use, bytes));
+      arenas.push_back(std::move(arena));
+    }
+  }
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (int w = 0; w < workers; ++w) {
+    transports.push_back(std::make_unique<LocalTransport>(
+        mailboxes[w], wires[w], std::move(arenas[2 * w]), std::move(arenas[2 * w + 1])));
+  }
+  return transports;
+}
+
+}  // namespace ringzero

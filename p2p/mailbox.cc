@@ -1,0 +1,284 @@
+// Matches what arrives with what is expected, spends credit, ends once.
+#include "p2p/mailbox.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "p2p/failure.h"
+#include "p2p/slot_cell.h"
+
+namespace ringzero {
+
+std::string ToString(MessageKey key) {
+  return absl::StrCat("kind ", static_cast<int>(key.kind), ", tag ", key.tag);
+}
+
+absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options) {
+  std::vector<int> slots = options.slots;
+  if (slots.empty() || slots.size() > kMaxMessageKinds) {
+    return absl::InvalidArgumentError(absl::StrCat("slots has ", slots.size(), " entries; 1 to ",
+                                                   kMaxMessageKinds, " can be given"));
+  }
+  slots.resize(kMaxMessageKinds, slots.back());
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+    if (slots[kind] < 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kind ", kind, " has ", slots[kind], " slots; at least 1 is needed"));
+    }
+  }
+  return slots;
+}
+
+Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
+                 std::shared_ptr<Wire> wire)
+    : self_(self), wire_(std::move(wire)), on_failure_(std::move(on_failure)), peers_(workers) {
+  stats_.bytes_sent.resize(kMaxMessageKinds);
+  stats_.messages_sent.resize(kMaxMessageKinds);
+}
+
+absl::Status Mailbox::CheckCall(WorkerId peer, MessageKey key, const char* what) const {
+  if (!status_.ok()) return status_;
+  if (peer.value < 0 || peer.value >= workers()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, " worker ", peer.value, ", but there are ", workers()));
+  }
+  if (key.kind >= kMaxMessageKinds) {
+    return absl::InvalidArgumentError(absl::StrCat(what, " worker ", peer.value, ": ",
+                                                   ToString(key), ": kinds end at ",
+                                                   kMaxMessageKinds - 1));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
+  if (!parcel.buffer) return absl::InvalidArgumentError("an empty buffer cannot be sent");
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_RETURN_IF_ERROR(CheckCall(to, parcel.key, "a message to"));
+  if (closing_ || peers_[to.value].said_goodbye) {
+    return absl::FailedPreconditionError(absl::StrCat("a message to worker ", to.value, " (",
+                                                      ToString(parcel.key), ") after a goodbye"));
+  }
+  const uint8_t kind = parcel.key.kind;
+  peers_[to.value].channels[kind].waiting.push_back(std::move(parcel));
+  Pump(to, kind);
+  return absl::OkStatus();
+}
+
+void Mailbox::Pump(WorkerId to, uint8_t kind) {
+  Channel& channel = peers_[to.value].channels[kind];
+  while (channel.credit > 0 && !channel.waiting.empty()) {
+    Parcel parcel = std::move(channel.waiting.front());
+    channel.waiting.pop_front();
+    --channel.credit;
+    stats_.bytes_sent[kind] += parcel.buffer.size();
+    ++stats_.messages_sent[kind];
+    // Our own hold ends before the message leaves: what the receiver does next already sees that.
+    parcel.buffer = SlotCell::Unwrap(std::move(parcel.buffer));
+    wire_->SendParcel(to, std::move(parcel));
+  }
+}
+
+absl::Status Mailbox::Expect(WorkerId from, Expected expected) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_RETURN_IF_ERROR(CheckCall(from, expected.key, "a message from"));
+  const uint8_t kind = expected.key.kind;
+  Channel& channel = peers_[from.value].channels[kind];
+  if (closing_ || (peers_[from.value].said_goodbye && channel.arrived.empty())) {
+    return absl::FailedPreconditionError(absl::StrCat("a message expected from worker ", from.value,
+                                                      " (", ToString(expected.key),
+                                                      ") after a goodbye"));
+  }
+  channel.expected.push_back(std::move(expected));
+  Match(from, kind);
+  return absl::OkStatus();
+}
+
+std::string Mailbox::Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
+                              size_t bytes) const {
+  return absl::StrCat("worker ", from.value, " ", what, " ", ToString(key), ", ", bytes, " bytes ",
+                      ownership == Ownership::kShared ? "shared" : "owned");
+}
+
+void Mailbox::Match(WorkerId from, uint8_t kind) {
+  Channel& channel = peers_[from.value].channels[kind];
+  bool matched = false;
+  while (!channel.arrived.empty() && !channel.expected.empty()) {
+    Parcel& parcel = channel.arrived.front();
+    Expected& expected = channel.expected.front();
+    const size_t bytes = parcel.buffer.size();
+    if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
+        bytes != expected.bytes) {
+      const std::string sent = Describe(from, "sent", parcel.key, parcel.ownership, bytes);
+      const std::string awaited =
+          Describe(self_, "expected", expected.key, expected.ownership, expected.bytes);
+      End(absl::InternalError(absl::StrCat("channel ", from.value, " -> ", self_.value,
+                                           " out of step: ", sent, "; ", awaited)),
+          Tell::kPeers);
+      return;
+    }
+    Buffer delivered(new SlotCell(shared_from_this(), from, kind, std::move(parcel.buffer)));
+    ready_.push_back({std::move(expected.arrival), std::move(delivered)});
+    channel.arrived.pop_front();
+    channel.expected.pop_front();
+    matched = true;
+  }
+  if (matched) wire_->Wake();
+}
+
+void Mailbox::OnParcel(WorkerId from, Parcel parcel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return;
+  const uint8_t kind = parcel.key.kind;
+  RZ_CHECK(kind < kMaxMessageKinds, ToString(parcel.key));
+  peers_[from.value].channels[kind].arrived.push_back(std::move(parcel));
+  Match(from, kind);
+}
+
+void Mailbox::OnCredit(WorkerId from, uint8_t kind, int count) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return;
+  RZ_CHECK(kind < kMaxMessageKinds, absl::StrCat("kind ", kind));
+  peers_[from.value].channels[kind].credit += count;
+  Pump(from, kind);
+  if (closing_) SayGoodbyes();
+}
+
+void Mailbox::OnAbort(WorkerId from, const absl::Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  End(AbortedBy(from, why), Tell::kNobody);  // whoever aborts tells everybody
+}
+
+void Mailbox::OnGoodbye(WorkerId from) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Peer& peer = peers_[from.value];
+  peer.said_goodbye = true;
+  for (const Channel& channel : peer.channels) {
+    const bool awaited = !channel.expected.empty();
+    if (!awaited && channel.waiting.empty()) continue;
+    const MessageKey key = awaited ? channel.expected.front().key : channel.waiting.front().key;
+    End(absl::InternalError(absl::StrCat("worker ", from.value, " said goodbye, but worker ",
+                                         self_.value, awaited ? " expects" : " has for it",
+                                         " a message: ", ToString(key))),
+        Tell::kPeers);
+    return;
+  }
+}
+
+void Mailbox::OnDisconnect(WorkerId from) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!peers_[from.value].said_goodbye && !closing_) End(WorkerDied(from), Tell::kPeers);
+}
+
+void Mailbox::Fail(const absl::Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  End(why, Tell::kPeers);
+}
+
+void Mailbox::Abort(const absl::Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return;
+  on_failure_ = nullptr;
+  End(why.ok() ? absl::AbortedError("aborted without a reason") : why, Tell::kPeers);
+}
+
+void Mailbox::End(const absl::Status& why, Tell tell) {
+  if (!status_.ok()) return;
+  status_ = why;
+  report_failure_ = true;
+  for (Peer& peer : peers_) {
+    for (Channel& channel : peer.channels) {
+      for (Expected& expected : channel.expected)
+        ready_.push_back({std::move(expected.arrival), why});
+      // Dropping handles under our lock is fine: no cell's drop takes it.
+      channel.expected.clear();
+      channel.waiting.clear();
+      channel.arrived.clear();
+    }
+  }
+  for (int worker = 0; tell == Tell::kPeers && worker < workers(); ++worker) {
+    if (worker != self_.value) wire_->SendAbort(WorkerId(worker), why);
+  }
+  wire_->Wake();
+  drained_.notify_all();
+}
+
+void Mailbox::RunCallbacks() {
+  while (true) {
+    std::vector<Ready> ready;
+    std::function<void(const absl::Status&)> on_failure;
+    absl::Status status;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ready.swap(ready_);
+      status = status_;
+      if (report_failure_) on_failure = std::exchange(on_failure_, nullptr);
+      report_failure_ = false;
+    }
+    if (ready.empty() && on_failure == nullptr) return;
+    if (on_failure != nullptr) on_failure(status);
+    for (Ready& each : ready) each.arrival(std::move(each.result));
+  }
+}
+
+absl::Status Mailbox::Close() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_RETURN_IF_ERROR(status_);
+  if (closing_) return absl::OkStatus();
+  for (int worker = 0; worker < workers(); ++worker) {
+    for (const Channel& channel : peers_[worker].channels) {
+      if (channel.expected.empty() && channel.arrived.empty()) continue;
+      const bool expected = !channel.expected.empty();
+      const MessageKey key = expected ? channel.expected.front().key : channel.arrived.front().key;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "worker ", self_.value, " cannot say goodbye: a message from worker ", worker, " (",
+          ToString(key), ") ", expected ? "is still expected" : "came and was never expected"));
+    }
+  }
+  closing_ = true;
+  SayGoodbyes();
+  return absl::OkStatus();
+}
+
+void Mailbox::SayGoodbyes() {
+  for (int worker = 0; worker < workers(); ++worker) {
+    Peer& peer = peers_[worker];
+    bool empty = true;
+    for (const Channel& channel : peer.channels) empty = empty && channel.waiting.empty();
+    if (!empty || peer.told_goodbye) continue;
+    peer.told_goodbye = true;
+    if (worker != self_.value) wire_->SendGoodbye(WorkerId(worker));
+  }
+  if (Drained()) drained_.notify_all();
+}
+
+bool Mailbox::Drained() const {
+  if (!status_.ok()) return true;
+  for (const Peer& peer : peers_) {
+    if (!peer.told_goodbye) return false;
+  }
+  return true;
+}
+
+void Mailbox::Shutdown(std::chrono::milliseconds limit) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (closing_) drained_.wait_for(lock, limit, [this] { return Drained(); });
+  if (!Drained() || !closing_) {
+    on_failure_ = nullptr;
+    End(absl::CancelledError(absl::StrCat("worker ", self_.value, "'s transport was destroyed")),
+        Tell::kNobody);
+  }
+}
+
+absl::Status Mailbox::status() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return status_;
+}
+
+TransportStats Mailbox::stats() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stats_;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,122 @@
+// Mailbox: what all transports have in common: channels, credits, matching, errors and callbacks.
+//
+//   auto mailbox = std::make_shared<Mailbox>(self, workers, on_failure, wire);
+//   mailbox->Send(to, Parcel{key, Ownership::kOwned, std::move(buffer)});   // any thread
+//   mailbox->OnParcel(from, std::move(parcel));  mailbox->RunCallbacks();   // the message thread
+//
+// A transport adds memory, a Wire, and a message thread that turns what arrives into On… calls.
+// Thread-safe. Lock order: a Mailbox's lock, then a Wire's. Handles that were delivered keep their
+// Mailbox alive, so they may outlive the transport.
+#ifndef RINGZERO_P2P_MAILBOX_H_
+#define RINGZERO_P2P_MAILBOX_H_
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
+#include "base/ids.h"
+#include "p2p/transport.h"
+#include "p2p/wire.h"
+
+namespace ringzero {
+
+// Credit of each kind, kMaxMessageKinds entries. InvalidArgument unless all are at least 1.
+absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options);
+
+class Mailbox : public std::enable_shared_from_this<Mailbox> {
+ public:
+  using Arrival = std::function<void(absl::StatusOr<Buffer>)>;
+  struct Expected {
+    MessageKey key;
+    Ownership ownership = Ownership::kShared;
+    size_t bytes = 0;
+    Arrival arrival;
+  };
+
+  Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
+          std::shared_ptr<Wire> wire);
+
+  // The caller's side. parcel.buffer may be a handle that was delivered here (then its slot stays
+  // taken until the parcel has credit), or any other.
+  absl::Status Send(WorkerId to, Parcel parcel);
+  absl::Status Expect(WorkerId from, Expected expected);
+  void Abort(const absl::Status& why);
+  absl::Status Close();
+  absl::Status status() const;
+  TransportStats stats() const;
+
+  // The message thread's side.
+  void OnParcel(WorkerId from, Parcel parcel);
+  void OnCredit(WorkerId from, uint8_t kind, int count);
+  void OnAbort(WorkerId from, const absl::Status& why);
+  void OnGoodbye(WorkerId from);
+  // The connection is gone: a death, unless somebody said goodbye.
+  void OnDisconnect(WorkerId from);
+  // Something else broke (a malformed message, no hello): ends the transport on every worker.
+  void Fail(const absl::Status& why);
+  // Runs all that is ready, outside of the lock.
+  void RunCallbacks();
+
+  // For destructors, before the message thread is stopped: sends what still waits, if closed; fails
+  // every open Expect (Cancelled).
+  void Shutdown(std::chrono::milliseconds limit);
+
+  WorkerId self() const { return self_; }
+  int workers() const { return static_cast<int>(peers_.size()); }
+  Wire& wire() { return *wire_; }
+
+ private:
+  struct Channel {  // one per peer and kind, both directions
+    int credit = 0;
+    std::deque<Parcel> waiting;     // to the peer, without credit
+    std::deque<Parcel> arrived;     // from the peer, not yet expected
+    std::deque<Expected> expected;  // from the peer, not yet arrived
+  };
+  struct Peer {
+    std::array<Channel, kMaxMessageKinds> channels;
+    bool said_goodbye = false;  // it, to us
+    bool told_goodbye = false;  // we, to it
+  };
+  struct Ready {
+    Arrival arrival;
+    absl::StatusOr<Buffer> result;
+  };
+  enum class Tell { kNobody, kPeers };
+
+  absl::Status CheckCall(WorkerId peer, MessageKey key,
+                         const char* what) const;  // lock held, as below
+  void Pump(WorkerId to, uint8_t kind);
+  void Match(WorkerId from, uint8_t kind);
+  void SayGoodbyes();
+  void End(const absl::Status& why, Tell tell);
+  bool Drained() const;
+  std::string Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
+                       size_t bytes) const;
+
+  const WorkerId self_;
+  const std::shared_ptr<Wire> wire_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable drained_;
+  std::function<void(const absl::Status&)> on_failure_;  // emptied by its one call
+  bool report_failure_ = false;
+  bool closing_ = false;
+  absl::Status status_;
+  std::vector<Peer> peers_;
+  std::vector<Ready> ready_;
+  TransportStats stats_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_MAILBOX_H_

@@ -1,0 +1,61 @@
+// Translates Transport's calls into the mailbox's, and copies what cannot travel.
+#include "p2p/mailbox_transport.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+
+absl::StatusOr<Buffer> MailboxTransport::Allocate(size_t bytes, MemoryUse use) {
+  return (use == MemoryUse::kParameters ? parameters_ : sums_)->Allocate(bytes);
+}
+
+absl::Status MailboxTransport::Send(WorkerId to, Parcel parcel, MemoryUse copy_into) {
+  if (parcel.buffer && !CanCarry(parcel.buffer.cell()->root())) {
+    const size_t bytes = parcel.buffer.size();
+    RZ_ASSIGN_OR_RETURN(Buffer copy, Allocate(bytes, copy_into));
+    std::memcpy(copy.data(), parcel.buffer.data(), bytes);
+    bytes_copied_.fetch_add(bytes, std::memory_order_relaxed);
+    parcel.buffer = std::move(copy);
+  }
+  return mailbox_->Send(to, std::move(parcel));
+}
+
+absl::Status MailboxTransport::Share(WorkerId to, MessageKey key, SharedBuffer buffer) {
+  return Send(to, {key, Ownership::kShared, Buffer(buffer.Detach())}, MemoryUse::kParameters);
+}
+
+absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) {
+  auto* block = buffer ? dynamic_cast<ArenaCell*>(buffer.cell()->root()) : nullptr;
+  if (block != nullptr && block->arena().use() == MemoryUse::kParameters) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("memory for parameters is shared, never given (to worker ", to.value, ", ",
+                     ToString(key), "): only its owner may write it"));
+  }
+  return Send(to, {key, Ownership::kOwned, std::move(buffer)}, MemoryUse::kSums);
+}
+
+absl::Status MailboxTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
+                                            SharedArrival arrival) {
+  auto unpack = [arrival = std::move(arrival)](absl::StatusOr<Buffer> result) {
+    if (!result.ok()) return arrival(result.status());
+    arrival(SharedBuffer(result->Detach()));
+  };
+  return mailbox_->Expect(from, {key, Ownership::kShared, bytes, std::move(unpack)});
+}
+
+absl::Status MailboxTransport::ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
+                                           OwnedArrival arrival) {
+  return mailbox_->Expect(from, {key, Ownership::kOwned, bytes, std::move(arrival)});
+}
+
+TransportStats MailboxTransport::stats() const {
+  TransportStats stats = mailbox_->stats();
+  stats.bytes_copied = bytes_copied_.load(std::memory_order_relaxed);
+  return stats;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,49 @@
+// Mapping: a range of mapped memory, unmapped at its end.
+//
+//   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::Anonymous(bytes));
+//   memory.data();   // zeroed, page-aligned
+//
+// Pages cost nothing until they are touched. Move-only value; not thread-safe itself.
+#ifndef RINGZERO_P2P_MAPPING_H_
+#define RINGZERO_P2P_MAPPING_H_
+
+#include <cstddef>
+#include <utility>
+
+#include "absl/status/statusor.h"
+
+namespace ringzero {
+
+class Mapping {
+ public:
+  enum class Access { kRead, kReadWrite };
+
+  // Memory of this process alone. ResourceExhausted when the system refuses.
+  static absl::StatusOr<Mapping> Anonymous(size_t bytes);
+  // The first `bytes` of `descriptor`'s file, shared with whoever else maps it. The descriptor may
+  // be closed afterwards.
+  static absl::StatusOr<Mapping> OfFile(int descriptor, size_t bytes, Access access);
+
+  Mapping() = default;
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+
+  std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Mapping(void* data, size_t bytes) : data_(static_cast<std::byte*>(data)), bytes_(bytes) {}
+
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_MAPPING_H_

@@ -1,0 +1,40 @@
+// Wire: how a Mailbox's words reach the other workers; each transport brings one.
+//
+// Every method may be called from any thread and with a mailbox's lock held: it must not block,
+// call a Mailbox, or fail (a broken wire is noticed by its message thread). Between two workers the
+// order of calls is kept. `to` may be this worker itself.
+#ifndef RINGZERO_P2P_WIRE_H_
+#define RINGZERO_P2P_WIRE_H_
+
+#include "absl/status/status.h"
+#include "base/buffer.h"
+#include "base/ids.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+enum class Ownership { kShared, kOwned };
+
+// A message on its way. `buffer` is a holder of the payload's root cell; when kShared it is not the
+// only one and must not be written.
+struct Parcel {
+  MessageKey key;
+  Ownership ownership = Ownership::kShared;
+  Buffer buffer;
+};
+
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  virtual void SendParcel(WorkerId to, Parcel parcel) = 0;
+  // One slot of the channel (to -> this worker, kind) is free again.
+  virtual void SendCredit(WorkerId to, uint8_t kind) = 0;
+  virtual void SendAbort(WorkerId to, const absl::Status& why) = 0;
+  virtual void SendGoodbye(WorkerId to) = 0;
+  // Makes this worker's message thread call Mailbox::RunCallbacks.
+  virtual void Wake() = 0;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_WIRE_H_

@@ -1,0 +1,38 @@
+// Builds clusters of every transport for tests.
+#include "tests/p2p/cluster.h"
+
+#include <numeric>
+#include <thread>
+
+#include "p2p/local_transport.h"
+
+namespace ringzero {
+
+bool Eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+TransportOptions SmallOptions() {
+  return {.slots = {2}, .parameter_bytes = 1 << 20, .sum_bytes = 1 << 20, .on_failure = nullptr};
+}
+
+Cluster MakeLocal(const std::vector<TransportOptions>& options) {
+  auto transports = CreateLocalTransports(options);
+  EXPECT_TRUE(transports.ok()) << transports.status();
+  return Cluster(*std::move(transports));
+}
+
+Buffer Filled(Transport& transport, MemoryUse use, int values, float first) {
+  absl::StatusOr<Buffer> buffer = transport.Allocate(values * sizeof(float), use);
+  EXPECT_TRUE(buffer.ok()) << buffer.status();
+  if (!buffer.ok()) return Buffer();
+  std::iota(buffer->as<float>().begin(), buffer->as<float>().end(), first);
+  return *std::move(buffer);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,98 @@
+// Cluster: all transports of a small world in one process, and waiting with a deadline, for tests.
+//
+//   Cluster cluster = MakeLocal({options, options});
+//   Waiter<SharedBuffer> copy;
+//   cluster[1].ExpectShared(WorkerId(0), key, bytes, copy.Callback());
+//   SharedBuffer got = copy.Take();          // fails the test after kDeadline
+#ifndef RINGZERO_TESTS_P2P_CLUSTER_H_
+#define RINGZERO_TESTS_P2P_CLUSTER_H_
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+// Generous: a machine with two busy cores and a sanitizer must not fail.
+inline constexpr std::chrono::seconds kDeadline(60);
+
+class Cluster {
+ public:
+  explicit Cluster(std::vector<std::unique_ptr<Transport>> transports)
+      : transports_(std::move(transports)) {}
+  Transport& operator[](int worker) { return *transports_[worker]; }
+  int size() const { return static_cast<int>(transports_.size()); }
+  void Destroy(int worker) { transports_[worker].reset(); }
+
+ private:
+  std::vector<std::unique_ptr<Transport>> transports_;
+};
+
+using MakeCluster = std::function<Cluster(const std::vector<TransportOptions>&)>;
+
+// What callbacks bring, in order. Thread-safe. Shared with its callbacks, so these may come late.
+template <typename T>
+class Waiter {
+ public:
+  std::function<void(absl::StatusOr<T>)> Callback() {
+    return [state = state_](absl::StatusOr<T> result) {
+      const std::lock_guard<std::mutex> lock(state->mutex);
+      state->results.push_back(std::move(result));
+      ++state->calls;
+      state->changed.notify_all();
+    };
+  }
+  absl::StatusOr<T> TakeResult() {
+    std::unique_lock<std::mutex> lock(state_->mutex);
+    const bool came =
+        state_->changed.wait_for(lock, kDeadline, [this] { return !state_->results.empty(); });
+    if (!came) return absl::DeadlineExceededError("the callback was not called");
+    absl::StatusOr<T> result = std::move(state_->results.front());
+    state_->results.pop_front();
+    return result;
+  }
+  T Take() {
+    absl::StatusOr<T> result = TakeResult();
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? *std::move(result) : T();
+  }
+  int calls() const {
+    const std::lock_guard<std::mutex> lock(state_->mutex);
+    return state_->calls;
+  }
+
+ private:
+  struct State {
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<absl::StatusOr<T>> results;
+    int calls = 0;
+  };
+  std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+// Polls `condition` until it holds or the deadline passes.
+bool Eventually(const std::function<bool()>& condition);
+
+// Two slots, one MiB each for parameters and sums.
+TransportOptions SmallOptions();
+
+Cluster MakeLocal(const std::vector<TransportOptions>& options);
+
+// Allocates and fills with value, value + 1, …
+Buffer Filled(Transport& transport, MemoryUse use, int values, float first);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_P2P_CLUSTER_H_

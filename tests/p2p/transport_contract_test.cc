@@ -1,0 +1,350 @@
+// What every Transport promises: order, matching, credit, holders, memory. Joined by one factory
+// line.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/p2p/cluster.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int kValues = 100;
+constexpr size_t kBytes = kValues * sizeof(float);
+
+struct Implementation {
+  std::string name;
+  MakeCluster make;
+};
+
+class TransportContract : public testing::TestWithParam<Implementation> {
+ protected:
+  Cluster Make(int workers, TransportOptions options = SmallOptions()) {
+    return GetParam().make(std::vector<TransportOptions>(workers, options));
+  }
+};
+
+TEST_P(TransportContract, SaysWhoItIs) {
+  Cluster cluster = Make(3);
+  EXPECT_EQ(cluster[2].self(), WorkerId(2));
+  EXPECT_EQ(cluster[2].workers(), 3);
+  EXPECT_TRUE(cluster[0].status().ok());
+}
+
+TEST_P(TransportContract, SharesWithoutACopyAndCounts) {
+  Cluster cluster = Make(2);
+  SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 7).Seal();
+  Waiter<SharedBuffer> copy;
+  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {3, 42}, kBytes, copy.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {3, 42}, version).ok());
+  const SharedBuffer got = copy.Take();
+  ASSERT_EQ(got.size(), kBytes);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(got.data()) % kPayloadAlignment, 0u);
+  EXPECT_EQ(got.as<float>()[0], 7);
+  EXPECT_EQ(got.as<float>()[kValues - 1], 7 + kValues - 1);
+  const TransportStats stats = cluster[0].stats();
+  EXPECT_EQ(stats.bytes_sent[3], kBytes);
+  EXPECT_EQ(stats.messages_sent[3], 1u);
+  EXPECT_EQ(stats.bytes_copied, 0u);
+  EXPECT_EQ(cluster[1].stats().bytes_copied, 0u);
+}
+
+TEST_P(TransportContract, GivesTheSamePhysicalBytes) {
+  Cluster cluster = Make(2);
+  // The owner keeps looking at its block while the other writes: only shared memory shows that.
+  SharedBuffer sum = Filled(cluster[0], MemoryUse::kSums, kValues, 1).Seal();
+  const float* bytes = sum.as<float>().data();
+  absl::StatusOr<Buffer> owned = std::move(sum).Unseal();
+  ASSERT_TRUE(owned.ok());
+  Waiter<Buffer> there;
+  Waiter<Buffer> back;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 1}, kBytes, there.Callback()).ok());
+  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {0, 2}, kBytes, back.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 1}, *std::move(owned)).ok());
+  Buffer got = there.Take();
+  ASSERT_TRUE(got);
+  got.as<float>()[5] = 1234;
+  ASSERT_TRUE(cluster[1].Give(WorkerId(0), {0, 2}, std::move(got)).ok());
+  const Buffer returned = back.Take();
+  ASSERT_TRUE(returned);
+  EXPECT_EQ(returned.as<float>().data(), bytes);
+  EXPECT_EQ(bytes[5], 1234);
+}
+
+TEST_P(TransportContract, KeepsOrderInAChannel) {
+  TransportOptions options = SmallOptions();
+  options.slots = {3};
+  Cluster cluster = Make(2, options);
+  std::vector<Waiter<Buffer>> waiters(50);
+  for (int i = 0; i < 50; ++i) {  // half are expected before they are sent, half after
+    const MessageKey key = {1, static_cast<uint64_t>(i)};
+    if (i < 25) {
+      ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, 64, waiters[i].Callback()).ok());
+    }
+    ASSERT_TRUE(
+        cluster[0].Give(WorkerId(1), key, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+  }
+  for (int i = 25; i < 50; ++i) {
+    const MessageKey key = {1, static_cast<uint64_t>(i)};
+    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, 64, waiters[i].Callback()).ok());
+  }
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(waiters[i].Take().as<float>()[0], i);
+}
+
+TEST_P(TransportContract, HasNoOrderBetweenChannels) {
+  Cluster cluster = Make(2);
+  Waiter<Buffer> first;
+  Waiter<Buffer> second;
+  for (uint8_t kind : {1, 2}) {
+    Buffer sum = Filled(cluster[0], MemoryUse::kSums, 16, kind);
+    ASSERT_TRUE(cluster[0].Give(WorkerId(1), {kind, 0}, std::move(sum)).ok());
+  }
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {2, 0}, 64, second.Callback()).ok());
+  EXPECT_EQ(second.Take().as<float>()[0], 2);
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {1, 0}, 64, first.Callback()).ok());
+  EXPECT_EQ(first.Take().as<float>()[0], 1);
+}
+
+TEST_P(TransportContract, SendsToItself) {
+  Cluster cluster = Make(1);
+  for (uint64_t i = 0; i < 5; ++i) {
+    Waiter<Buffer> waiter;
+    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(0), {0, i}, 64, waiter.Callback()).ok());
+    ASSERT_TRUE(
+        cluster[0].Give(WorkerId(0), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    EXPECT_EQ(waiter.Take().as<float>()[0], i);
+  }
+}
+
+TEST_P(TransportContract, MismatchedKeysFailBothAndNameBoth) {
+  Cluster cluster = Make(2);
+  Waiter<Buffer> sums;
+  Waiter<Buffer> senders;
+  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {4, 9}, 64, senders.Callback()).ok());
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {2, 111}, 64, sums.Callback()).ok());
+  ASSERT_TRUE(
+      cluster[0].Give(WorkerId(1), {2, 222}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  for (Waiter<Buffer>* waiter : {&sums, &senders}) {
+    const absl::Status status = waiter->TakeResult().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    EXPECT_NE(status.ToString().find("tag 111"), std::string::npos) << status;
+    EXPECT_NE(status.ToString().find("tag 222"), std::string::npos) << status;
+  }
+}
+
+TEST_P(TransportContract, MismatchedSizeOrOwnershipFails) {
+  for (const bool size_differs : {true, false}) {
+    Cluster cluster = Make(2);
+    Waiter<SharedBuffer> copy;
+    const size_t expected = size_differs ? 128 : 64;
+    ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {2, 1}, expected, copy.Callback()).ok());
+    Buffer sum = Filled(cluster[0], MemoryUse::kSums, 16, 0);
+    if (size_differs) {
+      ASSERT_TRUE(cluster[0].Share(WorkerId(1), {2, 1}, std::move(sum).Seal()).ok());
+    } else {
+      ASSERT_TRUE(cluster[0].Give(WorkerId(1), {2, 1}, std::move(sum)).ok());
+    }
+    const absl::Status status = copy.TakeResult().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+    const std::string word = size_differs ? "64 bytes shared; worker 1 expected" : "64 bytes owned";
+    EXPECT_NE(status.ToString().find(word), std::string::npos) << status;
+  }
+}
+
+TEST_P(TransportContract, AMessageWithoutCreditWaitsForADroppedHandle) {
+  Cluster cluster = Make(2);  // 2 slots
+  std::vector<Waiter<Buffer>> waiters(3);
+  for (uint64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, waiters[i].Callback()).ok());
+    ASSERT_TRUE(
+        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+  }
+  const Buffer first = waiters[0].Take();
+  Buffer second = waiters[1].Take();
+  // Another channel is not held up, and shows that everything before it has been handled.
+  Waiter<Buffer> other;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {1, 0}, 64, other.Callback()).ok());
+  ASSERT_TRUE(
+      cluster[0].Give(WorkerId(1), {1, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  other.Take();
+  EXPECT_EQ(waiters[2].calls(), 0);
+  EXPECT_EQ(cluster[0].stats().messages_sent[0], 2u);
+  second.Reset();
+  EXPECT_EQ(waiters[2].Take().as<float>()[0], 2);
+}
+
+TEST_P(TransportContract, ASlotOfASharedHandleIsFreeWithItsLastCopy) {
+  TransportOptions options = SmallOptions();
+  options.slots = {1};
+  Cluster cluster = Make(2, options);
+  std::vector<Waiter<SharedBuffer>> waiters(2);
+  SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 16, 0).Seal();
+  for (uint64_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {0, i}, 64, waiters[i].Callback()).ok());
+    ASSERT_TRUE(cluster[0].Share(WorkerId(1), {0, i}, version).ok());
+  }
+  SharedBuffer copy = waiters[0].Take();
+  SharedBuffer another = copy;
+  copy.Reset();
+  EXPECT_EQ(waiters[1].calls(), 0);
+  another.Reset();
+  waiters[1].Take();
+}
+
+TEST_P(TransportContract, ARelayFreesItsSlotWhenTheNextWorkerHasRoom) {
+  TransportOptions options = SmallOptions();
+  options.slots = {1};
+  Cluster cluster = Make(3, options);
+  std::vector<Waiter<Buffer>> at1(3);
+  std::vector<Waiter<Buffer>> at2(3);
+  for (uint64_t i = 0; i < 3; ++i) {
+    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, at1[i].Callback()).ok());
+    ASSERT_TRUE(cluster[2].ExpectOwned(WorkerId(1), {0, i}, 64, at2[i].Callback()).ok());
+    ASSERT_TRUE(
+        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+  }
+  ASSERT_TRUE(cluster[1].Give(WorkerId(2), {0, 0}, at1[0].Take()).ok());
+  Buffer held = at2[0].Take();  // worker 2's only slot
+  ASSERT_TRUE(cluster[1].Give(WorkerId(2), {0, 1}, at1[1].Take()).ok());
+  // Message 1 waits at worker 1 and keeps its slot there, so message 2 stays at worker 0.
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(at2[1].calls(), 0);
+  EXPECT_EQ(at1[2].calls(), 0);
+  held.Reset();
+  EXPECT_EQ(at2[1].Take().as<float>()[0], 1);
+  EXPECT_EQ(at1[2].Take().as<float>()[0], 2);
+}
+
+TEST_P(TransportContract, RelaysSharedAroundTheRing) {
+  constexpr int kWorkers = 4;
+  Cluster cluster = Make(kWorkers);
+  const SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 3).Seal();
+  std::vector<Waiter<SharedBuffer>> waiters(kWorkers);
+  std::vector<SharedBuffer> copies(kWorkers);
+  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {0, 1}, version).ok());
+  for (int w = 1; w < kWorkers; ++w) {
+    ASSERT_TRUE(
+        cluster[w].ExpectShared(WorkerId(w - 1), {0, 1}, kBytes, waiters[w].Callback()).ok());
+    copies[w] = waiters[w].Take();
+    ASSERT_TRUE(copies[w]);
+    EXPECT_EQ(copies[w].as<float>()[9], 12);
+    if (w + 1 < kWorkers) {
+      ASSERT_TRUE(cluster[w].Share(WorkerId(w + 1), {0, 1}, copies[w]).ok());
+    }
+    EXPECT_EQ(cluster[w].stats().bytes_copied, 0u);
+  }
+  EXPECT_EQ(version.holders(), kWorkers);  // the owner's and one per worker
+  EXPECT_EQ(copies[2].holders(), kWorkers);
+}
+
+TEST_P(TransportContract, SumsTravelAroundTheRingAndGrow) {
+  constexpr int kWorkers = 4;
+  Cluster cluster = Make(kWorkers);
+  Buffer sum = Filled(cluster[0], MemoryUse::kSums, kValues, 0);
+  for (int lap = 0; lap < 3; ++lap) {
+    for (int w = 0; w < kWorkers; ++w) {
+      for (float& value : sum.as<float>()) value += 1;
+      const int next = (w + 1) % kWorkers;
+      Waiter<Buffer> waiter;
+      const MessageKey key = {5, static_cast<uint64_t>(lap)};
+      ASSERT_TRUE(cluster[next].ExpectOwned(WorkerId(w), key, kBytes, waiter.Callback()).ok());
+      ASSERT_TRUE(cluster[w].Give(WorkerId(next), key, std::move(sum)).ok());
+      sum = waiter.Take();
+      ASSERT_TRUE(sum);
+    }
+  }
+  for (int i = 0; i < kValues; ++i) EXPECT_EQ(sum.as<float>()[i], i + 12);
+}
+
+TEST_P(TransportContract, UnsealOnlyWithoutReadersAnywhere) {
+  Cluster cluster = Make(2);
+  SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 0).Seal();
+  EXPECT_EQ(version.holders(), 1);
+  Waiter<SharedBuffer> copy;
+  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {0, 0}, kBytes, copy.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {0, 0}, version).ok());
+  EXPECT_EQ(std::move(version).Unseal().status().code(), absl::StatusCode::kFailedPrecondition);
+  SharedBuffer reader = copy.Take();
+  EXPECT_EQ(version.holders(), 2);
+  EXPECT_EQ(reader.holders(), 2);
+  EXPECT_EQ(std::move(reader).Unseal().status().code(), absl::StatusCode::kFailedPrecondition);
+  SharedBuffer second = reader;
+  EXPECT_EQ(reader.holders(), 3);
+  EXPECT_EQ(version.holders(), 2);  // from outside, a worker is one holder
+  second.Reset();
+  reader.Reset();
+  ASSERT_EQ(version.holders(), 1);
+  EXPECT_TRUE(std::move(version).Unseal().ok());
+}
+
+TEST_P(TransportContract, AGivenBufferHasOneHolderAtOnce) {
+  Cluster cluster = Make(3);
+  for (uint64_t i = 0; i < 200; ++i) {
+    Waiter<Buffer> at1;
+    Waiter<Buffer> at2;
+    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, at1.Callback()).ok());
+    ASSERT_TRUE(cluster[2].ExpectOwned(WorkerId(1), {0, i}, 64, at2.Callback()).ok());
+    ASSERT_TRUE(
+        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    ASSERT_TRUE(cluster[1].Give(WorkerId(2), {0, i}, at1.Take()).ok());
+    SharedBuffer sealed = at2.Take().Seal();
+    ASSERT_EQ(sealed.holders(), 1);
+    ASSERT_TRUE(std::move(sealed).Unseal().ok());
+  }
+}
+
+TEST_P(TransportContract, MemoryIsExhaustedAndComesBackFromAnotherWorker) {
+  TransportOptions options = SmallOptions();
+  options.sum_bytes = 2 * (AlignPayload(kBytes) + 64);
+  Cluster cluster = Make(2, options);
+  Buffer first = Filled(cluster[0], MemoryUse::kSums, kValues, 1);
+  const Buffer second = Filled(cluster[0], MemoryUse::kSums, kValues, 2);
+  EXPECT_EQ(cluster[0].Allocate(kBytes, MemoryUse::kSums).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  Waiter<Buffer> given;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, kBytes, given.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, std::move(first)).ok());
+  Buffer away = given.Take();
+  EXPECT_FALSE(cluster[0].Allocate(kBytes, MemoryUse::kSums).ok());
+  away.Reset();
+  EXPECT_TRUE(cluster[0].Allocate(kBytes, MemoryUse::kSums).ok());
+}
+
+TEST_P(TransportContract, HeapBuffersTravelToo) {
+  Cluster cluster = Make(2);
+  Waiter<Buffer> owned;
+  Waiter<SharedBuffer> shared;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, 40, owned.Callback()).ok());
+  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, 0}, 40, shared.Callback()).ok());
+  Buffer sum = MakeHeapBuffer(40);
+  sum.as<float>()[9] = 5;
+  SharedBuffer version = MakeHeapBuffer(40).Seal();
+  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, std::move(sum)).ok());
+  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 0}, version).ok());
+  EXPECT_EQ(owned.Take().as<float>()[9], 5);
+  EXPECT_EQ(shared.Take().as<float>()[9], 0);
+}
+
+TEST_P(TransportContract, RefusesWhatMakesNoSense) {
+  Cluster cluster = Make(2);
+  const auto kInvalid = absl::StatusCode::kInvalidArgument;
+  Buffer sum = Filled(cluster[0], MemoryUse::kSums, 16, 0);
+  EXPECT_EQ(cluster[0].Give(WorkerId(2), {0, 0}, std::move(sum)).code(), kInvalid);
+  EXPECT_EQ(cluster[0].Give(WorkerId(1), {0, 0}, Buffer()).code(), kInvalid);
+  sum = Filled(cluster[0], MemoryUse::kSums, 16, 0);
+  EXPECT_EQ(cluster[0].Give(WorkerId(1), {16, 0}, std::move(sum)).code(), kInvalid);
+  Buffer parameters = Filled(cluster[0], MemoryUse::kParameters, 16, 0);
+  EXPECT_EQ(cluster[0].Give(WorkerId(1), {0, 0}, std::move(parameters)).code(), kInvalid);
+  Waiter<Buffer> never;
+  EXPECT_EQ(cluster[0].ExpectOwned(WorkerId(-1), {0, 0}, 64, never.Callback()).code(), kInvalid);
+  EXPECT_TRUE(cluster[0].status().ok());
+  EXPECT_EQ(never.calls(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TransportContract,
+                         testing::Values(Implementation{"local", MakeLocal}),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ringzero
