@@ -1,0 +1,66 @@
+// From a model to a plan: what its layers hold and cost, cut into stages.
+//
+//   RZ_ASSIGN_OR_RETURN(ModelDescription model, DescribeModel(layers, {example}));
+//   RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, {.workers = 4, .rule = Rule::kCdpV2}));
+#ifndef RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
+#define RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "integrations/torch/layer.h"
+#include "sharding/plan.h"
+#include "zero/layout.h"
+
+namespace ringzero {
+
+struct LayerDescription {
+  std::string name;
+  std::vector<ParameterSpec> parameters;  // full names; a tied one stands with its first layer only
+  std::vector<StatisticSpec> statistics;  // of BatchNorm modules
+  LayerCost cost;                         // of one sample
+  int last_use = -1;  // the last layer that reads a parameter of this one; -1: itself
+};
+
+struct ModelDescription {
+  std::vector<LayerDescription> layers;
+  int64_t parameter_count = 0;  // tied ones once
+};
+
+// Builds one layer at a time, on this thread, and frees it again. `example`: the model's inputs for one
+// sample (batch size 1), used only to count costs where a factory gives none; may be empty otherwise.
+// InvalidArgument names the layer: a cost that cannot be counted, a duplicate name, a tie to nothing, a
+// buffer that is neither constant nor a BatchNorm's running statistic, BatchNorm with momentum None.
+absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
+                                               const TensorList& example);
+
+struct PlanRequest {
+  int workers = 1;
+  int laps = 1;
+  Rule rule = Rule::kCdpV2;
+  int slack = 1;
+  int stages = 0;              // 0: k·N with the largest k <= 4 that the layers allow
+  std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
+  enum class Balance { kCost, kBytes } balance = Balance::kCost;
+  int micro_batch = 1;  // samples; costs are per micro-batch
+  int window = 0;       // 0: chosen
+  int pending = 1;
+  bool stagger = false;
+  int retain = 0;
+  bool exchange = true;
+  int iterations = 1;
+  EvaluationPlan evaluation;
+};
+
+struct PlannedModel {
+  Plan plan;                         // checked; window resolved and verified
+  std::vector<StageLayout> layouts;  // by stage
+  std::vector<std::string> warnings;
+};
+absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_

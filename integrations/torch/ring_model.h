@@ -1,0 +1,95 @@
+// RingModel: a model whose parameters come around the ring; the ordinary loop trains it.
+//
+//   RZ_ASSIGN_OR_RETURN(auto ring, RingModel::Create(std::move(options)));
+//   while (true) {
+//     RZ_ASSIGN_OR_RETURN(LapTask lap, ring->NextLap());
+//     if (lap.kind != LapTask::Kind::kTrain) break;
+//     auto [x, y] = batches.Get(lap.iteration, lap.micro_batch);
+//     at::Tensor loss = torch::cross_entropy_loss(ring->Forward({x})[0], y);
+//     loss.backward();
+//     RZ_RETURN_IF_ERROR(ring->EndMicroBatch({loss.item<double>()}));
+//   }
+//
+// One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of an
+// absl::Status: an autograd hook has no other way out); Guard turns it back into a Status.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
+#define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "integrations/torch/layer.h"
+#include "integrations/torch/model_plan.h"
+#include "zero/engine.h"
+
+namespace ringzero {
+
+class RingError : public std::runtime_error {
+ public:
+  explicit RingError(absl::Status status)
+      : std::runtime_error(std::string(status.message())), status_(std::move(status)) {}
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+// Runs `body` and turns RingError, c10::Error and std::exception into a Status: the one place where
+// exceptions end.
+absl::Status Guard(const std::function<absl::Status()>& body);
+
+struct RingModelOptions {
+  std::vector<LayerFactory> layers;
+  ModelDescription description;
+  PlannedModel planned;
+  uint64_t seed = 0;
+  WorkerId self{0};
+  std::unique_ptr<Transport> transport;  // null when the plan has one worker or no exchange
+  OptimizerOptions optimizer;
+  // Initial values that replace the drawn ones, e.g. from a file: returns true if it filled `values`
+  // (numel fp32, row-major) for the parameter or statistic of that full name.
+  std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)> preset;
+  int metrics_count = 1;
+  std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
+  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+};
+
+// One parameter or statistic of the final state, fp32, row-major.
+struct NamedValues {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<float> values;     // kCount statistics: empty
+  int64_t count = -1;            // kCount statistics (shape {}), else -1
+  bool is_parameter = true;
+};
+
+class RingModel {
+ public:
+  static absl::StatusOr<std::unique_ptr<RingModel>> Create(RingModelOptions options);
+  ~RingModel();
+
+  absl::StatusOr<LapTask> NextLap();
+  // Runs all stages; in an evaluation lap without autograd and in eval mode. Throws RingError.
+  TensorList Forward(TensorList inputs);
+  // After loss.backward() (training) or Forward (evaluation): closes the micro-batch.
+  absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  // In a kCollect lap (worker 0): visits parameters and statistics in model order, stage by stage.
+  absl::Status Collect(const std::function<absl::Status(const NamedValues&)>& visit);
+  absl::Status Finish();
+
+  Engine& engine();
+
+ private:
+  class Impl;
+  explicit RingModel(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_

@@ -1,0 +1,144 @@
+// Engine: runs one worker's program; what the computing side calls, in program order.
+//
+//   RZ_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(options)));
+//   while (true) {
+//     RZ_ASSIGN_OR_RETURN(LapTask lap, engine->NextLap());
+//     if (lap.kind != LapTask::Kind::kTrain) break;
+//     for j = 0..S-1:   BeginForward(j) … compute … EndForward(j, statistics)
+//     for j = S-1..0:   BeginBackward(j) … compute … EndBackward(j, gradient)
+//     EndMicroBatch({loss, …});
+//   }
+//   engine->Finish();
+//
+// All these are called by one computing thread, in exactly the program's order; anything else is a
+// FailedPrecondition that names the stage expected and the one found. They wait only for what the plan
+// names, each wait with a deadline (EngineOptions::wait_timeout) and a name. Everything else (messages,
+// adds, updates) happens on the engine's own threads, driven by the links of sharding/link.h. The first
+// error wins, ends every worker, and is returned by every later call.
+#ifndef RINGZERO_ZERO_ENGINE_H_
+#define RINGZERO_ZERO_ENGINE_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
+#include "base/ids.h"
+#include "p2p/transport.h"
+#include "sharding/plan.h"
+#include "zero/layout.h"
+#include "zero/optimizer.h"
+
+namespace ringzero {
+
+// One gradient of a micro-batch: fp32, numel values in the parameter's own storage order.
+struct GradientPart {
+  int parameter = 0;  // index into StageLayout::parameters
+  const float* data = nullptr;
+  std::shared_ptr<const void> keep;  // keeps `data` alive until the add has read it (any thread)
+};
+// A parameter that is not listed had no gradient in this micro-batch.
+using StageGradient = std::vector<GradientPart>;
+
+// Parameters of one stage, in its layout.
+struct StageCopy {
+  StageId stage;
+  SharedBuffer parameters;
+};
+
+// What the program wants computed next.
+struct LapTask {
+  enum class Kind { kTrain, kEvaluate, kCollect, kDone };
+  Kind kind = Kind::kDone;
+  Iteration iteration{0};  // kTrain: t. kEvaluate: e, the version θ_e. kCollect: T
+  Lap lap{0};
+  int micro_batch = 0;     // l·N + w: its number within the iteration (or the evaluation)
+};
+
+// What one stage needs in an evaluation: parameters (tied ones already held) and running statistics.
+struct EvaluationCopy {
+  std::vector<StageCopy> copies;
+  SharedBuffer statistics;  // empty: the stage has none, or they are still the initial ones
+};
+
+// Seconds and counts since Create, for the summary; monotonic.
+struct EngineStats {
+  double wait_parameters_seconds = 0;     // computing thread: copies (relayed or injected)
+  double wait_gradient_sums_seconds = 0;  // more than `pending` gradients waited for their sums
+  double wait_update_seconds = 0;         // a version that this worker itself owns and updates
+  double wait_other_seconds = 0;          // tokens, statistics
+  TransportStats transport;
+  int64_t optimizer_state_bytes = 0;
+};
+
+struct EngineOptions {
+  Plan plan;  // window resolved; verified by Create
+  WorkerId self{0};
+  std::unique_ptr<Transport> transport;
+  std::vector<StageLayout> layouts;  // by stage
+  OptimizerOptions optimizer;
+  // Fills θ_0 of a stage that this worker owns; called by Create, in stage order.
+  std::function<absl::Status(StageId, std::byte* parameters)> initialize;
+  // Fills the initial running statistics of a stage; called on worker 0 only.
+  std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
+  int metrics_count = 0;  // doubles in each micro-batch's report
+  // Worker 0: an iteration's (or evaluation's) folded metrics; on an engine thread, in order.
+  std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
+  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+};
+
+class Engine {
+ public:
+  // InvalidArgument when plan and layouts do not match; what Verify says when the plan is wrong.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(EngineOptions options);
+  ~Engine();  // aborts the run unless Finish has succeeded
+
+  absl::StatusOr<LapTask> NextLap();
+
+  // The copy of the stage itself. Copies of tied stages are those of their own BeginForward: they stay
+  // valid until EndForward of the last stage that reads them.
+  absl::StatusOr<std::vector<StageCopy>> BeginForward(StageId stage);
+  // `statistics`: this micro-batch's batch statistics in the stage's layout (kCount entries ignored);
+  // empty when the stage has none.
+  absl::Status EndForward(StageId stage, Buffer statistics);
+
+  // The stage's own copy first, then those of stages whose tied parameters this backward reads first.
+  absl::StatusOr<std::vector<StageCopy>> BeginBackward(StageId stage);
+  absl::Status EndBackward(StageId stage, StageGradient gradient);
+
+  // Losses and metrics of the micro-batch (training or evaluation), metrics_count of them.
+  absl::Status EndMicroBatch(const std::vector<double>& metrics);
+
+  absl::StatusOr<EvaluationCopy> BeginEvaluation(StageId stage);
+  absl::Status EndEvaluation(StageId stage);
+
+  // Worker 0, kCollect: the final parameters and statistics, stage by stage in order.
+  absl::StatusOr<EvaluationCopy> Collect(StageId stage);
+  absl::Status EndCollect(StageId stage);
+
+  // Waits until this worker's program is done, then says goodbye.
+  absl::Status Finish();
+  // Ends the run on every worker.
+  void Abort(const absl::Status& why);
+  absl::Status status() const;
+
+  const Plan& plan() const;
+  const std::vector<StageLayout>& layouts() const;
+  EngineStats stats() const;  // any thread
+  // What every part is doing now, for errors: the computing thread's wait, open messages, queues.
+  std::string DebugString() const;
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_H_

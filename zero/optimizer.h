@@ -1,0 +1,80 @@
+// Optimizer: one owner's update of one stage, a pure function of (θ, sum, state), elementwise.
+//
+//   StageOptimizer optimizer(options, layout);
+//   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum}, θ_{t+1});
+//
+// g = sum / (N·K) in fp32, one division. The formulas and their order of operations are those of
+// torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. A parameter whose
+// bit in the sum's trailer is not set had no gradient in the whole iteration: its values are carried
+// over and its state stays (no decay, no momentum, no count), as in PyTorch.
+#ifndef RINGZERO_ZERO_OPTIMIZER_H_
+#define RINGZERO_ZERO_OPTIMIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "zero/layout.h"
+
+namespace ringzero {
+
+struct SgdOptions {
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  enum class Nesterov { kOff, kOn } nesterov = Nesterov::kOff;
+};
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;  // decoupled
+};
+
+struct OptimizerOptions {
+  enum class Type { kSgd, kAdamW } type = Type::kAdamW;
+  double learning_rate = 1e-3;
+  SgdOptions sgd;
+  AdamWOptions adamw;
+};
+
+// InvalidArgument for rates, betas or decays outside of their ranges; names the key.
+absl::Status CheckOptimizer(const OptimizerOptions& options);
+
+struct UpdateInput {
+  int divisor = 1;             // N·K
+  const std::byte* theta;      // θ_t, in the stage's parameter layout
+  const std::byte* sum;        // in the stage's sum layout, trailer included
+};
+
+// The state of one stage: moments and counts. Update is not thread-safe; UpdateParameter may be called
+// for different parameters at once.
+class StageOptimizer {
+ public:
+  StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
+
+  // Writes θ_{t+1} of every parameter to `out` (which may be θ_t itself: in place). Frozen parameters
+  // are carried over.
+  void Update(const UpdateInput& input, std::byte* out);
+  void UpdateParameter(int index, const UpdateInput& input, std::byte* out);
+
+  int64_t state_bytes() const;
+
+ private:
+  struct State {
+    int64_t updates = 0;           // counts this parameter's updates: Adam's bias correction
+    std::vector<float> first;      // momentum buffer, or exp_avg
+    std::vector<float> second;     // exp_avg_sq
+  };
+
+  OptimizerOptions options_;
+  const StageLayout layout_;
+  std::vector<State> states_;  // by parameter
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_OPTIMIZER_H_
