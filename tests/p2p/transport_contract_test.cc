@@ -2,10 +2,12 @@
 // line.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "tests/p2p/cluster.h"
+#include "tests/p2p/implementations.h"
 
 namespace ringzero {
 namespace {
@@ -13,17 +15,7 @@ namespace {
 constexpr int kValues = 100;
 constexpr size_t kBytes = kValues * sizeof(float);
 
-struct Implementation {
-  std::string name;
-  MakeCluster make;
-};
-
-class TransportContract : public testing::TestWithParam<Implementation> {
- protected:
-  Cluster Make(int workers, TransportOptions options = SmallOptions()) {
-    return GetParam().make(std::vector<TransportOptions>(workers, options));
-  }
-};
+class TransportContract : public TransportSuite {};
 
 TEST_P(TransportContract, SaysWhoItIs) {
   Cluster cluster = Make(3);
@@ -342,9 +334,7 @@ TEST_P(TransportContract, RefusesWhatMakesNoSense) {
   EXPECT_EQ(never.calls(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TransportContract,
-                         testing::Values(Implementation{"local", MakeLocal}),
-                         [](const auto& info) { return info.param.name; });
+RINGZERO_FOR_ALL_TRANSPORTS(TransportContract);
 
 }  // namespace
 }  // namespace ringzero

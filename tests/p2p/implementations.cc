@@ -1,0 +1,12 @@
+// One line per transport.
+#include "tests/p2p/implementations.h"
+
+namespace ringzero {
+
+std::vector<Implementation> AllImplementations() {
+  return {
+      {"local", MakeLocal},
+  };
+}
+
+}  // namespace ringzero

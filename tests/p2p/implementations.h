@@ -1,0 +1,37 @@
+// The transports that every contract test suite runs over: a new one joins with one line in the
+// .cc.
+#ifndef RINGZERO_TESTS_P2P_IMPLEMENTATIONS_H_
+#define RINGZERO_TESTS_P2P_IMPLEMENTATIONS_H_
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/p2p/cluster.h"
+
+namespace ringzero {
+
+struct Implementation {
+  std::string name;
+  MakeCluster make;
+};
+
+std::vector<Implementation> AllImplementations();
+
+// A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
+class TransportSuite : public testing::TestWithParam<Implementation> {
+ protected:
+  Cluster Make(int workers, TransportOptions options = SmallOptions()) {
+    return GetParam().make(std::vector<TransportOptions>(workers, options));
+  }
+  Cluster Make(const std::vector<TransportOptions>& options) { return GetParam().make(options); }
+};
+
+}  // namespace ringzero
+
+#define RINGZERO_FOR_ALL_TRANSPORTS(Suite)                                      \
+  INSTANTIATE_TEST_SUITE_P(All, Suite, testing::ValuesIn(AllImplementations()), \
+                           [](const auto& info) { return info.param.name; })
+
+#endif  // RINGZERO_TESTS_P2P_IMPLEMENTATIONS_H_
