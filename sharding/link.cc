@@ -34,7 +34,8 @@ class Linker::State {
     for (const Op& op : ops) {
       LinkedOp linked;
       linked.op = op;
-      RZ_RETURN_IF_ERROR(Resolve(linked));
+      // Lines as in the program's text, where the first is a head.
+      RZ_RETURN_IF_ERROR(Annotate(Resolve(linked), absl::StrCat("line ", next_ + 2)));
       std::sort(linked.after.begin(), linked.after.end());
       linked.after.erase(std::unique(linked.after.begin(), linked.after.end()),
                          linked.after.end());
@@ -164,7 +165,6 @@ class Linker::State {
     if (snapshot == kNoOp) return Missing(linked.op, "the snapshot of its running statistics");
     linked.snapshot = snapshot;
     After(linked, snapshot);
-    if (snapshot >= base_) ++linked_[snapshot - base_].users;
     return absl::OkStatus();
   }
 
@@ -226,7 +226,6 @@ class Linker::State {
         if (snapshot == kNoOp) return Missing(op, "the snapshot");
         linked.snapshot = snapshot;
         After(linked, snapshot);
-        if (snapshot >= base_) ++linked_[snapshot - base_].users;
         break;
       }
       case Channel::kMetrics:

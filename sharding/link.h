@@ -39,7 +39,6 @@ struct LinkedOp {
   int64_t takes = kNoOp;       // the operation whose result (sum, statistics, metrics) it takes over
   int64_t snapshot = kNoOp;    // kEvaluate, kCollect, kSend of snapshots: where the statistics are from
   int users = 0;               // operations of the same Append that read this kReceive's parameters
-                               // or snapshot
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not

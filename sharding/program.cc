@@ -292,7 +292,7 @@ class Writer {
 
   void Evaluation(Iteration t) {
     for (const StageId j : Stages()) {
-      if (self_.value == last_worker()) break;
+      if (self_.value == last_worker() || t.value == 0) break;  // θ_0 has the initial statistics
       if (plan_.stage(j).buffer_bytes == 0) continue;
       ReceiveSnapshot(t, j);
       if (self_.value + 1 < last_worker()) SendSnapshot(t, j, WorkerId(self_.value + 1));
@@ -370,7 +370,8 @@ class Writer {
         if (plan_.owner(j) == self_ && Travels(j)) Emit(op);
         continue;
       }
-      if (plan_.stage(j).buffer_bytes > 0 && !has_snapshot && !alone()) ReceiveSnapshot(t, j);
+      const bool has_statistics = plan_.stage(j).buffer_bytes > 0 && t.value > 0;
+      if (has_statistics && !has_snapshot && !alone()) ReceiveSnapshot(t, j);
       if (plan_.owner(j) != self_ && Travels(j)) {
         op.kind = OpKind::kReceive;
         op.peer = plan_.owner(j);
@@ -433,7 +434,8 @@ absl::StatusOr<Program> ParseProgram(const std::string& text) {
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
     return error == std::errc() && end == word.data() + word.size();
   };
-  if (head.size() != 6 || head[0] != "program" || !number(2, &program.worker.value) ||
+  if (head.size() != 6 || head[0] != "program" || head[1] != "worker" ||
+      head[3] != "iterations" || !number(2, &program.worker.value) ||
       !number(4, &program.range.begin.value) || !number(5, &program.range.end.value)) {
     return absl::InvalidArgumentError(
         "line 1: wanted \"program worker W iterations BEGIN END\"");

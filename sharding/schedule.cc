@@ -8,17 +8,20 @@ namespace {
 
 using Wide = __int128;
 
+// A stage of a frozen prefix computes no backward, whatever it would cost.
+int64_t ComputedCost(const StagePlan& stage) {
+  return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
+}
+
 int64_t TotalCost(const Plan& plan) {
   int64_t total = 0;
-  for (const StagePlan& stage : plan.stages) total += stage.forward_cost + stage.backward_cost;
+  for (const StagePlan& stage : plan.stages) total += ComputedCost(stage);
   return total;
 }
 
 int64_t CostBefore(const Plan& plan, StageId j) {
   int64_t before = 0;
-  for (int i = 0; i < j.value; ++i) {
-    before += plan.stages[i].forward_cost + plan.stages[i].backward_cost;
-  }
+  for (int i = 0; i < j.value; ++i) before += ComputedCost(plan.stages[i]);
   return before;
 }
 
@@ -125,7 +128,9 @@ int TokenOperation(const Plan& plan) {
   Wide done = 0;
   int operation = 0;
   for (int q = 0; q < 2 * stages; ++q) {
-    done += q < stages ? plan.stages[q].forward_cost : plan.stages[2 * stages - 1 - q].backward_cost;
+    const StagePlan& stage = plan.stages[q < stages ? q : 2 * stages - 1 - q];
+    if (q >= stages && !stage.has_backward) break;
+    done += q < stages ? stage.forward_cost : stage.backward_cost;
     if (done * plan.workers > total) break;
     operation = q;
   }
@@ -136,7 +141,9 @@ double StaleShare(const Plan& plan) {
   int stale = 0;
   for (int w = 0; w < plan.workers; ++w) {
     for (int j = 0; j < plan.stage_count(); ++j) {
-      if (!ReadsFresh(plan, WorkerId(w), StageId(j))) ++stale;
+      const MicroBatch first{WorkerId(w), Iteration(1), Lap(0)};
+      const bool updated = plan.exchange && plan.stages[j].sum_bytes > 0;
+      if (updated && ReadVersion(plan, first, StageId(j)) == Version(0)) ++stale;
     }
   }
   return static_cast<double>(stale) / (plan.workers * plan.stage_count());

@@ -62,7 +62,7 @@ bool IsEvaluated(const Plan& plan, Version v);
 // done is at most T/N (at least 0).
 int TokenOperation(const Plan& plan);
 
-// Share of (worker, stage) pairs that read θ_{t-1} in a first lap.
+// Share of (worker, stage) pairs that read θ_{t-1} in a first lap (frozen stages have one version).
 double StaleShare(const Plan& plan);
 
 // Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of docs/schedule.md.

@@ -1,0 +1,351 @@
+// Local checks of what each linked operation takes, reads and waits for.
+#include "sharding/dataflow.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/obligations.h"
+
+namespace ringzero {
+namespace {
+
+class DataflowChecker {
+ public:
+  DataflowChecker(const Plan& plan, const LinkedRing& ring) : plan_(plan), ring_(ring) {}
+
+  absl::Status Check() {
+    for (int i = 0; i < ring_.count(); ++i) RZ_RETURN_IF_ERROR(CheckOp(i));
+    return absl::OkStatus();
+  }
+
+ private:
+  const LinkedOp& linked(int64_t i) const { return ring_.ops[i]; }
+  const Op& op(int64_t i) const { return ring_.ops[i].op; }
+  bool alone() const { return plan_.workers == 1; }
+  absl::Status Wrong(int i, const std::string& what) const {
+    return absl::FailedPreconditionError(absl::StrCat(ring_.Describe(i), ": ", what));
+  }
+
+  absl::Status CheckOp(int i) {
+    switch (op(i).kind) {
+      case OpKind::kForward:
+      case OpKind::kBackward:
+      case OpKind::kEvaluate:
+      case OpKind::kCollect: return CheckReads(i);
+      case OpKind::kSend: return CheckSend(i);
+      case OpKind::kReceive: return CheckReceive(i);
+      case OpKind::kAdd: return CheckAdd(i);
+      case OpKind::kApply: return CheckApply(i);
+      case OpKind::kFold: return CheckFold(i);
+      case OpKind::kUpdate: return CheckUpdate(i);
+      case OpKind::kReport: return CheckReport(i);
+      case OpKind::kSnapshot: return CheckSnapshot(i);
+      case OpKind::kEnd: break;
+    }
+    return absl::OkStatus();
+  }
+
+  // The micro-batch of an operation of a training lap.
+  int64_t MicroBatchOf(int i) const {
+    return NumberOf(plan_, {ring_.worker_of(i), op(i).iteration.value, op(i).lap.value});
+  }
+  // The micro-batch that uses a message of a training lap: it is named by its receiver's use.
+  int64_t UserOf(int send) const {
+    const Op& name = op(send);
+    return NumberOf(plan_, {name.peer.value, name.iteration.value, name.lap.value});
+  }
+
+  // Whether operation `found` is an `kind` of micro-batch m for the same stage.
+  bool Is(int64_t found, OpKind kind, StageId stage, int64_t m) const {
+    return found >= 0 && op(found).kind == kind && op(found).stage == stage &&
+           op(found).copy == Copy::kNone && MicroBatchOf(static_cast<int>(found)) == m;
+  }
+  bool IsReceive(int64_t found, const Op& of, Channel channel) const {
+    return found >= 0 && op(found).kind == OpKind::kReceive && op(found).channel == channel &&
+           op(found).stage == of.stage && op(found).iteration == of.iteration &&
+           op(found).lap == of.lap && op(found).copy == of.copy;
+  }
+  template <typename Predicate>
+  bool WaitsFor(int i, Predicate predicate) const {
+    const std::vector<int64_t>& after = linked(i).after;
+    return std::any_of(after.begin(), after.end(), predicate);
+  }
+
+  int Label(int i, int j) const {
+    const int version = op(i).iteration.value;
+    if (op(i).kind == OpKind::kForward || op(i).kind == OpKind::kBackward) {
+      return RequiredLabel(plan_, PlaceOf(plan_, MicroBatchOf(i)), j);
+    }
+    return plan_.stages[j].sum_bytes > 0 ? version : 0;
+  }
+
+  // Which message brings stage j to operation i.
+  Copy CopyFor(int i, int j) const {
+    switch (op(i).kind) {
+      case OpKind::kForward: return Copy::kForward;
+      case OpKind::kBackward: {
+        const bool own_copy =
+            plan_.stages[j].has_backward && j < plan_.stage_count() - plan_.retain;
+        return own_copy ? Copy::kBackward : Copy::kForward;
+      }
+      case OpKind::kEvaluate: return Copy::kEvaluation;
+      default: return Copy::kCollection;
+    }
+  }
+
+  // The parameters that operation i works with: its own stage and those tied to it, in the version of
+  // the update rule, from the message meant for it or from the owner's own memory.
+  absl::Status CheckReads(int i) {
+    std::vector<int> needed;
+    const int own = op(i).stage.value;
+    for (int j = own; j >= 0; --j) {
+      const bool tied = j < own && plan_.stages[j].last_use == op(i).stage &&
+                        op(i).kind != OpKind::kCollect;
+      if ((j == own || tied) && plan_.stages[j].parameter_bytes > 0) needed.push_back(j);
+    }
+    std::vector<int> found;
+    for (const Read& read : linked(i).reads) {
+      const int j = read.stage.value;
+      found.push_back(j);
+      if (read.version.value != Label(i, j)) {
+        return Wrong(i, absl::StrCat("reads version ", read.version.value, " of stage ", j,
+                                     ", the rule says ", Label(i, j)));
+      }
+      RZ_RETURN_IF_ERROR(CheckSource(i, read));
+    }
+    std::sort(found.rbegin(), found.rend());
+    if (found != needed) return Wrong(i, "does not read exactly the stages that it computes with");
+    if (op(i).kind == OpKind::kEvaluate || op(i).kind == OpKind::kCollect) {
+      return CheckStatistics(i);
+    }
+    return op(i).kind == OpKind::kForward ? CheckToken(i) : absl::OkStatus();
+  }
+
+  absl::Status CheckSource(int i, const Read& read) {
+    const int j = read.stage.value;
+    const bool owns = plan_.stages[j].owner.value == ring_.worker_of(i) || !plan_.exchange;
+    if (owns != read.owned) return Wrong(i, absl::StrCat("has stage ", j, " from the wrong place"));
+    if (read.op >= 0 && !WaitsFor(i, [&](int64_t after) { return after == read.op; })) {
+      return Wrong(i, absl::StrCat("does not wait for its copy of stage ", j));
+    }
+    if (owns) {
+      const bool initial = read.version.value <= 0;
+      const bool made = !initial && read.op >= 0 && op(read.op).kind == OpKind::kUpdate &&
+                        op(read.op).stage == read.stage && op(read.op).version == read.version;
+      if (initial ? read.op >= 0 : !made) {
+        return Wrong(i, absl::StrCat("reads version ", read.version.value, " of stage ", j,
+                                     " before its update made it"));
+      }
+      return absl::OkStatus();
+    }
+    Op name = op(i);
+    name.stage = read.stage;
+    name.copy = CopyFor(i, j);
+    const bool right = read.op >= 0 && CarriesParameters(op(read.op).channel) &&
+                       IsReceive(read.op, name, op(read.op).channel) &&
+                       op(read.op).version == read.version;
+    return right ? absl::OkStatus() : Wrong(i, absl::StrCat("has a copy of stage ", j, " of another use"));
+  }
+
+  absl::Status CheckStatistics(int i) {
+    const StageId j = op(i).stage;
+    if (plan_.stage(j).buffer_bytes == 0 || op(i).iteration.value == 0) return absl::OkStatus();
+    return HasSnapshot(i) ? absl::OkStatus()
+                          : Wrong(i, "has the running statistics of another version");
+  }
+  bool HasSnapshot(int i) const {
+    const int64_t snapshot = linked(i).snapshot;
+    return snapshot >= 0 && op(snapshot).stage == op(i).stage &&
+           op(snapshot).iteration == op(i).iteration &&
+           (op(snapshot).kind == OpKind::kSnapshot || op(snapshot).channel == Channel::kSnapshots) &&
+           WaitsFor(i, [&](int64_t after) { return after == snapshot; });
+  }
+
+  // With stagger the first forward of each lap waits for the token of the previous micro-batch.
+  absl::Status CheckToken(int i) {
+    if (!plan_.stagger || alone() || op(i).stage.value != 0 || MicroBatchOf(i) == 0) {
+      return absl::OkStatus();
+    }
+    Op name = op(i);
+    name.stage = kNoStage;
+    const auto token = [&](int64_t after) { return IsReceive(after, name, Channel::kToken); };
+    return WaitsFor(i, token) ? absl::OkStatus() : Wrong(i, "does not wait for the stagger token");
+  }
+
+  absl::Status CheckReceive(int i) {
+    const Channel channel = op(i).channel;
+    const bool last_statistics =
+        channel == Channel::kBuffers &&
+        MicroBatchOf(i) + 1 == int64_t{plan_.workers} * plan_.laps * plan_.iterations;
+    if (ring_.frees[i].empty() && !last_statistics) return Wrong(i, "nobody uses it");
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckSend(int i) {
+    switch (op(i).channel) {
+      case Channel::kForwardCopy:
+      case Channel::kBackwardCopy:
+      case Channel::kInject:
+      case Channel::kEvaluation: return CheckSentCopy(i);
+      case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
+      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
+      case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
+      case Channel::kSnapshots:
+        return HasSnapshot(i) ? absl::OkStatus() : Wrong(i, "sends another snapshot");
+      case Channel::kMetrics:
+      case Channel::kReports: return CheckSentFold(i);
+      case Channel::kToken: {
+        Op wanted = StaggerOperation(plan_);
+        const auto reached = [&](int64_t after) {
+          return Is(after, wanted.kind, wanted.stage, UserOf(i) - 1);
+        };
+        return WaitsFor(i, reached) ? absl::OkStatus()
+                                    : Wrong(i, absl::StrCat("the token does not wait for \"",
+                                                            ToString(wanted), "\""));
+      }
+      case Channel::kNone: break;
+    }
+    return Wrong(i, "is on no channel");
+  }
+
+  int64_t LastOf(int iteration) const {
+    return NumberOf(plan_, {plan_.workers - 1, iteration, plan_.laps - 1});
+  }
+
+  absl::Status CheckTakes(int i, OpKind kind, int64_t m) {
+    return Is(linked(i).takes, kind, op(i).stage, m)
+               ? absl::OkStatus()
+               : Wrong(i, "does not take what the micro-batch before its receiver has left");
+  }
+
+  absl::Status CheckSentCopy(int i) {
+    if (linked(i).reads.size() != 1) return Wrong(i, "sends no copy");
+    const Read& read = linked(i).reads[0];
+    if (read.version != op(i).version || read.stage != op(i).stage) {
+      return Wrong(i, "sends another version or stage");
+    }
+    if (read.owned) return CheckSource(i, read);
+    // A relay passes on the copy that this worker's micro-batch before the receiver's uses.
+    const Op& source = op(read.op);
+    const bool evaluation = op(i).copy == Copy::kEvaluation;
+    const int64_t user = evaluation ? EvaluationPlace(i, op(i).peer.value) : UserOf(i);
+    const int received = static_cast<int>(read.op);
+    const int64_t from = evaluation ? EvaluationPlace(received, ring_.worker_of(received))
+                                    : MicroBatchOf(received);
+    const bool right = source.kind == OpKind::kReceive && source.copy == op(i).copy &&
+                       source.version == op(i).version && from == user - 1;
+    return right ? absl::OkStatus() : Wrong(i, "relays a copy of another use");
+  }
+
+  // The number of an evaluation's micro-batch, all evaluations in a row.
+  int64_t EvaluationPlace(int i, int worker) const {
+    const int64_t lap = int64_t{op(i).iteration.value} * plan_.evaluation.laps + op(i).lap.value;
+    return lap * plan_.workers + worker;
+  }
+
+  absl::Status CheckAdd(int i) {
+    const auto is_backward = [&](int64_t after) {
+      return Is(after, OpKind::kBackward, op(i).stage, MicroBatchOf(i));
+    };
+    if (!WaitsFor(i, is_backward)) return Wrong(i, "does not wait for its own backward");
+    const bool first = ring_.worker_of(i) == 0 && op(i).lap.value == 0;
+    return CheckContinues(i, first, Channel::kSum);
+  }
+
+  absl::Status CheckApply(int i) {
+    const auto is_forward = [&](int64_t after) {
+      return Is(after, OpKind::kForward, op(i).stage, MicroBatchOf(i));
+    };
+    if (!WaitsFor(i, is_forward)) return Wrong(i, "does not wait for its own forward");
+    return CheckContinues(i, MicroBatchOf(i) == 0, Channel::kBuffers);
+  }
+
+  absl::Status CheckFold(int i) {
+    const auto is_end = [&](int64_t after) {
+      return op(after).kind == OpKind::kEnd && op(after).iteration == op(i).iteration &&
+             op(after).lap == op(i).lap && op(after).copy == op(i).copy;
+    };
+    if (!WaitsFor(i, is_end)) return Wrong(i, "does not wait for the end of its micro-batch");
+    return CheckContinues(i, ring_.worker_of(i) == 0 && op(i).lap.value == 0, Channel::kMetrics);
+  }
+
+  // An Add, Apply or Fold goes on with what the previous micro-batch has left: by message or, with one
+  // worker, in place. The first starts anew.
+  absl::Status CheckContinues(int i, bool first, Channel channel) {
+    const int64_t takes = linked(i).takes;
+    bool right = false;
+    if (first) {
+      right = takes < 0;
+    } else if (alone()) {
+      right = takes >= 0 && op(takes).kind == op(i).kind && op(takes).stage == op(i).stage &&
+              op(takes).copy == op(i).copy &&
+              FoldedBefore(static_cast<int>(takes)) + 1 == FoldedBefore(i);
+    } else {
+      right = IsReceive(takes, op(i), channel);
+    }
+    if (takes >= 0 && !WaitsFor(i, [&](int64_t after) { return after == takes; })) right = false;
+    return right ? absl::OkStatus() : Wrong(i, "does not go on where the micro-batch before it ended");
+  }
+  int64_t FoldedBefore(int i) const {
+    return op(i).copy == Copy::kEvaluation ? EvaluationPlace(i, ring_.worker_of(i))
+                                           : MicroBatchOf(i);
+  }
+
+  absl::Status CheckUpdate(int i) {
+    const int64_t takes = linked(i).takes;
+    const bool right = ring_.worker_of(i) == plan_.workers - 1
+                           ? Is(takes, OpKind::kAdd, op(i).stage, LastOf(op(i).iteration.value))
+                           : IsReceive(takes, op(i), Channel::kRetire);
+    if (!right) return Wrong(i, "does not take the complete sum");
+    if (op(i).version.value == 1) return absl::OkStatus();
+    const auto made = [&](int64_t after) {
+      return op(after).kind == OpKind::kUpdate && op(after).stage == op(i).stage &&
+             op(after).version.value == op(i).version.value - 1;
+    };
+    return WaitsFor(i, made) ? absl::OkStatus() : Wrong(i, "does not wait for the update before it");
+  }
+
+  absl::Status CheckSentFold(int i) {
+    const Op& name = op(i);
+    const int64_t takes = linked(i).takes;
+    const bool report = name.channel == Channel::kReports;
+    const int laps = name.copy == Copy::kEvaluation ? plan_.evaluation.laps : plan_.laps;
+    int lap = report ? laps - 1 : name.lap.value;
+    if (!report && name.peer.value == 0) --lap;
+    const bool right = takes >= 0 && op(takes).kind == OpKind::kFold &&
+                       op(takes).copy == name.copy && op(takes).iteration == name.iteration &&
+                       op(takes).lap.value == lap;
+    return right ? absl::OkStatus() : Wrong(i, "sends another fold");
+  }
+
+  absl::Status CheckReport(int i) {
+    const int64_t takes = linked(i).takes;
+    const int laps = op(i).copy == Copy::kEvaluation ? plan_.evaluation.laps : plan_.laps;
+    const bool right = alone() ? takes >= 0 && op(takes).kind == OpKind::kFold &&
+                                     op(takes).iteration == op(i).iteration &&
+                                     op(takes).copy == op(i).copy && op(takes).lap.value == laps - 1
+                               : IsReceive(takes, op(i), Channel::kReports);
+    return right ? absl::OkStatus() : Wrong(i, "does not report its own iteration's folds");
+  }
+
+  // A snapshot of version t is of the statistics after the last micro-batch before it.
+  absl::Status CheckSnapshot(int i) {
+    return Is(linked(i).snapshot, OpKind::kApply, op(i).stage, LastOf(op(i).iteration.value - 1))
+               ? absl::OkStatus()
+               : Wrong(i, "keeps the running statistics of another version");
+  }
+
+  const Plan& plan_;
+  const LinkedRing& ring_;
+};
+
+}  // namespace
+
+absl::Status CheckDataflow(const Plan& plan, const LinkedRing& ring) {
+  return DataflowChecker(plan, ring).Check();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,170 @@
+// Links all programs and joins sends to receives.
+#include "sharding/linked_ring.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status LinkPrograms(const Plan& plan, std::span<const Program> programs, LinkedRing& ring) {
+  ring.begin.push_back(0);
+  for (const Program& program : programs) {
+    Linker linker(plan, program.worker);
+    absl::StatusOr<std::vector<LinkedOp>> linked = linker.Append(program.ops);
+    if (!linked.ok()) {
+      return Annotate(linked.status(), absl::StrCat("worker ", program.worker.value));
+    }
+    const int64_t base = ring.begin.back();
+    const auto shift = [base](int64_t& op) { op += op >= 0 ? base : 0; };
+    for (LinkedOp& op : *linked) {
+      for (int64_t& after : op.after) shift(after);
+      for (Read& read : op.reads) shift(read.op);
+      shift(op.takes);
+      shift(op.snapshot);
+      ring.ops.push_back(std::move(op));
+    }
+    ring.begin.push_back(ring.count());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
+  std::map<std::tuple<int, int, Channel>, MessageQueue> queues;
+  for (int w = 0; w < plan.workers; ++w) {
+    for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+      const Op& op = ring.op(i);
+      if (op.kind != OpKind::kSend && op.kind != OpKind::kReceive) continue;
+      if (op.peer.value < 0 || op.peer.value >= plan.workers || op.peer.value == w) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(ring.Describe(i), ": its other end is none of the other workers"));
+      }
+      const bool send = op.kind == OpKind::kSend;
+      const WorkerId from = send ? WorkerId(w) : op.peer, to = send ? op.peer : WorkerId(w);
+      MessageQueue& queue = queues[{from.value, to.value, op.channel}];
+      queue.from = from;
+      queue.to = to;
+      queue.channel = op.channel;
+      (send ? queue.sends : queue.receives).push_back(i);
+    }
+  }
+  for (auto& [key, queue] : queues) ring.queues.push_back(std::move(queue));
+  return absl::OkStatus();
+}
+
+bool SameName(Op send, Op receive) {
+  send.kind = receive.kind;
+  send.peer = receive.peer;
+  return send == receive;
+}
+
+absl::Status JoinMessages(LinkedRing& ring) {
+  ring.partner.assign(ring.count(), -1);
+  for (const MessageQueue& queue : ring.queues) {
+    const size_t both = std::min(queue.sends.size(), queue.receives.size());
+    for (size_t i = 0; i < both; ++i) {
+      const int send = queue.sends[i], receive = queue.receives[i];
+      if (!SameName(ring.op(send), ring.op(receive))) {
+        return absl::FailedPreconditionError(absl::StrCat(ring.Describe(receive), " meets ",
+                                                          ring.Describe(send),
+                                                          ": not the same message"));
+      }
+      ring.partner[send] = receive;
+      ring.partner[receive] = send;
+    }
+    if (queue.sends.size() > both) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(ring.Describe(queue.sends[both]), ": nobody receives it"));
+    }
+    if (queue.receives.size() > both) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(ring.Describe(queue.receives[both]), ": nobody sends it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Who frees a slot: whoever reads its copy or statistics, and the delivery of what is passed on.
+void FindFrees(LinkedRing& ring) {
+  ring.frees.resize(ring.count());
+  std::vector<int> result_of(ring.count(), -1);  // of an Add, Apply or Fold: the receive it works in
+  const auto is_receive = [&ring](int64_t i) {
+    return i >= 0 && ring.op(static_cast<int>(i)).kind == OpKind::kReceive;
+  };
+  for (int i = 0; i < ring.count(); ++i) {
+    const LinkedOp& linked = ring.ops[i];
+    const int freed_by = linked.op.kind == OpKind::kSend ? ring.partner[i] : i;
+    for (const Read& read : linked.reads) {
+      if (is_receive(read.op)) ring.frees[read.op].push_back(freed_by);
+    }
+    if (is_receive(linked.snapshot)) ring.frees[linked.snapshot].push_back(freed_by);
+    if (linked.op.kind == OpKind::kForward) {
+      for (const int64_t after : linked.after) {
+        if (is_receive(after) && ring.op(after).channel == Channel::kToken) {
+          ring.frees[after].push_back(i);
+        }
+      }
+    }
+    if (linked.takes < 0) continue;
+    const int slot =
+        is_receive(linked.takes) ? static_cast<int>(linked.takes) : result_of[linked.takes];
+    const bool works_in_place = linked.op.kind == OpKind::kAdd || linked.op.kind == OpKind::kApply ||
+                                linked.op.kind == OpKind::kFold;
+    if (works_in_place) {
+      result_of[i] = slot;
+    } else if (slot >= 0) {
+      ring.frees[slot].push_back(freed_by);
+    }
+  }
+}
+
+}  // namespace
+
+int LinkedRing::worker_of(int i) const {
+  return static_cast<int>(std::upper_bound(begin.begin(), begin.end(), i) - begin.begin()) - 1;
+}
+
+std::string LinkedRing::Describe(int i) const {
+  const int w = worker_of(i);
+  return DescribeOp(WorkerId(w), i - begin[w], op(i));
+}
+
+std::string DescribeOp(WorkerId worker, size_t index, const Op& op) {
+  return absl::StrCat("worker ", worker.value, ", line ", index + 2, ": \"", ToString(op), "\"");
+}
+
+absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) {
+  if (static_cast<int>(programs.size()) != plan.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("there are ", plan.workers, " workers, but ",
+                                                   programs.size(), " programs"));
+  }
+  for (int w = 0; w < plan.workers; ++w) {
+    if (programs[w].worker.value != w) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("program ", w, " is that of worker ", programs[w].worker.value));
+    }
+    if (programs[w].range != WholeRun(plan)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the program of worker ", w, " is not of the whole run, iterations 0 to ",
+          plan.iterations + 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Program> programs) {
+  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
+  LinkedRing ring;
+  RZ_RETURN_IF_ERROR(LinkPrograms(plan, programs, ring));
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  FindFrees(ring);
+  return ring;
+}
+
+}  // namespace ringzero

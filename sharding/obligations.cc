@@ -1,0 +1,316 @@
+// The definitions of docs/schedule.md, per micro-batch, update and evaluation.
+#include "sharding/obligations.h"
+
+#include <algorithm>
+
+namespace ringzero {
+namespace {
+
+using Wide = __int128;
+
+int64_t ComputedCost(const StagePlan& stage) {
+  return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
+}
+
+// θ_t, the newest there can be, exists in time for worker w: everything before stage j, in both
+// directions, takes as long as the workers to the right and the slack.
+bool ExistsInTime(const Plan& plan, int w, int j) {
+  const Wide stages = plan.stage_count(), workers = plan.workers;
+  Wide before = 0, lap = 0;
+  for (int i = 0; i < plan.stage_count(); ++i) {
+    if (i < j) before += ComputedCost(plan.stages[i]);
+    lap += ComputedCost(plan.stages[i]);
+  }
+  // In units of 1 / (N·S) of a lap; slack beyond one worker's turn gives nothing more.
+  const Wide have = before * stages * workers;
+  const Wide turns = lap * stages * (workers - 1 - w);
+  const Wide slack = lap * workers * plan.slack;
+  return have - turns >= (slack < lap * stages ? slack : lap * stages);
+}
+
+class Deriver {
+ public:
+  explicit Deriver(const Plan& plan) : plan_(plan) {
+    must_.computing.resize(plan.workers);
+    must_.rest.resize(plan.workers);
+  }
+
+  Obligations Derive() {
+    evaluations_ = RequiredEvaluations(plan_);
+    for (int w = 0; w < plan_.workers; ++w) Computing(w);
+    if (plan_.exchange) {
+      const int64_t run = int64_t{plan_.workers} * plan_.laps * plan_.iterations;
+      for (int64_t m = 0; m < run; ++m) MicroBatchDuties(m);
+      for (int t = 0; t < plan_.iterations; ++t) IterationDuties(t);
+      for (const int version : evaluations_) EvaluationDuties(version);
+      FinalDuties();
+    }
+    for (std::vector<Op>& rest : must_.rest) std::sort(rest.begin(), rest.end());
+    return std::move(must_);
+  }
+
+ private:
+  static bool Trainable(const StagePlan& stage) { return stage.sum_bytes > 0; }
+  int last_worker() const { return plan_.workers - 1; }
+  bool Evaluated(int version) const {
+    return std::find(evaluations_.begin(), evaluations_.end(), version) != evaluations_.end();
+  }
+  Version Newest(int j, int updates) const {
+    return Version(Trainable(plan_.stages[j]) ? updates : 0);
+  }
+
+  void Computing(int w) {
+    const bool early = plan_.rule == Rule::kDp;  // dp overwrites θ_t during iteration t
+    for (int t = 0; t <= plan_.iterations; ++t) {
+      const bool evaluated = Evaluated(t), closing = t == plan_.iterations;
+      if (evaluated && (early || closing)) EvaluationComputing(w, t);
+      for (int l = 0; l < plan_.laps && !closing; ++l) LapComputing({w, t, l});
+      if (evaluated && !early && !closing) EvaluationComputing(w, t);
+    }
+    for (int j = 0; j < plan_.stage_count() && w == 0 && plan_.exchange; ++j) {
+      must_.computing[w].push_back({.kind = OpKind::kCollect,
+                                    .stage = StageId(j),
+                                    .iteration = Iteration(plan_.iterations),
+                                    .version = Newest(j, plan_.iterations)});
+    }
+  }
+
+  void LapComputing(const MicroBatchPlace& place) {
+    std::vector<Op>& computing = must_.computing[place.worker];
+    Op op{.iteration = Iteration(place.iteration), .lap = Lap(place.lap)};
+    for (int i = 0; i < 2 * plan_.stage_count(); ++i) {
+      const bool forward = i < plan_.stage_count();
+      const int j = forward ? i : 2 * plan_.stage_count() - 1 - i;
+      if (!forward && !plan_.stages[j].has_backward) continue;
+      op.kind = forward ? OpKind::kForward : OpKind::kBackward;
+      op.stage = StageId(j);
+      op.version = Version(RequiredLabel(plan_, place, j));
+      computing.push_back(op);
+    }
+    computing.push_back({.kind = OpKind::kEnd, .iteration = op.iteration, .lap = op.lap});
+  }
+
+  void EvaluationComputing(int w, int version) {
+    for (int l = 0; l < plan_.evaluation.laps; ++l) {
+      Op op{.kind = OpKind::kEvaluate, .iteration = Iteration(version), .lap = Lap(l)};
+      for (int j = 0; j < plan_.stage_count(); ++j) {
+        op.stage = StageId(j);
+        op.version = Newest(j, version);
+        must_.computing[w].push_back(op);
+      }
+      must_.computing[w].push_back({.kind = OpKind::kEnd,
+                                    .copy = Copy::kEvaluation,
+                                    .iteration = op.iteration,
+                                    .lap = op.lap});
+    }
+  }
+
+  void Do(int w, const Op& op) { must_.rest[w].push_back(op); }
+
+  // `name` is what both ends call the message; nothing travels from a worker to itself.
+  void Message(int from, int to, Op name) {
+    name.kind = OpKind::kReceive;
+    name.peer = WorkerId(from);
+    Do(to, name);
+    name.kind = OpKind::kSend;
+    name.peer = WorkerId(to);
+    Do(from, name);
+  }
+
+  void MicroBatchDuties(int64_t m) {
+    const MicroBatchPlace place = PlaceOf(plan_, m);
+    const bool travels = plan_.workers > 1;
+    const bool starts_iteration = place.worker == 0 && place.lap == 0;
+    const int previous = m > 0 ? PlaceOf(plan_, m - 1).worker : -1;
+    Op op{.iteration = Iteration(place.iteration), .lap = Lap(place.lap)};
+    const auto with = [&op](OpKind kind, Channel channel, int stage) {
+      Op result = op;
+      result.kind = kind;
+      result.channel = channel;
+      result.stage = StageId(stage);
+      return result;
+    };
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      const StagePlan& stage = plan_.stages[j];
+      CopyDuty(m, j, Copy::kForward);
+      if (stage.has_backward && j < plan_.stage_count() - plan_.retain) {
+        CopyDuty(m, j, Copy::kBackward);
+      }
+      if (stage.buffer_bytes > 0) {
+        if (travels && m > 0) {
+          Message(previous, place.worker, with(OpKind::kSend, Channel::kBuffers, j));
+        }
+        Do(place.worker, with(OpKind::kApply, Channel::kNone, j));
+      }
+      if (Trainable(stage)) {
+        if (travels && !starts_iteration) {
+          Message(previous, place.worker, with(OpKind::kSend, Channel::kSum, j));
+        }
+        Do(place.worker, with(OpKind::kAdd, Channel::kNone, j));
+      }
+    }
+    if (travels && !starts_iteration) {
+      Message(previous, place.worker, with(OpKind::kSend, Channel::kMetrics, kNoStage.value));
+    }
+    Do(place.worker, with(OpKind::kFold, Channel::kNone, kNoStage.value));
+    if (travels && plan_.stagger && m > 0) {
+      Message(previous, place.worker, with(OpKind::kSend, Channel::kToken, kNoStage.value));
+    }
+  }
+
+  // Whoever does not own a stage gets every copy from the previous micro-batch, if it reads the same.
+  void CopyDuty(int64_t m, int j, Copy copy) {
+    const MicroBatchPlace place = PlaceOf(plan_, m);
+    const StagePlan& stage = plan_.stages[j];
+    if (stage.parameter_bytes == 0 || stage.owner.value == place.worker) return;
+    const int label = RequiredLabel(plan_, place, j);
+    Op name{.copy = copy,
+            .stage = StageId(j),
+            .iteration = Iteration(place.iteration),
+            .lap = Lap(place.lap),
+            .version = Version(label)};
+    if (m > 0 && RequiredLabel(plan_, PlaceOf(plan_, m - 1), j) == label) {
+      name.channel = copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
+      Message(PlaceOf(plan_, m - 1).worker, place.worker, name);
+    } else {
+      name.channel = Channel::kInject;
+      Message(stage.owner.value, place.worker, name);
+    }
+  }
+
+  void IterationDuties(int t) {
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      const StagePlan& stage = plan_.stages[j];
+      if (Trainable(stage)) {
+        const Op name{
+            .channel = Channel::kRetire, .stage = StageId(j), .iteration = Iteration(t)};
+        if (stage.owner.value != last_worker()) Message(last_worker(), stage.owner.value, name);
+        Do(stage.owner.value, {.kind = OpKind::kUpdate,
+                               .stage = StageId(j),
+                               .iteration = Iteration(t),
+                               .version = Version(t + 1)});
+      }
+      const bool kept = Evaluated(t + 1) || t + 1 == plan_.iterations;
+      if (stage.buffer_bytes > 0 && kept) SnapshotDuties(t + 1, j);
+    }
+    ReportDuty(t, Copy::kNone);
+  }
+
+  // Made where the last micro-batch is; everybody who evaluates, and worker 0 at the end, needs it.
+  void SnapshotDuties(int version, int j) {
+    const Op name{
+        .channel = Channel::kSnapshots, .stage = StageId(j), .iteration = Iteration(version)};
+    Do(last_worker(),
+       {.kind = OpKind::kSnapshot, .stage = StageId(j), .iteration = Iteration(version)});
+    if (plan_.workers == 1) return;
+    Message(last_worker(), 0, name);
+    for (int w = 1; w < last_worker() && Evaluated(version); ++w) Message(w - 1, w, name);
+  }
+
+  void ReportDuty(int t, Copy copy) {
+    const Op name{.channel = Channel::kReports, .copy = copy, .iteration = Iteration(t)};
+    if (plan_.workers > 1) Message(last_worker(), 0, name);
+    Do(0, {.kind = OpKind::kReport, .copy = copy, .iteration = Iteration(t)});
+  }
+
+  void EvaluationDuties(int version) {
+    for (int l = 0; l < plan_.evaluation.laps; ++l) {
+      for (int w = 0; w < plan_.workers; ++w) {
+        const bool first = l == 0 && w == 0;
+        const int left = w > 0 ? w - 1 : last_worker();
+        Op name{.copy = Copy::kEvaluation, .iteration = Iteration(version), .lap = Lap(l)};
+        name.channel = Channel::kMetrics;
+        if (!first && plan_.workers > 1) Message(left, w, name);
+        Do(w, {.kind = OpKind::kFold,
+               .copy = Copy::kEvaluation,
+               .iteration = name.iteration,
+               .lap = name.lap});
+        for (int j = 0; j < plan_.stage_count(); ++j) {
+          const StagePlan& stage = plan_.stages[j];
+          if (stage.parameter_bytes == 0 || stage.owner.value == w) continue;
+          name.channel = first ? Channel::kInject : Channel::kEvaluation;
+          name.stage = StageId(j);
+          name.version = Newest(j, version);
+          Message(first ? stage.owner.value : left, w, name);
+        }
+      }
+    }
+    ReportDuty(version, Copy::kEvaluation);
+  }
+
+  // Worker 0 collects the result.
+  void FinalDuties() {
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      const StagePlan& stage = plan_.stages[j];
+      if (stage.parameter_bytes == 0 || stage.owner.value == 0) continue;
+      Message(stage.owner.value, 0, {.channel = Channel::kInject,
+                                     .copy = Copy::kCollection,
+                                     .stage = StageId(j),
+                                     .iteration = Iteration(plan_.iterations),
+                                     .version = Newest(j, plan_.iterations)});
+    }
+  }
+
+  const Plan& plan_;
+  std::vector<int> evaluations_;
+  Obligations must_;
+};
+
+}  // namespace
+
+Obligations DeriveObligations(const Plan& plan) { return Deriver(plan).Derive(); }
+
+MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch) {
+  const int64_t round = micro_batch / plan.workers;
+  return {.worker = static_cast<int>(micro_batch % plan.workers),
+          .iteration = static_cast<int>(round / plan.laps),
+          .lap = static_cast<int>(round % plan.laps)};
+}
+
+int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place) {
+  return (int64_t{place.iteration} * plan.laps + place.lap) * plan.workers + place.worker;
+}
+
+int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {
+  if (!plan.exchange || plan.stages[j].sum_bytes == 0) return 0;  // never updated
+  const bool only_first_lap_is_stale = place.lap > 0;
+  switch (plan.rule) {
+    case Rule::kDp:
+      return place.iteration;
+    case Rule::kCdpV1:
+      return only_first_lap_is_stale ? place.iteration : place.iteration - 1;
+    case Rule::kCdpV2:
+      return only_first_lap_is_stale || ExistsInTime(plan, place.worker, j) ? place.iteration
+                                                                            : place.iteration - 1;
+  }
+  return place.iteration;
+}
+
+Op StaggerOperation(const Plan& plan) {
+  Wide lap = 0, done = 0;
+  for (const StagePlan& stage : plan.stages) lap += ComputedCost(stage);
+  Op op{.kind = OpKind::kForward, .stage = StageId(0)};
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    done += plan.stages[j].forward_cost;
+    if (done * plan.workers > lap) return op;
+    op.stage = StageId(j);
+  }
+  for (int j = plan.stage_count() - 1; j >= 0 && plan.stages[j].has_backward; --j) {
+    done += plan.stages[j].backward_cost;
+    if (done * plan.workers > lap) return op;
+    op.kind = OpKind::kBackward;
+    op.stage = StageId(j);
+  }
+  return op;
+}
+
+std::vector<int> RequiredEvaluations(const Plan& plan) {
+  std::vector<int> versions;
+  const EvaluationPlan& evaluation = plan.evaluation;
+  if (!plan.exchange || evaluation.every <= 0 || evaluation.laps <= 0) return versions;
+  for (int v = evaluation.every; v < plan.iterations; v += evaluation.every) versions.push_back(v);
+  versions.push_back(plan.iterations);
+  return versions;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,47 @@
+// Obligations: every operation that the workers must do, derived from the definitions alone.
+//
+//   Obligations must = DeriveObligations(plan);
+//   must.computing[2];   // worker 2's F, B, E, End and Collect, in order
+//   must.rest[2];        // everything else that worker 2 does, ascending, in no order of time
+//
+// Verify's second opinion on program.cc and schedule.cc: it shares no code with them. Where those write
+// down what a worker does next, this says per micro-batch, update and evaluation what has to exist.
+#ifndef RINGZERO_SHARDING_OBLIGATIONS_H_
+#define RINGZERO_SHARDING_OBLIGATIONS_H_
+
+#include <vector>
+
+#include "sharding/op.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+struct Obligations {
+  std::vector<std::vector<Op>> computing;  // by worker, in program order
+  std::vector<std::vector<Op>> rest;       // by worker, sorted
+};
+
+// Of the whole run. The plan must have passed CheckPlan.
+Obligations DeriveObligations(const Plan& plan);
+
+// A micro-batch by its number in the run: m = N·(t·K + l) + w.
+struct MicroBatchPlace {
+  int worker;
+  int iteration;
+  int lap;
+};
+MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch);
+int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place);
+
+// The label that the update rule gives this micro-batch for stage j.
+int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j);
+
+// The operation of a lap after which the stagger token goes on: F or B, and its stage.
+Op StaggerOperation(const Plan& plan);
+
+// The versions that are evaluated, ascending.
+std::vector<int> RequiredEvaluations(const Plan& plan);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_OBLIGATIONS_H_

@@ -1,0 +1,150 @@
+// Puts the checks of programs together, and chooses windows by them.
+#include "sharding/verify.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/dataflow.h"
+#include "sharding/linked_ring.h"
+#include "sharding/obligations.h"
+#include "sharding/schedule.h"
+#include "sharding/wait_graph.h"
+
+namespace ringzero {
+namespace {
+
+// Computing operations in exactly the order of the obligations.
+absl::Status CheckComputing(const Program& program, const std::vector<Op>& wanted) {
+  size_t next = 0;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    if (!IsCompute(op.kind)) continue;
+    const std::string here = DescribeOp(program.worker, i, op);
+    if (next == wanted.size()) {
+      return absl::FailedPreconditionError(absl::StrCat(here, ": there is nothing left to compute"));
+    }
+    if (op != wanted[next]) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(here, ": \"", ToString(wanted[next]), "\" has to come here"));
+    }
+    ++next;
+  }
+  if (next == wanted.size()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("worker ", program.worker.value, ": \"",
+                                                    ToString(wanted[next]), "\" is missing"));
+}
+
+// All else: each exactly once.
+absl::Status CheckRest(const Program& program, const std::vector<Op>& wanted) {
+  std::vector<std::pair<Op, size_t>> found;  // with their lines
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    if (!IsCompute(program.ops[i].kind)) found.push_back({program.ops[i], i});
+  }
+  std::sort(found.begin(), found.end());
+  size_t i = 0;
+  std::string missing;
+  for (const Op& op : wanted) {
+    if (i < found.size() && found[i].first < op) break;
+    if (i < found.size() && found[i].first == op) {
+      ++i;
+    } else if (missing.empty()) {
+      missing = absl::StrCat("\"", ToString(op), "\" is missing");
+    }
+  }
+  if (i < found.size()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(DescribeOp(program.worker, found[i].second, found[i].first),
+                     ": the plan has no such operation, or not so often",
+                     missing.empty() ? "" : "; ", missing));
+  }
+  if (missing.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("worker ", program.worker.value, ": ", missing));
+}
+
+absl::Status CheckObligations(const Plan& plan, std::span<const Program> programs) {
+  const Obligations must = DeriveObligations(plan);
+  for (const Program& program : programs) {
+    RZ_RETURN_IF_ERROR(CheckComputing(program, must.computing[program.worker.value]));
+    RZ_RETURN_IF_ERROR(CheckRest(program, must.rest[program.worker.value]));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LinkedRing> ShortenedRing(const Plan& plan) {
+  const Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
+                      MakePrograms(shortened, WholeRun(shortened)));
+  return LinkedRing::Make(shortened, programs);
+}
+
+// The smallest window of at least `least` without a cycle. A larger one never waits longer.
+absl::StatusOr<int> SmallestFrom(const LinkedRing& ring, int least) {
+  const WaitGraph graph(ring);
+  if (graph.CheckProgress(least).ok()) return least;
+  int low = least, high = std::max(least, graph.LargestUsefulWindow());
+  RZ_RETURN_IF_ERROR(graph.CheckProgress(high));
+  while (high - low > 1) {  // low deadlocks, high does not
+    const int middle = low + (high - low) / 2;
+    (graph.CheckProgress(middle).ok() ? high : low) = middle;
+  }
+  return high;
+}
+
+}  // namespace
+
+absl::Status Verify(const Plan& plan, std::span<const Program> programs) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  if (plan.window < 1 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
+  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
+  RZ_RETURN_IF_ERROR(CheckObligations(plan, programs));
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
+  RZ_RETURN_IF_ERROR(CheckDataflow(plan, ring));
+  const WaitGraph graph(ring);
+  RZ_RETURN_IF_ERROR(graph.CheckProgress(std::max(plan.window, 1)));
+  return graph.CheckOverwrites(plan);
+}
+
+Plan ShortenedPlan(const Plan& plan) {
+  constexpr int kEnough = 5;
+  Plan shortened = plan;
+  if (plan.iterations <= kEnough) return shortened;
+  shortened.iterations = kEnough - 1;
+  if (plan.evaluation.every <= 0) return shortened;
+  // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
+  shortened.evaluation.every = std::min(plan.evaluation.every, 2);
+  const bool last_two_adjacent = plan.iterations % plan.evaluation.every == 1;
+  if (shortened.evaluation.every == 2 && last_two_adjacent) shortened.iterations = kEnough;
+  return shortened;
+}
+
+absl::Status VerifyPlan(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  const Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
+                      MakePrograms(shortened, WholeRun(shortened)));
+  return Verify(shortened, programs);
+}
+
+absl::StatusOr<int> ChooseWindow(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  if (plan.window > 0) {
+    RZ_RETURN_IF_ERROR(VerifyPlan(plan));
+    return plan.window;
+  }
+  int least = 2 * plan.stages_per_worker();
+  if (plan.stagger) least = std::max(least, TokenOperation(plan) + 1);
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
+  return SmallestFrom(ring, least);
+}
+
+absl::StatusOr<int> SmallestWindow(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
+  return SmallestFrom(ring, 1);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,146 @@
+// Finds cycles of waits and reads that an update might overtake.
+#include "sharding/wait_graph.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+
+namespace ringzero {
+
+WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring), place_(ring.count(), {-1, -1}) {
+  for (size_t q = 0; q < ring.queues.size(); ++q) {
+    const std::vector<int>& receives = ring.queues[q].receives;
+    for (size_t i = 0; i < receives.size(); ++i) {
+      place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
+    }
+  }
+}
+
+WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
+  Waits waits;
+  waits.first.push_back(0);
+  for (int node = 0; node < ring_.count(); ++node) {
+    for (const int64_t after : ring_.ops[node].after) {
+      waits.all.push_back({static_cast<int>(after), Why::kAfter});
+    }
+    if (const auto [queue, number] = place_[node]; queue >= 0) {
+      const std::vector<int>& receives = ring_.queues[queue].receives;
+      waits.all.push_back({ring_.partner[node], Why::kMessage});
+      if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
+      if (number >= window) {
+        for (const int free : ring_.frees[receives[number - window]]) {
+          waits.all.push_back({free, Why::kSlot});
+        }
+      }
+    }
+    waits.first.push_back(static_cast<int>(waits.all.size()));
+  }
+  return waits;
+}
+
+std::vector<int> WaitGraph::Order(const Waits& waits) {
+  const int count = static_cast<int>(waits.first.size()) - 1;
+  std::vector<int> missing(count), first(count + 1, 0), order;
+  for (const Wait& wait : waits.all) ++first[wait.on + 1];
+  for (int i = 0; i < count; ++i) first[i + 1] += first[i];
+  std::vector<int> next = first, followers(waits.all.size());
+  for (int node = 0; node < count; ++node) {
+    for (const Wait& wait : waits.of(node)) followers[next[wait.on]++] = node;
+    missing[node] = static_cast<int>(waits.of(node).size());
+    if (missing[node] == 0) order.push_back(node);
+  }
+  for (size_t i = 0; i < order.size(); ++i) {
+    for (int f = first[order[i]]; f < first[order[i] + 1]; ++f) {
+      if (--missing[followers[f]] == 0) order.push_back(followers[f]);
+    }
+  }
+  return order;
+}
+
+absl::Status WaitGraph::CheckProgress(int window) const {
+  const Waits waits = WaitsWith(window);
+  const std::vector<int> order = Order(waits);
+  if (static_cast<int>(order.size()) == ring_.count()) return absl::OkStatus();
+  std::vector<bool> done(ring_.count(), false);
+  for (const int node : order) done[node] = true;
+  return absl::FailedPreconditionError(absl::StrCat("with a window of ", window,
+                                                    " these wait for each other: ",
+                                                    DescribeCycle(waits, done)));
+}
+
+std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>& done) const {
+  const auto stuck_on = [&](int node) {
+    const std::span<const Wait> all = waits.of(node);
+    return *std::find_if(all.begin(), all.end(), [&](const Wait& wait) { return !done[wait.on]; });
+  };
+  int node = static_cast<int>(std::find(done.begin(), done.end(), false) - done.begin());
+  std::vector<bool> seen(done.size(), false);
+  for (; !seen[node]; node = stuck_on(node).on) seen[node] = true;
+  std::string text;
+  const int start = node;
+  int length = 0;
+  constexpr int kShown = 12;
+  do {
+    const Wait wait = stuck_on(node);
+    const char* why = wait.why == Why::kAfter     ? " waits for "
+                      : wait.why == Why::kMessage ? " waits for the message of "
+                      : wait.why == Why::kOrder   ? " waits behind "
+                                                  : " waits for a slot until ";
+    if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), why);
+    node = wait.on;
+  } while (node != start);
+  if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
+  return absl::StrCat(text, ring_.Describe(start));
+}
+
+absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
+  // readers[{stage, version}]: who computes with it; computing is ordered in each worker, so that the
+  // last of a worker's reads stands for all of them.
+  std::map<std::pair<int, int>, std::vector<int>> readers;
+  std::vector<int> updates;
+  for (int i = 0; i < ring_.count(); ++i) {
+    const LinkedOp& linked = ring_.ops[i];
+    if (linked.op.kind == OpKind::kUpdate) updates.push_back(i);
+    if (!IsCompute(linked.op.kind)) continue;
+    for (const Read& read : linked.reads) {
+      std::vector<int>& last =
+          readers.try_emplace({read.stage.value, read.version.value}, plan.workers, -1)
+              .first->second;
+      last[ring_.worker_of(i)] = i;
+    }
+  }
+  const Waits waits = WaitsWith(LargestUsefulWindow());
+  const std::vector<int> order = Order(waits);
+  // reached[i]: the last computing operation of worker w that is surely done before i.
+  std::vector<int> reached(ring_.count());
+  for (int w = 0; w < plan.workers; ++w) {
+    std::fill(reached.begin(), reached.end(), -1);
+    for (const int node : order) {
+      for (const Wait& wait : waits.of(node)) {
+        reached[node] = std::max(reached[node], reached[wait.on]);
+      }
+      const bool own = node >= ring_.begin[w] && node < ring_.begin[w + 1];
+      if (own && IsCompute(ring_.op(node).kind)) reached[node] = node;
+    }
+    for (const int update : updates) {
+      const Op& op = ring_.op(update);
+      const int made = op.version.value;
+      const int overwritten = plan.rule == Rule::kDp ? made - 1 : made - 2;
+      const auto found = readers.find({op.stage.value, overwritten});
+      if (found == readers.end() || found->second[w] <= reached[update]) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          ring_.Describe(update), " overwrites version ", overwritten, " of stage ",
+          op.stage.value, ", which ", ring_.Describe(found->second[w]), " may still be reading"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int WaitGraph::LargestUsefulWindow() const {
+  size_t most = 1;
+  for (const MessageQueue& queue : ring_.queues) most = std::max(most, queue.receives.size());
+  return static_cast<int>(most);
+}
+
+}  // namespace ringzero
