@@ -1,0 +1,151 @@
+# Installs what is missing: Debian packages with apt-get, pinned wheels into .deps/site. Sourced by ./rz, which sets $root.
+# A second call finds all in place, asks no network and takes milliseconds.
+
+deps=$root/.deps
+needed_mib=4096  # wheels while they are unpacked, and the build
+
+say() { echo "rz: $*" >&2; }
+die() {
+  echo "rz: error: $*" >&2
+  exit 1
+}
+
+free_mib() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
+
+# install_all GROUP...: packages of these groups, checked tools, wheels.
+install_all() {
+  install_packages "$@"
+  install_wheels
+}
+
+# fail_install LOG WHAT: one error line for what the log shows, after its tail.
+fail_install() {
+  tail -n 15 "$1" | sed 's/^/  | /' >&2
+  if grep -qiE 'no space left|enough free space|Errno 28|disk quota' "$1"; then
+    die "no space left while $2 (log: $1). Free about $((needed_mib / 1024)) GiB and run the command again"
+  elif grep -qiE 'resolv|network is unreachable|could not connect|cannot initiate the connection|failed to establish|connection (timed out|refused|reset)|timed out|ProxyError|NewConnectionError|NameResolutionError|No route to host|Failed to fetch' "$1"; then
+    die "no network while $2 (log: $1). Connect (or set https_proxy) and run the command again; once installed, no network is needed"
+  elif grep -q 'DO NOT MATCH THE HASHES' "$1"; then
+    die "a downloaded wheel is not the pinned one (log: $1). Look for a proxy or mirror that changes files; nothing was installed"
+  elif grep -qE 'Unable to locate package|has no installation candidate' "$1"; then
+    die "this release of the system lacks a package (log: $1). Take Debian 12 or newer, or install it by hand"
+  elif grep -qE 'No matching distribution|is not a supported wheel' "$1"; then
+    die "there is no pinned wheel for this machine ($(uname -m)) (log: $1). Set CMAKE_PREFIX_PATH to a LibTorch of your own"
+  elif grep -qE 'password is required|not in the sudoers|may not run sudo' "$1"; then
+    die "sudo was refused while $2 (log: $1). Run the command once as root, or have those packages installed"
+  fi
+  die "$2 failed (log: $1)"
+}
+
+# The packages of the given groups, from the one list.
+packages_of() { awk -v groups=" $* " '!/^#/ && index(groups, " " $1 " ") {print $2}' "$root/cmake/debian-packages.txt"; }
+
+missing_packages() {
+  local wanted
+  wanted=$(packages_of "$@")
+  # dpkg-query knows a removed package too, so its state is asked for; and virtual names by what provides them.
+  comm -23 <(sort -u <<<"$wanted") \
+    <(dpkg-query -W -f '${db:Status-Status} ${Package}\n' $wanted 2>/dev/null | awk '$1 == "installed" {print $2}' | sort -u)
+}
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    [ -e "$root/build/release/build.ninja" ] ||
+      say "this is not a Debian system: going on with the tools that are here; needed is what Debian calls" $(packages_of "$@")
+    return
+  fi
+  local missing
+  missing=$(missing_packages "$@")
+  [ -n "$missing" ] || return 0
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "packages are missing and neither root nor sudo is here: as root, run: apt-get install" $missing
+    as_root=(sudo)
+  fi
+  [ "$(free_mib /var/cache)" -ge 1024 ] ||
+    die "no space for Debian packages: $(free_mib /var/cache) MiB are free in /var, about 1 GiB is needed. Free some and run the command again"
+  mkdir -p "$deps/log"
+  local log=$deps/log/apt.log
+  say "installing Debian packages:" $missing
+  local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
+  "${apt[@]}" update >"$log" 2>&1 || true  # the lists that are here may do
+  "${apt[@]}" install --no-install-recommends $missing >>"$log" 2>&1 || fail_install "$log" "installing Debian packages"
+}
+
+# A python3 that has pip: the first on the path, or the system's.
+python_with_pip() {
+  local python
+  for python in python3 /usr/bin/python3; do
+    if "$python" -m pip --version >/dev/null 2>&1; then
+      echo "$python"
+      return
+    fi
+  done
+  return 1
+}
+
+wheels_key() { sha256sum "$root/cmake/requirements.txt" | cut -c 1-64; }
+
+# Whether CMAKE_PREFIX_PATH holds a LibTorch of the user's own: then no wheel is wanted.
+own_libtorch() {
+  local prefix
+  local IFS=:
+  for prefix in ${CMAKE_PREFIX_PATH:-}; do
+    [ ! -e "$prefix/include/torch/csrc/api/include/torch/torch.h" ] || return 0
+    [ ! -e "$prefix/torch/include/torch/csrc/api/include/torch/torch.h" ] || return 0
+  done
+  return 1
+}
+
+wheels_are_in_place() { [ "$(cat "$deps/site/.key" 2>/dev/null)" = "$(wheels_key)" ]; }
+
+# The key is written last, inside the folder, and the folder is renamed into place: a half-installed one has no key.
+install_wheels() {
+  if own_libtorch || wheels_are_in_place; then return; fi
+  check_tools
+  mkdir -p "$deps/log"
+  (
+    flock -n 9 || { say "waiting for another ./rz that is installing here" && flock 9; }
+    ! wheels_are_in_place || exit 0
+    rm -rf "$deps"/new.*
+    [ "$(free_mib "$deps")" -ge $needed_mib ] ||
+      die "no space for the wheels: $(free_mib "$deps") MiB are free in $deps, $needed_mib MiB are needed. Free some and run the command again"
+    local python log=$deps/log/pip.log new=$deps/new.$$
+    python=$(python_with_pip) || die "no python3 with pip is here: install python3 and pip, or set CMAKE_PREFIX_PATH to a LibTorch of your own"
+    say "installing LibTorch into .deps (pinned wheels, about 550 MB to download; log: .deps/log/pip.log)"
+    mkdir -p "$new/tmp"
+    TMPDIR=$new/tmp "$python" -m pip --disable-pip-version-check install --no-input --progress-bar off \
+      --no-deps --require-hashes --only-binary :all: --implementation cp --python-version 3.11 \
+      --no-compile --target "$new/site" -r "$root/cmake/requirements.txt" >"$log" 2>&1 9>&- || {
+      rm -rf "$new"
+      fail_install "$log" "installing LibTorch"
+    }
+    wheels_key >"$new/site/.key"
+    rm -rf "$deps/site"
+    mv "$new/site" "$deps/site"
+    rm -rf "$new"
+  ) 9>"$deps/.lock"
+}
+
+# Too old or absent compiler and CMake are said before anything large is downloaded or configured.
+check_tools() {
+  local compiler=${CXX:-c++}
+  command -v ${compiler%% *} >/dev/null || die "no C++ compiler '$compiler': install g++ 12 or newer, or set CXX"
+  local macros name version
+  macros=$($compiler -x c++ -std=c++20 -dM -E /dev/null 2>&1) || macros="$macros too old for C++20"
+  if name=clang version=$(awk '$2 == "__clang_major__" {print $3}' <<<"$macros") && [ -n "$version" ]; then
+    [ "$version" -ge 15 ] || die "$compiler is clang $version, too old: clang 15 or g++ 12 is needed. Install one and set CXX to it"
+  else
+    name=g++ version=$($compiler -dumpversion 2>/dev/null | cut -d . -f 1)
+    [ "${version:-0}" -ge 12 ] ||
+      die "$compiler is $name ${version:-of an unknown version}, too old: g++ 12 or clang 15 is needed. Install one and set CXX to it"
+  fi
+  printf '#include <concepts>\n#include <span>\nint f(std::span<const int> s) { return s[0]; }\n' |
+    $compiler -x c++ -std=c++20 -fsyntax-only - >/dev/null 2>&1 ||
+    die "$compiler ($name $version) cannot compile a small C++20 file: its standard library is missing or too old"
+  command -v cmake >/dev/null || die "no cmake: install CMake 3.25 or newer"
+  version=$(cmake --version | awk 'NR == 1 {print $3}')
+  [ "$(printf '3.25\n%s\n' "$version" | sort -V | head -n 1)" = 3.25 ] ||
+    die "cmake is $version, too old: CMake 3.25 or newer is needed (Debian 12 has it; elsewhere: pip install cmake)"
+  command -v ninja >/dev/null || die "no ninja: install ninja (Debian: ninja-build)"
+}
