@@ -1,0 +1,267 @@
+// Configuration: values, defaults, overrides, the batch triple, and every message for bad input.
+#include "zero/config/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/zero/config/golden.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr char kResNet[] = R"({
+  // A comment.
+  "model": {"type": "resnet", "depth": 20},
+  "data": {"type": "idx", "path": "/data/fashion"},
+  "epochs": 2,  /* another */
+  "train_micro_batch_size_per_gpu": 32,
+  "gradient_accumulation_steps": 3,
+  "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9, "weight_decay": 5e-4}},
+  "cyclic": {"workers": 2, "rule": "cdp_v1"}
+}
+)";
+
+std::string Message(const std::string& text, const std::vector<std::string>& sets = {}) {
+  const absl::StatusOr<Config> config = ParseConfig(text, "run.json", sets);
+  return config.ok() ? "accepted" : std::string(config.status().message());
+}
+
+Config Parse(const std::string& text, const std::vector<std::string>& sets = {}) {
+  absl::StatusOr<Config> config = ParseConfig(text, "run.json", sets);
+  EXPECT_TRUE(config.ok()) << config.status();
+  return config.ok() ? *std::move(config) : Config();
+}
+
+TEST(Config, ReadsWhatIsGivenAndFillsTheRest) {
+  const Config config = Parse(kResNet);
+  EXPECT_EQ(config.model.type, ModelConfig::Type::kResNet);
+  EXPECT_EQ(config.model.depth, 20);
+  EXPECT_EQ(config.model.width, 16);
+  EXPECT_EQ(config.data.path, "/data/fashion");
+  EXPECT_EQ(config.epochs, 2);
+  EXPECT_FALSE(config.iterations.has_value());
+  EXPECT_EQ(config.batch.train_batch, 32 * 3 * 2);
+  EXPECT_EQ(config.optimizer.type, OptimizerOptions::Type::kSgd);
+  EXPECT_EQ(config.optimizer.learning_rate, 0.05);
+  EXPECT_EQ(config.optimizer.sgd.momentum, 0.9);
+  EXPECT_EQ(config.optimizer.sgd.weight_decay, 5e-4);
+  EXPECT_EQ(config.cyclic.rule, Rule::kCdpV1);
+  EXPECT_EQ(config.cyclic.workers, 2);
+  EXPECT_EQ(config.evaluation.batch_size, 32);
+  EXPECT_FALSE(config.evaluation.every.has_value());
+}
+
+TEST(Config, DefaultsOfTheRing) {
+  const Config config = Parse(kResNet, {"cyclic={}"});
+  EXPECT_EQ(config.cyclic.rule, Rule::kCdpV2);
+  EXPECT_EQ(config.cyclic.slack, 1);
+  EXPECT_EQ(config.cyclic.pending, 1);
+  EXPECT_EQ(config.cyclic.workers, 4);
+  EXPECT_FALSE(config.cyclic.stagger);
+  EXPECT_TRUE(config.cyclic.exchange);
+  EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kShm);
+  EXPECT_EQ(config.cyclic.threads, 1);
+  EXPECT_EQ(config.cyclic.wait_timeout, std::chrono::minutes(10));
+}
+
+TEST(Config, PrintsEveryValueWithItsOriginAndReadsItBack) {
+  const Config config = Parse(kResNet, {"seed=7", "cyclic.stages=8"});
+  const std::string text = config.Print();
+  ExpectGolden("tests/zero/golden/resolved_resnet.json", text);
+  const Config again = Parse(text);
+  EXPECT_EQ(again.batch.train_batch, config.batch.train_batch);
+  EXPECT_EQ(again.seed, 7u);
+  // The same values; only their origin is now the file.
+  const std::string second = Parse(again.Print()).Print();
+  EXPECT_EQ(second, again.Print());
+  const std::string gpt = Parse(kResNet, {"model.type=gpt", "data.type=text", "data.path=bible.txt",
+                                          "optimizer.type=AdamW"}).Print();
+  ExpectGolden("tests/zero/golden/resolved_gpt.json", gpt);
+}
+
+TEST(Config, WholeFloatsAreIntegers) {
+  EXPECT_EQ(Parse(kResNet, {"data.type=random", "data.samples=5e3"}).data.samples, 5000);
+  EXPECT_THAT(Message(kResNet, {"cyclic.slack=1.5"}), HasSubstr("wanted an integer, found 1.5"));
+}
+
+TEST(Config, AdamMeansAdamWAsInDeepSpeed) {
+  const Config adam = Parse(kResNet, {"optimizer.type=Adam", "optimizer.params.betas=[0.8,0.9]"});
+  EXPECT_EQ(adam.optimizer.type, OptimizerOptions::Type::kAdamW);
+  EXPECT_EQ(adam.optimizer.adamw.beta1, 0.8);
+  EXPECT_EQ(adam.optimizer.learning_rate, 0.05);  // belongs to both types
+  EXPECT_THAT(Message(kResNet, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"}),
+              HasSubstr("not built yet"));
+  EXPECT_EQ(Message(kResNet, {"optimizer.type=AdamW", "optimizer.params.adam_w_mode=false"}),
+            "accepted");
+}
+
+TEST(Batch, TwoGiveTheThird) {
+  const auto complete = [](BatchTriple given, int64_t workers) {
+    const absl::StatusOr<BatchTriple> batch = CompleteBatch(given, workers);
+    return batch.ok() ? std::vector<int64_t>{batch->train_batch, batch->micro_batch, batch->laps}
+                      : std::vector<int64_t>{};
+  };
+  EXPECT_THAT(complete({.train_batch = 32, .micro_batch = 2, .laps = 4}, 4), ElementsAre(32, 2, 4));
+  EXPECT_THAT(complete({.train_batch = 32, .micro_batch = 2}, 4), ElementsAre(32, 2, 4));
+  EXPECT_THAT(complete({.train_batch = 32, .laps = 4}, 4), ElementsAre(32, 2, 4));
+  EXPECT_THAT(complete({.micro_batch = 2, .laps = 4}, 4), ElementsAre(32, 2, 4));
+  EXPECT_THAT(complete({.train_batch = 32}, 4), ElementsAre(32, 8, 1));
+  EXPECT_THAT(complete({.micro_batch = 8}, 4), ElementsAre(32, 8, 1));
+  EXPECT_THAT(complete({.train_batch = 33}, 4), ElementsAre());
+  EXPECT_THAT(complete({.train_batch = 32, .micro_batch = 3}, 4), ElementsAre());
+  EXPECT_THAT(complete({.train_batch = 32, .micro_batch = 16}, 4), ElementsAre());
+  EXPECT_THAT(complete({.laps = 4}, 4), ElementsAre());
+  EXPECT_THAT(complete({.micro_batch = 1 << 30, .laps = 1 << 30}, 1024), ElementsAre());
+}
+
+TEST(Overrides, TypeReplacesItsSection) {
+  const Config config = Parse(kResNet, {"data.type=random", "model.type=mlp"});
+  EXPECT_EQ(config.data.type, "random");
+  EXPECT_EQ(config.data.path, "");  // belonged to idx
+  EXPECT_THAT(config.model.hidden, ElementsAre(256, 128));
+  // Keys that are set too stay, whatever the order; one of the wrong type is then an error.
+  EXPECT_EQ(Parse(kResNet, {"data.samples=64", "data.type=random"}).data.samples, 64);
+  EXPECT_THAT(Message(kResNet, {"data.type=random", "data.path=/x"}),
+              HasSubstr("has no meaning for data.type random"));
+  // Keys of both types stay, and the same type again drops nothing.
+  EXPECT_EQ(Parse(kResNet, {"optimizer.type=SGD"}).optimizer.sgd.momentum, 0.9);
+}
+
+TEST(Overrides, IterationsDropEpochs) {
+  const Config config = Parse(kResNet, {"iterations=5"});
+  EXPECT_EQ(config.iterations, 5);
+  EXPECT_FALSE(config.epochs.has_value());
+}
+
+TEST(Overrides, ValuesAreJsonElseStrings) {
+  EXPECT_EQ(Parse(kResNet, {"data.path=a b.txt"}).data.path, "a b.txt");
+  EXPECT_EQ(Parse(kResNet, {"data.path=\"12\""}).data.path, "12");
+  EXPECT_THAT(Message(kResNet, {"data.path=12"}),
+              StartsWith("--set data.path=12: data.path: wanted a string, found 12"));
+  EXPECT_EQ(Parse(kResNet, {"seed=1", "seed=2"}).seed, 2u);  // the last one wins
+}
+
+// Line n of the golden file belongs to case n.
+TEST(Config, MessagesForBadInput) {
+  const std::string base = kResNet;
+  const auto with = [&](const std::string& members) {
+    return absl::StrCat("{\n", members, ",", base.substr(1));
+  };
+  std::string messages;
+  const auto record = [&](const std::string& text, const std::vector<std::string>& sets = {}) {
+    const std::string message = Message(text, sets);
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    absl::StrAppend(&messages, message, "\n");
+  };
+  // Not JSON, or not the right shape.
+  record("");
+  record("[1]");
+  record("{\"model\": {},}");
+  record("{\"model\": ");
+  record("{\"a\": 1e999}");
+  record("{\n\"seed\": 1,\n\"seed\": 2}");
+  record("{\"model\": {\"type\": \"mlp\",\n \"x\": [{\"a\": 1, \"a\": 2}]}}");
+  record(std::string(100, '['));
+  record("{\"seed\": \"\xff\"}");
+  // Unknown, elsewhere, not built, removed.
+  record(with("\"sed\": 1"));
+  record(with("\"slack\": 1"));
+  record(with("\"schedular\": {}"));
+  record(with("\"scheduler\": {\"type\": \"WarmupLR\"}"));
+  record(with("\"amp\": {\"enabled\": false}"));
+  record(with("\"zero_optimization\": {\"stage\": 2}"));
+  record(with("\"zero_optimization\": {\"stage\": 4}"));
+  record(with("\"zero_optimization\": {\"overlap_comm\": true}"));
+  record(with("\"zero_optimization\": {\"overlap_com\": true}"));
+  record(with("\"fp16\": {\"enabled\": true}"));
+  record(with("\"bf16\": {\"enabled\": \"auto\"}"));
+  record(with("\"gradient_clipping\": 1.0"));
+  record(base, {"cyclic.slak=1"});
+  record(base, {"optimizer.params.betas=[0.9, 0.99]"});
+  record(base, {"optimizer.params.learning_rate=1"});
+  record(base, {"optimizer.type=Lion"});
+  record(base, {"optimizer.type=SDG"});
+  record(base, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"});
+  // Types and ranges.
+  record(base, {"cyclic.slack=two"});
+  record(base, {"cyclic.slack=true"});
+  record(base, {"cyclic.slack=[1]"});
+  record(base, {"cyclic=1"});
+  record(base, {"cyclic.workers=0"});
+  record(base, {"cyclic.workers=5000"});
+  record(base, {"cyclic.rule=cdp"});
+  record(base, {"cyclic.exchange=0"});
+  record(base, {"cyclic.wait_timeout=0"});
+  record(base, {"cyclic.boundaries=[1, 2]"});
+  record(base, {"cyclic.boundaries=[0, 2, 2]"});
+  record(base, {"cyclic.boundaries=[0, 2]", "cyclic.stages=3"});
+  record(base, {"cyclic.boundaries=[0, 2.5]"});
+  record(base, {"optimizer.params.lr=-1"});
+  record(base, {"optimizer.type=AdamW", "optimizer.params.betas=[0.9, 1]"});
+  record(base, {"optimizer.type=AdamW", "optimizer.params.betas=[0.9]"});
+  record(base, {"optimizer.params.nesterov=true", "optimizer.params.dampening=0.1"});
+  record(base, {"epochs=null"});
+  // Combinations.
+  record(base, {"model.depth=21"});
+  record(base, {"model.type=gpt"});
+  record(base, {"model.type=gpt", "data.type=text", "data.path=x", "model.heads=3"});
+  record(base, {"model.layers=3"});
+  record(base, {"data={\"type\": \"idx\"}"});
+  record(base, {"data.type=random", "data.input=[3, 3]"});
+  record(base, {"cyclic.rule=dp", "cyclic.stagger=true"});
+  record(base, {"train_batch_size=100"});
+  record("{\"train_batch_size\": 10," + base.substr(1), {"gradient_accumulation_steps=4"});
+  record(with("\"iterations\": 3"));
+  // Missing.
+  record("{}");
+  record("{\"model\": {}}");
+  record("{\"model\": {\"type\": \"mlp\"}, \"data\": {\"type\": \"random\"},\n \"iterations\": 1,"
+         " \"optimizer\": {\"type\": \"SGD\"}}");
+  record("{\"model\": {\"type\": \"mlp\"}, \"data\": {\"type\": \"random\"},\n"
+         " \"train_batch_size\": 4, \"optimizer\": {\"type\": \"SGD\"}}");
+  // The option itself.
+  record(base, {"seed"});
+  record(base, {"=1"});
+  record(base, {"cyclic..rule=dp"});
+  record(base, {"seed.x=1"});
+  ExpectGolden("tests/zero/golden/config_messages.txt", messages);
+  EXPECT_EQ(messages.find("accepted"), std::string::npos) << messages;
+}
+
+TEST(Config, NamesAMissingFile) {
+  const absl::StatusOr<Config> config = LoadConfig("/nowhere/run.json", {});
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(config.status().message()), StartsWith("/nowhere/run.json: "));
+  EXPECT_FALSE(LoadConfig("/tmp", {}).ok());
+}
+
+TEST(Keys, TheTableIsSound) {
+  for (const KeySpec& key : AllKeys()) {
+    EXPECT_EQ(FindKey(key.path), &key) << key.path << " stands twice";
+    if (!key.parent().empty()) {
+      const KeySpec* parent = FindKey(key.parent());
+      ASSERT_NE(parent, nullptr) << key.path;
+      EXPECT_EQ(parent->type, KeyType::kSection) << key.path;
+    }
+    EXPECT_EQ(key.state == KeyState::kBuilt, !key.meaning.empty()) << key.path;
+  }
+}
+
+TEST(Keys, EditDistance) {
+  EXPECT_EQ(EditDistance("slack", "slack"), 0);
+  EXPECT_EQ(EditDistance("slak", "slack"), 1);
+  EXPECT_EQ(EditDistance("salck", "slack"), 1);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("Slack", "slack"), 0);
+}
+
+}  // namespace
+}  // namespace ringzero

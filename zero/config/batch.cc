@@ -1,0 +1,67 @@
+// The batch triple's cases, one after the other.
+#include "zero/config/batch.h"
+
+#include <limits>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr char kTrain[] = "train_batch_size";
+constexpr char kMicro[] = "train_micro_batch_size_per_gpu";
+constexpr char kLaps[] = "gradient_accumulation_steps";
+
+// train / (divisor × workers), exactly.
+absl::StatusOr<int64_t> Divide(int64_t train, int64_t divisor, const char* name, int64_t workers) {
+  const int64_t parts = divisor * workers;
+  if (train % parts != 0) {
+    const std::string by =
+        name == nullptr ? absl::StrCat(workers, " workers")
+                        : absl::StrCat(name, " ", divisor, " x ", workers, " workers = ", parts);
+    return absl::InvalidArgumentError(
+        absl::StrCat(kTrain, " ", train, " is not divisible by ", by));
+  }
+  return train / parts;
+}
+
+}  // namespace
+
+absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
+  BatchTriple batch = given;
+  if (batch.train_batch == 0 && batch.micro_batch == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("give ", kTrain, " or ", kMicro, ": no batch size is there"));
+  }
+  if (batch.train_batch != 0 && batch.micro_batch != 0 && batch.laps != 0) {
+    const int64_t product = batch.micro_batch * batch.laps * workers;
+    if (batch.train_batch != product) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          kTrain, " ", batch.train_batch, " is not ", kMicro, " ", batch.micro_batch, " x ", kLaps,
+          " ", batch.laps, " x ", workers, " workers = ", product));
+    }
+    return batch;
+  }
+  if (batch.train_batch == 0) {
+    if (batch.laps == 0) batch.laps = 1;
+    const int64_t limit = std::numeric_limits<int32_t>::max();
+    if (batch.micro_batch > limit / workers / batch.laps) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          kMicro, " ", batch.micro_batch, " x ", kLaps, " ", batch.laps, " x ", workers,
+          " workers is more than ", limit, " samples"));
+    }
+    batch.train_batch = batch.micro_batch * batch.laps * workers;
+  } else if (batch.micro_batch != 0) {
+    RZ_ASSIGN_OR_RETURN(batch.laps, Divide(batch.train_batch, batch.micro_batch, kMicro, workers));
+  } else {
+    const char* name = batch.laps == 0 ? nullptr : kLaps;
+    if (batch.laps == 0) batch.laps = 1;
+    RZ_ASSIGN_OR_RETURN(batch.micro_batch, Divide(batch.train_batch, batch.laps, name, workers));
+  }
+  return batch;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,211 @@
+// From checked keys to the typed configuration, and the checks that need more than one key.
+#include "zero/config/config.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "zero/config/json_value.h"
+#include "zero/config/overrides.h"
+
+namespace ringzero {
+namespace {
+
+int Int(const ResolvedKeys& keys, absl::string_view path) {
+  return static_cast<int>(keys.Integer(path));
+}
+
+absl::Status FillModel(const ResolvedKeys& keys, ModelConfig& model) {
+  const std::string& type = keys.String("model.type");
+  if (type == "resnet") {
+    model.type = ModelConfig::Type::kResNet;
+    model.depth = keys.Integer("model.depth");
+    model.width = keys.Integer("model.width");
+    if (keys.Has("model.channels")) model.channels = keys.Integer("model.channels");
+    if ((model.depth - 2) % 6 != 0) {
+      return keys.Error("model.depth", absl::StrCat("wanted 6n + 2 (20, 32, 44, 56), found ",
+                                                    model.depth));
+    }
+  } else if (type == "gpt") {
+    model.type = ModelConfig::Type::kGpt;
+    model.layers = keys.Integer("model.layers");
+    model.dim = keys.Integer("model.dim");
+    model.heads = keys.Integer("model.heads");
+    model.vocab = keys.Integer("model.vocab");
+    model.seq = keys.Integer("model.seq");
+    model.tied = keys.Bool("model.tied");
+    if (model.dim % model.heads != 0) {
+      return keys.Error("model.heads", absl::StrCat(model.heads, " heads do not divide model.dim ",
+                                                    model.dim));
+    }
+  } else {
+    model.type = ModelConfig::Type::kMlp;
+    model.hidden = keys.Integers("model.hidden");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillData(const ResolvedKeys& keys, const ModelConfig& model, DataConfig& data) {
+  data.type = keys.String("data.type");
+  const bool is_gpt = model.type == ModelConfig::Type::kGpt;
+  if (data.type == "random") {
+    data.samples = keys.Integer("data.samples");
+    data.input = keys.Integers("data.input");
+    data.classes = keys.Integer("data.classes");
+    const size_t rank = data.input.size();
+    if (rank != 3 && (rank != 1 || model.type == ModelConfig::Type::kResNet)) {
+      return keys.Error("data.input", "wanted [channels, height, width], or [features] for an mlp");
+    }
+    return absl::OkStatus();
+  }
+  if (!keys.Has("data.path") || keys.String("data.path").empty()) {
+    return keys.Error("data.type", absl::StrCat(data.type, " needs data.path"));
+  }
+  data.path = keys.String("data.path");
+  if (is_gpt != (data.type == "text")) {
+    return keys.Error("data.type", absl::StrCat(data.type, " is not for model.type ",
+                                                keys.String("model.type"), ", which wants ",
+                                                is_gpt ? "text" : "idx or cifar10",
+                                                " (or random)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillLength(const ResolvedKeys& keys, Config& config) {
+  if (keys.Has("iterations")) config.iterations = Int(keys, "iterations");
+  if (keys.Has("epochs")) config.epochs = Int(keys, "epochs");
+  if (config.iterations.has_value() && config.epochs.has_value()) {
+    return keys.Error("epochs", "iterations is given too: only one of them");
+  }
+  if (!config.iterations.has_value() && !config.epochs.has_value()) {
+    return keys.Error("iterations", "missing; give iterations or epochs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
+  optimizer.learning_rate = keys.Number("optimizer.params.lr");
+  const double decay = keys.Number("optimizer.params.weight_decay");
+  if (keys.String("optimizer.type") == "SGD") {
+    optimizer.type = OptimizerOptions::Type::kSgd;
+    SgdOptions& sgd = optimizer.sgd;
+    sgd.momentum = keys.Number("optimizer.params.momentum");
+    sgd.dampening = keys.Number("optimizer.params.dampening");
+    sgd.weight_decay = decay;
+    if (keys.Bool("optimizer.params.nesterov")) sgd.nesterov = SgdOptions::Nesterov::kOn;
+    if (keys.Bool("optimizer.params.nesterov") && (sgd.momentum <= 0 || sgd.dampening != 0)) {
+      return keys.Error("optimizer.params.nesterov", "needs momentum above 0 and no dampening");
+    }
+    return absl::OkStatus();
+  }
+  // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.
+  if (keys.String("optimizer.type") == "Adam" && !keys.Bool("optimizer.params.adam_w_mode")) {
+    return keys.Error("optimizer.params.adam_w_mode",
+                      "false (weight decay inside the gradient) is not built yet, only true");
+  }
+  optimizer.type = OptimizerOptions::Type::kAdamW;
+  const std::vector<double> betas = keys.Numbers("optimizer.params.betas");
+  optimizer.adamw = {.beta1 = betas[0],
+                     .beta2 = betas[1],
+                     .epsilon = keys.Number("optimizer.params.eps"),
+                     .weight_decay = decay};
+  return absl::OkStatus();
+}
+
+absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
+  RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
+  cyclic.slack = Int(keys, "cyclic.slack");
+  cyclic.stages = Int(keys, "cyclic.stages");
+  cyclic.workers = Int(keys, "cyclic.workers");
+  cyclic.transport = keys.String("cyclic.transport") == "local" ? CyclicConfig::Transport::kLocal
+                                                                : CyclicConfig::Transport::kShm;
+  cyclic.window = Int(keys, "cyclic.window");
+  cyclic.pending = Int(keys, "cyclic.pending");
+  cyclic.stagger = keys.Bool("cyclic.stagger");
+  cyclic.retain = Int(keys, "cyclic.retain");
+  cyclic.exchange = keys.Bool("cyclic.exchange");
+  cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
+                                                            : CyclicConfig::Balance::kCost;
+  cyclic.threads = Int(keys, "cyclic.threads");
+  cyclic.wait_timeout = std::chrono::milliseconds(
+      static_cast<int64_t>(std::ceil(keys.Number("cyclic.wait_timeout") * 1000)));
+  if (cyclic.stagger && cyclic.rule == Rule::kDp) {
+    return keys.Error("cyclic.stagger", "has no meaning with cyclic.rule dp");
+  }
+  if (!keys.Has("cyclic.boundaries")) return absl::OkStatus();
+  for (int64_t first : keys.Integers("cyclic.boundaries")) {
+    const bool good = cyclic.boundaries.empty() ? first == 0 : first > cyclic.boundaries.back();
+    if (!good) return keys.Error("cyclic.boundaries", "wanted ascending layers, the first one 0");
+    cyclic.boundaries.push_back(static_cast<int>(first));
+  }
+  const int count = static_cast<int>(cyclic.boundaries.size());
+  if (cyclic.stages != 0 && count != 0 && cyclic.stages != count) {
+    return keys.Error("cyclic.boundaries", absl::StrCat(count, " stages, but cyclic.stages is ",
+                                                        cyclic.stages));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillBatch(ResolvedKeys& keys, Config& config) {
+  constexpr absl::string_view kTrain = "train_batch_size";
+  constexpr absl::string_view kMicro = "train_micro_batch_size_per_gpu";
+  constexpr absl::string_view kLaps = "gradient_accumulation_steps";
+  const auto given = [&](absl::string_view path) { return keys.Has(path) ? keys.Integer(path) : 0; };
+  const absl::StatusOr<BatchTriple> batch = CompleteBatch(
+      {.train_batch = given(kTrain), .micro_batch = given(kMicro), .laps = given(kLaps)},
+      config.cyclic.workers);
+  if (!batch.ok()) {
+    return Annotate(batch.status(), keys.Place(keys.Has(kTrain) ? kTrain : kMicro));
+  }
+  config.batch = *batch;
+  const auto derive = [&](absl::string_view path, int64_t value) {
+    if (!keys.Has(path)) keys.Set(path, JsonValue::Integer(value), Origin::kDerived);
+  };
+  derive(kTrain, batch->train_batch);
+  derive(kMicro, batch->micro_batch);
+  derive(kLaps, batch->laps);
+  derive("evaluation.batch_size", batch->micro_batch);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
+                                   const std::vector<std::string>& overrides) {
+  RZ_ASSIGN_OR_RETURN(JsonValue root, ReadJson(text, file));
+  RZ_RETURN_IF_ERROR(ApplyOverrides(overrides, root));
+  RZ_ASSIGN_OR_RETURN(ResolvedKeys keys, ResolveKeys(root, file));
+  Config config;
+  RZ_RETURN_IF_ERROR(FillModel(keys, config.model));
+  RZ_RETURN_IF_ERROR(FillData(keys, config.model, config.data));
+  RZ_RETURN_IF_ERROR(FillLength(keys, config));
+  RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
+  RZ_RETURN_IF_ERROR(FillCyclic(keys, config.cyclic));
+  RZ_RETURN_IF_ERROR(FillBatch(keys, config));
+  config.seed = static_cast<uint64_t>(keys.Integer("seed"));
+  config.steps_per_print = Int(keys, "steps_per_print");
+  config.evaluation.batch_size = Int(keys, "evaluation.batch_size");
+  config.evaluation.samples = keys.Integer("evaluation.samples");
+  if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");
+  config.keys = std::move(keys);
+  return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& file,
+                                  const std::vector<std::string>& overrides) {
+  std::ifstream in(file, std::ios::binary);
+  std::ostringstream text;
+  if (in) text << in.rdbuf();
+  if (!in || (text.fail() && in.peek() != std::ifstream::traits_type::eof())) {
+    return absl::NotFoundError(absl::StrCat(file, ": cannot read it: ", std::strerror(errno)));
+  }
+  return ParseConfig(text.str(), file, overrides);
+}
+
+}  // namespace ringzero

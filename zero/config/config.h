@@ -1,0 +1,107 @@
+// Configuration: DeepSpeed's JSON keys where they exist, and one section of our own, "cyclic".
+//
+//   RZ_ASSIGN_OR_RETURN(Config config, LoadConfig("examples/gpt_text.json", {"cyclic.workers=2"}));
+//   config.batch.micro_batch; config.cyclic.rule; config.Print();
+//
+// Strict: an unknown key, a wrong type or something not built yet is an InvalidArgument that names the
+// file, the line and the key. What the numbers mean is said once, in the registry (keys_table.cc).
+#ifndef RINGZERO_ZERO_CONFIG_CONFIG_H_
+#define RINGZERO_ZERO_CONFIG_CONFIG_H_
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "sharding/plan.h"
+#include "zero/config/batch.h"
+#include "zero/config/resolve.h"
+#include "zero/optimizer.h"
+
+namespace ringzero {
+
+struct ModelConfig {
+  enum class Type { kResNet, kGpt, kMlp } type = Type::kMlp;
+  // resnet
+  int64_t depth = 0;
+  int64_t width = 0;
+  int64_t channels = 0;  // 0: those of the data
+  // gpt
+  int64_t layers = 0;
+  int64_t dim = 0;
+  int64_t heads = 0;
+  int64_t vocab = 0;
+  int64_t seq = 0;
+  bool tied = false;
+  // mlp
+  std::vector<int64_t> hidden;
+};
+
+struct DataConfig {
+  std::string type;  // "idx", "cifar10", "text", "random"
+  std::string path;
+  // random
+  int64_t samples = 0;
+  std::vector<int64_t> input;
+  int64_t classes = 0;
+};
+
+struct EvaluationConfig {
+  std::optional<int> every;  // iterations; 0: never; absent: at the end only
+  int batch_size = 1;        // samples per worker and lap
+  int64_t samples = 0;       // 0: all
+};
+
+struct CyclicConfig {
+  Rule rule = Rule::kCdpV2;
+  int slack = 1;
+  int stages = 0;  // 0: chosen
+  int workers = 4;
+  enum class Transport { kShm, kLocal } transport = Transport::kShm;
+  int window = 0;  // 0: chosen
+  int pending = 1;
+  bool stagger = false;
+  int retain = 0;
+  bool exchange = true;
+  enum class Balance { kCost, kBytes } balance = Balance::kCost;
+  std::vector<int> boundaries;  // empty: balanced
+  int threads = 1;
+  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+};
+
+struct Config {
+  ModelConfig model;
+  DataConfig data;
+  std::optional<int> iterations;  // exactly one of these two
+  std::optional<int> epochs;
+  uint64_t seed = 0;
+  BatchTriple batch;  // complete
+  OptimizerOptions optimizer;
+  EvaluationConfig evaluation;
+  int steps_per_print = 0;  // 0: by time
+  CyclicConfig cyclic;
+
+  ResolvedKeys keys{""};  // every value with its origin
+
+  std::string Print() const { return keys.Print(); }
+  // For a fault found later (a model that does not fit its data): file, line, key, message.
+  absl::Status Error(absl::string_view path, absl::string_view message) const {
+    return keys.Error(path, message);
+  }
+};
+
+// Reads `file`, applies the overrides (overrides.h) and checks everything that needs no data.
+// NotFound when there is no such file.
+absl::StatusOr<Config> LoadConfig(const std::string& file,
+                                  const std::vector<std::string>& overrides);
+
+// The same from text; `file` is its name in errors.
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
+                                   const std::vector<std::string>& overrides);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_CONFIG_CONFIG_H_
