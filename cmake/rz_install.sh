@@ -2,6 +2,7 @@
 # A second call finds all in place, asks no network and takes milliseconds.
 
 deps=$root/.deps
+kjv_text=$deps/data/kjv.txt
 needed_mib=4096  # wheels while they are unpacked, and the build
 
 say() { echo "rz: $*" >&2; }
@@ -12,10 +13,11 @@ die() {
 
 free_mib() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
 
-# install_all GROUP...: packages of these groups, checked tools, wheels.
+# install_all GROUP...: packages of these groups, checked tools, wheels, and for the group data the text.
 install_all() {
   install_packages "$@"
   install_wheels
+  [[ " $* " != *" data "* ]] || make_kjv_text
 }
 
 # fail_install LOG WHAT: one error line for what the log shows, after its tail.
@@ -127,25 +129,45 @@ install_wheels() {
   ) 9>"$deps/.lock"
 }
 
-# Too old or absent compiler and CMake are said before anything large is downloaded or configured.
+# A compiler or CMake that is too old or absent is told of before anything large is downloaded or configured.
 check_tools() {
-  local compiler=${CXX:-c++}
-  command -v ${compiler%% *} >/dev/null || die "no C++ compiler '$compiler': install g++ 12 or newer, or set CXX"
-  local macros name version
-  macros=$($compiler -x c++ -std=c++20 -dM -E /dev/null 2>&1) || macros="$macros too old for C++20"
-  if name=clang version=$(awk '$2 == "__clang_major__" {print $3}' <<<"$macros") && [ -n "$version" ]; then
-    [ "$version" -ge 15 ] || die "$compiler is clang $version, too old: clang 15 or g++ 12 is needed. Install one and set CXX to it"
-  else
-    name=g++ version=$($compiler -dumpversion 2>/dev/null | cut -d . -f 1)
-    [ "${version:-0}" -ge 12 ] ||
-      die "$compiler is $name ${version:-of an unknown version}, too old: g++ 12 or clang 15 is needed. Install one and set CXX to it"
-  fi
-  printf '#include <concepts>\n#include <span>\nint f(std::span<const int> s) { return s[0]; }\n' |
-    $compiler -x c++ -std=c++20 -fsyntax-only - >/dev/null 2>&1 ||
-    die "$compiler ($name $version) cannot compile a small C++20 file: its standard library is missing or too old"
+  check_compiler
+  local version
   command -v cmake >/dev/null || die "no cmake: install CMake 3.25 or newer"
   version=$(cmake --version | awk 'NR == 1 {print $3}')
   [ "$(printf '3.25\n%s\n' "$version" | sort -V | head -n 1)" = 3.25 ] ||
     die "cmake is $version, too old: CMake 3.25 or newer is needed (Debian 12 has it; elsewhere: pip install cmake)"
   command -v ninja >/dev/null || die "no ninja: install ninja (Debian: ninja-build)"
+}
+
+check_compiler() {
+  local compiler=${CXX:-c++}
+  command -v ${compiler%% *} >/dev/null || die "no C++ compiler '$compiler': install g++ 12 or newer, or set CXX"
+  local name version needed
+  name=clang needed=15
+  version=$(echo __clang_major__ | $compiler -x c++ -E -P - 2>/dev/null | tail -n 1)
+  if [ "$version" = __clang_major__ ]; then
+    name=g++ needed=12
+    version=$(echo __GNUC__ | $compiler -x c++ -E -P - 2>/dev/null | tail -n 1)
+  fi
+  [[ "$version" =~ ^[0-9]+$ ]] || die "'$compiler' is not a compiler that can be used: install g++ 12 or clang 15, and set CXX to it"
+  [ "$version" -ge $needed ] ||
+    die "$compiler is $name $version, too old: g++ 12 or clang 15 is needed. Install one and set CXX to it"
+  printf '#include <concepts>\n#include <span>\nint f(std::span<const int> s) { return s[0]; }\n' |
+    $compiler -x c++ -std=c++20 -fsyntax-only - >/dev/null 2>&1 ||
+    die "$compiler ($name $version) cannot compile a small C++20 file: its standard library is missing or too old"
+}
+
+# The King James Bible as plain text, one verse a line: Debian has it in the format of its own reader.
+make_kjv_text() {
+  [ ! -e "$kjv_text" ] || return 0
+  if ! command -v bible >/dev/null; then
+    say "no King James Bible here (Debian: bible-kjv): examples and tests that read $kjv_text will say so"
+    return
+  fi
+  mkdir -p "${kjv_text%/*}"
+  say "writing .deps/data/kjv.txt"
+  env -u COLUMNS bible -f Gen1:1-Rev22:21 </dev/null | sed 's/^[^ ]* //' >"$kjv_text.new"
+  [ "$(stat -c %s "$kjv_text.new")" -gt 4000000 ] || die "the text that Debian's bible-kjv gave is too short: see $kjv_text.new"
+  mv "$kjv_text.new" "$kjv_text"
 }
