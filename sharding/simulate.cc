@@ -1,0 +1,193 @@
+// Reads waits, holdings and bytes off the timeline of a run.
+#include "sharding/simulate.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "base/status.h"
+#include "sharding/schedule.h"
+
+namespace ringzero {
+namespace {
+
+class Tally {
+ public:
+  Tally(const Plan& plan, const LinkedRing& ring, const Timeline& times)
+      : plan_(plan), ring_(ring), times_(times) {}
+
+  Simulation Count() {
+    for (const int64_t end : times_.end) {
+      result_.makespan_ticks = std::max(result_.makespan_ticks, end);
+    }
+    for (int w = 0; w < plan_.workers; ++w) CountWorker(w);
+    result_.steady_iteration_ticks = SteadyIteration();
+    CountMessages();
+    for (int i = 0; i < ring_.count(); ++i) CountHeld(i);
+    CountVersions();
+    MakeSamples();
+    return std::move(result_);
+  }
+
+ private:
+  void CountWorker(int w) {
+    WorkerTimes worker;
+    for (int i = ring_.begin[w]; i < ring_.begin[w + 1]; ++i) {
+      if (!IsCompute(ring_.op(i).kind)) continue;
+      worker.busy_ticks += times_.end[i] - times_.start[i];
+      if (const int64_t gap = times_.start[i] - worker.end_ticks; gap > 0) {
+        *WaitCounter(worker.waits, i) += gap;
+      }
+      worker.end_ticks = times_.end[i];
+      result_.computed.push_back({w, ring_.op(i), times_.start[i], times_.end[i]});
+    }
+    result_.workers.push_back(worker);
+  }
+
+  // By the operation that ended last of those that operation i waited for.
+  int64_t* WaitCounter(WaitTicks& waits, int i) const {
+    int64_t cause = ring_.ops[i].after.front();
+    for (const int64_t after : ring_.ops[i].after) {
+      if (times_.end[after] > times_.end[cause]) cause = after;
+    }
+    const Op& op = ring_.op(static_cast<int>(cause));
+    if (op.kind == OpKind::kAdd) return &waits.gradient_sums;
+    if (op.kind == OpKind::kUpdate) return &waits.update;
+    if (op.channel == Channel::kToken) return &waits.token;
+    const bool training = op.copy == Copy::kForward || op.copy == Copy::kBackward;
+    return training ? &waits.parameters : &waits.evaluation;
+  }
+
+  double SteadyIteration() const {
+    std::map<int, int64_t> ends;  // iteration -> when its last micro-batch was over
+    for (const ComputedOp& computed : result_.computed) {
+      if (computed.op.kind != OpKind::kEnd || computed.op.copy == Copy::kEvaluation) continue;
+      int64_t& end = ends[computed.op.iteration.value];
+      end = std::max(end, computed.end_tick);
+    }
+    if (ends.size() < 2) return static_cast<double>(result_.makespan_ticks);
+    const int last = ends.rbegin()->first, from = (last - 1) / 2;
+    return static_cast<double>(ends[last] - ends[from]) / (last - from);
+  }
+
+  int64_t MessageBytes(const Op& op) const {
+    if (op.stage == kNoStage) return 0;
+    const StagePlan& stage = plan_.stage(op.stage);
+    if (CarriesParameters(op.channel)) return stage.parameter_bytes;
+    const bool sum = op.channel == Channel::kSum || op.channel == Channel::kRetire;
+    return sum ? stage.sum_bytes : stage.buffer_bytes;
+  }
+
+  void CountMessages() {
+    std::map<std::tuple<int, Channel, Copy>, ChannelBytes> channels;
+    for (int i = 0; i < ring_.count(); ++i) {
+      const Op& op = ring_.op(i);
+      if (op.kind != OpKind::kSend) continue;
+      ChannelBytes& bytes = channels[{op.iteration.value, op.channel, op.copy}];
+      bytes.iteration = op.iteration.value;
+      bytes.channel = op.channel;
+      bytes.copy = op.copy;
+      bytes.bytes += MessageBytes(op);
+      ++bytes.messages;
+    }
+    for (const auto& [key, bytes] : channels) result_.channels.push_back(bytes);
+  }
+
+  void Change(int64_t tick, int worker, int64_t Held::*what, int64_t by) {
+    Held& change = changes_[{tick, worker}];
+    change.*what += by;
+  }
+  void Hold(int worker, int64_t Held::*what, int64_t bytes, std::pair<int64_t, int64_t> ticks) {
+    Change(ticks.first, worker, what, bytes);
+    if (ticks.second >= 0) Change(ticks.second, worker, what, -bytes);
+  }
+
+  void CountHeld(int i) {
+    const Op& op = ring_.op(i);
+    const int worker = ring_.worker_of(i);
+    if (op.kind == OpKind::kReceive) {
+      const std::pair<int64_t, int64_t> ticks{times_.end[i], times_.freed[i]};
+      if (CarriesParameters(op.channel)) {
+        Hold(worker, &Held::copies_bytes, MessageBytes(op), ticks);
+      } else if (op.channel == Channel::kSum || op.channel == Channel::kRetire) {
+        Hold(worker, &Held::sums_bytes, MessageBytes(op), ticks);
+      }
+    }
+    // A sum begins with the first gradient of its iteration.
+    if (op.kind == OpKind::kAdd && ring_.ops[i].takes < 0) begun_[op.stage.value] = i;
+    const int64_t takes = ring_.ops[i].takes;
+    const bool ends_begun = takes >= 0 && begun_.count(op.stage.value) > 0 &&
+                            (op.kind == OpKind::kUpdate || op.kind == OpKind::kSend) &&
+                            ring_.op(static_cast<int>(takes)).kind == OpKind::kAdd && worker == 0;
+    if (ends_begun) {
+      const int first = begun_[op.stage.value];
+      begun_.erase(op.stage.value);
+      const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
+      Hold(worker, &Held::sums_bytes, plan_.stage(op.stage).sum_bytes,
+           {times_.start[first], times_.end[end]});
+    }
+    // A stage without a backward keeps nothing for it.
+    const bool kept = op.stage != kNoStage && plan_.stage(op.stage).has_backward;
+    if (op.kind == OpKind::kForward && kept) Change(times_.end[i], worker, &Held::activations, 1);
+    if (op.kind == OpKind::kBackward) Change(times_.end[i], worker, &Held::activations, -1);
+  }
+
+  // The second buffer of a stage is there from its first update on; dp writes in place.
+  void CountVersions() {
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      Change(0, plan_.stages[j].owner.value, &Held::versions_bytes,
+             plan_.stages[j].parameter_bytes);
+    }
+    for (int i = 0; i < ring_.count() && plan_.rule != Rule::kDp; ++i) {
+      const Op& op = ring_.op(i);
+      if (op.kind != OpKind::kUpdate || op.version.value != 1) continue;
+      Change(times_.start[i], ring_.worker_of(i), &Held::versions_bytes,
+             plan_.stage(op.stage).parameter_bytes);
+    }
+  }
+
+  void MakeSamples() {
+    std::vector<Held> now(plan_.workers);
+    result_.peaks.resize(plan_.workers);
+    int64_t activations = 0;
+    int64_t tick = 0;
+    for (const auto& [key, change] : changes_) {
+      if (key.first != tick) result_.peak_activations = std::max(result_.peak_activations, activations);
+      tick = key.first;
+      Held& held = now[key.second];
+      Held& peak = result_.peaks[key.second];
+      held.tick = key.first;
+      held.worker = peak.worker = key.second;
+      for (const auto what : {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes,
+                              &Held::activations}) {
+        held.*what += change.*what;
+        peak.*what = std::max(peak.*what, held.*what);
+      }
+      activations += change.activations;
+      result_.held.push_back(held);
+    }
+    result_.peak_activations = std::max(result_.peak_activations, activations);
+  }
+
+  const Plan& plan_;
+  const LinkedRing& ring_;
+  const Timeline& times_;
+  std::map<std::pair<int64_t, int>, Held> changes_;  // (tick, worker) -> what changes then
+  std::map<int, int> begun_;                         // stage -> the Add that began its sum
+  Simulation result_;
+};
+
+}  // namespace
+
+absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs, MakePrograms(plan, WholeRun(plan)));
+  if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
+  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan, ring, options));
+  return Tally(plan, ring, times).Count();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,99 @@
+// Simulate: the programs with costs: when everything happens, who waits for what, what is held.
+//
+//   RZ_ASSIGN_OR_RETURN(Simulation run, Simulate(plan, {.latency_ticks = 1}));
+//   run.makespan_ticks;  run.workers[2].waits.update;  run.peaks[2].copies_bytes;
+//
+// Event-driven over the links that the engine executes, with receiver slots counted as a transport
+// counts them (any free slot will do; Verify, stricter, wants that of message i - W). A tick is the unit
+// of the stages' costs. Adds and updates never wait for a thread. Pure and deterministic.
+#ifndef RINGZERO_SHARDING_SIMULATE_H_
+#define RINGZERO_SHARDING_SIMULATE_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sharding/linked_ring.h"
+#include "sharding/plan.h"
+#include "sharding/program.h"
+
+namespace ringzero {
+
+struct SimulationOptions {
+  int64_t latency_ticks = 0;         // from a message's departure to its arrival; any number at once
+  int64_t add_ticks = 0;             // one gradient into its sum
+  int64_t update_ticks = 0;          // one stage's update
+  int window = 0;                    // receiver slots per channel; 0: plan.window
+  std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
+};
+
+// Ticks in which a worker's computing waited, by what came last.
+struct WaitTicks {
+  int64_t parameters = 0;     // a copy for training, relayed or injected
+  int64_t gradient_sums = 0;  // more than `pending` gradients waited for their sums
+  int64_t update = 0;         // an update of its own
+  int64_t token = 0;          // the stagger
+  int64_t evaluation = 0;     // copies and statistics of evaluations and of the collection
+};
+
+struct WorkerTimes {
+  int64_t busy_ticks = 0;
+  WaitTicks waits;
+  int64_t end_ticks = 0;  // its last computing is done
+};
+
+// What a worker holds from a tick on, until its next sample.
+struct Held {
+  int64_t tick = 0;
+  int worker = 0;
+  int64_t copies_bytes = 0;    // received parameters, until computed with and passed on
+  int64_t sums_bytes = 0;      // until passed on or taken by the update
+  int64_t versions_bytes = 0;  // owned stages, all versions alive
+  int64_t activations = 0;     // stages of micro-batches: forward done, backward not
+};
+
+struct ComputedOp {
+  int worker = 0;
+  Op op;
+  int64_t start_tick = 0;
+  int64_t end_tick = 0;
+};
+
+// What one iteration (as messages are named: the receiver's) sends by one kind of message.
+struct ChannelBytes {
+  int iteration = 0;
+  Channel channel = Channel::kNone;
+  Copy copy = Copy::kNone;
+  int64_t bytes = 0;  // metrics and tokens count as 0
+  int64_t messages = 0;
+};
+
+struct Simulation {
+  int64_t makespan_ticks = 0;
+  double steady_iteration_ticks = 0;  // between ends of training iterations, second half of the run
+  std::vector<WorkerTimes> workers;
+  std::vector<ComputedOp> computed;    // by worker, in program order
+  std::vector<Held> held;              // ascending ticks
+  std::vector<Held> peaks;             // by worker: the most of each, whenever; tick is 0
+  int64_t peak_activations = 0;        // of all workers at one time
+  std::vector<ChannelBytes> channels;  // ascending by iteration, channel, copy
+};
+
+// The plan's own programs of the whole run.
+absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options = {});
+
+// Start and end of every operation of a ring; a receive's start is its message's departure.
+struct Timeline {
+  std::vector<int64_t> start;
+  std::vector<int64_t> end;
+  std::vector<int64_t> freed;  // of a receive: its slot; -1: never
+};
+
+// FailedPrecondition, spelling out the circle of waits, if it gets stuck.
+absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
+                                     const SimulationOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_SIMULATE_H_

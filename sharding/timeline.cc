@@ -1,0 +1,179 @@
+// The event loop of Simulate: operations end, messages depart and arrive, slots become free.
+#include <algorithm>
+#include <deque>
+#include <queue>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "sharding/simulate.h"
+
+namespace ringzero {
+namespace {
+
+class Runner {
+ public:
+  Runner(const Plan& plan, const LinkedRing& ring, const SimulationOptions& options)
+      : plan_(plan),
+        ring_(ring),
+        options_(options),
+        window_(options.window > 0 ? options.window : plan.window),
+        missing_(ring.count()),
+        frees_left_(ring.count()),
+        followers_(ring.count()),
+        frees_of_(ring.count()),
+        queue_of_(ring.count(), -1),
+        done_(ring.count(), false),
+        channels_(ring.queues.size()) {
+    times_.start.assign(ring.count(), 0);
+    times_.end.assign(ring.count(), -1);
+    times_.freed.assign(ring.count(), -1);
+    for (size_t q = 0; q < ring.queues.size(); ++q) {
+      for (const int send : ring.queues[q].sends) queue_of_[send] = static_cast<int>(q);
+      for (const int receive : ring.queues[q].receives) queue_of_[receive] = static_cast<int>(q);
+    }
+    for (int i = 0; i < ring.count(); ++i) {
+      missing_[i] = static_cast<int>(ring.ops[i].after.size());
+      for (const int64_t after : ring.ops[i].after) followers_[after].push_back(i);
+      frees_left_[i] = static_cast<int>(ring.frees[i].size());
+      for (const int by : ring.frees[i]) frees_of_[by].push_back(i);
+    }
+  }
+
+  absl::StatusOr<Timeline> Run() {
+    for (int i = 0; i < ring_.count(); ++i) {
+      if (missing_[i] == 0) Start(i, 0);
+    }
+    while (!events_.empty()) {
+      const auto [tick, op] = events_.top();
+      events_.pop();
+      End(op, tick);
+    }
+    if (ended_ == ring_.count()) return std::move(times_);
+    return absl::FailedPreconditionError(
+        absl::StrCat("with a window of ", window_, " the run is stuck: ", Circle()));
+  }
+
+ private:
+  struct ChannelState {
+    std::deque<int> waiting;  // sends without credit
+    std::deque<int> held;     // receives whose slot is taken, in order of arrival
+  };
+  using Event = std::pair<int64_t, int>;  // tick, operation
+
+  int64_t Duration(int i) const {
+    const Op& op = ring_.op(i);
+    const int worker = ring_.worker_of(i);
+    const int64_t delay = static_cast<size_t>(worker) < options_.delay_ticks.size()
+                              ? options_.delay_ticks[worker]
+                              : 0;
+    switch (op.kind) {
+      case OpKind::kForward:
+      case OpKind::kEvaluate: return plan_.stage(op.stage).forward_cost + delay;
+      case OpKind::kBackward: return plan_.stage(op.stage).backward_cost + delay;
+      case OpKind::kAdd: return options_.add_ticks;
+      case OpKind::kUpdate: return options_.update_ticks;
+      default: return 0;
+    }
+  }
+
+  void Start(int i, int64_t now) {
+    if (ring_.op(i).kind == OpKind::kReceive) return;  // its message starts it
+    times_.start[i] = now;
+    events_.push({now + Duration(i), i});
+  }
+
+  void End(int i, int64_t now) {
+    times_.end[i] = now;
+    done_[i] = true;
+    ++ended_;
+    for (const int follower : followers_[i]) {
+      if (--missing_[follower] == 0) Start(follower, now);
+    }
+    if (ring_.op(i).kind == OpKind::kSend) {
+      channels_[queue_of_[i]].waiting.push_back(i);
+      Depart(queue_of_[i], now);
+    }
+    for (const int receive : frees_of_[i]) {
+      if (--frees_left_[receive] == 0) Free(receive, now);
+    }
+    if (ring_.op(i).kind == OpKind::kReceive && ring_.frees[i].empty()) Free(i, now);
+  }
+
+  void Free(int receive, int64_t now) {
+    times_.freed[receive] = now;
+    std::deque<int>& held = channels_[queue_of_[receive]].held;
+    held.erase(std::find(held.begin(), held.end(), receive));
+    Depart(queue_of_[receive], now);
+  }
+
+  void Depart(int queue, int64_t now) {
+    ChannelState& channel = channels_[queue];
+    while (!channel.waiting.empty() && static_cast<int>(channel.held.size()) < window_) {
+      const int receive = ring_.partner[channel.waiting.front()];
+      channel.waiting.pop_front();
+      channel.held.push_back(receive);
+      times_.start[receive] = now;
+      events_.push({now + options_.latency_ticks, receive});
+    }
+  }
+
+  // Something that `i`, which never ended, waits for.
+  int Blocker(int i, std::string* why) const {
+    for (const int64_t after : ring_.ops[i].after) {
+      if (!done_[after]) {
+        *why = " waits for ";
+        return static_cast<int>(after);
+      }
+    }
+    const int send = ring_.partner[i];
+    if (!done_[send]) {
+      *why = " waits for the message of ";
+      return send;
+    }
+    *why = " waits for a slot until ";
+    const std::vector<int>& frees = ring_.frees[channels_[queue_of_[i]].held.front()];
+    return *std::find_if(frees.begin(), frees.end(), [this](int by) { return !done_[by]; });
+  }
+
+  std::string Circle() const {
+    std::string why, text;
+    int i = static_cast<int>(std::find(done_.begin(), done_.end(), false) - done_.begin());
+    std::vector<bool> seen(done_.size(), false);
+    for (; !seen[i]; i = Blocker(i, &why)) seen[i] = true;
+    const int first = i;
+    int length = 0;
+    constexpr int kShown = 12;
+    do {
+      const int next = Blocker(i, &why);
+      if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(i), why);
+      i = next;
+    } while (i != first);
+    if (length > kShown) absl::StrAppend(&text, "... (", length - kShown, " more) ");
+    return absl::StrCat(text, ring_.Describe(first));
+  }
+
+  const Plan& plan_;
+  const LinkedRing& ring_;
+  const SimulationOptions& options_;
+  const int window_;
+  std::vector<int> missing_;     // operations of `after` that are not done
+  std::vector<int> frees_left_;  // of a receive
+  std::vector<std::vector<int>> followers_;
+  std::vector<std::vector<int>> frees_of_;  // receives whose slots an operation helps to free
+  std::vector<int> queue_of_;
+  std::vector<bool> done_;
+  std::vector<ChannelState> channels_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+  int ended_ = 0;
+  Timeline times_;
+};
+
+}  // namespace
+
+absl::StatusOr<Timeline> RunTimeline(const Plan& plan, const LinkedRing& ring,
+                                     const SimulationOptions& options) {
+  return Runner(plan, ring, options).Run();
+}
+
+}  // namespace ringzero
