@@ -10,7 +10,7 @@
 namespace ringzero {
 
 absl::StatusOr<Buffer> MailboxTransport::Allocate(size_t bytes, MemoryUse use) {
-  return (use == MemoryUse::kParameters ? parameters_ : sums_)->Allocate(bytes);
+  return MyArena(use).Allocate(bytes);
 }
 
 absl::Status MailboxTransport::Send(WorkerId to, Parcel parcel, MemoryUse copy_into) {

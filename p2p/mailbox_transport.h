@@ -37,6 +37,12 @@ class MailboxTransport : public Transport {
   // Can the wire carry this cell as it is? If not, it is copied into an arena.
   virtual bool CanCarry(BufferCell* root) const = 0;
   Mailbox& mailbox() const { return *mailbox_; }
+  Arena& MyArena(MemoryUse use) const {
+    return use == MemoryUse::kParameters ? *parameters_ : *sums_;
+  }
+  bool IsMine(const Arena& arena) const {
+    return &arena == parameters_.get() || &arena == sums_.get();
+  }
 
  private:
   absl::Status Send(WorkerId to, Parcel parcel, MemoryUse copy_into);

@@ -89,6 +89,7 @@ bool Eventually(const std::function<bool()>& condition);
 TransportOptions SmallOptions();
 
 Cluster MakeLocal(const std::vector<TransportOptions>& options);
+Cluster MakeShm(const std::vector<TransportOptions>& options);  // all ends in this process
 
 // Allocates and fills with value, value + 1, …
 Buffer Filled(Transport& transport, MemoryUse use, int values, float first);

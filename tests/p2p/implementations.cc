@@ -6,6 +6,7 @@ namespace ringzero {
 std::vector<Implementation> AllImplementations() {
   return {
       {"local", MakeLocal},
+      {"shm", MakeShm},
   };
 }
 

@@ -1,0 +1,50 @@
+// ShmTransport: workers are processes of one host; a hop hands over a token and copies nothing.
+//
+//   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(4));
+//   ... fork; in worker w's process (LaunchProcesses does this):
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+//                       CreateShmTransport(std::move(endpoints[w]), options));
+//
+// Every worker owns two memory files (parameters, sums), which the others map: parameters
+// read-only, so that a stray write there is a segmentation fault of the process that does it.
+// Tokens go over Unix sockets, one pair per two workers; a socket that closes without a goodbye is
+// a dead worker. Nothing has a name in the file system, so nothing is left behind however a process
+// ends.
+//
+// All endpoints may also live in one process (tests do that). A transport must be destroyed on
+// another thread than its message thread; handles may outlive it.
+#ifndef RINGZERO_P2P_SHM_TRANSPORT_H_
+#define RINGZERO_P2P_SHM_TRANSPORT_H_
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/transport.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+
+// One worker's end of the sockets. Every other copy must be closed (destroyed) in every process, or
+// a death is not seen.
+struct ShmEndpoint {
+  WorkerId self;
+  std::vector<UniqueFd> sockets;  // to each worker, connected SOCK_SEQPACKET; to itself: empty
+  // How long the others may take until their transports are made, too.
+  std::chrono::milliseconds hello_limit = std::chrono::minutes(2);
+};
+
+// Connected ends for all workers. InvalidArgument below 1 worker, ResourceExhausted without
+// descriptors.
+absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers);
+
+// Does not wait for the others: messages go out once their receiver has said hello. A worker that
+// has not done so within hello_limit ends the transport with DeadlineExceeded.
+absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoint,
+                                                              const TransportOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_SHM_TRANSPORT_H_

@@ -1,0 +1,40 @@
+// UniqueFd: a file descriptor with one owner, closed at its end.
+//
+//   UniqueFd file(memfd_create(...));
+//   if (file.get() < 0) return ...;
+//
+// Move-only value; empty (-1) after a move.
+#ifndef RINGZERO_P2P_UNIQUE_FD_H_
+#define RINGZERO_P2P_UNIQUE_FD_H_
+
+#include <unistd.h>
+
+#include <utility>
+
+namespace ringzero {
+
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int descriptor) : descriptor_(descriptor) {}
+  UniqueFd(UniqueFd&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~UniqueFd() { Reset(); }
+
+  int get() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+  void Reset() {
+    if (descriptor_ >= 0) close(descriptor_);
+    descriptor_ = -1;
+  }
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_UNIQUE_FD_H_
