@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 """Adds up the results of ctest runs: count_tests.py BUILD_FOLDER... prints 'N passed, N failed, N skipped' last.
 
-Each folder holds test-results/ctest.xml (JUnit, from ctest) and, for every GoogleTest entry, test-results/<entry>.xml.
-A GoogleTest entry counts by its cases; any other entry, and one that died before it wrote its cases, counts as one.
+Each folder holds, in test-results/: ctest.xml (ctest's --output-junit), entries.json (ctest's --show-only=json-v1) and,
+for every entry that runs GoogleTest, the file that its --gtest_output names. Such an entry counts by its cases; one that
+left no readable file has failed, whatever its exit code (a test may have called exit). Any other entry counts as one.
 A disabled case is a skipped one. Exit code: 0 when nothing failed and something passed, else 1.
 """
+import json
 import os
 import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
+OUTPUT = "--gtest_output=xml:"
 
 
 def case_result(case):
     if case.find("failure") is not None or case.find("error") is not None:
         return FAILED
-    if case.find("skipped") is not None or case.get("status") == "notrun" or case.get("result") != "completed":
-        return SKIPPED
-    return PASSED
+    return PASSED if case.get("result") == "completed" else SKIPPED
 
 
 def entry_result(entry):
@@ -25,26 +26,38 @@ def entry_result(entry):
     if entry.get("status") == "run":
         return PASSED
     skipped = entry.find("skipped")
-    if skipped is not None and "SKIP_" in skipped.get("message", ""):
+    if entry.get("status") == "disabled" or (skipped is not None and "SKIP_" in skipped.get("message", "")):
         return SKIPPED
-    return FAILED  # failed, timed out, or not run because its executable or a fixture is missing
+    return FAILED  # failed, timed out, or not run because its executable is missing
+
+
+def read_cases(file):
+    """(result, name) of every case in a GoogleTest result file; none when there is no whole file."""
+    try:
+        cases = ElementTree.parse(file).getroot().iter("testcase")
+    except (OSError, ElementTree.ParseError):
+        return []
+    return [(case_result(case), f"{case.get('classname')}.{case.get('name')}") for case in cases]
 
 
 def count(folder):
-    """Yields (result, name) for every case of one build folder."""
+    """Yields (result, name) for all that ran in one build folder."""
     results = os.path.join(folder, "test-results")
+    with open(os.path.join(results, "entries.json"), encoding="utf-8") as file:
+        entries = json.load(file)["tests"]
+    outputs = {entry["name"]: argument[len(OUTPUT):]
+               for entry in entries for argument in entry.get("command", []) if argument.startswith(OUTPUT)}
     for entry in ElementTree.parse(os.path.join(results, "ctest.xml")).getroot().iter("testcase"):
-        name = entry.get("name")
-        outcome = entry_result(entry)
-        cases = []
-        if os.path.exists(os.path.join(results, name + ".xml")):
-            root = ElementTree.parse(os.path.join(results, name + ".xml")).getroot()
-            cases = [(case_result(case), name + ": " + case.get("classname", "") + "." + case.get("name", ""))
-                     for case in root.iter("testcase")]
-        yield from cases
-        # Failed though no case did: it crashed, hung or was stopped by a sanitizer.
-        if not cases or (outcome == FAILED and all(result != FAILED for result, _ in cases)):
+        name, outcome = entry.get("name"), entry_result(entry)
+        if name not in outputs:
             yield outcome, name
+            continue
+        cases = read_cases(outputs[name])
+        for result, case in cases:
+            yield result, f"{name}: {case}"
+        # It crashed, hung, left early, or a sanitizer stopped it: a failure that no case tells of.
+        if not cases or (outcome == FAILED and all(result != FAILED for result, _ in cases)):
+            yield FAILED, f"{name}: did not end well (its output is above)"
 
 
 def main(folders):
