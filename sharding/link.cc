@@ -317,6 +317,8 @@ class Linker::State {
     if (apply == buffers_.end() || apply->second == kNoOp) return Missing(op, "the apply");
     linked.snapshot = apply->second;
     After(linked, apply->second);
+    // After the run's last micro-batch nobody else takes the running statistics over.
+    if (op.iteration.value == plan_.iterations) linked.takes = Take(buffers_, op.stage.value);
     snapshots_[{op.stage.value, op.iteration.value}] = next_;
     snapshots_of_[op.stage.value].push_back(next_);
     return absl::OkStatus();

@@ -45,33 +45,46 @@ struct OptimizerOptions {
 absl::Status CheckOptimizer(const OptimizerOptions& options);
 
 struct UpdateInput {
-  int divisor = 1;             // N·K
-  const std::byte* theta;      // θ_t, in the stage's parameter layout
-  const std::byte* sum;        // in the stage's sum layout, trailer included
+  int divisor = 1;         // N·K
+  const std::byte* theta;  // θ_t, in the stage's parameter layout
+  const std::byte* sum;    // in the stage's sum layout, trailer included
 };
 
-// The state of one stage: moments and counts. Update is not thread-safe; UpdateParameter may be called
-// for different parameters at once.
+// A run of one parameter's values, the unit in which updates yield to adds.
+struct UpdateBlock {
+  int parameter = 0;
+  int64_t begin = 0;  // elements
+  int64_t end = 0;
+};
+
+// The state of one stage: moments and counts. Not thread-safe, except that after Begin different
+// blocks may be updated at the same time.
 class StageOptimizer {
  public:
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
 
-  // Writes θ_{t+1} of every parameter to `out` (which may be θ_t itself: in place). Frozen parameters
-  // are carried over.
+  // Begin once, then Block once for each of blocks(), in any order: writes θ_{t+1} to `out`, which may
+  // be θ_t itself (in place). Frozen parameters are carried over.
+  void Begin(const UpdateInput& input);
+  void Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out);
+  const std::vector<UpdateBlock>& blocks() const { return blocks_; }
+
+  // All of it at once.
   void Update(const UpdateInput& input, std::byte* out);
-  void UpdateParameter(int index, const UpdateInput& input, std::byte* out);
 
   int64_t state_bytes() const;
 
  private:
   struct State {
-    int64_t updates = 0;           // counts this parameter's updates: Adam's bias correction
-    std::vector<float> first;      // momentum buffer, or exp_avg
-    std::vector<float> second;     // exp_avg_sq
+    bool contributed = false;   // in the update begun
+    int64_t updates = 0;        // counts this parameter's updates: Adam's bias correction
+    std::vector<float> first;   // momentum buffer, or exp_avg
+    std::vector<float> second;  // exp_avg_sq
   };
 
   OptimizerOptions options_;
   const StageLayout layout_;
+  std::vector<UpdateBlock> blocks_;
   std::vector<State> states_;  // by parameter
 };
 

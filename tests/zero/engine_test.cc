@@ -1,0 +1,117 @@
+// The engine gives the bits of one sequential loop, whatever the shape, the rule and the timing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "p2p/local_transport.h"
+#include "sharding/schedule.h"
+#include "tests/zero/toy_ring.h"
+
+namespace ringzero {
+namespace {
+
+std::string Describe(const ToyOptions& o) {
+  return absl::StrCat("N ", o.workers, " S ", o.stages, " K ", o.laps, " ", ToString(o.rule),
+                      " slack ", o.slack, " pending ", o.pending, " stagger ", o.stagger,
+                      " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ", o.tied,
+                      " evaluate ", o.evaluation.every, " adamw ",
+                      o.optimizer.type == OptimizerOptions::Type::kAdamW);
+}
+
+void ExpectReferenceBits(const ToyOptions& options) {
+  SCOPED_TRACE(Describe(options));
+  const absl::StatusOr<ToyResult> ring = RunToyRing(options, CreateLocalTransports);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const ToyResult reference = RunToyReference(options);
+  EXPECT_EQ(ring->losses, reference.losses);
+  EXPECT_EQ(ring->evaluations, reference.evaluations);
+  EXPECT_EQ(ring->parameters, reference.parameters);
+  EXPECT_EQ(ring->statistics, reference.statistics);
+}
+
+TEST(EngineTest, OneWorkerTrains) {
+  ExpectReferenceBits({.workers = 1, .stages = 2});
+}
+
+TEST(EngineTest, TwoWorkersTrain) {
+  ExpectReferenceBits({.workers = 2, .stages = 2});
+}
+
+TEST(EngineTest, BitsOverShapesAndRules) {
+  const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
+  std::mt19937 random(7);
+  int runs = 0;
+  for (int n = 1; n <= 5; ++n) {
+    for (const int s : {1, 2, n, 2 * n, 2 * n + 1}) {
+      for (const int k : {1, 3}) {
+        for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+          for (int slack = 0; slack <= 2; ++slack) {
+            if (rule != Rule::kCdpV2 && slack > 0) continue;
+            if (!full && random() % 4 != 0) continue;
+            ToyOptions o{.workers = n, .stages = s, .laps = k, .rule = rule, .slack = slack};
+            o.pending = 1 + int(random() % 2);
+            o.stagger = rule != Rule::kDp && random() % 3 == 0;
+            o.retain = int(random() % 2);
+            o.frozen_prefix = random() % 4 == 0 && s > 1 ? 1 : 0;
+            o.tied = o.frozen_prefix == 0 && s > 1 && random() % 3 == 0;
+            if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1 + int(random() % 2)};
+            o.optimizer.type = random() % 2 == 0 ? OptimizerOptions::Type::kAdamW
+                                                 : OptimizerOptions::Type::kSgd;
+            o.optimizer.sgd.momentum = 0.9;
+            ExpectReferenceBits(o);
+            ++runs;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(runs, 40);
+}
+
+TEST(EngineTest, MeasuredBytesEqualTheFormula) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int n : {2, 3, 4}) {
+      const ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .iterations = 5, .rule = rule};
+      const absl::StatusOr<ToyResult> ring = RunToyRing(o, CreateLocalTransports);
+      ASSERT_TRUE(ring.ok()) << ring.status();
+      const WireBytes steady = SteadyWireBytes(ToyPlan(o));
+      const Plan plan = ToyPlan(o);
+      int64_t collected = 0;  // by worker 0, over the same inject channels
+      for (const StagePlan& stage : plan.stages) {
+        if (stage.owner.value != 0) collected += stage.parameter_bytes;
+      }
+      EXPECT_EQ(ring->parameter_bytes_sent - collected, o.iterations * steady.parameters);
+      EXPECT_EQ(ring->sum_bytes_sent, o.iterations * steady.sums);
+    }
+  }
+}
+
+TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
+  ToyOptions o{.stages = 4, .rule = Rule::kDp, .evaluation = {.every = 2, .laps = 1}};
+  std::vector<ToyResult> results;
+  for (const int n : {1, 2, 4}) {
+    o.workers = n;
+    o.laps = 4 / n;
+    o.evaluation.laps = 4 / n;
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, CreateLocalTransports);
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    results.push_back(*ring);
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
+TEST(EngineTest, TwiceTheSame) {
+  const ToyOptions o{.workers = 4, .stages = 8, .iterations = 6};
+  const absl::StatusOr<ToyResult> first = RunToyRing(o, CreateLocalTransports);
+  const absl::StatusOr<ToyResult> second = RunToyRing(o, CreateLocalTransports);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(*first, *second);
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,316 @@
+// The toy model on the ring and in one loop.
+#include "tests/zero/toy_ring.h"
+
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "base/status.h"
+#include "sharding/op.h"
+#include "sharding/schedule.h"
+#include "sharding/verify.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+namespace {
+
+float Data(int iteration, int micro_batch) {
+  const uint32_t x = 2654435761u * static_cast<uint32_t>(iteration * 1000 + micro_batch + 1);
+  return static_cast<float>(x >> 8) / 16777216.0f - 0.5f;
+}
+
+float InitialValue(int stage, int i) {
+  const uint32_t x = 2246822519u * static_cast<uint32_t>(stage * 977 + i + 1);
+  return static_cast<float>(x >> 8) / 16777216.0f - 0.5f;
+}
+
+struct Toy {
+  explicit Toy(const ToyOptions& options) : o(options) {}
+  bool Trains(int j) const { return j >= o.frozen_prefix; }
+  // The computing itself, shared by both sides: plain functions of θ̂ and the activation.
+  float Forward(const float* theta, const float* tied, float a) const {
+    const float out = 0.9f * a + theta[0] + theta[o.width - 1];
+    return tied == nullptr ? out : out + 0.5f * tied[1];
+  }
+  void Gradient(const float* theta, const float* tied, float a, std::vector<float>* gradient) const {
+    gradient->resize(o.width);
+    for (int i = 0; i < o.width; ++i) {
+      (*gradient)[i] = 0.1f * theta[i] + a / static_cast<float>(1 + i);
+      if (tied != nullptr) (*gradient)[i] += 0.01f * tied[i];
+    }
+  }
+  ToyOptions o;
+};
+
+const float* Values(const SharedBuffer& buffer) {
+  return reinterpret_cast<const float*>(buffer.data());
+}
+
+// One worker's ordinary loop.
+class ToyWorker {
+ public:
+  ToyWorker(const ToyOptions& options, Engine* engine, ToyResult* result)
+      : toy_(options), engine_(*engine), result_(*result) {}
+
+  absl::Status Run() {
+    while (true) {
+      RZ_ASSIGN_OR_RETURN(const LapTask lap, engine_.NextLap());
+      switch (lap.kind) {
+        case LapTask::Kind::kTrain: RZ_RETURN_IF_ERROR(Train(lap)); break;
+        case LapTask::Kind::kEvaluate: RZ_RETURN_IF_ERROR(Evaluate(lap)); break;
+        case LapTask::Kind::kCollect: RZ_RETURN_IF_ERROR(Collect()); break;
+        case LapTask::Kind::kDone: return engine_.Finish();
+      }
+    }
+  }
+
+ private:
+  absl::Status Train(const LapTask& lap) {
+    const int stages = toy_.o.stages;
+    std::vector<float> a = {Data(lap.iteration.value, lap.micro_batch)};
+    std::vector<std::vector<float>> seen(stages);
+    for (int j = 0; j < stages; ++j) {
+      RZ_ASSIGN_OR_RETURN(std::vector<StageCopy> copies, engine_.BeginForward(StageId(j)));
+      const float* theta = Values(copies[0].parameters);
+      seen[j].assign(theta, theta + toy_.o.width);
+      const bool tied = toy_.o.tied && j == stages - 1 && j > 0;
+      a.push_back(toy_.Forward(theta, tied ? seen[0].data() : nullptr, a[j]));
+      Buffer statistics = MakeHeapBuffer(engine_.layouts()[j].statistics_bytes);
+      std::memcpy(statistics.data(), &a[j], sizeof(float));
+      copies.clear();
+      RZ_RETURN_IF_ERROR(engine_.EndForward(StageId(j), std::move(statistics)));
+    }
+    for (int j = stages - 1; j >= toy_.o.frozen_prefix; --j) {
+      RZ_ASSIGN_OR_RETURN(std::vector<StageCopy> copies, engine_.BeginBackward(StageId(j)));
+      const bool tied = toy_.o.tied && j == stages - 1 && j > 0;
+      if (copies.size() != (tied ? 2u : 1u)) {
+        return absl::InternalError("wrong number of copies in a backward");
+      }
+      for (const StageCopy& copy : copies) {
+        // Forward and backward of a micro-batch read one version, bit for bit.
+        if (std::memcmp(Values(copy.parameters), seen[copy.stage.value].data(),
+                        toy_.o.width * sizeof(float)) != 0) {
+          return absl::InternalError("the backward reads another version than the forward");
+        }
+      }
+      auto gradient = std::make_shared<std::vector<float>>();
+      toy_.Gradient(seen[j].data(), tied ? seen[0].data() : nullptr, a[j], gradient.get());
+      copies.clear();
+      RZ_RETURN_IF_ERROR(engine_.EndBackward(StageId(j), {{0, gradient->data(), gradient}}));
+    }
+    return engine_.EndMicroBatch({double(a.back()), 1.0});
+  }
+
+  absl::Status Evaluate(const LapTask& lap) {
+    float a = Data(1000000 + lap.iteration.value, lap.micro_batch);
+    std::vector<float> first;
+    for (int j = 0; j < toy_.o.stages; ++j) {
+      RZ_ASSIGN_OR_RETURN(EvaluationCopy copy, engine_.BeginEvaluation(StageId(j)));
+      const float* theta = Values(copy.copies[0].parameters);
+      if (j == 0) first.assign(theta, theta + toy_.o.width);
+      const bool tied = toy_.o.tied && j == toy_.o.stages - 1 && j > 0;
+      a = toy_.Forward(theta, tied ? first.data() : nullptr, a) + Values(copy.statistics)[0];
+      copy = {};
+      RZ_RETURN_IF_ERROR(engine_.EndEvaluation(StageId(j)));
+    }
+    return engine_.EndMicroBatch({double(a), 1.0});
+  }
+
+  absl::Status Collect() {
+    for (int j = 0; j < toy_.o.stages; ++j) {
+      RZ_ASSIGN_OR_RETURN(EvaluationCopy copy, engine_.Collect(StageId(j)));
+      const float* theta = Values(copy.copies[0].parameters);
+      result_.parameters.insert(result_.parameters.end(), theta, theta + toy_.o.width);
+      if (copy.statistics) result_.statistics.push_back(Values(copy.statistics)[0]);
+      copy = {};
+      RZ_RETURN_IF_ERROR(engine_.EndCollect(StageId(j)));
+    }
+    return absl::OkStatus();
+  }
+
+  Toy toy_;
+  Engine& engine_;
+  ToyResult& result_;
+};
+
+}  // namespace
+
+std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
+  std::vector<StageLayout> layouts;
+  for (int j = 0; j < options.stages; ++j) {
+    const bool trains = j >= options.frozen_prefix;
+    const std::string name = "s" + std::to_string(j);
+    layouts.push_back(StageLayout::Make(
+        {{.name = name + ".used", .shape = {options.width}, .trainable = trains},
+         {.name = name + ".unused", .shape = {3}, .trainable = trains}},
+        {{.name = name + ".running", .numel = 1, .blend = 0.25}}));
+  }
+  return layouts;
+}
+
+Plan ToyPlan(const ToyOptions& options) {
+  Plan plan{.workers = options.workers,
+            .laps = options.laps,
+            .rule = options.rule,
+            .slack = options.slack,
+            .pending = options.pending,
+            .window = options.window,
+            .stagger = options.stagger,
+            .retain = options.retain,
+            .iterations = options.iterations,
+            .evaluation = options.evaluation};
+  const std::vector<StageLayout> layouts = ToyLayouts(options);
+  for (int j = 0; j < options.stages; ++j) {
+    StagePlan stage{.name = "s" + std::to_string(j),
+                    .first_layer = j,
+                    .end_layer = j + 1,
+                    .parameter_bytes = layouts[j].parameter_bytes,
+                    .sum_bytes = layouts[j].sum_bytes,
+                    .buffer_bytes = layouts[j].statistics_bytes,
+                    .forward_cost = 1,
+                    .backward_cost = 2,
+                    .owner = WorkerId(options.workers - 1 - j * options.workers / options.stages)};
+    stage.has_backward = j >= options.frozen_prefix;
+    if (!stage.has_backward) stage.backward_cost = 0;
+    if (options.tied && j == 0) stage.last_use = StageId(options.stages - 1);
+    plan.stages.push_back(stage);
+  }
+  return plan;
+}
+
+absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports) {
+  Plan plan = ToyPlan(options);
+  if (plan.window == 0) {
+    RZ_ASSIGN_OR_RETURN(plan.window, SmallestWindow(plan));
+  }
+  const std::vector<StageLayout> layouts = ToyLayouts(options);
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < options.workers; ++w) {
+    needs.push_back(TransportNeeds(plan, layouts, WorkerId(w), 2));
+  }
+  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(needs));
+  ToyResult result;
+  std::mutex mutex;
+  std::string errors;
+  std::vector<std::thread> threads;
+  const auto work = [&](int w) -> absl::Status {
+    EngineOptions engine_options{
+        .plan = plan, .self = WorkerId(w), .transport = std::move(made[w]), .layouts = layouts,
+        .optimizer = options.optimizer};
+    engine_options.metrics_count = 2;
+    engine_options.wait_timeout = std::chrono::seconds(20);
+    engine_options.initialize = [&](StageId j, std::byte* memory) {
+      float* values = reinterpret_cast<float*>(memory);
+      for (int i = 0; i < options.width; ++i) values[i] = InitialValue(j.value, i);
+      return absl::OkStatus();
+    };
+    engine_options.on_report = [&](Iteration, LapTask::Kind kind, const std::vector<double>& sums) {
+      std::lock_guard lock(mutex);
+      (kind == LapTask::Kind::kTrain ? result.losses : result.evaluations).push_back(sums[0]);
+    };
+    RZ_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(std::move(engine_options)));
+    const absl::Status ran = ToyWorker(options, engine.get(), &result).Run();
+    if (!ran.ok()) return Annotate(ran, engine->DebugString());
+    const TransportStats stats = engine->stats().transport;
+    std::lock_guard lock(mutex);
+    for (const Channel channel :
+         {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject}) {
+      result.parameter_bytes_sent += stats.bytes_sent[size_t(channel)];
+    }
+    for (const Channel channel : {Channel::kSum, Channel::kRetire}) {
+      result.sum_bytes_sent += stats.bytes_sent[size_t(channel)];
+    }
+    return absl::OkStatus();
+  };
+  for (int w = 0; w < options.workers; ++w) {
+    threads.emplace_back([&, w] {
+      const absl::Status status = work(w);
+      std::lock_guard lock(mutex);
+      if (!status.ok()) {
+        errors = absl::StrCat(errors, "\nworker ", w, ": ", status.ToString());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!errors.empty()) return absl::InternalError(errors);
+  return result;
+}
+
+ToyResult RunToyReference(const ToyOptions& o) {
+  const Toy toy(o);
+  const std::vector<StageLayout> layouts = ToyLayouts(o);
+  const int n = o.workers, s = o.stages;
+  std::vector<Buffer> now, before, sums;  // θ_t, θ_{t-1}, sums by stage
+  std::vector<StageOptimizer> optimizers;
+  std::vector<float> running(s, 0.0f);
+  for (int j = 0; j < s; ++j) {
+    now.push_back(MakeHeapBuffer(layouts[j].parameter_bytes));
+    before.push_back(MakeHeapBuffer(layouts[j].parameter_bytes));
+    sums.push_back(MakeHeapBuffer(std::max<int64_t>(1, layouts[j].sum_bytes)));
+    optimizers.emplace_back(o.optimizer, layouts[j]);
+    for (int i = 0; i < o.width; ++i) now[j].as<float>()[i] = InitialValue(j, i);
+    std::memcpy(before[j].data(), now[j].data(), now[j].size());
+  }
+  ToyResult result;
+  const auto evaluate = [&](int version) {
+    double sum = 0;
+    for (int m = 0; m < n * o.evaluation.laps; ++m) {
+      float a = Data(1000000 + version, m);
+      for (int j = 0; j < s; ++j) {
+        const bool tied = o.tied && j == s - 1 && j > 0;
+        a = toy.Forward(now[j].as<float>().data(), tied ? now[0].as<float>().data() : nullptr, a) +
+            running[j];
+      }
+      sum += double(a);
+    }
+    result.evaluations.push_back(sum);
+  };
+  for (int t = 0; t < o.iterations; ++t) {
+    const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
+    if (evaluated) evaluate(t);
+    double loss = 0;
+    for (int m = 0; m < n * o.laps; ++m) {
+      const int w = m % n;
+      std::vector<const float*> theta(s);
+      for (int j = 0; j < s; ++j) {
+        // Costs 1 and 2 a stage (1 if frozen): fresh iff P_j >= (N-1-w)·T/N + min(slack·T/S, T/N).
+        const int64_t total = 3 * s - 2 * o.frozen_prefix;
+        const int64_t cost_before = 3 * j - 2 * std::min(j, o.frozen_prefix);
+        const int64_t slack = std::min<int64_t>(o.slack * total * n, total * s);
+        bool fresh = cost_before * n * s >= (n - 1 - w) * total * s + slack;
+        if (o.rule == Rule::kDp || m >= n || !toy.Trains(j)) fresh = true;
+        else if (o.rule == Rule::kCdpV1) fresh = false;
+        theta[j] = (fresh ? now[j] : before[j]).as<float>().data();
+      }
+      std::vector<float> a = {Data(t, m)};
+      for (int j = 0; j < s; ++j) {
+        const bool tied = o.tied && j == s - 1 && j > 0;
+        a.push_back(toy.Forward(theta[j], tied ? theta[0] : nullptr, a[j]));
+        running[j] = float(0.75 * double(running[j]) + 0.25 * double(a[j]));
+      }
+      for (int j = o.frozen_prefix; j < s; ++j) {
+        std::vector<float> gradient;
+        toy.Gradient(theta[j], o.tied && j == s - 1 && j > 0 ? theta[0] : nullptr, a[j], &gradient);
+        float* sum = sums[j].as<float>().data();
+        for (int i = 0; i < o.width; ++i) sum[i] = m == 0 ? gradient[i] : sum[i] + gradient[i];
+      }
+      loss += double(a.back());
+    }
+    result.losses.push_back(loss);
+    for (int j = o.frozen_prefix; j < s; ++j) {
+      sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
+      std::memcpy(before[j].data(), now[j].data(), now[j].size());
+      optimizers[j].Update({.divisor = n * o.laps, .theta = before[j].data(), .sum = sums[j].data()},
+                           now[j].data());
+    }
+  }
+  if (o.evaluation.every > 0) evaluate(o.iterations);
+  for (int j = 0; j < s; ++j) {
+    const std::span<float> values = now[j].as<float>();
+    result.parameters.insert(result.parameters.end(), values.begin(), values.begin() + o.width);
+    result.statistics.push_back(running[j]);
+  }
+  return result;
+}
+
+}  // namespace ringzero

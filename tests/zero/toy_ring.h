@@ -1,0 +1,67 @@
+// A toy model without LibTorch: run on the ring by the engine, and alone by an independent loop.
+//
+// Stage j has `width` trainable values and one unused parameter (or none). With a_0 = data(m):
+// a_{j+1} = 0.9·a_j + θ̂_j[0] + θ̂_j[width-1], gradient_j[i] = 0.1·θ̂_j[i] + a_j / (1 + i), loss = a_S.
+// Every stage blends a_j into a running statistic. All in fp32, so that an order of addition shows.
+#ifndef RINGZERO_TESTS_ZERO_TOY_RING_H_
+#define RINGZERO_TESTS_ZERO_TOY_RING_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sharding/plan.h"
+#include "zero/engine.h"
+#include "zero/optimizer.h"
+
+namespace ringzero {
+
+struct ToyOptions {
+  int workers = 1;
+  int stages = 2;
+  int laps = 1;
+  int iterations = 4;
+  Rule rule = Rule::kCdpV2;
+  int slack = 1;
+  int pending = 1;
+  int window = 0;  // 0: SmallestWindow
+  bool stagger = false;
+  int retain = 0;
+  int frozen_prefix = 0;  // stages
+  bool tied = false;      // stage 0's values are read by the last stage, too
+  EvaluationPlan evaluation;
+  OptimizerOptions optimizer;
+  int width = 5;
+};
+
+struct ToyResult {
+  std::vector<double> losses;       // by iteration: the sum over its micro-batches
+  std::vector<double> evaluations;  // one entry per evaluated version
+  std::vector<float> parameters;    // all stages, final
+  std::vector<float> statistics;    // all stages, final
+  int64_t parameter_bytes_sent = 0;  // whole ring, training copies
+  int64_t sum_bytes_sent = 0;
+  bool operator==(const ToyResult& other) const {
+    return losses == other.losses && evaluations == other.evaluations &&
+           parameters == other.parameters && statistics == other.statistics;
+  }
+};
+
+Plan ToyPlan(const ToyOptions& options);
+std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
+
+// Makes the workers' transports for a plan.
+using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
+    const std::vector<TransportOptions>&)>;
+// One thread per worker over the given transports.
+absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports);
+
+// The same training in one loop, micro-batch after micro-batch, by algorithm.md section 4.
+ToyResult RunToyReference(const ToyOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_ZERO_TOY_RING_H_

@@ -1,0 +1,307 @@
+// The computing thread's side of the engine: begin, end, and the waits between.
+#include "zero/engine.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/schedule.h"
+#include "zero/engine_impl.h"
+
+namespace ringzero {
+
+using Clock = std::chrono::steady_clock;
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
+  RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
+  RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
+  if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan has ", options.plan.stage_count(),
+                                                   " stages, but ", options.layouts.size(),
+                                                   " layouts were given"));
+  }
+  for (int j = 0; j < options.plan.stage_count(); ++j) {
+    const StagePlan& stage = options.plan.stages[j];
+    const StageLayout& layout = options.layouts[j];
+    if (stage.parameter_bytes != layout.parameter_bytes || stage.sum_bytes != layout.sum_bytes ||
+        stage.buffer_bytes != layout.statistics_bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stage ", j, ": plan and layout differ in bytes"));
+    }
+  }
+  if (options.transport == nullptr && options.plan.exchange && options.plan.workers > 1) {
+    return absl::InvalidArgumentError("a plan of several workers needs a transport");
+  }
+  auto impl = std::make_unique<Impl>(std::move(options));
+  RZ_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+absl::StatusOr<LapTask> Engine::NextLap() { return impl_->NextLap(); }
+
+absl::StatusOr<std::vector<StageCopy>> Engine::BeginForward(StageId stage) {
+  return impl_->Begin(OpKind::kForward, stage);
+}
+absl::Status Engine::EndForward(StageId stage, Buffer statistics) {
+  return impl_->EndForward(stage, std::move(statistics));
+}
+absl::StatusOr<std::vector<StageCopy>> Engine::BeginBackward(StageId stage) {
+  return impl_->Begin(OpKind::kBackward, stage);
+}
+absl::Status Engine::EndBackward(StageId stage, StageGradient gradient) {
+  return impl_->EndBackward(stage, std::move(gradient));
+}
+absl::Status Engine::EndMicroBatch(const std::vector<double>& metrics) {
+  return impl_->EndMicroBatch(metrics);
+}
+absl::StatusOr<EvaluationCopy> Engine::BeginEvaluation(StageId stage) {
+  return impl_->BeginWithStatistics(OpKind::kEvaluate, stage);
+}
+absl::Status Engine::EndEvaluation(StageId stage) {
+  return impl_->End(OpKind::kEvaluate, stage, nullptr);
+}
+absl::StatusOr<EvaluationCopy> Engine::Collect(StageId stage) {
+  return impl_->BeginWithStatistics(OpKind::kCollect, stage);
+}
+absl::Status Engine::EndCollect(StageId stage) {
+  return impl_->End(OpKind::kCollect, stage, nullptr);
+}
+absl::Status Engine::Finish() { return impl_->Finish(); }
+void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
+absl::Status Engine::status() const { return impl_->status(); }
+const Plan& Engine::plan() const { return impl_->options().plan; }
+const std::vector<StageLayout>& Engine::layouts() const { return impl_->options().layouts; }
+EngineStats Engine::stats() const { return impl_->stats(); }
+std::string Engine::DebugString() const { return impl_->DebugString(); }
+
+absl::StatusOr<LapTask> Engine::Impl::NextLap() {
+  Lock lock(mutex_);
+  if (!error_.ok()) return error_;
+  LapTask task;
+  if (compute_.empty()) return task;
+  const Op& op = state_.at(compute_.front()).linked.op;
+  task.iteration = op.iteration;
+  task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
+  task.micro_batch = task.lap.value * plan_.workers + options_.self.value;
+  switch (op.kind) {
+    case OpKind::kForward: task.kind = LapTask::Kind::kTrain; break;
+    case OpKind::kEvaluate: task.kind = LapTask::Kind::kEvaluate; break;
+    case OpKind::kCollect: task.kind = LapTask::Kind::kCollect; break;
+    default:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "a new micro-batch was asked for, but the program expects \"", ToString(op), "\""));
+  }
+  return task;
+}
+
+absl::StatusOr<int64_t> Engine::Impl::Expect(OpKind kind, StageId stage) {
+  if (!error_.ok()) return error_;
+  Op found{.kind = kind, .stage = stage};
+  if (compute_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("\"", ToString(found), "\" was called, but the program is over"));
+  }
+  const Op& expected = state_.at(compute_.front()).linked.op;
+  if (expected.kind != kind || expected.stage != stage) {
+    const std::string name =
+        expected.stage == kNoStage ? "" : absl::StrCat(" (", plan_.stage(expected.stage).name, ")");
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the model went to \"", ToString(found), "\", but the plan expects \"", ToString(expected),
+        "\"", name, ": stages must be computed in the plan's order"));
+  }
+  return compute_.front();
+}
+
+absl::StatusOr<std::vector<StageCopy>> Engine::Impl::Begin(OpKind kind, StageId stage) {
+  Lock lock(mutex_);
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  begun_ = true;
+  return CopiesOf(state_.at(op).linked);
+}
+
+absl::StatusOr<EvaluationCopy> Engine::Impl::BeginWithStatistics(OpKind kind, StageId stage) {
+  Lock lock(mutex_);
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  begun_ = true;
+  EvaluationCopy copy;
+  copy.copies = CopiesOf(state_.at(op).linked);
+  const auto snapshot =
+      snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
+  if (snapshot != snapshots_.end()) copy.statistics = snapshot->second;
+  return copy;
+}
+
+std::vector<StageCopy> Engine::Impl::CopiesOf(const LinkedOp& linked) const {
+  std::vector<StageCopy> copies;
+  for (const Read& read : linked.reads) {
+    // A forward reads tied stages by the copies of their own BeginForward, which are still held.
+    if (linked.op.kind != OpKind::kBackward && read.stage != linked.op.stage) continue;
+    copies.push_back({read.stage, read.owned ? owned_.Get(read.stage, read.version)
+                                             : state_.at(read.op).shared});
+  }
+  return copies;
+}
+
+absl::Status Engine::Impl::End(OpKind kind, StageId stage,
+                               const std::function<void(const Op&)>& keep) {
+  Lock lock(mutex_);
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  if (kind != OpKind::kEnd && !std::exchange(begun_, false)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("stage ", stage.value, " was ended before it was begun"));
+  }
+  if (kind == OpKind::kEnd) RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  if (keep) keep(state_.at(op).linked.op);
+  compute_.pop_front();
+  Complete(op);
+  if (!compute_.empty()) {
+    // Two iterations ahead: neighbours and owners' injections may be one ahead of us.
+    const int iteration = state_.at(compute_.front()).linked.op.iteration.value;
+    snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound({iteration, 0}));
+    if (absl::Status appended = AppendIterations(iteration + 3); !appended.ok()) Fail(appended);
+  }
+  return error_;
+}
+
+absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
+  const StageLayout& layout = options_.layouts[stage.value];
+  const size_t wanted = plan_.exchange ? static_cast<size_t>(layout.statistics_bytes) : 0;
+  if (wanted > 0 && (!statistics || statistics.size() != wanted)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stage ", stage.value, " has ", wanted, " bytes of statistics, but ",
+                     statistics ? statistics.size() : 0, " were given"));
+  }
+  return End(OpKind::kForward, stage, [&](const Op& op) {
+    if (wanted > 0) statistics_[PlaceOf(op)] = std::move(statistics);
+  });
+}
+
+absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
+  for (const GradientPart& part : gradient) {
+    const auto& parameters = options_.layouts[stage.value].parameters;
+    if (part.parameter < 0 || part.parameter >= static_cast<int>(parameters.size()) ||
+        !parameters[part.parameter].trainable) {
+      return absl::InvalidArgumentError(absl::StrCat("stage ", stage.value, " has no trainable ",
+                                                     "parameter number ", part.parameter));
+    }
+  }
+  return End(OpKind::kBackward, stage, [&](const Op& op) {
+    if (plan_.exchange && plan_.stage(stage).sum_bytes > 0) {
+      gradients_[PlaceOf(op)] = std::move(gradient);
+    }
+  });
+}
+
+absl::Status Engine::Impl::EndMicroBatch(const std::vector<double>& metrics) {
+  if (static_cast<int>(metrics.size()) != options_.metrics_count) {
+    return absl::InvalidArgumentError(absl::StrCat("a micro-batch reports ",
+                                                   options_.metrics_count, " metrics, but ",
+                                                   metrics.size(), " were given"));
+  }
+  return End(OpKind::kEnd, kNoStage, [&](const Op& op) {
+    if (!plan_.exchange) return;
+    metrics_[{op.copy == Copy::kEvaluation, op.iteration.value, op.lap.value}] = metrics;
+  });
+}
+
+double* Engine::Impl::WaitCounter(int64_t op) {
+  const Op& cause = state_.at(op).linked.op;
+  if (cause.kind == OpKind::kAdd) return &stats_.wait_gradient_sums_seconds;
+  if (cause.kind == OpKind::kUpdate) return &stats_.wait_update_seconds;
+  if (CarriesParameters(cause.channel)) return &stats_.wait_parameters_seconds;
+  return &stats_.wait_other_seconds;
+}
+
+absl::Status Engine::Impl::WaitUntilReady(Lock& lock, int64_t op) {
+  const Op& waiting = state_.at(op).linked.op;
+  double* counter = nullptr;
+  return WaitFor(
+      lock, absl::StrCat("to start \"", ToString(waiting), "\""),
+      [&] {
+        const int64_t cause = state_.FirstUnfinished(op);
+        if (cause != kNoOp) {
+          counter = WaitCounter(cause);
+          waiting_for_ = absl::StrCat("\"", ToString(state_.at(cause).linked.op), "\", to start \"",
+                                      ToString(waiting), "\"");
+        }
+        return cause == kNoOp;
+      },
+      [&](double seconds) { *counter += seconds; });
+}
+
+absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
+                                   const std::function<bool()>& done,
+                                   const std::function<void(double)>& waited) {
+  const Clock::time_point start = Clock::now();
+  const Clock::time_point deadline = start + options_.wait_timeout;
+  Clock::time_point since = start;
+  while (error_.ok() && !done()) {
+    // Several waits at most: each change is attributed to what was missing before it.
+    changed_.wait_until(lock, std::min(deadline, since + std::chrono::milliseconds(500)));
+    const Clock::time_point now = Clock::now();
+    if (waited) waited(std::chrono::duration<double>(now - since).count());
+    since = now;
+    if (options_.transport != nullptr && error_.ok()) {
+      if (absl::Status transport = options_.transport->status(); !transport.ok()) Fail(transport);
+    }
+    if (now >= deadline && error_.ok() && !done()) {
+      Fail(absl::DeadlineExceededError(absl::StrCat(
+          "worker ", options_.self.value, " waited ",
+          std::chrono::duration_cast<std::chrono::seconds>(now - start).count(), " s ",
+          waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_))));
+    }
+  }
+  waiting_for_.clear();
+  return error_;
+}
+
+absl::Status Engine::Impl::Finish() {
+  Lock lock(mutex_);
+  if (error_.ok() && !compute_.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("finished before the program: \"",
+                     ToString(state_.at(compute_.front()).linked.op), "\" is still to be computed"));
+  }
+  RZ_RETURN_IF_ERROR(WaitFor(
+      lock, "for the program's last operations",
+      [&] {
+        waiting_for_ = absl::StrCat("the last operations: ", state_.Unfinished(3));
+        return state_.AllDone();
+      },
+      nullptr));
+  state_.Clear();
+  owned_.Clear();
+  initial_statistics_.clear();
+  snapshots_.clear();
+  finished_ = true;
+  if (options_.transport == nullptr) return absl::OkStatus();
+  return options_.transport->Close();
+}
+
+absl::Status Engine::Impl::status() const {
+  Lock lock(mutex_);
+  return error_;
+}
+
+EngineStats Engine::Impl::stats() const {
+  Lock lock(mutex_);
+  EngineStats stats = stats_;
+  if (options_.transport != nullptr) stats.transport = options_.transport->stats();
+  return stats;
+}
+
+std::string Engine::Impl::DebugString() const {
+  Lock lock(mutex_);
+  return absl::StrCat("worker ", options_.self.value, ": waiting for ",
+                      waiting_for_.empty() ? "nothing" : waiting_for_,
+                      "; not done: ", state_.Unfinished(8),
+                      error_.ok() ? "" : absl::StrCat("; error: ", error_.ToString()));
+}
+
+}  // namespace ringzero

@@ -1,0 +1,115 @@
+// The engine's inside: one mutex, the program's state, and what acts on it.
+//
+// engine.cc       the computing thread's calls
+// engine_run.cc   everything else: messages, adds, updates, driven by operations becoming ready
+#ifndef RINGZERO_ZERO_ENGINE_IMPL_H_
+#define RINGZERO_ZERO_ENGINE_IMPL_H_
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "zero/engine.h"
+#include "zero/owned_stages.h"
+#include "zero/program_state.h"
+#include "zero/worker_pool.h"
+
+namespace ringzero {
+
+class Engine::Impl {
+ public:
+  explicit Impl(EngineOptions options);
+  ~Impl();
+
+  absl::Status Start();
+
+  // Computing thread (engine.cc).
+  absl::StatusOr<LapTask> NextLap();
+  absl::StatusOr<std::vector<StageCopy>> Begin(OpKind kind, StageId stage);
+  absl::StatusOr<EvaluationCopy> BeginWithStatistics(OpKind kind, StageId stage);
+  absl::Status End(OpKind kind, StageId stage, const std::function<void(const Op&)>& keep);
+  absl::Status EndForward(StageId stage, Buffer statistics);
+  absl::Status EndBackward(StageId stage, StageGradient gradient);
+  absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  absl::Status Finish();
+
+  // Any thread.
+  void Abort(const absl::Status& why);
+  absl::Status status() const;
+  EngineStats stats() const;
+  std::string DebugString() const;
+
+  const EngineOptions& options() const { return options_; }
+
+ private:
+  using Place = std::tuple<int, int, int>;  // stage, iteration, lap
+  using Lock = std::unique_lock<std::mutex>;
+  static Place PlaceOf(const Op& op) {
+    return {op.stage.value, op.iteration.value, op.lap.value};
+  }
+
+  // The computing side's next operation; FailedPrecondition if it is not (kind, stage).
+  absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
+  absl::Status WaitUntilReady(Lock& lock, int64_t op);
+  // Waits for `done`, at most wait_timeout; `what` names the wait in errors.
+  absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
+                       const std::function<void(double)>& waited);
+  std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
+  double* WaitCounter(int64_t op);
+
+  // engine_run.cc; all with mutex_ held.
+  absl::Status AppendIterations(int end);
+  absl::Status PostReceive(int64_t op);
+  void KeepArrival(OpState& state);
+  void Advance(std::vector<int64_t> ready);
+  void Complete(int64_t op) { Advance(state_.Complete(op)); }
+  void Act(int64_t op, std::vector<int64_t>& ready);
+  absl::Status Send(int64_t op);
+  void SubmitAdd(int64_t op);
+  void SubmitUpdate(int64_t op);
+  void SubmitApply(int64_t op);
+  void SubmitSnapshot(int64_t op);
+  void SubmitFold(int64_t op);
+  void SubmitReport(int64_t op);
+  void Fail(const absl::Status& why);
+  Buffer TakeOver(int64_t op);  // the buffer of the operation that `op` takes
+
+  // On the pool's thread: runs `work`, then completes `op`.
+  void RunOnPool(int64_t op, std::function<absl::Status()> work);
+  absl::StatusOr<Buffer> AllocateSum(int64_t bytes);  // any thread
+  size_t MessageBytes(const Op& op) const;
+  std::string Where(const Op& op) const;
+
+  EngineOptions options_;
+  const Plan& plan_;
+  OwnedStages owned_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  ProgramState state_;
+  absl::Status error_;
+  int appended_ = 0;                 // iterations of the program appended so far
+  std::deque<int64_t> compute_;      // the computing operations to come, in order
+  bool begun_ = false;               // compute_.front() has begun and not ended
+  bool finished_ = false;
+  std::string waiting_for_;          // what the computing thread waits for, or empty
+  std::map<Place, StageGradient> gradients_;       // after EndBackward, until added
+  std::map<Place, Buffer> statistics_;             // after EndForward, until applied
+  std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
+  std::map<int, SharedBuffer> initial_statistics_;  // worker 0: by stage
+  // (iteration, stage): running statistics of a version, until the program has passed that iteration.
+  std::map<std::pair<int, int>, SharedBuffer> snapshots_;
+  EngineStats stats_;
+
+  std::unique_ptr<WorkerPool> pool_;  // last member but one: its thread uses all of the above
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_IMPL_H_

@@ -1,0 +1,364 @@
+// What happens when an operation may start: messages, adds, updates, statistics, folds.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "sharding/program.h"
+#include "zero/engine_impl.h"
+#include "zero/gradient_sum.h"
+#include "zero/running_statistics.h"
+
+namespace ringzero {
+namespace {
+
+bool IsOwnedMessage(Channel channel) {
+  return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kBuffers ||
+         channel == Channel::kMetrics || channel == Channel::kReports ||
+         channel == Channel::kToken;
+}
+
+}  // namespace
+
+Engine::Impl::Impl(EngineOptions options)
+    : options_(std::move(options)),
+      plan_(options_.plan),
+      owned_(plan_, options_.layouts, options_.optimizer),
+      state_(plan_, options_.self),
+      pool_(std::make_unique<WorkerPool>()) {}
+
+Engine::Impl::~Impl() {
+  if (!finished_) Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
+  // The transport's thread and the pool's end before anything that they use; what operations hold goes
+  // back to the transport's pools first.
+  pool_.reset();
+  {
+    Lock lock(mutex_);
+    state_.Clear();
+    owned_.Clear();
+    initial_statistics_.clear();
+    snapshots_.clear();
+    gradients_.clear();
+    statistics_.clear();
+  }
+  options_.transport.reset();
+}
+
+absl::Status Engine::Impl::Start() {
+  const auto allocate = [this](size_t bytes) -> absl::StatusOr<Buffer> {
+    if (options_.transport == nullptr) return MakeHeapBuffer(bytes);
+    return options_.transport->Allocate(bytes, MemoryUse::kParameters);
+  };
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    if (plan_.owner(StageId(j)) == options_.self || !plan_.exchange) {
+      RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), allocate, options_.initialize));
+    }
+    const int64_t bytes = options_.layouts[j].statistics_bytes;
+    if (options_.self.value == 0 && bytes > 0) {
+      Buffer initial = MakeHeapBuffer(static_cast<size_t>(bytes));
+      if (options_.initialize_statistics) {
+        RZ_RETURN_IF_ERROR(options_.initialize_statistics(StageId(j), initial.data()));
+      }
+      initial_statistics_[j] = std::move(initial).Seal();
+    }
+  }
+  Lock lock(mutex_);
+  stats_.optimizer_state_bytes = owned_.optimizer_state_bytes();
+  return AppendIterations(3);
+}
+
+absl::Status Engine::Impl::AppendIterations(int end) {
+  end = std::min(end, plan_.iterations + 1);
+  while (appended_ < end) {
+    RZ_ASSIGN_OR_RETURN(
+        const Program program,
+        MakeProgram(plan_, options_.self, {Iteration(appended_), Iteration(appended_ + 1)}));
+    ++appended_;
+    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(program.ops));
+    const int64_t last = state_.end();
+    std::vector<int64_t> ready;
+    for (int64_t op = first; op < last; ++op) {
+      const OpKind kind = state_.at(op).linked.op.kind;
+      if (IsCompute(kind)) compute_.push_back(op);
+      if (kind == OpKind::kReceive) {
+        RZ_RETURN_IF_ERROR(PostReceive(op));
+      } else if (state_.IsReady(op)) {
+        ready.push_back(op);
+      }
+    }
+    Advance(std::move(ready));
+  }
+  return error_;
+}
+
+size_t Engine::Impl::MessageBytes(const Op& op) const {
+  switch (op.channel) {
+    case Channel::kForwardCopy:
+    case Channel::kBackwardCopy:
+    case Channel::kInject:
+    case Channel::kEvaluation:
+      return static_cast<size_t>(plan_.stage(op.stage).parameter_bytes);
+    case Channel::kSum:
+    case Channel::kRetire:
+      return static_cast<size_t>(plan_.stage(op.stage).sum_bytes);
+    case Channel::kBuffers:
+    case Channel::kSnapshots:
+      return static_cast<size_t>(plan_.stage(op.stage).buffer_bytes);
+    case Channel::kMetrics:
+    case Channel::kReports:
+      return std::max(1, options_.metrics_count) * sizeof(double);
+    case Channel::kToken:
+    case Channel::kNone:
+      break;
+  }
+  return kPayloadAlignment;
+}
+
+std::string Engine::Impl::Where(const Op& op) const {
+  return absl::StrCat("worker ", options_.self.value, ", \"", ToString(op), "\"");
+}
+
+absl::Status Engine::Impl::PostReceive(int64_t number) {
+  const Op& op = state_.at(number).linked.op;
+  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  const auto arrived = [this, number](auto message, auto member) {
+    Lock lock(mutex_);
+    if (!error_.ok()) return;
+    if (!message.ok()) return Fail(message.status());
+    OpState& state = state_.at(number);
+    state.*member = *std::move(message);
+    state.arrived = true;
+    KeepArrival(state);
+    if (state.waiting == 0) Complete(number);
+  };
+  if (IsOwnedMessage(op.channel)) {
+    return options_.transport->ExpectOwned(
+        op.peer, key, MessageBytes(op), [arrived](absl::StatusOr<Buffer> message) {
+          arrived(std::move(message), &OpState::owned);
+        });
+  }
+  return options_.transport->ExpectShared(
+      op.peer, key, MessageBytes(op), [arrived](absl::StatusOr<SharedBuffer> message) {
+        arrived(std::move(message), &OpState::shared);
+      });
+}
+
+void Engine::Impl::KeepArrival(OpState& state) {
+  const Op& op = state.linked.op;
+  // A token has said all by arriving; a snapshot outlives its slot: neither may hold up the channel.
+  if (op.channel == Channel::kToken) state.owned.Reset();
+  if (op.channel != Channel::kSnapshots) return;
+  Buffer copy = MakeHeapBuffer(state.shared.size());
+  std::memcpy(copy.data(), state.shared.data(), copy.size());
+  snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
+  const bool relayed = std::any_of(state.next.begin(), state.next.end(), [this](int64_t next) {
+    return state_.at(next).linked.op.kind == OpKind::kSend;
+  });
+  if (!relayed) state.shared.Reset();
+}
+
+void Engine::Impl::Advance(std::vector<int64_t> ready) {
+  // A worklist, not recursion: a message may set off a long chain of sends.
+  for (size_t i = 0; i < ready.size() && error_.ok(); ++i) Act(ready[i], ready);
+  changed_.notify_all();
+}
+
+void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
+  const Op op = state_.at(number).linked.op;
+  switch (op.kind) {
+    case OpKind::kForward:
+    case OpKind::kBackward:
+    case OpKind::kEvaluate:
+    case OpKind::kEnd:
+    case OpKind::kCollect:
+      return;  // the computing thread sees it
+    case OpKind::kReceive:
+      break;  // completed when its message arrives
+    case OpKind::kSend:
+      if (absl::Status sent = Send(number); !sent.ok()) return Fail(Annotate(sent, Where(op)));
+      break;
+    case OpKind::kAdd: return SubmitAdd(number);
+    case OpKind::kUpdate: return SubmitUpdate(number);
+    case OpKind::kApply: return SubmitApply(number);
+    case OpKind::kSnapshot: return SubmitSnapshot(number);
+    case OpKind::kFold: return SubmitFold(number);
+    case OpKind::kReport: return SubmitReport(number);
+  }
+  const std::vector<int64_t> next = state_.Complete(number);
+  ready.insert(ready.end(), next.begin(), next.end());
+}
+
+Buffer Engine::Impl::TakeOver(int64_t op) {
+  const int64_t from = state_.at(op).linked.takes;
+  if (from < 0) return Buffer();
+  Buffer buffer = std::move(state_.at(from).owned);
+  RZ_CHECK(buffer, ToString(state_.at(op).linked.op));
+  return buffer;
+}
+
+absl::Status Engine::Impl::Send(int64_t number) {
+  const LinkedOp& linked = state_.at(number).linked;
+  const Op& op = linked.op;
+  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  Transport& transport = *options_.transport;
+  if (CarriesParameters(op.channel)) {
+    const Read& read = linked.reads[0];
+    return transport.Share(op.peer, key,
+                           read.owned ? owned_.Get(read.stage, read.version)
+                                      : state_.at(read.op).shared);
+  }
+  if (op.channel == Channel::kSnapshots) {
+    SharedBuffer& received = state_.at(linked.snapshot).shared;
+    if (received) return transport.Share(op.peer, key, std::exchange(received, {}));
+    return transport.Share(op.peer, key, snapshots_.at({op.iteration.value, op.stage.value}));
+  }
+  if (op.channel == Channel::kToken) {
+    RZ_ASSIGN_OR_RETURN(Buffer token, AllocateSum(kPayloadAlignment));
+    return transport.Give(op.peer, key, std::move(token));
+  }
+  return transport.Give(op.peer, key, TakeOver(number));
+}
+
+void Engine::Impl::RunOnPool(int64_t op, std::function<absl::Status()> work) {
+  pool_->Add([this, op, work = std::move(work)] {
+    const absl::Status status = work();
+    Lock lock(mutex_);
+    if (!error_.ok()) return;
+    if (!status.ok()) return Fail(Annotate(status, Where(state_.at(op).linked.op)));
+    Complete(op);
+  });
+}
+
+absl::StatusOr<Buffer> Engine::Impl::AllocateSum(int64_t bytes) {
+  if (options_.transport == nullptr) return MakeHeapBuffer(static_cast<size_t>(bytes));
+  return options_.transport->Allocate(static_cast<size_t>(bytes), MemoryUse::kSums);
+}
+
+void Engine::Impl::SubmitAdd(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto sum = std::make_shared<Buffer>(TakeOver(number));
+  auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
+  gradients_.erase(PlaceOf(op));
+  RunOnPool(number, [this, number, op, sum, gradient]() -> absl::Status {
+    const StageLayout& layout = options_.layouts[op.stage.value];
+    if (!*sum) {
+      RZ_ASSIGN_OR_RETURN(*sum, AllocateSum(layout.sum_bytes));
+      StartSum(layout, sum->data());
+    }
+    for (const GradientPart& part : *gradient) {
+      AddContribution(layout, part.parameter, part.data, sum->data());
+    }
+    gradient->clear();
+    Lock lock(mutex_);
+    if (error_.ok()) state_.at(number).owned = std::move(*sum);
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitUpdate(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto begun = owned_.BeginUpdate(op.stage, op.iteration, TakeOver(number));
+  if (!begun.ok()) return Fail(Annotate(begun.status(), Where(op)));
+  auto update = std::make_shared<std::unique_ptr<PendingUpdate>>(*std::move(begun));
+  pool_->Update([this, number, update] {
+    if ((*update)->Step()) return true;
+    Lock lock(mutex_);
+    if (!error_.ok()) return false;
+    owned_.Publish(std::move(*update));
+    Complete(number);
+    return false;
+  });
+}
+
+void Engine::Impl::SubmitApply(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto running = std::make_shared<Buffer>(TakeOver(number));
+  auto batch = std::make_shared<Buffer>(std::move(statistics_[PlaceOf(op)]));
+  statistics_.erase(PlaceOf(op));
+  const SharedBuffer initial =
+      *running ? SharedBuffer() : initial_statistics_.at(op.stage.value);
+  RunOnPool(number, [this, number, op, running, batch, initial]() -> absl::Status {
+    const StageLayout& layout = options_.layouts[op.stage.value];
+    if (!*running) {
+      RZ_ASSIGN_OR_RETURN(*running, AllocateSum(layout.statistics_bytes));
+      std::memcpy(running->data(), initial.data(), initial.size());
+    }
+    ApplyStatistics(layout, batch->data(), running->data());
+    Lock lock(mutex_);
+    if (error_.ok()) state_.at(number).owned = std::move(*running);
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitSnapshot(int64_t number) {
+  const LinkedOp& linked = state_.at(number).linked;
+  const Op op = linked.op;
+  // The running statistics stay where they are until this is done (sharding/link.h), so that they can
+  // be read without the lock; the last ones of the run end here.
+  const std::byte* data = state_.at(linked.snapshot).owned.data();
+  auto last = std::make_shared<Buffer>(TakeOver(number));
+  RunOnPool(number, [this, op, data, last]() -> absl::Status {
+    const size_t bytes = MessageBytes({.channel = Channel::kSnapshots, .stage = op.stage});
+    RZ_ASSIGN_OR_RETURN(Buffer copy, AllocateSum(static_cast<int64_t>(bytes)));
+    std::memcpy(copy.data(), data, bytes);
+    last->Reset();
+    Lock lock(mutex_);
+    if (error_.ok()) {
+      snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
+    }
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitFold(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto folded = std::make_shared<Buffer>(TakeOver(number));
+  const std::tuple<bool, int, int> place{op.copy == Copy::kEvaluation, op.iteration.value,
+                                         op.lap.value};
+  std::vector<double> metrics = std::move(metrics_[place]);
+  metrics_.erase(place);
+  RunOnPool(number, [this, number, folded, metrics = std::move(metrics)]() -> absl::Status {
+    if (!*folded) {
+      RZ_ASSIGN_OR_RETURN(*folded, AllocateSum(std::max<size_t>(1, metrics.size()) * sizeof(double)));
+      std::memset(folded->data(), 0, folded->size());
+    }
+    const std::span<double> sums = folded->as<double>();
+    for (size_t i = 0; i < metrics.size(); ++i) sums[i] += metrics[i];
+    Lock lock(mutex_);
+    if (error_.ok()) state_.at(number).owned = std::move(*folded);
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitReport(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto folded = std::make_shared<Buffer>(TakeOver(number));
+  RunOnPool(number, [this, op, folded]() -> absl::Status {
+    const std::span<const double> sums = folded->as<double>();
+    const std::vector<double> metrics(sums.begin(), sums.begin() + options_.metrics_count);
+    folded->Reset();
+    if (options_.on_report) {
+      options_.on_report(op.iteration,
+                         op.copy == Copy::kEvaluation ? LapTask::Kind::kEvaluate
+                                                      : LapTask::Kind::kTrain,
+                         metrics);
+    }
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::Fail(const absl::Status& why) {
+  if (!error_.ok()) return;
+  error_ = why;
+  changed_.notify_all();
+  if (options_.transport != nullptr) options_.transport->Abort(why);
+}
+
+void Engine::Impl::Abort(const absl::Status& why) {
+  Lock lock(mutex_);
+  Fail(why);
+}
+
+}  // namespace ringzero

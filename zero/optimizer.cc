@@ -1,0 +1,171 @@
+// SGD and AdamW, one pass over memory per block.
+#include "zero/optimizer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "zero/gradient_sum.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int64_t kBlockElements = 64 * 1024;  // 256 KiB
+
+struct Pointers {
+  const float* theta;
+  const float* sum;
+  float* out;
+  float* first;
+  float* second;
+  int64_t count;
+};
+
+struct SgdStep {
+  float divisor, weight_decay, momentum, undamped, rate;
+  bool has_momentum, first_time, nesterov;
+};
+
+void SgdBlock(const Pointers& p, const SgdStep& s) {
+  for (int64_t i = 0; i < p.count; ++i) {
+    const float theta = p.theta[i];
+    float g = p.sum[i] / s.divisor;
+    if (s.weight_decay != 0.0f) g = g + s.weight_decay * theta;
+    if (s.has_momentum) {
+      const float buffer = s.first_time ? g : p.first[i] * s.momentum + s.undamped * g;
+      p.first[i] = buffer;
+      g = s.nesterov ? g + s.momentum * buffer : buffer;
+    }
+    p.out[i] = theta - s.rate * g;
+  }
+}
+
+struct AdamWStep {
+  float divisor, keep, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction2, epsilon,
+      step_size;
+};
+
+void AdamWBlock(const Pointers& p, const AdamWStep& s) {
+  for (int64_t i = 0; i < p.count; ++i) {
+    const float g = p.sum[i] / s.divisor;
+    const float theta = p.theta[i] * s.keep;
+    const float m = p.first[i] * s.beta1 + s.one_minus_beta1 * g;
+    const float v = p.second[i] * s.beta2 + s.one_minus_beta2 * g * g;
+    p.first[i] = m;
+    p.second[i] = v;
+    p.out[i] = theta - s.step_size * m / (std::sqrt(v) / s.root_correction2 + s.epsilon);
+  }
+}
+
+absl::Status OutOfRange(const char* key, const char* wanted, double found) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("optimizer.params.", key, " must be ", wanted, ", found ", found));
+}
+
+}  // namespace
+
+absl::Status CheckOptimizer(const OptimizerOptions& options) {
+  if (!(options.learning_rate >= 0)) return OutOfRange("lr", "at least 0", options.learning_rate);
+  if (options.type == OptimizerOptions::Type::kSgd) {
+    const SgdOptions& sgd = options.sgd;
+    if (!(sgd.momentum >= 0)) return OutOfRange("momentum", "at least 0", sgd.momentum);
+    if (!(sgd.weight_decay >= 0)) return OutOfRange("weight_decay", "at least 0", sgd.weight_decay);
+    if (sgd.nesterov == SgdOptions::Nesterov::kOn && (sgd.momentum <= 0 || sgd.dampening != 0)) {
+      return absl::InvalidArgumentError(
+          "optimizer.params.nesterov needs a momentum above 0 and a dampening of 0");
+    }
+    return absl::OkStatus();
+  }
+  const AdamWOptions& adamw = options.adamw;
+  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!is_beta(adamw.beta1)) return OutOfRange("betas[0]", "in [0, 1)", adamw.beta1);
+  if (!is_beta(adamw.beta2)) return OutOfRange("betas[1]", "in [0, 1)", adamw.beta2);
+  if (!(adamw.epsilon >= 0)) return OutOfRange("eps", "at least 0", adamw.epsilon);
+  if (!(adamw.weight_decay >= 0)) {
+    return OutOfRange("weight_decay", "at least 0", adamw.weight_decay);
+  }
+  return absl::OkStatus();
+}
+
+StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout)
+    : options_(options), layout_(layout), states_(layout.parameters.size()) {
+  const bool adamw = options.type == OptimizerOptions::Type::kAdamW;
+  const bool has_first = adamw || options.sgd.momentum != 0;
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ParameterSpec& parameter = layout_.parameters[i];
+    if (parameter.trainable && has_first) states_[i].first.assign(parameter.numel, 0.0f);
+    if (parameter.trainable && adamw) states_[i].second.assign(parameter.numel, 0.0f);
+    for (int64_t begin = 0; begin < parameter.numel; begin += kBlockElements) {
+      blocks_.push_back({static_cast<int>(i), begin,
+                         std::min(begin + kBlockElements, parameter.numel)});
+    }
+  }
+}
+
+void StageOptimizer::Begin(const UpdateInput& input) {
+  for (size_t i = 0; i < states_.size(); ++i) {
+    const ParameterSpec& parameter = layout_.parameters[i];
+    states_[i].contributed =
+        parameter.trainable && HasContribution(layout_, input.sum, parameter.sum_index);
+    if (states_[i].contributed) ++states_[i].updates;
+  }
+}
+
+void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out) {
+  const ParameterSpec& parameter = layout_.parameters[block.parameter];
+  State& state = states_[block.parameter];
+  const auto at = [&](auto* base, int64_t offset_bytes) {
+    return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes) + block.begin;
+  };
+  Pointers p{.theta = at(input.theta, parameter.offset_bytes),
+             .sum = nullptr,
+             .out = at(out, parameter.offset_bytes),
+             .first = state.first.data() + block.begin,
+             .second = state.second.data() + block.begin,
+             .count = block.end - block.begin};
+  if (!state.contributed) {
+    if (p.out != p.theta) std::memcpy(p.out, p.theta, p.count * sizeof(float));
+    return;
+  }
+  p.sum = at(input.sum, parameter.sum_offset_bytes);
+  const double rate = options_.learning_rate;
+  if (options_.type == OptimizerOptions::Type::kSgd) {
+    const SgdOptions& sgd = options_.sgd;
+    SgdBlock(p, {.divisor = float(input.divisor),
+                 .weight_decay = float(sgd.weight_decay),
+                 .momentum = float(sgd.momentum),
+                 .undamped = float(1 - sgd.dampening),
+                 .rate = float(rate),
+                 .has_momentum = sgd.momentum != 0,
+                 .first_time = state.updates == 1,
+                 .nesterov = sgd.nesterov == SgdOptions::Nesterov::kOn});
+    return;
+  }
+  const AdamWOptions& adamw = options_.adamw;
+  const double correction1 = 1 - std::pow(adamw.beta1, double(state.updates));
+  const double correction2 = 1 - std::pow(adamw.beta2, double(state.updates));
+  AdamWBlock(p, {.divisor = float(input.divisor),
+                 .keep = float(1 - rate * adamw.weight_decay),
+                 .beta1 = float(adamw.beta1),
+                 .one_minus_beta1 = float(1 - adamw.beta1),
+                 .beta2 = float(adamw.beta2),
+                 .one_minus_beta2 = float(1 - adamw.beta2),
+                 .root_correction2 = float(std::sqrt(correction2)),
+                 .epsilon = float(adamw.epsilon),
+                 .step_size = float(rate / correction1)});
+}
+
+void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
+  Begin(input);
+  for (const UpdateBlock& block : blocks_) Block(block, input, out);
+}
+
+int64_t StageOptimizer::state_bytes() const {
+  int64_t bytes = 0;
+  for (const State& state : states_) bytes += (state.first.size() + state.second.size()) * sizeof(float);
+  return bytes;
+}
+
+}  // namespace ringzero

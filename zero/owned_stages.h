@@ -1,0 +1,85 @@
+// OwnedStages: the versions of the stages that this worker owns, two buffers each at most, and their
+// optimizer state.
+//
+//   SharedBuffer v = owned.Get(stage, Version(3));
+//   RZ_ASSIGN_OR_RETURN(auto update, owned.BeginUpdate(stage, Iteration(3), std::move(sum)));
+//   while (update.Step()) {}
+//   owned.Publish(std::move(update));   // version 4 exists, the sum's memory is free
+//
+// cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place. Either way only when this worker
+// is the buffer's only holder: anything else is a bug of the plan and an Internal error. θ_{-1} is θ_0.
+// Thread-safety: the engine's mutex guards all calls except PendingUpdate::Step.
+#ifndef RINGZERO_ZERO_OWNED_STAGES_H_
+#define RINGZERO_ZERO_OWNED_STAGES_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
+#include "sharding/plan.h"
+#include "zero/layout.h"
+#include "zero/optimizer.h"
+
+namespace ringzero {
+
+// An update under way: reads θ_t and the sum, writes `out`.
+class PendingUpdate {
+ public:
+  PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
+                SharedBuffer theta, Buffer sum, Buffer out);
+  // One block; false when that was the last.
+  bool Step();
+
+ private:
+  friend class OwnedStages;
+  StageId stage_;
+  Iteration iteration_;
+  StageOptimizer* optimizer_;
+  int divisor_;
+  SharedBuffer theta_;  // empty: in place
+  Buffer sum_;
+  Buffer out_;
+  size_t next_block_ = 0;
+};
+
+class OwnedStages {
+ public:
+  // Parameters of a stage in memory that travels.
+  using Allocate = std::function<absl::StatusOr<Buffer>(size_t bytes)>;
+
+  OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts,
+              const OptimizerOptions& optimizer);
+
+  // θ_0 of `stage`, and memory for its second version.
+  absl::Status Initialize(StageId stage, const Allocate& allocate,
+                          const std::function<absl::Status(StageId, std::byte*)>& fill);
+  SharedBuffer Get(StageId stage, Version version) const;
+
+  absl::StatusOr<std::unique_ptr<PendingUpdate>> BeginUpdate(StageId stage, Iteration iteration,
+                                                             Buffer sum);
+  void Publish(std::unique_ptr<PendingUpdate> update);
+
+  int64_t optimizer_state_bytes() const;
+  void Clear();
+
+ private:
+  struct Stage {
+    std::map<int, SharedBuffer> versions;
+    Buffer spare;  // cdp rules, before the first update
+    std::unique_ptr<StageOptimizer> optimizer;
+  };
+
+  const Plan& plan_;
+  const std::vector<StageLayout>& layouts_;
+  const OptimizerOptions optimizer_;
+  std::map<int, Stage> stages_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_OWNED_STAGES_H_

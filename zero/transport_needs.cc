@@ -1,0 +1,44 @@
+// Sizes a worker's transport from the plan.
+#include "zero/transport_needs.h"
+
+#include <algorithm>
+
+namespace ringzero {
+namespace {
+
+// One buffer as an arena counts it (TransportOptions).
+size_t Block(int64_t bytes) {
+  return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
+}
+
+// Iterations whose sums, statistics or metrics can be on their way at once: the one being retired, the
+// one being summed, and one being started while the first is still held by its update.
+constexpr size_t kIterationsAlive = 3;
+
+}  // namespace
+
+TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>& layouts,
+                                WorkerId self, int metrics_count) {
+  TransportOptions options;
+  options.slots = {std::max(plan.window, 1)};
+  const size_t versions = plan.rule == Rule::kDp ? 1 : 2;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    const StageLayout& layout = layouts[j];
+    if (plan.stages[j].owner == self) {
+      options.parameter_bytes += versions * Block(layout.parameter_bytes);
+    }
+    // Worker 0 starts the sums and the statistics; the last worker keeps statistics for evaluations.
+    if (self.value == 0) {
+      options.sum_bytes += kIterationsAlive * Block(layout.sum_bytes) + Block(layout.statistics_bytes);
+    }
+    if (self.value == plan.workers - 1) {
+      options.sum_bytes += kIterationsAlive * Block(layout.statistics_bytes);
+    }
+  }
+  const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
+  const size_t tokens = Block(static_cast<int64_t>(kPayloadAlignment));
+  options.sum_bytes += 4 * kIterationsAlive * metrics + (2 * options.slots[0] + 2) * tokens;
+  return options;
+}
+
+}  // namespace ringzero

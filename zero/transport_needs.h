@@ -1,0 +1,20 @@
+// What the plan asks of a worker's transport: credit per channel and memory to allocate.
+#ifndef RINGZERO_ZERO_TRANSPORT_NEEDS_H_
+#define RINGZERO_ZERO_TRANSPORT_NEEDS_H_
+
+#include <vector>
+
+#include "base/ids.h"
+#include "p2p/transport.h"
+#include "sharding/plan.h"
+#include "zero/layout.h"
+
+namespace ringzero {
+
+// Slots, parameter_bytes and sum_bytes for `self`; on_failure is left to the caller.
+TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>& layouts,
+                                WorkerId self, int metrics_count);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_TRANSPORT_NEEDS_H_
