@@ -93,12 +93,6 @@ absl::Status JoinMessages(LinkedRing& ring) {
 void FindFrees(LinkedRing& ring) {
   ring.frees.resize(ring.count());
   std::vector<int> result_of(ring.count(), -1);  // of an Add, Apply or Fold: the receive it works in
-  std::map<std::pair<int, int>, int> last_of;  // (worker, iteration) -> its last computing
-  for (int w = 0; w + 1 < static_cast<int>(ring.begin.size()); ++w) {
-    for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
-      if (IsCompute(ring.op(i).kind)) last_of[{w, ring.op(i).iteration.value}] = i;
-    }
-  }
   const auto is_receive = [&ring](int64_t i) {
     return i >= 0 && ring.op(static_cast<int>(i)).kind == OpKind::kReceive;
   };
@@ -108,18 +102,10 @@ void FindFrees(LinkedRing& ring) {
     for (const Read& read : linked.reads) {
       if (is_receive(read.op)) ring.frees[read.op].push_back(freed_by);
     }
-    if (is_receive(linked.snapshot)) {
-      // Several evaluation laps read it; it is dropped with its iteration.
-      const bool send = linked.op.kind == OpKind::kSend;
-      ring.frees[linked.snapshot].push_back(
-          send ? freed_by : last_of[{ring.worker_of(i), linked.op.iteration.value}]);
-    }
-    if (linked.op.kind == OpKind::kForward) {
-      for (const int64_t after : linked.after) {
-        if (is_receive(after) && ring.op(after).channel == Channel::kToken) {
-          ring.frees[after].push_back(i);
-        }
-      }
+    // Snapshots, running statistics and tokens are taken into memory of the receiver's own as they
+    // arrive (the engine's KeepArrival): only a snapshot's relay holds its slot.
+    if (is_receive(linked.snapshot) && linked.op.kind == OpKind::kSend) {
+      ring.frees[linked.snapshot].push_back(freed_by);
     }
     if (linked.takes < 0) continue;
     const int slot =
@@ -128,7 +114,7 @@ void FindFrees(LinkedRing& ring) {
                                 linked.op.kind == OpKind::kFold;
     if (works_in_place) {
       result_of[i] = slot;
-    } else if (slot >= 0) {
+    } else if (slot >= 0 && ring.op(slot).channel != Channel::kBuffers) {
       ring.frees[slot].push_back(freed_by);
     }
   }

@@ -297,16 +297,20 @@ class Writer {
       ReceiveSnapshot(t, j);
       if (self_.value + 1 < last_worker()) SendSnapshot(t, j, WorkerId(self_.value + 1));
     }
-    for (const StageId j : Stages()) {
-      if (EvaluationSourceOf(plan_, WorkerId(0), Lap(0), j).how != CopySource::How::kInject) continue;
-      if (plan_.owner(j) != self_ || !Travels(j)) continue;
-      Op op = EvaluationCopy(t, Lap(0), j);
-      op.kind = OpKind::kSend;
-      op.channel = Channel::kInject;
-      op.peer = WorkerId(0);
-      Emit(op);
+    for (int l = 0; l < plan_.evaluation.laps; ++l) {
+      for (const StageId j : Stages()) InjectEvaluation(t, Lap(l), j);
     }
     for (int l = 0; l < plan_.evaluation.laps; ++l) EvaluationLap(t, Lap(l));
+  }
+
+  void InjectEvaluation(Iteration t, Lap l, StageId j) {
+    if (EvaluationSourceOf(plan_, WorkerId(0), j).how != CopySource::How::kInject) return;
+    if (plan_.owner(j) != self_ || !Travels(j)) return;
+    Op op = EvaluationCopy(t, l, j);
+    op.kind = OpKind::kSend;
+    op.channel = Channel::kInject;
+    op.peer = WorkerId(0);
+    Emit(op);
   }
 
   void ReceiveSnapshot(Iteration t, StageId j) {
@@ -326,11 +330,10 @@ class Writer {
   }
 
   void EvaluationLap(Iteration t, Lap l) {
-    const WorkerId next((self_.value + 1) % plan_.workers);
-    const Lap next_lap(next.value == 0 ? l.value + 1 : l.value);
+    const WorkerId next(self_.value + 1);
     for (const StageId j : Stages()) {
       if (Travels(j)) {
-        const CopySource source = EvaluationSourceOf(plan_, self_, l, j);
+        const CopySource source = EvaluationSourceOf(plan_, self_, j);
         Op op = EvaluationCopy(t, l, j);
         if (source.how != CopySource::How::kOwn) {
           op.kind = OpKind::kReceive;
@@ -339,10 +342,9 @@ class Writer {
           op.peer = source.from;
           Emit(op);
         }
-        if (next_lap.value < plan_.evaluation.laps && plan_.owner(j) != next) {
+        if (next.value < plan_.workers && plan_.owner(j) != next) {
           op.kind = OpKind::kSend;
           op.channel = Channel::kEvaluation;
-          op.lap = next_lap;
           op.peer = next;
           Emit(op);
         }

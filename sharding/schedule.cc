@@ -95,11 +95,11 @@ CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j) {
   return {CopySource::How::kInject, owner};
 }
 
-CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, Lap lap, StageId j) {
+CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j) {
   const WorkerId owner = plan.owner(j);
   if (owner == w) return {CopySource::How::kOwn, w};
-  if (w.value == 0 && lap.value == 0) return {CopySource::How::kInject, owner};
-  return {CopySource::How::kRelay, WorkerId((w.value + plan.workers - 1) % plan.workers)};
+  if (w.value == 0) return {CopySource::How::kInject, owner};
+  return {CopySource::How::kRelay, WorkerId(w.value - 1)};
 }
 
 bool HasBackwardCopy(const Plan& plan, StageId j) {

@@ -48,8 +48,10 @@ struct CopySource {
   WorkerId from;
 };
 CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j);
-// The same for evaluation lap l at one pinned version.
-CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, Lap lap, StageId j);
+// The same for an evaluation lap. Every lap starts anew at worker 0: were its copies relayed by the last
+// worker, worker 0 would wait in its second lap for a worker that may still be training, and that one,
+// through the credit of its relays, for worker 0.
+CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 
 // Whether the stage's backward needs a message of its own (retained stages keep the forward copy).
 bool HasBackwardCopy(const Plan& plan, StageId j);

@@ -1,0 +1,133 @@
+// What `ringzero plan` prints: the plan's numbers, and what they lead to.
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "sharding/partition.h"
+#include "sharding/render.h"
+#include "sharding/schedule.h"
+#include "sharding/simulate.h"
+#include "sharding/verify.h"
+
+namespace ringzero {
+namespace {
+
+std::string Bytes(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+}
+
+int64_t LapCost(const Plan& plan) {
+  int64_t cost = 0;
+  for (const StagePlan& stage : plan.stages) {
+    cost += stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
+  }
+  return cost;
+}
+
+std::string Head(const Plan& plan) {
+  std::string text = absl::StrCat("rule        ", ToString(plan.rule));
+  if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
+  if (plan.stagger) absl::StrAppend(&text, ", staggered");
+  if (plan.retain > 0) absl::StrAppend(&text, ", the last ", plan.retain, " stages retained");
+  if (!plan.exchange) absl::StrAppend(&text, ", no exchange (computes only)");
+  absl::StrAppend(&text, "\nworkers     N = ", plan.workers, "\nstages      S = ",
+                  plan.stage_count(), ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ",
+                  plan.laps, " micro-batches per worker and iteration\nwindow      W = ", plan.window,
+                  " messages of credit per channel, ", plan.pending, " pending gradients\n");
+  return text;
+}
+
+std::string Stages(const Plan& plan) {
+  size_t name_width = 4;
+  for (const StagePlan& stage : plan.stages) name_width = std::max(name_width, stage.name.size());
+  const int width = static_cast<int>(std::min<size_t>(name_width, 32));
+  std::string text = absl::StrFormat("\n%5s  %-*s  %9s  %10s  %10s  %10s  %6s  %5s\n", "stage", width,
+                                     "name", "layers", "parameters", "sum", "statistics", "cost",
+                                     "owner");
+  const double lap = static_cast<double>(LapCost(plan));
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    const StagePlan& stage = plan.stages[j];
+    const int64_t cost = stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
+    std::string notes;
+    if (!stage.has_backward) notes += "  no backward";
+    if (stage.has_backward && stage.sum_bytes == 0) notes += "  frozen";
+    if (stage.last_use.value > j) absl::StrAppend(&notes, "  tied to ", stage.last_use.value);
+    absl::StrAppendFormat(&text, "%5d  %-*s  %9s  %10s  %10s  %10s  %5.1f%%  %5d%s\n", j, width,
+                          stage.name.substr(0, width),
+                          absl::StrCat(stage.first_layer, "-", stage.end_layer - 1),
+                          Bytes(stage.parameter_bytes), Bytes(stage.sum_bytes),
+                          Bytes(stage.buffer_bytes), 100 * cost / lap, stage.owner.value, notes);
+  }
+  return text;
+}
+
+std::string Owners(const Plan& plan) {
+  const OwnerBytes owners = BytesPerOwner(plan);
+  std::string text = absl::StrFormat(
+      "\nowners      at most %s of parameters and sums each, %s on average (max/mean %.2f)\n",
+      Bytes(static_cast<double>(owners.max)), Bytes(owners.mean),
+      owners.mean > 0 ? static_cast<double>(owners.max) / owners.mean : 1.0);
+  if (plan.stage_count() < plan.workers) {
+    absl::StrAppend(&text, "warning     ", plan.workers, " workers, but only ", plan.stage_count(),
+                    " stages: ", plan.workers - plan.stage_count(),
+                    " workers own nothing, and the largest stage is one owner's alone\n");
+  }
+  return text;
+}
+
+std::string Traffic(const Plan& plan) {
+  const WireBytes wire = SteadyWireBytes(plan);
+  return absl::StrFormat(
+      "stale       %.1f%% of all (worker, stage) pairs read the version before the newest%s\n"
+      "on the wire %s per iteration, whole ring: parameters %s, gradient sums %s\n",
+      100 * StaleShare(plan), plan.laps > 1 ? " in the first lap" : "",
+      Bytes(static_cast<double>(wire.parameters + wire.sums)),
+      Bytes(static_cast<double>(wire.parameters)), Bytes(static_cast<double>(wire.sums)));
+}
+
+absl::StatusOr<std::string> Simulated(const Plan& plan) {
+  Plan run = plan;
+  run.iterations = 8;
+  run.evaluation = {};
+  RZ_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(run));
+  const double ideal = static_cast<double>(LapCost(plan)) * plan.laps;
+  WaitTicks waits;
+  for (const WorkerTimes& worker : simulation.workers) {
+    waits.parameters += worker.waits.parameters;
+    waits.gradient_sums += worker.waits.gradient_sums;
+    waits.update += worker.waits.update;
+    waits.token += worker.waits.token;
+  }
+  const double all = static_cast<double>(simulation.makespan_ticks) * plan.workers / 100;
+  std::string text = absl::StrFormat(
+      "simulated   with free messages: an iteration takes %.3f of its computing, %d of them with start "
+      "and end %.3f\n",
+      simulation.steady_iteration_ticks / ideal, run.iterations,
+      static_cast<double>(simulation.makespan_ticks) / (ideal * run.iterations));
+  absl::StrAppendFormat(
+      &text, "            waits: parameters %.1f%%, sums %.1f%%, updates %.1f%%, tokens %.1f%%\n",
+      waits.parameters / all, waits.gradient_sums / all, waits.update / all, waits.token / all);
+  absl::StrAppendFormat(
+      &text,
+      "activations at most those of %.2f micro-batches at once, all workers together (data "
+      "parallelism: %d)\n",
+      static_cast<double>(simulation.peak_activations) / plan.stage_count(), plan.workers);
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> DescribePlan(const Plan& plan) {
+  Plan resolved = plan;
+  RZ_ASSIGN_OR_RETURN(resolved.window, ChooseWindow(plan));
+  RZ_ASSIGN_OR_RETURN(const std::string simulated, Simulated(resolved));
+  return absl::StrCat(Head(resolved), Stages(resolved), Owners(resolved), Traffic(resolved),
+                      simulated);
+}
+
+}  // namespace ringzero
