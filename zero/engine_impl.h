@@ -66,7 +66,8 @@ class Engine::Impl {
   // engine_run.cc; all with mutex_ held.
   absl::Status AppendIterations(int end);
   absl::Status PostReceive(int64_t op);
-  void KeepArrival(OpState& state);
+  // Frees the slots of messages that are not waited for in their channel's order.
+  absl::Status KeepArrival(OpState& state);
   void Advance(std::vector<int64_t> ready);
   void Complete(int64_t op) { Advance(state_.Complete(op)); }
   void Act(int64_t op, std::vector<int64_t>& ready);

@@ -130,7 +130,9 @@ absl::Status Engine::Impl::PostReceive(int64_t number) {
     OpState& state = state_.at(number);
     state.*member = *std::move(message);
     state.arrived = true;
-    KeepArrival(state);
+    if (absl::Status kept = KeepArrival(state); !kept.ok()) {
+      return Fail(Annotate(kept, Where(state.linked.op)));
+    }
     if (state.waiting == 0) Complete(number);
   };
   if (IsOwnedMessage(op.channel)) {
@@ -145,18 +147,35 @@ absl::Status Engine::Impl::PostReceive(int64_t number) {
       });
 }
 
-void Engine::Impl::KeepArrival(OpState& state) {
+absl::Status Engine::Impl::KeepArrival(OpState& state) {
   const Op& op = state.linked.op;
-  // A token has said all by arriving; a snapshot outlives its slot: neither may hold up the channel.
-  if (op.channel == Channel::kToken) state.owned.Reset();
-  if (op.channel != Channel::kSnapshots) return;
-  Buffer copy = MakeHeapBuffer(state.shared.size());
-  std::memcpy(copy.data(), state.shared.data(), copy.size());
-  snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
-  const bool relayed = std::any_of(state.next.begin(), state.next.end(), [this](int64_t next) {
-    return state_.at(next).linked.op.kind == OpKind::kSend;
-  });
-  if (!relayed) state.shared.Reset();
+  switch (op.channel) {
+    case Channel::kToken:
+      state.owned.Reset();  // it has said all by arriving
+      break;
+    case Channel::kBuffers: {
+      // Into memory of our own, so that the slot is free: the next worker's evaluation, which waits for
+      // later statistics on this channel, may come before its use of these.
+      RZ_ASSIGN_OR_RETURN(Buffer copy, AllocateSum(static_cast<int64_t>(state.owned.size())));
+      std::memcpy(copy.data(), state.owned.data(), copy.size());
+      state.owned = std::move(copy);
+      break;
+    }
+    case Channel::kSnapshots: {
+      // Likewise; the received handle itself serves the relay.
+      Buffer copy = MakeHeapBuffer(state.shared.size());
+      std::memcpy(copy.data(), state.shared.data(), copy.size());
+      snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
+      const bool relayed = std::any_of(state.next.begin(), state.next.end(), [this](int64_t next) {
+        return state_.at(next).linked.op.kind == OpKind::kSend;
+      });
+      if (!relayed) state.shared.Reset();
+      break;
+    }
+    default:
+      break;
+  }
+  return absl::OkStatus();
 }
 
 void Engine::Impl::Advance(std::vector<int64_t> ready) {

@@ -27,13 +27,10 @@ TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>
     if (plan.stages[j].owner == self) {
       options.parameter_bytes += versions * Block(layout.parameter_bytes);
     }
-    // Worker 0 starts the sums and the statistics; the last worker keeps statistics for evaluations.
-    if (self.value == 0) {
-      options.sum_bytes += kIterationsAlive * Block(layout.sum_bytes) + Block(layout.statistics_bytes);
-    }
-    if (self.value == plan.workers - 1) {
-      options.sum_bytes += kIterationsAlive * Block(layout.statistics_bytes);
-    }
+    // Worker 0 starts the sums. Every worker takes statistics into memory of its own, and the last one
+    // keeps some for evaluations.
+    if (self.value == 0) options.sum_bytes += kIterationsAlive * Block(layout.sum_bytes);
+    options.sum_bytes += 2 * kIterationsAlive * Block(layout.statistics_bytes);
   }
   const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
   const size_t tokens = Block(static_cast<int64_t>(kPayloadAlignment));
