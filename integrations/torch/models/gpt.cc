@@ -1,0 +1,200 @@
+// The transformer's layers, costs and initial values.
+#include "integrations/torch/models/gpt.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "integrations/torch/models/dropout.h"
+#include "integrations/torch/models/parts.h"
+
+namespace ringzero {
+namespace {
+
+torch::nn::LayerNorm MakeNorm(int64_t dim) {
+  return torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim}));
+}
+
+// "token" {vocab, dim} and "position" {seq, dim}.
+class EmbeddingLayer final : public Layer {
+ public:
+  explicit EmbeddingLayer(const GptOptions& options)
+      : token_(register_parameter("token", at::empty({options.vocab, options.dim}))),
+        position_(register_parameter("position", at::empty({options.seq, options.dim}))),
+        dropout_(register_module("dropout", std::make_shared<Dropout>(options.dropout))) {}
+
+  TensorList forward(TensorList inputs) override {
+    const at::Tensor& tokens = inputs[0];
+    TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= position_.size(0), "embedding: tokens ",
+                tokens.sizes(), " instead of {batch, at most ", position_.size(0), "}");
+    inputs[0] = dropout_->forward(at::embedding(token_, tokens) +
+                                  position_.slice(0, 0, tokens.size(1)));
+    return inputs;
+  }
+
+ private:
+  at::Tensor token_;
+  at::Tensor position_;
+  std::shared_ptr<Dropout> dropout_;
+};
+
+// x + project(attention(norm(x))), each position looking at itself and those before it.
+class AttentionLayer final : public Layer {
+ public:
+  explicit AttentionLayer(const GptOptions& o)
+      : norm_(register_module("norm", MakeNorm(o.dim))),
+        qkv_(register_module("qkv", std::make_shared<LinearPart>(o.dim, 3 * o.dim))),
+        project_(register_module("project", std::make_shared<LinearPart>(o.dim, o.dim))),
+        dropout_(register_module("dropout", std::make_shared<Dropout>(o.dropout))),
+        heads_(o.heads) {}
+
+  TensorList forward(TensorList inputs) override {
+    const at::Tensor& x = inputs[0];
+    const int64_t batch = x.size(0), length = x.size(1), dim = x.size(2);
+    // {batch, length, 3, heads, dim/heads} -> three of {batch, heads, length, dim/heads}
+    const at::Tensor qkv = qkv_->forward(norm_->forward(x))
+                               .view({batch, length, 3, heads_, dim / heads_})
+                               .permute({2, 0, 3, 1, 4});
+    const at::Tensor mixed = at::scaled_dot_product_attention(
+        qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true);
+    const at::Tensor joined = mixed.transpose(1, 2).reshape({batch, length, dim});
+    inputs[0] = x + dropout_->forward(project_->forward(joined));
+    return inputs;
+  }
+
+ private:
+  torch::nn::LayerNorm norm_;
+  std::shared_ptr<LinearPart> qkv_;
+  std::shared_ptr<LinearPart> project_;
+  std::shared_ptr<Dropout> dropout_;
+  int64_t heads_;
+};
+
+// x + project(gelu(expand(norm(x)))), four times as wide inside.
+class MlpLayer final : public Layer {
+ public:
+  explicit MlpLayer(const GptOptions& o)
+      : norm_(register_module("norm", MakeNorm(o.dim))),
+        expand_(register_module("expand", std::make_shared<LinearPart>(o.dim, 4 * o.dim))),
+        project_(register_module("project", std::make_shared<LinearPart>(4 * o.dim, o.dim))),
+        dropout_(register_module("dropout", std::make_shared<Dropout>(o.dropout))) {}
+
+  TensorList forward(TensorList inputs) override {
+    const at::Tensor hidden = at::gelu(expand_->forward(norm_->forward(inputs[0])), "tanh");
+    inputs[0] = inputs[0] + dropout_->forward(project_->forward(hidden));
+    return inputs;
+  }
+
+ private:
+  torch::nn::LayerNorm norm_;
+  std::shared_ptr<LinearPart> expand_;
+  std::shared_ptr<LinearPart> project_;
+  std::shared_ptr<Dropout> dropout_;
+};
+
+// The final norm, then one matrix {vocab, dim} without bias.
+class HeadLayer final : public Layer {
+ public:
+  explicit HeadLayer(const GptOptions& o)
+      : norm_(register_module("norm", MakeNorm(o.dim))),
+        weight_(register_parameter("weight", at::empty({o.vocab, o.dim}))) {}
+
+  TensorList forward(TensorList inputs) override {
+    return {at::linear(norm_->forward(inputs[0]), weight_)};
+  }
+
+ private:
+  torch::nn::LayerNorm norm_;
+  at::Tensor weight_;
+};
+
+// As GPT-2: matrices N(0, 0.02), those that add to the residual stream smaller by 1/sqrt(2·layers).
+auto Initializer(int64_t layers) {
+  const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
+  return [residual](const std::string& parameter, at::Tensor values, at::Generator generator) {
+    if (values.dim() == 2) {
+      FillNormal(values, parameter == "project.weight" ? residual : 0.02, generator);
+    } else if (LastName(parameter) == "weight") {
+      values.fill_(1.0);
+    } else {
+      values.zero_();
+    }
+  };
+}
+
+// Costs are of a whole sequence. Attention's two products count all pairs of positions, not the half
+// that the mask leaves, since that is what kernels compute or nearly so.
+LayerCost AttentionCost(const GptOptions& o) {
+  const LayerCost products = ProductCost(o.seq * o.dim * 4 * o.dim + 2 * o.seq * o.seq * o.dim);
+  const LayerCost softmax = {.forward = 5 * o.seq * o.seq * o.heads,
+                             .backward = 5 * o.seq * o.seq * o.heads};
+  return NormCost(o.seq * o.dim) + products + softmax + ElementwiseCost(o.seq * o.dim);
+}
+
+LayerCost MlpCost(const GptOptions& o) {
+  const int64_t hidden = 4 * o.seq * o.dim;
+  return NormCost(o.seq * o.dim) + ProductCost(2 * hidden * o.dim) +
+         LayerCost{.forward = 8 * hidden, .backward = 12 * hidden} +  // GELU
+         ElementwiseCost(o.seq * o.dim);
+}
+
+absl::Status CheckRange(const char* key, int64_t value, int64_t most) {
+  if (value >= 1 && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(key, " is ", value, ": wanted 1 to ", most));
+}
+
+}  // namespace
+
+absl::Status CheckGpt(const GptOptions& options) {
+  for (const absl::Status& status :
+       {CheckRange("model.layers", options.layers, 1000), CheckRange("model.dim", options.dim, 1 << 16),
+        CheckRange("model.heads", options.heads, options.dim),
+        CheckRange("model.vocab", options.vocab, 1 << 24),
+        CheckRange("model.seq", options.seq, 1 << 20)}) {
+    if (!status.ok()) return status;
+  }
+  if (options.dim % options.heads != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("model.dim is ", options.dim,
+                                                   ", which model.heads = ", options.heads,
+                                                   " does not divide"));
+  }
+  if (!(options.dropout >= 0 && options.dropout < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.dropout is ", options.dropout, ": wanted 0 to below 1"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<LayerFactory> MakeGpt(const GptOptions& options) {
+  RZ_CHECK(CheckGpt(options).ok(), std::string(CheckGpt(options).message()));
+  const auto initialize = Initializer(options.layers);
+  const LayerCost embedding = {.forward = options.seq * options.dim,
+                               .backward = 2 * options.seq * options.dim};
+  std::vector<LayerFactory> layers;
+  layers.push_back({.name = "embedding",
+                    .build = [=] { return std::make_shared<EmbeddingLayer>(options); },
+                    .cost = embedding,
+                    .initialize = initialize});
+  for (int64_t i = 0; i < options.layers; ++i) {
+    layers.push_back({.name = absl::StrCat("block", i, ".attention"),
+                      .build = [=] { return std::make_shared<AttentionLayer>(options); },
+                      .cost = AttentionCost(options),
+                      .initialize = initialize});
+    layers.push_back({.name = absl::StrCat("block", i, ".mlp"),
+                      .build = [=] { return std::make_shared<MlpLayer>(options); },
+                      .cost = MlpCost(options),
+                      .initialize = initialize});
+  }
+  layers.push_back({.name = "head",
+                    .build = [=] { return std::make_shared<HeadLayer>(options); },
+                    .cost = NormCost(options.seq * options.dim) +
+                            ProductCost(options.seq * options.dim * options.vocab),
+                    .initialize = initialize});
+  if (options.tied) {
+    layers.back().tied = {{.parameter = "weight", .target = "embedding.token"}};
+  }
+  return layers;
+}
+
+}  // namespace ringzero

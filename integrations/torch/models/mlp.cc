@@ -1,0 +1,89 @@
+// The perceptron's layers, costs and initial values.
+#include "integrations/torch/models/mlp.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "integrations/torch/models/parts.h"
+
+namespace ringzero {
+namespace {
+
+enum class Place { kFirst, kMiddle, kLast, kOnly };
+
+class LinearLayer final : public Layer {
+ public:
+  LinearLayer(int64_t in, int64_t out, Place place)
+      : weight_(register_parameter("weight", at::empty({out, in}))),
+        bias_(register_parameter("bias", at::empty({out}))),
+        place_(place) {}
+
+  TensorList forward(TensorList inputs) override {
+    at::Tensor& x = inputs[0];
+    if (place_ == Place::kFirst || place_ == Place::kOnly) x = x.flatten(1);
+    x = at::linear(x, weight_, bias_);
+    if (place_ == Place::kFirst || place_ == Place::kMiddle) x = x.relu();
+    return inputs;
+  }
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;
+  Place place_;
+};
+
+LayerFactory MakeLinear(int64_t in, int64_t out, Place place) {
+  const bool first = place == Place::kFirst || place == Place::kOnly;
+  LayerFactory factory;
+  factory.build = [=] { return std::make_shared<LinearLayer>(in, out, place); };
+  factory.cost = ProductCost(in * out, first ? InputGradient::kNone : InputGradient::kNeeded) +
+                 ElementwiseCost(2 * out);
+  // He et al. 2015 before a ReLU; the logits start smaller.
+  const bool relu = place == Place::kFirst || place == Place::kMiddle;
+  const double deviation = std::sqrt((relu ? 2.0 : 1.0) / static_cast<double>(in));
+  factory.initialize = [deviation](const std::string& parameter, at::Tensor values,
+                                   at::Generator generator) {
+    if (parameter == "weight") {
+      FillNormal(values, deviation, generator);
+    } else {
+      values.zero_();
+    }
+  };
+  return factory;
+}
+
+}  // namespace
+
+absl::Status CheckMlp(const MlpOptions& options) {
+  if (options.sizes.size() < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model.sizes has ", options.sizes.size(),
+                     " entries: at least two are wanted, the input's features and the classes"));
+  }
+  for (int64_t size : options.sizes) {
+    if (size < 1 || size > (1 << 24)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("model.sizes has the entry ", size, ": wanted 1 to ", 1 << 24));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::vector<LayerFactory> MakeMlp(const MlpOptions& options) {
+  RZ_CHECK(CheckMlp(options).ok(), std::string(CheckMlp(options).message()));
+  std::vector<LayerFactory> layers;
+  const size_t count = options.sizes.size() - 1;
+  for (size_t i = 0; i < count; ++i) {
+    const Place place = count == 1       ? Place::kOnly
+                        : i == 0         ? Place::kFirst
+                        : i + 1 == count ? Place::kLast
+                                         : Place::kMiddle;
+    layers.push_back(MakeLinear(options.sizes[i], options.sizes[i + 1], place));
+    layers.back().name = absl::StrCat("linear", i);
+  }
+  return layers;
+}
+
+}  // namespace ringzero

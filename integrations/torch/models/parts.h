@@ -1,0 +1,60 @@
+// Parts that the models share: parameters without initial values, and what their arithmetic costs.
+//
+// A part's parameters are not filled when it is built, so building a layer is cheap however large it is
+// and touches no page of memory; LayerFactory::initialize gives the values, one parameter at a time.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
+#define RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <string>
+
+#include "integrations/torch/layer.h"
+
+namespace ringzero {
+
+enum class Bias { kNone, kPresent };
+
+// y = x W^T + b. Parameters "weight" {out, in} and "bias" {out}.
+class LinearPart : public torch::nn::Module {
+ public:
+  LinearPart(int64_t in, int64_t out, Bias bias = Bias::kPresent);
+  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight_, bias_); }
+
+ private:
+  at::Tensor weight_;
+  at::Tensor bias_;  // undefined without one
+};
+
+// 3x3 convolution with padding 1 and without bias. Parameter "weight" {out, in, 3, 3}.
+class Conv3x3Part : public torch::nn::Module {
+ public:
+  Conv3x3Part(int64_t in, int64_t out, int64_t stride);
+  at::Tensor forward(const at::Tensor& x) {
+    return at::conv2d(x, weight_, {}, {stride_, stride_}, {1, 1});
+  }
+
+ private:
+  at::Tensor weight_;
+  int64_t stride_;
+};
+
+// Fills `values` from a normal distribution with mean 0.
+void FillNormal(at::Tensor values, double standard_deviation, at::Generator generator);
+// The last part of a dotted parameter name: "weight" of "conv.weight".
+std::string LastName(const std::string& parameter);
+
+// FLOPs of one sample; a multiply-add counts 2. Elementwise work counts what it reads and computes
+// roughly, so that a layer of it alone is not free.
+enum class InputGradient { kNone, kNeeded };
+// A matrix product or convolution of `multiply_adds`: backward makes the weights' gradient and, unless
+// nothing before it learns, the inputs'.
+LayerCost ProductCost(int64_t multiply_adds, InputGradient inputs = InputGradient::kNeeded);
+LayerCost NormCost(int64_t elements);         // batch or layer norm: forward 8, backward 16
+LayerCost ElementwiseCost(int64_t elements);  // ReLU, a sum: forward 1, backward 1
+LayerCost operator+(LayerCost a, LayerCost b);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
