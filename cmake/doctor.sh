@@ -3,14 +3,16 @@
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/cmake/rz_install.sh"
-declare -A missing=()  # component -> what it is needed for
+declare -A missing=()  # component -> what it is needed for: some of the words train, test, full
+order=()               # the missing components as they are printed
 
 show() { printf '  %-16s %-26s %s\n' "$1" "$2" "${3:-}"; }
 
-# absent NAME FEATURES HOW: FEATURES is a list of the words train, test, full, gpu.
+# absent NAME FEATURES HOW [STATE]
 absent() {
-  show "$1" "missing" "$3"
+  show "$1" "${4:-missing}" "$3"
   missing[$1]=$2
+  order+=("$1")
 }
 
 # program NAME FEATURES HOW COMMAND: version from `COMMAND --version`, place from the path.
@@ -56,10 +58,9 @@ compiler() {
   fi
   local problem
   if problem=$( (check_compiler) 2>&1); then
-    show compiler "$($name --version | head -n 1 | cut -c 1-26)" "$place"
+    show compiler "$($name --version | head -n 1 | grep -oE '^[^ ]+|[0-9]+\.[0-9]+\.[0-9]+' | head -n 2 | tr '\n' ' ')" "$place"
   else
-    show compiler "too old" "${problem#rz: error: }"
-    missing[compiler]="train test"
+    absent compiler "train test" "${problem#rz: error: }" unusable
   fi
 }
 
@@ -123,10 +124,14 @@ limits() {
 # feature WORD TEXT: ready, or what it lacks.
 feature() {
   local lacks= name
-  for name in "${!missing[@]}"; do
+  for name in "${order[@]}"; do
     [[ " ${missing[$name]} " != *" $1 "* ]] || lacks+="${lacks:+, }$name"
   done
-  printf '  %-24s %s\n' "$2" "${lacks:+not yet: $lacks (the command installs what it can)}${lacks:-ready}"
+  if [ -z "$lacks" ]; then
+    printf '  %-24s ready\n' "$2"
+  else
+    printf '  %-24s lacks %s; the command installs what it can\n' "$2" "$lacks"
+  fi
 }
 
 echo "system           $(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-unknown}"), $(uname -sr), $(uname -m)"
