@@ -135,16 +135,11 @@ class LocalTransport final : public MailboxTransport {
 
   void Handle(Event& event) {
     switch (event.kind) {
-      case Event::Kind::kParcel:
-        return mailbox().OnParcel(event.from, std::move(event.parcel));
-      case Event::Kind::kCredit:
-        return mailbox().OnCredit(event.from, event.credit_kind, 1);
-      case Event::Kind::kAbort:
-        return mailbox().OnAbort(event.from, event.why);
-      case Event::Kind::kGoodbye:
-        return mailbox().OnGoodbye(event.from);
-      case Event::Kind::kDisconnect:
-        return mailbox().OnDisconnect(event.from);
+      case Event::Kind::kParcel: return mailbox().OnParcel(event.from, std::move(event.parcel));
+      case Event::Kind::kCredit: return mailbox().OnCredit(event.from, event.credit_kind, 1);
+      case Event::Kind::kAbort: return mailbox().OnAbort(event.from, event.why);
+      case Event::Kind::kGoodbye: return mailbox().OnGoodbye(event.from);
+      case Event::Kind::kDisconnect: return mailbox().OnDisconnect(event.from);
     }
   }
 

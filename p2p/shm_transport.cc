@@ -179,20 +179,15 @@ absl::Status ShmTransport::TakeToken(WorkerId from, const PacketBuffer& buffer, 
   std::memcpy(&token, buffer.data(), sizeof(token));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
   switch (token.type) {
-    case ShmToken::Type::kMessage:
-      return TakeMessage(from, token);
-    case ShmToken::Type::kCredit:
-      mailbox().OnCredit(from, token.kind, 1);
-      return absl::OkStatus();
+    case ShmToken::Type::kMessage: return TakeMessage(from, token);
+    case ShmToken::Type::kCredit: mailbox().OnCredit(from, token.kind, 1); return absl::OkStatus();
     case ShmToken::Type::kAbort: {
       const std::string text(reinterpret_cast<const char*>(buffer.data()) + sizeof(token),
                              bytes - sizeof(token));
       mailbox().OnAbort(from, absl::Status(static_cast<absl::StatusCode>(token.code), text));
       return absl::OkStatus();
     }
-    case ShmToken::Type::kGoodbye:
-      mailbox().OnGoodbye(from);
-      return absl::OkStatus();
+    case ShmToken::Type::kGoodbye: mailbox().OnGoodbye(from); return absl::OkStatus();
   }
   return absl::InternalError("its type is unknown");
 }

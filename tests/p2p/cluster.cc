@@ -12,9 +12,7 @@
 // (A true use after free is AddressSanitizer's to find.)
 #if defined(__SANITIZE_THREAD__)
 extern "C" const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race_top:operator delete\n";
-}
+extern "C" const char* __tsan_default_suppressions() { return "race_top:operator delete\n"; }
 #endif
 
 namespace ringzero {

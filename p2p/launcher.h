@@ -1,0 +1,77 @@
+// LaunchProcesses: one process per worker, their reports gathered, all ended when one fails.
+//
+//   absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(
+//       {.workers = 4, .on_report = [](WorkerId, const std::string& kind, const std::string& text)
+//       {}},
+//       [](WorkerContext& context) -> absl::StatusOr<std::string> {
+//         RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+//                             CreateShmTransport(context.TakeEndpoint(), options));
+//         ... context.Report("progress", "step 7").IgnoreError(); ...
+//         return "my summary";
+//       });
+//
+// No process, socket or memory is left behind, however it ends, the launching process's own death
+// by SIGKILL included.
+#ifndef RINGZERO_P2P_LAUNCHER_H_
+#define RINGZERO_P2P_LAUNCHER_H_
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/shm_transport.h"
+
+namespace ringzero {
+
+struct LaunchOptions {
+  int workers = 1;
+  // Called on the launching thread with what the workers Report, each worker's in its order.
+  // Nothing else is read meanwhile: a worker that reports much may wait for it.
+  std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
+  // After a first failure the others may take `grace` to end by themselves; then they get SIGTERM
+  // (after SIGINT or SIGTERM to the launching process: at once), and SIGKILL `patience` later.
+  std::chrono::milliseconds grace = std::chrono::milliseconds(600);
+  std::chrono::milliseconds patience = std::chrono::milliseconds(1000);
+};
+
+// A worker's side, in its own process. Thread-safe but for TakeEndpoint.
+class WorkerContext {
+ public:
+  WorkerContext(ShmEndpoint endpoint, int record_socket);
+
+  WorkerId self() const { return self_; }
+  int workers() const { return workers_; }
+  // For CreateShmTransport; once. If it is never taken, the others' transports wait for this
+  // worker's hello until the body returns.
+  ShmEndpoint TakeEndpoint() { return std::move(endpoint_); }
+  // To on_report. Unavailable when the launching process is gone.
+  absl::Status Report(const std::string& kind, const std::string& text);
+
+ private:
+  const WorkerId self_;
+  const int workers_;
+  ShmEndpoint endpoint_;
+  const int record_socket_;
+  std::mutex mutex_;  // one record at a time
+};
+
+using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
+
+// Forks, runs `body` in every child, and returns what they returned, by worker. Call it from a
+// process with one thread (FailedPrecondition otherwise), before anything starts more.
+//
+// Errors: the first root cause, with its worker's number in front ("worker 2: bad file"), not what
+// the others report in turn; Unavailable "worker 2 was killed by signal 9 (Killed)" or "worker 2
+// exited with code 3 and without a result"; Cancelled "interrupted by signal 2 (Interrupt)" when
+// the launching process got SIGINT or SIGTERM, which it does not see otherwise while this runs.
+// Children ignore SIGINT and SIGPIPE, die by SIGTERM, and leave by _exit with their output flushed.
+absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
+                                                         const WorkerBody& body);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_LAUNCHER_H_

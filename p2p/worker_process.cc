@@ -1,0 +1,121 @@
+// fork, what a child sets up before its body runs, and waitpid.
+#include "p2p/worker_process.h"
+
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int kFailedExitCode = 1;
+
+// A terminal's Ctrl-C goes to the whole group: there the launching process alone decides, and then
+// sends SIGTERM. If it vanishes, so do we.
+void SetUpChild(pid_t parent, const sigset_t& mask) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kFailedExitCode);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGCHLD, SIG_DFL);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+}
+
+void FlushOutput() {
+  std::cout.flush();
+  std::cerr.flush();
+  std::fflush(nullptr);
+}
+
+[[noreturn]] void RunChild(const WorkerProcess::Spawn& spawn, int socket) {
+  absl::StatusOr<std::string> result = spawn.body(socket);
+  Record last;
+  last.type = result.ok() ? Record::Type::kResult : Record::Type::kFailure;
+  last.code = static_cast<int32_t>(result.status().code());
+  last.text = result.ok() ? *std::move(result) : std::string(result.status().message());
+  FlushOutput();
+  const bool told = WriteRecord(socket, last).ok();
+  // Not exit: the parent's handlers and static objects are not ours to run.
+  _exit(told && last.type == Record::Type::kResult ? 0 : kFailedExitCode);
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& spawn) {
+  int pair[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot make worker ", worker.value, "'s socket: ", std::strerror(errno)));
+  }
+  UniqueFd parents(pair[0]);
+  UniqueFd childs(pair[1]);
+  FlushOutput();  // or the child would write it once more
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot start worker ", worker.value, "'s process: ", std::strerror(errno)));
+  }
+  if (pid == 0) {
+    SetUpChild(parent, spawn.signal_mask);
+    parents.Reset();
+    RunChild(spawn, childs.get());
+  }
+  return WorkerProcess(worker, pid, std::move(parents));
+}
+
+WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket)
+    : worker_(worker), pid_(pid), socket_(std::move(socket)) {}
+
+WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
+    : worker_(other.worker_),
+      pid_(std::exchange(other.pid_, -1)),
+      socket_(std::move(other.socket_)),
+      reader_(std::move(other.reader_)) {}
+
+WorkerProcess::~WorkerProcess() {
+  if (!alive()) return;
+  Signal(SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void WorkerProcess::ReadRecords(std::vector<Record>& records) {
+  if (!socket_) return;
+  if (reader_.Read(socket_.get(), records) == RecordReader::State::kClosed) socket_.Reset();
+}
+
+std::optional<WorkerProcess::End> WorkerProcess::Reap() {
+  if (!alive()) return std::nullopt;
+  int status = 0;
+  const pid_t reaped = waitpid(pid_, &status, WNOHANG);
+  if (reaped == 0 || (reaped < 0 && errno == EINTR)) return std::nullopt;
+  pid_ = -1;
+  if (reaped < 0) return End{0, "was reaped by somebody else"};
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return End{signal, absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")")};
+  }
+  return End{0, absl::StrCat("exited with code ", WEXITSTATUS(status))};
+}
+
+void WorkerProcess::Abandon() {
+  pid_ = -1;
+  socket_.Reset();
+}
+
+void WorkerProcess::Signal(int signal) {
+  if (alive()) kill(pid_, signal);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,71 @@
+// WorkerProcess: one forked child that runs a body and reports; ended and reaped by its owner.
+//
+//   RZ_ASSIGN_OR_RETURN(WorkerProcess child, WorkerProcess::Fork(worker, spawn));
+//   poll(child.socket()) ...; child.Poll(records);   child.Signal(SIGTERM);
+//
+// Move-only; used by one thread, of a process that has only this one when it forks.
+#ifndef RINGZERO_P2P_WORKER_PROCESS_H_
+#define RINGZERO_P2P_WORKER_PROCESS_H_
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/record_stream.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+
+class WorkerProcess {
+ public:
+  // Runs in the child with its end of the record stream; what it returns becomes the last record.
+  // Everything that the child must not keep open is closed by it first.
+  using Body = std::function<absl::StatusOr<std::string>(int record_socket)>;
+  struct Spawn {
+    sigset_t signal_mask;  // the child's
+    Body body;
+  };
+
+  // ResourceExhausted when the system refuses.
+  static absl::StatusOr<WorkerProcess> Fork(WorkerId worker, const Spawn& spawn);
+
+  WorkerProcess(WorkerProcess&&) noexcept;
+  WorkerProcess& operator=(WorkerProcess&&) = delete;
+  // Kills (SIGKILL) and reaps it if it still lives.
+  ~WorkerProcess();
+
+  WorkerId worker() const { return worker_; }
+  // For poll; -1 once it is closed.
+  int socket() const { return socket_.get(); }
+  bool alive() const { return pid_ > 0; }
+
+  // Reads records; does not block.
+  void ReadRecords(std::vector<Record>& records);
+  // How it ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with code 3".
+  struct End {
+    int signal = 0;
+    std::string words;
+  };
+  std::optional<End> Reap();
+  void Signal(int signal);
+  // In another child: closes what belongs to the parent, and leaves the process alone.
+  void Abandon();
+
+ private:
+  WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket);
+
+  WorkerId worker_;
+  pid_t pid_;  // -1: reaped
+  UniqueFd socket_;
+  RecordReader reader_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_WORKER_PROCESS_H_

@@ -1,0 +1,297 @@
+// Processes started, heard, ended: reports, root causes, signals, and nothing left behind.
+#include "p2p/launcher.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "tests/p2p/cluster.h"
+
+namespace ringzero {
+namespace {
+
+using Results = absl::StatusOr<std::vector<std::string>>;
+
+int CountOpenFiles() {
+  int count = 0;
+  DIR* folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// Gone, or a zombie that only waits for its new parent.
+bool IsGone(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/stat"));
+  std::string line;
+  if (!std::getline(file, line)) return true;
+  const size_t name_end = line.rfind(')');
+  return name_end == std::string::npos || line[name_end + 2] == 'Z';
+}
+
+class LauncherTest : public testing::Test {
+ protected:
+  void SetUp() override { open_files_ = CountOpenFiles(); }
+  void TearDown() override {
+    EXPECT_EQ(CountOpenFiles(), open_files_);
+    EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1);
+    EXPECT_EQ(errno, ECHILD);
+  }
+
+ private:
+  int open_files_ = 0;
+};
+
+[[noreturn]] void SleepForever() {
+  while (true) pause();
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
+  return CreateShmTransport(context.TakeEndpoint(), SmallOptions());
+}
+
+// Waits for a message that never comes.
+absl::StatusOr<std::string> WaitForNeighbour(WorkerContext& context) {
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+  RZ_RETURN_IF_ERROR(context.Report("pid", absl::StrCat(getpid())));
+  Waiter<Buffer> waiter;
+  const WorkerId before((context.self().value + context.workers() - 1) % context.workers());
+  RZ_RETURN_IF_ERROR(transport->ExpectOwned(before, {0, 0}, 64, waiter.Callback()));
+  return Annotate(waiter.TakeResult().status(), "iteration 7");
+}
+
+TEST_F(LauncherTest, GathersResultsAndReportsOfAnySize) {
+  std::map<int, std::vector<std::string>> reports;
+  const auto on_report = [&](WorkerId worker, const std::string& kind, const std::string& text) {
+    EXPECT_EQ(kind, "progress");
+    reports[worker.value].push_back(text);
+  };
+  const Results results =
+      LaunchProcesses({.workers = 3, .on_report = on_report},
+                      [](WorkerContext& context) -> absl::StatusOr<std::string> {
+                        for (int i = 0; i < 100; ++i) {
+                          RZ_RETURN_IF_ERROR(context.Report("progress", absl::StrCat(i)));
+                        }
+                        return std::string(size_t{1} << (20 * context.self().value / 2), 'a');
+                      });
+  ASSERT_TRUE(results.ok()) << results.status();
+  ASSERT_EQ(results->size(), 3u);
+  for (int w = 0; w < 3; ++w) {
+    EXPECT_EQ((*results)[w].size(), size_t{1} << (10 * w));
+    ASSERT_EQ(reports[w].size(), 100u);
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(reports[w][i], absl::StrCat(i));
+  }
+}
+
+// A version goes around as shared, a sum as owned; returns what the worker saw.
+absl::StatusOr<std::string> RunRing(WorkerContext& context) {
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+  const int self = context.self().value;
+  const WorkerId next((self + 1) % context.workers());
+  const WorkerId before((self + context.workers() - 1) % context.workers());
+  Waiter<SharedBuffer> shared;
+  Waiter<Buffer> owned;
+  RZ_RETURN_IF_ERROR(transport->ExpectShared(before, {0, 0}, 400, shared.Callback()));
+  RZ_RETURN_IF_ERROR(transport->ExpectOwned(before, {1, 0}, 400, owned.Callback()));
+  SharedBuffer version;
+  Buffer sum;
+  if (self == 0) {
+    version = Filled(*transport, MemoryUse::kParameters, 100, 5).Seal();
+    RZ_RETURN_IF_ERROR(transport->Share(next, {0, 0}, version));
+    RZ_RETURN_IF_ERROR(transport->Give(next, {1, 0}, Filled(*transport, MemoryUse::kSums, 100, 0)));
+  }
+  SharedBuffer copy = shared.Take();
+  sum = owned.Take();
+  sum.as<float>()[0] += copy.as<float>()[0];
+  const float seen = sum.as<float>()[0];
+  if (self != 0) {
+    RZ_RETURN_IF_ERROR(transport->Share(next, {0, 0}, std::move(copy)));
+    RZ_RETURN_IF_ERROR(transport->Give(next, {1, 0}, std::move(sum)));
+  } else {
+    // The relays' holders go when their messages have left: the owner may write again soon.
+    copy.Reset();
+    sum.Reset();
+    if (!Eventually([&] { return version.holders() == 1; })) return absl::InternalError("held");
+    RZ_RETURN_IF_ERROR(std::move(version).Unseal().status());
+  }
+  const uint64_t copied = transport->stats().bytes_copied;
+  RZ_RETURN_IF_ERROR(transport->Close());
+  return absl::StrCat(seen, " ", copied);
+}
+
+TEST_F(LauncherTest, WorkersShareMemory) {
+  const Results results = LaunchProcesses({.workers = 4}, RunRing);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(*results, (std::vector<std::string>{"20 0", "5 0", "10 0", "15 0"}));
+}
+
+TEST_F(LauncherTest, OneWorkerIsARing) {
+  const Results results = LaunchProcesses({.workers = 1}, RunRing);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(*results, (std::vector<std::string>{"5 0"}));
+}
+
+TEST_F(LauncherTest, TheRootCauseWinsNotItsEchoes) {
+  const Results results =
+      LaunchProcesses({.workers = 4}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        if (context.self().value != 2) return WaitForNeighbour(context);
+        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+        transport->Abort(absl::DataLossError("bad file"));
+        // Comes to tell after the echoes.
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        return transport->status();
+      });
+  EXPECT_EQ(results.status(), absl::DataLossError("worker 2: bad file"));
+}
+
+TEST_F(LauncherTest, AnEchoNamesACauseThatNeverReports) {
+  const Results results =
+      LaunchProcesses({.workers = 3}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        if (context.self().value != 2) return WaitForNeighbour(context);
+        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+        transport->Abort(absl::DataLossError("bad file"));
+        SleepForever();
+      });
+  EXPECT_EQ(results.status(), absl::DataLossError("worker 2: bad file"));
+}
+
+TEST_F(LauncherTest, AKilledWorkerIsNamedAndEndsAll) {
+  const auto start = std::chrono::steady_clock::now();
+  const Results results =
+      LaunchProcesses({.workers = 4}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        if (context.self().value == 2) {
+          const absl::StatusOr<std::unique_ptr<Transport>> transport = Connect(context);
+          kill(getpid(), SIGKILL);
+        }
+        return WaitForNeighbour(context);
+      });
+  EXPECT_EQ(results.status(), absl::UnavailableError("worker 2 was killed by signal 9 (Killed)"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline);
+}
+
+TEST_F(LauncherTest, AnExitWithoutAResultIsAFailure) {
+  for (const int code : {0, 3}) {
+    const Results results =
+        LaunchProcesses({.workers = 2}, [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+          if (context.self().value == 1) _exit(code);
+          return WaitForNeighbour(context);
+        });
+    EXPECT_EQ(results.status(), absl::UnavailableError(absl::StrCat(
+                                    "worker 1 exited with code ", code, " and without a result")));
+  }
+}
+
+TEST_F(LauncherTest, AStrayWriteIntoParametersKillsItsWriterOnly) {
+  const Results results =
+      LaunchProcesses({.workers = 2}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        if (context.self().value == 0) {
+          RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+          const SharedBuffer version = Filled(*transport, MemoryUse::kParameters, 16, 0).Seal();
+          RZ_RETURN_IF_ERROR(transport->Share(WorkerId(1), {0, 0}, version));
+          Eventually([&] { return !transport->status().ok(); });
+          return transport->status();
+        }
+        signal(SIGSEGV, SIG_DFL);  // a sanitizer's handler would exit instead
+        RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, Connect(context));
+        Waiter<SharedBuffer> copy;
+        RZ_RETURN_IF_ERROR(transport->ExpectShared(WorkerId(0), {0, 0}, 64, copy.Callback()));
+        const SharedBuffer version = copy.Take();
+        const_cast<float*>(version.as<float>().data())[0] = 1;
+        return "written";
+      });
+  EXPECT_EQ(results.status(),
+            absl::UnavailableError("worker 1 was killed by signal 11 (Segmentation fault)"));
+}
+
+TEST_F(LauncherTest, AWorkerThatIgnoresEverythingIsKilled) {
+  const Results results =
+      LaunchProcesses({.workers = 2}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        if (context.self().value == 0) return absl::InternalError("no");
+        signal(SIGTERM, SIG_IGN);
+        SleepForever();
+      });
+  EXPECT_EQ(results.status(), absl::InternalError("worker 0: no"));
+}
+
+TEST_F(LauncherTest, RefusesThreadsAndBadNumbers) {
+  const auto body = [](WorkerContext&) -> absl::StatusOr<std::string> { return ""; };
+  EXPECT_EQ(LaunchProcesses({.workers = 0}, body).status().code(),
+            absl::StatusCode::kInvalidArgument);
+#if !defined(__SANITIZE_THREAD__)
+  Waiter<std::string> end;
+  std::thread other([&] { end.Take(); });
+  EXPECT_EQ(LaunchProcesses({.workers = 1}, body).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  end.Callback()("");
+  other.join();
+#endif
+}
+
+// Runs a launch in a process of its own, waits until all workers are up, then sends that process a
+// signal. Returns how it ended; every worker must be gone.
+int SignalALaunch(int signal_number, WorkerBody body) {
+  int channel[2];
+  EXPECT_EQ(pipe(channel), 0);
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    close(channel[0]);
+    const Results results =
+        LaunchProcesses({.workers = 3,
+                         .on_report =
+                             [&](WorkerId, const std::string&, const std::string& text) {
+                               const pid_t pid = std::atoi(text.c_str());
+                               if (write(channel[1], &pid, sizeof(pid)) != sizeof(pid)) _exit(2);
+                             }},
+                        body);
+    const std::string words =
+        absl::StrCat("interrupted by signal ", signal_number, " (", strsignal(signal_number), ")");
+    _exit(results.status() == absl::CancelledError(words) ? 0 : 1);
+  }
+  close(channel[1]);
+  std::vector<pid_t> pids(3);
+  for (pid_t& pid : pids) EXPECT_EQ(read(channel[0], &pid, sizeof(pid)), ssize_t{sizeof(pid)});
+  EXPECT_EQ(kill(launcher, signal_number), 0);
+  int status = 0;
+  EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+  for (const pid_t pid : pids) EXPECT_TRUE(Eventually([&] { return IsGone(pid); })) << pid;
+  close(channel[0]);
+  return status;
+}
+
+TEST_F(LauncherTest, SignalsToTheLauncherEndAll) {
+  for (const int signal_number : {SIGTERM, SIGINT}) {
+    const int status = SignalALaunch(signal_number, WaitForNeighbour);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+}
+
+TEST_F(LauncherTest, SignalsEndWorkersThatIgnoreThem) {
+  const int status =
+      SignalALaunch(SIGTERM, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        signal(SIGTERM, SIG_IGN);
+        return WaitForNeighbour(context);
+      });
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+TEST_F(LauncherTest, WorkersDieWithTheirLauncher) {
+  const int status = SignalALaunch(SIGKILL, WaitForNeighbour);
+  EXPECT_TRUE(WIFSIGNALED(status));
+}
+
+}  // namespace
+}  // namespace ringzero
