@@ -133,7 +133,7 @@ absl::StatusOr<EvaluationCopy> Engine::Impl::BeginWithStatistics(OpKind kind, St
   copy.copies = CopiesOf(state_.at(op).linked);
   const auto snapshot =
       snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
-  if (snapshot != snapshots_.end()) copy.statistics = snapshot->second;
+  if (snapshot != snapshots_.end()) copy.statistics = snapshot->second.values;
   return copy;
 }
 

@@ -105,7 +105,11 @@ class Engine::Impl {
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;  // worker 0: by stage
   // (iteration, stage): running statistics of a version, until the program has passed that iteration.
-  std::map<std::pair<int, int>, SharedBuffer> snapshots_;
+  struct Snapshot {
+    SharedBuffer values;
+    SharedBuffer received;  // the message itself, until it is relayed
+  };
+  std::map<std::pair<int, int>, Snapshot> snapshots_;
   EngineStats stats_;
 
   std::unique_ptr<WorkerPool> pool_;  // last member but one: its thread uses all of the above

@@ -165,11 +165,12 @@ absl::Status Engine::Impl::KeepArrival(OpState& state) {
       // Likewise; the received handle itself serves the relay.
       Buffer copy = MakeHeapBuffer(state.shared.size());
       std::memcpy(copy.data(), state.shared.data(), copy.size());
-      snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
       const bool relayed = std::any_of(state.next.begin(), state.next.end(), [this](int64_t next) {
         return state_.at(next).linked.op.kind == OpKind::kSend;
       });
       if (!relayed) state.shared.Reset();
+      snapshots_[{op.iteration.value, op.stage.value}] = {std::move(copy).Seal(),
+                                                          std::move(state.shared)};
       break;
     }
     default:
@@ -229,9 +230,9 @@ absl::Status Engine::Impl::Send(int64_t number) {
                                       : state_.at(read.op).shared);
   }
   if (op.channel == Channel::kSnapshots) {
-    SharedBuffer& received = state_.at(linked.snapshot).shared;
-    if (received) return transport.Share(op.peer, key, std::exchange(received, {}));
-    return transport.Share(op.peer, key, snapshots_.at({op.iteration.value, op.stage.value}));
+    Snapshot& snapshot = snapshots_.at({op.iteration.value, op.stage.value});
+    return transport.Share(op.peer, key,
+                           snapshot.received ? std::move(snapshot.received) : snapshot.values);
   }
   if (op.channel == Channel::kToken) {
     RZ_ASSIGN_OR_RETURN(Buffer token, AllocateSum(kPayloadAlignment));
@@ -325,7 +326,7 @@ void Engine::Impl::SubmitSnapshot(int64_t number) {
     last->Reset();
     Lock lock(mutex_);
     if (error_.ok()) {
-      snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
+      snapshots_[{op.iteration.value, op.stage.value}].values = std::move(copy).Seal();
     }
     return absl::OkStatus();
   });
