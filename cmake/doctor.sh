@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 declare -A missing=()  # component -> what it is needed for: some of the words train, test, full
 order=()               # the missing components as they are printed
 
-show() { printf '  %-16s %-26s %s\n' "$1" "$2" "${3:-}"; }
+show() { printf '  %-17s %-25s %s\n' "$1" "$2" "${3:-}"; }
 
 # absent NAME FEATURES HOW [STATE]
 absent() {
@@ -85,10 +85,10 @@ data() {
   else
     absent Fashion-MNIST "train test" "Debian: apt-get install dataset-fashion-mnist"
   fi
-  if [ -e "$kjv_text" ]; then
-    show "KJV text" "$(stat -c %s "$kjv_text") bytes" "$kjv_text"
+  if [ -e /usr/lib/bible.data ]; then
+    show "King James Bible" "$(package_version bible-kjv-text)" /usr/lib/bible.data
   else
-    absent "KJV text" "train test" "./rz train makes it (Debian: bible-kjv)"
+    absent "King James Bible" "train test" "Debian: apt-get install bible-kjv-text"
   fi
 }
 

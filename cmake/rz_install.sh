@@ -2,7 +2,6 @@
 # A second call finds all in place, asks no network and takes milliseconds.
 
 deps=$root/.deps
-kjv_text=$deps/data/kjv.txt
 needed_mib=4096  # wheels while they are unpacked, and the build
 
 say() { echo "rz: $*" >&2; }
@@ -13,11 +12,10 @@ die() {
 
 free_mib() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
 
-# install_all GROUP...: packages of these groups, checked tools, wheels, and for the group data the text.
+# install_all GROUP...: the packages of these groups, and the wheels.
 install_all() {
   install_packages "$@"
   install_wheels
-  [[ " $* " != *" data "* ]] || make_kjv_text
 }
 
 # fail_install LOG WHAT: one error line for what the log shows, after its tail.
@@ -156,18 +154,4 @@ check_compiler() {
   printf '#include <concepts>\n#include <span>\nint f(std::span<const int> s) { return s[0]; }\n' |
     $compiler -x c++ -std=c++20 -fsyntax-only - >/dev/null 2>&1 ||
     die "$compiler ($name $version) cannot compile a small C++20 file: its standard library is missing or too old"
-}
-
-# The King James Bible as plain text, one verse a line: Debian has it in the format of its own reader.
-make_kjv_text() {
-  [ ! -e "$kjv_text" ] || return 0
-  if ! command -v bible >/dev/null; then
-    say "no King James Bible here (Debian: bible-kjv): examples and tests that read $kjv_text will say so"
-    return
-  fi
-  mkdir -p "${kjv_text%/*}"
-  say "writing .deps/data/kjv.txt"
-  env -u COLUMNS bible -f Gen1:1-Rev22:21 </dev/null | sed 's/^[^ ]* //' >"$kjv_text.new"
-  [ "$(stat -c %s "$kjv_text.new")" -gt 4000000 ] || die "the text that Debian's bible-kjv gave is too short: see $kjv_text.new"
-  mv "$kjv_text.new" "$kjv_text"
 }
