@@ -25,6 +25,8 @@ fail_install() {
     die "no space left while $2 (log: $1). Free about $((needed_mib / 1024)) GiB and run the command again"
   elif grep -qiE 'resolv|network is unreachable|could not connect|cannot initiate the connection|failed to establish|connection (timed out|refused|reset)|timed out|ProxyError|NewConnectionError|NameResolutionError|No route to host|Failed to fetch' "$1"; then
     die "no network while $2 (log: $1). Connect (or set https_proxy) and run the command again; once installed, no network is needed"
+  elif grep -q 'dpkg was interrupted' "$1"; then
+    die "an earlier installation on this machine was interrupted. As root, run: dpkg --configure -a"
   elif grep -q 'DO NOT MATCH THE HASHES' "$1"; then
     die "a downloaded wheel is not the pinned one (log: $1). Look for a proxy or mirror that changes files; nothing was installed"
   elif grep -qE 'Unable to locate package|has no installation candidate' "$1"; then

@@ -1,0 +1,13 @@
+# `cmake --install` exports find_package(ringzero). The libraries and headers are installed by ringzero_library.
+include(CMakePackageConfigHelpers)
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/ringzero)
+configure_package_config_file(cmake/ringzeroConfig.cmake.in ${PROJECT_BINARY_DIR}/ringzeroConfig.cmake
+  INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ringzeroConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/ringzeroConfig.cmake ${PROJECT_BINARY_DIR}/ringzeroConfigVersion.cmake
+              cmake/FindRingzeroTorch.cmake
+        DESTINATION ${package_folder})
+install(EXPORT ringzero NAMESPACE ringzero:: FILE ringzeroTargets.cmake DESTINATION ${package_folder})
+if(TARGET ringzero)
+  install(TARGETS ringzero RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
