@@ -253,6 +253,16 @@ void Mailbox::SayGoodbyes() {
   if (Drained()) drained_.notify_all();
 }
 
+bool Mailbox::NothingWaits() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const Peer& peer : peers_) {
+    for (const Channel& channel : peer.channels) {
+      if (!channel.waiting.empty()) return false;
+    }
+  }
+  return true;
+}
+
 bool Mailbox::Drained() const {
   if (!status_.ok()) return true;
   for (const Peer& peer : peers_) {

@@ -52,6 +52,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   absl::Status Expect(WorkerId from, Expected expected);
   void Abort(const absl::Status& why);
   absl::Status Close();
+  // No message of ours waits for credit.
+  bool NothingWaits() const;
   absl::Status status() const;
   TransportStats stats() const;
 

@@ -27,6 +27,7 @@ class MailboxTransport : public Transport {
                            OwnedArrival arrival) override;
   void Abort(const absl::Status& why) override { mailbox_->Abort(why); }
   absl::Status status() const override { return mailbox_->status(); }
+  bool drained() const override { return mailbox_->NothingWaits(); }
   absl::Status Close() override { return mailbox_->Close(); }
   TransportStats stats() const override;
 

@@ -96,6 +96,9 @@ class Transport {
   // The error that ended the transport, or OK. A peer that vanished: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
 
+  // Whether every message sent so far has been delivered: none of ours waits for credit or in a queue.
+  virtual bool drained() const = 0;
+
   // Says goodbye: this worker will send no more, and a closed connection is no failure from now on.
   // Every Expect must have been answered (else FailedPrecondition) and every handle dropped. What
   // still waits for credit is sent first: the destructor gives it 5 s, Close itself never waits.

@@ -275,6 +275,16 @@ absl::Status Engine::Impl::Finish() {
         return state_.AllDone();
       },
       nullptr));
+  const Clock::time_point deadline = Clock::now() + options_.wait_timeout;
+  while (options_.transport != nullptr && !options_.transport->drained()) {
+    RZ_RETURN_IF_ERROR(options_.transport->status());
+    if (Clock::now() > deadline) {
+      Fail(absl::DeadlineExceededError(absl::StrCat("worker ", options_.self.value,
+                                                    " waited for its last messages to be taken")));
+      return error_;
+    }
+    changed_.wait_for(lock, std::chrono::milliseconds(2));
+  }
   state_.Clear();
   owned_.Clear();
   initial_statistics_.clear();
