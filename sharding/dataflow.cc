@@ -175,12 +175,12 @@ class DataflowChecker {
     return WaitsFor(i, token) ? absl::OkStatus() : Wrong(i, "does not wait for the stagger token");
   }
 
+  // What is copied on arrival frees its own slot; that it is used is seen where it is.
   absl::Status CheckReceive(int i) {
     const Channel channel = op(i).channel;
-    const bool last_statistics =
-        channel == Channel::kBuffers &&
-        MicroBatchOf(i) + 1 == int64_t{plan_.workers} * plan_.laps * plan_.iterations;
-    if (ring_.frees[i].empty() && !last_statistics) return Wrong(i, "nobody uses it");
+    const bool copied = channel == Channel::kBuffers || channel == Channel::kSnapshots ||
+                        channel == Channel::kToken;
+    if (ring_.frees[i].empty() && !copied) return Wrong(i, "nobody uses it");
     return absl::OkStatus();
   }
 

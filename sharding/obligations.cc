@@ -216,22 +216,22 @@ class Deriver {
   void EvaluationDuties(int version) {
     for (int l = 0; l < plan_.evaluation.laps; ++l) {
       for (int w = 0; w < plan_.workers; ++w) {
-        const bool first = l == 0 && w == 0;
-        const int left = w > 0 ? w - 1 : last_worker();
         Op name{.copy = Copy::kEvaluation, .iteration = Iteration(version), .lap = Lap(l)};
         name.channel = Channel::kMetrics;
-        if (!first && plan_.workers > 1) Message(left, w, name);
+        const int left = w > 0 ? w - 1 : last_worker();
+        if ((l > 0 || w > 0) && plan_.workers > 1) Message(left, w, name);
         Do(w, {.kind = OpKind::kFold,
                .copy = Copy::kEvaluation,
                .iteration = name.iteration,
                .lap = name.lap});
+        // Every lap's copies start at worker 0 and end at the last worker.
         for (int j = 0; j < plan_.stage_count(); ++j) {
           const StagePlan& stage = plan_.stages[j];
           if (stage.parameter_bytes == 0 || stage.owner.value == w) continue;
-          name.channel = first ? Channel::kInject : Channel::kEvaluation;
+          name.channel = w == 0 ? Channel::kInject : Channel::kEvaluation;
           name.stage = StageId(j);
           name.version = Newest(j, version);
-          Message(first ? stage.owner.value : left, w, name);
+          Message(w == 0 ? stage.owner.value : left, w, name);
         }
       }
     }

@@ -26,6 +26,8 @@ struct SimulationOptions {
   int64_t update_ticks = 0;          // one stage's update
   int window = 0;                    // receiver slots per channel; 0: plan.window
   std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
+  int64_t jitter_ticks = 0;          // 0 to as many more for each of all these, drawn from `seed`
+  uint64_t seed = 0;
 };
 
 // Ticks in which a worker's computing waited, by what came last.

@@ -11,6 +11,14 @@
 namespace ringzero {
 namespace {
 
+// A number of 0 to most, from two others (splitmix64).
+int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
+  uint64_t x = seed * 0x9e3779b97f4a7c15u + which + 1;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
+}
+
 class Runner {
  public:
   Runner(const Plan& plan, const LinkedRing& ring, const SimulationOptions& options)
@@ -58,6 +66,7 @@ class Runner {
   struct ChannelState {
     std::deque<int> waiting;  // sends without credit
     std::deque<int> held;     // receives whose slot is taken, in order of arrival
+    int64_t last_arrival = 0;
   };
   using Event = std::pair<int64_t, int>;  // tick, operation
 
@@ -77,10 +86,20 @@ class Runner {
     }
   }
 
+  // Sends, folds and the like are instants.
+  bool TakesTime(int i) const {
+    const OpKind kind = ring_.op(i).kind;
+    return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kEvaluate ||
+           kind == OpKind::kAdd || kind == OpKind::kUpdate;
+  }
+  int64_t Jitter(int i) const {
+    return options_.jitter_ticks > 0 ? Draw(options_.seed, i, options_.jitter_ticks) : 0;
+  }
+
   void Start(int i, int64_t now) {
     if (ring_.op(i).kind == OpKind::kReceive) return;  // its message starts it
     times_.start[i] = now;
-    events_.push({now + Duration(i), i});
+    events_.push({now + Duration(i) + (TakesTime(i) ? Jitter(i) : 0), i});
   }
 
   void End(int i, int64_t now) {
@@ -114,7 +133,9 @@ class Runner {
       channel.waiting.pop_front();
       channel.held.push_back(receive);
       times_.start[receive] = now;
-      events_.push({now + options_.latency_ticks, receive});
+      channel.last_arrival =
+          std::max(channel.last_arrival, now + options_.latency_ticks + Jitter(receive));
+      events_.push({channel.last_arrival, receive});
     }
   }
 
