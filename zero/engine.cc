@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/schedule.h"
+#include "sharding/verify.h"
 #include "zero/engine_impl.h"
 
 namespace ringzero {
@@ -16,6 +17,7 @@ using Clock = std::chrono::steady_clock;
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
+  RZ_RETURN_IF_ERROR(VerifyPlan(options.plan));
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has ", options.plan.stage_count(),
                                                    " stages, but ", options.layouts.size(),

@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "p2p/local_transport.h"
 #include "sharding/schedule.h"
 #include "tests/zero/toy_ring.h"
 
@@ -22,9 +21,10 @@ std::string Describe(const ToyOptions& o) {
                       o.optimizer.type == OptimizerOptions::Type::kAdamW);
 }
 
-void ExpectReferenceBits(const ToyOptions& options) {
+void ExpectReferenceBits(const ToyOptions& options,
+                         const MakeTransports& transports = LocalToys()) {
   SCOPED_TRACE(Describe(options));
-  const absl::StatusOr<ToyResult> ring = RunToyRing(options, CreateLocalTransports);
+  const absl::StatusOr<ToyResult> ring = RunToyRing(options, transports);
   ASSERT_TRUE(ring.ok()) << ring.status();
   const ToyResult reference = RunToyReference(options);
   EXPECT_EQ(ring->losses, reference.losses);
@@ -62,7 +62,10 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             o.optimizer.type = random() % 2 == 0 ? OptimizerOptions::Type::kAdamW
                                                  : OptimizerOptions::Type::kSgd;
             o.optimizer.sgd.momentum = 0.9;
-            ExpectReferenceBits(o);
+            const uint64_t how = random() % 4;
+            MakeTransports transports = how % 2 == 0 ? LocalToys() : ShmToys();
+            if (how / 2 == 0) transports = Delayed(transports, random());
+            ExpectReferenceBits(o, transports);
             ++runs;
           }
         }
@@ -72,11 +75,24 @@ TEST(EngineTest, BitsOverShapesAndRules) {
   EXPECT_GT(runs, 40);
 }
 
+TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
+  ExpectReferenceBits({.workers = 3, .stages = 6, .window = 64});
+}
+
+TEST(EngineTest, NothingIsCopiedOnOneHost) {
+  const ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}};
+  for (const MakeTransports& transports : {LocalToys(), ShmToys()}) {
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    EXPECT_EQ(ring->bytes_copied, 0);
+  }
+}
+
 TEST(EngineTest, MeasuredBytesEqualTheFormula) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const int n : {2, 3, 4}) {
       const ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .iterations = 5, .rule = rule};
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, CreateLocalTransports);
+      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalToys());
       ASSERT_TRUE(ring.ok()) << ring.status();
       const WireBytes steady = SteadyWireBytes(ToyPlan(o));
       const Plan plan = ToyPlan(o);
@@ -97,7 +113,7 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
     o.workers = n;
     o.laps = 4 / n;
     o.evaluation.laps = 4 / n;
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, CreateLocalTransports);
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalToys());
     ASSERT_TRUE(ring.ok()) << ring.status();
     results.push_back(*ring);
   }
@@ -107,8 +123,8 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
 
 TEST(EngineTest, TwiceTheSame) {
   const ToyOptions o{.workers = 4, .stages = 8, .iterations = 6};
-  const absl::StatusOr<ToyResult> first = RunToyRing(o, CreateLocalTransports);
-  const absl::StatusOr<ToyResult> second = RunToyRing(o, CreateLocalTransports);
+  const absl::StatusOr<ToyResult> first = RunToyRing(o, LocalToys());
+  const absl::StatusOr<ToyResult> second = RunToyRing(o, LocalToys());
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(*first, *second);
 }

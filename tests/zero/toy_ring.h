@@ -44,6 +44,7 @@ struct ToyResult {
   std::vector<float> statistics;    // all stages, final
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
+  int64_t bytes_copied = 0;  // by the transports
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&
            parameters == other.parameters && statistics == other.statistics;
@@ -56,6 +57,12 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
 // Makes the workers' transports for a plan.
 using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
     const std::vector<TransportOptions>&)>;
+// The workers are threads of one process: over the local transport, over shm (all its endpoints here),
+// and over either with random delays from `seed`.
+MakeTransports LocalToys();
+MakeTransports ShmToys();
+MakeTransports Delayed(MakeTransports transports, uint64_t seed);
+
 // One thread per worker over the given transports.
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports);
 

@@ -1,0 +1,139 @@
+// SGD and AdamW against their formulas in double, and what must stay when nothing contributed.
+#include "zero/optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/buffer.h"
+#include "zero/gradient_sum.h"
+
+namespace ringzero {
+namespace {
+
+using testing::HasSubstr;
+
+class OptimizerTest : public testing::Test {
+ protected:
+  // One parameter of `numel` values and a frozen one.
+  explicit OptimizerTest(int64_t numel = 200000)
+      : layout_(StageLayout::Make({{.name = "w", .shape = {numel}},
+                                   {.name = "frozen", .shape = {7}, .trainable = false}},
+                                  {})),
+        theta_(MakeHeapBuffer(layout_.parameter_bytes)),
+        sum_(MakeHeapBuffer(layout_.sum_bytes)) {
+    StartSum(layout_, sum_.data());
+    std::vector<float> gradient(numel);
+    for (int64_t i = 0; i < numel; ++i) {
+      theta_.as<float>()[i] = std::sin(float(i));
+      gradient[i] = std::cos(float(3 * i));
+    }
+    const int64_t frozen = layout_.parameters[1].offset_bytes / 4;
+    for (int i = 0; i < 7; ++i) theta_.as<float>()[frozen + i] = 0.5f + i;
+    AddContribution(layout_, 0, gradient.data(), sum_.data());
+  }
+
+  UpdateInput Input(int divisor = 4) const {
+    return {.divisor = divisor, .theta = theta_.data(), .sum = sum_.data()};
+  }
+  double G(int64_t i, int divisor = 4) const { return double(sum_.as<float>()[i]) / divisor; }
+
+  StageLayout layout_;
+  Buffer theta_, sum_;
+};
+
+TEST_F(OptimizerTest, SgdWithMomentumAndDecay) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
+  options.sgd = {.momentum = 0.9, .dampening = 0.25, .weight_decay = 0.01};
+  StageOptimizer optimizer(options, layout_);
+  Buffer one = MakeHeapBuffer(layout_.parameter_bytes);
+  Buffer two = MakeHeapBuffer(layout_.parameter_bytes);
+  optimizer.Update(Input(), one.data());
+  optimizer.Update({.divisor = 4, .theta = one.data(), .sum = sum_.data()}, two.data());
+  for (const int64_t i : {0, 1, 65535, 65536, 199999}) {
+    const double theta = theta_.as<float>()[i];
+    const double first = G(i) + 0.01 * theta;
+    const double after = theta - 0.1 * first;
+    EXPECT_NEAR(one.as<float>()[i], after, 2e-7);
+    const double second = 0.9 * first + 0.75 * (G(i) + 0.01 * after);
+    EXPECT_NEAR(two.as<float>()[i], after - 0.1 * second, 3e-7);
+  }
+}
+
+TEST_F(OptimizerTest, Nesterov) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
+  options.sgd = {.momentum = 0.9, .nesterov = SgdOptions::Nesterov::kOn};
+  StageOptimizer optimizer(options, layout_);
+  Buffer out = MakeHeapBuffer(layout_.parameter_bytes);
+  optimizer.Update(Input(), out.data());
+  EXPECT_NEAR(out.as<float>()[5], theta_.as<float>()[5] - 0.1 * 1.9 * G(5), 2e-7);
+}
+
+TEST_F(OptimizerTest, AdamWCountsUpdatesAndDecouplesDecay) {
+  OptimizerOptions options{.learning_rate = 0.01};
+  options.adamw.weight_decay = 0.1;
+  StageOptimizer optimizer(options, layout_);
+  Buffer now = MakeHeapBuffer(layout_.parameter_bytes);
+  std::memcpy(now.data(), theta_.data(), theta_.size());
+  const int64_t i = 12345;
+  double theta = theta_.as<float>()[i], m = 0, v = 0;
+  for (int t = 1; t <= 5; ++t) {
+    optimizer.Update({.divisor = 4, .theta = now.data(), .sum = sum_.data()}, now.data());  // in place
+    m = 0.9 * m + 0.1 * G(i);
+    v = 0.999 * v + 0.001 * G(i) * G(i);
+    theta *= 1 - 0.01 * 0.1;
+    theta -= 0.01 * (m / (1 - std::pow(0.9, t))) / (std::sqrt(v / (1 - std::pow(0.999, t))) + 1e-8);
+    EXPECT_NEAR(now.as<float>()[i], theta, 1e-6) << t;
+  }
+  EXPECT_EQ(optimizer.state_bytes(), 2 * 200000 * 4);
+}
+
+TEST_F(OptimizerTest, BlocksInAnyOrderGiveTheSameBits) {
+  const OptimizerOptions options{};
+  StageOptimizer forward(options, layout_), backward(options, layout_);
+  Buffer a = MakeHeapBuffer(layout_.parameter_bytes), b = MakeHeapBuffer(layout_.parameter_bytes);
+  forward.Update(Input(), a.data());
+  backward.Begin(Input());
+  ASSERT_GT(backward.blocks().size(), 3u);
+  for (auto block = backward.blocks().rbegin(); block != backward.blocks().rend(); ++block) {
+    backward.Block(*block, Input(), b.data());
+  }
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0);
+}
+
+TEST_F(OptimizerTest, FrozenAndUnusedParametersAreCarriedOver) {
+  StageOptimizer optimizer({}, layout_);
+  Buffer out = MakeHeapBuffer(layout_.parameter_bytes);
+  StartSum(layout_, sum_.data());  // no contribution in this iteration
+  optimizer.Update(Input(), out.data());
+  EXPECT_EQ(std::memcmp(out.data(), theta_.data(), out.size()), 0);
+}
+
+TEST_F(OptimizerTest, AnIterationWithoutAGradientDoesNotCount) {
+  StageOptimizer skipped({}, layout_), straight({}, layout_);
+  Buffer a = MakeHeapBuffer(layout_.parameter_bytes), b = MakeHeapBuffer(layout_.parameter_bytes);
+  Buffer none = MakeHeapBuffer(layout_.sum_bytes);
+  StartSum(layout_, none.data());
+  skipped.Update({.divisor = 4, .theta = theta_.data(), .sum = none.data()}, a.data());
+  skipped.Update({.divisor = 4, .theta = a.data(), .sum = sum_.data()}, a.data());
+  straight.Update(Input(), b.data());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0);
+}
+
+TEST(CheckOptimizerTest, NamesTheKey) {
+  OptimizerOptions options;
+  options.learning_rate = -1;
+  EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("optimizer.params.lr"));
+  options = {.type = OptimizerOptions::Type::kSgd};
+  options.sgd.nesterov = SgdOptions::Nesterov::kOn;
+  EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("nesterov"));
+  options = {};
+  options.adamw.beta2 = 1;
+  EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("betas[1]"));
+}
+
+}  // namespace
+}  // namespace ringzero
