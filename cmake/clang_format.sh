@@ -17,10 +17,22 @@ if [ -z "$tool" ]; then
   exit 77
 fi
 
-find . \( -path ./build -o -path ./.deps -o -path ./.git \) -prune -o \
-  -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -print0 |
-  case ${1:-} in
-    --write) xargs -0 -r "$tool" -i --style=file ;;
-    --check) xargs -0 -r "$tool" --dry-run -Werror --style=file ;;
-    *) echo "usage: clang_format.sh --write | --check" >&2; exit 2 ;;
-  esac
+files() {
+  find . \( -path ./build -o -path ./.deps -o -path ./.git \) -prune -o \
+    -type f \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -print0
+}
+
+case ${1:-} in
+  --write) files | xargs -0 -r "$tool" -i --style=file ;;
+  --check)
+    bad=$(files | xargs -0 -r "$tool" --dry-run --style=file 2>&1 | sed -n 's/^\(\.[^:]*\):.*warning: code should be clang-formatted.*/\1/p' | sort -u)
+    if [ -n "$bad" ]; then
+      printf 'not formatted; ./rz format does it:\n%s\n' "$bad" >&2
+      exit 1
+    fi
+    ;;
+  *)
+    echo "usage: clang_format.sh --write | --check" >&2
+    exit 2
+    ;;
+esac
