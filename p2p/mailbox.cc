@@ -250,7 +250,7 @@ void Mailbox::SayGoodbyes() {
     peer.told_goodbye = true;
     if (worker != self_.value) wire_->SendGoodbye(WorkerId(worker));
   }
-  if (Drained()) drained_.notify_all();
+  if (SaidGoodbyes()) drained_.notify_all();
 }
 
 bool Mailbox::NothingWaits() const {
@@ -263,7 +263,7 @@ bool Mailbox::NothingWaits() const {
   return true;
 }
 
-bool Mailbox::Drained() const {
+bool Mailbox::SaidGoodbyes() const {
   if (!status_.ok()) return true;
   for (const Peer& peer : peers_) {
     if (!peer.told_goodbye) return false;
@@ -273,8 +273,8 @@ bool Mailbox::Drained() const {
 
 void Mailbox::Shutdown(std::chrono::milliseconds limit) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (closing_) drained_.wait_for(lock, limit, [this] { return Drained(); });
-  if (!Drained() || !closing_) {
+  if (closing_) drained_.wait_for(lock, limit, [this] { return SaidGoodbyes(); });
+  if (!SaidGoodbyes() || !closing_) {
     on_failure_ = nullptr;
     End(absl::CancelledError(absl::StrCat("worker ", self_.value, "'s transport was destroyed")),
         Tell::kNobody);

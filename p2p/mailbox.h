@@ -101,7 +101,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void Match(WorkerId from, uint8_t kind);
   void SayGoodbyes();
   void End(const absl::Status& why, Tell tell);
-  bool Drained() const;
+  bool SaidGoodbyes() const;
   std::string Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
                        size_t bytes) const;
 

@@ -96,7 +96,7 @@ class Transport {
   // The error that ended the transport, or OK. A peer that vanished: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
 
-  // Whether every message sent so far has been delivered: none of ours waits for credit or in a queue.
+  // Whether every message sent so far has left: none waits for credit (or a decorator's delay).
   virtual bool drained() const = 0;
 
   // Says goodbye: this worker will send no more, and a closed connection is no failure from now on.

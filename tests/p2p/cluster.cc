@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "p2p/faulty_transport.h"
 #include "p2p/local_transport.h"
 #include "p2p/shm_transport.h"
 
@@ -46,6 +47,15 @@ Cluster MakeShm(const std::vector<TransportOptions>& options) {
     transports.push_back(*std::move(transport));
   }
   return Cluster(std::move(transports));
+}
+
+Cluster MakeDelayedLocal(const std::vector<TransportOptions>& options) {
+  auto transports = CreateLocalTransports(options);
+  EXPECT_TRUE(transports.ok()) << transports.status();
+  for (std::unique_ptr<Transport>& each : *transports) {
+    each = MakeFaulty(std::move(each), {.seed = 1, .max_delay = std::chrono::milliseconds(2)});
+  }
+  return Cluster(*std::move(transports));
 }
 
 Buffer Filled(Transport& transport, MemoryUse use, int values, float first) {

@@ -91,6 +91,8 @@ TransportOptions SmallOptions();
 Cluster MakeLocal(const std::vector<TransportOptions>& options);
 Cluster MakeShm(const std::vector<TransportOptions>& options);  // all ends in this process
 
+Cluster MakeDelayedLocal(const std::vector<TransportOptions>& options);  // random delays up to 2 ms
+
 // Allocates and fills with value, value + 1, …
 Buffer Filled(Transport& transport, MemoryUse use, int values, float first);
 

@@ -7,6 +7,7 @@ std::vector<Implementation> AllImplementations() {
   return {
       {"local", MakeLocal},
       {"shm", MakeShm},
+      {"delayed_local", MakeDelayedLocal},
   };
 }
 

@@ -162,8 +162,10 @@ TEST_P(TransportContract, AMessageWithoutCreditWaitsForADroppedHandle) {
   other.Take();
   EXPECT_EQ(waiters[2].calls(), 0);
   EXPECT_EQ(cluster[0].stats().messages_sent[0], 2u);
+  EXPECT_FALSE(cluster[0].drained());
   second.Reset();
   EXPECT_EQ(waiters[2].Take().as<float>()[0], 2);
+  EXPECT_TRUE(cluster[0].drained());
 }
 
 TEST_P(TransportContract, ASlotOfASharedHandleIsFreeWithItsLastCopy) {
@@ -320,6 +322,7 @@ TEST_P(TransportContract, HeapBuffersTravelToo) {
 
 TEST_P(TransportContract, RefusesWhatMakesNoSense) {
   Cluster cluster = Make(2);
+  if (cluster[0].name() == "faulty local") GTEST_SKIP() << "it finds out when the delay is over";
   const auto kInvalid = absl::StatusCode::kInvalidArgument;
   Buffer sum = Filled(cluster[0], MemoryUse::kSums, 16, 0);
   EXPECT_EQ(cluster[0].Give(WorkerId(2), {0, 0}, std::move(sum)).code(), kInvalid);

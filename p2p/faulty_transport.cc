@@ -1,0 +1,200 @@
+// A queue ordered by time and a thread that empties it into the real transport.
+#include "p2p/faulty_transport.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// splitmix64's last step: neighbouring inputs give unrelated outputs.
+uint64_t Mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return x ^ (x >> 31);
+}
+
+class FaultyTransport final : public Transport {
+ public:
+  FaultyTransport(std::unique_ptr<Transport> inner, const FaultOptions& faults)
+      : inner_(std::move(inner)), faults_(faults), thread_([this] { Run(); }) {}
+
+  // Delayed messages go out first, as fast as they may: a destroyed transport has sent what it
+  // accepted.
+  ~FaultyTransport() override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+      changed_.notify_one();
+    }
+    thread_.join();
+  }
+
+  WorkerId self() const override { return inner_->self(); }
+  int workers() const override { return inner_->workers(); }
+  std::string name() const override { return absl::StrCat("faulty ", inner_->name()); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
+    return inner_->Allocate(bytes, use);
+  }
+  absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
+    return Send({to, key, std::move(buffer), Buffer()});
+  }
+  absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
+    return Send({to, key, SharedBuffer(), std::move(buffer)});
+  }
+  absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
+                            SharedArrival arrival) override {
+    return inner_->ExpectShared(from, key, bytes, std::move(arrival));
+  }
+  absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
+                           OwnedArrival arrival) override {
+    return inner_->ExpectOwned(from, key, bytes, std::move(arrival));
+  }
+  void Abort(const absl::Status& why) override {
+    std::multimap<Clock::time_point, Message> dropped;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      dropped.swap(queue_);
+    }
+    inner_->Abort(why);
+  }
+  absl::Status status() const override { return inner_->status(); }
+  bool drained() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return queue_.empty() && inner_->drained();
+  }
+  bool drained() const override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return queue_.empty() && inner_->drained();
+  }
+  absl::Status Close() override;
+  TransportStats stats() const override { return inner_->stats(); }
+
+ private:
+  struct Message {
+    WorkerId to;
+    MessageKey key;
+    SharedBuffer shared;  // one of the two
+    Buffer owned;
+  };
+  struct Channel {
+    uint64_t messages = 0;
+    Clock::time_point last;  // when the newest message is due
+  };
+
+  absl::Status Send(Message message);
+  absl::Status SendNow(Message message);
+  Clock::time_point DueTime(const Message& message);  // mutex_ held
+  void Run();
+  void CloseInner();  // mutex_ held
+
+  const std::unique_ptr<Transport> inner_;
+  const FaultOptions faults_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  uint64_t messages_ = 0;
+  std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
+  std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
+  bool closing_ = false;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+absl::Status FaultyTransport::Send(Message message) {
+  RZ_RETURN_IF_ERROR(inner_->status());
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
+    ++messages_;
+    if (messages_ == faults_.drop_message) return absl::OkStatus();
+    const bool fails = faults_.fail_after != 0 && messages_ > faults_.fail_after;
+    if (!fails && faults_.max_delay.count() > 0) {
+      const Clock::time_point due = DueTime(message);
+      queue_.emplace(due, std::move(message));
+      changed_.notify_one();
+      return absl::OkStatus();
+    }
+    if (!fails) return SendNow(std::move(message));
+  }
+  const absl::Status failure =
+      absl::InternalError(absl::StrCat("injected failure after ", faults_.fail_after, " messages"));
+  Abort(failure);
+  return failure;
+}
+
+absl::Status FaultyTransport::SendNow(Message message) {
+  if (message.owned) return inner_->Give(message.to, message.key, std::move(message.owned));
+  return inner_->Share(message.to, message.key, std::move(message.shared));
+}
+
+Clock::time_point FaultyTransport::DueTime(const Message& message) {
+  Channel& channel = channels_[{message.to, message.key.kind}];
+  uint64_t random = faults_.seed;
+  for (const uint64_t part :
+       {static_cast<uint64_t>(self().value), static_cast<uint64_t>(message.to.value),
+        static_cast<uint64_t>(message.key.kind), channel.messages}) {
+    random = Mix(random ^ Mix(part));
+  }
+  ++channel.messages;
+  const auto delay = std::chrono::microseconds(random % (faults_.max_delay.count() + 1));
+  channel.last = std::max(channel.last, Clock::now() + delay);
+  return channel.last;
+}
+
+void FaultyTransport::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (true) {
+    if (queue_.empty()) {
+      CloseInner();
+      if (stopping_) return;
+      changed_.wait(lock);
+      continue;
+    }
+    const Clock::time_point due = queue_.begin()->first;
+    if (!stopping_ && due > Clock::now()) {
+      changed_.wait_until(lock, due);
+      continue;
+    }
+    Message message = std::move(queue_.begin()->second);
+    queue_.erase(queue_.begin());
+    // The lock is kept: sends never block, and so their order is the queue's.
+    const absl::Status sent = SendNow(std::move(message));
+    if (!sent.ok()) {
+      queue_.clear();
+      inner_->Abort(sent);
+    }
+  }
+}
+
+absl::Status FaultyTransport::Close() {
+  RZ_RETURN_IF_ERROR(inner_->status());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (queue_.empty()) RZ_RETURN_IF_ERROR(inner_->Close());
+  closing_ = true;
+  return absl::OkStatus();
+}
+
+void FaultyTransport::CloseInner() {
+  if (!closing_ || !inner_->status().ok()) return;
+  const absl::Status closed = inner_->Close();  // does nothing the second time
+  if (!closed.ok()) inner_->Abort(closed);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> transport,
+                                      const FaultOptions& faults) {
+  return std::make_unique<FaultyTransport>(std::move(transport), faults);
+}
+
+}  // namespace ringzero
