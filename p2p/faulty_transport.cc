@@ -73,10 +73,6 @@ class FaultyTransport final : public Transport {
     const std::lock_guard<std::mutex> lock(mutex_);
     return queue_.empty() && inner_->drained();
   }
-  bool drained() const override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return queue_.empty() && inner_->drained();
-  }
   absl::Status Close() override;
   TransportStats stats() const override { return inner_->stats(); }
 
