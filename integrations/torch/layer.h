@@ -31,6 +31,9 @@ using TensorList = std::vector<at::Tensor>;
 class Layer : public torch::nn::Module {
  public:
   virtual TensorList forward(TensorList inputs) = 0;
+  // The module whose parameters these are: itself, or the one that it wraps (which has no name of its
+  // own, so that modules() alone would miss it).
+  virtual std::shared_ptr<torch::nn::Module> inner() { return shared_from_this(); }
 };
 
 // Integer costs of one sample's forward and backward, in FLOPs (a multiply-add counts 2).
@@ -59,12 +62,14 @@ struct LayerFactory {
 
 namespace layer_internal {
 
-template <typename Module>
+template <typename Holder>
 class ModuleLayer final : public Layer {
  public:
-  explicit ModuleLayer(Module module) : module_(std::move(module)) {
+  explicit ModuleLayer(Holder module) : module_(std::move(module)) {
     // The holder's parameters carry no extra prefix: "in.weight", not "in.module.weight".
-    for (auto& p : module_->named_parameters(false)) register_parameter(p.key(), p.value(), p.value().requires_grad());
+    for (auto& p : module_->named_parameters(false)) {
+      register_parameter(p.key(), p.value(), p.value().requires_grad());
+    }
     for (auto& b : module_->named_buffers(false)) register_buffer(b.key(), b.value());
     for (auto& c : module_->named_children()) register_module(c.key(), c.value());
   }
@@ -72,10 +77,21 @@ class ModuleLayer final : public Layer {
     inputs[0] = module_->forward(inputs[0]);
     return inputs;
   }
-  Module& module() { return module_; }
+  std::shared_ptr<torch::nn::Module> inner() override {
+    if constexpr (requires { module_.ptr(); }) {
+      return module_.ptr();
+    } else {
+      return module_;
+    }
+  }
+  void train(bool on = true) override {
+    torch::nn::Module::train(on);
+    module_->train(on);
+  }
+  Holder& module() { return module_; }
 
  private:
-  Module module_;
+  Holder module_;
 };
 
 class FunctionLayer final : public Layer {

@@ -11,10 +11,14 @@
 //   }
 //
 // One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of an
-// absl::Status: an autograd hook has no other way out); Guard turns it back into a Status.
+// absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. One backward
+// per micro-batch, on the thread of its forward, without retain_graph or create_graph; no input of the
+// model may require a gradient; autocast only without its cache. A stage's parameters may be read in
+// its own forward and backward only: at any other time a read ends the process and names the stage.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -78,6 +82,12 @@ class RingModel {
   TensorList Forward(TensorList inputs);
   // After loss.backward() (training) or Forward (evaluation): closes the micro-batch.
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  // After an exception in a forward or backward, to go on all the same. A micro-batch cannot be
+  // repeated: the stages whose backward was over have handed their gradients over. Those stay in the
+  // update's sum; all other stages get nothing from this micro-batch, as if it had not used their
+  // parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics was not
+  // reached by the forward: then the run has to end.
+  absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
   // In a kCollect lap (worker 0): visits parameters and statistics in model order, stage by stage.
   absl::Status Collect(const std::function<absl::Status(const NamedValues&)>& visit);
   absl::Status Finish();

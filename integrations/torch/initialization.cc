@@ -1,0 +1,159 @@
+// Builds layers under keyed generators and copies their values out.
+#include "integrations/torch/initialization.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/torch/layer_parts.h"
+
+namespace ringzero {
+namespace {
+
+// torch::nn's constructors draw from at::detail::getDefaultCPUGenerator(), which is a global of torch:
+// no instance of ours could own this mutex.
+std::mutex& DefaultGeneratorMutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+uint64_t Mix(uint64_t x) {  // SplitMix64's finalizer
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31);
+}
+
+// Seeds the default generator for a scope and puts its old state back.
+class SeededScope {
+ public:
+  explicit SeededScope(uint64_t key)
+      : lock_(DefaultGeneratorMutex()), generator_(at::detail::getDefaultCPUGenerator()) {
+    state_ = generator_.get_state();
+    generator_.set_current_seed(key);
+  }
+  ~SeededScope() { generator_.set_state(state_); }
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+const ParameterSpec* FindParameter(const StageLayout& layout, const std::string& name) {
+  for (const ParameterSpec& spec : layout.parameters) {
+    if (spec.name == name) return &spec;
+  }
+  return nullptr;
+}
+
+const StatisticSpec* FindStatistic(const StageLayout& layout, const std::string& name) {
+  for (const StatisticSpec& spec : layout.statistics) {
+    if (spec.name == name) return &spec;
+  }
+  return nullptr;
+}
+
+// True if `preset` gave the values of `name`, numel of them.
+absl::StatusOr<bool> TakePreset(const Preset& preset, const std::string& name, int64_t numel,
+                                std::vector<float>& values) {
+  if (!preset) return false;
+  RZ_ASSIGN_OR_RETURN(const bool given, preset(name, values));
+  if (given && static_cast<int64_t>(values.size()) != numel) {
+    return absl::InvalidArgumentError(absl::StrCat("initial values of \"", name, "\": wanted ",
+                                                   numel, " of them, found ", values.size()));
+  }
+  return given;
+}
+
+absl::Status FillParameter(const InitializationRequest& request, const LayerFactory& factory,
+                           const NamedTensor& parameter, std::byte* stage) {
+  const std::string name = absl::StrCat(factory.name, ".", parameter.name);
+  const ParameterSpec* spec = FindParameter(request.layout, name);
+  if (spec == nullptr) return absl::OkStatus();  // tied: it stands with its first layer
+  at::Tensor place = at::from_blob(stage + spec->offset_bytes, spec->shape, spec->strides,
+                                   at::TensorOptions(at::kFloat));
+  std::vector<float> values;
+  RZ_ASSIGN_OR_RETURN(const bool given, TakePreset(request.preset, name, spec->numel, values));
+  if (given) {
+    place.copy_(at::from_blob(values.data(), spec->shape, at::TensorOptions(at::kFloat)));
+  } else if (factory.initialize) {
+    place.zero_();
+    factory.initialize(parameter.name, place,
+                       at::detail::createCPUGenerator(InitializationKey(request.seed, name)));
+  } else {
+    place.copy_(parameter.tensor);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillStatistic(const InitializationRequest& request, const std::string& name,
+                           const at::Tensor& initial, std::byte* stage) {
+  const StatisticSpec* spec = FindStatistic(request.layout, name);
+  if (spec == nullptr) return absl::InternalError(absl::StrCat("no place for \"", name, "\""));
+  std::vector<float> values;
+  RZ_ASSIGN_OR_RETURN(const bool given, TakePreset(request.preset, name, spec->numel, values));
+  if (spec->kind == StatisticSpec::Kind::kCount) {
+    const int64_t count = given ? static_cast<int64_t>(values[0]) : initial.item<int64_t>();
+    std::memcpy(stage + spec->offset_bytes, &count, sizeof(count));
+    return absl::OkStatus();
+  }
+  const at::Tensor dense = initial.contiguous();
+  std::memcpy(stage + spec->offset_bytes, given ? values.data() : dense.const_data_ptr<float>(),
+              static_cast<size_t>(spec->numel) * sizeof(float));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+uint64_t InitializationKey(uint64_t seed, const std::string& name) {
+  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  return Mix(Mix(seed + 0x9e3779b97f4a7c15ULL) ^ hash);
+}
+
+absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, uint64_t seed) {
+  if (!factory.build) {
+    return absl::InvalidArgumentError(absl::StrCat("layer \"", factory.name, "\" has no build"));
+  }
+  try {
+    SeededScope scope(InitializationKey(seed, factory.name));
+    std::shared_ptr<Layer> layer = factory.build();
+    if (layer != nullptr) return layer;
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("building layer \"", factory.name, "\": ", error.what()));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("layer \"", factory.name, "\": build gave null"));
+}
+
+absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters) {
+  const at::NoGradGuard no_grad;
+  for (const LayerFactory& factory : request.layers) {
+    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
+    for (const NamedTensor& parameter : ParametersOf(*layer)) {
+      RZ_RETURN_IF_ERROR(FillParameter(request, factory, parameter, parameters));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics) {
+  const at::NoGradGuard no_grad;
+  for (const LayerFactory& factory : request.layers) {
+    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
+    for (const BatchNormPart& part : BatchNormsOf(*layer)) {
+      const std::string prefix = absl::StrCat(factory.name, ".", part.prefix);
+      RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_mean", part.mean, statistics));
+      RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_var", part.variance, statistics));
+      RZ_RETURN_IF_ERROR(
+          FillStatistic(request, prefix + "num_batches_tracked", part.count, statistics));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,49 @@
+// Initial values: keyed by (seed, name), so that every worker, worker count and stage cut has the same.
+//
+//   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> layer, BuildLayer(factory, seed));
+//   RZ_RETURN_IF_ERROR(InitializeParameters(request, buffer));   // a stage, one layer at a time
+#ifndef RINGZERO_INTEGRATIONS_TORCH_INITIALIZATION_H_
+#define RINGZERO_INTEGRATIONS_TORCH_INITIALIZATION_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "integrations/torch/layer.h"
+#include "zero/layout.h"
+
+namespace ringzero {
+
+// The seed of what belongs to `name`.
+uint64_t InitializationKey(uint64_t seed, const std::string& name);
+
+// Builds under torch's default generator, seeded by (seed, layer name) and put back afterwards. That
+// generator is one per process, so builds take turns: one mutex of the process. Errors of the user's
+// code become InvalidArgument and name the layer.
+absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, uint64_t seed);
+
+// Values given from outside: see RingModelOptions::preset.
+using Preset =
+    std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
+
+struct InitializationRequest {
+  std::span<const LayerFactory> layers;  // of the stage
+  const StageLayout& layout;
+  uint64_t seed = 0;
+  const Preset& preset;  // may be empty
+};
+
+// Fills a stage's parameters, each in its own strides. Holds one layer at a time.
+absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters);
+// Fills a stage's running statistics with what the built modules hold.
+absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_INITIALIZATION_H_

@@ -1,0 +1,234 @@
+// Describes a model's layers and cuts them into stages.
+#include "integrations/torch/model_plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/torch/cost_count.h"
+#include "integrations/torch/initialization.h"
+#include "integrations/torch/layer_parts.h"
+#include "sharding/partition.h"
+#include "sharding/verify.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status InLayer(const std::string& name, const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("layer \"", name, "\": ", what));
+}
+
+// Describes layer after layer; remembers the parameters seen, for ties.
+class Describer {
+ public:
+  explicit Describer(const TensorList& example) : values_(example), has_values_(!example.empty()) {}
+
+  absl::Status Add(const LayerFactory& factory) {
+    const int index = static_cast<int>(model_.layers.size());
+    if (factory.name.empty() || !names_.insert(factory.name).second) {
+      return InLayer(factory.name, "names must be unique and not empty");
+    }
+    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, 0));
+    RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *layer));
+    LayerDescription description{.name = factory.name,
+                                 .parameters = ParameterSpecsOf(factory.name, *layer),
+                                 .statistics = StatisticSpecsOf(factory.name, *layer)};
+    const bool has_parameters = !description.parameters.empty();
+    RZ_RETURN_IF_ERROR(RemoveTied(factory, index, description.parameters));
+    RZ_ASSIGN_OR_RETURN(description.cost, CostOf(factory, *layer, has_parameters));
+    for (const ParameterSpec& spec : description.parameters) {
+      parameters_[spec.name] = {index, spec};
+      int64_t numel = 1;
+      for (const int64_t extent : spec.shape) numel *= extent;
+      model_.parameter_count += numel;
+    }
+    model_.layers.push_back(std::move(description));
+    return absl::OkStatus();
+  }
+
+  ModelDescription Take() { return std::move(model_); }
+  // Stops running the sample: no later layer needs it.
+  void StopRunning() { has_values_ = false; }
+
+ private:
+  struct Known {
+    int layer;
+    ParameterSpec spec;
+  };
+
+  absl::Status RemoveTied(const LayerFactory& factory, int index,
+                          std::vector<ParameterSpec>& parameters) {
+    for (const TiedParameter& tie : factory.tied) {
+      const std::string full = absl::StrCat(factory.name, ".", tie.parameter);
+      const auto own = std::find_if(parameters.begin(), parameters.end(),
+                                    [&](const ParameterSpec& p) { return p.name == full; });
+      if (own == parameters.end()) {
+        return InLayer(factory.name, absl::StrCat("ties \"", tie.parameter, "\", which it has not"));
+      }
+      const auto target = parameters_.find(tie.target);
+      if (target == parameters_.end()) {
+        return InLayer(factory.name, absl::StrCat("ties \"", tie.parameter, "\" to \"", tie.target,
+                                                  "\", which is no parameter of an earlier layer"));
+      }
+      const Known& known = target->second;
+      if (known.spec.shape != own->shape || known.spec.strides != own->strides ||
+          known.spec.trainable != own->trainable) {
+        return InLayer(factory.name,
+                       absl::StrCat("ties \"", tie.parameter, "\" to \"", tie.target,
+                                    "\": shape, strides and requires_grad must be equal"));
+      }
+      int& last_use = model_.layers[known.layer].last_use;
+      last_use = std::max(last_use, index);
+      const Known resolved = known;
+      parameters_[full] = resolved;  // a later layer may tie to this name too
+      parameters.erase(own);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<LayerCost> CostOf(const LayerFactory& factory, Layer& layer, bool has_parameters) {
+    if (!factory.cost) {
+      RZ_RETURN_IF_ERROR(CheckCountable(factory.name, layer));
+      if (!has_values_ && has_parameters) {
+        return InLayer(factory.name, "needs a cost, or an example input to count it with");
+      }
+    }
+    LayerCost counted{.forward = 1, .backward = 1};
+    if (has_values_) {
+      RZ_ASSIGN_OR_RETURN(counted, CountLayer(factory.name, layer, values_));
+    }
+    if (!factory.cost) return counted;
+    if (factory.cost->forward < 0 || factory.cost->backward < 0) {
+      return InLayer(factory.name, "its cost is negative");
+    }
+    return *factory.cost;
+  }
+
+  ModelDescription model_;
+  std::set<std::string> names_;
+  std::map<std::string, Known> parameters_;  // tied names stand for their target
+  TensorList values_;
+  bool has_values_;
+};
+
+// A layer as numbers, costs of a whole micro-batch.
+LayerInfo InfoOf(const LayerDescription& layer, int micro_batch) {
+  const StageLayout layout = StageLayout::Make(layer.parameters, layer.statistics);
+  return {.name = layer.name,
+          .parameter_bytes = layout.parameter_bytes,
+          .sum_bytes = layout.sum_bytes,
+          .buffer_bytes = layout.statistics_bytes,
+          .forward_cost = layer.cost.forward * micro_batch,
+          .backward_cost = layer.cost.backward * micro_batch,
+          .last_use = layer.last_use,
+          .trainable = layout.trainable_count > 0};
+}
+
+StageLayout LayoutOf(const ModelDescription& model, const StagePlan& stage) {
+  std::vector<ParameterSpec> parameters;
+  std::vector<StatisticSpec> statistics;
+  for (int i = stage.first_layer; i < stage.end_layer; ++i) {
+    const LayerDescription& layer = model.layers[i];
+    parameters.insert(parameters.end(), layer.parameters.begin(), layer.parameters.end());
+    statistics.insert(statistics.end(), layer.statistics.begin(), layer.statistics.end());
+  }
+  return StageLayout::Make(std::move(parameters), std::move(statistics));
+}
+
+// A frozen stage that a later stage's backward reads (a frozen embedding tied to the head) needs a
+// backward copy, so it takes part in the backward, with nothing to add; and so does all after it.
+void ExtendBackward(std::vector<StagePlan>& stages) {
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const int last_use = stages[i].last_use.value;
+    if (stages[i].has_backward || last_use < 0 || !stages[last_use].has_backward) continue;
+    for (size_t j = i; j < stages.size(); ++j) stages[j].has_backward = true;
+  }
+}
+
+std::vector<std::string> WarningsOf(const Plan& plan) {
+  std::vector<std::string> warnings;
+  if (plan.stage_count() < plan.workers) {
+    warnings.push_back(absl::StrCat("only ", plan.stage_count(), " stages for ", plan.workers,
+                                    " workers: ", plan.workers - plan.stage_count(),
+                                    " of them own nothing"));
+  }
+  const OwnerBytes owners = BytesPerOwner(plan);
+  if (owners.mean > 0 && static_cast<double>(owners.max) > 1.5 * owners.mean) {
+    warnings.push_back(absl::StrCat("the fullest owner holds ",
+                                    static_cast<double>(owners.max) / owners.mean,
+                                    " times the mean: stages are of very different size"));
+  }
+  return warnings;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
+                                               const TensorList& example) {
+  if (layers.empty()) return absl::InvalidArgumentError("the model has no layers");
+  size_t last_counted = 0;  // one past the last layer without a cost
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (!layers[i].cost) last_counted = i + 1;
+  }
+  Describer describer(example);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (i >= last_counted) describer.StopRunning();
+    RZ_RETURN_IF_ERROR(describer.Add(layers[i]));
+  }
+  return describer.Take();
+}
+
+absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
+  if (request.workers < 1 || request.micro_batch < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("workers and micro_batch must be at least 1, found ",
+                                                   request.workers, " and ", request.micro_batch));
+  }
+  std::vector<LayerInfo> infos;
+  for (const LayerDescription& layer : model.layers) {
+    infos.push_back(InfoOf(layer, request.micro_batch));
+  }
+  PartitionOptions options{.balance = request.balance == PlanRequest::Balance::kCost
+                                          ? Balance::kCost
+                                          : Balance::kBytes,
+                           .stages = request.stages};
+  if (options.stages == 0) options.stages = DefaultStageCount(infos, request.workers);
+  if (!request.boundaries.empty()) {
+    options.balance = Balance::kGiven;
+    options.first_layers = request.boundaries;
+    if (request.stages != 0 && request.stages != static_cast<int>(request.boundaries.size())) {
+      return absl::InvalidArgumentError(absl::StrCat(request.stages, " stages, but ",
+                                                     request.boundaries.size(), " boundaries"));
+    }
+  }
+  PlannedModel planned;
+  planned.plan = {.workers = request.workers,
+                  .laps = request.laps,
+                  .rule = request.rule,
+                  .slack = request.slack,
+                  .pending = request.pending,
+                  .window = request.window,
+                  .stagger = request.stagger,
+                  .retain = request.retain,
+                  .exchange = request.exchange,
+                  .iterations = request.iterations,
+                  .evaluation = request.evaluation};
+  Plan& plan = planned.plan;
+  RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));
+  for (StagePlan& stage : plan.stages) {
+    planned.layouts.push_back(LayoutOf(model, stage));
+    stage.parameter_bytes = planned.layouts.back().parameter_bytes;
+    stage.sum_bytes = planned.layouts.back().sum_bytes;
+    stage.buffer_bytes = planned.layouts.back().statistics_bytes;
+  }
+  ExtendBackward(plan.stages);
+  AssignOwners(plan);
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  RZ_ASSIGN_OR_RETURN(plan.window, ChooseWindow(plan));
+  RZ_RETURN_IF_ERROR(VerifyPlan(plan));
+  planned.warnings = WarningsOf(plan);
+  return planned;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,64 @@
+// ParameterMemory: where one stage's parameters point: at a version's memory, or where nobody may read.
+//
+//   RZ_ASSIGN_OR_RETURN(auto memory, ParameterMemory::Create("stage 3 (block2)", layout));
+//   memory->Bind(0, weight);            // takes over its storage; the memory that it had is freed
+//   memory->PointAt(copy.data());       // weight now reads the version in that buffer
+//   memory->Release();                  // weight now faults, and the fault names stage and parameter
+//
+// Parameter objects stay the same for ever; only their storages move (StorageImpl's
+// set_data_ptr_noswap), so what autograd saved moves with them. Used by one thread.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
+#define RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
+
+#include <torch/torch.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "integrations/torch/released_range.h"
+#include "zero/layout.h"
+
+namespace ringzero {
+
+class ParameterMemory {
+ public:
+  // `layout` must outlive it. `what` names the stage in faults.
+  static absl::StatusOr<std::unique_ptr<ParameterMemory>> Create(const std::string& what,
+                                                                 const StageLayout& layout);
+  // Afterwards the tensors that were bound have no memory: a user's handle that lives on is empty.
+  ~ParameterMemory();
+
+  // Several tensors may be bound to one parameter: tied ones. A parameter with more than one tensor
+  // is `shared` below.
+  void Bind(int parameter, const at::Tensor& tensor);
+
+  // `version` must stay alive until the next of these calls.
+  void PointAt(const std::byte* version);
+  void PointSharedAt(const std::byte* version);
+  void Release();
+  void ReleaseUnshared();
+
+  // A few words of the version, spread over it: equal for equal values. Cheap; tells a stage whose
+  // backward reads something else than its forward did.
+  uint64_t Fingerprint(const std::byte* version) const;
+
+ private:
+  struct Bound {
+    std::vector<at::Tensor> tensors;
+  };
+
+  ParameterMemory(const StageLayout& layout, ReleasedRange released);
+  void Point(int parameter, const std::byte* base);
+
+  const StageLayout& layout_;
+  ReleasedRange released_;
+  std::vector<Bound> bound_;  // by parameter
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_

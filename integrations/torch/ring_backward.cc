@@ -1,0 +1,222 @@
+// Backward: what the graph's edges and hooks call, and the end of a micro-batch.
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/torch/ring_model_impl.h"
+
+namespace ringzero {
+namespace {
+
+void ThrowIfError(const absl::Status& status) {
+  if (!status.ok()) throw RingError(status);
+}
+
+}  // namespace
+
+// A call from a graph: is it this micro-batch's only backward, on the right thread?
+absl::Status RingModel::Impl::CheckGraph(EdgePlace place) const {
+  if (std::this_thread::get_id() != thread_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the backward of ", NameOf(place.stage),
+        " runs on another thread than its forward: parameters belong to one computing thread"));
+  }
+  if (place.pass != pass_ || state_ != State::kForwarded || stages_[place.stage].closed) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a second backward through ", NameOf(place.stage),
+        ": its parameters are released and its gradients handed over; a micro-batch has one backward"));
+  }
+  if (torch::autograd::get_current_graph_task_keep_graph()) {
+    return absl::FailedPreconditionError(
+        "backward with retain_graph or create_graph: the graph cannot be used again, as the stages' "
+        "parameters are released after their backward");
+  }
+  return absl::OkStatus();
+}
+
+void RingModel::Impl::OnStageBegin(EdgePlace place) {
+  const int j = place.stage;
+  ThrowIfError(CheckGraph(place));
+  if (stages_[j].begun) {
+    throw RingError(absl::FailedPreconditionError(
+        absl::StrCat("a second backward through ", NameOf(j), " before the first has ended")));
+  }
+  if (!std::exchange(backward_begun_, true)) {
+    // Callbacks run only if the whole backward succeeds: that is what this flag says, and no more.
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [done = backward_done_] { *done = true; });
+  }
+  for (int i = next_backward_; i > j; --i) ThrowIfError(CloseStage(i));
+  ThrowIfError(BeginBackward(j));
+}
+
+void RingModel::Impl::OnStageEnd(EdgePlace place) {
+  ThrowIfError(CheckGraph(place));
+  ThrowIfError(CloseStage(place.stage));
+}
+
+void RingModel::Impl::OnGradient(int j, int parameter) {
+  const RingStage& stage = stages_[j];
+  const std::string& name = layouts_[j].parameters[parameter].name;
+  if (std::this_thread::get_id() != thread_) {
+    throw RingError(absl::FailedPreconditionError(absl::StrCat(
+        "the gradient of \"", name, "\" was computed on another thread than the forward")));
+  }
+  if (state_ != State::kForwarded || stage.closed) {
+    stage.parameters[parameter].mutable_grad().reset();
+    throw RingError(absl::FailedPreconditionError(
+        absl::StrCat("the gradient of \"", name, "\" came after the backward of ", NameOf(j),
+                     " was over, and its gradients handed over")));
+  }
+}
+
+absl::Status RingModel::Impl::BeginBackward(int j) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<StageCopy> copies, engine_->BeginBackward(StageId(j)));
+  for (const StageCopy& copy : copies) {
+    RingStage& stage = stages_[copy.stage.value];
+    const std::byte* version = copy.parameters.data();
+    // Version counters do not notice a moved storage, so this is the only check of its kind.
+    if (stage.memory->Fingerprint(version) != stage.fingerprint) {
+      return absl::InternalError(absl::StrCat(
+          "the backward of ", NameOf(j), " got other values of ", NameOf(copy.stage.value),
+          " than its forward read: a wrong version, or somebody wrote to a parameter"));
+    }
+    if (copy.stage.value == j) {
+      stage.memory->PointAt(version);
+    } else {
+      stage.memory->PointSharedAt(version);
+    }
+  }
+  stages_[j].begun = true;
+  next_backward_ = j;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
+  StageGradient gradient;
+  for (size_t i = 0; i < stages_[j].parameters.size(); ++i) {
+    const ParameterSpec& spec = layouts_[j].parameters[i];
+    const at::Tensor& parameter = stages_[j].parameters[i];
+    if (!spec.trainable || !parameter.mutable_grad().defined()) continue;
+    auto values = std::make_shared<at::Tensor>(std::move(parameter.mutable_grad()));
+    parameter.mutable_grad().reset();
+    if (values->layout() != at::kStrided || values->scalar_type() != at::kFloat ||
+        values->sizes() != parameter.sizes()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the gradient of \"", spec.name, "\" must be dense fp32 of the parameter's shape"));
+    }
+    if (values->strides() != parameter.strides()) {
+      // Gradients travel in the order of the parameter's own memory.
+      const at::NoGradGuard no_grad;
+      at::Tensor ordered = at::empty_strided(parameter.sizes(), parameter.strides());
+      ordered.copy_(*values);
+      *values = std::move(ordered);
+    }
+    const float* data = values->const_data_ptr<float>();
+    gradient.push_back({.parameter = static_cast<int>(i), .data = data, .keep = std::move(values)});
+  }
+  return gradient;
+}
+
+absl::Status RingModel::Impl::CloseStage(int j) {
+  if (!stages_[j].begun) RZ_RETURN_IF_ERROR(BeginBackward(j));
+  absl::StatusOr<StageGradient> gradient = TakeGradients(j);
+  stages_[j].memory->Release();
+  if (!gradient.ok()) return gradient.status();
+  stages_[j].closed = true;
+  next_backward_ = j - 1;
+  return Annotate(engine_->EndBackward(StageId(j), *std::move(gradient)), NameOf(j));
+}
+
+void RingModel::Impl::DropGradients(int j) {
+  for (const at::Tensor& parameter : stages_[j].parameters) {
+    if (parameter.requires_grad()) parameter.mutable_grad().reset();
+  }
+}
+
+absl::Status RingModel::Impl::CheckBackwardDone() const {
+  bool trains = false;
+  for (const StagePlan& stage : options_.planned.plan.stages) trains = trains || stage.sum_bytes > 0;
+  if (!trains || *backward_done_) return absl::OkStatus();
+  if (!backward_begun_) {
+    return absl::FailedPreconditionError(
+        "EndMicroBatch without a backward of the outputs: call loss.backward() first, or "
+        "AbandonMicroBatch if this micro-batch is to contribute nothing");
+  }
+  return absl::AbortedError(absl::StrCat(
+      "the backward stopped within ", NameOf(std::max(0, next_backward_)),
+      " and cannot be repeated, as other workers may have the gradients of the stages after it: go on "
+      "with AbandonMicroBatch (the rest contributes nothing to this update), or end the run"));
+}
+
+absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) {
+  if (state_ == State::kIdle || state_ == State::kForward) {
+    return absl::FailedPreconditionError("EndMicroBatch before the forward has ended");
+  }
+  if (state_ == State::kFailed) return Annotate(failure_, "EndMicroBatch after a failure");
+  if (!Evaluates()) {
+    if (absl::Status done = CheckBackwardDone(); !done.ok()) {
+      if (failure_.ok()) failure_ = done;
+      return done;
+    }
+    // Stages that the loss does not depend on still have their place in the program.
+    for (int j = next_backward_; j >= 0 && plan_of(j).has_backward; --j) {
+      RZ_RETURN_IF_ERROR(CloseStage(j));
+    }
+  }
+  RZ_RETURN_IF_ERROR(engine_->EndMicroBatch(metrics));
+  EndPass();
+  return absl::OkStatus();
+}
+
+void RingModel::Impl::EndPass() {
+  state_ = State::kIdle;
+  for (RingStage& stage : stages_) stage.memory->Release();
+}
+
+absl::Status RingModel::Impl::AbandonMicroBatch(const std::vector<double>& metrics) {
+  if (state_ == State::kIdle) {
+    return absl::FailedPreconditionError("AbandonMicroBatch without a micro-batch");
+  }
+  if (state_ != State::kForwarded) RZ_RETURN_IF_ERROR(AbandonForward());
+  if (!Evaluates()) {
+    state_ = State::kForwarded;
+    for (int j = next_backward_; j >= 0 && plan_of(j).has_backward; --j) {
+      for (int i = 0; i <= j; ++i) DropGradients(i);
+      RZ_RETURN_IF_ERROR(CloseStage(j));
+    }
+  }
+  RZ_RETURN_IF_ERROR(engine_->EndMicroBatch(metrics));
+  EndPass();
+  failure_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+// Walks the rest of the stages' forwards without computing them.
+absl::Status RingModel::Impl::AbandonForward() {
+  for (int j = next_stage_; j < stage_count(); ++j) {
+    const bool open = std::exchange(stage_open_, false);
+    if (Evaluates()) {
+      if (!open) RZ_RETURN_IF_ERROR(EnterEvaluation(j));
+      ReleaseStage(j);
+      RZ_RETURN_IF_ERROR(engine_->EndEvaluation(StageId(j)));
+      continue;
+    }
+    if (layouts_[j].statistics_bytes > 0) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "this micro-batch cannot be left out: the running statistics of ", NameOf(j),
+          " need its own; the run has to end"));
+    }
+    if (!open) RZ_RETURN_IF_ERROR(EnterTraining(j));
+    ReleaseStage(j);
+    RZ_RETURN_IF_ERROR(engine_->EndForward(StageId(j), Buffer()));
+  }
+  next_stage_ = stage_count();
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,234 @@
+// Creates a RingModel: modules without memory, the engine, and the public calls.
+#include "integrations/torch/ring_model.h"
+
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/torch/layer_parts.h"
+#include "integrations/torch/ring_model_impl.h"
+
+namespace ringzero {
+
+absl::Status Guard(const std::function<absl::Status()>& body) {
+  try {
+    return body();
+  } catch (const RingError& error) {
+    return error.status();
+  } catch (const c10::Error& error) {
+    return absl::UnknownError(error.what_without_backtrace());
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& error) {
+    return absl::UnknownError(error.what());
+  }
+}
+
+RingModel::RingModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+RingModel::~RingModel() = default;
+
+absl::StatusOr<std::unique_ptr<RingModel>> RingModel::Create(RingModelOptions options) {
+  std::unique_ptr<Impl> impl;
+  RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
+    RZ_ASSIGN_OR_RETURN(impl, Impl::Create(std::move(options)));
+    return absl::OkStatus();
+  }));
+  return std::unique_ptr<RingModel>(new RingModel(std::move(impl)));
+}
+
+absl::StatusOr<LapTask> RingModel::NextLap() { return impl_->NextLap(); }
+TensorList RingModel::Forward(TensorList inputs) { return impl_->Forward(std::move(inputs)); }
+absl::Status RingModel::EndMicroBatch(const std::vector<double>& metrics) {
+  return Guard([&] { return impl_->EndMicroBatch(metrics); });
+}
+absl::Status RingModel::AbandonMicroBatch(const std::vector<double>& metrics) {
+  return Guard([&] { return impl_->AbandonMicroBatch(metrics); });
+}
+absl::Status RingModel::Collect(const std::function<absl::Status(const NamedValues&)>& visit) {
+  return Guard([&] { return impl_->Collect(visit); });
+}
+absl::Status RingModel::Finish() { return impl_->Finish(); }
+Engine& RingModel::engine() { return impl_->engine(); }
+
+RingModel::Impl::Impl(RingModelOptions options)
+    : options_(std::move(options)), layouts_(options_.planned.layouts) {
+  slot_->listener = this;
+}
+
+RingModel::Impl::~Impl() {
+  slot_->listener = nullptr;
+  for (size_t j = 0; j < stages_.size(); ++j) {
+    for (const at::Tensor& parameter : stages_[j].parameters) {
+      if (!parameter.defined() || !parameter.requires_grad()) continue;
+      DetachGradientHook(parameter);
+      parameter.mutable_grad().reset();
+    }
+  }
+  // The other workers hear why, not only that this one left.
+  if (engine_ != nullptr && !finished_ && !failure_.ok()) engine_->Abort(failure_);
+  SetTraining(true);
+}
+
+absl::StatusOr<std::unique_ptr<RingModel::Impl>> RingModel::Impl::Create(RingModelOptions options) {
+  if (options.layers.size() != options.description.layers.size() ||
+      options.planned.layouts.size() != options.planned.plan.stages.size() ||
+      options.planned.plan.stages.empty() ||
+      options.planned.plan.stages.back().end_layer != static_cast<int>(options.layers.size())) {
+    return absl::InvalidArgumentError("layers, description and plan are not of one model");
+  }
+  std::unique_ptr<Impl> impl(new Impl(std::move(options)));
+  RZ_RETURN_IF_ERROR(impl->BuildStages());
+  RZ_RETURN_IF_ERROR(impl->StartEngine());
+  return impl;
+}
+
+absl::Status RingModel::Impl::BuildStages() {
+  const int count = options_.planned.plan.stage_count();
+  stages_.resize(count);
+  for (int j = 0; j < count; ++j) {
+    RingStage& stage = stages_[j];
+    RZ_ASSIGN_OR_RETURN(stage.memory, ParameterMemory::Create(NameOf(j), layouts_[j]));
+    stage.statistics = std::make_unique<StageStatistics>(layouts_[j]);
+    stage.parameters.resize(layouts_[j].parameters.size());
+    for (size_t i = 0; i < layouts_[j].parameters.size(); ++i) {
+      places_[layouts_[j].parameters[i].name] = {j, static_cast<int>(i)};
+    }
+    for (int layer = plan_of(j).first_layer; layer < plan_of(j).end_layer; ++layer) {
+      RZ_RETURN_IF_ERROR(BuildLayerOf(j, layer));
+    }
+    for (size_t i = 0; i < stage.parameters.size(); ++i) {
+      if (!stage.parameters[i].defined()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "\"", layouts_[j].parameters[i].name, "\" is in the plan, but its layer has no such "
+            "parameter: was it built differently?"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Builds, takes the parameters' memory away, keeps the modules: one layer's values at a time.
+absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
+  const LayerFactory& factory = options_.layers[layer];
+  RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> built, BuildLayer(factory, options_.seed));
+  RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *built));
+  for (const TiedParameter& tie : factory.tied) {
+    const auto target = places_.find(tie.target);
+    if (target == places_.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("layer \"", factory.name, "\": no earlier \"",
+                                                     tie.target, "\" to tie to"));
+    }
+    const Place place = target->second;
+    places_[absl::StrCat(factory.name, ".", tie.parameter)] = place;
+  }
+  for (const NamedTensor& parameter : ParametersOf(*built)) {
+    RZ_RETURN_IF_ERROR(BindParameter(j, factory, parameter));
+  }
+  RZ_RETURN_IF_ERROR(stages_[j].statistics->Add(factory.name, *built));
+  modes_.push_back({built, built->is_training()});
+  for (const auto& module : built->inner()->modules(/*include_self=*/true)) {
+    modes_.push_back({module, module->is_training()});
+  }
+  stages_[j].layers.push_back(std::move(built));
+  return absl::OkStatus();
+}
+
+absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
+                                            const NamedTensor& parameter) {
+  const std::string name = absl::StrCat(factory.name, ".", parameter.name);
+  const at::Tensor& tensor = parameter.tensor;
+  const auto found = places_.find(name);
+  if (found == places_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name, "\" is not in the plan: was its layer built differently?"));
+  }
+  const Place place = found->second;
+  const ParameterSpec& spec = layouts_[place.stage].parameters[place.parameter];
+  if (tensor.sizes() != at::IntArrayRef(spec.shape) ||
+      tensor.strides() != at::IntArrayRef(spec.strides) ||
+      tensor.requires_grad() != spec.trainable) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", name, "\" has another shape, stride or requires_grad than the plan: a layer must be "
+        "built alike every time"));
+  }
+  RingStage& owner = stages_[place.stage];
+  owner.memory->Bind(place.parameter, tensor);
+  at::Tensor& first = owner.parameters[place.parameter];
+  if (!first.defined()) {
+    if (place.stage != j) return absl::InternalError(absl::StrCat("\"", name, "\" is out of order"));
+    first = tensor;
+    if (spec.trainable) AttachGradientHook(slot_, place.stage, place.parameter, tensor);
+  } else if (spec.trainable) {
+    // One gradient for both: the tied tensor's uses flow into the first one's accumulator.
+    accumulators_.push_back(ShareAccumulator(first, tensor));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RingModel::Impl::StartEngine() {
+  const auto request = [this](StageId stage) {
+    const StagePlan& plan = plan_of(stage.value);
+    const std::span<const LayerFactory> layers(options_.layers);
+    return InitializationRequest{
+        .layers = layers.subspan(plan.first_layer, plan.end_layer - plan.first_layer),
+        .layout = layouts_[stage.value],
+        .seed = options_.seed,
+        .preset = options_.preset};
+  };
+  EngineOptions engine{.plan = options_.planned.plan,
+                       .self = options_.self,
+                       .transport = std::move(options_.transport),
+                       .layouts = layouts_,
+                       .optimizer = options_.optimizer};
+  engine.initialize = [request](StageId stage, std::byte* parameters) {
+    return InitializeParameters(request(stage), parameters);
+  };
+  engine.initialize_statistics = [request](StageId stage, std::byte* statistics) {
+    return InitializeStatistics(request(stage), statistics);
+  };
+  engine.metrics_count = options_.metrics_count;
+  engine.on_report = std::move(options_.on_report);
+  engine.wait_timeout = options_.wait_timeout;
+  RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
+  return absl::OkStatus();
+}
+
+absl::Status RingModel::Impl::Collect(
+    const std::function<absl::Status(const NamedValues&)>& visit) {
+  for (int j = 0; j < stage_count(); ++j) {
+    RZ_ASSIGN_OR_RETURN(EvaluationCopy copy, engine_->Collect(StageId(j)));
+    for (const ParameterSpec& spec : layouts_[j].parameters) {
+      NamedValues values{.name = spec.name, .shape = spec.shape};
+      values.values.resize(spec.numel);
+      std::byte* from = const_cast<std::byte*>(copy.copies[0].parameters.data()) + spec.offset_bytes;
+      at::from_blob(values.values.data(), spec.shape, at::TensorOptions(at::kFloat))
+          .copy_(at::from_blob(from, spec.shape, spec.strides, at::TensorOptions(at::kFloat)));
+      RZ_RETURN_IF_ERROR(visit(values));
+    }
+    for (const StatisticSpec& spec : layouts_[j].statistics) {
+      if (!copy.statistics) return absl::InternalError("a collection came without statistics");
+      const std::byte* from = copy.statistics.data() + spec.offset_bytes;
+      NamedValues values{.name = spec.name, .is_parameter = false};
+      if (spec.kind == StatisticSpec::Kind::kCount) {
+        values.count = *reinterpret_cast<const int64_t*>(from);
+      } else {
+        const float* floats = reinterpret_cast<const float*>(from);
+        values.shape = {spec.numel};
+        values.values.assign(floats, floats + spec.numel);
+      }
+      RZ_RETURN_IF_ERROR(visit(values));
+    }
+    copy = {};
+    RZ_RETURN_IF_ERROR(engine_->EndCollect(StageId(j)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RingModel::Impl::Finish() {
+  RZ_RETURN_IF_ERROR(engine_->Finish());
+  finished_ = true;
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

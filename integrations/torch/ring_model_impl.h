@@ -1,0 +1,123 @@
+// RingModel's inside: the stages' modules and memory, and where in its lap this worker is.
+//
+// ring_model.cc      creation, and the public calls
+// ring_pass.cc       forward and evaluation, stage by stage
+// ring_backward.cc   what the autograd graph calls back, and the end of a micro-batch
+#ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
+#define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "integrations/torch/initialization.h"
+#include "integrations/torch/parameter_memory.h"
+#include "integrations/torch/ring_model.h"
+#include "integrations/torch/stage_edges.h"
+#include "integrations/torch/statistics.h"
+
+namespace ringzero {
+
+// A stage's modules and the state of its pass.
+struct RingStage {
+  std::vector<std::shared_ptr<Layer>> layers;
+  std::unique_ptr<StageStatistics> statistics;  // before `memory` in death: modules are still whole
+  std::unique_ptr<ParameterMemory> memory;
+  std::vector<at::Tensor> parameters;  // by index in the layout
+
+  uint64_t fingerprint = 0;  // of the version that the forward read
+  bool begun = false;        // its backward
+  bool closed = false;       // its backward is over; its gradients are handed over
+};
+
+class RingModel::Impl final : public BackwardListener {
+ public:
+  static absl::StatusOr<std::unique_ptr<Impl>> Create(RingModelOptions options);
+  ~Impl() override;
+
+  absl::StatusOr<LapTask> NextLap() { return engine_->NextLap(); }
+  TensorList Forward(TensorList inputs);
+  absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
+  absl::Status Collect(const std::function<absl::Status(const NamedValues&)>& visit);
+  absl::Status Finish();
+  Engine& engine() { return *engine_; }
+
+  // A pass over the stages: BeginPass, then EnterStage and LeaveStage of each in order. Throw RingError.
+  void BeginPass(const TensorList& inputs);
+  TensorList EnterStage(int j, TensorList inputs);
+  TensorList LeaveStage(int j, TensorList outputs);
+  // After an exception between the two: no parameter stays readable.
+  void FailPass();
+
+  void OnStageBegin(EdgePlace place) override;
+  void OnStageEnd(EdgePlace place) override;
+  void OnGradient(int stage, int parameter) override;
+
+ private:
+  enum class State { kIdle, kForward, kForwarded, kFailed };
+
+  explicit Impl(RingModelOptions options);
+  absl::Status BuildStages();
+  absl::Status BuildLayerOf(int j, int layer);
+  absl::Status BindParameter(int j, const LayerFactory& factory, const NamedTensor& parameter);
+  absl::Status StartEngine();
+  absl::Status CheckBeforePass(const TensorList& inputs);
+  void SetTraining(bool on);
+
+  absl::Status EnterTraining(int j);
+  absl::Status EnterEvaluation(int j);
+  absl::Status LeaveTraining(int j);
+  void ReleaseStage(int j);
+
+  absl::Status CheckGraph(EdgePlace place) const;
+  absl::Status BeginBackward(int j);
+  absl::Status CloseStage(int j);
+  absl::StatusOr<StageGradient> TakeGradients(int j);
+  absl::Status CheckBackwardDone() const;
+  absl::Status AbandonForward();
+  void DropGradients(int j);
+  void EndPass();
+  bool Evaluates() const;
+
+  std::string NameOf(int j) const;  // "stage 3 (block2)"
+  int stage_count() const { return static_cast<int>(stages_.size()); }
+  const StagePlan& plan_of(int j) const { return options_.planned.plan.stages[j]; }
+
+  RingModelOptions options_;
+  std::vector<StageLayout> layouts_;
+  std::vector<RingStage> stages_;
+  struct Place {
+    int stage;
+    int parameter;
+  };
+  std::map<std::string, Place> places_;             // by full name, tied names too
+  std::vector<std::shared_ptr<void>> accumulators_;  // of tied parameters
+  struct Mode {
+    std::shared_ptr<torch::nn::Module> module;
+    bool training;
+  };
+  std::vector<Mode> modes_;  // of every module as built, parents first
+  bool training_ = true;
+  // Shared with autograd graphs, which may outlive this.
+  std::shared_ptr<ListenerSlot> slot_ = std::make_shared<ListenerSlot>();
+  std::unique_ptr<Engine> engine_;
+
+  State state_ = State::kIdle;
+  LapTask lap_;
+  int64_t pass_ = 0;
+  int next_stage_ = 0;     // of the forward
+  bool stage_open_ = false;
+  int next_backward_ = 0;  // the stage whose backward is begun or to begin next; all above are closed
+  std::shared_ptr<bool> backward_done_;  // set by the graph that is running; new in each pass
+  bool backward_begun_ = false;
+  std::thread::id thread_;
+  absl::Status failure_;  // the first, told to the other workers
+  bool finished_ = false;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_

@@ -1,0 +1,184 @@
+// Forward and evaluation passes: acquire a stage, run its layers, release it.
+#include <ATen/autocast_mode.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/ring_model_impl.h"
+
+namespace ringzero {
+namespace {
+
+void ThrowIfError(const absl::Status& status) {
+  if (!status.ok()) throw RingError(status);
+}
+
+absl::Status CheckAutocast() {
+  if (at::autocast::is_autocast_enabled(at::kCPU) && at::autocast::is_autocast_cache_enabled()) {
+    return absl::FailedPreconditionError(
+        "autocast caches converted weights by their tensor, which here holds another version in the "
+        "next pass: switch the cache off (at::autocast::set_autocast_cache_enabled(false))");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string RingModel::Impl::NameOf(int j) const {
+  return absl::StrCat("stage ", j, " (", plan_of(j).name, ")");
+}
+
+absl::Status RingModel::Impl::CheckBeforePass(const TensorList& inputs) {
+  if (state_ != State::kIdle) {
+    return absl::FailedPreconditionError(
+        state_ == State::kFailed
+            ? "the last micro-batch failed and cannot be repeated, as other workers may have its "
+              "gradients: go on with AbandonMicroBatch, or end the run"
+            : "a forward within a micro-batch that has had its own: EndMicroBatch is missing");
+  }
+  RZ_ASSIGN_OR_RETURN(lap_, engine_->NextLap());
+  if (lap_.kind != LapTask::Kind::kTrain && !Evaluates()) {
+    return absl::FailedPreconditionError("a forward, but the program has no more micro-batches");
+  }
+  for (const at::Tensor& input : inputs) {
+    if (input.defined() && input.requires_grad()) {
+      return absl::InvalidArgumentError(
+          "an input of the model requires a gradient: gradients of inputs are not computed");
+    }
+  }
+  return CheckAutocast();
+}
+
+bool RingModel::Impl::Evaluates() const { return lap_.kind == LapTask::Kind::kEvaluate; }
+
+void RingModel::Impl::BeginPass(const TensorList& inputs) {
+  ThrowIfError(CheckBeforePass(inputs));
+  ++pass_;
+  state_ = State::kForward;
+  thread_ = std::this_thread::get_id();
+  next_stage_ = 0;
+  next_backward_ = stage_count() - 1;
+  stage_open_ = false;
+  backward_begun_ = false;
+  backward_done_ = std::make_shared<bool>(false);
+  for (int j = 0; j < stage_count(); ++j) {
+    DropGradients(j);
+    RingStage& stage = stages_[j];
+    stage.begun = stage.closed = false;
+  }
+  SetTraining(!Evaluates());
+}
+
+void RingModel::Impl::SetTraining(bool on) {
+  if (training_ == on) return;
+  training_ = on;
+  // Parents come first: train(on) sets all below, then each gets the mode that it was built with.
+  for (const Mode& mode : modes_) mode.module->train(on && mode.training);
+}
+
+TensorList RingModel::Impl::Forward(TensorList inputs) {
+  BeginPass(inputs);
+  try {
+    const at::AutoGradMode mode(!Evaluates() && at::GradMode::is_enabled());
+    const MicroBatchScope scope({.seed = options_.seed,
+                                 .iteration = lap_.iteration.value,
+                                 .micro_batch = lap_.micro_batch});
+    for (int j = 0; j < stage_count(); ++j) {
+      inputs = EnterStage(j, std::move(inputs));
+      for (size_t i = 0; i < stages_[j].layers.size(); ++i) {
+        EnterLayer(plan_of(j).first_layer + static_cast<int64_t>(i));
+        inputs = stages_[j].layers[i]->forward(std::move(inputs));
+      }
+      inputs = LeaveStage(j, std::move(inputs));
+    }
+  } catch (...) {
+    FailPass();
+    throw;
+  }
+  return inputs;
+}
+
+TensorList RingModel::Impl::EnterStage(int j, TensorList inputs) {
+  // The engine knows the order, and its error names the stage that it expects.
+  ThrowIfError(Annotate(Evaluates() ? EnterEvaluation(j) : EnterTraining(j), NameOf(j)));
+  next_stage_ = j;
+  stage_open_ = true;
+  if (Evaluates()) return inputs;
+  return AttachEdgeIn(slot_, {j, pass_}, std::move(inputs));
+}
+
+absl::Status RingModel::Impl::EnterTraining(int j) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<StageCopy> copies, engine_->BeginForward(StageId(j)));
+  RingStage& stage = stages_[j];
+  for (const StageCopy& copy : copies) {
+    RZ_CHECK(copy.stage.value == j, "a forward gets its own copy only");
+    // The engine keeps the copy until EndForward, so that a pointer is enough.
+    stage.memory->PointAt(copy.parameters.data());
+    stage.fingerprint = stage.memory->Fingerprint(copy.parameters.data());
+  }
+  stage.statistics->BeginForward();
+  return absl::OkStatus();
+}
+
+absl::Status RingModel::Impl::EnterEvaluation(int j) {
+  RZ_ASSIGN_OR_RETURN(const EvaluationCopy copy, engine_->BeginEvaluation(StageId(j)));
+  RingStage& stage = stages_[j];
+  for (const StageCopy& own : copy.copies) stage.memory->PointAt(own.parameters.data());
+  if (layouts_[j].statistics_bytes == 0) return absl::OkStatus();
+  if (!copy.statistics) return absl::InternalError("an evaluation came without statistics");
+  stage.statistics->Load(copy.statistics.data());
+  return absl::OkStatus();
+}
+
+TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
+  if (!stage_open_ || next_stage_ != j) {
+    throw RingError(absl::FailedPreconditionError(
+        absl::StrCat(NameOf(j), " was left, but ",
+                     stage_open_ ? absl::StrCat(NameOf(next_stage_), " is the one that was entered")
+                                 : "no stage was entered")));
+  }
+  if (!Evaluates()) {
+    ThrowIfError(CheckAutocast());
+    if (plan_of(j).has_backward) {
+      outputs = AttachEdgeOut(slot_, {j, pass_}, std::move(outputs));
+    }
+    ThrowIfError(Annotate(LeaveTraining(j), NameOf(j)));
+  } else {
+    ReleaseStage(j);
+    ThrowIfError(Annotate(engine_->EndEvaluation(StageId(j)), NameOf(j)));
+  }
+  stage_open_ = false;
+  next_stage_ = j + 1;
+  if (next_stage_ == stage_count()) state_ = State::kForwarded;
+  return outputs;
+}
+
+absl::Status RingModel::Impl::LeaveTraining(int j) {
+  RZ_ASSIGN_OR_RETURN(Buffer batch, stages_[j].statistics->TakeBatch());
+  ReleaseStage(j);
+  return engine_->EndForward(StageId(j), std::move(batch));
+}
+
+// What stage j has read is over: its own parameters, except what a later stage reads too, and those of
+// earlier stages that end here.
+void RingModel::Impl::ReleaseStage(int j) {
+  const Plan& plan = options_.planned.plan;
+  for (int i = 0; i <= j; ++i) {
+    if (plan.last_use(StageId(i)).value == j) stages_[i].memory->Release();
+  }
+  if (plan.last_use(StageId(j)).value > j) stages_[j].memory->ReleaseUnshared();
+}
+
+void RingModel::Impl::FailPass() {
+  state_ = State::kFailed;
+  if (failure_.ok()) {
+    const int stage = std::min(next_stage_, stage_count() - 1);
+    failure_ = absl::AbortedError(absl::StrCat("the forward of ", NameOf(stage), " failed"));
+  }
+  for (RingStage& stage : stages_) stage.memory->Release();
+}
+
+}  // namespace ringzero
