@@ -68,7 +68,8 @@ std::array<uint8_t, 32> Sha256::Finish() {
   for (int i = 0; i < 8; ++i) tail[1 + zeros + i] = static_cast<std::byte>(bits >> (56 - 8 * i));
   Update(std::span(tail).first(1 + zeros + 8));
   std::array<uint8_t, 32> digest;
-  for (int i = 0; i < 32; ++i) digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
+  for (int i = 0; i < 32; ++i)
+    digest[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   *this = Sha256();
   return digest;
 }

@@ -23,8 +23,9 @@ class Sha256 {
   std::string FinishHex();
 
  private:
-  static constexpr std::array<uint32_t, 8> kStart = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                                                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  static constexpr std::array<uint32_t, 8> kStart = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
+                                                     0xa54ff53a, 0x510e527f, 0x9b05688c,
+                                                     0x1f83d9ab, 0x5be0cd19};
   void Compress(const std::byte* block);
 
   std::array<uint32_t, 8> state_ = kStart;

@@ -18,7 +18,8 @@ uint32_t Word(std::span<const uint8_t> file, size_t at) {
          file[at + 3];
 }
 
-// compress(1) writes codes in groups of eight of one width and fills up the group when the width changes.
+// compress(1) writes codes in groups of eight of one width and fills up the group when the width
+// changes.
 class CodeReader {
  public:
   explicit CodeReader(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -107,7 +108,8 @@ absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> fi
   for (uint32_t i = 0; i < windows; ++i) {
     const uint32_t begin = Word(file, kHeader + 4 * i), end = Word(file, kHeader + 4 * (i + 1));
     if (begin > end || end > file.size()) {
-      return error(absl::StrCat("window ", i, " lies at bytes ", begin, " to ", end, " of ", file.size()));
+      return error(
+          absl::StrCat("window ", i, " lies at bytes ", begin, " to ", end, " of ", file.size()));
     }
     const size_t before = text.size();
     if (!Decompress(file.subspan(begin, end - begin), window_bytes, text) ||

@@ -54,7 +54,9 @@ class ByteSource::Impl {
   const std::string& path() const { return path_; }
 
  private:
-  bool StartsMember() const { return end_ - begin_ >= 2 && in_[begin_] == 0x1f && in_[begin_ + 1] == 0x8b; }
+  bool StartsMember() const {
+    return end_ - begin_ >= 2 && in_[begin_] == 0x1f && in_[begin_ + 1] == 0x8b;
+  }
 
   // Keeps what is unread and adds what fits; no new byte means the end of the file.
   absl::Status Refill() {
@@ -150,7 +152,8 @@ absl::StatusOr<size_t> ByteSource::Read(std::span<uint8_t> out) { return impl_->
 absl::Status ByteSource::ReadExactly(std::span<uint8_t> out, const std::string& what) {
   RZ_ASSIGN_OR_RETURN(const size_t got, Read(out));
   if (got == out.size()) return absl::OkStatus();
-  return impl_->Error(absl::StrCat("truncated: ", what, " wanted ", out.size(), " bytes, found ", got));
+  return impl_->Error(
+      absl::StrCat("truncated: ", what, " wanted ", out.size(), " bytes, found ", got));
 }
 
 absl::Status ByteSource::ReadExactly(uint64_t count, const std::string& what,

@@ -3,8 +3,8 @@
 //   RZ_ASSIGN_OR_RETURN(ByteSource source, ByteSource::Open("/data/train-images-idx3-ubyte.gz"));
 //   RZ_ASSIGN_OR_RETURN(size_t got, source.Read(std::span(header)));   // fewer only at the end
 //
-// What a file is, is told by its first bytes, not by its name. A gzip file may have several members. Not
-// thread-safe; holds 128 KiB.
+// What a file is, is told by its first bytes, not by its name. A gzip file may have several
+// members. Not thread-safe; holds 128 KiB.
 #ifndef RINGZERO_INTEGRATIONS_DATA_BYTE_SOURCE_H_
 #define RINGZERO_INTEGRATIONS_DATA_BYTE_SOURCE_H_
 
@@ -27,8 +27,8 @@ class ByteSource {
   ByteSource& operator=(ByteSource&&) noexcept;
   ~ByteSource();
 
-  // Fills `out`, or as much of it as there is before the end. InvalidArgument names the file: bad or
-  // truncated gzip, bytes after the last member, a wrong checksum.
+  // Fills `out`, or as much of it as there is before the end. InvalidArgument names the file: bad
+  // or truncated gzip, bytes after the last member, a wrong checksum.
   absl::StatusOr<size_t> Read(std::span<uint8_t> out);
   // Like Read, but fewer bytes than asked for are an error that names `what`.
   absl::Status ReadExactly(std::span<uint8_t> out, const std::string& what);

@@ -28,8 +28,8 @@ absl::Status AppendBatch(const std::string& folder, const std::string& name, Ima
   }
   for (size_t at = 0; at < bytes.size(); at += kRecord) {
     if (bytes[at] >= kClasses) {
-      return absl::InvalidArgumentError(absl::StrCat(path, ": record ", at / kRecord,
-                                                     " is of class ", bytes[at], ": wanted 0 to 9"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": record ", at / kRecord, " is of class ", bytes[at], ": wanted 0 to 9"));
     }
     set.classes.push_back(bytes[at]);
     set.pixels.insert(set.pixels.end(), bytes.begin() + at + 1, bytes.begin() + at + kRecord);

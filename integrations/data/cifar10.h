@@ -13,8 +13,8 @@
 
 namespace ringzero {
 
-// InvalidArgument or NotFound, naming the file: missing, empty, not a whole number of records, a class
-// above 9, damaged gzip.
+// InvalidArgument or NotFound, naming the file: missing, empty, not a whole number of records, a
+// class above 9, damaged gzip.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder);
 
 }  // namespace ringzero

@@ -42,22 +42,22 @@ class Dataset {
 };
 
 struct DatasetOptions {
-  std::string type;  // "idx", "cifar10", "text", "random"
-  std::string path;  // a folder (idx, cifar10) or a file (text)
-  int64_t sequence = 0;                 // text and random tokens: tokens per sample
-  int64_t vocabulary = 256;             // random tokens
-  std::vector<int64_t> random_input;    // random: the shape of one sample's input
+  std::string type;                   // "idx", "cifar10", "text", "random"
+  std::string path;                   // a folder (idx, cifar10) or a file (text)
+  int64_t sequence = 0;               // text and random tokens: tokens per sample
+  int64_t vocabulary = 256;           // random tokens
+  std::vector<int64_t> random_input;  // random: the shape of one sample's input
   SampleShape::Kind random_kind = SampleShape::Kind::kImage;
   int64_t random_classes = 10;
   int64_t random_samples = 0;
-  uint64_t seed = 0;                    // random only
+  uint64_t seed = 0;  // random only
 };
 
 // InvalidArgument or NotFound, naming the file and what was wanted and found.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
 
-// The order in which an epoch visits `size` samples: a permutation keyed by (seed, epoch), the same on
-// every machine.
+// The order in which an epoch visits `size` samples: a permutation keyed by (seed, epoch), the same
+// on every machine.
 std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size);
 
 }  // namespace ringzero

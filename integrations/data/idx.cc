@@ -24,10 +24,10 @@ absl::StatusOr<std::string> FindFile(const std::string& folder, const std::strin
     const std::string path = absl::StrCat(folder, "/", name, ending);
     if (access(path.c_str(), F_OK) == 0) return path;
   }
-  return absl::NotFoundError(absl::StrCat(
-      folder, "/", name, ": neither it nor ", name,
-      ".gz exists (Debian's package dataset-fashion-mnist puts them into "
-      "/usr/share/datasets/fashion-mnist)"));
+  return absl::NotFoundError(
+      absl::StrCat(folder, "/", name, ": neither it nor ", name,
+                   ".gz exists (Debian's package dataset-fashion-mnist puts them into "
+                   "/usr/share/datasets/fashion-mnist)"));
 }
 
 absl::StatusOr<uint32_t> ReadWord(ByteSource& source, const std::string& what) {
@@ -39,9 +39,9 @@ absl::StatusOr<uint32_t> ReadWord(ByteSource& source, const std::string& what) {
 absl::Status CheckMagic(ByteSource& source, uint32_t wanted, const std::string& kind) {
   RZ_ASSIGN_OR_RETURN(const uint32_t magic, ReadWord(source, "the magic number"));
   if (magic == wanted) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: not an IDX file of %s: its magic number is 0x%08x instead of 0x%08x", source.path(), kind,
-      magic, wanted));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: not an IDX file of %s: its magic number is 0x%08x instead of 0x%08x",
+                      source.path(), kind, magic, wanted));
 }
 
 absl::Status ReadImages(const std::string& path, ImageSet& set) {

@@ -76,8 +76,8 @@ absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train, int64_t chann
     }
     const unsigned __int128 spread = count * squares - sum * sum;  // count² times the variance
     if (spread == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          train.path, ": all pixels of channel ", c, " are equal, so they cannot be normalised"));
+      return absl::InvalidArgumentError(absl::StrCat(train.path, ": all pixels of channel ", c,
+                                                     " are equal, so they cannot be normalised"));
     }
     const double mean = static_cast<double>(sum) / static_cast<double>(count);
     const double deviation = std::sqrt(static_cast<double>(spread)) / static_cast<double>(count);
@@ -93,16 +93,16 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageSet train, ImageS
     return absl::InvalidArgumentError(absl::StrCat(train.path, ": holds no images"));
   }
   if (!test.classes.empty() && (test.height != train.height || test.width != train.width)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        test.path, ": images of ", test.height, "x", test.width, " pixels; those of ", train.path,
-        " have ", train.height, "x", train.width));
+    return absl::InvalidArgumentError(absl::StrCat(test.path, ": images of ", test.height, "x",
+                                                   test.width, " pixels; those of ", train.path,
+                                                   " have ", train.height, "x", train.width));
   }
   const int classes = 1 + *std::max_element(train.classes.begin(), train.classes.end());
   for (size_t i = 0; i < test.classes.size(); ++i) {
     if (test.classes[i] < classes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(test.path, ": image ", i, " is of class ",
-                                                   test.classes[i], ", but the training set has only ",
-                                                   classes, " classes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(test.path, ": image ", i, " is of class ", test.classes[i],
+                     ", but the training set has only ", classes, " classes"));
   }
   RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train, channels));
   SampleShape shape = {.kind = SampleShape::Kind::kImage,

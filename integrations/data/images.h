@@ -1,7 +1,7 @@
 // Images of 8-bit pixels in memory, normalised as they are read.
 //
-// A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the mean and standard deviation of
-// the training set, which are computed from integer sums: equal on every machine.
+// A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the mean and standard
+// deviation of the training set, which are computed from integer sums: equal on every machine.
 #ifndef RINGZERO_INTEGRATIONS_DATA_IMAGES_H_
 #define RINGZERO_INTEGRATIONS_DATA_IMAGES_H_
 
@@ -17,7 +17,7 @@
 namespace ringzero {
 
 struct ImageSet {
-  std::string path;              // the file, for messages
+  std::string path;  // the file, for messages
   int64_t height = 0, width = 0;
   std::vector<uint8_t> pixels;   // image after image, each {channels, height, width}
   std::vector<uint8_t> classes;  // one per image
@@ -29,9 +29,11 @@ using PixelTables = std::vector<std::array<float, 256>>;
 // InvalidArgument if all pixels of a channel are equal.
 absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train, int64_t channels);
 
-// InvalidArgument names the file: no training image, different sizes of train and test images, a class of
-// the test set that the training set has not, pixels that do not vary. `test` may be empty.
-absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageSet train, ImageSet test, int64_t channels);
+// InvalidArgument names the file: no training image, different sizes of train and test images, a
+// class of the test set that the training set has not, pixels that do not vary. `test` may be
+// empty.
+absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageSet train, ImageSet test,
+                                                          int64_t channels);
 
 }  // namespace ringzero
 

@@ -15,7 +15,9 @@ namespace {
 class RandomSplit final : public Split {
  public:
   RandomSplit(const SampleShape& shape, uint64_t seed, std::string_view name, int64_t size)
-      : shape_(shape), key_(MixKeys({HashName("random samples"), seed, HashName(name)})), size_(size) {
+      : shape_(shape),
+        key_(MixKeys({HashName("random samples"), seed, HashName(name)})),
+        size_(size) {
     for (int64_t extent : shape_.input) elements_ *= extent;
   }
 

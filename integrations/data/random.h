@@ -1,7 +1,7 @@
 // Random samples, for tests and for measuring: sample i is a function of (seed, split, i).
 //
-// Image inputs are uniform with mean 0 and variance 1, classes and tokens uniform; there is nothing to
-// learn from them. The test split has a tenth as many samples.
+// Image inputs are uniform with mean 0 and variance 1, classes and tokens uniform; there is nothing
+// to learn from them. The test split has a tenth as many samples.
 #ifndef RINGZERO_INTEGRATIONS_DATA_RANDOM_H_
 #define RINGZERO_INTEGRATIONS_DATA_RANDOM_H_
 

@@ -75,8 +75,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
   auto dataset = std::make_unique<TextDataset>(std::move(bytes), sequence);
   if (dataset->train().size() < 1 || dataset->test().size() < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", total, " bytes, of which a tenth is held out, are too few for one "
-                     "sample of data.sequence = ", sequence, " in each part"));
+        absl::StrCat(path, ": ", total,
+                     " bytes, of which a tenth is held out, are too few for one "
+                     "sample of data.sequence = ",
+                     sequence, " in each part"));
   }
   return dataset;
 }

@@ -51,9 +51,10 @@ Dropout::Dropout(double probability) : probability_(probability) {
 at::Tensor Dropout::forward(const at::Tensor& x) {
   if (!is_training() || probability_ == 0) return x;
   MicroBatchContext* context = CurrentContext();
-  TORCH_CHECK(context != nullptr,
-              "Dropout in training outside of a micro-batch: its mask is keyed by (seed, iteration, "
-              "micro-batch, layer), so call it within a MicroBatchScope, or call eval() first");
+  TORCH_CHECK(
+      context != nullptr,
+      "Dropout in training outside of a micro-batch: its mask is keyed by (seed, iteration, "
+      "micro-batch, layer), so call it within a MicroBatchScope, or call eval() first");
   at::Tensor mask = at::empty(x.sizes(), at::TensorOptions().dtype(at::kFloat).device(at::kCPU));
   FillMask(mask.mutable_data_ptr<float>(), mask.numel(), NextKey(*context), probability_);
   return x * mask.to(x.options());

@@ -28,8 +28,8 @@ class EmbeddingLayer final : public Layer {
     const at::Tensor& tokens = inputs[0];
     TORCH_CHECK(tokens.dim() == 2 && tokens.size(1) <= position_.size(0), "embedding: tokens ",
                 tokens.sizes(), " instead of {batch, at most ", position_.size(0), "}");
-    inputs[0] = dropout_->forward(at::embedding(token_, tokens) +
-                                  position_.slice(0, 0, tokens.size(1)));
+    inputs[0] =
+        dropout_->forward(at::embedding(token_, tokens) + position_.slice(0, 0, tokens.size(1)));
     return inputs;
   }
 
@@ -123,8 +123,8 @@ auto Initializer(int64_t layers) {
   };
 }
 
-// Costs are of a whole sequence. Attention's two products count all pairs of positions, not the half
-// that the mask leaves, since that is what kernels compute or nearly so.
+// Costs are of a whole sequence. Attention's two products count all pairs of positions, not the
+// half that the mask leaves, since that is what kernels compute or nearly so.
 LayerCost AttentionCost(const GptOptions& o) {
   const LayerCost products = ProductCost(o.seq * o.dim * 4 * o.dim + 2 * o.seq * o.seq * o.dim);
   const LayerCost softmax = {.forward = 5 * o.seq * o.seq * o.heads,
@@ -147,17 +147,16 @@ absl::Status CheckRange(const char* key, int64_t value, int64_t most) {
 }  // namespace
 
 absl::Status CheckGpt(const GptOptions& options) {
-  for (const absl::Status& status :
-       {CheckRange("model.layers", options.layers, 1000), CheckRange("model.dim", options.dim, 1 << 16),
-        CheckRange("model.heads", options.heads, options.dim),
-        CheckRange("model.vocab", options.vocab, 1 << 24),
-        CheckRange("model.seq", options.seq, 1 << 20)}) {
+  for (const absl::Status& status : {CheckRange("model.layers", options.layers, 1000),
+                                     CheckRange("model.dim", options.dim, 1 << 16),
+                                     CheckRange("model.heads", options.heads, options.dim),
+                                     CheckRange("model.vocab", options.vocab, 1 << 24),
+                                     CheckRange("model.seq", options.seq, 1 << 20)}) {
     if (!status.ok()) return status;
   }
   if (options.dim % options.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("model.dim is ", options.dim,
-                                                   ", which model.heads = ", options.heads,
-                                                   " does not divide"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.dim is ", options.dim, ", which model.heads = ", options.heads, " does not divide"));
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
     return absl::InvalidArgumentError(

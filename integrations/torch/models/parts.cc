@@ -24,7 +24,9 @@ LayerCost ProductCost(int64_t multiply_adds, InputGradient inputs) {
   return {.forward = 2 * multiply_adds, .backward = 2 * multiply_adds * products};
 }
 
-LayerCost NormCost(int64_t elements) { return {.forward = 8 * elements, .backward = 16 * elements}; }
+LayerCost NormCost(int64_t elements) {
+  return {.forward = 8 * elements, .backward = 16 * elements};
+}
 
 LayerCost ElementwiseCost(int64_t elements) { return {.forward = elements, .backward = elements}; }
 

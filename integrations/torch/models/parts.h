@@ -1,7 +1,8 @@
 // Parts that the models share: parameters without initial values, and what their arithmetic costs.
 //
-// A part's parameters are not filled when it is built, so building a layer is cheap however large it is
-// and touches no page of memory; LayerFactory::initialize gives the values, one parameter at a time.
+// A part's parameters are not filled when it is built, so building a layer is cheap however large
+// it is and touches no page of memory; LayerFactory::initialize gives the values, one parameter at
+// a time.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
 
@@ -48,8 +49,8 @@ std::string LastName(const std::string& parameter);
 // FLOPs of one sample; a multiply-add counts 2. Elementwise work counts what it reads and computes
 // roughly, so that a layer of it alone is not free.
 enum class InputGradient { kNone, kNeeded };
-// A matrix product or convolution of `multiply_adds`: backward makes the weights' gradient and, unless
-// nothing before it learns, the inputs'.
+// A matrix product or convolution of `multiply_adds`: backward makes the weights' gradient and,
+// unless nothing before it learns, the inputs'.
 LayerCost ProductCost(int64_t multiply_adds, InputGradient inputs = InputGradient::kNeeded);
 LayerCost NormCost(int64_t elements);         // batch or layer norm: forward 8, backward 16
 LayerCost ElementwiseCost(int64_t elements);  // ReLU, a sum: forward 1, backward 1

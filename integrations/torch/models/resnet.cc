@@ -161,8 +161,8 @@ absl::Status CheckResNet(const ResNetOptions& options) {
         absl::StrCat("model.channels is ", options.channels, ": wanted 1 (grey) or 3 (colour)"));
   }
   if (options.classes < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the data has ", options.classes, " classes: a residual network wants 2 or more"));
+    return absl::InvalidArgumentError(absl::StrCat("the data has ", options.classes,
+                                                   " classes: a residual network wants 2 or more"));
   }
   if (options.image_size < 4 || options.image_size > 4096) {
     return absl::InvalidArgumentError(absl::StrCat("the data's images have ", options.image_size,

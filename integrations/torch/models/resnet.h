@@ -4,11 +4,11 @@
 //   RZ_RETURN_IF_ERROR(CheckResNet(options));
 //   std::vector<LayerFactory> layers = MakeResNet(options);   // 20 layers
 //
-// Layers: "stem", for each of the 3n blocks "block<i>.first" and "block<i>.second", "head"; so a depth of
-// 6n+2 gives as many layers. Between the halves of a block two tensors travel: the block's input (for its
-// shortcut) and the first half's result. Shortcuts have no parameters (option A: every second pixel, new
-// channels zero). Three groups of n blocks have width, 2·width and 4·width channels; the second and third
-// halve the image.
+// Layers: "stem", for each of the 3n blocks "block<i>.first" and "block<i>.second", "head"; so a
+// depth of 6n+2 gives as many layers. Between the halves of a block two tensors travel: the block's
+// input (for its shortcut) and the first half's result. Shortcuts have no parameters (option A:
+// every second pixel, new channels zero). Three groups of n blocks have width, 2·width and 4·width
+// channels; the second and third halve the image.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_RESNET_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_RESNET_H_
 
@@ -31,8 +31,8 @@ struct ResNetOptions {
 // InvalidArgument names the key of the configuration: "model.depth …".
 absl::Status CheckResNet(const ResNetOptions& options);
 
-// Maps {batch, channels, image_size, image_size} to logits {batch, classes}. Options must have passed
-// CheckResNet.
+// Maps {batch, channels, image_size, image_size} to logits {batch, classes}. Options must have
+// passed CheckResNet.
 std::vector<LayerFactory> MakeResNet(const ResNetOptions& options);
 
 }  // namespace ringzero

@@ -1,0 +1,118 @@
+// Safetensors: a file of named tensors; written tensor by tensor, read in any order.
+//
+//   RZ_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create("m.safetensors",
+//       {{.name = "in.weight", .type = TensorType::kF32, .shape = {256, 784}}, …}));
+//   RZ_RETURN_IF_ERROR(writer->Write("in.weight", values));   // in the order of the list
+//   RZ_RETURN_IF_ERROR(writer->Finish());                     // only now the file exists
+//
+//   RZ_ASSIGN_OR_RETURN(auto reader, SafetensorsReader::Open("m.safetensors"));
+//   RZ_RETURN_IF_ERROR(reader->Read("in.weight", {256, 784}, values));
+//
+// Format: eight bytes little-endian, the header's length; the header, JSON: {"name": {"dtype",
+// "shape", "data_offsets": [begin, end]}, …}; the values, row-major, little-endian, without gaps.
+// Names are kept to bytes: no whole model is ever in memory. Every error names the file, and the
+// tensor if there is one.
+#ifndef RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_
+#define RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ringzero {
+
+// Those that are read: kF16 and kBF16 as fp32. Others of the format may be in a file, as kOther.
+enum class TensorType { kF32, kF16, kBF16, kI64, kOther };
+
+struct TensorSpec {
+  std::string name;
+  TensorType type = TensorType::kF32;
+  std::vector<int64_t> shape;
+};
+
+// Writes to "<path>.tmp", which Finish renames; without Finish the destructor removes it. Not
+// thread-safe.
+class SafetensorsWriter {
+ public:
+  // InvalidArgument: the file cannot be made, a name twice, a type other than kF32 and kI64.
+  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
+      const std::string& path, std::vector<TensorSpec> tensors,
+      const std::map<std::string, std::string>& metadata = {});
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  // `name` must be the next of the list, and `values` as many as its shape says.
+  absl::Status Write(const std::string& name, std::span<const float> values);
+  absl::Status Write(const std::string& name, std::span<const int64_t> values);
+  // After the last tensor: makes the file durable and gives it its name.
+  absl::Status Finish();
+
+ private:
+  SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors, int fd);
+  absl::Status WriteNext(const std::string& name, TensorType type,
+                         std::span<const std::byte> bytes);
+  absl::Status WriteBytes(std::span<const std::byte> bytes);
+  absl::Status Error(const std::string& what) const;
+
+  std::string path_;
+  std::vector<TensorSpec> tensors_;
+  int fd_;           // -1 after Finish
+  size_t next_ = 0;  // in tensors_
+};
+
+// The file is mapped, so opening a large one is cheap; it must not be changed meanwhile.
+// Thread-safe.
+class SafetensorsReader {
+ public:
+  struct Entry {
+    TensorSpec spec;
+    std::string type_name;  // as in the file: "F32"
+    uint64_t begin = 0;     // bytes, from the start of the values
+    uint64_t end = 0;
+  };
+
+  // NotFound or InvalidArgument: missing, truncated, a header that is too large or is not as the
+  // format wants it, values that overlap, leave gaps or do not have the size of their shape.
+  static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(const std::string& path);
+  ~SafetensorsReader();
+  SafetensorsReader(const SafetensorsReader&) = delete;
+  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
+
+  const std::vector<Entry>& entries() const { return entries_; }  // in the order of their values
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const Entry* Find(const std::string& name) const;  // nullptr: there is none
+
+  // Fills `out` (the product of `shape` values). NotFound: no such tensor; InvalidArgument: its
+  // shape is another, or its type cannot be read into this one (F32, F16, BF16 into float; I64 into
+  // int64_t).
+  absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
+                    std::span<float> out) const;
+  absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
+                    std::span<int64_t> out) const;
+
+ private:
+  SafetensorsReader(std::string path, std::span<const std::byte> file);
+  absl::Status Parse();
+  absl::StatusOr<const Entry*> FindAs(const std::string& name, const std::vector<int64_t>& shape,
+                                      size_t values) const;
+  absl::Status Error(const std::string& what) const;
+
+  std::string path_;
+  std::span<const std::byte> file_;    // mapped
+  std::span<const std::byte> values_;  // its part after the header
+  std::vector<Entry> entries_;
+  std::map<std::string, size_t> by_name_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_

@@ -1,0 +1,41 @@
+// Folders and files for tests of the readers.
+#ifndef RINGZERO_TESTS_DATA_FILES_H_
+#define RINGZERO_TESTS_DATA_FILES_H_
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ringzero::testing {
+
+using Bytes = std::vector<uint8_t>;
+
+// A new folder, removed with all that is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+void WriteFile(const std::string& path, std::span<const uint8_t> bytes);
+Bytes ReadFile(const std::string& path);
+// One gzip member.
+Bytes Gzip(const Bytes& plain);
+// `numbers` as big-endian words of 32 bits, then `rest`.
+Bytes BigEndianWords(const std::vector<uint32_t>& numbers, const Bytes& rest);
+Bytes operator+(Bytes a, const Bytes& b);
+Bytes ToBytes(const std::string& text);
+
+}  // namespace ringzero::testing
+
+#endif  // RINGZERO_TESTS_DATA_FILES_H_

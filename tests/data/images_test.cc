@@ -1,0 +1,256 @@
+// Readers of images: right values, and one clear error for everything that can be wrong with a
+// file.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "integrations/data/cifar10.h"
+#include "integrations/data/idx.h"
+#include "tests/data/files.h"
+
+namespace ringzero {
+namespace {
+
+using namespace ringzero::testing;  // NOLINT(google-build-using-namespace): the tests' own helpers
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// 5 training and 2 test images of 2x3 pixels; `Write` puts them into the folder.
+struct SmallIdx {
+  Bytes train_pixels = {0,   255, 10, 20, 30, 40, 1, 2, 3, 4,  5,  6,  100, 110, 120,
+                        130, 140, 15, 7,  77, 27, 9, 9, 9, 80, 81, 82, 83,  84,  85};
+  Bytes train_labels = {0, 1, 2, 1, 0};
+  Bytes train_images_header = BigEndianWords({0x803, 5, 2, 3}, {});
+  Bytes train_labels_header = BigEndianWords({0x801, 5}, {});
+  Bytes test_images = BigEndianWords({0x803, 2, 2, 3}, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4});
+  Bytes test_labels = BigEndianWords({0x801, 2}, {2, 0});
+
+  void Write(const TemporaryFolder& folder) const {
+    WriteFile(folder / "train-images-idx3-ubyte", train_images_header + train_pixels);
+    WriteFile(folder / "train-labels-idx1-ubyte.gz", Gzip(train_labels_header + train_labels));
+    WriteFile(folder / "t10k-images-idx3-ubyte.gz", Gzip(test_images));
+    WriteFile(folder / "t10k-labels-idx1-ubyte", test_labels);
+  }
+};
+
+std::string ErrorOf(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset) {
+  return dataset.ok() ? "no error" : std::string(dataset.status().message());
+}
+
+TEST(Idx, ReadsPlainAndPackedFiles) {
+  TemporaryFolder folder;
+  const SmallIdx small;
+  small.Write(folder);
+  const auto dataset = OpenIdx(folder.path());
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->shape().kind, SampleShape::Kind::kImage);
+  EXPECT_THAT((*dataset)->shape().input, ElementsAre(1, 2, 3));
+  EXPECT_EQ((*dataset)->shape().classes, 3);
+  EXPECT_EQ((*dataset)->train().size(), 5);
+  EXPECT_EQ((*dataset)->test().size(), 2);
+
+  double sum = 0, squares = 0;
+  for (uint8_t x : small.train_pixels) {
+    sum += x / 255.0;
+    squares += x / 255.0 * (x / 255.0);
+  }
+  const double count = static_cast<double>(small.train_pixels.size());
+  const double mean = sum / count, deviation = std::sqrt(squares / count - mean * mean);
+  std::vector<float> inputs(12);
+  std::vector<int64_t> targets(2);
+  (*dataset)->train().Read(std::vector<int64_t>{3, 1}, inputs.data(), nullptr, targets.data());
+  EXPECT_THAT(targets, ElementsAre(1, 1));
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_NEAR(inputs[i], (small.train_pixels[18 + i] / 255.0 - mean) / deviation, 1e-6);
+    EXPECT_NEAR(inputs[6 + i], (small.train_pixels[6 + i] / 255.0 - mean) / deviation, 1e-6);
+  }
+  (*dataset)->test().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
+  EXPECT_EQ(targets[0], 2);
+  EXPECT_NEAR(inputs[0], (1 / 255.0 - mean) / deviation, 1e-6);  // by the training set's numbers
+}
+
+TEST(Idx, MissingFilesAreNamed) {
+  TemporaryFolder folder;
+  const auto dataset = OpenIdx(folder.path());
+  EXPECT_EQ(dataset.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr(folder / "train-images-idx3-ubyte"),
+                                      HasSubstr("dataset-fashion-mnist")));
+}
+
+struct BadIdx {
+  const char* name;
+  void (*spoil)(SmallIdx&);
+  std::vector<std::string> words;  // of the message
+};
+
+class IdxErrors : public ::testing::TestWithParam<BadIdx> {};
+
+TEST_P(IdxErrors, AreClear) {
+  TemporaryFolder folder;
+  SmallIdx small;
+  GetParam().spoil(small);
+  small.Write(folder);
+  const auto dataset = OpenIdx(folder.path());
+  EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ErrorOf(dataset), HasSubstr(folder.path()));
+  for (const std::string& word : GetParam().words) EXPECT_THAT(ErrorOf(dataset), HasSubstr(word));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, IdxErrors,
+    ::testing::Values(
+        BadIdx{"ImagesMagic",
+               [](SmallIdx& s) { s.train_images_header[3] = 1; },
+               {"train-images-idx3-ubyte", "0x00000801 instead of 0x00000803"}},
+        BadIdx{"LabelsMagic",
+               [](SmallIdx& s) { s.train_labels_header[2] = 9; },
+               {"train-labels-idx1-ubyte.gz", "0x00000901 instead of 0x00000801"}},
+        BadIdx{"MoreLabels",
+               [](SmallIdx& s) {
+                 s.train_labels_header = BigEndianWords({0x801, 6}, {0});
+               },
+               {"labels-idx1-ubyte.gz", "6 labels", "5 images"}},
+        BadIdx{"TooFewPixels",
+               [](SmallIdx& s) { s.train_pixels.pop_back(); },
+               {"train-images", "truncated", "wanted 30 bytes, found 29"}},
+        BadIdx{"TooManyPixels",
+               [](SmallIdx& s) { s.train_pixels.push_back(0); },
+               {"train-images", "bytes follow the 5 images"}},
+        BadIdx{"TooManyLabels",
+               [](SmallIdx& s) { s.train_labels.push_back(0); },
+               {"train-labels", "bytes follow the 5 labels"}},
+        BadIdx{"NoRows",
+               [](SmallIdx& s) {
+                 s.train_images_header = BigEndianWords({0x803, 5, 0, 3}, {});
+               },
+               {"images of 0x3 pixels"}},
+        BadIdx{"HugeClaim",
+               [](SmallIdx& s) {
+                 s.train_images_header = BigEndianWords({0x803, ~0u, 1 << 14, 1 << 14}, {});
+               },
+               {"truncated", "found 30"}},
+        BadIdx{"NoImages",
+               [](SmallIdx& s) {
+                 s.train_images_header = BigEndianWords({0x803, 0, 2, 3}, {});
+                 s.train_labels_header = BigEndianWords({0x801, 0}, {});
+                 s.train_pixels.clear();
+                 s.train_labels.clear();
+               },
+               {"holds no images"}},
+        BadIdx{"OtherSize",
+               [](SmallIdx& s) {
+                 s.test_images = BigEndianWords({0x803, 2, 1, 1}, {1, 2});
+               },
+               {"t10k-images", "1x1", "2x3"}},
+        BadIdx{"UnknownClass",
+               [](SmallIdx& s) { s.test_labels.back() = 3; },
+               {"t10k", "image 1 is of class 3", "3 classes"}},
+        BadIdx{"Constant",
+               [](SmallIdx& s) { s.train_pixels.assign(30, 7); },
+               {"train-images", "are equal"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Idx, EveryTruncationOfAPackedFileIsAnError) {
+  TemporaryFolder folder;
+  SmallIdx().Write(folder);
+  const std::string path = folder / "train-labels-idx1-ubyte.gz";
+  const Bytes whole = ReadFile(path);
+  for (size_t length = 0; length < whole.size(); ++length) {
+    WriteFile(path, std::span(whole).first(length));
+    const auto dataset = OpenIdx(folder.path());
+    ASSERT_FALSE(dataset.ok()) << length;
+    EXPECT_THAT(ErrorOf(dataset), HasSubstr(path)) << length;
+  }
+}
+
+TEST(Idx, EveryTruncationOfAPlainFileIsAnError) {
+  TemporaryFolder folder;
+  SmallIdx().Write(folder);
+  const std::string path = folder / "train-images-idx3-ubyte";
+  const Bytes whole = ReadFile(path);
+  for (size_t length = 0; length < whole.size(); ++length) {
+    WriteFile(path, std::span(whole).first(length));
+    const auto dataset = OpenIdx(folder.path());
+    ASSERT_FALSE(dataset.ok()) << length;
+    EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr(path), HasSubstr("truncated"))) << length;
+  }
+}
+
+// Some changes (a name, a time in the gzip header) are harmless: no crash is what is asked.
+TEST(Idx, ChangedBitsNeverCrash) {
+  TemporaryFolder folder;
+  SmallIdx().Write(folder);
+  const std::string path = folder / "train-labels-idx1-ubyte.gz";
+  const Bytes whole = ReadFile(path);
+  int refused = 0;
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    Bytes changed = whole;
+    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    WriteFile(path, changed);
+    if (!OpenIdx(folder.path()).ok()) ++refused;
+  }
+  EXPECT_GT(refused, static_cast<int>(4 * whole.size()));
+}
+
+TEST(Idx, BytesAfterTheGzipDataAreAnErrorAndMoreMembersAreNot) {
+  TemporaryFolder folder;
+  const SmallIdx small;
+  small.Write(folder);
+  const std::string path = folder / "train-labels-idx1-ubyte.gz";
+  WriteFile(path, Gzip(small.train_labels_header) + Gzip(small.train_labels));
+  EXPECT_TRUE(OpenIdx(folder.path()).ok());
+  WriteFile(path, Gzip(small.train_labels_header + small.train_labels) + Bytes{1, 2, 3});
+  EXPECT_THAT(ErrorOf(OpenIdx(folder.path())), HasSubstr("not gzip follow"));
+}
+
+// The real thing, where its Debian package is installed.
+TEST(Idx, FashionMnist) {
+  const std::string folder = "/usr/share/datasets/fashion-mnist";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  const auto dataset = OpenIdx(folder);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT((*dataset)->shape().input, ElementsAre(1, 28, 28));
+  EXPECT_EQ((*dataset)->shape().classes, 10);
+  EXPECT_EQ((*dataset)->train().size(), 60000);
+  EXPECT_EQ((*dataset)->test().size(), 10000);
+  std::vector<float> inputs(784);
+  std::vector<int64_t> targets(1);
+  (*dataset)->train().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
+  EXPECT_EQ(targets[0], 9);                        // the first one is a boot
+  EXPECT_NEAR(inputs[0], -0.2860 / 0.3530, 1e-3);  // black; the known mean and deviation
+}
+
+TEST(Cifar10, ReadsRecords) {
+  TemporaryFolder folder;
+  for (int batch = 1; batch <= 6; ++batch) {
+    Bytes record(3073);
+    record[0] = static_cast<uint8_t>(batch);
+    for (size_t i = 1; i < record.size(); ++i) record[i] = static_cast<uint8_t>(i * batch);
+    const std::string name =
+        batch <= 5 ? "data_batch_" + std::to_string(batch) + ".bin" : "test_batch.bin";
+    if (batch == 6) record[0] = 3;
+    WriteFile(folder / name, record + record);
+  }
+  auto dataset = OpenCifar10(folder.path());
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->train().size(), 10);
+  EXPECT_EQ((*dataset)->test().size(), 2);
+  EXPECT_THAT((*dataset)->shape().input, ElementsAre(3, 32, 32));
+  std::vector<float> inputs(2 * 3072);
+  std::vector<int64_t> targets(2);
+  (*dataset)->train().Read(std::vector<int64_t>{4, 9}, inputs.data(), nullptr, targets.data());
+  EXPECT_THAT(targets, ElementsAre(3, 5));
+
+  WriteFile(folder / "data_batch_3.bin", Bytes(3072));
+  EXPECT_THAT(ErrorOf(OpenCifar10(folder.path())),
+              AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("3072 bytes")));
+  WriteFile(folder / "data_batch_3.bin", Bytes(3073, 10));
+  EXPECT_THAT(ErrorOf(OpenCifar10(folder.path())), HasSubstr("class 10"));
+  std::filesystem::remove(folder / "data_batch_3.bin");
+  EXPECT_THAT(ErrorOf(OpenCifar10(folder.path())), HasSubstr("data_batch_3.bin"));
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,274 @@
+// Safetensors: what is written is read; everything that can be wrong with a file is one clear
+// error.
+#include "integrations/data/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "tests/data/files.h"
+
+namespace ringzero {
+namespace {
+
+using namespace ringzero::testing;  // NOLINT(google-build-using-namespace): the tests' own helpers
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <typename T>
+std::string ErrorOf(const absl::StatusOr<T>& result) {
+  return result.ok() ? "no error" : std::string(result.status().message());
+}
+std::string ErrorOf(const absl::Status& status) {
+  return status.ok() ? "no error" : std::string(status.message());
+}
+
+// A file from its header and its values.
+Bytes File(const std::string& header, const Bytes& values) {
+  Bytes length(8);
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<uint8_t>(header.size() >> (8 * i));
+  return length + ToBytes(header) + values;
+}
+
+const std::vector<TensorSpec> kSpecs = {{.name = "a.weight", .shape = {2, 3}},
+                                        {.name = "a.count", .type = TensorType::kI64, .shape = {}},
+                                        {.name = "empty", .shape = {0, 4}},
+                                        {.name = "b \"quoted\" ü", .shape = {1}}};
+const std::vector<float> kWeight = {1,    -2, 0.5f, 3e-40f, std::numeric_limits<float>::infinity(),
+                                    -0.0f};
+
+void WriteSmall(const std::string& path) {
+  auto writer = SafetensorsWriter::Create(path, kSpecs, {{"format", "pt"}});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Write("a.weight", kWeight).ok());
+  ASSERT_TRUE((*writer)->Write("a.count", std::vector<int64_t>{1LL << 40}).ok());
+  ASSERT_TRUE((*writer)->Write("empty", std::vector<float>{}).ok());
+  ASSERT_FALSE(std::filesystem::exists(path));
+  ASSERT_TRUE((*writer)->Write("b \"quoted\" ü", std::vector<float>{7}).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+}
+
+TEST(Safetensors, ReadsWhatWasWritten) {
+  TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+  const auto reader = SafetensorsReader::Open(path);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->entries().size(), 4u);
+  EXPECT_EQ((*reader)->metadata().at("format"), "pt");
+  std::vector<float> weight(6);
+  ASSERT_TRUE((*reader)->Read("a.weight", {2, 3}, std::span(weight)).ok());
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(std::bit_cast<uint32_t>(weight[i]), std::bit_cast<uint32_t>(kWeight[i]));
+  }
+  std::vector<int64_t> count(1);
+  ASSERT_TRUE((*reader)->Read("a.count", {}, std::span(count)).ok());
+  EXPECT_EQ(count[0], 1LL << 40);
+  std::vector<float> none;
+  EXPECT_TRUE((*reader)->Read("empty", {0, 4}, std::span(none)).ok());
+  EXPECT_NE((*reader)->Find("b \"quoted\" ü"), nullptr);
+  EXPECT_EQ((*reader)->Find("c"), nullptr);
+}
+
+TEST(Safetensors, HeaderIsTheFormats) {
+  TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  auto writer = SafetensorsWriter::Create(path, {{.name = "x", .shape = {2}}});
+  ASSERT_TRUE((*writer)->Write("x", std::vector<float>{1, 2}).ok());
+  ASSERT_TRUE((*writer)->Finish().ok());
+  const Bytes bytes = ReadFile(path);
+  const std::string header(bytes.begin() + 8, bytes.end() - 8);
+  EXPECT_EQ(header.size() % 8, 0u);
+  EXPECT_THAT(header, HasSubstr(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})"));
+  EXPECT_EQ(Bytes(bytes.end() - 8, bytes.end()), (Bytes{0, 0, 0x80, 0x3f, 0, 0, 0, 0x40}));
+}
+
+TEST(Safetensors, ReadsHalvesExactly) {
+  TemporaryFolder folder;
+  const std::string header = R"({"h":{"dtype":"F16","shape":[7],"data_offsets":[0,14]},)"
+                             R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[14,18]}})";
+  // 1, -2, the largest 65504, the smallest subnormal, infinity, a NaN, -0; then 1 and -3.
+  const Bytes values = {0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x00,
+                        0x7c, 0x01, 0x7e, 0x00, 0x80, 0x80, 0x3f, 0x40, 0xc0};
+  WriteFile(folder / "f", File(header, values));
+  const auto reader = SafetensorsReader::Open(folder / "f");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<float> h(7), b(2);
+  ASSERT_TRUE((*reader)->Read("h", {7}, std::span(h)).ok());
+  EXPECT_EQ(h[0], 1);
+  EXPECT_EQ(h[1], -2);
+  EXPECT_EQ(h[2], 65504);
+  EXPECT_EQ(h[3], 0x1p-24f);
+  EXPECT_TRUE(std::isinf(h[4]));
+  EXPECT_TRUE(std::isnan(h[5]));
+  EXPECT_EQ(std::bit_cast<uint32_t>(h[6]), 0x80000000u);
+  ASSERT_TRUE((*reader)->Read("b", {2}, std::span(b)).ok());
+  EXPECT_THAT(b, ElementsAre(1, -3));
+}
+
+TEST(Safetensors, EveryTruncationIsAnErrorThatNamesTheFile) {
+  TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
+  const Bytes whole = ReadFile(path);
+  for (size_t length = 0; length < whole.size(); ++length) {
+    WriteFile(path, std::span(whole).first(length));
+    const auto reader = SafetensorsReader::Open(path);
+    ASSERT_FALSE(reader.ok()) << length;
+    EXPECT_THAT(ErrorOf(reader), HasSubstr(path)) << length;
+  }
+  WriteFile(path, whole + Bytes{0});
+  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(path)), HasSubstr("1 bytes follow"));
+}
+
+TEST(Safetensors, ChangedBitsNeverCrash) {
+  TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
+  const Bytes whole = ReadFile(path);
+  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
+    Bytes changed = whole;
+    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    WriteFile(path, changed);
+    const auto reader = SafetensorsReader::Open(path);
+    if (!reader.ok()) continue;
+    for (const auto& entry : (*reader)->entries()) {  // whatever it now says must be readable
+      size_t values = 1;
+      for (int64_t extent : entry.spec.shape) values *= static_cast<size_t>(extent);
+      std::vector<float> floats(values);
+      (void)(*reader)->Read(entry.spec.name, entry.spec.shape, std::span(floats));
+    }
+  }
+}
+
+struct BadHeader {
+  const char* name;
+  const char* header;
+  std::vector<std::string> words;
+};
+
+class SafetensorsErrors : public ::testing::TestWithParam<BadHeader> {};
+
+TEST_P(SafetensorsErrors, AreClear) {
+  TemporaryFolder folder;
+  WriteFile(folder / "f", File(GetParam().header, Bytes(8)));
+  const auto reader = SafetensorsReader::Open(folder / "f");
+  EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ErrorOf(reader), HasSubstr(folder / "f"));
+  for (const std::string& word : GetParam().words) EXPECT_THAT(ErrorOf(reader), HasSubstr(word));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SafetensorsErrors,
+    ::testing::Values(
+        BadHeader{"NotJson", "{\"a\":", {"not valid JSON"}},
+        BadHeader{"NotUtf8", "{\"\xff\":1}", {"not valid JSON"}},
+        BadHeader{"NotObject", "[1]", {"not a JSON object"}},
+        BadHeader{"EntryNotObject", R"({"a":1})", {"tensor 'a'", "not a JSON object"}},
+        BadHeader{"UnknownKey",
+                  R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"z":1}})",
+                  {"tensor 'a'", "'z'"}},
+        BadHeader{"NoType", R"({"a":{"shape":[2],"data_offsets":[0,8]}})", {"'a'", "no dtype"}},
+        BadHeader{"UnknownType",
+                  R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})",
+                  {"'a'", "'F31'"}},
+        BadHeader{"NegativeShape",
+                  R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",
+                  {"'a'", "list of sizes"}},
+        BadHeader{"RealShape",
+                  R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})",
+                  {"'a'", "list of sizes"}},
+        BadHeader{"HugeShape",
+                  R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})",
+                  {"'a'", "too large"}},
+        BadHeader{"ThreeOffsets",
+                  R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}})",
+                  {"'a'", "two sizes"}},
+        BadHeader{"HugeOffsets",
+                  R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})",
+                  {"'a'", "two sizes"}},
+        BadHeader{"OutOfRange",
+                  R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})",
+                  {"'a'", "bytes 0 to 12", "8 bytes of values"}},
+        BadHeader{"Backwards",
+                  R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[8,0]}})",
+                  {"'a'", "bytes 8 to 0"}},
+        BadHeader{"WrongSize",
+                  R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})",
+                  {"'a'", "have 8 bytes", "wants 4"}},
+        BadHeader{"Overlap",
+                  R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                  R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                  {"'b'", "begin at byte 4", "end at 8"}},
+        BadHeader{"Gap",
+                  R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                  {"'a'", "begin at byte 4", "end at 0"}},
+        BadHeader{"Twice",
+                  R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                  R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                  {"'a' stands twice"}},
+        BadHeader{
+            "Metadata",
+            R"({"__metadata__":{"k":1},"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+            {"__metadata__.k"}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(Safetensors, HeaderTooLarge) {
+  TemporaryFolder folder;
+  WriteFile(folder / "f", Bytes(64, 0x7f));
+  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(folder / "f")),
+              AllOf(HasSubstr(folder / "f"), HasSubstr("the most is 100000000")));
+  WriteFile(folder / "g", Bytes{200, 0, 0, 0, 0, 0, 0, 0, '{', '}'});
+  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(folder / "g")), HasSubstr("truncated"));
+  EXPECT_EQ(SafetensorsReader::Open(folder / "none").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(folder.path())), HasSubstr("regular file"));
+}
+
+TEST(Safetensors, ReadingAsSomethingElseIsAnError) {
+  TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
+  const auto reader = SafetensorsReader::Open(path);
+  std::vector<float> six(6), one(1);
+  std::vector<int64_t> count(6);
+  EXPECT_THAT(ErrorOf((*reader)->Read("a.weight", {3, 2}, std::span(six))),
+              AllOf(HasSubstr("'a.weight'"), HasSubstr("{2, 3}"), HasSubstr("{3, 2}")));
+  EXPECT_THAT(ErrorOf((*reader)->Read("a.weight", {2, 3}, std::span(one))), HasSubstr("1 values"));
+  EXPECT_THAT(ErrorOf((*reader)->Read("a.weight", {2, 3}, std::span(count))),
+              HasSubstr("wanted I64"));
+  EXPECT_THAT(ErrorOf((*reader)->Read("a.count", {}, std::span(one))), HasSubstr("is I64"));
+  EXPECT_EQ((*reader)->Read("c", {}, std::span(one)).code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SafetensorsWriter, WantsTheListInOrderAndWhole) {
+  TemporaryFolder folder;
+  const std::string path = folder / "m.safetensors";
+  {
+    auto writer = SafetensorsWriter::Create(path, kSpecs);
+    ASSERT_TRUE(writer.ok());
+    EXPECT_THAT(ErrorOf((*writer)->Write("a.count", std::vector<int64_t>{1})),
+                HasSubstr("'a.weight' is next"));
+    EXPECT_THAT(ErrorOf((*writer)->Write("a.weight", std::vector<float>(5))),
+                AllOf(HasSubstr("'a.weight'"), HasSubstr("20 bytes"), HasSubstr("wants 24")));
+    EXPECT_THAT(ErrorOf((*writer)->Write("a.weight", std::vector<int64_t>(3))), HasSubstr("I64"));
+    EXPECT_THAT(ErrorOf((*writer)->Finish()), HasSubstr("'a.weight' was not written"));
+    EXPECT_TRUE(std::filesystem::exists(path + ".tmp"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));  // given up: nothing left behind
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(folder / "no/such", kSpecs)), HasSubstr("no/such"));
+  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(path, {{.name = "a"}, {.name = "a"}})),
+              HasSubstr("'a' stands twice"));
+  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(path, {{.name = "a", .type = TensorType::kF16}})),
+              HasSubstr("F16 is not written"));
+  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(path, {{.name = "a", .shape = {-1}}})),
+              HasSubstr("extent -1"));
+}
+
+}  // namespace
+}  // namespace ringzero
