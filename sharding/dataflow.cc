@@ -96,14 +96,14 @@ class DataflowChecker {
     }
   }
 
-  // The parameters that operation i works with: its own stage and those tied to it, in the version of
-  // the update rule, from the message meant for it or from the owner's own memory.
+  // The parameters that operation i works with: its own stage and those tied to it, in the version
+  // of the update rule, from the message meant for it or from the owner's own memory.
   absl::Status CheckReads(int i) {
     std::vector<int> needed;
     const int own = op(i).stage.value;
     for (int j = own; j >= 0; --j) {
-      const bool tied = j < own && plan_.stages[j].last_use == op(i).stage &&
-                        op(i).kind != OpKind::kCollect;
+      const bool tied =
+          j < own && plan_.stages[j].last_use == op(i).stage && op(i).kind != OpKind::kCollect;
       if ((j == own || tied) && plan_.stages[j].parameter_bytes > 0) needed.push_back(j);
     }
     std::vector<int> found;
@@ -147,7 +147,8 @@ class DataflowChecker {
     const bool right = read.op >= 0 && CarriesParameters(op(read.op).channel) &&
                        IsReceive(read.op, name, op(read.op).channel) &&
                        op(read.op).version == read.version;
-    return right ? absl::OkStatus() : Wrong(i, absl::StrCat("has a copy of stage ", j, " of another use"));
+    return right ? absl::OkStatus()
+                 : Wrong(i, absl::StrCat("has a copy of stage ", j, " of another use"));
   }
 
   absl::Status CheckStatistics(int i) {
@@ -160,7 +161,8 @@ class DataflowChecker {
     const int64_t snapshot = linked(i).snapshot;
     return snapshot >= 0 && op(snapshot).stage == op(i).stage &&
            op(snapshot).iteration == op(i).iteration &&
-           (op(snapshot).kind == OpKind::kSnapshot || op(snapshot).channel == Channel::kSnapshots) &&
+           (op(snapshot).kind == OpKind::kSnapshot ||
+            op(snapshot).channel == Channel::kSnapshots) &&
            WaitsFor(i, [&](int64_t after) { return after == snapshot; });
   }
 
@@ -233,8 +235,8 @@ class DataflowChecker {
     const bool evaluation = op(i).copy == Copy::kEvaluation;
     const int64_t user = evaluation ? EvaluationPlace(i, op(i).peer.value) : UserOf(i);
     const int received = static_cast<int>(read.op);
-    const int64_t from = evaluation ? EvaluationPlace(received, ring_.worker_of(received))
-                                    : MicroBatchOf(received);
+    const int64_t from =
+        evaluation ? EvaluationPlace(received, ring_.worker_of(received)) : MicroBatchOf(received);
     const bool right = source.kind == OpKind::kReceive && source.copy == op(i).copy &&
                        source.version == op(i).version && from == user - 1;
     return right ? absl::OkStatus() : Wrong(i, "relays a copy of another use");
@@ -272,8 +274,8 @@ class DataflowChecker {
     return CheckContinues(i, ring_.worker_of(i) == 0 && op(i).lap.value == 0, Channel::kMetrics);
   }
 
-  // An Add, Apply or Fold goes on with what the previous micro-batch has left: by message or, with one
-  // worker, in place. The first starts anew.
+  // An Add, Apply or Fold goes on with what the previous micro-batch has left: by message or, with
+  // one worker, in place. The first starts anew.
   absl::Status CheckContinues(int i, bool first, Channel channel) {
     const int64_t takes = linked(i).takes;
     bool right = false;
@@ -287,7 +289,8 @@ class DataflowChecker {
       right = IsReceive(takes, op(i), channel);
     }
     if (takes >= 0 && !WaitsFor(i, [&](int64_t after) { return after == takes; })) right = false;
-    return right ? absl::OkStatus() : Wrong(i, "does not go on where the micro-batch before it ended");
+    return right ? absl::OkStatus()
+                 : Wrong(i, "does not go on where the micro-batch before it ended");
   }
   int64_t FoldedBefore(int i) const {
     return op(i).copy == Copy::kEvaluation ? EvaluationPlace(i, ring_.worker_of(i))
@@ -305,7 +308,8 @@ class DataflowChecker {
       return op(after).kind == OpKind::kUpdate && op(after).stage == op(i).stage &&
              op(after).version.value == op(i).version.value - 1;
     };
-    return WaitsFor(i, made) ? absl::OkStatus() : Wrong(i, "does not wait for the update before it");
+    return WaitsFor(i, made) ? absl::OkStatus()
+                             : Wrong(i, "does not wait for the update before it");
   }
 
   absl::Status CheckSentFold(int i) {

@@ -21,6 +21,11 @@ std::string Bytes(double bytes) {
   return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
 }
 
+// "1 stage", "2 stages".
+std::string Counted(int count, const std::string& what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
 int64_t LapCost(const Plan& plan) {
   int64_t cost = 0;
   for (const StagePlan& stage : plan.stages) {
@@ -33,12 +38,14 @@ std::string Head(const Plan& plan) {
   std::string text = absl::StrCat("rule        ", ToString(plan.rule));
   if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
   if (plan.stagger) absl::StrAppend(&text, ", staggered");
-  if (plan.retain > 0) absl::StrAppend(&text, ", the last ", plan.retain, " stages retained");
+  if (plan.retain > 0)
+    absl::StrAppend(&text, ", the last ", Counted(plan.retain, "stage"), " retained");
   if (!plan.exchange) absl::StrAppend(&text, ", no exchange (computes only)");
-  absl::StrAppend(&text, "\nworkers     N = ", plan.workers, "\nstages      S = ",
-                  plan.stage_count(), ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ",
-                  plan.laps, " micro-batches per worker and iteration\nwindow      W = ", plan.window,
-                  " messages of credit per channel, ", plan.pending, " pending gradients\n");
+  absl::StrAppend(
+      &text, "\nworkers     N = ", plan.workers, "\nstages      S = ", plan.stage_count(),
+      ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ", plan.laps,
+      " micro-batches per worker and iteration\nwindow      W = ", plan.window,
+      " messages of credit per channel, ", Counted(plan.pending, "pending gradient"), "\n");
   return text;
 }
 
@@ -46,9 +53,9 @@ std::string Stages(const Plan& plan) {
   size_t name_width = 4;
   for (const StagePlan& stage : plan.stages) name_width = std::max(name_width, stage.name.size());
   const int width = static_cast<int>(std::min<size_t>(name_width, 32));
-  std::string text = absl::StrFormat("\n%5s  %-*s  %9s  %10s  %10s  %10s  %6s  %5s\n", "stage", width,
-                                     "name", "layers", "parameters", "sum", "statistics", "cost",
-                                     "owner");
+  std::string text =
+      absl::StrFormat("\n%5s  %-*s  %9s  %10s  %10s  %10s  %6s  %5s\n", "stage", width, "name",
+                      "layers", "parameters", "sum", "statistics", "cost", "owner");
   const double lap = static_cast<double>(LapCost(plan));
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
@@ -73,9 +80,10 @@ std::string Owners(const Plan& plan) {
       Bytes(static_cast<double>(owners.max)), Bytes(owners.mean),
       owners.mean > 0 ? static_cast<double>(owners.max) / owners.mean : 1.0);
   if (plan.stage_count() < plan.workers) {
-    absl::StrAppend(&text, "warning     ", plan.workers, " workers, but only ", plan.stage_count(),
-                    " stages: ", plan.workers - plan.stage_count(),
-                    " workers own nothing, and the largest stage is one owner's alone\n");
+    const int idle = plan.workers - plan.stage_count();
+    absl::StrAppend(&text, "warning     ", Counted(plan.workers, "worker"), ", but only ",
+                    Counted(plan.stage_count(), "stage"), ": ", Counted(idle, "worker"), " own",
+                    idle == 1 ? "s" : "", " nothing\n");
   }
   return text;
 }
@@ -105,7 +113,8 @@ absl::StatusOr<std::string> Simulated(const Plan& plan) {
   }
   const double all = static_cast<double>(simulation.makespan_ticks) * plan.workers / 100;
   std::string text = absl::StrFormat(
-      "simulated   with free messages: an iteration takes %.3f of its computing, %d of them with start "
+      "simulated   with free messages: an iteration takes %.3f of its computing, %d of them with "
+      "start "
       "and end %.3f\n",
       simulation.steady_iteration_ticks / ideal, run.iterations,
       static_cast<double>(simulation.makespan_ticks) / (ideal * run.iterations));

@@ -70,9 +70,8 @@ absl::Status JoinMessages(LinkedRing& ring) {
     for (size_t i = 0; i < both; ++i) {
       const int send = queue.sends[i], receive = queue.receives[i];
       if (!SameName(ring.op(send), ring.op(receive))) {
-        return absl::FailedPreconditionError(absl::StrCat(ring.Describe(receive), " meets ",
-                                                          ring.Describe(send),
-                                                          ": not the same message"));
+        return absl::FailedPreconditionError(absl::StrCat(
+            ring.Describe(receive), " meets ", ring.Describe(send), ": not the same message"));
       }
       ring.partner[send] = receive;
       ring.partner[receive] = send;
@@ -92,7 +91,8 @@ absl::Status JoinMessages(LinkedRing& ring) {
 // Who frees a slot: whoever reads its copy, and the delivery of what is passed on.
 void FindFrees(LinkedRing& ring) {
   ring.frees.resize(ring.count());
-  std::vector<int> result_of(ring.count(), -1);  // of an Add, Apply or Fold: the receive it works in
+  std::vector<int> result_of(ring.count(),
+                             -1);  // of an Add, Apply or Fold: the receive it works in
   const auto is_receive = [&ring](int64_t i) {
     return i >= 0 && ring.op(static_cast<int>(i)).kind == OpKind::kReceive;
   };
@@ -110,8 +110,8 @@ void FindFrees(LinkedRing& ring) {
     if (linked.takes < 0) continue;
     const int slot =
         is_receive(linked.takes) ? static_cast<int>(linked.takes) : result_of[linked.takes];
-    const bool works_in_place = linked.op.kind == OpKind::kAdd || linked.op.kind == OpKind::kApply ||
-                                linked.op.kind == OpKind::kFold;
+    const bool works_in_place = linked.op.kind == OpKind::kAdd ||
+                                linked.op.kind == OpKind::kApply || linked.op.kind == OpKind::kFold;
     if (works_in_place) {
       result_of[i] = slot;
     } else if (slot >= 0 && ring.op(slot).channel != Channel::kBuffers) {
@@ -137,8 +137,8 @@ std::string DescribeOp(WorkerId worker, size_t index, const Op& op) {
 
 absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) {
   if (static_cast<int>(programs.size()) != plan.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("there are ", plan.workers, " workers, but ",
-                                                   programs.size(), " programs"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are ", plan.workers, " workers, but ", programs.size(), " programs"));
   }
   for (int w = 0; w < plan.workers; ++w) {
     if (programs[w].worker.value != w) {
@@ -146,9 +146,9 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
           absl::StrCat("program ", w, " is that of worker ", programs[w].worker.value));
     }
     if (programs[w].range != WholeRun(plan)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "the program of worker ", w, " is not of the whole run, iterations 0 to ",
-          plan.iterations + 1));
+      return absl::InvalidArgumentError(absl::StrCat("the program of worker ", w,
+                                                     " is not of the whole run, iterations 0 to ",
+                                                     plan.iterations + 1));
     }
   }
   return absl::OkStatus();

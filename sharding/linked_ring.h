@@ -1,10 +1,12 @@
-// LinkedRing: the programs of all workers as one graph's nodes, every message joined to its receive.
+// LinkedRing: the programs of all workers as one graph's nodes, every message joined to its
+// receive.
 //
 //   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Make(plan, programs));
 //   ring.ops[i].after;      // numbers of operations of the whole ring
 //   ring.partner[send];     // the receive at the other end
 //
-// What Verify checks and Simulate runs. Operation i belongs to worker w if begin[w] <= i < begin[w+1].
+// What Verify checks and Simulate runs. Operation i belongs to worker w if begin[w] <= i <
+// begin[w+1].
 #ifndef RINGZERO_SHARDING_LINKED_RING_H_
 #define RINGZERO_SHARDING_LINKED_RING_H_
 
@@ -31,20 +33,22 @@ struct MessageQueue {
 };
 
 struct LinkedRing {
-  std::vector<LinkedOp> ops;        // after, takes, snapshot and reads count over the whole ring
-  std::vector<int> begin;           // workers + 1 of them
-  std::vector<int> partner;         // of a send its receive and the reverse; -1 for all else
+  std::vector<LinkedOp> ops;  // after, takes, snapshot and reads count over the whole ring
+  std::vector<int> begin;     // workers + 1 of them
+  std::vector<int> partner;   // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
-  std::vector<std::vector<int>> frees;  // of a receive: what must be done until its slot is free again
+  std::vector<std::vector<int>>
+      frees;  // of a receive: what must be done until its slot is free again
 
   int count() const { return static_cast<int>(ops.size()); }
   const Op& op(int i) const { return ops[i].op; }
   int worker_of(int i) const;
-  // "worker 2, line 14: \"F2 t0 l0 v-1\""; lines as in the text of a Program, where the first is a head.
+  // "worker 2, line 14: \"F2 t0 l0 v-1\""; lines as in the text of a Program, where the first is a
+  // head.
   std::string Describe(int i) const;
 
-  // The error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if a program does not link or if sends and
-  // receives do not match one to one and in order with equal names.
+  // The error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if a program
+  // does not link or if sends and receives do not match one to one and in order with equal names.
   static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::span<const Program> programs);
 };
 

@@ -158,7 +158,8 @@ class Deriver {
     }
   }
 
-  // Whoever does not own a stage gets every copy from the previous micro-batch, if it reads the same.
+  // Whoever does not own a stage gets every copy from the previous micro-batch, if it reads the
+  // same.
   void CopyDuty(int64_t m, int j, Copy copy) {
     const MicroBatchPlace place = PlaceOf(plan_, m);
     const StagePlan& stage = plan_.stages[j];
@@ -182,8 +183,7 @@ class Deriver {
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
       if (Trainable(stage)) {
-        const Op name{
-            .channel = Channel::kRetire, .stage = StageId(j), .iteration = Iteration(t)};
+        const Op name{.channel = Channel::kRetire, .stage = StageId(j), .iteration = Iteration(t)};
         if (stage.owner.value != last_worker()) Message(last_worker(), stage.owner.value, name);
         Do(stage.owner.value, {.kind = OpKind::kUpdate,
                                .stage = StageId(j),
@@ -243,11 +243,12 @@ class Deriver {
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
       if (stage.parameter_bytes == 0 || stage.owner.value == 0) continue;
-      Message(stage.owner.value, 0, {.channel = Channel::kInject,
-                                     .copy = Copy::kCollection,
-                                     .stage = StageId(j),
-                                     .iteration = Iteration(plan_.iterations),
-                                     .version = Newest(j, plan_.iterations)});
+      Message(stage.owner.value, 0,
+              {.channel = Channel::kInject,
+               .copy = Copy::kCollection,
+               .stage = StageId(j),
+               .iteration = Iteration(plan_.iterations),
+               .version = Newest(j, plan_.iterations)});
     }
   }
 
@@ -275,10 +276,8 @@ int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {
   if (!plan.exchange || plan.stages[j].sum_bytes == 0) return 0;  // never updated
   const bool only_first_lap_is_stale = place.lap > 0;
   switch (plan.rule) {
-    case Rule::kDp:
-      return place.iteration;
-    case Rule::kCdpV1:
-      return only_first_lap_is_stale ? place.iteration : place.iteration - 1;
+    case Rule::kDp: return place.iteration;
+    case Rule::kCdpV1: return only_first_lap_is_stale ? place.iteration : place.iteration - 1;
     case Rule::kCdpV2:
       return only_first_lap_is_stale || ExistsInTime(plan, place.worker, j) ? place.iteration
                                                                             : place.iteration - 1;

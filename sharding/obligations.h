@@ -4,8 +4,9 @@
 //   must.computing[2];   // worker 2's F, B, E, End and Collect, in order
 //   must.rest[2];        // everything else that worker 2 does, ascending, in no order of time
 //
-// Verify's second opinion on program.cc and schedule.cc: it shares no code with them. Where those write
-// down what a worker does next, this says per micro-batch, update and evaluation what has to exist.
+// Verify's second opinion on program.cc and schedule.cc: it shares no code with them. Where those
+// write down what a worker does next, this says per micro-batch, update and evaluation what has to
+// exist.
 #ifndef RINGZERO_SHARDING_OBLIGATIONS_H_
 #define RINGZERO_SHARDING_OBLIGATIONS_H_
 

@@ -34,8 +34,8 @@ absl::Status CheckLayers(std::span<const LayerInfo> layers) {
           absl::StrCat("partition: ", name, " has negative bytes or costs"));
     }
     if (layer.last_use != -1 && (layer.last_use < i || layer.last_use >= count)) {
-      return absl::InvalidArgumentError(absl::StrCat("partition: last_use of ", name, " must be ", i,
-                                                     " to ", count - 1, " or -1, found ",
+      return absl::InvalidArgumentError(absl::StrCat("partition: last_use of ", name, " must be ",
+                                                     i, " to ", count - 1, " or -1, found ",
                                                      layer.last_use));
     }
   }
@@ -85,8 +85,8 @@ std::optional<int> StagesWithin(const std::vector<int64_t>& before, int64_t boun
   return stages;
 }
 
-// The smallest weight of the heaviest of `stages` stages. Fewer stages than allowed may always be cut
-// further without growing, so the bound is met with exactly `stages`, all non-empty.
+// The smallest weight of the heaviest of `stages` stages. Fewer stages than allowed may always be
+// cut further without growing, so the bound is met with exactly `stages`, all non-empty.
 int64_t SmallestBound(const std::vector<int64_t>& before, int stages) {
   int64_t low = 0, high = before.back();
   while (low < high) {
@@ -158,8 +158,8 @@ void SetLastUses(std::span<const LayerInfo> layers, std::vector<StagePlan>& stag
     }
     if (last < stage.end_layer) continue;
     const auto holds = [last](const StagePlan& other) { return last < other.end_layer; };
-    stage.last_use = StageId(static_cast<int>(
-        std::find_if(stages.begin(), stages.end(), holds) - stages.begin()));
+    stage.last_use = StageId(
+        static_cast<int>(std::find_if(stages.begin(), stages.end(), holds) - stages.begin()));
   }
 }
 
@@ -182,8 +182,8 @@ class OwnerAssignment {
     return *std::max_element(held_.begin(), held_.end());
   }
 
-  // Each to its home or, where that would exceed `bound`, to the nearest owner to the right of it with
-  // room. False if some stage finds no room.
+  // Each to its home or, where that would exceed `bound`, to the nearest owner to the right of it
+  // with room. False if some stage finds no room.
   bool NearHome(int64_t bound) {
     held_.assign(plan_.workers, 0);
     for (const int j : order_) {
@@ -227,9 +227,10 @@ class OwnerAssignment {
 }  // namespace
 
 int DefaultStageCount(std::span<const LayerInfo> layers, int workers) {
-  const int count = static_cast<int>(
-      std::count_if(layers.begin(), layers.end(),
-                    [](const LayerInfo& layer) { return layer.parameter_bytes > 0; }));
+  const int count =
+      static_cast<int>(std::count_if(layers.begin(), layers.end(), [](const LayerInfo& layer) {
+        return layer.parameter_bytes > 0;
+      }));
   if (count < workers) return std::max(count, 1);
   return std::min(count / workers, 4) * workers;
 }

@@ -48,17 +48,18 @@ struct PartitionOptions {
 // than workers, their number (at least 1): some workers then own nothing, and the caller says so.
 int DefaultStageCount(std::span<const LayerInfo> layers, int workers);
 
-// Contiguous, non-empty stages; the maximum is optimal, then the sum of squares, then earlier stages
-// take more layers. Stages before the first trainable layer have no backward (has_backward = false);
-// costs count only the backwards that are computed. Owners are all 0 (AssignOwners). A stage is named
-// after its layers ("conv1" or "conv1..conv3"). InvalidArgument if S is not 1 to the number of layers,
-// if first_layers are not ascending from 0, or if a layer's numbers make no sense.
+// Contiguous, non-empty stages; the maximum is optimal, then the sum of squares, then earlier
+// stages take more layers. Stages before the first trainable layer have no backward (has_backward =
+// false); costs count only the backwards that are computed. Owners are all 0 (AssignOwners). A
+// stage is named after its layers ("conv1" or "conv1..conv3"). InvalidArgument if S is not 1 to the
+// number of layers, if first_layers are not ascending from 0, or if a layer's numbers make no
+// sense.
 absl::StatusOr<std::vector<StagePlan>> PartitionLayers(std::span<const LayerInfo> layers,
                                                        const PartitionOptions& options);
 
-// Sets the owner of every stage: no owner holds more than longest-first greedy gives the fullest one,
-// and within that bound stage j goes to its home N-1 - floor(j·N/S) wherever it fits. S = k·N equal
-// stages are all at home. Needs plan.workers >= 1.
+// Sets the owner of every stage: no owner holds more than longest-first greedy gives the fullest
+// one, and within that bound stage j goes to its home N-1 - floor(j·N/S) wherever it fits. S = k·N
+// equal stages are all at home. Needs plan.workers >= 1.
 void AssignOwners(Plan& plan);
 
 // Bytes per owner as AssignOwners balances them: parameters (the versions) and sums (masters and

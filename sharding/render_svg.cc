@@ -12,11 +12,11 @@
 namespace ringzero {
 namespace {
 
-constexpr double kWidth = 960;   // of the figure, in pixels
-constexpr double kLeft = 84;     // room for the workers' names
+constexpr double kWidth = 960;  // of the figure, in pixels
+constexpr double kLeft = 84;    // room for the workers' names
 constexpr double kRight = 16;
-constexpr double kTop = 64;      // title and iterations
-constexpr double kRowGap = 12;   // between workers: the hops are seen there
+constexpr double kTop = 64;     // title and iterations
+constexpr double kRowGap = 12;  // between workers: the hops are seen there
 constexpr double kLegend = 78;
 
 constexpr const char* kInk = "#1f2933";
@@ -68,7 +68,8 @@ class Figure {
         "patternTransform=\"rotate(45)\"><rect width=\"2.2\" height=\"6\" fill=\"#fff\" "
         "fill-opacity=\"0.55\"/></pattern>\n"
         "<marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"6.5\" refY=\"4\" markerWidth=\"5\" "
-        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"%s\"/></marker></defs>\n",
+        "markerHeight=\"5\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" "
+        "fill=\"%s\"/></marker></defs>\n",
         kSumColor);
     Add("<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" fill=\"#fff\"/>\n", kWidth, height_);
     const std::string slack =
@@ -88,8 +89,7 @@ class Figure {
           X(first.tick), Y(first.worker) - 3, lap_ticks * column_, row_ + 6,
           t % 2 == 0 ? "#e9edf2" : "#d5dce5");
       if (first.worker == 0) {
-        Text(X(first.tick) + 4, kTop - 10,
-             absl::StrFormat("font-size=\"12\" fill=\"%s\"", kMuted),
+        Text(X(first.tick) + 4, kTop - 10, absl::StrFormat("font-size=\"12\" fill=\"%s\"", kMuted),
              absl::StrCat("iteration ", t));
       }
     }
@@ -115,10 +115,11 @@ class Figure {
     Add("<rect %s fill=\"%s\"/>\n", box, Fill(forward, stage));
     if (!cell.is_fresh()) Add("<rect %s fill=\"url(#stale)\"/>\n", box);
     if (column_ < 19) return;
-    Text(X(cell.tick) + column_ / 2, Y(cell.worker) + row_ / 2 + 4.2,
-         absl::StrFormat("font-size=\"%.0f\" font-weight=\"600\" text-anchor=\"middle\" fill=\"%s\"",
-                         std::clamp(column_ * 0.4, 9.0, 13.0), InkOn(stage)),
-         absl::StrCat(forward ? "F" : "B", stage));
+    Text(
+        X(cell.tick) + column_ / 2, Y(cell.worker) + row_ / 2 + 4.2,
+        absl::StrFormat("font-size=\"%.0f\" font-weight=\"600\" text-anchor=\"middle\" fill=\"%s\"",
+                        std::clamp(column_ * 0.4, 9.0, 13.0), InkOn(stage)),
+        absl::StrCat(forward ? "F" : "B", stage));
   }
 
   void Axes() {
@@ -162,7 +163,8 @@ class Figure {
     }
   }
 
-  // From the end of one backward to the end of the next micro-batch's; sideways only between the rows.
+  // From the end of one backward to the end of the next micro-batch's; sideways only between the
+  // rows.
   void Hop(const GridCell& from, const GridCell& to) {
     const double x = X(from.tick + 1), y = Y(from.worker) + row_;
     const double to_x = X(to.tick + 1), to_y = Y(to.worker) + row_;
@@ -223,8 +225,9 @@ class Figure {
         "r=\"3.6\" fill=\"%s\" stroke=\"#fff\"/>\n",
         y + 8, kSumColor, y + 8, kSumColor);
     Text(62, y + 12.5, absl::StrFormat("font-size=\"12\" fill=\"%s\"", kInk),
-         absl::StrCat("the gradient sum of stage ", stage, ": every worker adds its own, and worker ",
-                      plan_.stages[stage].owner.value, ", the owner, updates it (diamond)"));
+         absl::StrCat("the gradient sum of stage ", stage,
+                      ": every worker adds its own, and worker ", plan_.stages[stage].owner.value,
+                      ", the owner, updates it (diamond)"));
   }
 
   const Plan& plan_;

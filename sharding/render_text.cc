@@ -56,8 +56,8 @@ std::string RenderText(const Plan& plan, int iterations) {
   const std::vector<GridCell> cells = LockstepGrid(plan, iterations);
   int ticks = 0;
   for (const GridCell& cell : cells) ticks = std::max(ticks, cell.tick + 1);
-  const int width = static_cast<int>(std::max(absl::StrCat(plan.stage_count() - 1).size() + 1,
-                                              absl::StrCat(ticks - 1).size()));
+  const int width = static_cast<int>(
+      std::max(absl::StrCat(plan.stage_count() - 1).size() + 1, absl::StrCat(ticks - 1).size()));
   const int head = static_cast<int>(absl::StrCat("worker ", plan.workers - 1).size());
 
   std::string text = absl::StrFormat("%-*s", head, "tick");

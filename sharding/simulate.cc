@@ -153,14 +153,15 @@ class Tally {
     int64_t activations = 0;
     int64_t tick = 0;
     for (const auto& [key, change] : changes_) {
-      if (key.first != tick) result_.peak_activations = std::max(result_.peak_activations, activations);
+      if (key.first != tick)
+        result_.peak_activations = std::max(result_.peak_activations, activations);
       tick = key.first;
       Held& held = now[key.second];
       Held& peak = result_.peaks[key.second];
       held.tick = key.first;
       held.worker = peak.worker = key.second;
-      for (const auto what : {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes,
-                              &Held::activations}) {
+      for (const auto what :
+           {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes, &Held::activations}) {
         held.*what += change.*what;
         peak.*what = std::max(peak.*what, held.*what);
       }

@@ -4,8 +4,8 @@
 //   run.makespan_ticks;  run.workers[2].waits.update;  run.peaks[2].copies_bytes;
 //
 // Event-driven over the links that the engine executes, with receiver slots counted as a transport
-// counts them (any free slot will do; Verify, stricter, wants that of message i - W). A tick is the unit
-// of the stages' costs. Adds and updates never wait for a thread. Pure and deterministic.
+// counts them (any free slot will do; Verify, stricter, wants that of message i - W). A tick is the
+// unit of the stages' costs. Adds and updates never wait for a thread. Pure and deterministic.
 #ifndef RINGZERO_SHARDING_SIMULATE_H_
 #define RINGZERO_SHARDING_SIMULATE_H_
 
@@ -21,10 +21,10 @@
 namespace ringzero {
 
 struct SimulationOptions {
-  int64_t latency_ticks = 0;         // from a message's departure to its arrival; any number at once
-  int64_t add_ticks = 0;             // one gradient into its sum
-  int64_t update_ticks = 0;          // one stage's update
-  int window = 0;                    // receiver slots per channel; 0: plan.window
+  int64_t latency_ticks = 0;  // from a message's departure to its arrival; any number at once
+  int64_t add_ticks = 0;      // one gradient into its sum
+  int64_t update_ticks = 0;   // one stage's update
+  int window = 0;             // receiver slots per channel; 0: plan.window
   std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
   int64_t jitter_ticks = 0;          // 0 to as many more for each of all these, drawn from `seed`
   uint64_t seed = 0;

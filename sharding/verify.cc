@@ -23,7 +23,8 @@ absl::Status CheckComputing(const Program& program, const std::vector<Op>& wante
     if (!IsCompute(op.kind)) continue;
     const std::string here = DescribeOp(program.worker, i, op);
     if (next == wanted.size()) {
-      return absl::FailedPreconditionError(absl::StrCat(here, ": there is nothing left to compute"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(here, ": there is nothing left to compute"));
     }
     if (op != wanted[next]) {
       return absl::FailedPreconditionError(
@@ -54,10 +55,9 @@ absl::Status CheckRest(const Program& program, const std::vector<Op>& wanted) {
     }
   }
   if (i < found.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(DescribeOp(program.worker, found[i].second, found[i].first),
-                     ": the plan has no such operation, or not so often",
-                     missing.empty() ? "" : "; ", missing));
+    return absl::FailedPreconditionError(absl::StrCat(
+        DescribeOp(program.worker, found[i].second, found[i].first),
+        ": the plan has no such operation, or not so often", missing.empty() ? "" : "; ", missing));
   }
   if (missing.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(

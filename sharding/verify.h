@@ -4,9 +4,10 @@
 //   RZ_RETURN_IF_ERROR(VerifyPlan(plan));                    // what the engine calls at its start
 //   RZ_RETURN_IF_ERROR(Verify(plan, programs));              // given programs, one per worker
 //
-// Pure. It trusts Link (the engine executes exactly those waits) and nothing else: what must be in a
-// program is derived anew (obligations.h), what each operation works on is followed through the links
-// (dataflow.h), and progress and overwriting are decided in the graph of all waits (wait_graph.h).
+// Pure. It trusts Link (the engine executes exactly those waits) and nothing else: what must be in
+// a program is derived anew (obligations.h), what each operation works on is followed through the
+// links (dataflow.h), and progress and overwriting are decided in the graph of all waits
+// (wait_graph.h).
 #ifndef RINGZERO_SHARDING_VERIFY_H_
 #define RINGZERO_SHARDING_VERIFY_H_
 
@@ -19,9 +20,10 @@
 
 namespace ringzero {
 
-// Programs of all workers, in order, of the whole run. InvalidArgument if they are not that or if the
-// plan is none; FailedPrecondition, naming worker, line and operation, unless
-// - every worker does exactly what the plan obliges it to, its computing in exactly that order, and no
+// Programs of all workers, in order, of the whole run. InvalidArgument if they are not that or if
+// the plan is none; FailedPrecondition, naming worker, line and operation, unless
+// - every worker does exactly what the plan obliges it to, its computing in exactly that order, and
+// no
 //   operation has a field that means nothing for it;
 // - sends and receives match one to one, in order, with equal names;
 // - every read has the version of the update rule, every sum each gradient once and in order;
@@ -37,8 +39,8 @@ Plan ShortenedPlan(const Plan& plan);
 absl::Status VerifyPlan(const Plan& plan);
 
 // Credit per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
-// at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no window
-// is large enough.
+// at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no
+// window is large enough.
 absl::StatusOr<int> ChooseWindow(const Plan& plan);
 
 // The smallest window with which VerifyPlan passes; plan.window is not read.

@@ -64,9 +64,8 @@ absl::Status WaitGraph::CheckProgress(int window) const {
   if (static_cast<int>(order.size()) == ring_.count()) return absl::OkStatus();
   std::vector<bool> done(ring_.count(), false);
   for (const int node : order) done[node] = true;
-  return absl::FailedPreconditionError(absl::StrCat("with a window of ", window,
-                                                    " these wait for each other: ",
-                                                    DescribeCycle(waits, done)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "with a window of ", window, " these wait for each other: ", DescribeCycle(waits, done)));
 }
 
 std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>& done) const {
@@ -95,8 +94,8 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
 }
 
 absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
-  // readers[{stage, version}]: who computes with it; computing is ordered in each worker, so that the
-  // last of a worker's reads stands for all of them.
+  // readers[{stage, version}]: who computes with it; computing is ordered in each worker, so that
+  // the last of a worker's reads stands for all of them.
   std::map<std::pair<int, int>, std::vector<int>> readers;
   std::vector<int> updates;
   for (int i = 0; i < ring_.count(); ++i) {
@@ -130,8 +129,8 @@ absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
       const auto found = readers.find({op.stage.value, overwritten});
       if (found == readers.end() || found->second[w] <= reached[update]) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          ring_.Describe(update), " overwrites version ", overwritten, " of stage ",
-          op.stage.value, ", which ", ring_.Describe(found->second[w]), " may still be reading"));
+          ring_.Describe(update), " overwrites version ", overwritten, " of stage ", op.stage.value,
+          ", which ", ring_.Describe(found->second[w]), " may still be reading"));
     }
   }
   return absl::OkStatus();

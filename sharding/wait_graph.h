@@ -2,12 +2,14 @@
 //
 //   WaitGraph graph(ring);
 //   RZ_RETURN_IF_ERROR(graph.CheckProgress(plan.window));    // no cycle with W slots per channel
-//   RZ_RETURN_IF_ERROR(graph.CheckOverwrites(plan));         // nobody reads what an update overwrites
+//   RZ_RETURN_IF_ERROR(graph.CheckOverwrites(plan));         // nobody reads what an update
+//   overwrites
 //
 // A node is an operation that is done; for a send that means handed to the transport, for a receive
 // delivered. Edges: what Link says (program order, data, pending, tokens, the buffer rule), send to
-// receive, the FIFO of each channel, and credit: message i is delivered only when the slot of message
-// i - W is free again. (A transport that counts free slots, whichever they are, waits at most as long.)
+// receive, the FIFO of each channel, and credit: message i is delivered only when the slot of
+// message i - W is free again. (A transport that counts free slots, whichever they are, waits at
+// most as long.)
 #ifndef RINGZERO_SHARDING_WAIT_GRAPH_H_
 #define RINGZERO_SHARDING_WAIT_GRAPH_H_
 
@@ -27,12 +29,13 @@ class WaitGraph {
   // `ring` must outlive this.
   explicit WaitGraph(const LinkedRing& ring);
 
-  // FailedPrecondition, spelling out one cycle of waits, if W = `window` slots per channel deadlock.
+  // FailedPrecondition, spelling out one cycle of waits, if W = `window` slots per channel
+  // deadlock.
   absl::Status CheckProgress(int window) const;
 
-  // FailedPrecondition, naming both, if a worker may still read a version when its memory is written,
-  // or reads it in an order that only chance decides. A relay needs no check of its own: whoever it is
-  // for waits for it and reads. Holds for any window.
+  // FailedPrecondition, naming both, if a worker may still read a version when its memory is
+  // written, or reads it in an order that only chance decides. A relay needs no check of its own:
+  // whoever it is for waits for it and reads. Holds for any window.
   absl::Status CheckOverwrites(const Plan& plan) const;
 
   // The most messages on one channel: a larger window changes nothing.

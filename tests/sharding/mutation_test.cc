@@ -1,0 +1,226 @@
+// Every small change of a program is refused; what may be reordered without a difference is right.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "sharding/simulate.h"
+#include "sharding/verify.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+// Small plans in which every kind of operation and channel occurs.
+std::vector<PlanShape> Shapes() {
+  return {
+      {.workers = 2, .stages = 2, .rule = Rule::kDp, .iterations = 2},
+      {.workers = 3, .stages = 3, .rule = Rule::kCdpV1, .stagger = true, .iterations = 3},
+      {.workers = 3,
+       .stages = 4,
+       .laps = 2,
+       .rule = Rule::kCdpV2,
+       .iterations = 2,
+       .evaluate_every = 1,
+       .evaluation_laps = 2,
+       .statistics = true,
+       .tied = true,
+       .retain = 1},
+      {.workers = 1,
+       .stages = 3,
+       .laps = 2,
+       .iterations = 2,
+       .evaluate_every = 1,
+       .statistics = true},
+      {.workers = 4,
+       .stages = 3,
+       .rule = Rule::kCdpV2,
+       .slack = 0,
+       .iterations = 2,
+       .frozen = Frozen::kPrefix},
+  };
+}
+
+// All changes of one field of an operation.
+std::vector<Op> FieldMutations(const Plan& plan, const Op& op) {
+  std::vector<Op> mutants;
+  const auto numbers = [&](auto field, int none, int most) {
+    for (const int value :
+         {none, -1, 0, 1, 2, (op.*field).value - 1, (op.*field).value + 1, most}) {
+      Op mutant = op;
+      (mutant.*field).value = value;
+      if (mutant != op) mutants.push_back(mutant);
+    }
+  };
+  numbers(&Op::stage, kNoStage.value, plan.stage_count());
+  numbers(&Op::iteration, kNoIteration.value, plan.iterations + 1);
+  numbers(&Op::lap, kNoLap.value, plan.laps);
+  numbers(&Op::version, kNoVersion.value, plan.iterations + 1);
+  numbers(&Op::peer, kNoWorker.value, plan.workers);
+  for (int kind = 0; kind <= static_cast<int>(OpKind::kReport); ++kind) {
+    Op mutant = op;
+    mutant.kind = static_cast<OpKind>(kind);
+    if (mutant != op) mutants.push_back(mutant);
+  }
+  for (int channel = 0; channel < kChannelCount; ++channel) {
+    Op mutant = op;
+    mutant.channel = static_cast<Channel>(channel);
+    if (mutant != op) mutants.push_back(mutant);
+  }
+  for (int copy = 0; copy <= static_cast<int>(Copy::kCollection); ++copy) {
+    Op mutant = op;
+    mutant.copy = static_cast<Copy>(copy);
+    if (mutant != op) mutants.push_back(mutant);
+  }
+  std::sort(mutants.begin(), mutants.end());
+  mutants.erase(std::unique(mutants.begin(), mutants.end()), mutants.end());
+  return mutants;
+}
+
+class MutationTest : public testing::TestWithParam<int> {
+ protected:
+  MutationTest() : plan_(MakeResolvedPlan(Shapes()[GetParam()])), programs_(ProgramsOf(plan_)) {}
+
+  void SetUp() override { ASSERT_EQ(Verify(plan_, programs_), absl::OkStatus()); }
+
+  void ExpectRefused(int worker, std::vector<Op> mutated, const std::string& what) {
+    std::swap(programs_[worker].ops, mutated);
+    const absl::Status status = Verify(plan_, programs_);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << what;
+    EXPECT_FALSE(status.message().empty());
+    std::swap(programs_[worker].ops, mutated);
+    ++refused_;
+  }
+
+  Plan plan_;
+  std::vector<Program> programs_;
+  int refused_ = 0;
+};
+
+TEST_P(MutationTest, DeletedOrDuplicatedOperations) {
+  for (int w = 0; w < plan_.workers; ++w) {
+    const std::vector<Op> ops = programs_[w].ops;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      std::vector<Op> mutated = ops;
+      mutated.erase(mutated.begin() + i);
+      ExpectRefused(w, mutated, "without " + ToString(ops[i]));
+      mutated = ops;
+      mutated.insert(mutated.begin() + i, ops[i]);
+      ExpectRefused(w, mutated, "twice " + ToString(ops[i]));
+      mutated = ops;
+      mutated.push_back(ops[i]);
+      ExpectRefused(w, mutated, "again at the end " + ToString(ops[i]));
+    }
+  }
+  EXPECT_GT(refused_, 0);
+}
+
+TEST_P(MutationTest, ChangedFields) {
+  for (int w = 0; w < plan_.workers; ++w) {
+    const std::vector<Op> ops = programs_[w].ops;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      for (const Op& mutant : FieldMutations(plan_, ops[i])) {
+        const auto parsed = ParseOp(ToString(mutant));
+        ASSERT_TRUE(parsed.ok()) << parsed.status();
+        EXPECT_EQ(*parsed, mutant) << ToString(mutant);
+        std::vector<Op> mutated = ops;
+        mutated[i] = mutant;
+        ExpectRefused(w, mutated, ToString(ops[i]) + " became " + ToString(mutant));
+      }
+    }
+  }
+  EXPECT_GT(refused_, 0);
+}
+
+bool SameChannel(const Op& a, const Op& b) {
+  const bool messages = a.kind == OpKind::kSend || a.kind == OpKind::kReceive;
+  return messages && a.kind == b.kind && a.channel == b.channel && a.peer == b.peer;
+}
+
+TEST_P(MutationTest, SwappedInOneChannelOrInComputing) {
+  for (int w = 0; w < plan_.workers; ++w) {
+    const std::vector<Op> ops = programs_[w].ops;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      for (size_t next = i + 1; next < ops.size(); ++next) {
+        const bool computing = IsCompute(ops[i].kind) && IsCompute(ops[next].kind);
+        if (!computing && !SameChannel(ops[i], ops[next])) continue;
+        std::vector<Op> mutated = ops;
+        std::swap(mutated[i], mutated[next]);
+        ExpectRefused(w, mutated, ToString(ops[i]) + " with " + ToString(ops[next]));
+        break;  // with the next of its kind
+      }
+    }
+  }
+  EXPECT_GT(refused_, 0);
+}
+
+// Both ends may even agree on a wrong message.
+TEST_P(MutationTest, ChangedAtBothEnds) {
+  for (int w = 0; w < plan_.workers; ++w) {
+    for (size_t i = 0; i < programs_[w].ops.size(); ++i) {
+      const Op op = programs_[w].ops[i];
+      if (op.kind != OpKind::kSend) continue;
+      for (const Op& mutant : FieldMutations(plan_, op)) {
+        if (mutant.kind != op.kind || mutant.peer != op.peer) continue;
+        std::vector<Program> both = programs_;
+        both[w].ops[i] = mutant;
+        for (Op& other : both[op.peer.value].ops) {
+          Op sent = other;
+          sent.kind = OpKind::kSend;
+          sent.peer = op.peer;
+          if (other.kind != OpKind::kReceive || other.peer.value != w || sent != op) continue;
+          other = mutant;
+          other.kind = OpKind::kReceive;
+          other.peer = WorkerId(w);
+        }
+        EXPECT_EQ(Verify(plan_, both).code(), absl::StatusCode::kFailedPrecondition)
+            << ToString(op) << " became " << ToString(mutant);
+        ++refused_;
+      }
+    }
+  }
+  EXPECT_EQ(refused_ > 0, plan_.workers > 1);
+}
+
+// Moving an operation in the list may change nothing: the order of the list counts only within the
+// computing operations, within a channel, and where an operation takes what the one before it has
+// left (link.h). Then the program is accepted, and it must run right; else it is refused. Both
+// happen.
+TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
+  std::mt19937 random(GetParam());
+  const int rounds = FullTier() ? 4000 : 400;
+  int accepted = 0;
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<Program> moved = programs_;
+    std::vector<Op>& ops = moved[random() % plan_.workers].ops;
+    const int from = static_cast<int>(random() % ops.size());
+    const int to = std::clamp<int>(from - 6 + static_cast<int>(random() % 13), 0,
+                                   static_cast<int>(ops.size()) - 1);
+    const Op op = ops[from];
+    ops.erase(ops.begin() + from);
+    ops.insert(ops.begin() + to, op);
+    if (!Verify(plan_, moved).ok()) {
+      ++refused_;
+      continue;
+    }
+    ++accepted;
+    const auto ring = LinkedRing::Make(plan_, moved);
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    for (uint64_t seed = 1; seed <= 3; ++seed) {
+      const auto times =
+          RunTimeline(plan_, *ring, {.update_ticks = 3, .jitter_ticks = 20, .seed = seed});
+      ASSERT_TRUE(times.ok()) << ToString(op) << " from " << from << " to " << to << times.status();
+      EXPECT_EQ(CheckRun(plan_, *ring, *times), absl::OkStatus())
+          << ToString(op) << " from " << from << " to " << to;
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused_, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, MutationTest, testing::Range(0, static_cast<int>(Shapes().size())));
+
+}  // namespace
+}  // namespace ringzero

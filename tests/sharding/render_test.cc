@@ -1,0 +1,168 @@
+// What is printed and drawn: golden files for the grids, programs and descriptions.
+// RINGZERO_REWRITE_GOLDEN=1 writes them anew.
+#include "sharding/render.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Tests run in the project's root.
+void ExpectGolden(const std::string& name, const std::string& found) {
+  const std::string path = "tests/sharding/golden/" + name;
+  if (std::getenv("RINGZERO_REWRITE_GOLDEN") != nullptr) {
+    std::ofstream(path) << found;
+    return;
+  }
+  std::ifstream file(path);
+  ASSERT_TRUE(file.good()) << path << " is missing; RINGZERO_REWRITE_GOLDEN=1 writes it";
+  std::stringstream wanted;
+  wanted << file.rdbuf();
+  EXPECT_EQ(found, wanted.str()) << path;
+}
+
+TEST(RenderTextTest, GridsOfEveryRule) {
+  for (const int n : {3, 4}) {
+    const PlanShape shape{.workers = n, .stages = n, .iterations = 2};
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (int slack = 0; slack <= (rule == Rule::kCdpV2 ? 1 : 0); ++slack) {
+        PlanShape variant = shape;
+        variant.rule = rule;
+        variant.slack = slack;
+        const std::string suffix = rule == Rule::kCdpV2 ? absl::StrCat("_slack", slack) : "";
+        ExpectGolden(absl::StrCat("grid_n", n, "_", ToString(rule), suffix, ".txt"),
+                     RenderText(MakeTestPlan(variant), 2));
+      }
+    }
+  }
+}
+
+TEST(RenderTextTest, GridsOfOtherShapes) {
+  ExpectGolden("grid_n3_s6.txt", RenderText(MakeTestPlan({.workers = 3, .stages = 6}), 2));
+  ExpectGolden(
+      "grid_n2_two_laps.txt",
+      RenderText(MakeTestPlan({.workers = 2, .stages = 2, .laps = 2, .rule = Rule::kCdpV1}), 2));
+  ExpectGolden(
+      "grid_n3_frozen_prefix.txt",
+      RenderText(MakeTestPlan(
+                     {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .frozen = Frozen::kPrefix}),
+                 2));
+  ExpectGolden("grid_n1.txt", RenderText(MakeTestPlan({.workers = 1, .stages = 3}), 2));
+}
+
+TEST(RenderTextTest, SaysWhatTheScheduleSays) {
+  const std::string text =
+      RenderText(MakeTestPlan({.workers = 3, .stages = 3, .rule = Rule::kCdpV2, .slack = 0}), 1);
+  EXPECT_THAT(text, HasSubstr("worker 0|f0 f1 F2 B2 b1 b0|"));
+  EXPECT_THAT(text, HasSubstr("worker 2            |F0 F1 F2 B2 B1 B0|"));
+}
+
+TEST(ProgramTest, ReadsAsItShould) {
+  const Plan plan = MakeTestPlan(
+      {.workers = 2, .stages = 2, .iterations = 2, .evaluate_every = 1, .statistics = true});
+  std::string text;
+  for (const Program& program : ProgramsOf(plan)) absl::StrAppend(&text, ToString(program), "\n");
+  ExpectGolden("programs_n2_cdp_v2.txt", text);
+}
+
+TEST(DescribePlanTest, SaysEverythingOnce) {
+  const auto text = DescribePlan(MakeTestPlan({.workers = 4,
+                                               .stages = 8,
+                                               .laps = 2,
+                                               .statistics = true,
+                                               .tied = true,
+                                               .retain = 1,
+                                               .frozen = Frozen::kMiddle,
+                                               .costs = Costs::kBackwardTwice}));
+  ASSERT_TRUE(text.ok()) << text.status();
+  ExpectGolden("describe_n4_s8.txt", *text);
+  EXPECT_THAT(*text, Not(HasSubstr("warning")));
+}
+
+TEST(DescribePlanTest, WarnsOfWorkersThatOwnNothing) {
+  const auto text = DescribePlan(MakeTestPlan({.workers = 4, .stages = 3}));
+  ASSERT_TRUE(text.ok());
+  EXPECT_THAT(*text, HasSubstr("warning     4 workers, but only 3 stages: 1 worker owns nothing"));
+}
+
+TEST(DescribePlanTest, GivesTheErrorOfAPlanThatCannotRun) {
+  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kDp});
+  plan.window = 1;
+  EXPECT_EQ(DescribePlan(plan).status().code(), absl::StatusCode::kFailedPrecondition);
+  plan.workers = 0;
+  EXPECT_EQ(DescribePlan(plan).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+int Count(const std::string& text, const std::string& what) {
+  int count = 0;
+  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+// Every element is closed by its own kind.
+void ExpectWellFormed(const std::string& xml) {
+  std::vector<std::string> open;
+  for (size_t at = xml.find('<'); at != std::string::npos; at = xml.find('<', at + 1)) {
+    const size_t end = xml.find('>', at);
+    ASSERT_NE(end, std::string::npos);
+    const bool closing = xml[at + 1] == '/';
+    const size_t begin = at + (closing ? 2 : 1);
+    const std::string name = xml.substr(begin, xml.find_first_of(" />", begin) - begin);
+    if (closing) {
+      ASSERT_FALSE(open.empty());
+      ASSERT_EQ(open.back(), name);
+      open.pop_back();
+    } else if (xml[end - 1] != '/') {
+      open.push_back(name);
+    }
+  }
+  EXPECT_TRUE(open.empty());
+}
+
+TEST(RenderSvgTest, ShowsEveryCellAndTheWayOfOneSum) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const PlanShape& shape :
+         {PlanShape{.workers = 4, .stages = 4}, PlanShape{.workers = 8, .stages = 16},
+          PlanShape{.workers = 3, .stages = 3, .laps = 2}, PlanShape{.workers = 1, .stages = 1},
+          PlanShape{.workers = 2, .stages = 4, .frozen = Frozen::kPrefix}}) {
+      PlanShape variant = shape;
+      variant.rule = rule;
+      const Plan plan = MakeTestPlan(variant);
+      const std::string svg = RenderSvg(plan, 2);
+      ExpectWellFormed(svg);
+      EXPECT_THAT(svg,
+                  AllOf(HasSubstr("<svg xmlns="), Not(HasSubstr("nan")), Not(HasSubstr("href"))));
+      int stale = 0;
+      const std::vector<GridCell> cells = LockstepGrid(plan, 2);
+      for (const GridCell& cell : cells) stale += !cell.is_fresh();
+      EXPECT_EQ(Count(svg, "rx=\"3\" fill=\"url(#stale)\""), stale);
+      EXPECT_EQ(Count(svg, "rx=\"3\" fill=\"hsl("), static_cast<int>(cells.size()));
+      // A dot where each micro-batch adds its own, and one in the legend.
+      const int dots = plan.workers > 1 ? plan.workers * plan.laps + 1 : 0;
+      EXPECT_EQ(Count(svg, "<circle"), dots) << Describe(variant);
+    }
+  }
+}
+
+TEST(RenderSvgTest, EscapesNothingBecauseItPrintsNoNames) {
+  Plan plan = MakeTestPlan({.workers = 2, .stages = 2});
+  plan.stages[0].name = "<&\"";
+  ExpectWellFormed(RenderSvg(plan, 1));
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,345 @@
+// The schedule against the closed forms and the tick model of docs/schedule.md.
+#include "sharding/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "sharding/program.h"
+#include "sharding/render.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+Plan EqualStages(int workers, int stages, Rule rule, int slack) {
+  return MakeTestPlan({.workers = workers, .stages = stages, .rule = rule, .slack = slack});
+}
+
+// Section 2: worker w runs the forward of stage j at tick 2S·t + 2k·w + j, its backward at
+// 2S·t + 2k·w + 2S - 1 - j.
+TEST(LockstepTest, TicksAreThoseOfThePaper) {
+  for (int n = 1; n <= 16; ++n) {
+    for (int k = 1; k <= 3; ++k) {
+      const int s = k * n;
+      const Plan plan = EqualStages(n, s, Rule::kCdpV2, 0);
+      for (const GridCell& cell : LockstepGrid(plan, 2)) {
+        const int begin = 2 * s * cell.op.iteration.value + 2 * k * cell.worker;
+        const int j = cell.op.stage.value;
+        const bool forward = cell.op.kind == OpKind::kForward;
+        EXPECT_EQ(cell.tick, begin + (forward ? j : 2 * s - 1 - j));
+      }
+    }
+  }
+}
+
+TEST(LockstepTest, NoTwoWorkersNeedOneStageAtATick) {
+  for (int n = 1; n <= 16; ++n) {
+    for (int k = 1; k <= 4; ++k) {
+      const int s = k * n;
+      std::map<int, std::vector<int>> stages;  // tick -> stages in use
+      std::map<int, int> forwards;
+      for (const GridCell& cell : LockstepGrid(EqualStages(n, s, Rule::kCdpV1, 0), 3)) {
+        stages[cell.tick].push_back(cell.op.stage.value);
+        forwards[cell.tick] += cell.op.kind == OpKind::kForward;
+      }
+      for (const auto& [tick, used] : stages) {
+        const std::set<int> distinct(used.begin(), used.end());
+        EXPECT_EQ(distinct.size(), used.size()) << "N " << n << " k " << k << " tick " << tick;
+        const bool all_run = tick >= 2 * k * (n - 1) && tick < 3 * 2 * s;
+        if (!all_run) continue;
+        EXPECT_EQ(static_cast<int>(used.size()), n);
+        if (k == 1) {
+          EXPECT_EQ(*distinct.rbegin(), n - 1) << "a bijection worker -> stage";
+        }
+        // Half of the workers are in their forward (all but the odd one out).
+        EXPECT_LE(std::abs(2 * forwards[tick] - n), n % 2) << "N " << n << " tick " << tick;
+      }
+    }
+  }
+}
+
+// When the sum of iteration t is complete: version t + 1 may exist from the end of that tick on.
+int CompleteTick(int n, int k, int iteration, int j) {
+  const int s = k * n;
+  return 2 * s * iteration + 2 * k * (n - 1) + 2 * s - 1 - j + 1;
+}
+
+TEST(LockstepTest, VersionsReadExistInTimeAndNoFresherOneWould) {
+  for (int n = 1; n <= 16; ++n) {
+    for (int k = 1; k <= 3; ++k) {
+      for (int slack = 0; slack <= 3; ++slack) {
+        const Plan plan = EqualStages(n, k * n, Rule::kCdpV2, slack);
+        const int given = std::min(2 * slack, 2 * k);  // ticks; a lap's N-th part at most
+        for (const GridCell& cell : LockstepGrid(plan, 3)) {
+          if (cell.op.kind != OpKind::kForward || cell.op.iteration.value == 0) continue;
+          const int t = cell.op.iteration.value, j = cell.op.stage.value;
+          const bool in_time = CompleteTick(n, k, t - 1, j) + given <= cell.tick;
+          EXPECT_EQ(cell.op.version.value, in_time ? t : t - 1)
+              << "N " << n << " k " << k << " slack " << slack << " worker " << cell.worker;
+          EXPECT_TRUE(t < 2 || CompleteTick(n, k, t - 2, j) + 2 * k <= cell.tick)
+              << "the older version has existed for T/N at least";
+        }
+      }
+    }
+  }
+}
+
+TEST(LockstepTest, AtMostTwoVersionsAreAlive) {
+  for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int n = 1; n <= 16; ++n) {
+      const Plan plan = EqualStages(n, n, rule, 0);
+      std::map<std::pair<int, int>, int> last_read;  // (stage, version) -> end of its last read
+      int end = 0;
+      for (const GridCell& cell : LockstepGrid(plan, 4)) {
+        // θ_{-1} and θ_0 are one value and may share one buffer.
+        int& last = last_read[{cell.op.stage.value, std::max(cell.op.version.value, 0)}];
+        last = std::max(last, cell.tick + 1);
+        end = std::max(end, cell.tick + 1);
+      }
+      for (int j = 0; j < n; ++j) {
+        for (int tick = 0; tick < end; ++tick) {
+          int alive = 0;
+          for (int version = 0; version <= 4; ++version) {
+            const int made = version == 0 ? 0 : CompleteTick(n, 1, version - 1, j);
+            alive += made <= tick && tick < last_read[{j, version}];
+          }
+          EXPECT_LE(alive, 2) << "N " << n << " stage " << j << " tick " << tick;
+        }
+      }
+    }
+  }
+}
+
+TEST(RuleTest, FreshWhereTheSumOfWorkerAndStageIsLargeEnough) {
+  for (int n = 1; n <= 16; ++n) {
+    for (int w = 0; w < n; ++w) {
+      for (int j = 0; j < n; ++j) {
+        const auto fresh = [&](Rule rule, int slack) {
+          return ReadsFresh(EqualStages(n, n, rule, slack), WorkerId(w), StageId(j));
+        };
+        EXPECT_EQ(fresh(Rule::kCdpV2, 0), w + j >= n - 1) << "the paper's rule";
+        EXPECT_EQ(fresh(Rule::kCdpV2, 1), w + j >= n);
+        EXPECT_EQ(fresh(Rule::kCdpV2, 7), w + j >= n) << "slack beyond T/N gives nothing more";
+        EXPECT_TRUE(fresh(Rule::kDp, 0));
+        EXPECT_FALSE(fresh(Rule::kCdpV1, 0));
+      }
+    }
+  }
+}
+
+TEST(RuleTest, OneWorkerIsPlainTrainingWithADelayPerRule) {
+  for (int s = 1; s <= 6; ++s) {
+    for (int slack = 0; slack <= s + 1; ++slack) {
+      const Plan plan = EqualStages(1, s, Rule::kCdpV2, slack);
+      for (int j = 0; j < s; ++j) {
+        EXPECT_EQ(ReadsFresh(plan, WorkerId(0), StageId(j)), j >= slack)
+            << "S " << s << " " << slack;
+      }
+    }
+    EXPECT_FALSE(ReadsFresh(EqualStages(1, s, Rule::kCdpV1, 0), WorkerId(0), StageId(s - 1)));
+  }
+}
+
+TEST(RuleTest, UnequalCostsDecideExactly) {
+  // Two workers: fresh on worker 0 iff everything before the stage is at least half of a lap.
+  Plan plan = EqualStages(2, 3, Rule::kCdpV2, 0);
+  const int64_t huge = int64_t{1} << 60;  // products need 128 bits
+  for (StagePlan& stage : plan.stages) stage.forward_cost = stage.backward_cost = 0;
+  plan.stages[0].forward_cost = huge;
+  plan.stages[2].backward_cost = huge;
+  EXPECT_FALSE(ReadsFresh(plan, WorkerId(0), StageId(0)));
+  EXPECT_TRUE(ReadsFresh(plan, WorkerId(0), StageId(1))) << "exactly half";
+  plan.stages[2].backward_cost = huge + 1;
+  EXPECT_FALSE(ReadsFresh(plan, WorkerId(0), StageId(1))) << "one less than half";
+  EXPECT_TRUE(ReadsFresh(plan, WorkerId(1), StageId(0)));
+}
+
+TEST(RuleTest, BackwardsThatAreNotComputedCostNothing) {
+  Plan plan = EqualStages(2, 4, Rule::kCdpV2, 0);
+  plan.stages[0].has_backward = plan.stages[1].has_backward = false;
+  plan.stages[0].sum_bytes = plan.stages[1].sum_bytes = 0;
+  Plan without = plan;
+  plan.stages[0].backward_cost = plan.stages[1].backward_cost = 1000;
+  without.stages[0].backward_cost = without.stages[1].backward_cost = 0;
+  for (int w = 0; w < 2; ++w) {
+    for (int j = 0; j < 4; ++j) {
+      EXPECT_EQ(ReadsFresh(plan, WorkerId(w), StageId(j)),
+                ReadsFresh(without, WorkerId(w), StageId(j)));
+    }
+  }
+  EXPECT_EQ(TokenOperation(plan), TokenOperation(without));
+}
+
+TEST(RuleTest, OnlyFirstLapsAreStaleAndFrozenStagesHaveOneLabel) {
+  Plan plan = EqualStages(3, 3, Rule::kCdpV1, 0);
+  plan.laps = 3;
+  plan.stages[1].sum_bytes = 0;
+  const auto read = [&](int w, int t, int l, int j) {
+    return ReadVersion(plan, {WorkerId(w), Iteration(t), Lap(l)}, StageId(j)).value;
+  };
+  EXPECT_EQ(read(2, 0, 0, 0), -1);
+  EXPECT_EQ(read(2, 5, 0, 0), 4);
+  EXPECT_EQ(read(0, 5, 1, 0), 5);
+  EXPECT_EQ(read(0, 5, 2, 2), 5);
+  EXPECT_EQ(read(0, 5, 0, 1), 0);
+  EXPECT_EQ(VersionAfter(plan, StageId(1), 7), Version(0));
+  EXPECT_EQ(VersionAfter(plan, StageId(2), 7), Version(7));
+}
+
+TEST(StaleShareTest, IsTheClosedForm) {
+  for (int n = 1; n <= 16; ++n) {
+    for (int k = 1; k <= 4; ++k) {
+      const int s = k * n;
+      EXPECT_EQ(StaleShare(EqualStages(n, s, Rule::kDp, 0)), 0);
+      EXPECT_EQ(StaleShare(EqualStages(n, s, Rule::kCdpV1, 0)), 1);
+      // (N-1)/2N, and 1/S more at slack 1: both are whole numbers of pairs.
+      const int pairs = n * s, stale = (n - 1) * s / 2;
+      EXPECT_EQ(StaleShare(EqualStages(n, s, Rule::kCdpV2, 0)), double(stale) / pairs);
+      EXPECT_EQ(StaleShare(EqualStages(n, s, Rule::kCdpV2, 1)), double(stale + n) / pairs);
+    }
+  }
+  EXPECT_EQ(StaleShare(EqualStages(4, 4, Rule::kCdpV2, 1)), 0.625);
+  Plan frozen = EqualStages(2, 4, Rule::kCdpV1, 0);
+  frozen.stages[2].sum_bytes = 0;
+  EXPECT_EQ(StaleShare(frozen), 0.75) << "a frozen stage has no other version";
+}
+
+// By counting what the programs send.
+TEST(WireBytesTest, AreTheClosedFormForEveryRuleAndShape) {
+  int cases = 0;
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int slack = 0; slack <= (rule == Rule::kCdpV2 ? 2 : 0); ++slack) {
+      for (int n = 1; n <= 5; ++n) {
+        for (int s = 1; s <= 2 * n + 1; ++s) {
+          for (int laps = 1; laps <= 3; ++laps) {
+            if (!FullTier() && cases++ % 5 != 0) continue;
+            const Plan plan = MakeTestPlan({.workers = n,
+                                            .stages = s,
+                                            .laps = laps,
+                                            .rule = rule,
+                                            .slack = slack,
+                                            .iterations = 3,
+                                            .retain = s % 3,
+                                            .frozen = static_cast<Frozen>(s % 3),
+                                            .owners = static_cast<Owners>(laps),
+                                            .seed = static_cast<uint64_t>(s * n)});
+            int64_t parameters = 0, sums = 0, owned_elsewhere = 0, saved = 0;
+            for (int j = 0; j < s; ++j) {
+              const StagePlan& stage = plan.stages[j];
+              parameters += stage.parameter_bytes;
+              sums += stage.sum_bytes;
+              if (stage.owner.value != n - 1) owned_elsewhere += stage.sum_bytes;
+              if (!stage.has_backward || j >= s - plan.retain) saved += stage.parameter_bytes;
+            }
+            const int64_t wanted_parameters = laps * (n - 1) * (2 * parameters - saved);
+            const int64_t wanted_sums = (n * laps - 1) * sums + owned_elsewhere;
+            const WireBytes bytes = SteadyWireBytes(plan);
+            if (n > 1) {
+              EXPECT_EQ(bytes.parameters, wanted_parameters);
+              EXPECT_EQ(bytes.sums, wanted_sums);
+            } else {
+              EXPECT_EQ(bytes.parameters + bytes.sums, 0);
+            }
+            WireBytes sent;
+            for (const Program& program : ProgramsOf(plan)) {
+              for (const Op& op : program.ops) {
+                if (op.kind != OpKind::kSend || op.iteration.value != 1) continue;
+                if (op.copy == Copy::kForward || op.copy == Copy::kBackward) {
+                  sent.parameters += plan.stage(op.stage).parameter_bytes;
+                }
+                if (op.channel == Channel::kSum || op.channel == Channel::kRetire) {
+                  sent.sums += plan.stage(op.stage).sum_bytes;
+                }
+              }
+            }
+            EXPECT_EQ(sent.parameters, bytes.parameters);
+            EXPECT_EQ(sent.sums, bytes.sums);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SourceTest, FirstReaderOfANewVersionIsTheOwnerOrItsRightNeighbour) {
+  for (int n = 2; n <= 16; ++n) {
+    for (int slack = 0; slack <= 1; ++slack) {
+      const Plan plan = EqualStages(n, n, Rule::kCdpV2, slack);
+      Plan equal = plan;
+      for (int j = 0; j < n; ++j) equal.stages[j].owner = WorkerId(n - 1 - j);
+      for (int j = 0; j < n; ++j) {
+        int first = 0;
+        while (first < n && !ReadsFresh(equal, WorkerId(first), StageId(j))) ++first;
+        const int owner = equal.stages[j].owner.value;
+        // Nobody in that iteration: worker 0 of the next one.
+        EXPECT_TRUE(first % n == owner || first % n == (owner + 1) % n) << "N " << n << " j " << j;
+      }
+    }
+  }
+}
+
+TEST(SourceTest, RelayedIfThePreviousMicroBatchReadsTheSameElseInjected) {
+  Plan plan = EqualStages(3, 3, Rule::kCdpV2, 0);
+  for (int j = 0; j < 3; ++j) plan.stages[j].owner = WorkerId(2 - j);
+  const auto source = [&](int w, int t, int j) {
+    return SourceOf(plan, {WorkerId(w), Iteration(t), Lap(0)}, StageId(j));
+  };
+  EXPECT_EQ(source(2, 4, 0).how, CopySource::How::kOwn);
+  EXPECT_EQ(source(1, 4, 0).how, CopySource::How::kRelay);
+  EXPECT_EQ(source(1, 4, 0).from, WorkerId(0));
+  // Worker 0 reads θ_3 of stage 0, as worker 2 did in iteration 3 (fresh): relayed around the ring.
+  EXPECT_EQ(source(0, 4, 0).how, CopySource::How::kRelay);
+  EXPECT_EQ(source(0, 4, 0).from, WorkerId(2));
+  // Stage 1 is first read fresh by its owner, worker 1; worker 2 has it from there.
+  EXPECT_EQ(source(1, 4, 1).how, CopySource::How::kOwn);
+  EXPECT_EQ(source(2, 4, 1).how, CopySource::How::kRelay);
+  // The run's first micro-batch has nobody before it.
+  EXPECT_EQ(source(0, 0, 0).how, CopySource::How::kInject);
+  EXPECT_EQ(source(0, 0, 0).from, WorkerId(2));
+}
+
+TEST(MicroBatchTest, NeighboursAreInverse) {
+  const Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .iterations = 3});
+  std::optional<MicroBatch> m = MicroBatch{WorkerId(0), Iteration(0), Lap(0)};
+  EXPECT_FALSE(PreviousMicroBatch(plan, *m).has_value());
+  int count = 0;
+  for (std::optional<MicroBatch> next; m; m = next, ++count) {
+    next = NextMicroBatch(plan, *m);
+    EXPECT_EQ((m->iteration.value * 2 + m->lap.value) * 3 + m->worker.value, count);
+    if (next) {
+      EXPECT_EQ(PreviousMicroBatch(plan, *next), m);
+    }
+  }
+  EXPECT_EQ(count, 3 * 2 * 3);
+}
+
+TEST(TokenTest, GoesOnWhenOneNthOfALapIsDone) {
+  // Equal stages, k = 1: T/N is two operations.
+  for (int n = 2; n <= 16; ++n) {
+    EXPECT_EQ(TokenOperation(EqualStages(n, n, Rule::kCdpV1, 0)), 1);
+    EXPECT_EQ(TokenOperation(EqualStages(n, 3 * n, Rule::kCdpV1, 0)), 5);
+  }
+  EXPECT_EQ(TokenOperation(EqualStages(1, 2, Rule::kCdpV1, 0)), 3);
+  Plan plan = EqualStages(4, 4, Rule::kCdpV1, 0);
+  plan.stages[0].forward_cost = 100;
+  EXPECT_EQ(TokenOperation(plan), 0) << "at least the first";
+}
+
+TEST(EvaluationTest, EveryEthVersionAndTheLast) {
+  Plan plan = MakeTestPlan({.workers = 2, .stages = 2, .iterations = 7, .evaluate_every = 3});
+  EXPECT_EQ(EvaluatedVersions(plan), (std::vector<Version>{Version(3), Version(6), Version(7)}));
+  for (int v = 0; v <= 8; ++v) {
+    EXPECT_EQ(IsEvaluated(plan, Version(v)), v == 3 || v == 6 || v == 7) << v;
+  }
+  plan.evaluation.every = 0;
+  EXPECT_TRUE(EvaluatedVersions(plan).empty());
+}
+
+}  // namespace
+}  // namespace ringzero

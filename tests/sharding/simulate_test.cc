@@ -1,0 +1,317 @@
+// With the window that ChooseWindow gives, no run deadlocks, whatever the delays, and every run is
+// right.
+#include "sharding/simulate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "sharding/schedule.h"
+#include "sharding/verify.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Runs the plan at several speeds; the oracle looks at each.
+void ExpectRightRuns(const PlanShape& shape) {
+  const Plan plan = MakeResolvedPlan(shape);
+  EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(shape);
+  const LinkedRing ring = RingOf(plan);
+  std::vector<SimulationOptions> speeds(3);
+  speeds[1] = {
+      .latency_ticks = 3, .add_ticks = 2, .update_ticks = 7, .jitter_ticks = 5, .seed = shape.seed};
+  speeds[2] = {.update_ticks = 40, .delay_ticks = {9}, .jitter_ticks = 30, .seed = shape.seed + 1};
+  for (const SimulationOptions& speed : speeds) {
+    const auto times = RunTimeline(plan, ring, speed);
+    ASSERT_TRUE(times.ok()) << Describe(shape) << " W " << plan.window << ": " << times.status();
+    EXPECT_EQ(CheckRun(plan, ring, *times), absl::OkStatus()) << Describe(shape);
+  }
+}
+
+struct RuleShape {
+  Rule rule;
+  int slack;
+  bool stagger;
+};
+const std::vector<RuleShape> kRules = {
+    {Rule::kDp, 0, false},    {Rule::kCdpV1, 0, false}, {Rule::kCdpV1, 0, true},
+    {Rule::kCdpV2, 0, false}, {Rule::kCdpV2, 1, false}, {Rule::kCdpV2, 2, false},
+    {Rule::kCdpV2, 0, true},  {Rule::kCdpV2, 1, true},  {Rule::kCdpV2, 2, true}};
+
+PlanShape WithRule(PlanShape shape, const RuleShape& rule) {
+  shape.rule = rule.rule;
+  shape.slack = rule.slack;
+  shape.stagger = rule.stagger;
+  return shape;
+}
+
+TEST(SimulateSweepTest, PairsOfEverythingRunRight) {
+  const auto cases = PairwiseCases({6, 5, 3, 9, 4, 3, 4, 2, 2, 3, 3, 2});
+  uint64_t seed = 1;
+  for (const std::vector<int>& c : cases) {
+    PlanShape shape;
+    shape.workers = 1 + c[0];
+    const int n = shape.workers;
+    const int stages[] = {std::max(1, n - 1), n, n + 1, 2 * n, 2 * n + 1};
+    shape.stages = stages[c[1]];
+    shape.laps = 1 + c[2];
+    shape = WithRule(shape, kRules[c[3]]);
+    shape.owners = static_cast<Owners>(c[4]);
+    shape.costs = static_cast<Costs>(c[5]);
+    shape.evaluate_every = c[6] == 3 ? 2 : c[6];
+    shape.evaluation_laps = c[6] == 3 ? 3 : 1;
+    shape.statistics = c[7] == 1;
+    shape.tied = c[8] == 1;
+    shape.retain = c[9];
+    shape.frozen = static_cast<Frozen>(c[10]);
+    shape.pending = 1 + c[11] * 2;
+    shape.seed = seed++;
+    ExpectRightRuns(shape);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(SimulateSweepTest, EveryShapeRunsRight) {
+  const int stride = FullTier() ? 1 : 41;
+  int number = 0;
+  for (int n = 1; n <= 6; ++n) {
+    for (int s = 1; s <= 2 * n + 1; ++s) {
+      for (int k = 1; k <= 3; ++k) {
+        for (const RuleShape& rule : kRules) {
+          for (const Owners owners : {Owners::kAssigned, Owners::kRandom}) {
+            for (const Costs costs : {Costs::kEqual, Costs::kRandom}) {
+              if (number++ % stride != 0) continue;
+              PlanShape shape{
+                  .workers = n, .stages = s, .laps = k, .owners = owners, .costs = costs};
+              shape.seed = static_cast<uint64_t>(number);
+              ExpectRightRuns(WithRule(shape, rule));
+              if (HasFatalFailure()) return;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Verify wants the slot of message i - W, a transport any free one: what Verify accepts must run.
+TEST(SimulateTest, WhatVerifyAcceptsRunsAndTheRestMayNot) {
+  int stuck = 0, refused = 0;
+  for (const int laps : {1, 2}) {
+    for (const RuleShape& rule : kRules) {
+      for (int n = 2; n <= 4; ++n) {
+        PlanShape shape{.workers = n, .stages = 2 * n, .laps = laps, .owners = Owners::kRandom};
+        Plan plan = MakeTestPlan(WithRule(shape, rule));
+        const LinkedRing ring = RingOf(plan);
+        for (plan.window = 1; plan.window <= 5; ++plan.window) {
+          const bool accepted = VerifyPlan(plan).ok();
+          const bool runs = RunTimeline(plan, ring, {.jitter_ticks = 3}).ok();
+          EXPECT_TRUE(runs || !accepted) << Describe(shape) << " W " << plan.window;
+          refused += !accepted;
+          stuck += !runs;
+        }
+      }
+    }
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(stuck, 0);
+  RecordProperty("refused", refused);
+  RecordProperty("stuck", stuck);
+}
+
+// With k slots dp's second lap waits in a circle, and both say in which. (For k = 1 that is one
+// slot less than the default: 2k is tight there.)
+TEST(SimulateTest, OneSlotPerOwnStageDeadlocks) {
+  for (int n = 2; n <= 5; ++n) {
+    for (int k = 1; k <= 3; ++k) {
+      const PlanShape shape{.workers = n, .stages = n * k, .laps = 2, .rule = Rule::kDp};
+      Plan plan = MakeTestPlan(shape);
+      EXPECT_EQ(*ChooseWindow(plan), 2 * k);
+      EXPECT_GT(*SmallestWindow(plan), k);
+      plan.window = k;
+      const absl::Status refused = VerifyPlan(plan);
+      EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << Describe(shape);
+      EXPECT_THAT(std::string(refused.message()), HasSubstr("waits for a slot until"));
+      EXPECT_EQ(ChooseWindow(plan).status(), refused) << "given by hand: refused";
+      const auto run = Simulate(plan);
+      EXPECT_EQ(run.status().code(), absl::StatusCode::kFailedPrecondition) << Describe(shape);
+      EXPECT_THAT(std::string(run.status().message()), HasSubstr("waits for a slot until"));
+      plan.window = 2 * k;
+      EXPECT_TRUE(Simulate(plan).ok());
+      EXPECT_EQ(*ChooseWindow(plan), 2 * k);
+    }
+  }
+}
+
+TEST(SimulateTest, BytesOfEveryIterationAreTheClosedForm) {
+  for (const RuleShape& rule : kRules) {
+    for (int n = 1; n <= 5; ++n) {
+      for (const int s : {1, n, n + 1, 2 * n}) {
+        for (const int retain : {0, 1}) {
+          for (const Frozen frozen : {Frozen::kNone, Frozen::kPrefix, Frozen::kMiddle}) {
+            const PlanShape shape = WithRule({.workers = n,
+                                              .stages = s,
+                                              .laps = 1 + s % 3,
+                                              .evaluate_every = 2,
+                                              .retain = retain,
+                                              .frozen = frozen,
+                                              .owners = Owners::kRandom},
+                                             rule);
+            const Plan plan = MakeResolvedPlan(shape);
+            const auto run = Simulate(plan);
+            ASSERT_TRUE(run.ok()) << run.status();
+            std::vector<WireBytes> found(plan.iterations + 1);
+            for (const ChannelBytes& channel : run->channels) {
+              const bool parameters =
+                  channel.copy == Copy::kForward || channel.copy == Copy::kBackward;
+              if (parameters) found[channel.iteration].parameters += channel.bytes;
+              const bool sums =
+                  channel.channel == Channel::kSum || channel.channel == Channel::kRetire;
+              if (sums) found[channel.iteration].sums += channel.bytes;
+            }
+            const WireBytes wanted = SteadyWireBytes(plan);
+            for (int t = 0; t < plan.iterations; ++t) {
+              EXPECT_EQ(found[t].parameters, wanted.parameters) << Describe(shape) << " t " << t;
+              EXPECT_EQ(found[t].sums, wanted.sums) << Describe(shape) << " t " << t;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(SimulateTest, StaggerKeepsTheSpacingAndSoHalfOfTheActivations) {
+  const struct {
+    int workers;
+    double micro_batches;  // docs/schedule.md: 2.2 of 4, 4.2 of 8
+  } wanted[] = {{4, 2.25}, {8, 4.25}};
+  for (const auto& [n, micro_batches] : wanted) {
+    PlanShape shape{.workers = n, .stages = n, .iterations = 12, .costs = Costs::kBackwardTwice};
+    Plan bunched = MakeResolvedPlan(shape);
+    shape.stagger = true;
+    Plan staggered = MakeResolvedPlan(shape);
+    const auto free = Simulate(bunched), spaced = Simulate(staggered);
+    ASSERT_TRUE(free.ok() && spaced.ok());
+    EXPECT_EQ(spaced->peak_activations, static_cast<int64_t>(micro_batches * n));
+    EXPECT_GE(free->peak_activations, n * n - n);
+    EXPECT_EQ(spaced->steady_iteration_ticks, 3.0 * n) << "no loss of throughput";
+    EXPECT_GT(spaced->workers[n - 1].waits.token, 0);
+  }
+}
+
+// Every cause of waiting is seen where it is put, and nowhere else.
+TEST(SimulateTest, WaitsAreCountedByCause) {
+  const Plan dp = MakeResolvedPlan({.workers = 3, .stages = 3, .rule = Rule::kDp, .iterations = 6});
+  const auto total = [](const Simulation& run) {
+    WaitTicks all;
+    for (const WorkerTimes& worker : run.workers) {
+      all.parameters += worker.waits.parameters;
+      all.gradient_sums += worker.waits.gradient_sums;
+      all.update += worker.waits.update;
+      all.token += worker.waits.token;
+      all.evaluation += worker.waits.evaluation;
+    }
+    return all;
+  };
+  const WaitTicks none = total(*Simulate(dp));
+  EXPECT_EQ(none.parameters + none.gradient_sums + none.update + none.token + none.evaluation, 0);
+  const WaitTicks slow_updates = total(*Simulate(dp, {.update_ticks = 50}));
+  EXPECT_GT(slow_updates.update, 0);
+  EXPECT_EQ(slow_updates.gradient_sums, 0);
+  EXPECT_GT(total(*Simulate(dp, {.add_ticks = 50})).gradient_sums, 0);
+  EXPECT_GT(total(*Simulate(dp, {.latency_ticks = 50})).parameters, 0);
+
+  // cdp_v1 hides an update of up to T/N; dp hides none.
+  const Plan delayed =
+      MakeResolvedPlan({.workers = 3, .stages = 3, .rule = Rule::kCdpV1, .iterations = 12});
+  EXPECT_EQ(Simulate(delayed, {.update_ticks = 2})->steady_iteration_ticks, 6.0);
+  EXPECT_GT(Simulate(dp, {.update_ticks = 2})->steady_iteration_ticks, 6.0);
+
+  const Plan evaluated = MakeResolvedPlan(
+      {.workers = 3, .stages = 3, .rule = Rule::kDp, .iterations = 4, .evaluate_every = 1});
+  EXPECT_GT(total(*Simulate(evaluated, {.latency_ticks = 50})).evaluation, 0);
+}
+
+TEST(SimulateTest, BusyTicksAreTheCostsAndTimesAddUp) {
+  const Plan plan = MakeResolvedPlan({.workers = 4,
+                                      .stages = 6,
+                                      .laps = 2,
+                                      .iterations = 5,
+                                      .evaluate_every = 2,
+                                      .costs = Costs::kRandom});
+  const auto run = Simulate(plan, {.latency_ticks = 2, .update_ticks = 3, .delay_ticks = {0, 1}});
+  ASSERT_TRUE(run.ok());
+  int64_t forward = 0, backward = 0;
+  for (const StagePlan& stage : plan.stages) {
+    forward += stage.forward_cost;
+    backward += stage.backward_cost;
+  }
+  const int evaluations = 3;  // of versions 2, 4 and 5
+  for (int w = 0; w < plan.workers; ++w) {
+    const int delay = w == 1 ? 1 : 0;
+    const int64_t laps = plan.iterations * plan.laps;
+    EXPECT_EQ(run->workers[w].busy_ticks,
+              laps * (forward + backward + 2 * 6 * delay) + evaluations * (forward + 6 * delay));
+    const WaitTicks& waits = run->workers[w].waits;
+    EXPECT_EQ(run->workers[w].end_ticks, run->workers[w].busy_ticks + waits.parameters +
+                                             waits.gradient_sums + waits.update + waits.token +
+                                             waits.evaluation);
+    EXPECT_LE(run->workers[w].end_ticks, run->makespan_ticks);
+  }
+}
+
+TEST(SimulateTest, WhatIsHeldIsBoundedByTheWindow) {
+  for (const RuleShape& rule : kRules) {
+    const Plan plan =
+        MakeResolvedPlan(WithRule({.workers = 4, .stages = 8, .iterations = 6}, rule));
+    const auto run = Simulate(plan, {.latency_ticks = 1, .add_ticks = 1, .update_ticks = 2});
+    ASSERT_TRUE(run.ok());
+    int64_t largest = 0;
+    for (const StagePlan& stage : plan.stages) largest = std::max(largest, stage.parameter_bytes);
+    for (const Held& peak : run->peaks) {
+      // Channels of copies into one worker: two from the left, and one of injections per owner.
+      EXPECT_LE(peak.copies_bytes, (2 + plan.workers - 1) * plan.window * largest);
+      EXPECT_GT(peak.copies_bytes, 0);
+      EXPECT_GT(peak.sums_bytes, 0);
+      int64_t owned = 0;
+      for (const StagePlan& stage : plan.stages) {
+        if (stage.owner.value == peak.worker) owned += stage.parameter_bytes;
+      }
+      EXPECT_EQ(peak.versions_bytes, owned * (plan.rule == Rule::kDp ? 1 : 2));
+      EXPECT_LE(peak.activations, 8) << "one whole micro-batch's";
+    }
+    const Held& last = run->held.back();
+    EXPECT_EQ(last.copies_bytes, 0);
+    EXPECT_EQ(last.sums_bytes, 0);
+    EXPECT_EQ(last.activations, 0);
+    EXPECT_TRUE(std::is_sorted(run->held.begin(), run->held.end(),
+                               [](const Held& a, const Held& b) { return a.tick < b.tick; }));
+  }
+}
+
+TEST(SimulateTest, IsDeterministicAndJitterIsNot) {
+  const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 5});
+  const auto makespan = [&](uint64_t seed) {
+    return Simulate(plan, {.jitter_ticks = 20, .seed = seed})->makespan_ticks;
+  };
+  EXPECT_EQ(makespan(1), makespan(1));
+  EXPECT_NE(makespan(1), makespan(2));
+}
+
+TEST(SimulateTest, NeedsAWindow) {
+  const Plan plan = MakeTestPlan({.workers = 2, .stages = 2});
+  EXPECT_EQ(Simulate(plan).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Simulate(plan, {.window = 2}).ok());
+}
+
+}  // namespace
+}  // namespace ringzero

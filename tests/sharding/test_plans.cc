@@ -1,0 +1,266 @@
+// Plans from a few words, pairwise combinations, and the oracle.
+#include "tests/sharding/test_plans.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/partition.h"
+#include "sharding/verify.h"
+
+namespace ringzero {
+
+Plan MakeTestPlan(const PlanShape& shape) {
+  std::mt19937_64 random(shape.seed);
+  Plan plan;
+  plan.workers = shape.workers;
+  plan.laps = shape.laps;
+  plan.rule = shape.rule;
+  plan.slack = shape.slack;
+  plan.pending = shape.pending;
+  plan.stagger = shape.stagger;
+  plan.retain = std::min(shape.retain, shape.stages);
+  plan.iterations = shape.iterations;
+  plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
+  for (int j = 0; j < shape.stages; ++j) {
+    StagePlan stage;
+    stage.name = absl::StrCat("stage", j);
+    stage.first_layer = j;
+    stage.end_layer = j + 1;
+    stage.parameter_bytes = 64 * (1 + static_cast<int64_t>(random() % 7));
+    stage.sum_bytes = stage.parameter_bytes + 64;
+    stage.buffer_bytes = shape.statistics && j > 0 ? 64 : 0;
+    if (shape.costs == Costs::kBackwardTwice) stage.backward_cost = 2;
+    if (shape.costs == Costs::kRandom) {
+      stage.forward_cost = 1 + static_cast<int64_t>(random() % 9);
+      stage.backward_cost = 1 + static_cast<int64_t>(random() % 19);
+    }
+    const bool prefix =
+        shape.frozen == Frozen::kPrefix && j <= (shape.stages - 1) / 2 && j + 1 < shape.stages;
+    const bool middle = shape.frozen == Frozen::kMiddle && j == shape.stages / 2;
+    if (prefix || middle) stage.sum_bytes = 0;
+    if (prefix) stage.has_backward = false;
+    plan.stages.push_back(stage);
+  }
+  if (shape.tied && shape.stages > 1) plan.stages[0].last_use = StageId(shape.stages - 1);
+  AssignOwners(plan);
+  for (StagePlan& stage : plan.stages) {
+    const int n = shape.workers;
+    if (shape.owners == Owners::kRandom) stage.owner = WorkerId(static_cast<int>(random() % n));
+    if (shape.owners == Owners::kAllLast) stage.owner = WorkerId(n - 1);
+    if (shape.owners == Owners::kAllFirst) stage.owner = WorkerId(0);
+  }
+  return plan;
+}
+
+Plan MakeResolvedPlan(const PlanShape& shape) {
+  Plan plan = MakeTestPlan(shape);
+  const absl::StatusOr<int> window = ChooseWindow(plan);
+  EXPECT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
+  plan.window = window.ok() ? *window : 1;
+  return plan;
+}
+
+std::string Describe(const PlanShape& s) {
+  return absl::StrCat(
+      "N ", s.workers, " S ", s.stages, " K ", s.laps, " ", ToString(s.rule), " slack ", s.slack,
+      s.stagger ? " stagger" : "", " T ", s.iterations, " evaluate ", s.evaluate_every, "x",
+      s.evaluation_laps, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ",
+      s.retain, " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
+      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
+}
+
+std::vector<Program> ProgramsOf(const Plan& plan) {
+  absl::StatusOr<std::vector<Program>> programs = MakePrograms(plan, WholeRun(plan));
+  EXPECT_TRUE(programs.ok()) << programs.status();
+  return programs.ok() ? *std::move(programs) : std::vector<Program>();
+}
+
+LinkedRing RingOf(const Plan& plan) {
+  absl::StatusOr<LinkedRing> ring = LinkedRing::Make(plan, ProgramsOf(plan));
+  EXPECT_TRUE(ring.ok()) << ring.status();
+  return ring.ok() ? *std::move(ring) : LinkedRing();
+}
+
+std::vector<std::vector<int>> PairwiseCases(const std::vector<int>& sizes) {
+  using Pair = std::tuple<size_t, int, size_t, int>;
+  std::set<Pair> open;
+  for (size_t a = 0; a < sizes.size(); ++a) {
+    for (size_t b = a + 1; b < sizes.size(); ++b) {
+      for (int i = 0; i < sizes[a]; ++i) {
+        for (int j = 0; j < sizes[b]; ++j) open.insert({a, i, b, j});
+      }
+    }
+  }
+  std::mt19937 random(7);
+  const auto closes = [&](const std::vector<int>& row) {
+    std::vector<Pair> pairs;
+    for (size_t a = 0; a < row.size(); ++a) {
+      for (size_t b = a + 1; b < row.size(); ++b) {
+        const Pair pair{a, row[a], b, row[b]};
+        if (open.count(pair) > 0) pairs.push_back(pair);
+      }
+    }
+    return pairs;
+  };
+  std::vector<std::vector<int>> rows;
+  while (!open.empty()) {
+    const auto [a, i, b, j] = *open.begin();
+    std::vector<int> best;
+    size_t most = 0;
+    for (int attempt = 0; attempt < 40; ++attempt) {
+      std::vector<int> row;
+      for (const int size : sizes) row.push_back(static_cast<int>(random() % size));
+      row[a] = i;
+      row[b] = j;
+      const size_t count = closes(row).size();
+      if (count > most) {
+        most = count;
+        best = row;
+      }
+    }
+    for (const Pair& pair : closes(best)) open.erase(pair);
+    rows.push_back(best);
+  }
+  return rows;
+}
+
+bool FullTier() { return std::getenv("RINGZERO_TEST_FULL") != nullptr; }
+
+namespace {
+
+class Oracle {
+ public:
+  Oracle(const Plan& plan, const LinkedRing& ring, const Timeline& times)
+      : plan_(plan), ring_(ring), times_(times), contents_(ring.count()) {
+    for (int i = 0; i < ring.count(); ++i) {
+      const Op& op = ring.op(i);
+      if (op.kind == OpKind::kUpdate) updates_[{op.stage.value, op.version.value}] = i;
+    }
+  }
+
+  absl::Status Check() {
+    for (int i = 0; i < ring_.count(); ++i) {
+      RZ_RETURN_IF_ERROR(CheckReads(i));
+      RZ_RETURN_IF_ERROR(CheckHeldCopy(i));
+    }
+    return CheckContents();
+  }
+
+ private:
+  absl::Status Wrong(int i, const std::string& what) const {
+    return absl::FailedPreconditionError(absl::StrCat(ring_.Describe(i), ": ", what));
+  }
+
+  // When the version is made and when its memory is written again; the initial one lies in both.
+  int64_t Made(int j, int version) const {
+    const auto found = updates_.find({j, version});
+    return version <= 0 ? 0 : found == updates_.end() ? INT64_MAX : times_.end[found->second];
+  }
+  int64_t Overwritten(int j, int version) const {
+    const int by = plan_.rule == Rule::kDp ? version + 1 : std::max(version, 0) + 2;
+    const auto found = updates_.find({j, by});
+    return found == updates_.end() ? INT64_MAX : times_.start[found->second];
+  }
+
+  absl::Status CheckReads(int i) const {
+    for (const Read& read : ring_.ops[i].reads) {
+      const int j = read.stage.value, version = read.version.value;
+      if (times_.start[i] < Made(j, version)) return Wrong(i, "reads a version before it is made");
+      if (times_.end[i] > Overwritten(j, version)) return Wrong(i, "reads memory being written");
+    }
+    return absl::OkStatus();
+  }
+
+  // On one host a hop is a token: whoever holds the copy holds the owner's memory.
+  absl::Status CheckHeldCopy(int i) const {
+    const Op& op = ring_.op(i);
+    if (op.kind != OpKind::kReceive || !CarriesParameters(op.channel)) return absl::OkStatus();
+    if (times_.freed[i] < 0) return Wrong(i, "is never freed");
+    if (times_.freed[i] > Overwritten(op.stage.value, op.version.value)) {
+      return Wrong(i, "is still held when its memory is written");
+    }
+    return absl::OkStatus();
+  }
+
+  // Follows sums, statistics and metrics in the order of time: each is the list of its
+  // micro-batches.
+  absl::Status CheckContents() {
+    std::vector<int> order(ring_.count());
+    std::iota(order.begin(), order.end(), 0);
+    // At one tick operations without duration follow each other: repeat until nothing changes.
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int a, int b) { return times_.end[a] < times_.end[b]; });
+    std::vector<bool> done(ring_.count(), false);
+    size_t left = order.size();
+    while (left > 0) {
+      const size_t before = left;
+      for (const int i : order) {
+        if (done[i] || !Ready(i, done)) continue;
+        done[i] = true;
+        --left;
+        RZ_RETURN_IF_ERROR(Follow(i));
+      }
+      if (left == before) return absl::InternalError("contents depend on themselves");
+    }
+    return absl::OkStatus();
+  }
+  bool Ready(int i, const std::vector<bool>& done) const {
+    const std::vector<int64_t>& after = ring_.ops[i].after;
+    const bool links = std::all_of(after.begin(), after.end(), [&](int64_t a) { return done[a]; });
+    const bool receive = ring_.op(i).kind == OpKind::kReceive;
+    return links && (!receive || done[ring_.partner[i]]);
+  }
+
+  std::vector<int> Wanted(int laps) const {
+    std::vector<int> all(plan_.workers * laps);
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+
+  absl::Status Follow(int i) {
+    const LinkedOp& linked = ring_.ops[i];
+    const Op& op = linked.op;
+    if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
+    if (linked.takes >= 0) contents_[i] = std::exchange(contents_[linked.takes], {});
+    if (op.kind == OpKind::kSnapshot && linked.takes < 0) contents_[i] = contents_[linked.snapshot];
+    const int in_iteration = op.lap.value * plan_.workers + ring_.worker_of(i);
+    if (op.kind == OpKind::kAdd || op.kind == OpKind::kFold) contents_[i].push_back(in_iteration);
+    if (op.kind == OpKind::kApply) {
+      contents_[i].push_back(op.iteration.value * plan_.workers * plan_.laps + in_iteration);
+    }
+    const bool evaluation = op.copy == Copy::kEvaluation;
+    const int laps = evaluation ? plan_.evaluation.laps : plan_.laps;
+    if ((op.kind == OpKind::kUpdate || op.kind == OpKind::kReport) &&
+        contents_[i] != Wanted(laps)) {
+      return Wrong(i, "does not hold every micro-batch once and in order");
+    }
+    if (op.kind == OpKind::kSnapshot && contents_[i] != Wanted(plan_.laps * op.iteration.value)) {
+      return Wrong(i, "keeps statistics of other micro-batches");
+    }
+    return absl::OkStatus();
+  }
+
+  const Plan& plan_;
+  const LinkedRing& ring_;
+  const Timeline& times_;
+  std::map<std::pair<int, int>, int> updates_;  // (stage, version it makes)
+  std::vector<std::vector<int>> contents_;
+};
+
+}  // namespace
+
+absl::Status CheckRun(const Plan& plan, const LinkedRing& ring, const Timeline& times) {
+  return Oracle(plan, ring, times).Check();
+}
+
+}  // namespace ringzero

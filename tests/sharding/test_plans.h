@@ -1,0 +1,67 @@
+// Plans to test with, built from a few words, and an oracle that watches a run of one.
+//
+//   const Plan plan = MakeTestPlan({.workers = 3, .stages = 5, .rule = Rule::kCdpV2, .slack = 1});
+//   EXPECT_EQ(CheckRun(plan, ring, timeline), absl::OkStatus());
+#ifndef RINGZERO_TESTS_SHARDING_TEST_PLANS_H_
+#define RINGZERO_TESTS_SHARDING_TEST_PLANS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sharding/linked_ring.h"
+#include "sharding/plan.h"
+#include "sharding/program.h"
+#include "sharding/simulate.h"
+
+namespace ringzero {
+
+enum class Frozen { kNone, kPrefix, kMiddle };
+enum class Owners { kAssigned, kRandom, kAllLast, kAllFirst };
+enum class Costs { kEqual, kBackwardTwice, kRandom };
+
+struct PlanShape {
+  int workers = 2;
+  int stages = 2;
+  int laps = 1;
+  Rule rule = Rule::kCdpV2;
+  int slack = 1;
+  bool stagger = false;
+  int iterations = 4;
+  int evaluate_every = 0;
+  int evaluation_laps = 1;
+  bool statistics = false;  // every stage but the first has running statistics
+  bool tied = false;        // the first stage's parameters are read by the last stage
+  int retain = 0;
+  int pending = 1;
+  Frozen frozen = Frozen::kNone;
+  Owners owners = Owners::kAssigned;
+  Costs costs = Costs::kEqual;
+  uint64_t seed = 1;
+};
+
+// Stages differ in bytes; the window is not resolved.
+Plan MakeTestPlan(const PlanShape& shape);
+// The same with the window of ChooseWindow. Fails the test if there is none.
+Plan MakeResolvedPlan(const PlanShape& shape);
+std::string Describe(const PlanShape& shape);
+// Programs of all workers, of the whole run, and the same linked. They fail the test on an error.
+std::vector<Program> ProgramsOf(const Plan& plan);
+LinkedRing RingOf(const Plan& plan);
+
+// A small set of combinations in which any two values of any two factors occur together: sizes[i]
+// values of factor i, each row one case.
+std::vector<std::vector<int>> PairwiseCases(const std::vector<int>& sizes);
+
+// RINGZERO_TEST_FULL: all combinations.
+bool FullTier();
+
+// Checks what happened, by the clock and by contents alone: every version was there when it was
+// read, and its memory was not written while anybody computed with it, relayed it or held it; every
+// update took the gradients of all micro-batches in order; statistics and metrics likewise.
+absl::Status CheckRun(const Plan& plan, const LinkedRing& ring, const Timeline& times);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_SHARDING_TEST_PLANS_H_

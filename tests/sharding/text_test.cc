@@ -1,0 +1,204 @@
+// Operations, programs and plans print and parse back to the same values, however odd they are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "sharding/op.h"
+#include "sharding/plan.h"
+#include "sharding/program.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(OpTextTest, PrintsShortly) {
+  const Op forward{.kind = OpKind::kForward,
+                   .stage = StageId(2),
+                   .iteration = Iteration(5),
+                   .lap = Lap(0),
+                   .version = Version(4)};
+  EXPECT_EQ(ToString(forward), "F2 t5 l0 v4");
+  const Op inject{.kind = OpKind::kSend,
+                  .channel = Channel::kInject,
+                  .copy = Copy::kBackward,
+                  .stage = StageId(1),
+                  .iteration = Iteration(0),
+                  .lap = Lap(0),
+                  .version = Version(-1),
+                  .peer = WorkerId(3)};
+  EXPECT_EQ(ToString(inject), "Send inject bwd s1 t0 l0 v-1 w3");
+  EXPECT_EQ(ToString(Op{}), "End");
+}
+
+TEST(OpTextTest, EveryOpParsesBack) {
+  std::mt19937 random(11);
+  const auto number = [&] { return static_cast<int>(random() % 9) - 4; };
+  for (int round = 0; round < 20000; ++round) {
+    const Op op{.kind = static_cast<OpKind>(random() % 13),
+                .channel = static_cast<Channel>(random() % kChannelCount),
+                .copy = static_cast<Copy>(random() % 5),
+                .stage = StageId(number()),
+                .iteration = Iteration(number()),
+                .lap = Lap(number()),
+                .version = Version(number()),
+                .peer = WorkerId(number())};
+    const auto parsed = ParseOp(ToString(op));
+    ASSERT_TRUE(parsed.ok()) << ToString(op) << ": " << parsed.status();
+    EXPECT_EQ(*parsed, op) << ToString(op);
+  }
+}
+
+TEST(OpTextTest, WrongWordsAreNamed) {
+  for (const std::string text :
+       {"G2 t1", "End2", "F2 x1", "F2 t", "F2 t1x", "Send nowhere s1", ""}) {
+    const auto parsed = ParseOp(text);
+    EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_THAT(std::string(ParseOp("Send sum s1 y4").status().message()), HasSubstr("\"y4\""));
+}
+
+TEST(OpTextTest, TagsTellMessagesOfOneChannelApart) {
+  const Plan plan = MakeTestPlan({.workers = 3,
+                                  .stages = 4,
+                                  .laps = 2,
+                                  .stagger = true,
+                                  .evaluate_every = 1,
+                                  .evaluation_laps = 2,
+                                  .statistics = true});
+  for (const Program& program : ProgramsOf(plan)) {
+    std::set<std::tuple<Channel, WorkerId, uint64_t>> tags;
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kSend) continue;
+      EXPECT_TRUE(tags.insert({op.channel, op.peer, MessageTag(op)}).second) << ToString(op);
+    }
+  }
+}
+
+TEST(ProgramTextTest, ProgramsParseBack) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int n = 1; n <= 3; ++n) {
+      const Plan plan = MakeTestPlan({.workers = n,
+                                      .stages = 4,
+                                      .laps = 2,
+                                      .rule = rule,
+                                      .evaluate_every = 2,
+                                      .statistics = true,
+                                      .tied = true});
+      for (const Program& program : ProgramsOf(plan)) {
+        const auto parsed = ParseProgram(ToString(program));
+        ASSERT_TRUE(parsed.ok()) << parsed.status();
+        EXPECT_EQ(*parsed, program);
+      }
+    }
+  }
+}
+
+TEST(ProgramTextTest, ErrorsNameTheLine) {
+  const std::string head = "program worker 1 iterations 0 4\n";
+  EXPECT_THAT(std::string(ParseProgram(head + "F0 t0 l0 v0\nQ1\n").status().message()),
+              HasSubstr("line 3"));
+  for (const std::string bad :
+       {"", "programme worker 1 iterations 0 4", "program worker x iterations 0 4",
+        "program w 1 iterations 0 4", "program worker 1 iterations 0"}) {
+    EXPECT_THAT(std::string(ParseProgram(bad).status().message()), HasSubstr("line 1")) << bad;
+  }
+}
+
+TEST(ProgramTextTest, RangesConcatenate) {
+  const Plan plan =
+      MakeTestPlan({.workers = 3, .stages = 4, .evaluate_every = 2, .statistics = true});
+  for (int w = 0; w < 3; ++w) {
+    std::vector<Op> joined;
+    for (int t = 0; t <= plan.iterations; ++t) {
+      const auto part = MakeProgram(plan, WorkerId(w), {Iteration(t), Iteration(t + 1)});
+      ASSERT_TRUE(part.ok());
+      joined.insert(joined.end(), part->ops.begin(), part->ops.end());
+    }
+    EXPECT_EQ(joined, MakeProgram(plan, WorkerId(w), WholeRun(plan))->ops);
+  }
+  EXPECT_FALSE(MakeProgram(plan, WorkerId(3), WholeRun(plan)).ok());
+  EXPECT_FALSE(MakeProgram(plan, WorkerId(0), {Iteration(0), Iteration(6)}).ok());
+}
+
+TEST(PlanTextTest, PlansParseBack) {
+  for (uint64_t seed = 1; seed < 50; ++seed) {
+    Plan plan = MakeTestPlan({.workers = 1 + static_cast<int>(seed % 5),
+                              .stages = 1 + static_cast<int>(seed % 7),
+                              .laps = 1 + static_cast<int>(seed % 3),
+                              .rule = static_cast<Rule>(seed % 3),
+                              .slack = static_cast<int>(seed % 4),
+                              .stagger = seed % 2 == 0,
+                              .evaluate_every = static_cast<int>(seed % 3),
+                              .statistics = seed % 2 == 1,
+                              .tied = seed % 3 == 0,
+                              .retain = static_cast<int>(seed % 2),
+                              .pending = 1 + static_cast<int>(seed % 2),
+                              .frozen = static_cast<Frozen>(seed % 3),
+                              .costs = Costs::kRandom,
+                              .seed = seed});
+    plan.exchange = seed % 7 != 0;
+    plan.window = static_cast<int>(seed);
+    plan.stages[0].name = seed % 2 == 0 ? "" : "a name with  spaces";
+    const auto parsed = ParsePlan(PlanToString(plan));
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(PlanToString(*parsed), PlanToString(plan));
+    EXPECT_EQ(parsed->stages[0].name, plan.stages[0].name);
+    EXPECT_EQ(parsed->stages.back().backward_cost, plan.stages.back().backward_cost);
+  }
+}
+
+TEST(PlanTextTest, ErrorsNameLineAndField) {
+  const Plan plan = MakeTestPlan({.workers = 2, .stages = 2});
+  std::string text = PlanToString(plan);
+  text.replace(text.find(" costs "), 7, " prices ");
+  EXPECT_THAT(std::string(ParsePlan(text).status().message()), HasSubstr("line 2: bad \"costs\""));
+  text = PlanToString(plan);
+  text.replace(text.find("cdp_v2"), 6, "cdp_v3");
+  EXPECT_THAT(std::string(ParsePlan(text).status().message()), HasSubstr("cdp_v3"));
+  EXPECT_FALSE(ParsePlan("").ok());
+}
+
+TEST(CheckPlanTest, NamesTheField) {
+  const Plan good = MakeTestPlan({.workers = 2, .stages = 3});
+  EXPECT_EQ(CheckPlan(good), absl::OkStatus());
+  const auto message = [&](auto change) {
+    Plan plan = good;
+    change(plan);
+    const absl::Status status = CheckPlan(plan);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message([](Plan& p) { p.workers = 0; }), HasSubstr("workers"));
+  EXPECT_THAT(message([](Plan& p) { p.laps = 0; }), HasSubstr("laps"));
+  EXPECT_THAT(message([](Plan& p) { p.slack = -1; }), HasSubstr("slack"));
+  EXPECT_THAT(message([](Plan& p) { p.pending = 0; }), HasSubstr("pending"));
+  EXPECT_THAT(message([](Plan& p) { p.retain = 4; }), HasSubstr("retain"));
+  EXPECT_THAT(message([](Plan& p) { p.stages.clear(); }), HasSubstr("stages"));
+  EXPECT_THAT(message([](Plan& p) { p.stages[1].owner = WorkerId(2); }), HasSubstr("owner"));
+  EXPECT_THAT(message([](Plan& p) { p.stages[1].last_use = StageId(0); }), HasSubstr("last_use"));
+  EXPECT_THAT(message([](Plan& p) { p.stages[2].has_backward = false; }), HasSubstr("backward"));
+  EXPECT_THAT(message([](Plan& p) {
+                p.stages[1].has_backward = false;
+                p.stages[1].sum_bytes = 0;
+              }),
+              HasSubstr("has_backward"));
+  EXPECT_THAT(message([](Plan& p) {
+                p.rule = Rule::kDp;
+                p.stagger = true;
+              }),
+              HasSubstr("stagger"));
+  EXPECT_THAT(message([](Plan& p) {
+                for (StagePlan& stage : p.stages) stage.forward_cost = stage.backward_cost = 0;
+              }),
+              HasSubstr("cost"));
+}
+
+}  // namespace
+}  // namespace ringzero

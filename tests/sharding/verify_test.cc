@@ -1,0 +1,337 @@
+// Verify accepts every plan that the scheduler makes, and says what is wrong with every other
+// program.
+#include "sharding/verify.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "sharding/obligations.h"
+#include "sharding/schedule.h"
+#include "sharding/wait_graph.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string Refusal(const Plan& plan, const std::vector<Program>& programs) {
+  const absl::Status status = Verify(plan, programs);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  return std::string(status.message());
+}
+
+// The line of `text` in a worker's program, as the errors count.
+int LineOf(const Program& program, const std::string& text) {
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    if (ToString(program.ops[i]) == text) return static_cast<int>(i) + 2;
+  }
+  ADD_FAILURE() << "no \"" << text << "\" in\n" << ToString(program);
+  return 0;
+}
+
+TEST(VerifyTest, AcceptsEdgeCases) {
+  const std::vector<PlanShape> shapes = {
+      {.workers = 1, .stages = 1, .rule = Rule::kDp},
+      {.workers = 1, .stages = 5, .laps = 3, .rule = Rule::kCdpV1, .evaluate_every = 1},
+      {.workers = 2, .stages = 2},
+      {.workers = 5, .stages = 3, .rule = Rule::kCdpV2, .slack = 0},
+      {.workers = 4, .stages = 7, .laps = 3},
+      {.workers = 3, .stages = 6, .frozen = Frozen::kPrefix},
+      {.workers = 3, .stages = 6, .frozen = Frozen::kMiddle},
+      {.workers = 3, .stages = 6, .tied = true},
+      {.workers = 3, .stages = 6, .tied = true, .frozen = Frozen::kPrefix},
+      {.workers = 3, .stages = 6, .retain = 2},
+      {.workers = 3, .stages = 6, .tied = true, .retain = 6},
+      {.workers = 4, .stages = 8, .rule = Rule::kCdpV1, .stagger = true},
+      {.workers = 3, .stages = 3, .evaluate_every = 1, .evaluation_laps = 3, .statistics = true},
+      {.workers = 3, .stages = 3, .iterations = 0, .evaluate_every = 1, .statistics = true},
+      {.workers = 3, .stages = 3, .iterations = 0, .statistics = true},
+      {.workers = 3, .stages = 3, .iterations = 1, .statistics = true},
+      {.workers = 4, .stages = 8, .pending = 5, .costs = Costs::kRandom}};
+  for (const PlanShape& shape : shapes) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      PlanShape variant = shape;
+      variant.rule = rule;
+      if (rule == Rule::kDp) variant.stagger = false;
+      const Plan plan = MakeResolvedPlan(variant);
+      EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(variant);
+      EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << Describe(variant);
+    }
+  }
+}
+
+TEST(VerifyTest, AcceptsPlansWithoutExchange) {
+  Plan plan = MakeTestPlan({.workers = 3, .stages = 4, .laps = 2, .evaluate_every = 1});
+  plan.exchange = false;
+  plan.window = 1;
+  EXPECT_EQ(VerifyPlan(plan), absl::OkStatus());
+}
+
+TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
+  const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 3});
+  std::vector<Program> programs = ProgramsOf(plan);
+  const auto code = [&] { return Verify(plan, programs).code(); };
+  programs.pop_back();
+  EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
+  programs = ProgramsOf(plan);
+  std::swap(programs[0], programs[1]);
+  EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
+  programs = ProgramsOf(plan);
+  programs[2].range.end = Iteration(3);
+  EXPECT_EQ(code(), absl::StatusCode::kInvalidArgument);
+  Plan unresolved = plan;
+  unresolved.window = 0;
+  EXPECT_EQ(Verify(unresolved, ProgramsOf(plan)).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The obligations are written from the definitions, the programs from the schedule: one set.
+TEST(ObligationsTest, AreWhatProgramsDo) {
+  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3});
+  for (const std::vector<int>& c : cases) {
+    const PlanShape shape{.workers = 1 + c[0],
+                          .stages = 1 + 2 * c[1],
+                          .laps = 1 + c[2],
+                          .rule = static_cast<Rule>(c[3]),
+                          .slack = c[4],
+                          .stagger = c[5] == 1 && c[3] != 0,
+                          .evaluate_every = c[6],
+                          .evaluation_laps = 1 + c[2],
+                          .statistics = c[7] == 1,
+                          .tied = c[8] == 1,
+                          .retain = c[9],
+                          .frozen = static_cast<Frozen>(c[10]),
+                          .owners = Owners::kRandom,
+                          .costs = Costs::kRandom,
+                          .seed = static_cast<uint64_t>(c[0] + 5 * c[1])};
+    const Plan plan = MakeTestPlan(shape);
+    const Obligations must = DeriveObligations(plan);
+    for (const Program& program : ProgramsOf(plan)) {
+      std::vector<Op> computing, rest;
+      for (const Op& op : program.ops) (IsCompute(op.kind) ? computing : rest).push_back(op);
+      std::sort(rest.begin(), rest.end());
+      EXPECT_EQ(computing, must.computing[program.worker.value]) << Describe(shape);
+      EXPECT_EQ(rest, must.rest[program.worker.value]) << Describe(shape);
+    }
+  }
+}
+
+TEST(VerifyTest, NamesWorkerLineAndOperation) {
+  const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 3, .rule = Rule::kDp});
+  const std::vector<Program> programs = ProgramsOf(plan);
+  const int line = LineOf(programs[1], "F1 t2 l0 v2");
+
+  std::vector<Program> bad = programs;
+  bad[1].ops[line - 2].version = Version(1);
+  EXPECT_THAT(Refusal(plan, bad),
+              AllOf(HasSubstr(absl::StrCat("worker 1, line ", line)), HasSubstr("\"F1 t2 l0 v1\""),
+                    HasSubstr("\"F1 t2 l0 v2\"")));
+
+  bad = programs;
+  bad[1].ops.erase(bad[1].ops.begin() + (line - 2));
+  EXPECT_THAT(Refusal(plan, bad), HasSubstr("\"F1 t2 l0 v2\" has to come here"));
+
+  bad = programs;
+  const int add = LineOf(programs[2], "Add s1 t1 l0");
+  bad[2].ops[add - 2].stage = StageId(2);
+  EXPECT_THAT(Refusal(plan, bad),
+              AllOf(HasSubstr("worker 2, line"), HasSubstr("\"Add s2 t1 l0\"")));
+
+  bad = programs;
+  bad[2].ops.erase(bad[2].ops.begin() + (add - 2));
+  EXPECT_THAT(Refusal(plan, bad), HasSubstr("worker 2: \"Add s1 t1 l0\" is missing"));
+}
+
+// Moves `text` to just before (or after) `other` in a worker's program.
+enum class Where { kBefore, kAfter };
+std::vector<Program> Moved(std::vector<Program> programs, int worker, const std::string& text,
+                           Where where, const std::string& other) {
+  std::vector<Op>& ops = programs[worker].ops;
+  const int from = LineOf(programs[worker], text) - 2;
+  const Op op = ops[from];
+  ops.erase(ops.begin() + from);
+  const int to = LineOf(programs[worker], other) - 2 + (where == Where::kAfter ? 1 : 0);
+  ops.insert(ops.begin() + to, op);
+  return programs;
+}
+
+// The same operations in another order are another program: what they take and read changes.
+TEST(VerifyTest, RefusesWrongOrders) {
+  const Plan plan = MakeResolvedPlan({.workers = 2,
+                                      .stages = 2,
+                                      .laps = 2,
+                                      .rule = Rule::kDp,
+                                      .stagger = false,
+                                      .evaluate_every = 2,
+                                      .statistics = true,
+                                      .owners = Owners::kAllFirst});
+  const std::vector<Program> programs = ProgramsOf(plan);
+  ASSERT_EQ(Verify(plan, programs), absl::OkStatus());
+  const auto refusal = [&](int worker, const std::string& text, Where where,
+                           const std::string& other) {
+    return Refusal(plan, Moved(programs, worker, text, where, other));
+  };
+  // Lap 1 would go on with its own lap 0, past the other worker.
+  EXPECT_THAT(refusal(0, "Recv sum s0 t0 l1 w1", Where::kAfter, "Add s0 t0 l1"),
+              HasSubstr("the sum does not come before it"));
+  EXPECT_THAT(refusal(0, "Add s1 t0 l0", Where::kBefore, "B1 t0 l0 v0"),
+              HasSubstr("its backward does not come before it"));
+  EXPECT_THAT(refusal(0, "Update s0 t0 v1", Where::kAfter, "F0 t1 l0 v1"),
+              HasSubstr("version 1 does not come before it"));
+  EXPECT_THAT(refusal(1, "Recv forward fwd s0 t0 l1 v0 w0", Where::kBefore, "F0 t0 l0 v0"),
+              HasSubstr("not the same message"));
+  EXPECT_THAT(refusal(0, "Fold t0 l0", Where::kBefore, "End t0 l0"),
+              HasSubstr("does not wait for the end of its micro-batch"));
+  EXPECT_THAT(refusal(1, "Snap s1 t2", Where::kAfter, "Apply s1 t2 l0"),
+              HasSubstr("the snapshot does not come before it"));
+  EXPECT_THAT(refusal(1, "Snap s1 t2", Where::kBefore, "Apply s1 t1 l1"), HasSubstr("statistics"));
+  EXPECT_THAT(refusal(0, "F0 t0 l0 v0", Where::kAfter, "F1 t0 l0 v0"),
+              HasSubstr("has to come here"));
+  EXPECT_THAT(refusal(1, "Recv sum s1 t0 l0 w0", Where::kAfter, "Recv sum s0 t0 l0 w0"),
+              HasSubstr("does not come before it"));
+}
+
+TEST(VerifyTest, MessagesMustMeetTheirReceivesInOrder) {
+  const Plan plan = MakeResolvedPlan({.workers = 2, .stages = 3, .rule = Rule::kCdpV1});
+  const std::vector<Program> programs = ProgramsOf(plan);
+  // The sender's order of two messages of one channel alone; nothing within its program is wrong.
+  const std::vector<Program> swapped =
+      Moved(programs, 0, "Send sum s2 t0 l0 w1", Where::kAfter, "Send sum s1 t0 l0 w1");
+  EXPECT_THAT(Refusal(plan, swapped), HasSubstr("not the same message"));
+}
+
+TEST(VerifyTest, TheTokenGoesOnWhereTheStaggerSaysAndIsWaitedFor) {
+  const Plan plan =
+      MakeResolvedPlan({.workers = 2, .stages = 4, .rule = Rule::kCdpV1, .stagger = true});
+  const std::vector<Program> programs = ProgramsOf(plan);
+  ASSERT_EQ(Verify(plan, programs), absl::OkStatus());
+  EXPECT_THAT(
+      Refusal(plan, Moved(programs, 0, "Send token t0 l0 w1", Where::kBefore, "F1 t0 l0 v-1")),
+      HasSubstr("the token does not wait for \"F3\""));
+  EXPECT_THAT(
+      Refusal(plan, Moved(programs, 1, "Recv token t0 l0 w0", Where::kAfter, "F0 t0 l0 v-1")),
+      HasSubstr("does not wait for the stagger token"));
+}
+
+// A window that deadlocks is refused with the circle of waits.
+TEST(VerifyTest, SpellsOutACircle) {
+  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kDp});
+  plan.window = 1;
+  const std::string message = Refusal(plan, ProgramsOf(plan));
+  EXPECT_THAT(message, HasSubstr("with a window of 1 these wait for each other: worker"));
+  EXPECT_THAT(message, HasSubstr("waits for a slot until worker 1, line"));
+}
+
+// An update that did not care who reads must be noticed. (Under cdp_v2 an update that overwrites
+// what only the iteration before has read is kept apart by the update before it.)
+TEST(WaitGraphTest, NoticesAnUpdateThatWaitsForNoReader) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1}) {
+    const Plan plan = MakeResolvedPlan({.workers = 1, .stages = 3, .rule = rule});
+    const LinkedRing ring = RingOf(plan);
+    ASSERT_EQ(WaitGraph(ring).CheckOverwrites(plan), absl::OkStatus());
+    int checked = 0;
+    for (int i = 0; i < ring.count(); ++i) {
+      if (ring.op(i).kind != OpKind::kUpdate) continue;
+      LinkedRing without = ring;
+      std::erase_if(without.ops[i].after,
+                    [&](int64_t a) { return ring.op(a).kind != OpKind::kUpdate; });
+      EXPECT_THAT(std::string(WaitGraph(without).CheckOverwrites(plan).message()),
+                  HasSubstr("may still be reading"))
+          << ring.Describe(i);
+      ++checked;
+    }
+    EXPECT_EQ(checked, 3 * plan.iterations);
+  }
+}
+
+// Over several workers: an update that does not wait for its sum may overtake readers elsewhere.
+TEST(WaitGraphTest, NoticesReadersOnOtherWorkers) {
+  const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 3, .rule = Rule::kCdpV1});
+  const LinkedRing ring = RingOf(plan);
+  for (int i = 0; i < ring.count(); ++i) {
+    const Op& op = ring.op(i);
+    if (op.kind != OpKind::kUpdate || op.iteration.value != 2) continue;
+    LinkedRing without = ring;
+    std::erase(without.ops[i].after, without.ops[i].takes);
+    const absl::Status status = WaitGraph(without).CheckOverwrites(plan);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("may still be reading"))
+        << ring.Describe(i);
+  }
+}
+
+TEST(WindowTest, IsTwoMessagesPerOwnStage) {
+  for (int n = 1; n <= 5; ++n) {
+    for (int s = 1; s <= 2 * n + 1; ++s) {
+      for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+        const Plan plan = MakeTestPlan({.workers = n, .stages = s, .laps = 2, .rule = rule});
+        const int k = (s + n - 1) / n;
+        EXPECT_EQ(*ChooseWindow(plan), 2 * k) << "N " << n << " S " << s;
+        EXPECT_LE(*SmallestWindow(plan), 2 * k);
+      }
+    }
+  }
+}
+
+TEST(WindowTest, StaggerNeedsTheTokensOperations) {
+  for (int n = 2; n <= 5; ++n) {
+    const Plan plan = MakeTestPlan({.workers = n,
+                                    .stages = 2 * n,
+                                    .rule = Rule::kCdpV1,
+                                    .stagger = true,
+                                    .costs = Costs::kRandom,
+                                    .seed = static_cast<uint64_t>(n)});
+    EXPECT_GE(*ChooseWindow(plan), std::max(4, TokenOperation(plan) + 1));
+  }
+}
+
+TEST(WindowTest, GivenByHandItIsTakenIffItPasses) {
+  Plan plan = MakeTestPlan({.workers = 4, .stages = 8, .laps = 2});
+  const int smallest = *SmallestWindow(plan);
+  ASSERT_GT(smallest, 1);
+  plan.window = smallest;
+  EXPECT_EQ(*ChooseWindow(plan), smallest);
+  plan.window = smallest - 1;
+  EXPECT_EQ(ChooseWindow(plan).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_FALSE(VerifyPlan(plan).ok());
+  plan.window = 100;
+  EXPECT_EQ(*ChooseWindow(plan), 100);
+}
+
+// What VerifyPlan leaves out by running a shorter plan changes nothing.
+TEST(ShortenedPlanTest, LongRunsNeedTheSameWindow) {
+  for (const int every : {0, 1, 2, 3, 4}) {
+    for (const int iterations : {6, 9}) {
+      for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+        Plan plan = MakeTestPlan({.workers = 3,
+                                  .stages = 6,
+                                  .laps = 2,
+                                  .rule = rule,
+                                  .iterations = iterations,
+                                  .evaluate_every = every,
+                                  .evaluation_laps = 2,
+                                  .statistics = true,
+                                  .owners = Owners::kRandom,
+                                  .costs = Costs::kRandom});
+        EXPECT_LE(ShortenedPlan(plan).iterations, 5);
+        EXPECT_EQ(IsEvaluated(ShortenedPlan(plan), Version(2)), every > 0);
+        plan.window = *SmallestWindow(plan);
+        EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus())
+            << "every " << every << " T " << iterations << " " << ToString(rule);
+      }
+    }
+  }
+}
+
+TEST(VerifyTest, IsFastEnoughToRunAtEveryStart) {
+  const Plan plan = MakeResolvedPlan({.workers = 16, .stages = 64, .evaluate_every = 1});
+  EXPECT_EQ(VerifyPlan(plan), absl::OkStatus());  // ctest's limit would tell
+}
+
+}  // namespace
+}  // namespace ringzero
