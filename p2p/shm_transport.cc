@@ -88,6 +88,7 @@ class ShmTransport final : public MailboxTransport {
 };
 
 std::chrono::milliseconds ShmTransport::WaitLimit() const {
+  if (stopping_) return std::chrono::milliseconds(10);
   for (const bool greeted : greeted_) {
     if (greeted) continue;
     const auto left = hello_deadline_ - Clock::now();
@@ -100,9 +101,10 @@ std::chrono::milliseconds ShmTransport::WaitLimit() const {
 void ShmTransport::Run() {
   Clock::time_point stop_by = Clock::time_point::max();
   while (true) {
+    const ShmWire::News news = wire_->Wait(WaitLimit());
+    // Read before the callbacks run: what a destructor has made ready is among them.
     const bool stopping = stopping_;
     if (stopping && stop_by == Clock::time_point::max()) stop_by = Clock::now() + kFlushLimit;
-    const ShmWire::News news = wire_->Wait(stopping ? std::chrono::milliseconds(10) : WaitLimit());
     for (const ShmToken& token : news.from_myself) {
       PacketBuffer buffer;
       std::memcpy(buffer.data(), &token, sizeof(token));
