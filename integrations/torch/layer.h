@@ -109,17 +109,19 @@ class FunctionLayer final : public Layer {
 // one tensor or of the whole list.
 template <typename T>
 std::shared_ptr<Layer> MakeLayer(T module_or_function) {
-  if constexpr (std::is_invocable_r_v<TensorList, T, TensorList>) {
+  // Modules first: asking whether a holder can be called with a list would compile its body.
+  if constexpr (requires { module_or_function->named_parameters(); }) {
+    return std::make_shared<layer_internal::ModuleLayer<T>>(std::move(module_or_function));
+  } else if constexpr (std::is_invocable_r_v<TensorList, T, TensorList>) {
     return std::make_shared<layer_internal::FunctionLayer>(std::move(module_or_function));
-  } else if constexpr (std::is_invocable_r_v<at::Tensor, T, at::Tensor> &&
-                       !requires { module_or_function->named_parameters(); }) {
+  } else {
+    static_assert(std::is_invocable_r_v<at::Tensor, T, at::Tensor>,
+                  "a module, or a function of one tensor or of a list of tensors");
     return std::make_shared<layer_internal::FunctionLayer>(
         [f = std::move(module_or_function)](TensorList inputs) {
           inputs[0] = f(inputs[0]);
           return inputs;
         });
-  } else {
-    return std::make_shared<layer_internal::ModuleLayer<T>>(std::move(module_or_function));
   }
 }
 

@@ -1,0 +1,296 @@
+// The sequential loop.
+#include "tests/support/reference_trainer.h"
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "tests/support/reference_model.h"
+
+namespace ringzero {
+namespace {
+
+std::vector<float> ValuesOf(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().to(at::kFloat).contiguous();
+  const float* data = dense.const_data_ptr<float>();
+  return {data, data + dense.numel()};
+}
+
+// θ_t, θ_{t-1}, the sum and the optimizer's state of one parameter, in the parameter's own strides.
+struct State {
+  at::Tensor now, before, sum, first, second;
+  bool contributed = false;
+  int updates = 0;
+};
+
+// Plain loops over memory: torch's own kernels fuse multiply and add, which costs a rounding.
+void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
+  const SgdOptions& sgd = options.sgd;
+  const float rate = float(options.learning_rate), momentum = float(sgd.momentum);
+  const float decay = float(sgd.weight_decay), undamped = float(1 - sgd.dampening);
+  float* theta = s.now.mutable_data_ptr<float>();
+  float* moment = s.first.mutable_data_ptr<float>();
+  const float* sum = s.sum.const_data_ptr<float>();
+  for (int64_t i = 0; i < s.now.numel(); ++i) {
+    float g = sum[i] / divisor;
+    if (decay != 0) g = g + decay * theta[i];
+    if (momentum != 0) {
+      moment[i] = s.updates == 0 ? g : moment[i] * momentum + undamped * g;
+      g = sgd.nesterov == SgdOptions::Nesterov::kOn ? g + momentum * moment[i] : moment[i];
+    }
+    theta[i] = theta[i] - rate * g;
+  }
+}
+
+void UpdateAdamW(const OptimizerOptions& options, float divisor, State& s) {
+  const AdamWOptions& adamw = options.adamw;
+  const double correction1 = 1 - std::pow(adamw.beta1, double(s.updates + 1));
+  const double correction2 = 1 - std::pow(adamw.beta2, double(s.updates + 1));
+  const float beta1 = float(adamw.beta1), beta2 = float(adamw.beta2);
+  const float rest1 = float(1 - adamw.beta1), rest2 = float(1 - adamw.beta2);
+  const float keep = float(1 - options.learning_rate * adamw.weight_decay);
+  const float step = float(options.learning_rate / correction1);
+  const float root = float(std::sqrt(correction2)), epsilon = float(adamw.epsilon);
+  float* theta = s.now.mutable_data_ptr<float>();
+  float* m = s.first.mutable_data_ptr<float>();
+  float* v = s.second.mutable_data_ptr<float>();
+  const float* sum = s.sum.const_data_ptr<float>();
+  for (int64_t i = 0; i < s.now.numel(); ++i) {
+    const float g = sum[i] / divisor;
+    const float decayed = theta[i] * keep;
+    m[i] = m[i] * beta1 + rest1 * g;
+    v[i] = v[i] * beta2 + rest2 * g * g;
+    theta[i] = decayed - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
+  }
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainingTask& task, const Plan& plan, const ReferenceOptions& options)
+      : task_(task), plan_(plan), options_(options), model_(task) {
+    for (const ReferenceParameter& p : model_.parameters()) {
+      State s;
+      s.now = p.initial.clone();
+      s.before = p.initial.clone();
+      s.sum = at::zeros_like(p.initial);
+      s.first = at::zeros_like(p.initial);
+      s.second = at::zeros_like(p.initial);
+      states_.push_back(std::move(s));
+    }
+    for (ReferenceNorm& norm : model_.norms()) {
+      norm.part.set_momentum(1.0);
+      running_.push_back({norm.initial_mean.clone(), norm.initial_variance.clone()});
+      counts_.push_back(norm.initial_count);
+    }
+  }
+
+  TrainingResult Train() {
+    const int every = plan_.evaluation.laps > 0 ? plan_.evaluation.every : 0;
+    for (int t = 0; t < plan_.iterations; ++t) {
+      double loss = 0;
+      for (int m = 0; m < plan_.workers * plan_.laps; ++m) loss += MicroBatch(t, m);
+      result_.losses.push_back(loss);
+      Update();
+      const int version = t + 1;
+      if (every > 0 && (version % every == 0 || version == plan_.iterations)) Evaluate(version);
+    }
+    Collect();
+    return std::move(result_);
+  }
+
+ private:
+  int StageOf(int layer) const {
+    int j = 0;
+    while (plan_.stages[j].end_layer <= layer) ++j;
+    return j;
+  }
+
+  // algorithm.md section 4, in exact integers: everything times N·S.
+  bool Fresh(int m, int j) const {
+    if (plan_.rule == Rule::kDp || m >= plan_.workers) return true;
+    if (plan_.rule == Rule::kCdpV1) return false;
+    __int128 total = 0, before = 0;
+    for (int i = 0; i < plan_.stage_count(); ++i) {
+      const StagePlan& stage = plan_.stages[i];
+      const int64_t cost = stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
+      total += cost;
+      if (i < j) before += cost;
+    }
+    const __int128 n = plan_.workers, s = plan_.stage_count();
+    const __int128 slack = std::min<__int128>(plan_.slack * total * n, total * s);
+    return before * n * s >= (n - 1 - m) * total * s + slack;
+  }
+
+  double MicroBatch(int t, int m) {
+    LoadParameters(m);
+    ZeroNorms();
+    const TaskBatch batch = task_.batch(t, m, false);
+    const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m), batch.target);
+    if (loss.requires_grad()) loss.backward();
+    const int failed = options_.failed_stage ? options_.failed_stage(t, m) : -1;
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const ReferenceParameter& parameter = model_.parameters()[i];
+      const at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
+      if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
+      State& s = states_[i];
+      if (!std::exchange(s.contributed, true)) {
+        s.sum.copy_(gradient);
+      } else {
+        s.sum.add_(gradient);
+      }
+    }
+    ApplyNorms();
+    return loss.item<double>();
+  }
+
+  void LoadParameters(int m) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const ReferenceParameter& parameter = model_.parameters()[i];
+      const bool fresh = m < 0 || Fresh(m, StageOf(parameter.layer));
+      for (at::Tensor leaf : parameter.leaves) {
+        leaf.copy_(fresh ? states_[i].now : states_[i].before);
+      }
+    }
+  }
+
+  void ZeroNorms() {
+    const at::NoGradGuard no_grad;
+    for (ReferenceNorm& norm : model_.norms()) {
+      norm.part.mean.zero_();
+      norm.part.variance.zero_();
+    }
+  }
+
+  void ApplyNorms() {
+    for (size_t i = 0; i < running_.size(); ++i) {
+      const BatchNormPart& part = model_.norms()[i].part;
+      Blend(*part.momentum, part.mean, running_[i].first);
+      Blend(*part.momentum, part.variance, running_[i].second);
+      ++counts_[i];
+    }
+  }
+
+  static void Blend(double share, const at::Tensor& batch, at::Tensor running) {
+    const float* from = batch.const_data_ptr<float>();
+    float* to = running.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < batch.numel(); ++i) {
+      to[i] = float((1 - share) * double(to[i]) + share * double(from[i]));
+    }
+  }
+
+  void Update() {
+    const float divisor = float(plan_.workers * plan_.laps);
+    for (State& s : states_) {
+      s.before.copy_(s.now);
+      if (!std::exchange(s.contributed, false)) continue;
+      if (task_.optimizer.type == OptimizerOptions::Type::kSgd) {
+        UpdateSgd(task_.optimizer, divisor, s);
+      } else {
+        UpdateAdamW(task_.optimizer, divisor, s);
+      }
+      ++s.updates;
+    }
+  }
+
+  void Evaluate(int version) {
+    const at::NoGradGuard no_grad;
+    LoadParameters(-1);
+    model_.SetTraining(false);
+    for (size_t i = 0; i < running_.size(); ++i) {
+      model_.norms()[i].part.mean.copy_(running_[i].first);
+      model_.norms()[i].part.variance.copy_(running_[i].second);
+    }
+    double sum = 0;
+    for (int m = 0; m < plan_.workers * plan_.evaluation.laps; ++m) {
+      const TaskBatch batch = task_.batch(version, m, true);
+      sum += task_.loss(model_.Forward(batch.inputs, version, m), batch.target).item<double>();
+    }
+    result_.evaluations.push_back(sum);
+    model_.SetTraining(true);
+  }
+
+  void Collect() {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      result_.parameters[model_.parameters()[i].name] = ValuesOf(states_[i].now);
+    }
+    for (size_t i = 0; i < running_.size(); ++i) {
+      const std::string& prefix = model_.norms()[i].prefix;
+      result_.statistics[prefix + "running_mean"] = ValuesOf(running_[i].first);
+      result_.statistics[prefix + "running_var"] = ValuesOf(running_[i].second);
+      result_.statistics[prefix + "num_batches_tracked"] = {float(counts_[i])};
+    }
+  }
+
+  const TrainingTask& task_;
+  const Plan& plan_;
+  const ReferenceOptions& options_;
+  ReferenceModel model_;
+  std::vector<State> states_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> running_;
+  std::vector<int64_t> counts_;
+  TrainingResult result_;
+};
+
+std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const OptimizerOptions& options,
+                                                       std::vector<at::Tensor> parameters) {
+  if (options.type == OptimizerOptions::Type::kSgd) {
+    torch::optim::SGDOptions sgd(options.learning_rate);
+    sgd.momentum(options.sgd.momentum).dampening(options.sgd.dampening);
+    sgd.weight_decay(options.sgd.weight_decay);
+    sgd.nesterov(options.sgd.nesterov == SgdOptions::Nesterov::kOn);
+    return std::make_unique<torch::optim::SGD>(std::move(parameters), sgd);
+  }
+  torch::optim::AdamWOptions adamw(options.learning_rate);
+  adamw.betas({options.adamw.beta1, options.adamw.beta2}).eps(options.adamw.epsilon);
+  adamw.weight_decay(options.adamw.weight_decay);
+  return std::make_unique<torch::optim::AdamW>(std::move(parameters), adamw);
+}
+
+}  // namespace
+
+TrainingResult TrainReference(const TrainingTask& task, const Plan& plan,
+                              const ReferenceOptions& options) {
+  at::set_num_threads(1);
+  return Trainer(task, plan, options).Train();
+}
+
+TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int iterations) {
+  at::set_num_threads(1);
+  ReferenceModel model(task);
+  std::vector<at::Tensor> trained;
+  for (ReferenceParameter& p : model.parameters()) {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor leaf : p.leaves) leaf.copy_(p.initial);
+    if (p.trainable) trained.push_back(p.leaves[0]);
+  }
+  const std::unique_ptr<torch::optim::Optimizer> optimizer = MakeOptimizer(task.optimizer, trained);
+  TrainingResult result;
+  for (int t = 0; t < iterations; ++t) {
+    double loss = 0;
+    for (int m = 0; m < accumulation; ++m) {
+      const TaskBatch batch = task.batch(t, m, false);
+      const at::Tensor one = task.loss(model.Forward(batch.inputs, t, m), batch.target);
+      one.backward();
+      loss += one.item<double>();
+    }
+    result.losses.push_back(loss);
+    for (at::Tensor& p : trained) {
+      if (p.mutable_grad().defined()) p.mutable_grad().div_(accumulation);
+    }
+    optimizer->step();
+    optimizer->zero_grad();
+  }
+  for (const ReferenceParameter& p : model.parameters()) {
+    result.parameters[p.name] = ValuesOf(p.leaves[0]);
+  }
+  for (const ReferenceNorm& norm : model.norms()) {
+    result.statistics[norm.prefix + "running_mean"] = ValuesOf(norm.part.mean);
+    result.statistics[norm.prefix + "running_var"] = ValuesOf(norm.part.variance);
+    result.statistics[norm.prefix + "num_batches_tracked"] = ValuesOf(norm.part.count);
+  }
+  return result;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,139 @@
+// Workers as threads.
+#include "tests/support/ring_runner.h"
+
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/faulty_transport.h"
+#include "p2p/local_transport.h"
+#include "sharding/verify.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+namespace {
+
+struct Shared {
+  std::mutex mutex;
+  TrainingResult result;
+  absl::Status error;
+};
+
+absl::Status Evaluate(const TrainingTask& task, RingModel& model, const TaskBatch& batch) {
+  return Guard([&]() -> absl::Status {
+    const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
+    return model.EndMicroBatch({loss.item<double>()});
+  });
+}
+
+absl::Status Collect(RingModel& model, Shared& shared) {
+  return model.Collect([&](const NamedValues& values) {
+    auto& into = values.is_parameter ? shared.result.parameters : shared.result.statistics;
+    into[values.name] =
+        values.count >= 0 ? std::vector<float>{float(values.count)} : values.values;
+    return absl::OkStatus();
+  });
+}
+
+absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
+                       RingModelOptions model_options, Shared& shared) {
+  at::set_num_threads(1);
+  model_options.on_report = [&shared](Iteration, LapTask::Kind kind,
+                                      const std::vector<double>& metrics) {
+    std::lock_guard lock(shared.mutex);
+    auto& into =
+        kind == LapTask::Kind::kTrain ? shared.result.losses : shared.result.evaluations;
+    into.push_back(metrics[0]);
+  };
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<RingModel> model,
+                      RingModel::Create(std::move(model_options)));
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(const LapTask lap, model->NextLap());
+    if (lap.kind == LapTask::Kind::kDone) return model->Finish();
+    if (lap.kind == LapTask::Kind::kCollect) {
+      RZ_RETURN_IF_ERROR(Collect(*model, shared));
+      continue;
+    }
+    const bool evaluation = lap.kind == LapTask::Kind::kEvaluate;
+    const TaskBatch batch = task.batch(lap.iteration.value, lap.micro_batch, evaluation);
+    if (evaluation) {
+      RZ_RETURN_IF_ERROR(Evaluate(task, *model, batch));
+    } else if (options.step) {
+      RZ_RETURN_IF_ERROR(Guard([&] { return options.step(*model, lap, batch); }));
+    } else {
+      RZ_RETURN_IF_ERROR(TrainStep(task, *model, batch));
+    }
+  }
+}
+
+RingModelOptions OptionsOf(const TrainingTask& task, const PlannedTask& planned, WorkerId self) {
+  return {.layers = task.layers,
+          .description = planned.description,
+          .planned = planned.planned,
+          .seed = task.seed,
+          .self = self,
+          .optimizer = task.optimizer};
+}
+
+}  // namespace
+
+absl::StatusOr<PlannedTask> PlanTask(const TrainingTask& task, const PlanRequest& request) {
+  PlannedTask planned;
+  RZ_ASSIGN_OR_RETURN(planned.description, DescribeModel(task.layers, task.example));
+  RZ_ASSIGN_OR_RETURN(planned.planned, PlanModel(planned.description, request));
+  return planned;
+}
+
+absl::Status UseSmallestWindow(PlannedTask& planned) {
+  RZ_ASSIGN_OR_RETURN(planned.planned.plan.window, SmallestWindow(planned.plan()));
+  return absl::OkStatus();
+}
+
+absl::Status TrainStep(const TrainingTask& task, RingModel& model, const TaskBatch& batch) {
+  return Guard([&]() -> absl::Status {
+    const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
+    if (loss.requires_grad()) loss.backward();
+    return model.EndMicroBatch({loss.item<double>()});
+  });
+}
+
+absl::StatusOr<std::unique_ptr<RingModel>> MakeLoneModel(const TrainingTask& task,
+                                                         const PlannedTask& planned) {
+  return RingModel::Create(OptionsOf(task, planned, WorkerId(0)));
+}
+
+absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTask& planned,
+                                       const RingOptions& options) {
+  const Plan& plan = planned.plan();
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < plan.workers; ++w) {
+    needs.push_back(TransportNeeds(plan, planned.planned.layouts, WorkerId(w), 1));
+  }
+  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> transports,
+                      CreateLocalTransports(needs));
+  Shared shared;
+  std::vector<std::thread> threads;
+  for (int w = 0; w < plan.workers; ++w) {
+    threads.emplace_back([&, w] {
+      RingModelOptions model = OptionsOf(task, planned, WorkerId(w));
+      model.wait_timeout = options.wait_timeout;
+      model.transport = std::move(transports[w]);
+      if (options.max_delay.count() > 0) {
+        model.transport = MakeFaulty(std::move(model.transport),
+                                     {.seed = options.delay_seed, .max_delay = options.max_delay});
+      }
+      const absl::Status status = RunWorker(task, options, std::move(model), shared);
+      std::lock_guard lock(shared.mutex);
+      if (!status.ok() && shared.error.ok()) {
+        shared.error = Annotate(status, absl::StrCat("worker ", w));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (!shared.error.ok()) return shared.error;
+  return std::move(shared.result);
+}
+
+}  // namespace ringzero

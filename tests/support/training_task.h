@@ -1,0 +1,42 @@
+// TrainingTask: what is trained, said once for the ring and for the reference.
+#ifndef RINGZERO_TESTS_SUPPORT_TRAINING_TASK_H_
+#define RINGZERO_TESTS_SUPPORT_TRAINING_TASK_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "integrations/torch/layer.h"
+#include "integrations/torch/model_plan.h"
+#include "zero/optimizer.h"
+
+namespace ringzero {
+
+struct TaskBatch {
+  TensorList inputs;
+  at::Tensor target;
+};
+
+struct TrainingTask {
+  std::vector<LayerFactory> layers;
+  TensorList example;  // one sample, to count costs with
+  // A pure function: micro-batch `micro_batch` of an iteration, or of an evaluation.
+  std::function<TaskBatch(int64_t iteration, int64_t micro_batch, bool evaluation)> batch;
+  std::function<at::Tensor(const TensorList& outputs, const at::Tensor& target)> loss;
+  OptimizerOptions optimizer;
+  uint64_t seed = 1;
+};
+
+struct TrainingResult {
+  std::vector<double> losses;       // by iteration: folded in double over its micro-batches
+  std::vector<double> evaluations;  // one per evaluated version
+  std::map<std::string, std::vector<float>> parameters;  // final, row-major
+  std::map<std::string, std::vector<float>> statistics;  // final; counts as one float
+  bool operator==(const TrainingResult&) const = default;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_SUPPORT_TRAINING_TASK_H_

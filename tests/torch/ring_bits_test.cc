@@ -1,0 +1,245 @@
+// The ring gives the bits of the sequential reference, whatever the shape, the rule and the timing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/support/reference_trainer.h"
+#include "tests/support/ring_runner.h"
+#include "tests/support/tasks.h"
+
+namespace ringzero {
+namespace {
+
+enum class Stages { kFewer, kEqual, kDouble, kOdd };
+enum class Model { kMlp, kConv, kGpt, kLstm };
+
+struct Case {
+  Model model = Model::kMlp;
+  int workers = 2;
+  Stages stages = Stages::kEqual;
+  int laps = 1;
+  Rule rule = Rule::kCdpV2;
+  int slack = 1;
+  OptimizerOptions::Type optimizer = OptimizerOptions::Type::kSgd;
+  bool evaluates = false;
+  bool delays = false;
+};
+
+TrainingTask TaskOf(const Case& c) {
+  TrainingTask task = c.model == Model::kMlp    ? MlpTask(6)
+                      : c.model == Model::kConv ? ConvTask()
+                      : c.model == Model::kGpt  ? GptTask()
+                                                : LstmTask();
+  task.optimizer.type = c.optimizer;
+  return task;
+}
+
+PlanRequest RequestOf(const Case& c, int layers) {
+  int stages = c.workers;
+  if (c.stages == Stages::kFewer) stages = std::max(1, c.workers - 1);
+  if (c.stages == Stages::kDouble) stages = 2 * c.workers;
+  if (c.stages == Stages::kOdd) stages = c.workers + 1;
+  PlanRequest request{.workers = c.workers,
+                      .laps = c.laps,
+                      .rule = c.rule,
+                      .slack = c.slack,
+                      .stages = std::min(stages, layers),
+                      .iterations = 4};
+  if (c.evaluates) request.evaluation = {.every = 2, .laps = 1};
+  return request;
+}
+
+std::string Describe(const Case& c, const PlannedTask& planned) {
+  return absl::StrCat("model ", int(c.model), " workers ", c.workers, " laps ", c.laps, " ",
+                      ToString(c.rule), " slack ", c.slack, " optimizer ", int(c.optimizer),
+                      " evaluates ", c.evaluates, " delays ", c.delays, "\n",
+                      PlanToString(planned.plan()));
+}
+
+void ExpectReferenceBits(const Case& c) {
+  const TrainingTask task = TaskOf(c);
+  absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  ASSERT_TRUE(UseSmallestWindow(*planned).ok());
+  SCOPED_TRACE(Describe(c, *planned));
+  RingOptions options;
+  if (c.delays) options.max_delay = std::chrono::microseconds(300);
+  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, options);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const TrainingResult reference = TrainReference(task, planned->plan());
+  EXPECT_EQ(ring->losses, reference.losses);
+  EXPECT_EQ(ring->evaluations, reference.evaluations);
+  EXPECT_EQ(ring->parameters, reference.parameters);
+  EXPECT_EQ(ring->statistics, reference.statistics);
+}
+
+// Every combination that makes sense, in a fixed order.
+std::vector<Case> AllCases() {
+  std::vector<Case> cases;
+  for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt, Model::kLstm}) {
+    for (int n = 1; n <= 5; ++n) {
+      for (const Stages s : {Stages::kFewer, Stages::kEqual, Stages::kDouble, Stages::kOdd}) {
+        if (n == 1 && s == Stages::kFewer) continue;
+        for (const int k : {1, 3}) {
+          for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+            for (int slack = 0; slack <= (rule == Rule::kCdpV2 ? 2 : 0); ++slack) {
+              for (const auto optimizer :
+                   {OptimizerOptions::Type::kSgd, OptimizerOptions::Type::kAdamW}) {
+                for (const bool evaluates : {false, true}) {
+                  for (const bool delays : {false, true}) {
+                    cases.push_back({model, n, s, k, rule, slack, optimizer, evaluates, delays});
+                  }
+                }
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+std::vector<int> Values(const Case& c) {
+  return {int(c.model), c.workers,        int(c.stages), c.laps,       int(c.rule) * 3 + c.slack,
+          int(c.optimizer), int(c.evaluates), int(c.delays)};
+}
+
+// Greedy: each next case is the one (of some drawn) with most pairs of values not seen yet, until all
+// pairs that any case has are seen.
+std::vector<Case> PairwiseSample(std::vector<Case> all) {
+  using Pair = std::array<int, 4>;
+  const auto pairs_of = [](const Case& c) {
+    std::vector<Pair> pairs;
+    const std::vector<int> v = Values(c);
+    for (int a = 0; a < int(v.size()); ++a) {
+      for (int b = a + 1; b < int(v.size()); ++b) pairs.push_back({a, v[a], b, v[b]});
+    }
+    return pairs;
+  };
+  std::mt19937 random(1);
+  std::shuffle(all.begin(), all.end(), random);
+  std::set<Pair> missing;
+  for (const Case& c : all) {
+    for (const Pair& pair : pairs_of(c)) missing.insert(pair);
+  }
+  std::vector<Case> sample;
+  while (!missing.empty()) {
+    const Case* best = nullptr;
+    int most = 0;
+    for (const Case& c : all) {
+      int gain = 0;
+      for (const Pair& pair : pairs_of(c)) gain += int(missing.count(pair));
+      if (gain > most) most = gain, best = &c;
+    }
+    for (const Pair& pair : pairs_of(*best)) missing.erase(pair);
+    sample.push_back(*best);
+  }
+  return sample;
+}
+
+TEST(RingBitsTest, OneWorker) { ExpectReferenceBits({.workers = 1}); }
+
+TEST(RingBitsTest, TwoWorkers) { ExpectReferenceBits({.workers = 2}); }
+
+TEST(RingBitsTest, BatchNorm) {
+  ExpectReferenceBits({.model = Model::kConv, .workers = 2, .laps = 3, .evaluates = true});
+}
+
+TEST(RingBitsTest, TiedHead) { ExpectReferenceBits({.model = Model::kGpt, .workers = 3}); }
+
+TEST(RingBitsTest, ShapesRulesAndOptimizers) {
+  const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
+  const std::vector<Case> cases = full ? AllCases() : PairwiseSample(AllCases());
+  for (const Case& c : cases) ExpectReferenceBits(c);
+  std::printf("%zu cases\n", cases.size());
+}
+
+TEST(RingBitsTest, DpDoesNotDependOnTheNumberOfWorkers) {
+  for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt}) {
+    std::vector<TrainingResult> results;
+    for (const int n : {1, 2, 4}) {
+      const Case c{.model = model, .workers = n, .laps = 4 / n, .rule = Rule::kDp};
+      const TrainingTask task = TaskOf(c);
+      const absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
+      ASSERT_TRUE(planned.ok()) << planned.status();
+      const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
+      ASSERT_TRUE(ring.ok()) << ring.status();
+      results.push_back(*ring);
+    }
+    EXPECT_EQ(results[0], results[1]);
+    EXPECT_EQ(results[0], results[2]);
+  }
+}
+
+// |a - b| in units of the last place of the larger magnitude that entered the update.
+double Ulps(float a, float b, float before) {
+  const float scale = std::max({std::abs(a), std::abs(b), std::abs(before)});
+  const float ulp = std::nextafter(scale, INFINITY) - scale;
+  return std::abs(double(a) - double(b)) / double(ulp);
+}
+
+TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
+  for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt}) {
+    for (const auto optimizer : {OptimizerOptions::Type::kSgd, OptimizerOptions::Type::kAdamW}) {
+      const Case c{.model = model, .workers = 2, .laps = 2, .rule = Rule::kDp, .optimizer = optimizer};
+      const TrainingTask task = TaskOf(c);
+      PlanRequest request = RequestOf(c, int(task.layers.size()));
+      request.iterations = 1;
+      const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+      ASSERT_TRUE(planned.ok()) << planned.status();
+      const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
+      ASSERT_TRUE(ring.ok()) << ring.status();
+      const TrainingResult ordinary = TrainOrdinaryLoop(task, 4, 1);
+      const TrainingResult before = TrainOrdinaryLoop(task, 4, 0);
+      EXPECT_EQ(ring->losses, ordinary.losses);
+      for (const auto& [name, values] : ring->parameters) {
+        const std::vector<float>& wanted = ordinary.parameters.at(name);
+        for (size_t i = 0; i < values.size(); ++i) {
+          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), 1.0) << name << i;
+        }
+      }
+      for (const auto& [name, values] : ring->statistics) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          EXPECT_NEAR(values[i], ordinary.statistics.at(name)[i], 1e-6) << name << i;
+        }
+      }
+    }
+  }
+}
+
+TEST(RingBitsTest, TwiceTheSame) {
+  const Case c{.model = Model::kConv, .workers = 4, .stages = Stages::kOdd, .delays = true};
+  const TrainingTask task = TaskOf(c);
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  const absl::StatusOr<TrainingResult> first = RunRing(task, *planned);
+  const absl::StatusOr<TrainingResult> second =
+      RunRing(task, *planned, {.delay_seed = 5, .max_delay = std::chrono::microseconds(500)});
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(*first, *second);
+}
+
+TEST(RingBitsTest, WithoutExchangeNothingIsUpdated) {
+  const TrainingTask task = ConvTask();
+  PlanRequest request{.workers = 2, .stages = 3, .exchange = false, .iterations = 3};
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_TRUE(ring->losses.empty());
+}
+
+}  // namespace
+}  // namespace ringzero
