@@ -39,9 +39,9 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
   if (batch.train_batch != 0 && batch.micro_batch != 0 && batch.laps != 0) {
     const int64_t product = batch.micro_batch * batch.laps * workers;
     if (batch.train_batch != product) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          kTrain, " ", batch.train_batch, " is not ", kMicro, " ", batch.micro_batch, " x ", kLaps,
-          " ", batch.laps, " x ", workers, " workers = ", product));
+      return absl::InvalidArgumentError(
+          absl::StrCat(kTrain, " ", batch.train_batch, " is not ", kMicro, " ", batch.micro_batch,
+                       " x ", kLaps, " ", batch.laps, " x ", workers, " workers = ", product));
     }
     return batch;
   }
@@ -49,9 +49,9 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
     if (batch.laps == 0) batch.laps = 1;
     const int64_t limit = std::numeric_limits<int32_t>::max();
     if (batch.micro_batch > limit / workers / batch.laps) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          kMicro, " ", batch.micro_batch, " x ", kLaps, " ", batch.laps, " x ", workers,
-          " workers is more than ", limit, " samples"));
+      return absl::InvalidArgumentError(absl::StrCat(kMicro, " ", batch.micro_batch, " x ", kLaps,
+                                                     " ", batch.laps, " x ", workers,
+                                                     " workers is more than ", limit, " samples"));
     }
     batch.train_batch = batch.micro_batch * batch.laps * workers;
   } else if (batch.micro_batch != 0) {

@@ -17,8 +17,8 @@ struct BatchTriple {
   int64_t laps = 0;         // K (gradient_accumulation_steps)
 };
 
-// What is missing (0) is derived: two of the three give the third; one batch size alone means K = 1.
-// InvalidArgument, in words without a place, when they do not divide or do not agree.
+// What is missing (0) is derived: two of the three give the third; one batch size alone means K
+// = 1. InvalidArgument, in words without a place, when they do not divide or do not agree.
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
 }  // namespace ringzero

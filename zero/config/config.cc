@@ -29,8 +29,8 @@ absl::Status FillModel(const ResolvedKeys& keys, ModelConfig& model) {
     model.width = keys.Integer("model.width");
     if (keys.Has("model.channels")) model.channels = keys.Integer("model.channels");
     if ((model.depth - 2) % 6 != 0) {
-      return keys.Error("model.depth", absl::StrCat("wanted 6n + 2 (20, 32, 44, 56), found ",
-                                                    model.depth));
+      return keys.Error("model.depth",
+                        absl::StrCat("wanted 6n + 2 (20, 32, 44, 56), found ", model.depth));
     }
   } else if (type == "gpt") {
     model.type = ModelConfig::Type::kGpt;
@@ -40,9 +40,10 @@ absl::Status FillModel(const ResolvedKeys& keys, ModelConfig& model) {
     model.vocab = keys.Integer("model.vocab");
     model.seq = keys.Integer("model.seq");
     model.tied = keys.Bool("model.tied");
+    model.dropout = keys.Number("model.dropout");
     if (model.dim % model.heads != 0) {
-      return keys.Error("model.heads", absl::StrCat(model.heads, " heads do not divide model.dim ",
-                                                    model.dim));
+      return keys.Error("model.heads",
+                        absl::StrCat(model.heads, " heads do not divide model.dim ", model.dim));
     }
   } else {
     model.type = ModelConfig::Type::kMlp;
@@ -69,10 +70,10 @@ absl::Status FillData(const ResolvedKeys& keys, const ModelConfig& model, DataCo
   }
   data.path = keys.String("data.path");
   if (is_gpt != (data.type == "text")) {
-    return keys.Error("data.type", absl::StrCat(data.type, " is not for model.type ",
-                                                keys.String("model.type"), ", which wants ",
-                                                is_gpt ? "text" : "idx or cifar10",
-                                                " (or random)"));
+    return keys.Error(
+        "data.type",
+        absl::StrCat(data.type, " is not for model.type ", keys.String("model.type"),
+                     ", which wants ", is_gpt ? "text" : "idx or cifar10", " (or random)"));
   }
   return absl::OkStatus();
 }
@@ -146,8 +147,8 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   }
   const int count = static_cast<int>(cyclic.boundaries.size());
   if (cyclic.stages != 0 && count != 0 && cyclic.stages != count) {
-    return keys.Error("cyclic.boundaries", absl::StrCat(count, " stages, but cyclic.stages is ",
-                                                        cyclic.stages));
+    return keys.Error("cyclic.boundaries",
+                      absl::StrCat(count, " stages, but cyclic.stages is ", cyclic.stages));
   }
   return absl::OkStatus();
 }
@@ -156,7 +157,9 @@ absl::Status FillBatch(ResolvedKeys& keys, Config& config) {
   constexpr absl::string_view kTrain = "train_batch_size";
   constexpr absl::string_view kMicro = "train_micro_batch_size_per_gpu";
   constexpr absl::string_view kLaps = "gradient_accumulation_steps";
-  const auto given = [&](absl::string_view path) { return keys.Has(path) ? keys.Integer(path) : 0; };
+  const auto given = [&](absl::string_view path) {
+    return keys.Has(path) ? keys.Integer(path) : 0;
+  };
   const absl::StatusOr<BatchTriple> batch = CompleteBatch(
       {.train_batch = given(kTrain), .micro_batch = given(kMicro), .laps = given(kLaps)},
       config.cyclic.workers);

@@ -3,8 +3,9 @@
 //   RZ_ASSIGN_OR_RETURN(Config config, LoadConfig("examples/gpt_text.json", {"cyclic.workers=2"}));
 //   config.batch.micro_batch; config.cyclic.rule; config.Print();
 //
-// Strict: an unknown key, a wrong type or something not built yet is an InvalidArgument that names the
-// file, the line and the key. What the numbers mean is said once, in the registry (keys_table.cc).
+// Strict: an unknown key, a wrong type or something not built yet is an InvalidArgument that names
+// the file, the line and the key. What the numbers mean is said once, in the registry
+// (keys_table.cc).
 #ifndef RINGZERO_ZERO_CONFIG_CONFIG_H_
 #define RINGZERO_ZERO_CONFIG_CONFIG_H_
 
@@ -36,6 +37,7 @@ struct ModelConfig {
   int64_t vocab = 0;
   int64_t seq = 0;
   bool tied = false;
+  double dropout = 0;
   // mlp
   std::vector<int64_t> hidden;
 };

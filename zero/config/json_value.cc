@@ -217,9 +217,9 @@ absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& so
   TreeBuilder builder(source, &line);
   const CountingIterator begin(text.data(), &line);
   const CountingIterator end(text.data() + text.size(), &line);
-  const bool good = nlohmann::json::sax_parse(begin, end, &builder,
-                                              nlohmann::json::input_format_t::json,
-                                              /*strict=*/true, /*ignore_comments=*/true);
+  const bool good =
+      nlohmann::json::sax_parse(begin, end, &builder, nlohmann::json::input_format_t::json,
+                                /*strict=*/true, /*ignore_comments=*/true);
   if (!builder.status().ok()) return builder.status();
   if (!good) return absl::InvalidArgumentError(absl::StrCat(source, ": not valid JSON"));
   return builder.TakeRoot();

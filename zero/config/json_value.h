@@ -20,13 +20,13 @@ struct JsonValue {
   enum class Kind { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
 
   Kind kind = Kind::kNull;
-  std::string key;           // this value's name, when it is a member of an object
-  int line = 0;              // in the text that it was read from; 0: not from a file
-  std::string override_text; // "a.b=1" when it came from --set a.b=1
+  std::string key;            // this value's name, when it is a member of an object
+  int line = 0;               // in the text that it was read from; 0: not from a file
+  std::string override_text;  // "a.b=1" when it came from --set a.b=1
   bool boolean = false;
-  int64_t integer = 0;       // kInteger
-  double number = 0;         // kInteger and kNumber
-  std::string text;          // kString
+  int64_t integer = 0;              // kInteger
+  double number = 0;                // kInteger and kNumber
+  std::string text;                 // kString
   std::vector<JsonValue> children;  // of an array or an object, in order
 
   bool is_object() const { return kind == Kind::kObject; }

@@ -35,6 +35,15 @@ absl::string_view KeySpec::parent() const {
 
 absl::string_view KeySpec::section() const { return path.substr(0, path.find('.')); }
 
+std::span<const KeySpec> AllKeys() {
+  static const std::vector<KeySpec>* const keys = [] {
+    auto* all = new std::vector<KeySpec>(BuiltKeys().begin(), BuiltKeys().end());
+    for (const KeySpec& key : RefusedKeys()) all->push_back(key);
+    return all;
+  }();
+  return *keys;
+}
+
 const KeySpec* FindKey(absl::string_view path) {
   for (const KeySpec& key : AllKeys()) {
     if (key.path == path) return &key;

@@ -1,17 +1,19 @@
-// The registry of configuration keys: one table that drives parser, defaults, messages and printing.
+// The registry of configuration keys: one table that drives parser, defaults, messages and
+// printing.
 //
-//   const KeySpec* key = FindKey("cyclic.slack");      // key->type, key->default_json, key->meaning
-//   FindKey("cyclic.slak");                            // null
+//   const KeySpec* key = FindKey("cyclic.slack");      // key->type, key->default_json,
+//   key->meaning FindKey("cyclic.slak");                            // null
 //   NearestKey("cyclic.slak");                         // the key of "cyclic.slack"
 //
-// A section is a key too. Sections whose meaning depends on their "type" (model, data, optimizer) say
-// in `types` which of its values a key belongs to.
+// A section is a key too. Sections whose meaning depends on their "type" (model, data, optimizer)
+// say in `types` which of its values a key belongs to.
 #ifndef RINGZERO_ZERO_CONFIG_KEYS_H_
 #define RINGZERO_ZERO_CONFIG_KEYS_H_
 
 #include <limits>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -49,7 +51,7 @@ struct KeySpec {
   absl::string_view types = "";       // values of the section's "type": "SGD|AdamW"; empty: all
   absl::string_view only_value = "";  // the one value (JSON) that is built; others are refused
   absl::string_view refused = "";     // strings: values that are known but not built, "Lion|Lamb"
-  absl::string_view alias = "";      // a wrong name that people try: the nearest key finds it
+  absl::string_view alias = "";       // a wrong name that people try: the nearest key finds it
   KeyNeed need = KeyNeed::kOptional;
   KeyState state = KeyState::kBuilt;
 
@@ -58,12 +60,15 @@ struct KeySpec {
   absl::string_view section() const;  // "optimizer"
 };
 
-// Every key, in the order in which a configuration prints.
+// Every key, built ones first and in the order in which a configuration prints.
 std::span<const KeySpec> AllKeys();
+std::span<const KeySpec> BuiltKeys();
+std::vector<KeySpec> RefusedKeys();
 
 const KeySpec* FindKey(absl::string_view path);
 
-// The known key that `path` most likely meant: few edits of the name, preferably in the same section.
+// The known key that `path` most likely meant: few edits of the name, preferably in the same
+// section.
 const KeySpec* NearestKey(absl::string_view path);
 
 // Does `key` have a meaning when its section's type is `type`? Ignores case.

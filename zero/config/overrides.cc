@@ -48,8 +48,8 @@ void Drop(JsonValue& object, absl::string_view key) {
   std::erase_if(object.children, [&](const JsonValue& child) { return child.key == key; });
 }
 
-// Drops from `object` (at `path`) what does not belong to `type`. Unknown keys stay: the check reports
-// them.
+// Drops from `object` (at `path`) what does not belong to `type`. Unknown keys stay: the check
+// reports them.
 void DropOtherTypes(JsonValue& object, const std::string& path, absl::string_view type) {
   std::erase_if(object.children, [&](const JsonValue& child) {
     const KeySpec* key = FindKey(absl::StrCat(path, ".", child.key));
@@ -99,8 +99,8 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, JsonValue
   for (const Override& change : changes) {
     if (change.path == "iterations") Drop(root, "epochs");
     if (change.path == "epochs") Drop(root, "iterations");
-    const auto [section, name] = std::pair<std::string, std::string>(
-        absl::StrSplit(change.path, absl::MaxSplits('.', 1)));
+    const auto [section, name] =
+        std::pair<std::string, std::string>(absl::StrSplit(change.path, absl::MaxSplits('.', 1)));
     if (name != "type" || change.value.kind != JsonValue::Kind::kString) continue;
     if (JsonValue* object = root.Find(section); object != nullptr && object->is_object()) {
       DropOtherTypes(*object, section, change.value.text);

@@ -3,8 +3,9 @@
 //   RZ_RETURN_IF_ERROR(ApplyOverrides({"cyclic.rule=dp", "data.type=random"}, root));
 //
 // VALUE is JSON where it parses as JSON, else a string. `X.type=…` replaces section X: keys that do
-// not belong to the new type are dropped, unless they are set too. `iterations=…` drops `epochs`, and
-// the other way round. The order of the overrides does not matter, but of two for one key the last wins.
+// not belong to the new type are dropped, unless they are set too. `iterations=…` drops `epochs`
+// and the other way round. The order of the overrides does not matter, but of two for one key the
+// last wins.
 #ifndef RINGZERO_ZERO_CONFIG_OVERRIDES_H_
 #define RINGZERO_ZERO_CONFIG_OVERRIDES_H_
 

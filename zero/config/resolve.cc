@@ -111,8 +111,8 @@ class Resolver {
     }
     RZ_ASSIGN_OR_RETURN(JsonValue checked, CheckValue(value, *key));
     if (!key->only_value.empty() && WriteJson(checked) != key->only_value) {
-      return Error(value, path, absl::StrCat(WriteJson(checked), " is not built yet, only ",
-                                             key->only_value));
+      return Error(value, path,
+                   absl::StrCat(WriteJson(checked), " is not built yet, only ", key->only_value));
     }
     keys_.Set(path, std::move(checked),
               value.override_text.empty() ? Origin::kFile : Origin::kCommandLine);
@@ -159,8 +159,8 @@ class Resolver {
     const std::optional<JsonValue> number = AsNumber(value, whole);
     if (!number.has_value()) return WrongType(value, key);
     if (!InRange(number->number, key.range)) {
-      return Error(value, key.path, absl::StrCat("wanted ", DescribeRange(key.range), ", found ",
-                                                 WriteJson(value)));
+      return Error(value, key.path,
+                   absl::StrCat("wanted ", DescribeRange(key.range), ", found ", WriteJson(value)));
     }
     return *number;
   }
@@ -176,8 +176,8 @@ class Resolver {
     }
     const size_t length = static_cast<size_t>(key.range.list_length);
     if (length != 0 && out.children.size() != length) {
-      return Error(value, key.path, absl::StrCat("wanted ", length, " numbers, found ",
-                                                 WriteJson(value)));
+      return Error(value, key.path,
+                   absl::StrCat("wanted ", length, " numbers, found ", WriteJson(value)));
     }
     return out;
   }
@@ -189,11 +189,11 @@ class Resolver {
     out.text = std::string(FindChoice(key.choices, value.text));
     if (!out.text.empty()) return out;
     if (!FindChoice(key.refused, value.text).empty()) {
-      return Error(value, key.path, absl::StrCat(WriteJson(value), " is not built yet, only ",
-                                                 OneOf(key.choices)));
+      return Error(value, key.path,
+                   absl::StrCat(WriteJson(value), " is not built yet, only ", OneOf(key.choices)));
     }
-    return Error(value, key.path, absl::StrCat("wanted ", OneOf(key.choices), ", found ",
-                                               WriteJson(value)));
+    return Error(value, key.path,
+                 absl::StrCat("wanted ", OneOf(key.choices), ", found ", WriteJson(value)));
   }
 
   absl::StatusOr<JsonValue> CheckValue(const JsonValue& value, const KeySpec& key) const {

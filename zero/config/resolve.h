@@ -28,6 +28,7 @@ class ResolvedKeys {
  public:
   explicit ResolvedKeys(std::string file) : file_(std::move(file)) {}
 
+  const std::string& file() const { return file_; }
   // Has a value: given, derived or by default. The getters below need one, of that type.
   bool Has(absl::string_view path) const { return values_.contains(path); }
   bool Bool(absl::string_view path) const { return at(path).boolean; }

@@ -43,8 +43,8 @@ Origin ResolvedKeys::origin(absl::string_view path) const {
 
 bool ResolvedKeys::Given(absl::string_view path) const {
   const auto found = values_.find(path);
-  return found != values_.end() && (found->second.origin == Origin::kFile ||
-                                    found->second.origin == Origin::kCommandLine);
+  return found != values_.end() &&
+         (found->second.origin == Origin::kFile || found->second.origin == Origin::kCommandLine);
 }
 
 void ResolvedKeys::Set(absl::string_view path, JsonValue value, Origin origin) {

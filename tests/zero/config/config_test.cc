@@ -83,7 +83,8 @@ TEST(Config, PrintsEveryValueWithItsOriginAndReadsItBack) {
   const std::string second = Parse(again.Print()).Print();
   EXPECT_EQ(second, again.Print());
   const std::string gpt = Parse(kResNet, {"model.type=gpt", "data.type=text", "data.path=bible.txt",
-                                          "optimizer.type=AdamW"}).Print();
+                                          "optimizer.type=AdamW"})
+                              .Print();
   ExpectGolden("tests/zero/golden/resolved_gpt.json", gpt);
 }
 
@@ -223,10 +224,12 @@ TEST(Config, MessagesForBadInput) {
   // Missing.
   record("{}");
   record("{\"model\": {}}");
-  record("{\"model\": {\"type\": \"mlp\"}, \"data\": {\"type\": \"random\"},\n \"iterations\": 1,"
-         " \"optimizer\": {\"type\": \"SGD\"}}");
-  record("{\"model\": {\"type\": \"mlp\"}, \"data\": {\"type\": \"random\"},\n"
-         " \"train_batch_size\": 4, \"optimizer\": {\"type\": \"SGD\"}}");
+  record(
+      "{\"model\": {\"type\": \"mlp\"}, \"data\": {\"type\": \"random\"},\n \"iterations\": 1,"
+      " \"optimizer\": {\"type\": \"SGD\"}}");
+  record(
+      "{\"model\": {\"type\": \"mlp\"}, \"data\": {\"type\": \"random\"},\n"
+      " \"train_batch_size\": 4, \"optimizer\": {\"type\": \"SGD\"}}");
   // The option itself.
   record(base, {"seed"});
   record(base, {"=1"});

@@ -1,0 +1,60 @@
+// Batches: the samples of one micro-batch as tensors, named by iteration and number, never by
+// worker.
+//
+//   Batches batches(data, {.seed = 1, .micro_batch = 32, .train_batch = 128, …});
+//   Batch batch = batches.Train(lap.iteration, lap.micro_batch);
+//   Batch test = batches.Evaluate(lap.micro_batch);
+//
+// Used by one thread. Reads only what is asked for.
+#ifndef RINGZERO_INTEGRATIONS_CLI_BATCHES_H_
+#define RINGZERO_INTEGRATIONS_CLI_BATCHES_H_
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/ids.h"
+#include "integrations/data/dataset.h"
+#include "integrations/torch/layer.h"
+
+namespace ringzero {
+
+struct BatchesOptions {
+  uint64_t seed = 0;
+  int64_t micro_batch = 1;
+  int64_t train_batch = 1;           // samples of one iteration
+  int64_t iterations_per_epoch = 1;  // the rest of an epoch's order is left out
+  int64_t evaluation_batch = 1;
+  int64_t test_samples = 0;
+};
+
+struct Batch {
+  at::Tensor inputs;   // fp32 {n, …} or int64 {n, sequence}
+  at::Tensor targets;  // int64 {n} or {n, sequence}
+  int64_t counted =
+      0;  // 0: a stand-in for a worker without samples left; its results weigh nothing
+};
+
+class Batches {
+ public:
+  // `data` must outlive this.
+  Batches(const Dataset& data, const BatchesOptions& options);
+
+  Batch Train(Iteration iteration, int micro_batch);
+  Batch Evaluate(int micro_batch) const;
+
+  // One sample, all zeros: what a model's inputs look like.
+  static at::Tensor Example(const SampleShape& shape);
+
+ private:
+  Batch Read(const Split& split, std::span<const int64_t> indices) const;
+
+  const Dataset& data_;
+  const BatchesOptions options_;
+  int64_t epoch_ = -1;  // whose order is in order_
+  std::vector<int64_t> order_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_BATCHES_H_

@@ -1,0 +1,195 @@
+// One table of options drives parsing, hints and help.
+#include "integrations/cli/command_line.h"
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "base/status.h"
+#include "zero/config/keys.h"
+
+namespace ringzero {
+namespace {
+
+using Command = CommandLine::Command;
+
+struct CommandSpec {
+  const char* name;
+  Command command;
+  const char* help;
+};
+
+constexpr CommandSpec kCommands[] = {
+    {"train", Command::kTrain, "train CONFIG: train a model"},
+    {"plan", Command::kPlan, "plan CONFIG: show partition and schedule without training"},
+    {"help", Command::kHelp, "help: this text"},
+};
+
+struct OptionSpec {
+  const char* name;
+  const char* value;     // what its value is called; null: it takes none
+  const char* commands;  // "train|plan"
+  const char* help;
+};
+
+constexpr OptionSpec kOptions[] = {
+    {"--workers", "N", "train|plan", "number of workers (cyclic.workers, 4 unless configured)"},
+    {"--set", "KEY.PATH=VALUE", "train|plan", "override a value of the configuration; repeatable"},
+    {"--summary", "FILE", "train", "write the run's numbers as JSON"},
+    {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
+    {"--dump-parameters", "FILE", "train", "write the trained parameters as safetensors"},
+    {"--svg", "FILE", "plan", "draw the schedule"},
+    {"--program", "WORKER", "plan", "print what one worker does in the first iterations"},
+    {"--grid", nullptr, "plan", "print the worker x time grid"},
+};
+
+// The entry of `table` with the fewest edits from `name`.
+template <typename Spec>
+const Spec& Nearest(std::span<const Spec> table, const std::string& name) {
+  size_t best = 0;
+  for (size_t i = 1; i < table.size(); ++i) {
+    if (EditDistance(name, table[i].name) < EditDistance(name, table[best].name)) best = i;
+  }
+  return table[best];
+}
+
+const OptionSpec* FindOption(const std::string& name) {
+  for (const OptionSpec& option : kOptions) {
+    if (name == option.name) return &option;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<int> ParseNumber(const std::string& option, const std::string& text, int least) {
+  int number = 0;
+  if (!absl::SimpleAtoi(text, &number) || number < least) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": wanted a number of at least ", least, ", found \"", text, "\""));
+  }
+  return number;
+}
+
+absl::Status Apply(const std::string& name, const std::string& value, CommandLine& line) {
+  if (name == "--workers") {
+    RZ_ASSIGN_OR_RETURN(const int workers, ParseNumber(name, value, 1));
+    line.overrides.push_back(absl::StrCat("cyclic.workers=", workers));
+  } else if (name == "--set") {
+    line.overrides.push_back(value);
+  } else if (name == "--summary") {
+    line.summary = value;
+  } else if (name == "--init") {
+    line.init = value;
+  } else if (name == "--dump-parameters") {
+    line.dump_parameters = value;
+  } else if (name == "--svg") {
+    line.svg = value;
+  } else if (name == "--program") {
+    RZ_ASSIGN_OR_RETURN(line.program, ParseNumber(name, value, 0));
+  } else {
+    line.grid = true;
+  }
+  return absl::OkStatus();
+}
+
+// Reads the option at argv[at] and moves `at` behind it and its value.
+absl::Status ReadOption(std::span<const std::string> words, const CommandSpec& command, size_t& at,
+                        CommandLine& line) {
+  const std::string& word = words[at];
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(0, equals);
+  const OptionSpec* option = FindOption(name);
+  if (option == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(name,
+                                                   ": unknown option; the nearest known one is ",
+                                                   Nearest<OptionSpec>(kOptions, name).name));
+  }
+  if (FindChoice(option->commands, command.name).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": not an option of `ringzero ", command.name, "`"));
+  }
+  ++at;
+  std::string value;
+  if (equals != std::string::npos) {
+    value = word.substr(equals + 1);
+    if (option->value == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": takes no value"));
+    }
+  } else if (option->value != nullptr) {
+    if (at == words.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": wanted ", option->value, " after it"));
+    }
+    value = words[at++];
+  }
+  if (option->value != nullptr && value.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", option->value, " is empty"));
+  }
+  return Apply(name, value, line);
+}
+
+absl::StatusOr<CommandSpec> FindCommand(const std::string& word) {
+  if (word == "--help" || word == "-h") return kCommands[2];
+  if (word == "--version") return CommandSpec{"--version", Command::kVersion, ""};
+  for (const CommandSpec& command : kCommands) {
+    if (word == command.name) return command;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(word,
+                                                 ": unknown command; the nearest known one is ",
+                                                 Nearest<CommandSpec>(kCommands, word).name));
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  CommandLine line;
+  if (words.empty()) {
+    return absl::InvalidArgumentError("no command; try ringzero help");
+  }
+  RZ_ASSIGN_OR_RETURN(const CommandSpec command, FindCommand(words[0]));
+  line.command = command.command;
+  if (command.command == Command::kHelp || command.command == Command::kVersion) return line;
+  for (size_t at = 1; at < words.size();) {
+    if (words[at] == "--help" || words[at] == "-h") return CommandLine{};
+    if (words[at].starts_with("-") && words[at] != "-") {
+      RZ_RETURN_IF_ERROR(ReadOption(words, command, at, line));
+    } else if (line.config.empty()) {
+      line.config = words[at++];
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(words[at], ": one configuration is enough (",
+                                                     line.config, "); try ringzero help"));
+    }
+  }
+  if (line.config.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "ringzero ", command.name, ": which CONFIG? For example examples/fashion_mnist.json"));
+  }
+  return line;
+}
+
+std::string HelpText() {
+  std::string text = "usage: ringzero COMMAND [CONFIG] [OPTION ...]\n\n";
+  for (const CommandSpec& command : kCommands) absl::StrAppend(&text, "  ", command.help, "\n");
+  absl::StrAppend(&text, "\noptions:\n");
+  for (const OptionSpec& option : kOptions) {
+    const std::string shown =
+        option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
+    absl::StrAppendFormat(&text, "  %-26s %s (%s)\n", shown, option.help, option.commands);
+  }
+  absl::StrAppend(&text, "\nkeys of CONFIG (JSON, comments allowed):\n");
+  for (const KeySpec& key : AllKeys()) {
+    if (key.state != KeyState::kBuilt || key.type == KeyType::kSection) continue;
+    const std::string standard =
+        key.default_json.empty() ? "" : absl::StrCat(" [", key.default_json, "]");
+    absl::StrAppendFormat(&text, "  %-32s %s%s\n", key.path, key.meaning, standard);
+  }
+  return text;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,39 @@
+// The command line: `ringzero COMMAND [CONFIG] [OPTION …]`, strictly.
+//
+//   RZ_ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(argc, argv));
+//   line.command; line.config; line.overrides;
+//
+// An option takes its value as `--set X` or `--set=X`. Unknown ones are InvalidArgument with the
+// nearest known option.
+#ifndef RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
+#define RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ringzero {
+
+struct CommandLine {
+  enum class Command { kTrain, kPlan, kHelp, kVersion } command = Command::kHelp;
+  std::string config;                  // file
+  std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
+  // train; empty: not asked for
+  std::string summary;
+  std::string init;
+  std::string dump_parameters;
+  // plan
+  std::string svg;
+  int program = -1;  // worker whose program is printed
+  bool grid = false;
+};
+
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
+
+// What `ringzero help` prints.
+std::string HelpText();
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_

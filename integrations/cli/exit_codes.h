@@ -1,0 +1,42 @@
+// Exit codes of every program, in one table.
+//
+//   return ExitCode(status);   // 0 when OK
+//
+//   0    done
+//   2    bad input: an option, the configuration, the data or another file that was named
+//   3    a worker was lost: it died or its connection closed
+//   4    a deadline: everybody lives, but one wait took too long
+//   5    an internal error: our own bug, or the machine's (no memory)
+//   128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM)
+#ifndef RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
+#define RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
+
+#include "absl/status/status.h"
+
+namespace ringzero {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitLostPeer = 3;
+inline constexpr int kExitDeadline = 4;
+inline constexpr int kExitInternal = 5;
+inline constexpr int kExitSignal = 128;
+
+inline int ExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return kExitDone;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kUnimplemented: return kExitBadInput;
+    case absl::StatusCode::kUnavailable: return kExitLostPeer;
+    case absl::StatusCode::kDeadlineExceeded: return kExitDeadline;
+    default: return kExitInternal;
+  }
+}
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_

@@ -1,0 +1,68 @@
+// ringzero: trains models with their states travelling around a ring. `ringzero help` says how.
+#include <malloc.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "integrations/cli/command_line.h"
+#include "integrations/cli/exit_codes.h"
+#include "integrations/cli/plan_command.h"
+#include "integrations/cli/train.h"
+
+namespace ringzero {
+namespace {
+
+// A step's gradients and activations are freed and needed again at once: glibc keeps them instead
+// of giving them back to the kernel and faulting them in again (10 % of a short step).
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
+// Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launcher.h).
+int SignalOf(const absl::Status& status) {
+  constexpr char kWords[] = "interrupted by signal ";
+  const std::string message(status.message());
+  const size_t at = message.find(kWords);
+  if (status.code() != absl::StatusCode::kCancelled || at == std::string::npos) return 0;
+  return std::atoi(message.c_str() + at + sizeof(kWords) - 1);
+}
+
+int Fail(const absl::Status& status) {
+  const int signal = SignalOf(status);
+  std::string message(status.message());
+  std::replace_if(
+      message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  std::fprintf(stderr, "ringzero: %s%s\n", signal == 0 ? "error: " : "", message.c_str());
+  return signal == 0 ? ExitCode(status) : kExitSignal + signal;
+}
+
+int Main(int argc, char** argv) {
+  // Before torch's libraries make threads of their own; cyclic.threads says how many a worker has.
+  setenv("OMP_NUM_THREADS", "1", 1);
+  setenv("MKL_NUM_THREADS", "1", 1);
+  std::signal(SIGPIPE, SIG_IGN);
+  KeepFreedMemory();
+  const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
+  if (!line.ok()) return Fail(line.status());
+  absl::Status status;
+  switch (line->command) {
+    case CommandLine::Command::kHelp: std::fputs(HelpText().c_str(), stdout); break;
+    case CommandLine::Command::kVersion: std::puts("ringzero " RINGZERO_VERSION); break;
+    case CommandLine::Command::kTrain: status = RunTrain(*line); break;
+    case CommandLine::Command::kPlan: status = RunPlan(*line); break;
+  }
+  if (!status.ok()) return Fail(status);
+  return std::fflush(stdout) == 0 ? kExitDone : kExitInternal;
+}
+
+}  // namespace
+}  // namespace ringzero
+
+int main(int argc, char** argv) { return ringzero::Main(argc, argv); }

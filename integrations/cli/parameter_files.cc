@@ -1,0 +1,141 @@
+// Names and shapes of a model, compared with those of a file and written into one.
+#include "integrations/cli/parameter_files.h"
+
+#include <bit>
+#include <limits>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status.h"
+#include "zero/config/keys.h"
+
+namespace ringzero {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "digests are of little-endian values");
+
+TensorSpec SpecOf(const ParameterSpec& parameter) {
+  return {.name = parameter.name, .type = TensorType::kF32, .shape = parameter.shape};
+}
+
+TensorSpec SpecOf(const StatisticSpec& statistic) {
+  if (statistic.kind == StatisticSpec::Kind::kCount) {
+    return {.name = statistic.name, .type = TensorType::kI64, .shape = {}};
+  }
+  return {.name = statistic.name, .type = TensorType::kF32, .shape = {statistic.numel}};
+}
+
+std::string Shape(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::Status Mismatch(const std::string& path, const std::string& tensor,
+                      const std::string& message) {
+  return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", tensor, "\": ", message));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<InitFile>> InitFile::Open(const std::string& path,
+                                                         const ModelDescription& model) {
+  std::unique_ptr<InitFile> file(new InitFile);
+  for (const LayerDescription& layer : model.layers) {
+    for (const ParameterSpec& p : layer.parameters) file->wanted_[p.name] = SpecOf(p);
+    for (const StatisticSpec& s : layer.statistics) file->wanted_[s.name] = SpecOf(s);
+  }
+  RZ_ASSIGN_OR_RETURN(file->reader_, SafetensorsReader::Open(path));
+  RZ_RETURN_IF_ERROR(file->Check(path));
+  return file;
+}
+
+absl::Status InitFile::Check(const std::string& path) const {
+  for (const SafetensorsReader::Entry& entry : reader_->entries()) {
+    if (wanted_.contains(entry.spec.name)) continue;
+    const std::string* nearest = nullptr;
+    int fewest = std::numeric_limits<int>::max();
+    for (const auto& [name, spec] : wanted_) {
+      const int edits = EditDistance(name, entry.spec.name);
+      if (edits < fewest) {
+        fewest = edits;
+        nearest = &name;
+      }
+    }
+    return Mismatch(
+        path, entry.spec.name,
+        nearest == nullptr
+            ? "the model has no parameters"
+            : absl::StrCat("the model has no such parameter; the nearest is ", *nearest));
+  }
+  for (const auto& [name, spec] : wanted_) {
+    const SafetensorsReader::Entry* entry = reader_->Find(name);
+    if (entry == nullptr) return Mismatch(path, name, "missing; the model has it");
+    if (entry->spec.shape != spec.shape) {
+      return Mismatch(path, name,
+                      absl::StrCat("wanted the shape ", Shape(spec.shape), ", found ",
+                                   Shape(entry->spec.shape)));
+    }
+    const bool count = spec.type == TensorType::kI64;
+    const TensorType found = entry->spec.type;
+    if (found == TensorType::kOther || count != (found == TensorType::kI64)) {
+      return Mismatch(path, name,
+                      absl::StrCat("wanted ", count ? "I64" : "F32, F16 or BF16", ", found ",
+                                   entry->type_name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::function<absl::StatusOr<bool>(const std::string&, std::vector<float>&)> InitFile::Preset() {
+  return [this](const std::string& name, std::vector<float>& values) { return Fill(name, values); };
+}
+
+absl::StatusOr<bool> InitFile::Fill(const std::string& name, std::vector<float>& values) const {
+  const auto found = wanted_.find(name);
+  if (found == wanted_.end()) return false;
+  const TensorSpec& spec = found->second;
+  if (spec.type == TensorType::kI64) {
+    int64_t count = 0;
+    RZ_RETURN_IF_ERROR(reader_->Read(name, spec.shape, std::span(&count, 1)));
+    values = {static_cast<float>(count)};
+    return true;
+  }
+  size_t numel = 1;
+  for (const int64_t extent : spec.shape) numel *= static_cast<size_t>(extent);
+  values.resize(numel);
+  RZ_RETURN_IF_ERROR(reader_->Read(name, spec.shape, std::span<float>(values)));
+  return true;
+}
+
+absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
+    const std::string& path, const std::vector<StageLayout>& layouts) {
+  std::unique_ptr<ParameterCollector> collector(new ParameterCollector);
+  if (path.empty()) return collector;
+  std::vector<TensorSpec> tensors;
+  for (const StageLayout& layout : layouts) {
+    for (const ParameterSpec& parameter : layout.parameters) tensors.push_back(SpecOf(parameter));
+    for (const StatisticSpec& statistic : layout.statistics) tensors.push_back(SpecOf(statistic));
+  }
+  RZ_ASSIGN_OR_RETURN(collector->writer_,
+                      SafetensorsWriter::Create(path, std::move(tensors), {{"format", "pt"}}));
+  return collector;
+}
+
+absl::Status ParameterCollector::Add(const NamedValues& values) {
+  if (values.is_parameter) {
+    digest_.Update(std::as_bytes(std::span<const float>(values.values)));
+  }
+  if (writer_ == nullptr) return absl::OkStatus();
+  if (values.count >= 0) {
+    return writer_->Write(values.name, std::span<const int64_t>(&values.count, 1));
+  }
+  return writer_->Write(values.name, std::span<const float>(values.values));
+}
+
+absl::StatusOr<std::string> ParameterCollector::Finish() {
+  if (writer_ != nullptr) RZ_RETURN_IF_ERROR(writer_->Finish());
+  return digest_.FinishHex();
+}
+
+}  // namespace ringzero

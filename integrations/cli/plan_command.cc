@@ -1,0 +1,54 @@
+// Plans as `train` would, and prints instead.
+#include "integrations/cli/plan_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/cli/plan_run.h"
+#include "integrations/cli/run_setup.h"
+#include "integrations/cli/summary.h"
+#include "sharding/program.h"
+#include "sharding/render.h"
+
+namespace ringzero {
+namespace {
+
+// What is drawn and printed: the first iterations show all that repeats.
+constexpr int kShownIterations = 2;
+
+}  // namespace
+
+absl::Status RunPlan(const CommandLine& line) {
+  if (!line.svg.empty()) RZ_RETURN_IF_ERROR(CheckWritable(line.svg));
+  RZ_ASSIGN_OR_RETURN(const Config config, LoadConfig(line.config, line.overrides));
+  if (line.program >= config.cyclic.workers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--program: wanted a worker below ", config.cyclic.workers, ", found ", line.program));
+  }
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
+  RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
+  PrepareTorch(config.cyclic.threads);
+  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
+  const Plan& plan = run.planned.plan;
+  RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
+  for (const std::string& warning : run.planned.warnings) {
+    absl::StrAppend(&text, "warning: ", warning, "\n");
+  }
+  for (const std::string& note : length.notes) absl::StrAppend(&text, note, "\n");
+  const int shown = std::min(kShownIterations, plan.iterations);
+  if (line.grid) absl::StrAppend(&text, "\n", RenderText(plan, shown));
+  if (line.program >= 0) {
+    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, WorkerId(line.program),
+                                                           {Iteration(0), Iteration(shown)}));
+    absl::StrAppend(&text, "\n", ToString(program));
+  }
+  if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.svg, RenderSvg(plan, shown)));
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,37 @@
+// The model of a configuration, built as layer factories, described and cut into a plan.
+//
+//   RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(config, length, data->shape()));
+//   run.planned.plan;
+//
+// Uses torch on the calling thread. Every worker computes the same.
+#ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
+#define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "integrations/cli/run_setup.h"
+#include "integrations/data/dataset.h"
+#include "integrations/torch/layer.h"
+#include "integrations/torch/model_plan.h"
+#include "zero/config/config.h"
+
+namespace ringzero {
+
+struct PlannedRun {
+  std::vector<LayerFactory> layers;
+  ModelDescription model;
+  PlannedModel planned;
+};
+
+// Sets torch's threads and arithmetic as the bits need them: once per computing thread, before any
+// use.
+void PrepareTorch(int threads);
+
+// InvalidArgument begins with the configuration's file.
+absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
+                                   const SampleShape& shape);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_

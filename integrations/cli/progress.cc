@@ -1,0 +1,79 @@
+// When a line is due, what it says, and how it gets onto the screen.
+#include "integrations/cli/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace ringzero {
+
+ProgressMeter::ProgressMeter(const ProgressOptions& options)
+    : options_(options), start_(Clock::now()), last_(start_) {}
+
+bool ProgressMeter::Due(int done, Clock::time_point now) const {
+  if (done == last_done_) return false;
+  if (done == options_.iterations) return true;
+  if (options_.terminal) return now - last_ >= std::chrono::milliseconds(200);
+  if (options_.steps_per_print > 0) return done % options_.steps_per_print == 0;
+  return now - last_ >= std::chrono::seconds(10);
+}
+
+std::optional<std::string> ProgressMeter::Line(int done, double loss, const WaitSeconds& waits) {
+  const Clock::time_point now = Clock::now();
+  if (!Due(done, now)) return std::nullopt;
+  const double seconds = std::max(std::chrono::duration<double>(now - last_).count(), 1e-9);
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double rate =
+      static_cast<double>((done - last_done_) * options_.samples_per_iteration) / seconds;
+  const double left = elapsed / done * (options_.iterations - done);
+  std::string line = absl::StrFormat(
+      "iteration %d/%d  loss %.4f  %.0f samples/s  waits %.0f %%  %s left", done,
+      options_.iterations, loss, rate,
+      100 * std::clamp((waits.sum() - last_waits_) / seconds, 0.0, 1.0), FormatDuration(left));
+  last_ = now;
+  last_done_ = done;
+  last_waits_ = waits.sum();
+  return line;
+}
+
+std::string FormatDuration(double seconds) {
+  const int64_t whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return absl::StrCat(whole, " s");
+  if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
+  return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
+}
+
+ProgressScreen::ProgressScreen(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
+
+void ProgressScreen::Progress(const std::string& line) {
+  if (!terminal_) return Note(line);
+  winsize size{};
+  std::string shown = line;
+  // A line that wraps cannot be redrawn.
+  if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+    shown.resize(std::min<size_t>(shown.size(), size.ws_col - 1));
+  }
+  std::fputs(absl::StrCat("\r\x1b[K", shown).c_str(), out_);
+  std::fflush(out_);
+  drawn_ = true;
+}
+
+void ProgressScreen::Note(const std::string& line) {
+  if (drawn_) std::fputs("\r\x1b[K", out_);
+  drawn_ = false;
+  std::fputs(absl::StrCat(line, "\n").c_str(), out_);
+  std::fflush(out_);
+}
+
+void ProgressScreen::Clear() {
+  if (drawn_) std::fputs("\n", out_);
+  drawn_ = false;
+  std::fflush(out_);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,71 @@
+// Progress: what a person sees while a run goes on. The meter decides when and what, the screen
+// how.
+//
+//   ProgressMeter meter({.iterations = 1000, .samples_per_iteration = 128});
+//   if (auto line = meter.Line(iteration, loss, waits)) emit("progress", *line);   // in worker 0
+//   ProgressScreen screen(stderr);   screen.Progress(line);  screen.Note(line);     // where the
+//   terminal is
+//
+// At a terminal the progress line is redrawn in place; elsewhere it is a plain line about every 10
+// s, or every steps_per_print iterations.
+#ifndef RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_
+#define RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "integrations/cli/step_meter.h"
+
+namespace ringzero {
+
+struct ProgressOptions {
+  int iterations = 0;
+  int64_t samples_per_iteration = 0;
+  bool terminal = false;    // redrawn often; else seldom
+  int steps_per_print = 0;  // 0: by time; counts where there is no terminal
+};
+
+// One thread.
+class ProgressMeter {
+ public:
+  explicit ProgressMeter(const ProgressOptions& options);
+
+  // After iteration `done - 1`: a line, if one is due. `waits`: since the start.
+  std::optional<std::string> Line(int done, double loss, const WaitSeconds& waits);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool Due(int done, Clock::time_point now) const;
+
+  const ProgressOptions options_;
+  const Clock::time_point start_;
+  Clock::time_point last_;  // of the last line
+  int last_done_ = 0;
+  double last_waits_ = 0;
+};
+
+// "42 s", "3 min 05 s", "2 h 10 min".
+std::string FormatDuration(double seconds);
+
+class ProgressScreen {
+ public:
+  explicit ProgressScreen(std::FILE* out);
+  ~ProgressScreen() { Clear(); }
+
+  bool terminal() const { return terminal_; }
+  void Progress(const std::string& line);  // may be overwritten by the next
+  void Note(const std::string& line);      // stays
+  void Clear();                            // ends a line that was being redrawn
+
+ private:
+  std::FILE* out_;
+  bool terminal_ = false;
+  bool drawn_ = false;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_

@@ -1,0 +1,64 @@
+// getrusage, and /proc/self/smaps_rollup.
+#include "integrations/cli/resources.h"
+
+#include <sys/resource.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace ringzero {
+
+ResourceUse ResourcesNow() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return {.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime),
+          .minor_faults = usage.ru_minflt};
+}
+
+double PssMib() {
+  std::ifstream rollup("/proc/self/smaps_rollup");
+  for (std::string line; std::getline(rollup, line);) {
+    std::istringstream words(line);
+    std::string name;
+    double kib = 0;
+    if (words >> name >> kib && name == "Pss:") return kib / 1024;
+  }
+  return 0;
+}
+
+PssWatch::PssWatch() : thread_([this] { Run(); }) {}
+
+PssWatch::~PssWatch() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    stop_ = true;
+  }
+  stop_changed_.notify_all();
+  thread_.join();
+}
+
+double PssWatch::peak_mib() {
+  const double now = PssMib();
+  std::lock_guard<std::mutex> lock(mutex_);
+  peak_mib_ = std::max(peak_mib_, now);
+  return peak_mib_;
+}
+
+void PssWatch::Run() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stop_changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stop_; })) {
+    lock.unlock();
+    const double now = PssMib();
+    lock.lock();
+    peak_mib_ = std::max(peak_mib_, now);
+  }
+}
+
+}  // namespace ringzero

@@ -1,0 +1,48 @@
+// What this process has used: CPU time, page faults, and its peak of proportional memory.
+//
+//   ResourceUse before = ResourcesNow();  …  ResourceUse used = ResourcesNow() - before;
+//   PssWatch watch;  …  watch.peak_mib();
+#ifndef RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
+#define RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+
+namespace ringzero {
+
+struct ResourceUse {
+  double cpu_seconds = 0;  // user and system, all threads
+  int64_t minor_faults = 0;
+  ResourceUse operator-(const ResourceUse& other) const {
+    return {cpu_seconds - other.cpu_seconds, minor_faults - other.minor_faults};
+  }
+};
+ResourceUse ResourcesNow();
+
+// Pss of this process, in MiB: shared pages count once among those who map them. 0 where the kernel
+// does not tell.
+double PssMib();
+
+// Samples PssMib once a second on a thread of its own, from now until it is destroyed. Thread-safe.
+class PssWatch {
+ public:
+  PssWatch();
+  ~PssWatch();
+  // Takes one more sample; the greatest so far.
+  double peak_mib();
+
+ private:
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable stop_changed_;
+  bool stop_ = false;
+  double peak_mib_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_

@@ -1,0 +1,69 @@
+// Means from folded sums.
+#include "integrations/cli/run_log.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace ringzero {
+
+std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> RunLog::Listener() {
+  return [this](Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics) {
+    Report(iteration, kind, metrics);
+  };
+}
+
+void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics) {
+  const double loss = metrics[0] / metrics[2];
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (kind == LapTask::Kind::kTrain) {
+    if (!first_loss_.has_value()) first_loss_ = loss;
+    last_loss_ = loss;
+    done_ = iteration.value + 1;
+    return;
+  }
+  const EvaluationResult result{.iteration = iteration.value,
+                                .loss = loss,
+                                .accuracy = metrics[1] / metrics[2],
+                                .count = metrics[2]};
+  evaluations_.push_back(result);
+  notes_.push_back(task_ == Task::kTokens
+                       ? absl::StrFormat("iteration %d: held-out loss %.4f, perplexity %.3f",
+                                         result.iteration, loss, std::exp(loss))
+                       : absl::StrFormat("iteration %d: held-out loss %.4f, accuracy %.2f %%",
+                                         result.iteration, loss, 100 * result.accuracy));
+}
+
+int RunLog::iterations_done() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return done_;
+}
+
+std::optional<double> RunLog::first_loss() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return first_loss_;
+}
+
+std::optional<double> RunLog::last_loss() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return last_loss_;
+}
+
+std::optional<EvaluationResult> RunLog::last_evaluation() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (evaluations_.empty()) return std::nullopt;
+  return evaluations_.back();
+}
+
+std::vector<EvaluationResult> RunLog::evaluations() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return evaluations_;
+}
+
+std::vector<std::string> RunLog::TakeNotes() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(notes_, {});
+}
+
+}  // namespace ringzero

@@ -1,0 +1,63 @@
+// RunLog: worker 0's record of losses and evaluations, written by an engine thread, read by the
+// computing one.
+//
+//   RunLog log(RunLog::Task::kClasses);
+//   options.on_report = log.Listener();
+//   log.TakeNotes();     // lines about new evaluations
+//
+// A micro-batch's metrics are {loss x count, correct, count}: sums, so that folding them in
+// micro-batch order is exact whatever the sizes. Count: samples, or tokens of text. Thread-safe.
+#ifndef RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
+#define RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "zero/engine.h"
+
+namespace ringzero {
+
+inline constexpr int kMetricsCount = 3;
+
+struct EvaluationResult {
+  int iteration = 0;  // the version θ_e that was evaluated
+  double loss = 0;    // mean
+  double accuracy = 0;
+  double count = 0;
+};
+
+class RunLog {
+ public:
+  enum class Task { kClasses, kTokens };
+  explicit RunLog(Task task) : task_(task) {}
+
+  // For RingModelOptions::on_report; `this` must outlive it.
+  std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> Listener();
+
+  int iterations_done() const;
+  std::optional<double> first_loss() const;
+  std::optional<double> last_loss() const;
+  std::optional<EvaluationResult> last_evaluation() const;
+  std::vector<EvaluationResult> evaluations() const;
+  // What has happened since the last call, in lines for a person.
+  std::vector<std::string> TakeNotes();
+
+ private:
+  void Report(Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics);
+
+  const Task task_;
+  mutable std::mutex mutex_;
+  int done_ = 0;
+  std::optional<double> first_loss_;
+  std::optional<double> last_loss_;
+  std::vector<EvaluationResult> evaluations_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_

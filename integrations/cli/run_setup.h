@@ -1,0 +1,34 @@
+// From a configuration to what a run needs before torch: the data, and how long the run is.
+//
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> data, OpenData(config));
+//   RZ_ASSIGN_OR_RETURN(RunLength length, MeasureRun(config, *data));
+#ifndef RINGZERO_INTEGRATIONS_CLI_RUN_SETUP_H_
+#define RINGZERO_INTEGRATIONS_CLI_RUN_SETUP_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "integrations/data/dataset.h"
+#include "sharding/plan.h"
+#include "zero/config/config.h"
+
+namespace ringzero {
+
+// Opens the data and checks that the model fits it: InvalidArgument names the key, or the file.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenData(const Config& config);
+
+struct RunLength {
+  int iterations = 0;
+  int64_t iterations_per_epoch = 0;  // the last incomplete batch of an epoch is dropped
+  int64_t test_samples = 0;          // that an evaluation reads
+  EvaluationPlan evaluation;
+  std::vector<std::string> notes;  // for the user: what is dropped
+};
+absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_RUN_SETUP_H_

@@ -1,0 +1,150 @@
+// Merges the workers' reports.
+#include "integrations/cli/summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "integrations/cli/progress.h"
+
+namespace ringzero {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// An integer where the division leaves nothing: bytes per step are exact.
+Json PerStep(uint64_t total, int iterations) {
+  const uint64_t n = static_cast<uint64_t>(std::max(iterations, 1));
+  if (total % n == 0) return total / n;
+  return static_cast<double>(total) / static_cast<double>(n);
+}
+
+Json OrNull(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+struct Totals {
+  uint64_t training_bytes = 0;
+  uint64_t other_bytes = 0;
+  uint64_t copied_bytes = 0;
+  double cpu_seconds = 0;
+  int64_t minor_faults = 0;
+  WaitSeconds waits;  // per step, mean over workers
+  double pss_mib = 0;
+};
+
+Totals AddUp(const std::vector<WorkerReport>& reports) {
+  Totals totals;
+  const double workers = static_cast<double>(reports.size());
+  for (const WorkerReport& report : reports) {
+    totals.training_bytes += report.training_bytes;
+    totals.other_bytes += report.other_bytes;
+    totals.copied_bytes += report.copied_bytes;
+    totals.pss_mib += report.pss_peak_mib;
+    const double steps = std::max(report.measured, 1);
+    totals.cpu_seconds += report.resources.cpu_seconds / steps;
+    totals.minor_faults += static_cast<int64_t>(
+        std::llround(static_cast<double>(report.resources.minor_faults) / steps));
+    totals.waits.parameters += report.waits.parameters / steps / workers;
+    totals.waits.gradient_sums += report.waits.gradient_sums / steps / workers;
+    totals.waits.update += report.waits.update / steps / workers;
+    totals.waits.other += report.waits.other / steps / workers;
+  }
+  return totals;
+}
+
+std::string FormatBytes(double bytes) {
+  if (bytes < 10 * 1024) return absl::StrFormat("%.0f B", bytes);
+  if (bytes < 10 * 1024 * 1024) return absl::StrFormat("%.1f KiB", bytes / 1024);
+  return absl::StrFormat("%.1f MiB", bytes / 1024 / 1024);
+}
+
+// "  worker 0   12.3 ms  compute 80 %   parameters 12 %   …"
+std::string DescribeWorker(const WorkerReport& report) {
+  const double total = report.step_mean * std::max(report.measured, 1);
+  if (total <= 0) return "";
+  const WaitSeconds& waits = report.waits;
+  const auto percent = [&](double seconds) { return 100 * std::max(seconds, 0.0) / total; };
+  return absl::StrFormat(
+      "  worker %d: compute %.1f %%, waits for parameters %.1f %%, sums %.1f %%, update %.1f %%, "
+      "other %.1f %%; peak memory %.0f MiB\n",
+      report.worker, percent(total - waits.sum()), percent(waits.parameters),
+      percent(waits.gradient_sums), percent(waits.update), percent(waits.other),
+      report.pss_peak_mib);
+}
+
+}  // namespace
+
+Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
+  const Config& config = info.config;
+  const WorkerReport& first = reports.front();
+  const Totals totals = AddUp(reports);
+  const bool tokens = config.model.type == ModelConfig::Type::kGpt;
+  const double samples_per_second =
+      first.step_mean > 0 ? static_cast<double>(config.batch.train_batch) / first.step_mean : 0;
+
+  Json json;
+  json["workers"] = config.cyclic.workers;
+  json["rule"] = ToString(config.cyclic.rule);
+  json["parameters"] = first.parameters;
+  json["iterations"] = info.iterations;
+  json["step_seconds"] = {
+      {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
+  json["samples_per_second"] = samples_per_second;
+  json["loss"] = {{"first", OrNull(first.first_loss)}, {"last", OrNull(first.last_loss)}};
+  const char* quality = tokens ? "perplexity" : "accuracy";
+  json[quality] = nullptr;
+  if (!first.evaluations.empty()) {
+    const EvaluationResult& last = first.evaluations.back();
+    json[quality] = tokens ? std::exp(last.loss) : last.accuracy;
+    Json list = Json::array();
+    for (const EvaluationResult& result : first.evaluations) {
+      list.push_back({{"iteration", result.iteration},
+                      {"loss", result.loss},
+                      {quality, tokens ? std::exp(result.loss) : result.accuracy}});
+    }
+    json["evaluations"] = list;
+  }
+  json["waits_seconds_per_step"] = {{"parameters", totals.waits.parameters},
+                                    {"gradient_sums", totals.waits.gradient_sums},
+                                    {"update", totals.waits.update}};
+  json["bytes_per_step"] = PerStep(totals.training_bytes, info.iterations);
+  json["bytes_other_per_step"] = PerStep(totals.other_bytes, info.iterations);
+  json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
+  json["cpu_seconds_per_step"] = totals.cpu_seconds;
+  json["minor_faults_per_step"] = totals.minor_faults;
+  json["pss_peak_mib"] = Json::array();
+  for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
+  const std::string& digest = first.parameters_sha256;
+  json["parameters_sha256"] = digest.empty() ? Json(nullptr) : Json(digest);
+  json["seconds"] = info.seconds;
+
+  Summary summary;
+  summary.json = json.dump(2) + "\n";
+  std::string& text = summary.text;
+  absl::StrAppendFormat(&text, "%d iterations in %s: loss %.4f to %.4f", info.iterations,
+                        FormatDuration(info.seconds), first.first_loss.value_or(NAN),
+                        first.last_loss.value_or(NAN));
+  if (!first.evaluations.empty()) {
+    const EvaluationResult& last = first.evaluations.back();
+    absl::StrAppend(&text,
+                    tokens ? absl::StrFormat("; held-out perplexity %.3f (%.4f nats)",
+                                             std::exp(last.loss), last.loss)
+                           : absl::StrFormat("; held-out accuracy %.2f %%", 100 * last.accuracy));
+  }
+  absl::StrAppendFormat(&text, "\n%.1f samples/s; a step takes %.1f ms (%.1f to %.1f)\n",
+                        samples_per_second, 1e3 * first.step_median, 1e3 * first.step_min,
+                        1e3 * first.step_max);
+  for (const WorkerReport& report : reports) absl::StrAppend(&text, DescribeWorker(report));
+  const double iterations = std::max(info.iterations, 1);
+  absl::StrAppendFormat(
+      &text, "sent per step: %s of parameters and sums, %s of other; memory: %.0f MiB in all\n",
+      FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
+      FormatBytes(static_cast<double>(totals.other_bytes) / iterations), totals.pss_mib);
+  if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
+  return summary;
+}
+
+}  // namespace ringzero

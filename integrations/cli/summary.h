@@ -1,0 +1,44 @@
+// Summary of a finished run: the JSON that scripts read, and the same for a person.
+//
+//   Summary summary = Summarize(info, reports);
+//   RZ_RETURN_IF_ERROR(WriteFileAtomically(path, summary.json));
+//   std::cout << summary.text;
+//
+// Names of the JSON are relied on (README). Seconds, waits, CPU seconds and faults are those of the
+// measured iterations (step_meter.h), per iteration; waits are the mean over workers, CPU seconds
+// and faults the sum. Bytes are those of the whole run, all workers, divided by its iterations.
+#ifndef RINGZERO_INTEGRATIONS_CLI_SUMMARY_H_
+#define RINGZERO_INTEGRATIONS_CLI_SUMMARY_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "integrations/cli/worker_report.h"
+#include "zero/config/config.h"
+
+namespace ringzero {
+
+struct SummaryInfo {
+  const Config& config;
+  int iterations = 0;
+  double seconds = 0;  // of the run, start-up included
+};
+
+struct Summary {
+  std::string json;
+  std::string text;
+};
+
+// `reports`: one per worker, in order.
+Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& reports);
+
+// Writes beside `path` and renames: a reader sees all of it or the old file.
+absl::Status WriteFileAtomically(const std::string& path, const std::string& contents);
+
+// PermissionDenied or NotFound when `path` could not be written later: its folder is not there, …
+absl::Status CheckWritable(const std::string& path);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_SUMMARY_H_

@@ -1,0 +1,191 @@
+// The training loop of one worker.
+#include "integrations/cli/train_worker.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "integrations/cli/batches.h"
+#include "integrations/cli/parameter_files.h"
+#include "integrations/cli/progress.h"
+#include "integrations/cli/run_log.h"
+#include "integrations/cli/sent_bytes.h"
+#include "integrations/torch/ring_model.h"
+
+namespace ringzero {
+namespace {
+
+class Worker {
+ public:
+  explicit Worker(TrainTask task)
+      : task_(std::move(task)),
+        config_(task_.config),
+        tokens_(task_.data.shape().kind == SampleShape::Kind::kTokens),
+        log_(tokens_ ? RunLog::Task::kTokens : RunLog::Task::kClasses),
+        batches_(task_.data, {.seed = config_.seed,
+                              .micro_batch = config_.batch.micro_batch,
+                              .train_batch = config_.batch.train_batch,
+                              .iterations_per_epoch = task_.length.iterations_per_epoch,
+                              .evaluation_batch = config_.evaluation.batch_size,
+                              .test_samples = task_.length.test_samples}),
+        progress_({.iterations = task_.length.iterations,
+                   .samples_per_iteration = config_.batch.train_batch,
+                   .terminal = task_.terminal,
+                   .steps_per_print = config_.steps_per_print}) {}
+
+  absl::StatusOr<WorkerReport> Run() {
+    RZ_RETURN_IF_ERROR(CreateRing());
+    StepMeter meter({.iterations = task_.length.iterations, .laps = plan().laps},
+                    ring_->engine().stats());
+    while (true) {
+      RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
+      if (lap.kind == LapTask::Kind::kDone) break;
+      RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status { return RunLap(lap); }));
+      meter.EndLap(lap, ring_->engine().stats());
+      if (task_.self.value == 0) SayWhatIsNew();
+    }
+    RZ_RETURN_IF_ERROR(ring_->Finish());
+    if (task_.self.value == 0) SayWhatIsNew();
+    return MakeReport(meter.steps());
+  }
+
+ private:
+  const Plan& plan() const { return task_.run.planned.plan; }
+
+  absl::Status CreateRing() {
+    RingModelOptions options;
+    options.layers = task_.run.layers;
+    options.description = task_.run.model;
+    options.planned = task_.run.planned;
+    options.seed = config_.seed;
+    options.self = task_.self;
+    options.transport = std::move(task_.transport);
+    options.optimizer = config_.optimizer;
+    options.metrics_count = kMetricsCount;
+    options.on_report = log_.Listener();
+    options.wait_timeout = config_.cyclic.wait_timeout;
+    if (!task_.init.empty()) {
+      RZ_ASSIGN_OR_RETURN(init_, InitFile::Open(task_.init, task_.run.model));
+      options.preset = init_->Preset();
+    }
+    RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
+    return absl::OkStatus();
+  }
+
+  absl::Status RunLap(const LapTask& lap) {
+    switch (lap.kind) {
+      case LapTask::Kind::kTrain: return Train(lap);
+      case LapTask::Kind::kEvaluate: return Evaluate(lap);
+      case LapTask::Kind::kCollect: return Collect();
+      case LapTask::Kind::kDone: break;
+    }
+    return absl::OkStatus();
+  }
+
+  // Mean cross entropy over all samples, or all tokens.
+  at::Tensor Loss(const at::Tensor& logits, const at::Tensor& targets) const {
+    return at::cross_entropy_loss(tokens_ ? logits.flatten(0, 1) : logits,
+                                  tokens_ ? targets.flatten() : targets);
+  }
+
+  std::vector<double> Metrics(const Batch& batch, const at::Tensor& logits,
+                              const at::Tensor& loss) const {
+    if (batch.counted == 0) return {0, 0, 0};
+    const double count = static_cast<double>(batch.targets.numel());
+    double correct = 0;
+    if (!tokens_) {
+      at::NoGradGuard no_grad;
+      correct =
+          static_cast<double>(logits.detach().argmax(-1).eq(batch.targets).sum().item<int64_t>());
+    }
+    return {static_cast<double>(loss.item<float>()) * count, correct, count};
+  }
+
+  absl::Status Train(const LapTask& lap) {
+    const Batch batch = batches_.Train(lap.iteration, lap.micro_batch);
+    const at::Tensor logits = ring_->Forward({batch.inputs})[0];
+    const at::Tensor loss = Loss(logits, batch.targets);
+    loss.backward();
+    return ring_->EndMicroBatch(Metrics(batch, logits, loss));
+  }
+
+  absl::Status Evaluate(const LapTask& lap) {
+    const Batch batch = batches_.Evaluate(lap.micro_batch);
+    const at::Tensor logits = ring_->Forward({batch.inputs})[0];
+    at::NoGradGuard no_grad;
+    return ring_->EndMicroBatch(Metrics(batch, logits, Loss(logits, batch.targets)));
+  }
+
+  absl::Status Collect() {
+    RZ_ASSIGN_OR_RETURN(
+        const std::unique_ptr<ParameterCollector> collector,
+        ParameterCollector::Create(task_.dump_parameters, task_.run.planned.layouts));
+    RZ_RETURN_IF_ERROR(ring_->Collect(
+        [&](const NamedValues& values) -> absl::Status { return collector->Add(values); }));
+    RZ_ASSIGN_OR_RETURN(digest_, collector->Finish());
+    return absl::OkStatus();
+  }
+
+  void SayWhatIsNew() {
+    if (!task_.say) return;
+    const std::optional<double> loss = log_.last_loss();
+    if (loss.has_value()) {
+      const std::optional<std::string> line =
+          progress_.Line(log_.iterations_done(), *loss, WaitsOf(ring_->engine().stats()));
+      if (line.has_value()) task_.say("progress", *line);
+    }
+    for (const std::string& note : log_.TakeNotes()) task_.say("note", note);
+  }
+
+  absl::StatusOr<WorkerReport> MakeReport(const MeasuredSteps& steps) {
+    const EngineStats stats = ring_->engine().stats();
+    RZ_ASSIGN_OR_RETURN(const SentBytes sent, SplitSentBytes(plan(), task_.self, stats.transport));
+    WorkerReport report;
+    report.worker = task_.self.value;
+    std::vector<double> seconds = steps.seconds;
+    std::sort(seconds.begin(), seconds.end());
+    report.measured = static_cast<int>(seconds.size());
+    if (!seconds.empty()) {
+      const size_t half = seconds.size() / 2;
+      report.step_median =
+          seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+      report.step_min = seconds.front();
+      report.step_max = seconds.back();
+      report.step_mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) /
+                         static_cast<double>(seconds.size());
+    }
+    report.waits = steps.waits;
+    report.resources = steps.resources;
+    report.training_bytes = sent.training;
+    report.other_bytes = sent.other;
+    report.copied_bytes = stats.transport.bytes_copied;
+    report.optimizer_state_bytes = stats.optimizer_state_bytes;
+    report.parameters = task_.run.model.parameter_count;
+    report.first_loss = log_.first_loss();
+    report.last_loss = log_.last_loss();
+    report.evaluations = log_.evaluations();
+    report.parameters_sha256 = digest_;
+    return report;
+  }
+
+  TrainTask task_;
+  const Config& config_;
+  const bool tokens_;
+  RunLog log_;  // outlives ring_, which reports to it
+  Batches batches_;
+  ProgressMeter progress_;
+  std::unique_ptr<InitFile> init_;  // likewise
+  std::unique_ptr<RingModel> ring_;
+  std::string digest_;
+};
+
+}  // namespace
+
+absl::StatusOr<WorkerReport> TrainWorker(TrainTask task) {
+  PrepareTorch(task.config.cyclic.threads);
+  return Worker(std::move(task)).Run();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,46 @@
+// One worker of a training run: the ordinary loop over a RingModel, and its report at the end.
+//
+//   TrainTask task{.config = config, .data = *data, .length = length, .run = planned, …};
+//   RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(std::move(task)));
+//
+// The calling thread is the worker's computing thread.
+#ifndef RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
+#define RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "integrations/cli/plan_run.h"
+#include "integrations/cli/run_setup.h"
+#include "integrations/cli/worker_report.h"
+#include "integrations/data/dataset.h"
+#include "p2p/transport.h"
+#include "zero/config/config.h"
+
+namespace ringzero {
+
+struct TrainTask {
+  const Config& config;
+  const Dataset& data;
+  const RunLength& length;
+  PlannedRun run;
+  WorkerId self{0};
+  std::unique_ptr<Transport> transport;  // null: nothing travels
+  std::string init;                      // file, or empty
+  std::string dump_parameters;           // file, or empty; written by worker 0
+  bool terminal = false;                 // progress is redrawn
+  // Worker 0: lines for a person, "progress" (to be overwritten) or "note".
+  std::function<void(const std::string& kind, const std::string& line)> say;
+};
+
+absl::StatusOr<WorkerReport> TrainWorker(TrainTask task);
+
+// Does anything travel in this plan? If not, a worker has no transport.
+inline bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_

@@ -1,0 +1,92 @@
+// WorkerReport as JSON and back; numbers keep all their digits, and a NaN is null.
+#include "integrations/cli/worker_report.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace ringzero {
+namespace {
+
+using Json = nlohmann::json;
+
+double ToDouble(const Json& value) {
+  return value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::optional<double> ToOptional(const Json& list) {
+  if (list.empty()) return std::nullopt;
+  return ToDouble(list[0]);
+}
+
+Json FromOptional(const std::optional<double>& value) {
+  return value.has_value() ? Json::array({*value}) : Json::array();
+}
+
+}  // namespace
+
+std::string ToJson(const WorkerReport& report) {
+  Json evaluations = Json::array();
+  for (const EvaluationResult& result : report.evaluations) {
+    evaluations.push_back({result.iteration, result.loss, result.accuracy, result.count});
+  }
+  const WaitSeconds& waits = report.waits;
+  return Json{
+      {"worker", report.worker},
+      {"measured", report.measured},
+      {"steps", {report.step_median, report.step_min, report.step_max, report.step_mean}},
+      {"waits", {waits.parameters, waits.gradient_sums, waits.update, waits.other}},
+      {"cpu_seconds", report.resources.cpu_seconds},
+      {"minor_faults", report.resources.minor_faults},
+      {"pss_peak_mib", report.pss_peak_mib},
+      {"training_bytes", report.training_bytes},
+      {"other_bytes", report.other_bytes},
+      {"copied_bytes", report.copied_bytes},
+      {"optimizer_state_bytes", report.optimizer_state_bytes},
+      {"parameters", report.parameters},
+      {"first_loss", FromOptional(report.first_loss)},
+      {"last_loss", FromOptional(report.last_loss)},
+      {"evaluations", evaluations},
+      {"parameters_sha256", report.parameters_sha256},
+  }
+      .dump();
+}
+
+absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || !json.contains("parameters_sha256")) {
+    return absl::InternalError("a worker's report cannot be read");
+  }
+  WorkerReport report;
+  report.worker = json["worker"].get<int>();
+  report.measured = json["measured"].get<int>();
+  const Json& steps = json["steps"];
+  report.step_median = ToDouble(steps[0]);
+  report.step_min = ToDouble(steps[1]);
+  report.step_max = ToDouble(steps[2]);
+  report.step_mean = ToDouble(steps[3]);
+  const Json& waits = json["waits"];
+  report.waits = {.parameters = ToDouble(waits[0]),
+                  .gradient_sums = ToDouble(waits[1]),
+                  .update = ToDouble(waits[2]),
+                  .other = ToDouble(waits[3])};
+  report.resources = {.cpu_seconds = ToDouble(json["cpu_seconds"]),
+                      .minor_faults = json["minor_faults"].get<int64_t>()};
+  report.pss_peak_mib = ToDouble(json["pss_peak_mib"]);
+  report.training_bytes = json["training_bytes"].get<uint64_t>();
+  report.other_bytes = json["other_bytes"].get<uint64_t>();
+  report.copied_bytes = json["copied_bytes"].get<uint64_t>();
+  report.optimizer_state_bytes = json["optimizer_state_bytes"].get<int64_t>();
+  report.parameters = json["parameters"].get<int64_t>();
+  report.first_loss = ToOptional(json["first_loss"]);
+  report.last_loss = ToOptional(json["last_loss"]);
+  for (const Json& result : json["evaluations"]) {
+    report.evaluations.push_back({.iteration = result[0].get<int>(),
+                                  .loss = ToDouble(result[1]),
+                                  .accuracy = ToDouble(result[2]),
+                                  .count = ToDouble(result[3])});
+  }
+  report.parameters_sha256 = json["parameters_sha256"].get<std::string>();
+  return report;
+}
+
+}  // namespace ringzero

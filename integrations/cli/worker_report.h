@@ -1,0 +1,45 @@
+// WorkerReport: what one worker knows of a finished run; travels to the parent as JSON.
+//
+//   std::string text = ToJson(report);      // in the worker
+//   WorkerReport report = FromJson(text);   // in the parent
+#ifndef RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
+#define RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "integrations/cli/run_log.h"
+#include "integrations/cli/step_meter.h"
+
+namespace ringzero {
+
+struct WorkerReport {
+  int worker = 0;
+  // Of the measured iterations.
+  int measured = 0;
+  double step_median = 0, step_min = 0, step_max = 0, step_mean = 0;  // seconds
+  WaitSeconds waits;      // all measured iterations together
+  ResourceUse resources;  // of the process; 0 where another worker reports the same process
+  double pss_peak_mib = 0;
+  // Of the whole run.
+  uint64_t training_bytes = 0;  // parameters and gradient sums sent for training
+  uint64_t other_bytes = 0;
+  uint64_t copied_bytes = 0;
+  int64_t optimizer_state_bytes = 0;
+  // Worker 0 only.
+  int64_t parameters = 0;
+  std::optional<double> first_loss, last_loss;
+  std::vector<EvaluationResult> evaluations;
+  std::string parameters_sha256;
+};
+
+std::string ToJson(const WorkerReport& report);
+// Internal if it is not such a text.
+absl::StatusOr<WorkerReport> FromJson(const std::string& text);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
