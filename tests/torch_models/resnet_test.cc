@@ -1,0 +1,153 @@
+// Residual networks: sizes, shortcuts, gradients, costs and errors.
+#include "integrations/torch/models/resnet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "tests/torch_models/model.h"
+
+namespace ringzero {
+namespace {
+
+using ::ringzero::testing::Model;
+using ::ringzero::testing::RandomInput;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+int64_t WantedParameters(int64_t n, int64_t w, int64_t channels, int64_t classes) {
+  const int64_t convolutions = channels * w + 2 * n * w * w + (w + (2 * n - 1) * 2 * w) * 2 * w +
+                               (2 * w + (2 * n - 1) * 4 * w) * 4 * w;
+  const int64_t norms = w + 2 * n * (w + 2 * w + 4 * w);
+  return 9 * convolutions + 2 * norms + (4 * w + 1) * classes;
+}
+
+TEST(ResNet, ParameterCountsAreThePublishedOnes) {
+  EXPECT_EQ(WantedParameters(3, 16, 3, 10), 269722);  // 0.27 M in He et al., table 6
+  for (const auto& [depth, wanted] : {std::pair{20, 269722}, {32, 464154}, {56, 853018}}) {
+    EXPECT_EQ(Model(MakeResNet({.depth = depth}), 1).parameter_count(), wanted);
+  }
+  const ResNetOptions grey = {
+      .depth = 14, .width = 8, .channels = 1, .image_size = 28, .classes = 7};
+  EXPECT_EQ(Model(MakeResNet(grey), 1).parameter_count(), WantedParameters(2, 8, 1, 7));
+}
+
+TEST(ResNet, HasAsManyLayersAsItsDepthWithUniqueNames) {
+  const auto layers = MakeResNet({.depth = 20});
+  EXPECT_EQ(layers.size(), 20u);
+  std::set<std::string> names;
+  for (const auto& layer : layers) names.insert(layer.name);
+  EXPECT_EQ(names.size(), 20u);
+  EXPECT_EQ(layers[0].name, "stem");
+  EXPECT_EQ(layers[1].name, "block0.first");
+  EXPECT_EQ(layers[18].name, "block8.second");
+  EXPECT_EQ(layers[19].name, "head");
+}
+
+TEST(ResNet, MapsImagesToLogits) {
+  for (int64_t channels : {1, 3}) {
+    for (int64_t size : {28, 32, 9}) {
+      Model model(MakeResNet({.depth = 8, .width = 4, .channels = channels, .image_size = size}),
+                  1);
+      EXPECT_EQ(model.Forward(RandomInput({2, channels, size, size}, 1)).sizes(),
+                (std::vector<int64_t>{2, 10}));
+    }
+  }
+}
+
+TEST(ResNet, GradientsReachEveryParameter) {
+  Model model(MakeResNet({.depth = 14, .width = 4, .channels = 1, .image_size = 28}), 1);
+  const at::Tensor logits = model.Forward(RandomInput({4, 1, 28, 28}, 1));
+  at::cross_entropy_loss(logits, at::arange(4)).backward();
+  EXPECT_THAT(model.WithoutGradient(), IsEmpty());
+}
+
+TEST(ResNet, SeedAndDepthMatterAndNothingElse) {
+  const at::Tensor x = RandomInput({2, 3, 32, 32}, 1);
+  const auto run = [&](int64_t depth, uint64_t seed) {
+    return Model(MakeResNet({.depth = depth, .width = 4}), seed).Forward(x);
+  };
+  EXPECT_TRUE(run(8, 1).equal(run(8, 1)));
+  EXPECT_FALSE(run(8, 1).equal(run(8, 2)));
+  EXPECT_FALSE(run(8, 1).equal(run(14, 1)));
+}
+
+// With the second norm's weight zero a block is the ReLU of its shortcut.
+TEST(ResNet, ShortcutsHalveTheImageAndPadTheChannels) {
+  Model model(MakeResNet({.depth = 8, .width = 2, .channels = 1, .image_size = 8}), 1);
+  const at::NoGradGuard no_grad;
+  for (const char* block : {"block0", "block1"}) {
+    model.parameter(std::string(block) + ".second.norm.weight").zero_();
+  }
+  const at::Tensor x = RandomInput({3, 2, 8, 8}, 1).abs();
+  const auto block = [&](const std::string& name, const at::Tensor& in) {
+    return model.layer(name + ".second").forward(model.layer(name + ".first").forward({in}))[0];
+  };
+  EXPECT_TRUE(block("block0", x).equal(x));
+  const at::Tensor y = block("block1", x);
+  EXPECT_EQ(y.sizes(), (std::vector<int64_t>{3, 4, 4, 4}));
+  EXPECT_TRUE(y.slice(1, 1, 3).equal(x.slice(2, 0, 8, 2).slice(3, 0, 8, 2)));
+  EXPECT_EQ(y.slice(1, 0, 1).abs().max().item<float>(), 0);
+  EXPECT_EQ(y.slice(1, 3, 4).abs().max().item<float>(), 0);
+}
+
+TEST(ResNet, TheBlocksInputTravelsBetweenItsHalves) {
+  Model model(MakeResNet({.depth = 8, .width = 2}), 1);
+  const at::Tensor x = RandomInput({1, 2, 8, 8}, 1);
+  const TensorList between = model.layer("block0.first").forward({x});
+  ASSERT_EQ(between.size(), 2u);
+  EXPECT_TRUE(between[0].is_same(x));
+}
+
+TEST(ResNet, RunningStatisticsMoveInTrainingOnly) {
+  Model model(MakeResNet({.depth = 8, .width = 2}), 1);
+  const at::Tensor mean = model.layer("stem").named_buffers()["norm.running_mean"];
+  EXPECT_EQ(mean.abs().sum().item<float>(), 0);
+  model.Forward(RandomInput({4, 3, 32, 32}, 1));
+  EXPECT_GT(mean.abs().sum().item<float>(), 0);
+  const at::Tensor before = mean.clone();
+  model.Evaluate();
+  model.Forward(RandomInput({4, 3, 32, 32}, 2));
+  EXPECT_TRUE(mean.equal(before));
+}
+
+TEST(ResNet, InitialValuesKeepTheVariance) {
+  Model model(MakeResNet({.depth = 8, .width = 64}), 1);
+  const at::Tensor w = model.parameter("block0.first.conv.weight").detach();
+  EXPECT_NEAR(w.std().item<double>() / std::sqrt(2.0 / (9 * 64)), 1, 0.02);
+  EXPECT_NEAR(w.mean().item<double>(), 0, 1e-3);
+  EXPECT_EQ(model.parameter("block0.first.norm.weight").min().item<float>(), 1);
+  EXPECT_EQ(model.parameter("head.linear.bias").abs().max().item<float>(), 0);
+}
+
+// The update rules are chosen by these numbers: they are part of what a run computes.
+TEST(ResNet, CostsAreTheAnalyticCounts) {
+  const auto layers = MakeResNet({.depth = 8, .width = 4, .channels = 1, .image_size = 28});
+  const int64_t e = 4 * 28 * 28, half = 8 * 14 * 14;  // elements
+  EXPECT_EQ(layers[0].cost->forward, 2 * 9 * 1 * e + 8 * e + e);
+  EXPECT_EQ(layers[0].cost->backward, 2 * 9 * 1 * e + 16 * e + e);  // no gradient of the images
+  EXPECT_EQ(layers[1].cost->forward, 2 * 9 * 4 * e + 8 * e + e);
+  EXPECT_EQ(layers[1].cost->backward, 4 * 9 * 4 * e + 16 * e + e);
+  EXPECT_EQ(layers[2].cost->forward, 2 * 9 * 4 * e + 8 * e + 2 * e);
+  EXPECT_EQ(layers[3].cost->forward, 2 * 9 * 4 * half + 8 * half + half);
+  EXPECT_EQ(layers[4].cost->forward, 2 * 9 * 8 * half + 8 * half + 2 * half);
+  EXPECT_EQ(layers.back().cost->forward, 2 * 16 * 10 + 16 * 7 * 7);
+  EXPECT_EQ(layers.back().cost->backward, 4 * 16 * 10 + 16 * 7 * 7);
+}
+
+TEST(ResNet, ErrorsNameTheKey) {
+  for (int64_t depth : {0, 2, 18, 21, -4}) {
+    EXPECT_THAT(std::string(CheckResNet({.depth = depth}).message()), HasSubstr("model.depth is"));
+  }
+  EXPECT_THAT(std::string(CheckResNet({.width = 0}).message()), HasSubstr("model.width is 0"));
+  EXPECT_THAT(std::string(CheckResNet({.channels = 2}).message()),
+              HasSubstr("model.channels is 2"));
+  EXPECT_THAT(std::string(CheckResNet({.classes = 1}).message()), HasSubstr("1 classes"));
+  EXPECT_THAT(std::string(CheckResNet({.image_size = 3}).message()), HasSubstr("3 rows"));
+  EXPECT_TRUE(CheckResNet({}).ok());
+}
+
+}  // namespace
+}  // namespace ringzero
