@@ -122,7 +122,7 @@ absl::Status FaultyTransport::Send(Message message) {
     }
     if (!fails) return SendNow(std::move(message));
   }
-  const absl::Status failure =
+  absl::Status failure =
       absl::InternalError(absl::StrCat("injected failure after ", faults_.fail_after, " messages"));
   Abort(failure);
   return failure;

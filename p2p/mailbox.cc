@@ -147,7 +147,9 @@ void Mailbox::OnCredit(WorkerId from, uint8_t kind, int count) {
 
 void Mailbox::OnAbort(WorkerId from, const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  End(AbortedBy(from, why), Tell::kNobody);  // whoever aborts tells everybody
+  // Passed on, though `from` tells everybody: we may leave before the others have read that, and
+  // must not be taken for the one that began it.
+  End(AbortedBy(from, why), Tell::kPeers);
 }
 
 void Mailbox::OnGoodbye(WorkerId from) {
