@@ -269,18 +269,31 @@ TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int
   TrainingResult result;
   for (int t = 0; t < iterations; ++t) {
     double loss = 0;
+    std::vector<at::Tensor> sums(model.parameters().size());
     for (int m = 0; m < accumulation; ++m) {
       const TaskBatch batch = task.batch(t, m, false);
       const at::Tensor one = task.loss(model.Forward(batch.inputs, t, m), batch.target);
       one.backward();
       loss += one.item<double>();
+      // What one .grad of a tied parameter would have accumulated.
+      for (size_t i = 0; i < sums.size(); ++i) {
+        const at::Tensor gradient = ReferenceModel::TakeGradient(model.parameters()[i]);
+        if (gradient.defined()) sums[i] = sums[i].defined() ? sums[i] + gradient : gradient;
+      }
     }
     result.losses.push_back(loss);
-    for (at::Tensor& p : trained) {
-      if (p.mutable_grad().defined()) p.mutable_grad().div_(accumulation);
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (!sums[i].defined()) continue;
+      model.parameters()[i].leaves[0].mutable_grad() = sums[i].div_(accumulation);
     }
     optimizer->step();
     optimizer->zero_grad();
+    const at::NoGradGuard no_grad;
+    for (const ReferenceParameter& p : model.parameters()) {
+      for (at::Tensor leaf : p.leaves) {
+        if (!leaf.is_same(p.leaves[0])) leaf.copy_(p.leaves[0]);
+      }
+    }
   }
   for (const ReferenceParameter& p : model.parameters()) {
     result.parameters[p.name] = ValuesOf(p.leaves[0]);

@@ -111,8 +111,10 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
   for (int w = 0; w < plan.workers; ++w) {
     needs.push_back(TransportNeeds(plan, planned.planned.layouts, WorkerId(w), 1));
   }
-  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> transports,
-                      CreateLocalTransports(needs));
+  std::vector<std::unique_ptr<Transport>> transports(plan.workers);
+  if (plan.exchange) {
+    RZ_ASSIGN_OR_RETURN(transports, CreateLocalTransports(needs));
+  }
   Shared shared;
   std::vector<std::thread> threads;
   for (int w = 0; w < plan.workers; ++w) {
@@ -120,7 +122,7 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
       RingModelOptions model = OptionsOf(task, planned, WorkerId(w));
       model.wait_timeout = options.wait_timeout;
       model.transport = std::move(transports[w]);
-      if (options.max_delay.count() > 0) {
+      if (options.max_delay.count() > 0 && plan.exchange) {
         model.transport = MakeFaulty(std::move(model.transport),
                                      {.seed = options.delay_seed, .max_delay = options.max_delay});
       }

@@ -94,13 +94,10 @@ std::vector<Case> AllCases() {
         for (const int k : {1, 3}) {
           for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
             for (int slack = 0; slack <= (rule == Rule::kCdpV2 ? 2 : 0); ++slack) {
-              for (const auto optimizer :
-                   {OptimizerOptions::Type::kSgd, OptimizerOptions::Type::kAdamW}) {
-                for (const bool evaluates : {false, true}) {
-                  for (const bool delays : {false, true}) {
-                    cases.push_back({model, n, s, k, rule, slack, optimizer, evaluates, delays});
-                  }
-                }
+              for (int bits = 0; bits < 8; ++bits) {
+                const auto optimizer = bits & 1 ? OptimizerOptions::Type::kAdamW
+                                                : OptimizerOptions::Type::kSgd;
+                cases.push_back({model, n, s, k, rule, slack, optimizer, (bits & 2) != 0, bits >= 4});
               }
             }
           }
@@ -161,7 +158,17 @@ TEST(RingBitsTest, TiedHead) { ExpectReferenceBits({.model = Model::kGpt, .worke
 
 TEST(RingBitsTest, ShapesRulesAndOptimizers) {
   const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
-  const std::vector<Case> cases = full ? AllCases() : PairwiseSample(AllCases());
+  std::vector<Case> cases = AllCases();
+  if (full) {
+    // Evaluation and delays change nothing that they should: one of the four of them each.
+    std::vector<Case> thinned;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      if (i % 8 / 2 == i / 8 % 4) thinned.push_back(cases[i]);
+    }
+    cases = thinned;
+  } else {
+    cases = PairwiseSample(cases);
+  }
   for (const Case& c : cases) ExpectReferenceBits(c);
   std::printf("%zu cases\n", cases.size());
 }
@@ -207,7 +214,8 @@ TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
       for (const auto& [name, values] : ring->parameters) {
         const std::vector<float>& wanted = ordinary.parameters.at(name);
         for (size_t i = 0; i < values.size(); ++i) {
-          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), 1.0) << name << i;
+          // One of the gradient (decay, Nesterov) and one of the step: torch fuses both.
+          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), 2.0) << name << i;
         }
       }
       for (const auto& [name, values] : ring->statistics) {
@@ -217,6 +225,21 @@ TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
       }
     }
   }
+}
+
+TEST(RingBitsTest, RulesDiffer) {
+  std::vector<TrainingResult> results;
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    const Case c{.workers = 4, .rule = rule};
+    const TrainingTask task = TaskOf(c);
+    const absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    results.push_back(TrainReference(task, planned->plan()));
+  }
+  EXPECT_EQ(results[0].losses[0], results[1].losses[0]);
+  EXPECT_NE(results[0].losses[1], results[1].losses[1]);
+  EXPECT_NE(results[0].losses[1], results[2].losses[1]);
+  EXPECT_NE(results[1].losses[1], results[2].losses[1]);
 }
 
 TEST(RingBitsTest, TwiceTheSame) {

@@ -1,0 +1,337 @@
+// What the hooks refuse: each is one clear error, and where one can go on, going on is right.
+#include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "integrations/torch/micro_batch_context.h"
+#include "tests/support/reference_trainer.h"
+#include "tests/support/ring_runner.h"
+#include "tests/support/tasks.h"
+
+namespace ringzero {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+struct Lone {
+  TrainingTask task;
+  std::unique_ptr<RingModel> model;
+  at::Tensor Loss() {
+    const TaskBatch batch = task.batch(0, 0, false);
+    return task.loss(model->Forward(batch.inputs), batch.target);
+  }
+};
+
+// One worker, one layer a stage.
+Lone MakeLone(TrainingTask task, int iterations = 3) {
+  Lone lone;
+  lone.task = std::move(task);
+  const absl::StatusOr<PlannedTask> planned =
+      PlanTask(lone.task, {.stages = int(lone.task.layers.size()), .iterations = iterations});
+  RZ_CHECK(planned.ok(), planned.status().ToString());
+  absl::StatusOr<std::unique_ptr<RingModel>> model = MakeLoneModel(lone.task, *planned);
+  RZ_CHECK(model.ok(), model.status().ToString());
+  lone.model = *std::move(model);
+  return lone;
+}
+
+absl::Status Backward(const at::Tensor& loss, bool retain_graph = false) {
+  return Guard([&] {
+    loss.backward({}, retain_graph);
+    return absl::OkStatus();
+  });
+}
+
+TEST(HookErrorsTest, RetainGraph) {
+  Lone lone = MakeLone(MlpTask(3));
+  EXPECT_THAT(std::string(Backward(lone.Loss(), true).message()), HasSubstr("retain_graph"));
+}
+
+TEST(HookErrorsTest, SecondBackward) {
+  Lone lone = MakeLone(MlpTask(3));
+  const TaskBatch batch = lone.task.batch(0, 0, false);
+  const at::Tensor out = lone.model->Forward(batch.inputs)[0];
+  const at::Tensor one = out.sum(), two = out.mean();
+  EXPECT_TRUE(Backward(one).ok());
+  EXPECT_THAT(std::string(Backward(two).message()),
+              AllOf(HasSubstr("second backward"), HasSubstr("stage 4 (linear2)")));
+  // The first one's gradients are whole.
+  EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
+  // A graph of an earlier micro-batch.
+  const at::Tensor next = lone.Loss();
+  EXPECT_THAT(std::string(Backward(two).message()), HasSubstr("second backward"));
+  EXPECT_TRUE(Backward(next).ok());
+  EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
+}
+
+TEST(HookErrorsTest, AnotherThreadsBackward) {
+  Lone lone = MakeLone(MlpTask(3));
+  const at::Tensor loss = lone.Loss();
+  absl::Status status;
+  std::thread([&] { status = Backward(loss); }).join();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another thread"));
+}
+
+TEST(HookErrorsTest, AutocastsCache) {
+  Lone lone = MakeLone(MlpTask(3));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  const absl::Status status = Guard([&] {
+    lone.Loss();
+    return absl::OkStatus();
+  });
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("autocast"));
+}
+
+TEST(HookErrorsTest, TorchDropout) {
+  TrainingTask task = MlpTask(3);
+  task.layers[1] = {.name = "drop", .build = [] { return MakeLayer(torch::nn::Dropout(0.1)); }};
+  EXPECT_THAT(std::string(DescribeModel(task.layers, task.example).status().message()),
+              AllOf(HasSubstr("drop"), HasSubstr("Dropout")));
+  task.layers[1].build = [] { return MakeLayer(torch::nn::Dropout(0.0)); };
+  EXPECT_TRUE(DescribeModel(task.layers, task.example).ok());
+}
+
+TEST(HookErrorsTest, InputThatRequiresAGradient) {
+  Lone lone = MakeLone(MlpTask(3));
+  const absl::Status status = Guard([&] {
+    lone.model->Forward({at::zeros({3, 7}).requires_grad_()});
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(HookErrorsTest, OrderOfCalls) {
+  Lone lone = MakeLone(MlpTask(3), 1);
+  EXPECT_THAT(std::string(lone.model->EndMicroBatch({0.0}).message()), HasSubstr("before"));
+  at::Tensor loss = lone.Loss();
+  const auto forward = [&] {
+    lone.Loss();
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(std::string(Guard(forward).message()), HasSubstr("EndMicroBatch is missing"));
+  EXPECT_THAT(std::string(lone.model->EndMicroBatch({0.0}).message()), HasSubstr("loss.backward()"));
+  EXPECT_TRUE(Backward(loss).ok());
+  EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
+  EXPECT_THAT(std::string(Guard(forward).message()), HasSubstr("no more micro-batches"));
+}
+
+// Throws in the backward when told to.
+struct Bomb : torch::autograd::Function<Bomb> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::Tensor x, bool armed) {
+    context->saved_data["armed"] = armed;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    if (context->saved_data["armed"].toBool()) throw std::runtime_error("bang");
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+// Whether `CurrentContext` is the micro-batch in which things go wrong.
+bool Armed() {
+  const MicroBatchContext* context = CurrentContext();
+  return context != nullptr && context->iteration == 1 && context->micro_batch == 1;
+}
+
+TrainingTask BombTask(bool in_backward) {
+  TrainingTask task = MlpTask(4);
+  task.layers[3] = {.name = "bomb", .build = [in_backward] {
+    return MakeLayer([in_backward](at::Tensor x) {
+      if (!in_backward && Armed()) throw std::runtime_error("bang");
+      return Bomb::apply(x.relu(), in_backward && Armed());
+    });
+  }};
+  return task;
+}
+
+// The exception passes the user's loop; going on leaves out the stages that were not over.
+TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
+  const TrainingTask task = BombTask(true);
+  for (const int n : {1, 2, 3}) {
+    const absl::StatusOr<PlannedTask> planned =
+        PlanTask(task, {.workers = n, .laps = 2, .stages = int(task.layers.size()),
+                        .iterations = 4});
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    const auto step = [&](RingModel& model, const LapTask& lap, const TaskBatch& batch) {
+      const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
+      const absl::Status backward = Backward(loss);
+      const double value = loss.item<double>();
+      if (lap.iteration.value != 1 || lap.micro_batch != 1) {
+        RZ_RETURN_IF_ERROR(backward);
+        return model.EndMicroBatch({value});
+      }
+      EXPECT_THAT(std::string(backward.message()), HasSubstr("bang"));
+      const absl::Status ended = model.EndMicroBatch({value});
+      EXPECT_EQ(ended.code(), absl::StatusCode::kAborted);
+      EXPECT_THAT(std::string(ended.message()), HasSubstr("stage 3 (bomb)"));
+      const absl::Status again = Guard([&] {
+        model.Forward(batch.inputs);
+        return absl::OkStatus();
+      });
+      EXPECT_EQ(again.code(), absl::StatusCode::kFailedPrecondition);
+      return model.AbandonMicroBatch({value});
+    };
+    const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, {.step = step});
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    // The reference's bomb must not go off: its gradients of stages 0 to 3 are left out instead.
+    TrainingTask harmless = BombTask(false);
+    harmless.layers[3].build = [] {
+      return MakeLayer([](at::Tensor x) { return Bomb::apply(x.relu(), false); });
+    };
+    const TrainingResult reference =
+        TrainReference(harmless, planned->plan(), {.failed_stage = [](int64_t t, int64_t m) {
+                         return t == 1 && m == 1 ? 3 : -1;
+                       }});
+    EXPECT_EQ(ring->losses, reference.losses);
+    EXPECT_EQ(ring->parameters, reference.parameters);
+  }
+}
+
+TEST(HookErrorsTest, ExceptionInAForwardAndGoingOn) {
+  const TrainingTask task = BombTask(false);
+  const absl::StatusOr<PlannedTask> planned = PlanTask(
+      task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  int failures = 0;
+  const auto step = [&](RingModel& model, const LapTask& lap, const TaskBatch& batch) {
+    const absl::Status status = TrainStep(task, model, batch);
+    if (lap.iteration.value != 1 || lap.micro_batch != 1) return status;
+    ++failures;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("bang"));
+    EXPECT_THAT(std::string(model.EndMicroBatch({0.0}).message()), HasSubstr("stage 3 (bomb)"));
+    return model.AbandonMicroBatch({0.0});
+  };
+  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, {.step = step});
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(ring->losses.size(), 3u);
+}
+
+TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
+  const TrainingTask task = BombTask(true);
+  const absl::StatusOr<PlannedTask> planned = PlanTask(
+      task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  std::mutex mutex;
+  std::vector<std::string> errors;
+  const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
+    absl::Status status = TrainStep(task, model, batch);
+    if (!status.ok()) (void)model.EndMicroBatch({0.0});  // hears what stopped
+    std::lock_guard lock(mutex);
+    if (!status.ok()) errors.push_back(std::string(status.message()));
+    return status;
+  };
+  EXPECT_FALSE(RunRing(task, *planned, {.step = step}).ok());
+  ASSERT_FALSE(errors.empty());
+  EXPECT_THAT(errors[0], HasSubstr("bang"));
+  if (errors.size() > 1) {
+    EXPECT_THAT(errors[1], HasSubstr("stage 3 (bomb)"));
+  }
+}
+
+TEST(HookErrorsDeathTest, ReadingAReleasedParameter) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  TrainingTask task = MlpTask(3);
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.stages = 5});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  at::Tensor kept;  // the user's own handle; built first is what the model keeps
+  task.layers[2].build = [&kept] {
+    torch::nn::Linear linear(9, 10);
+    if (!kept.defined()) kept = linear->weight;
+    return MakeLayer(linear);
+  };
+  absl::StatusOr<std::unique_ptr<RingModel>> model = MakeLoneModel(task, *planned);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_DEATH(kept.sum().item<float>(),
+               "released parameter of stage 2 \\(linear1\\): linear1.weight");
+}
+
+// A node that runs when all else of its stage is over, whatever the stage's edge says.
+struct LateNode : torch::autograd::Node {
+  explicit LateNode(torch::autograd::edge_list&& next) : Node(0, std::move(next)) {}
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
+    return std::move(gradients);
+  }
+};
+
+struct LateGradient : Layer {
+  LateGradient() { w = register_parameter("w", torch::ones({9})); }
+  TensorList forward(TensorList x) override {
+    at::Tensor late = w.detach();
+    if (at::GradMode::is_enabled()) {
+      torch::autograd::create_gradient_edge(
+          late, std::make_shared<LateNode>(torch::autograd::collect_next_edges(w)));
+    }
+    x[0] = x[0] * late;
+    return x;
+  }
+  at::Tensor w;
+};
+
+TEST(HookErrorsTest, AGradientAfterItsStageIsOver) {
+  TrainingTask task = MlpTask(3);
+  task.layers[1] = {.name = "late", .build = [] { return std::make_shared<LateGradient>(); },
+                    .cost = LayerCost{1, 1}};
+  Lone lone = MakeLone(task);
+  EXPECT_THAT(std::string(Backward(lone.Loss()).message()),
+              AllOf(HasSubstr("late.w"), HasSubstr("was over")));
+}
+
+TEST(HookErrorsTest, BatchNormTwiceInOneForward) {
+  struct Twice : Layer {
+    Twice() : norm(9) { register_module("norm", norm); }
+    TensorList forward(TensorList x) override { return {norm(norm(x[0]))}; }
+    torch::nn::BatchNorm1d norm;
+  };
+  TrainingTask task = MlpTask(3);
+  task.layers[1] = {.name = "twice", .build = [] { return std::make_shared<Twice>(); },
+                    .cost = LayerCost{1, 1}};
+  Lone lone = MakeLone(task);
+  EXPECT_THAT(std::string(Guard([&] {
+                lone.Loss();
+                return absl::OkStatus();
+              }).message()),
+              AllOf(HasSubstr("twice.norm"), HasSubstr("2 times")));
+}
+
+TEST(HookErrorsTest, AForwardThatWritesABuffer) {
+  struct Counter : Layer {
+    Counter() { count = register_buffer("count", torch::zeros({1})); }
+    TensorList forward(TensorList x) override {
+      if (is_training()) count.add_(1);
+      return x;
+    }
+    at::Tensor count;
+  };
+  TrainingTask task = MlpTask(3);
+  task.layers[1] = {.name = "counter", .build = [] { return std::make_shared<Counter>(); }};
+  Lone lone = MakeLone(task);
+  EXPECT_THAT(std::string(Guard([&] {
+                lone.Loss();
+                return absl::OkStatus();
+              }).message()),
+              HasSubstr("counter.count"));
+}
+
+TEST(HookErrorsTest, AGraphMayOutliveItsModel) {
+  Lone lone = MakeLone(MlpTask(3));
+  const at::Tensor loss = lone.Loss();
+  lone.model.reset();
+  EXPECT_THAT(std::string(Backward(loss).message()), HasSubstr("gone"));
+}
+
+}  // namespace
+}  // namespace ringzero
