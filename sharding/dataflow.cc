@@ -14,7 +14,12 @@ namespace {
 
 class DataflowChecker {
  public:
-  DataflowChecker(const Plan& plan, const LinkedRing& ring) : plan_(plan), ring_(ring) {}
+  DataflowChecker(const Plan& plan, const LinkedRing& ring)
+      : plan_(plan), ring_(ring), taken_by_(ring.count(), -1) {
+    for (int i = 0; i < ring.count(); ++i) {
+      if (ring.ops[i].takes >= 0) taken_by_[ring.ops[i].takes] = i;
+    }
+  }
 
   absl::Status Check() {
     for (int i = 0; i < ring_.count(); ++i) RZ_RETURN_IF_ERROR(CheckOp(i));
@@ -335,15 +340,23 @@ class DataflowChecker {
     return right ? absl::OkStatus() : Wrong(i, "does not report its own iteration's folds");
   }
 
-  // A snapshot of version t is of the statistics after the last micro-batch before it.
+  // A snapshot of version t is of the statistics after the last micro-batch before it; whoever
+  // takes those over and changes them waits for it.
   absl::Status CheckSnapshot(int i) {
-    return Is(linked(i).snapshot, OpKind::kApply, op(i).stage, LastOf(op(i).iteration.value - 1))
-               ? absl::OkStatus()
-               : Wrong(i, "keeps the running statistics of another version");
+    const int64_t apply = linked(i).snapshot;
+    if (!Is(apply, OpKind::kApply, op(i).stage, LastOf(op(i).iteration.value - 1))) {
+      return Wrong(i, "keeps the running statistics of another version");
+    }
+    const int next = taken_by_[apply];
+    const bool waits =
+        next < 0 || next == i || WaitsFor(next, [&](int64_t after) { return after == i; });
+    return waits ? absl::OkStatus()
+                 : Wrong(next, "does not wait for the snapshot of what it takes");
   }
 
   const Plan& plan_;
   const LinkedRing& ring_;
+  std::vector<int> taken_by_;  // of a sum, statistics or fold: who goes on with it; -1: nobody
 };
 
 }  // namespace

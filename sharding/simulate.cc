@@ -186,6 +186,10 @@ absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& o
   if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
   }
+  const bool profiled = !options.stage_ticks.empty();
+  if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
+    return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
+  }
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
   RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan, ring, options));
   return Tally(plan, ring, times).Count();

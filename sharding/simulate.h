@@ -20,7 +20,14 @@
 
 namespace ringzero {
 
+// What one stage of one micro-batch takes.
+struct StageTicks {
+  int64_t forward = 0;  // also of an evaluation
+  int64_t backward = 0;
+};
+
 struct SimulationOptions {
+  std::vector<StageTicks> stage_ticks;  // a profile, by stage; empty: the plan's costs
   int64_t latency_ticks = 0;  // from a message's departure to its arrival; any number at once
   int64_t add_ticks = 0;      // one gradient into its sum
   int64_t update_ticks = 0;   // one stage's update

@@ -70,6 +70,11 @@ class Runner {
   };
   using Event = std::pair<int64_t, int>;  // tick, operation
 
+  StageTicks TicksOf(StageId j) const {
+    if (!options_.stage_ticks.empty()) return options_.stage_ticks[j.value];
+    return {plan_.stage(j).forward_cost, plan_.stage(j).backward_cost};
+  }
+
   int64_t Duration(int i) const {
     const Op& op = ring_.op(i);
     const int worker = ring_.worker_of(i);
@@ -78,8 +83,8 @@ class Runner {
                               : 0;
     switch (op.kind) {
       case OpKind::kForward:
-      case OpKind::kEvaluate: return plan_.stage(op.stage).forward_cost + delay;
-      case OpKind::kBackward: return plan_.stage(op.stage).backward_cost + delay;
+      case OpKind::kEvaluate: return TicksOf(op.stage).forward + delay;
+      case OpKind::kBackward: return TicksOf(op.stage).backward + delay;
       case OpKind::kAdd: return options_.add_ticks;
       case OpKind::kUpdate: return options_.update_ticks;
       default: return 0;

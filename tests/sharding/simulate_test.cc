@@ -307,6 +307,21 @@ TEST(SimulateTest, IsDeterministicAndJitterIsNot) {
   EXPECT_NE(makespan(1), makespan(2));
 }
 
+// A profile moves the times, never the versions or the messages: those are the plan's.
+TEST(SimulateTest, ProfileReplacesTheCosts) {
+  const Plan plan = MakeResolvedPlan({.workers = 2, .stages = 2, .iterations = 3});
+  const auto run = Simulate(plan, {.stage_ticks = {{10, 20}, {30, 40}}});
+  ASSERT_TRUE(run.ok());
+  EXPECT_EQ(run->workers[0].busy_ticks, 3 * (10 + 20 + 30 + 40));
+  const auto plain = Simulate(plan);
+  ASSERT_EQ(run->computed.size(), plain->computed.size());
+  for (size_t i = 0; i < run->computed.size(); ++i) {
+    EXPECT_EQ(run->computed[i].op, plain->computed[i].op);
+  }
+  EXPECT_EQ(Simulate(plan, {.stage_ticks = {{1, 1}}}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(SimulateTest, NeedsAWindow) {
   const Plan plan = MakeTestPlan({.workers = 2, .stages = 2});
   EXPECT_EQ(Simulate(plan).status().code(), absl::StatusCode::kInvalidArgument);

@@ -1,0 +1,148 @@
+// Links: the same whether a program is appended whole or iteration by iteration, as the engine
+// does.
+#include "sharding/link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<PlanShape> Shapes() {
+  std::vector<PlanShape> shapes;
+  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3})) {
+    shapes.push_back({.workers = 1 + c[0],
+                      .stages = 1 + 2 * c[1],
+                      .laps = 1 + c[2],
+                      .rule = static_cast<Rule>(c[3]),
+                      .stagger = c[4] == 1 && c[3] != 0,
+                      .evaluate_every = c[5],
+                      .evaluation_laps = 2,
+                      .statistics = c[6] == 1,
+                      .tied = c[7] == 1,
+                      .retain = c[8],
+                      .frozen = static_cast<Frozen>(c[9]),
+                      .owners = Owners::kRandom});
+  }
+  return shapes;
+}
+
+std::vector<LinkedOp> Link(const Plan& plan, const Program& program) {
+  const auto linked = Linker(plan, program.worker).Append(program.ops);
+  EXPECT_TRUE(linked.ok()) << linked.status();
+  return linked.ok() ? *linked : std::vector<LinkedOp>();
+}
+
+TEST(LinkTest, AppendingByIterationLinksTheSame) {
+  for (const PlanShape& shape : Shapes()) {
+    const Plan plan = MakeTestPlan(shape);
+    for (const Program& program : ProgramsOf(plan)) {
+      const std::vector<LinkedOp> whole = Link(plan, program);
+      Linker linker(plan, program.worker);
+      size_t at = 0;
+      for (int t = 0; t <= plan.iterations; ++t) {
+        const auto part = MakeProgram(plan, program.worker, {Iteration(t), Iteration(t + 1)});
+        ASSERT_TRUE(part.ok());
+        const auto linked = linker.Append(part->ops);
+        ASSERT_TRUE(linked.ok()) << Describe(shape) << ": " << linked.status();
+        for (const LinkedOp& op : *linked) {
+          ASSERT_LT(at, whole.size());
+          const LinkedOp& same = whole[at++];
+          EXPECT_EQ(op.op, same.op);
+          EXPECT_EQ(op.after, same.after) << Describe(shape) << " " << ToString(op.op);
+          EXPECT_EQ(op.takes, same.takes);
+          EXPECT_EQ(op.snapshot, same.snapshot);
+          EXPECT_EQ(op.users, same.users) << Describe(shape) << " " << ToString(op.op);
+          ASSERT_EQ(op.reads.size(), same.reads.size());
+          for (size_t r = 0; r < op.reads.size(); ++r) EXPECT_EQ(op.reads[r].op, same.reads[r].op);
+        }
+      }
+      EXPECT_EQ(at, whole.size());
+    }
+  }
+}
+
+// A received copy is dropped when as many readers are done as `users` says.
+TEST(LinkTest, UsersAreWhoReads) {
+  for (const PlanShape& shape : Shapes()) {
+    const Plan plan = MakeTestPlan(shape);
+    for (const Program& program : ProgramsOf(plan)) {
+      const std::vector<LinkedOp> linked = Link(plan, program);
+      std::vector<int> readers(linked.size(), 0);
+      for (const LinkedOp& op : linked) {
+        EXPECT_TRUE(std::is_sorted(op.after.begin(), op.after.end()));
+        EXPECT_EQ(std::adjacent_find(op.after.begin(), op.after.end()), op.after.end());
+        for (const Read& read : op.reads) {
+          if (!read.owned) ++readers[read.op];
+        }
+      }
+      for (size_t i = 0; i < linked.size(); ++i) {
+        const Op& op = linked[i].op;
+        EXPECT_EQ(linked[i].users, readers[i]) << Describe(shape) << " " << ToString(op);
+        const bool copy = op.kind == OpKind::kReceive && CarriesParameters(op.channel);
+        EXPECT_EQ(readers[i] > 0, copy) << Describe(shape) << " " << ToString(op);
+      }
+    }
+  }
+}
+
+TEST(LinkTest, OrdersOnlyWhatMustBe) {
+  const Plan plan = MakeTestPlan({.workers = 2, .stages = 3, .rule = Rule::kCdpV1, .pending = 1});
+  const std::vector<LinkedOp> linked = Link(plan, ProgramsOf(plan)[1]);
+  int64_t last_compute = -1;
+  for (size_t i = 0; i < linked.size(); ++i) {
+    const LinkedOp& op = linked[i];
+    EXPECT_TRUE(op.after.empty() || op.after.back() < static_cast<int64_t>(i));
+    if (op.op.kind == OpKind::kReceive) {
+      EXPECT_TRUE(op.after.empty()) << "only its message";
+    }
+    if (!IsCompute(op.op.kind)) continue;
+    const bool follows = std::count(op.after.begin(), op.after.end(), last_compute) == 1;
+    EXPECT_EQ(follows, last_compute >= 0) << ToString(op.op);
+    last_compute = static_cast<int64_t>(i);
+  }
+}
+
+TEST(LinkTest, MoreThanPendingGradientsMakeTheComputingWait) {
+  for (const int pending : {1, 2, 3}) {
+    const Plan plan =
+        MakeTestPlan({.workers = 2, .stages = 4, .rule = Rule::kDp, .pending = pending});
+    const std::vector<LinkedOp> linked = Link(plan, ProgramsOf(plan)[1]);
+    std::vector<int64_t> adds;
+    for (size_t i = 0; i < linked.size(); ++i) {
+      const LinkedOp& op = linked[i];
+      if (op.op.kind == OpKind::kAdd) adds.push_back(static_cast<int64_t>(i));
+      if (!IsCompute(op.op.kind)) continue;
+      // All adds but the last `pending` are done; each was waited for when it fell behind.
+      const size_t behind = adds.size() > static_cast<size_t>(pending) ? adds.size() - pending : 0;
+      const bool waits =
+          behind > 0 && std::count(op.after.begin(), op.after.end(), adds[behind - 1]);
+      EXPECT_EQ(waits, behind > 0) << ToString(op.op) << " pending " << pending;
+    }
+    EXPECT_EQ(adds.size(), 4u * plan.iterations);
+  }
+}
+
+TEST(LinkTest, ErrorsNameLineAndOperation) {
+  const Plan plan = MakeTestPlan({.workers = 2, .stages = 2});
+  Program program = ProgramsOf(plan)[1];
+  const auto receive = std::find_if(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    return op.kind == OpKind::kReceive && CarriesParameters(op.channel);
+  });
+  program.ops.erase(receive);
+  const auto linked = Linker(plan, WorkerId(1)).Append(program.ops);
+  EXPECT_EQ(linked.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(linked.status().message()), HasSubstr("line "));
+  EXPECT_THAT(std::string(linked.status().message()), HasSubstr("does not come before it"));
+}
+
+}  // namespace
+}  // namespace ringzero
