@@ -42,6 +42,7 @@ std::optional<std::string> ProgressMeter::Line(int done, double loss, const Wait
 }
 
 std::string FormatDuration(double seconds) {
+  if (seconds < 9.95) return absl::StrFormat("%.1f s", seconds);
   const int64_t whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 60) return absl::StrCat(whole, " s");
   if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);

@@ -47,7 +47,7 @@ class ProgressMeter {
   double last_waits_ = 0;
 };
 
-// "42 s", "3 min 05 s", "2 h 10 min".
+// "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
 
 class ProgressScreen {

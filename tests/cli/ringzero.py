@@ -1,0 +1,141 @@
+"""Runs the ringzero program as a stranger would: as a process, with files, looking only at what it leaves.
+
+The program is $RINGZERO_PROGRAM, or build/bin/ringzero.
+"""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
+
+TINY = {
+    "model": {"type": "mlp", "hidden": [24, 16]},
+    "data": {"type": "random", "samples": 256, "input": [1, 6, 6], "classes": 5},
+    "train_micro_batch_size_per_gpu": 8,
+    "gradient_accumulation_steps": 1,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}},
+    "iterations": 12,
+    "evaluation": {"every": 5},
+    "seed": 3,
+    "cyclic": {"workers": 2},
+}
+
+
+def processes(name="ringzero"):
+    """Process ids of all living ringzero programs, zombies left out."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
+                comm, _, rest = stat.read().partition("(")[2].rpartition(")")
+        except OSError:
+            continue
+        if comm == name and rest.split()[0] != "Z":
+            found.append(int(entry))
+    return found
+
+
+def children(pid):
+    """Living children of a process, oldest first."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def shared_memory():
+    return sorted(os.listdir("/dev/shm"))
+
+
+class TestCase(unittest.TestCase):
+    """A folder of its own for each test, and afterwards no file of /dev/shm that was not there before."""
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ringzero-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.shared_memory_before = shared_memory()
+
+    def tearDown(self):
+        new = set(shared_memory()) - set(self.shared_memory_before)
+        self.assertFalse([name for name in new if "ringzero" in name], "left in /dev/shm")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, contents):
+        with open(self.path(name), "wb") as file:
+            file.write(contents if isinstance(contents, bytes) else contents.encode())
+        return self.path(name)
+
+    def config(self, name="run.json", base=None, **changes):
+        """TINY with changes by path: config(**{"cyclic.rule": "dp"}); None drops a key."""
+        config = json.loads(json.dumps(base or TINY))
+        for key, value in changes.items():
+            *parents, last = key.split(".")
+            at = config
+            for parent in parents:
+                at = at.setdefault(parent, {})
+            if value is None:
+                at.pop(last, None)
+            else:
+                at[last] = value
+        return self.write(name, json.dumps(config, indent=1))
+
+    def run_program(self, *arguments, timeout=120):
+        return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
+                              cwd=self.folder, check=False)
+
+    def start(self, *arguments):
+        process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   text=True, cwd=self.folder)
+        self.addCleanup(self._end, process)
+        return process
+
+    @staticmethod
+    def _end(process):
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+    def train(self, config, *options, timeout=240):
+        """A run that must succeed: its summary."""
+        summary = self.path(f"summary-{time.monotonic_ns()}.json")
+        done = self.run_program("train", config, "--summary", summary, *options, timeout=timeout)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(summary, encoding="utf-8") as file:
+            return json.load(file)
+
+    def fails(self, done, code, *words):
+        """It ended with `code` and one line on stderr that has all the words; nothing on stdout."""
+        lines = [line for line in done.stderr.splitlines() if "error:" in line]
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertTrue(lines[0].startswith("ringzero: error: "), lines[0])
+        for word in words:
+            self.assertIn(word, lines[0])
+        self.assertEqual(done.stdout, "")
+        return done
+
+    def wait_until(self, condition, seconds, what):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if condition():
+                return
+            time.sleep(0.02)
+        self.fail(f"not within {seconds} s: {what}")
+
+
+def send(pid, number):
+    os.kill(pid, number)
+
+
+INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL

@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""Tiny trainings: the same bits whatever the transport and the worker count, and a summary with every name."""
+import json
+import os
+import struct
+import unittest
+
+from ringzero import TestCase
+
+KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "loss",
+        "waits_seconds_per_step", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
+        "cpu_seconds_per_step", "minor_faults_per_step", "pss_peak_mib", "parameters_sha256")
+
+# Of TINY's model: 36 x 24 + 24, 24 x 16 + 16, 16 x 5 + 5.
+PARAMETERS = 888 + 400 + 85
+
+
+class Digests(TestCase):
+    def test_transports_agree_and_runs_repeat(self):
+        for rule in ("dp", "cdp_v1", "cdp_v2"):
+            with self.subTest(rule=rule):
+                config = self.config(**{"cyclic.rule": rule})
+                shm = self.train(config)
+                local = self.train(config, "--set", "cyclic.transport=local")
+                again = self.train(config)
+                self.assertEqual(shm["parameters_sha256"], local["parameters_sha256"])
+                self.assertEqual(shm["parameters_sha256"], again["parameters_sha256"])
+                self.assertEqual(shm["loss"], local["loss"])
+                self.assertEqual(shm["accuracy"], local["accuracy"])
+                self.assertEqual(shm["bytes_per_step"], local["bytes_per_step"])
+
+    def test_dp_does_not_know_the_number_of_workers(self):
+        seen = set()
+        for workers, laps in ((1, 4), (2, 2), (4, 1)):
+            summary = self.train(self.config(**{"cyclic.rule": "dp", "gradient_accumulation_steps": laps,
+                                                "cyclic.transport": "local"}), "--workers", workers)
+            self.assertEqual(summary["workers"], workers)
+            seen.add((summary["parameters_sha256"], summary["loss"]["first"], summary["loss"]["last"],
+                      summary["accuracy"]))
+        self.assertEqual(len(seen), 1, seen)
+
+    def test_rules_differ(self):
+        digests = {self.train(self.config(**{"cyclic.rule": rule, "cyclic.transport": "local"}))["parameters_sha256"]
+                   for rule in ("dp", "cdp_v1", "cdp_v2")}
+        self.assertEqual(len(digests), 3)
+
+    def test_evaluation_changes_nothing(self):
+        digests = {self.train(self.config(**{"evaluation.every": every,
+                                             "cyclic.transport": "local"}))["parameters_sha256"]
+                   for every in (0, 1, 5)}
+        self.assertEqual(len(digests), 1)
+
+
+class Summary(TestCase):
+    def test_every_name(self):
+        summary = self.train(self.config())
+        for key in KEYS:
+            self.assertIn(key, summary)
+        self.assertEqual(summary["workers"], 2)
+        self.assertEqual(summary["rule"], "cdp_v2")
+        self.assertEqual(summary["parameters"], PARAMETERS)
+        self.assertEqual(summary["iterations"], 12)
+        self.assertEqual(set(summary["step_seconds"]), {"median", "min", "max"})
+        self.assertLessEqual(summary["step_seconds"]["min"], summary["step_seconds"]["median"])
+        self.assertGreater(summary["samples_per_second"], 0)
+        self.assertEqual(set(summary["loss"]), {"first", "last"})
+        self.assertEqual(set(summary["waits_seconds_per_step"]), {"parameters", "gradient_sums", "update"})
+        self.assertGreaterEqual(summary["accuracy"], 0)
+        self.assertLessEqual(summary["accuracy"], 1)
+        self.assertEqual(len(summary["pss_peak_mib"]), 2)
+        self.assertTrue(all(mib > 1 for mib in summary["pss_peak_mib"]))
+        self.assertRegex(summary["parameters_sha256"], "^[0-9a-f]{64}$")
+        self.assertEqual(summary["bytes_copied_per_step"], 0)
+
+    def test_bytes_do_not_depend_on_evaluation(self):
+        sent = [self.train(self.config(**{"evaluation.every": every, "cyclic.transport": "local"}))
+                for every in (0, 3)]
+        self.assertEqual(sent[0]["bytes_per_step"], sent[1]["bytes_per_step"])
+        self.assertLess(sent[0]["bytes_other_per_step"], sent[1]["bytes_other_per_step"])
+
+    def test_one_worker_sends_nothing(self):
+        summary = self.train(self.config(), "--workers", 1)
+        self.assertEqual(summary["bytes_per_step"], 0)
+        self.assertEqual(len(summary["pss_peak_mib"]), 1)
+
+    def test_computing_only(self):
+        summary = self.train(self.config(**{"cyclic.exchange": False}))
+        self.assertEqual(summary["bytes_per_step"], 0)
+        self.assertIsNone(summary["parameters_sha256"])
+
+    def test_perplexity_of_a_gpt(self):
+        config = self.config(**{"model": {"type": "gpt", "layers": 2, "dim": 16, "heads": 2, "vocab": 32, "seq": 8},
+                                "data": {"type": "random", "samples": 128}, "iterations": 4})
+        summary = self.train(config)
+        self.assertGreater(summary["perplexity"], 1)
+        self.assertNotIn("accuracy", summary)
+
+    def test_batch_norm_has_one_digest_too(self):
+        changes = {"model": {"type": "resnet", "depth": 8, "width": 4}, "iterations": 4,
+                   "data": {"type": "random", "samples": 128, "input": [1, 8, 8]}, "cyclic.rule": "dp",
+                   "train_micro_batch_size_per_gpu": 4}
+        one = self.train(self.config(**changes, gradient_accumulation_steps=2), "--workers", 1)
+        two = self.train(self.config(**changes), "--workers", 2)
+        self.assertEqual(one["parameters_sha256"], two["parameters_sha256"])
+        self.assertEqual(one["accuracy"], two["accuracy"])  # of the running statistics
+
+
+class Overrides(TestCase):
+    def test_type_replaces_its_section(self):
+        config = self.config(data={"type": "idx", "path": "/nowhere"})
+        self.train(config, "--set", "data.type=random", "--set", "data.samples=64", "--set", "data.input=[9]",
+                   "--set", "iterations=2", "--set", "cyclic.transport=local")
+
+    def test_iterations_drop_epochs(self):
+        config = self.config(iterations=None, epochs=1)
+        self.assertEqual(self.train(config, "--set", "iterations=3")["iterations"], 3)
+        # 256 samples, batches of 3 x 8 = 24: the last incomplete batch is dropped, and said so.
+        done = self.run_program("train", config, "--workers", 3, "--set", "cyclic.transport=local")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("10 iterations", done.stderr)
+        self.assertIn("the last 16 of 256 samples", done.stderr)
+
+
+class Parameters(TestCase):
+    def header(self, name):
+        with open(self.path(name), "rb") as file:
+            return json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+
+    def test_dump_and_init(self):
+        config = self.config(**{"model": {"type": "resnet", "depth": 8, "width": 4}, "iterations": 3,
+                                "data": {"type": "random", "samples": 128, "input": [1, 8, 8]}})
+        first = self.train(config, "--dump-parameters", "a.safetensors")
+        names = self.header("a.safetensors")
+        names.pop("__metadata__", None)
+        self.assertTrue(any(name.endswith("running_mean") for name in names))
+        # A rate of 0 and no iterations of running statistics to speak of: parameters come back as they were.
+        again = self.train(config, "--init", "a.safetensors", "--dump-parameters", "b.safetensors",
+                           "--set", "optimizer.params.lr=0", "--set", "iterations=1", "--workers", 1)
+        self.assertEqual(first["parameters_sha256"], again["parameters_sha256"])
+        # Another number of stages writes the same tensors.
+        other = self.header("b.safetensors")
+        other.pop("__metadata__", None)
+        self.assertEqual({k: v["shape"] for k, v in names.items()}, {k: v["shape"] for k, v in other.items()})
+        self.assertEqual([name for name in os.listdir(self.folder) if ".tmp" in name], [])
+
+    def test_init_of_another_shape(self):
+        self.train(self.config(), "--dump-parameters", "a.safetensors", "--set", "iterations=1")
+        done = self.run_program("train", self.config(**{"model.hidden": [24, 17]}), "--init", "a.safetensors")
+        self.fails(done, 2, "a.safetensors", "tensor \"linear1.", "[17", "[16")
+
+
+class Plan(TestCase):
+    def test_plan(self):
+        done = self.run_program("plan", self.config(), "--grid", "--program", 1, "--svg", "plan.svg")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("F0", done.stdout)
+        self.assertIn("cdp_v2", done.stdout)
+        with open(self.path("plan.svg"), encoding="utf-8") as file:
+            self.assertIn("<svg", file.read())
+        self.fails(self.run_program("plan", self.config(), "--program", 2), 2, "--program")
+
+
+if __name__ == "__main__":
+    unittest.main()
