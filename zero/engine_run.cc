@@ -1,6 +1,8 @@
 // What happens when an operation may start: messages, adds, updates, statistics, folds.
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -279,10 +281,26 @@ void Engine::Impl::SubmitAdd(int64_t number) {
 
 void Engine::Impl::SubmitUpdate(int64_t number) {
   const Op op = state_.at(number).linked.op;
-  auto begun = owned_.BeginUpdate(op.stage, op.iteration, TakeOver(number));
-  if (!begun.ok()) return Fail(Annotate(begun.status(), Where(op)));
-  auto update = std::make_shared<std::unique_ptr<PendingUpdate>>(*std::move(begun));
-  pool_->Update([this, number, update] {
+  auto sum = std::make_shared<Buffer>(TakeOver(number));
+  auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
+  const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
+  pool_->Update([this, number, op, sum, update, patience] {
+    if (*update == nullptr) {
+      Lock lock(mutex_);
+      if (!error_.ok()) return false;
+      if (!owned_.MayOverwrite(op.stage, op.iteration) &&
+          std::chrono::steady_clock::now() < patience) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        return true;
+      }
+      auto begun = owned_.BeginUpdate(op.stage, op.iteration, std::move(*sum));
+      if (!begun.ok()) {
+        Fail(absl::InternalError(absl::StrCat(Where(op), ": ", begun.status().message())));
+        return false;
+      }
+      *update = *std::move(begun);
+    }
     if ((*update)->Step()) return true;
     Lock lock(mutex_);
     if (!error_.ok()) return false;

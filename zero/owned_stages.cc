@@ -62,6 +62,12 @@ SharedBuffer OwnedStages::Get(StageId stage, Version version) const {
   return found->second;
 }
 
+bool OwnedStages::MayOverwrite(StageId stage, Iteration iteration) const {
+  const auto& versions = stages_.at(stage.value).versions;
+  const auto overwritten = versions.find(OverwrittenVersion(plan_, iteration).value);
+  return overwritten == versions.end() || overwritten->second.holders() == 1;
+}
+
 absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId stage,
                                                                         Iteration iteration,
                                                                         Buffer sum) {
@@ -77,10 +83,8 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
              absl::StrCat("stage ", stage.value, " lacks the version to overwrite"));
     absl::StatusOr<Buffer> unsealed = std::move(overwritten->second).Unseal();
     if (!unsealed.ok()) {
-      return absl::InternalError(absl::StrCat("update of stage ", stage.value, ", iteration ",
-                                              iteration.value, ", over version ",
-                                              overwritten->first, ": ",
-                                              unsealed.status().message()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("over version ", overwritten->first, ": ", unsealed.status().message()));
     }
     out = *std::move(unsealed);
     owned.versions.erase(overwritten);
