@@ -35,7 +35,8 @@ class WaitGraph {
 
   // FailedPrecondition, naming both, if a worker may still read a version when its memory is
   // written, or reads it in an order that only chance decides. A relay needs no check of its own:
-  // whoever it is for waits for it and reads. Holds for any window.
+  // whoever it is for waits for it and reads. Holds for any window. (Today's programs
+  // cannot fail here: each read comes before an add whose sum the update takes. Later ones may.)
   absl::Status CheckOverwrites(const Plan& plan) const;
 
   // The most messages on one channel: a larger window changes nothing.
