@@ -64,7 +64,9 @@ int64_t Linear(const at::RecordFunction& f) {
   const Shape x = ShapeOf(f, 0), w = ShapeOf(f, 1);
   return x.empty() || w.empty() ? 0 : 2 * Numel(x) * (Numel(w) / std::max<int64_t>(1, w.back()));
 }
-int64_t Product(const at::RecordFunction& f) { return 2 * MatrixProduct(ShapeOf(f, 0), ShapeOf(f, 1)); }
+int64_t Product(const at::RecordFunction& f) {
+  return 2 * MatrixProduct(ShapeOf(f, 0), ShapeOf(f, 1));
+}
 int64_t AddedProduct(const at::RecordFunction& f) {
   return 2 * MatrixProduct(ShapeOf(f, 1), ShapeOf(f, 2));
 }
@@ -91,17 +93,24 @@ int64_t Norm(const at::RecordFunction& f) { return 8 * Numel(ShapeOf(f, 0)); }
 
 using Count = int64_t (*)(const at::RecordFunction&);
 
-// Operations as modules call them, before torch chooses a kernel: what follows inside is not counted
-// again, so the numbers do not depend on the machine.
+// Operations as modules call them, before torch chooses a kernel: what follows inside is not
+// counted again, so the numbers do not depend on the machine.
 Count CountOf(const std::string& name) {
-  static const auto* const counts = new std::map<std::string, Count>{
-      {"aten::linear", Linear},          {"aten::matmul", Product},
-      {"aten::mm", Product},             {"aten::bmm", Product},
-      {"aten::addmm", AddedProduct},     {"aten::baddbmm", AddedProduct},
-      {"aten::convolution", Convolution}, {"aten::bilinear", Bilinear},
-      {"aten::embedding", Gather},       {"aten::scaled_dot_product_attention", Attention},
-      {"aten::layer_norm", Norm},        {"aten::batch_norm", Norm},
-      {"aten::group_norm", Norm},        {"aten::instance_norm", Norm}};
+  static const auto* const counts =
+      new std::map<std::string, Count>{{"aten::linear", Linear},
+                                       {"aten::matmul", Product},
+                                       {"aten::mm", Product},
+                                       {"aten::bmm", Product},
+                                       {"aten::addmm", AddedProduct},
+                                       {"aten::baddbmm", AddedProduct},
+                                       {"aten::convolution", Convolution},
+                                       {"aten::bilinear", Bilinear},
+                                       {"aten::embedding", Gather},
+                                       {"aten::scaled_dot_product_attention", Attention},
+                                       {"aten::layer_norm", Norm},
+                                       {"aten::batch_norm", Norm},
+                                       {"aten::group_norm", Norm},
+                                       {"aten::instance_norm", Norm}};
   const auto found = counts->find(name);
   return found == counts->end() ? nullptr : found->second;
 }
@@ -126,23 +135,6 @@ void OnEnd(const at::RecordFunction&, at::ObserverContext* context) {
   if (context != nullptr && tally != nullptr) --tally->depth;
 }
 
-class TallyScope {
- public:
-  explicit TallyScope(Tally* counted) {
-    tally = counted;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
-                                             .needsInputs(true)
-                                             .scopes({at::RecordScope::FUNCTION}));
-  }
-  ~TallyScope() {
-    at::removeCallback(handle_);
-    tally = nullptr;
-  }
-
- private:
-  at::CallbackHandle handle_;
-};
-
 template <typename... Modules>
 bool IsOneOf(const std::shared_ptr<torch::nn::Module>& module) {
   return ((std::dynamic_pointer_cast<Modules>(module) != nullptr) || ...);
@@ -159,8 +151,33 @@ bool IsCountable(const std::shared_ptr<torch::nn::Module>& m) {
 
 }  // namespace
 
-absl::Status CheckCountable(const std::string& layer_name, Layer& layer) {
-  for (const auto& item : layer.inner()->named_modules()) {
+struct CostMeter::State {
+  Tally counted;
+  int64_t values = 0;
+  at::CallbackHandle handle = 0;
+};
+
+CostMeter::CostMeter(const TensorList& inputs) : state_(std::make_unique<State>()) {
+  for (const at::Tensor& x : inputs) state_->values += x.defined() ? x.numel() : 0;
+  tally = &state_->counted;
+  state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
+                                                  .needsInputs(true)
+                                                  .scopes({at::RecordScope::FUNCTION}));
+}
+
+CostMeter::~CostMeter() {
+  at::removeCallback(state_->handle);
+  tally = nullptr;
+}
+
+LayerCost CostMeter::cost() const {
+  const int64_t values = std::max<int64_t>(1, state_->values);
+  return {.forward = state_->counted.operations + values,
+          .backward = 2 * state_->counted.operations + values};
+}
+
+absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module) {
+  for (const auto& item : module.named_modules()) {
     bool has_parameters = false;
     for (const auto& p : item.value()->named_parameters(/*recurse=*/false)) {
       has_parameters = has_parameters || p.value().defined();
@@ -178,21 +195,16 @@ absl::Status CheckCountable(const std::string& layer_name, Layer& layer) {
 
 absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
                                      TensorList& inputs) {
-  int64_t values = 0;
-  for (const at::Tensor& x : inputs) values += x.defined() ? x.numel() : 0;
-  Tally counted;
   try {
     const at::NoGradGuard no_grad;
     layer.eval();
-    const TallyScope scope(&counted);
+    const CostMeter meter(inputs);
     inputs = layer.forward(std::move(inputs));
+    return meter.cost();
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("running one sample through layer \"",
-                                                   layer_name, "\" to count its cost: ",
-                                                   error.what()));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "running one sample through layer \"", layer_name, "\" to count its cost: ", error.what()));
   }
-  const int64_t forward = std::max<int64_t>(1, counted.operations + values);
-  return LayerCost{.forward = forward, .backward = 2 * counted.operations + std::max<int64_t>(1, values)};
 }
 
 }  // namespace ringzero

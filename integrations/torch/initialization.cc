@@ -10,12 +10,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/layer_parts.h"
+#include "integrations/torch/stage_marks.h"
 
 namespace ringzero {
 namespace {
 
-// torch::nn's constructors draw from at::detail::getDefaultCPUGenerator(), which is a global of torch:
-// no instance of ours could own this mutex.
+// torch::nn's constructors draw from at::detail::getDefaultCPUGenerator(), which is a global of
+// torch: no instance of ours could own this mutex.
 std::mutex& DefaultGeneratorMutex() {
   static std::mutex mutex;
   return mutex;
@@ -132,8 +133,10 @@ absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, u
 
 absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters) {
   const at::NoGradGuard no_grad;
+  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
   for (const LayerFactory& factory : request.layers) {
     RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
+    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
     for (const NamedTensor& parameter : ParametersOf(*layer)) {
       RZ_RETURN_IF_ERROR(FillParameter(request, factory, parameter, parameters));
     }
@@ -143,8 +146,10 @@ absl::Status InitializeParameters(const InitializationRequest& request, std::byt
 
 absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics) {
   const at::NoGradGuard no_grad;
+  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
   for (const LayerFactory& factory : request.layers) {
     RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
+    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
     for (const BatchNormPart& part : BatchNormsOf(*layer)) {
       const std::string prefix = absl::StrCat(factory.name, ".", part.prefix);
       RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_mean", part.mean, statistics));

@@ -5,10 +5,10 @@
 //       {.name = "act", .build = [] { return MakeLayer([](at::Tensor x) { return x.relu(); }); }},
 //       {.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(256, 10)); }}};
 //
-// A layer is the smallest thing that a stage can begin or end with. It maps a list of tensors to a list
-// of tensors: whatever a later stage needs (skip connections, masks) travels in that list. Building a
-// layer must be cheap and repeatable: every worker builds every layer, and keeps no memory for the
-// parameters that it does not own.
+// A layer is the smallest thing that a stage can begin or end with. It maps a list of tensors to a
+// list of tensors: whatever a later stage needs (skip connections, masks) travels in that list.
+// Building a layer must be cheap and repeatable: every worker builds every layer, and keeps no
+// memory for the parameters that it does not own.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LAYER_H_
 
@@ -31,8 +31,8 @@ using TensorList = std::vector<at::Tensor>;
 class Layer : public torch::nn::Module {
  public:
   virtual TensorList forward(TensorList inputs) = 0;
-  // The module whose parameters these are: itself, or the one that it wraps (which has no name of its
-  // own, so that modules() alone would miss it).
+  // The module whose parameters these are: itself, or the one that it wraps (which has no name of
+  // its own, so that modules() alone would miss it).
   virtual std::shared_ptr<torch::nn::Module> inner() { return shared_from_this(); }
 };
 
@@ -55,7 +55,8 @@ struct LayerFactory {
   std::optional<LayerCost> cost = std::nullopt;
   std::vector<TiedParameter> tied = {};
   // Fills one parameter with its initial values, drawing only from `generator`, which is seeded by
-  // (seed, full name). Absent: what `build` gave, under torch's generator seeded by (seed, layer name).
+  // (seed, full name). Absent: what `build` gave, under torch's generator seeded by (seed, layer
+  // name).
   std::function<void(const std::string& parameter, at::Tensor values, at::Generator generator)>
       initialize = nullptr;
 };
@@ -105,8 +106,8 @@ class FunctionLayer final : public Layer {
 
 }  // namespace layer_internal
 
-// A torch module holder (torch::nn::Linear(…)) that maps the first tensor of the list, or a function of
-// one tensor or of the whole list.
+// A torch module holder (torch::nn::Linear(…)) that maps the first tensor of the list, or a
+// function of one tensor or of the whole list.
 template <typename T>
 std::shared_ptr<Layer> MakeLayer(T module_or_function) {
   // Modules first: asking whether a holder can be called with a list would compile its body.

@@ -130,9 +130,8 @@ std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer
     specs.push_back({.name = prefix + "running_mean", .numel = part.mean.numel(), .blend = blend});
     specs.push_back(
         {.name = prefix + "running_var", .numel = part.variance.numel(), .blend = blend});
-    specs.push_back({.name = prefix + "num_batches_tracked",
-                     .kind = StatisticSpec::Kind::kCount,
-                     .numel = 1});
+    specs.push_back(
+        {.name = prefix + "num_batches_tracked", .kind = StatisticSpec::Kind::kCount, .numel = 1});
   }
   return specs;
 }

@@ -44,9 +44,9 @@ std::vector<ParameterSpec> ParameterSpecsOf(const std::string& layer_name, const
 // mean, variance and count of each BatchNorm, in this order.
 std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer& layer);
 
-// InvalidArgument naming layer and member: parameters that are not dense fp32 of the CPU or share one
-// storage, BatchNorm with momentum None, InstanceNorm with running statistics, and torch's own Dropout
-// with p > 0 (its generator belongs to the process, not to the micro-batch).
+// InvalidArgument naming layer and member: parameters that are not dense fp32 of the CPU or share
+// one storage, BatchNorm with momentum None, InstanceNorm with running statistics, and torch's own
+// Dropout with p > 0 (its generator belongs to the process, not to the micro-batch).
 absl::Status CheckLayer(const std::string& layer_name, Layer& layer);
 
 }  // namespace ringzero

@@ -10,6 +10,7 @@
 #include "integrations/torch/cost_count.h"
 #include "integrations/torch/initialization.h"
 #include "integrations/torch/layer_parts.h"
+#include "integrations/torch/stage_marks.h"
 #include "sharding/partition.h"
 #include "sharding/verify.h"
 
@@ -31,6 +32,7 @@ class Describer {
       return InLayer(factory.name, "names must be unique and not empty");
     }
     RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, 0));
+    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole_ = layer;
     RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *layer));
     LayerDescription description{.name = factory.name,
                                  .parameters = ParameterSpecsOf(factory.name, *layer),
@@ -65,7 +67,8 @@ class Describer {
       const auto own = std::find_if(parameters.begin(), parameters.end(),
                                     [&](const ParameterSpec& p) { return p.name == full; });
       if (own == parameters.end()) {
-        return InLayer(factory.name, absl::StrCat("ties \"", tie.parameter, "\", which it has not"));
+        return InLayer(factory.name,
+                       absl::StrCat("ties \"", tie.parameter, "\", which it has not"));
       }
       const auto target = parameters_.find(tie.target);
       if (target == parameters_.end()) {
@@ -90,7 +93,7 @@ class Describer {
 
   absl::StatusOr<LayerCost> CostOf(const LayerFactory& factory, Layer& layer, bool has_parameters) {
     if (!factory.cost) {
-      RZ_RETURN_IF_ERROR(CheckCountable(factory.name, layer));
+      RZ_RETURN_IF_ERROR(CheckCountable(factory.name, *layer.inner()));
       if (!has_values_ && has_parameters) {
         return InLayer(factory.name, "needs a cost, or an example input to count it with");
       }
@@ -107,6 +110,7 @@ class Describer {
   }
 
   ModelDescription model_;
+  std::shared_ptr<Layer> whole_;  // keeps a ready module until its last part is described
   std::set<std::string> names_;
   std::map<std::string, Known> parameters_;  // tied names stand for their target
   TensorList values_;
@@ -182,24 +186,24 @@ absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& 
 
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
   if (request.workers < 1 || request.micro_batch < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("workers and micro_batch must be at least 1, found ",
-                                                   request.workers, " and ", request.micro_batch));
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers and micro_batch must be at least 1, found ", request.workers, " and ",
+                     request.micro_batch));
   }
   std::vector<LayerInfo> infos;
   for (const LayerDescription& layer : model.layers) {
     infos.push_back(InfoOf(layer, request.micro_batch));
   }
-  PartitionOptions options{.balance = request.balance == PlanRequest::Balance::kCost
-                                          ? Balance::kCost
-                                          : Balance::kBytes,
-                           .stages = request.stages};
+  PartitionOptions options{
+      .balance = request.balance == PlanRequest::Balance::kCost ? Balance::kCost : Balance::kBytes,
+      .stages = request.stages};
   if (options.stages == 0) options.stages = DefaultStageCount(infos, request.workers);
   if (!request.boundaries.empty()) {
     options.balance = Balance::kGiven;
     options.first_layers = request.boundaries;
     if (request.stages != 0 && request.stages != static_cast<int>(request.boundaries.size())) {
-      return absl::InvalidArgumentError(absl::StrCat(request.stages, " stages, but ",
-                                                     request.boundaries.size(), " boundaries"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(request.stages, " stages, but ", request.boundaries.size(), " boundaries"));
     }
   }
   PlannedModel planned;

@@ -1,7 +1,8 @@
 // From a model to a plan: what its layers hold and cost, cut into stages.
 //
 //   RZ_ASSIGN_OR_RETURN(ModelDescription model, DescribeModel(layers, {example}));
-//   RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, {.workers = 4, .rule = Rule::kCdpV2}));
+//   RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, {.workers = 4, .rule =
+//   Rule::kCdpV2}));
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
 
@@ -29,10 +30,11 @@ struct ModelDescription {
   int64_t parameter_count = 0;  // tied ones once
 };
 
-// Builds one layer at a time, on this thread, and frees it again. `example`: the model's inputs for one
-// sample (batch size 1), used only to count costs where a factory gives none; may be empty otherwise.
-// InvalidArgument names the layer: a cost that cannot be counted, a duplicate name, a tie to nothing, a
-// buffer that is neither constant nor a BatchNorm's running statistic, BatchNorm with momentum None.
+// Builds one layer at a time, on this thread, and frees it again. `example`: the model's inputs for
+// one sample (batch size 1), used only to count costs where a factory gives none; may be empty
+// otherwise. InvalidArgument names the layer: a cost that cannot be counted, a duplicate name, a
+// tie to nothing, a buffer that is neither constant nor a BatchNorm's running statistic, BatchNorm
+// with momentum None.
 absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
                                                const TensorList& example);
 
@@ -41,7 +43,7 @@ struct PlanRequest {
   int laps = 1;
   Rule rule = Rule::kCdpV2;
   int slack = 1;
-  int stages = 0;              // 0: k·N with the largest k <= 4 that the layers allow
+  int stages = 0;               // 0: k·N with the largest k <= 4 that the layers allow
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   int micro_batch = 1;  // samples; costs are per micro-batch

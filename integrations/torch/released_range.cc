@@ -100,11 +100,11 @@ absl::StatusOr<ReleasedRange> ReleasedRange::Reserve(
   entry->bytes = std::max<size_t>(bytes, 1);
   entry->what = what;
   entry->parts = std::move(parts);
-  void* begin = mmap(nullptr, entry->bytes, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* begin =
+      mmap(nullptr, entry->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (begin == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat("reserving ", bytes, " bytes of addresses for ",
-                                                     what, ": ", std::strerror(errno)));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "reserving ", bytes, " bytes of addresses for ", what, ": ", std::strerror(errno)));
   }
   entry->begin = static_cast<std::byte*>(begin);
   InstallHandler();

@@ -26,13 +26,15 @@ absl::Status RingModel::Impl::CheckGraph(EdgePlace place) const {
         " runs on another thread than its forward: parameters belong to one computing thread"));
   }
   if (place.pass != pass_ || state_ != State::kForwarded || stages_[place.stage].closed) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a second backward through ", NameOf(place.stage),
-        ": its parameters are released and its gradients handed over; a micro-batch has one backward"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("a second backward through ", NameOf(place.stage),
+                     ": its parameters are released and its gradients handed over; a micro-batch "
+                     "has one backward"));
   }
   if (torch::autograd::get_current_graph_task_keep_graph()) {
     return absl::FailedPreconditionError(
-        "backward with retain_graph or create_graph: the graph cannot be used again, as the stages' "
+        "backward with retain_graph or create_graph: the graph cannot be used again, as the "
+        "stages' "
         "parameters are released after their backward");
   }
   return absl::OkStatus();
@@ -140,7 +142,8 @@ void RingModel::Impl::DropGradients(int j) {
 
 absl::Status RingModel::Impl::CheckBackwardDone() const {
   bool trains = false;
-  for (const StagePlan& stage : options_.planned.plan.stages) trains = trains || stage.sum_bytes > 0;
+  for (const StagePlan& stage : options_.planned.plan.stages)
+    trains = trains || stage.sum_bytes > 0;
   if (!trains || *backward_done_) return absl::OkStatus();
   if (!backward_begun_) {
     return absl::FailedPreconditionError(
@@ -149,7 +152,8 @@ absl::Status RingModel::Impl::CheckBackwardDone() const {
   }
   return absl::AbortedError(absl::StrCat(
       "the backward stopped within ", NameOf(std::max(0, next_backward_)),
-      " and cannot be repeated, as other workers may have the gradients of the stages after it: go on "
+      " and cannot be repeated, as other workers may have the gradients of the stages after it: go "
+      "on "
       "with AbandonMicroBatch (the rest contributes nothing to this update), or end the run"));
 }
 
@@ -207,9 +211,9 @@ absl::Status RingModel::Impl::AbandonForward() {
       continue;
     }
     if (layouts_[j].statistics_bytes > 0) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "this micro-batch cannot be left out: the running statistics of ", NameOf(j),
-          " need its own; the run has to end"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("this micro-batch cannot be left out: the running statistics of ", NameOf(j),
+                       " need its own; the run has to end"));
     }
     if (!open) RZ_RETURN_IF_ERROR(EnterTraining(j));
     ReleaseStage(j);

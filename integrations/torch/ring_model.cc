@@ -99,9 +99,10 @@ absl::Status RingModel::Impl::BuildStages() {
     }
     for (size_t i = 0; i < stage.parameters.size(); ++i) {
       if (!stage.parameters[i].defined()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "\"", layouts_[j].parameters[i].name, "\" is in the plan, but its layer has no such "
-            "parameter: was it built differently?"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("\"", layouts_[j].parameters[i].name,
+                         "\" is in the plan, but its layer has no such "
+                         "parameter: was it built differently?"));
       }
     }
   }
@@ -116,8 +117,8 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
   for (const TiedParameter& tie : factory.tied) {
     const auto target = places_.find(tie.target);
     if (target == places_.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("layer \"", factory.name, "\": no earlier \"",
-                                                     tie.target, "\" to tie to"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("layer \"", factory.name, "\": no earlier \"", tie.target, "\" to tie to"));
     }
     const Place place = target->second;
     places_[absl::StrCat(factory.name, ".", tie.parameter)] = place;
@@ -126,6 +127,10 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
     RZ_RETURN_IF_ERROR(BindParameter(j, factory, parameter));
   }
   RZ_RETURN_IF_ERROR(stages_[j].statistics->Add(factory.name, *built));
+  if (const auto* marked = dynamic_cast<const MarkedLayer*>(built.get());
+      marked != nullptr && layer == 0) {
+    modes_.push_back({marked->whole(), marked->whole()->is_training()});
+  }
   modes_.push_back({built, built->is_training()});
   for (const auto& module : built->inner()->modules(/*include_self=*/true)) {
     modes_.push_back({module, module->is_training()});
@@ -148,15 +153,17 @@ absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
   if (tensor.sizes() != at::IntArrayRef(spec.shape) ||
       tensor.strides() != at::IntArrayRef(spec.strides) ||
       tensor.requires_grad() != spec.trainable) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", name, "\" has another shape, stride or requires_grad than the plan: a layer must be "
-        "built alike every time"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", name,
+                     "\" has another shape, stride or requires_grad than the plan: a layer must be "
+                     "built alike every time"));
   }
   RingStage& owner = stages_[place.stage];
   owner.memory->Bind(place.parameter, tensor);
   at::Tensor& first = owner.parameters[place.parameter];
   if (!first.defined()) {
-    if (place.stage != j) return absl::InternalError(absl::StrCat("\"", name, "\" is out of order"));
+    if (place.stage != j)
+      return absl::InternalError(absl::StrCat("\"", name, "\" is out of order"));
     first = tensor;
     if (spec.trainable) AttachGradientHook(slot_, place.stage, place.parameter, tensor);
   } else if (spec.trainable) {
@@ -201,7 +208,8 @@ absl::Status RingModel::Impl::Collect(
     for (const ParameterSpec& spec : layouts_[j].parameters) {
       NamedValues values{.name = spec.name, .shape = spec.shape};
       values.values.resize(spec.numel);
-      std::byte* from = const_cast<std::byte*>(copy.copies[0].parameters.data()) + spec.offset_bytes;
+      std::byte* from =
+          const_cast<std::byte*>(copy.copies[0].parameters.data()) + spec.offset_bytes;
       at::from_blob(values.values.data(), spec.shape, at::TensorOptions(at::kFloat))
           .copy_(at::from_blob(from, spec.shape, spec.strides, at::TensorOptions(at::kFloat)));
       RZ_RETURN_IF_ERROR(visit(values));

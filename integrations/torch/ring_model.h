@@ -10,11 +10,12 @@
 //     RZ_RETURN_IF_ERROR(ring->EndMicroBatch({loss.item<double>()}));
 //   }
 //
-// One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of an
-// absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. One backward
-// per micro-batch, on the thread of its forward, without retain_graph or create_graph; no input of the
-// model may require a gradient; autocast only without its cache. A stage's parameters may be read in
-// its own forward and backward only: at any other time a read ends the process and names the stage.
+// One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of
+// an absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. One
+// backward per micro-batch, on the thread of its forward, without retain_graph or create_graph; no
+// input of the model may require a gradient; autocast only without its cache. A stage's parameters
+// may be read in its own forward and backward only: at any other time a read ends the process and
+// names the stage.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
 
@@ -55,8 +56,8 @@ struct RingModelOptions {
   WorkerId self{0};
   std::unique_ptr<Transport> transport;  // null when the plan has one worker or no exchange
   OptimizerOptions optimizer;
-  // Initial values that replace the drawn ones, e.g. from a file: returns true if it filled `values`
-  // (numel fp32, row-major) for the parameter or statistic of that full name.
+  // Initial values that replace the drawn ones, e.g. from a file: returns true if it filled
+  // `values` (numel fp32, row-major) for the parameter or statistic of that full name.
   std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)> preset;
   int metrics_count = 1;
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
@@ -67,8 +68,8 @@ struct RingModelOptions {
 struct NamedValues {
   std::string name;
   std::vector<int64_t> shape;
-  std::vector<float> values;     // kCount statistics: empty
-  int64_t count = -1;            // kCount statistics (shape {}), else -1
+  std::vector<float> values;  // kCount statistics: empty
+  int64_t count = -1;         // kCount statistics (shape {}), else -1
   bool is_parameter = true;
 };
 
@@ -83,12 +84,12 @@ class RingModel {
   // After loss.backward() (training) or Forward (evaluation): closes the micro-batch.
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
   // After an exception in a forward or backward, to go on all the same. A micro-batch cannot be
-  // repeated: the stages whose backward was over have handed their gradients over. Those stay in the
-  // update's sum; all other stages get nothing from this micro-batch, as if it had not used their
-  // parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics was not
-  // reached by the forward: then the run has to end.
+  // repeated: the stages whose backward was over have handed their gradients over. Those stay in
+  // the update's sum; all other stages get nothing from this micro-batch, as if it had not used
+  // their parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics
+  // was not reached by the forward: then the run has to end.
   absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
-  // In a kCollect lap (worker 0): visits parameters and statistics in model order, stage by stage.
+  // In a kCollect lap (worker 0): visits parameters and statistics in model order, by stage.
   absl::Status Collect(const std::function<absl::Status(const NamedValues&)>& visit);
   absl::Status Finish();
 

@@ -16,6 +16,7 @@
 #include "integrations/torch/parameter_memory.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/stage_edges.h"
+#include "integrations/torch/stage_marks.h"
 #include "integrations/torch/statistics.h"
 
 namespace ringzero {
@@ -23,7 +24,7 @@ namespace ringzero {
 // A stage's modules and the state of its pass.
 struct RingStage {
   std::vector<std::shared_ptr<Layer>> layers;
-  std::unique_ptr<StageStatistics> statistics;  // before `memory` in death: modules are still whole
+  std::unique_ptr<StageStatistics> statistics;
   std::unique_ptr<ParameterMemory> memory;
   std::vector<at::Tensor> parameters;  // by index in the layout
 
@@ -32,7 +33,7 @@ struct RingStage {
   bool closed = false;       // its backward is over; its gradients are handed over
 };
 
-class RingModel::Impl final : public BackwardListener {
+class RingModel::Impl final : public BackwardListener, private MarkListener {
  public:
   static absl::StatusOr<std::unique_ptr<Impl>> Create(RingModelOptions options);
   ~Impl() override;
@@ -45,11 +46,12 @@ class RingModel::Impl final : public BackwardListener {
   absl::Status Finish();
   Engine& engine() { return *engine_; }
 
-  // A pass over the stages: BeginPass, then EnterStage and LeaveStage of each in order. Throw RingError.
+  // A pass over the stages: BeginPass, then EnterStage and LeaveStage of each in order. Throw
+  // RingError.
   void BeginPass(const TensorList& inputs);
   TensorList EnterStage(int j, TensorList inputs);
   TensorList LeaveStage(int j, TensorList outputs);
-  // After an exception between the two: no parameter stays readable.
+  // Within the handler of an exception between the two: remembers it; no parameter stays readable.
   void FailPass();
 
   void OnStageBegin(EdgePlace place) override;
@@ -82,6 +84,11 @@ class RingModel::Impl final : public BackwardListener {
   void EndPass();
   bool Evaluates() const;
 
+  TensorList RunLayers(TensorList inputs);
+  // Of a ready module: a mark is a layer.
+  TensorList OnEnter(int layer, TensorList inputs) override;
+  TensorList OnLeave(int layer, TensorList outputs) override;
+
   std::string NameOf(int j) const;  // "stage 3 (block2)"
   int stage_count() const { return static_cast<int>(stages_.size()); }
   const StagePlan& plan_of(int j) const { return options_.planned.plan.stages[j]; }
@@ -93,7 +100,7 @@ class RingModel::Impl final : public BackwardListener {
     int stage;
     int parameter;
   };
-  std::map<std::string, Place> places_;             // by full name, tied names too
+  std::map<std::string, Place> places_;              // by full name, tied names too
   std::vector<std::shared_ptr<void>> accumulators_;  // of tied parameters
   struct Mode {
     std::shared_ptr<torch::nn::Module> module;
@@ -108,9 +115,11 @@ class RingModel::Impl final : public BackwardListener {
   State state_ = State::kIdle;
   LapTask lap_;
   int64_t pass_ = 0;
-  int next_stage_ = 0;     // of the forward
+  int next_stage_ = 0;  // of the forward
+  int next_layer_ = 0;  // of a ready module's forward
   bool stage_open_ = false;
-  int next_backward_ = 0;  // the stage whose backward is begun or to begin next; all above are closed
+  int next_backward_ =
+      0;  // the stage whose backward is begun or to begin next; all above are closed
   std::shared_ptr<bool> backward_done_;  // set by the graph that is running; new in each pass
   bool backward_begun_ = false;
   std::thread::id thread_;

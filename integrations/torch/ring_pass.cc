@@ -1,6 +1,7 @@
 // Forward and evaluation passes: acquire a stage, run its layers, release it.
 #include <ATen/autocast_mode.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,8 @@ void ThrowIfError(const absl::Status& status) {
 absl::Status CheckAutocast() {
   if (at::autocast::is_autocast_enabled(at::kCPU) && at::autocast::is_autocast_cache_enabled()) {
     return absl::FailedPreconditionError(
-        "autocast caches converted weights by their tensor, which here holds another version in the "
+        "autocast caches converted weights by their tensor, which here holds another version in "
+        "the "
         "next pass: switch the cache off (at::autocast::set_autocast_cache_enabled(false))");
   }
   return absl::OkStatus();
@@ -86,19 +88,58 @@ TensorList RingModel::Impl::Forward(TensorList inputs) {
     const MicroBatchScope scope({.seed = options_.seed,
                                  .iteration = lap_.iteration.value,
                                  .micro_batch = lap_.micro_batch});
-    for (int j = 0; j < stage_count(); ++j) {
-      inputs = EnterStage(j, std::move(inputs));
-      for (size_t i = 0; i < stages_[j].layers.size(); ++i) {
-        EnterLayer(plan_of(j).first_layer + static_cast<int64_t>(i));
-        inputs = stages_[j].layers[i]->forward(std::move(inputs));
-      }
-      inputs = LeaveStage(j, std::move(inputs));
-    }
+    inputs = RunLayers(std::move(inputs));
   } catch (...) {
     FailPass();
     throw;
   }
   return inputs;
+}
+
+TensorList RingModel::Impl::RunLayers(TensorList inputs) {
+  if (auto* marked = dynamic_cast<MarkedLayer*>(stages_[0].layers[0].get()); marked != nullptr) {
+    next_layer_ = 0;
+    inputs = marked->RunWhole(*this, std::move(inputs));
+    if (state_ == State::kForwarded) return inputs;
+    throw RingError(absl::FailedPreconditionError(absl::StrCat(
+        "the module's forward ended, but the plan expects ", NameOf(next_stage_), " next")));
+  }
+  for (int j = 0; j < stage_count(); ++j) {
+    inputs = EnterStage(j, std::move(inputs));
+    for (size_t i = 0; i < stages_[j].layers.size(); ++i) {
+      EnterLayer(plan_of(j).first_layer + static_cast<int64_t>(i));
+      inputs = stages_[j].layers[i]->forward(std::move(inputs));
+    }
+    inputs = LeaveStage(j, std::move(inputs));
+  }
+  return inputs;
+}
+
+TensorList RingModel::Impl::OnEnter(int layer, TensorList inputs) {
+  const auto name = [this](int i) {
+    const bool exists = i >= 0 && i < static_cast<int>(options_.layers.size());
+    return exists ? absl::StrCat("mark ", i, " (", options_.layers[i].name, ")")
+                  : absl::StrCat("mark ", i, ", which does not exist");
+  };
+  if (layer != next_layer_ || state_ != State::kForward) {
+    throw RingError(absl::FailedPreconditionError(absl::StrCat(
+        "the module's forward went to ", name(layer), ", but the plan expects ",
+        state_ == State::kForward ? absl::StrCat(name(next_layer_), " of ", NameOf(next_stage_))
+                                  : "the end")));
+  }
+  EnterLayer(layer);
+  if (layer != plan_of(next_stage_).first_layer) return inputs;
+  return EnterStage(next_stage_, std::move(inputs));
+}
+
+TensorList RingModel::Impl::OnLeave(int layer, TensorList outputs) {
+  if (layer != next_layer_) {
+    throw RingError(absl::FailedPreconditionError(absl::StrCat(
+        "the module's forward left mark ", layer, ", but it is in mark ", next_layer_)));
+  }
+  ++next_layer_;
+  if (next_layer_ != plan_of(next_stage_).end_layer) return outputs;
+  return LeaveStage(next_stage_, std::move(outputs));
 }
 
 TensorList RingModel::Impl::EnterStage(int j, TensorList inputs) {
@@ -162,8 +203,8 @@ absl::Status RingModel::Impl::LeaveTraining(int j) {
   return engine_->EndForward(StageId(j), std::move(batch));
 }
 
-// What stage j has read is over: its own parameters, except what a later stage reads too, and those of
-// earlier stages that end here.
+// What stage j has read is over: its own parameters, except what a later stage reads too, and those
+// of earlier stages that end here.
 void RingModel::Impl::ReleaseStage(int j) {
   const Plan& plan = options_.planned.plan;
   for (int i = 0; i <= j; ++i) {
@@ -175,8 +216,9 @@ void RingModel::Impl::ReleaseStage(int j) {
 void RingModel::Impl::FailPass() {
   state_ = State::kFailed;
   if (failure_.ok()) {
+    const absl::Status why = Guard([]() -> absl::Status { throw; });
     const int stage = std::min(next_stage_, stage_count() - 1);
-    failure_ = absl::AbortedError(absl::StrCat("the forward of ", NameOf(stage), " failed"));
+    failure_ = Annotate(why, absl::StrCat("the forward of ", NameOf(stage), " failed"));
   }
   for (RingStage& stage : stages_) stage.memory->Release();
 }

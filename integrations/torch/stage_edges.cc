@@ -21,8 +21,8 @@ class EdgeNode : public torch::autograd::Node {
       : Node(std::move(next)), slot_(std::move(slot)), place_(place), side_(side) {}
 
   variable_list apply(variable_list&& gradients) override {
-    TORCH_CHECK(slot_->listener != nullptr,
-                "backward through stage ", place_.stage, " of a RingModel that is gone");
+    TORCH_CHECK(slot_->listener != nullptr, "backward through stage ", place_.stage,
+                " of a RingModel that is gone");
     if (side_ == Side::kIn) {
       slot_->listener->OnStageEnd(place_);
     } else {

@@ -4,8 +4,8 @@
 //   … the stage's layers …
 //   outputs = AttachEdgeOut(slot, place, outputs);   // its backward: OnStageBegin
 //
-// Nodes of our own rather than torch::autograd::Function: they pass undefined gradients on as they are
-// and make no view of their input, so a graph with edges computes the very bits of one without.
+// Nodes of our own rather than torch::autograd::Function: they pass undefined gradients on as they
+// are and make no view of their input, so a graph with edges computes the very bits of one without.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_STAGE_EDGES_H_
 #define RINGZERO_INTEGRATIONS_TORCH_STAGE_EDGES_H_
 
@@ -48,8 +48,8 @@ void AttachGradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, in
                         const at::Tensor& tensor);
 void DetachGradientHook(const at::Tensor& tensor);
 
-// Makes the gradients of every use of `tied` flow to `target`, where autograd adds them up as if both
-// were one tensor. The returned holder must live as long as that is wanted.
+// Makes the gradients of every use of `tied` flow to `target`, where autograd adds them up as if
+// both were one tensor. The returned holder must live as long as that is wanted.
 std::shared_ptr<void> ShareAccumulator(const at::Tensor& target, const at::Tensor& tied);
 
 }  // namespace ringzero

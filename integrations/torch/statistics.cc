@@ -53,12 +53,13 @@ absl::StatusOr<Buffer> StageStatistics::TakeBatch() {
     const StatisticSpec* specs = &layout_.statistics[3 * i];
     const int64_t runs = norms_[i].count.item<int64_t>();
     if (runs != 1) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("\"", specs[2].name, "\": a BatchNorm must run once per micro-batch, but it ran ",
-                       runs, " times"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "\"", specs[2].name, "\": a BatchNorm must run once per micro-batch, but it ran ", runs,
+          " times"));
     }
     const size_t bytes = static_cast<size_t>(specs[0].numel) * sizeof(float);
-    std::memcpy(batch.data() + specs[0].offset_bytes, norms_[i].mean.const_data_ptr<float>(), bytes);
+    std::memcpy(batch.data() + specs[0].offset_bytes, norms_[i].mean.const_data_ptr<float>(),
+                bytes);
     std::memcpy(batch.data() + specs[1].offset_bytes, norms_[i].variance.const_data_ptr<float>(),
                 bytes);
   }
@@ -70,7 +71,8 @@ void StageStatistics::Load(const std::byte* statistics) {
   for (size_t i = 0; i < norms_.size(); ++i) {
     const StatisticSpec* specs = &layout_.statistics[3 * i];
     const size_t bytes = static_cast<size_t>(specs[0].numel) * sizeof(float);
-    std::memcpy(norms_[i].mean.mutable_data_ptr<float>(), statistics + specs[0].offset_bytes, bytes);
+    std::memcpy(norms_[i].mean.mutable_data_ptr<float>(), statistics + specs[0].offset_bytes,
+                bytes);
     std::memcpy(norms_[i].variance.mutable_data_ptr<float>(), statistics + specs[1].offset_bytes,
                 bytes);
     int64_t count;

@@ -24,9 +24,8 @@ void ReferenceModel::AddLayer(const LayerFactory& factory, int index) {
     for (const TiedParameter& tie : factory.tied) {
       if (tie.parameter == item.key()) target = tie.target;
     }
-    const auto known =
-        std::find_if(parameters_.begin(), parameters_.end(),
-                     [&](const ReferenceParameter& p) { return p.name == target; });
+    const auto known = std::find_if(parameters_.begin(), parameters_.end(),
+                                    [&](const ReferenceParameter& p) { return p.name == target; });
     if (known != parameters_.end()) {
       known->leaves.push_back(item.value());
       continue;
@@ -54,8 +53,7 @@ void ReferenceModel::AddLayer(const LayerFactory& factory, int index) {
 }
 
 TensorList ReferenceModel::Forward(TensorList inputs, int64_t iteration, int64_t micro_batch) {
-  const MicroBatchScope scope(
-      {.seed = seed_, .iteration = iteration, .micro_batch = micro_batch});
+  const MicroBatchScope scope({.seed = seed_, .iteration = iteration, .micro_batch = micro_batch});
   for (size_t i = 0; i < layers_.size(); ++i) {
     EnterLayer(static_cast<int64_t>(i));
     inputs = layers_[i]->forward(std::move(inputs));

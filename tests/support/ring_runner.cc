@@ -31,8 +31,7 @@ absl::Status Evaluate(const TrainingTask& task, RingModel& model, const TaskBatc
 absl::Status Collect(RingModel& model, Shared& shared) {
   return model.Collect([&](const NamedValues& values) {
     auto& into = values.is_parameter ? shared.result.parameters : shared.result.statistics;
-    into[values.name] =
-        values.count >= 0 ? std::vector<float>{float(values.count)} : values.values;
+    into[values.name] = values.count >= 0 ? std::vector<float>{float(values.count)} : values.values;
     return absl::OkStatus();
   });
 }
@@ -43,8 +42,7 @@ absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
   model_options.on_report = [&shared](Iteration, LapTask::Kind kind,
                                       const std::vector<double>& metrics) {
     std::lock_guard lock(shared.mutex);
-    auto& into =
-        kind == LapTask::Kind::kTrain ? shared.result.losses : shared.result.evaluations;
+    auto& into = kind == LapTask::Kind::kTrain ? shared.result.losses : shared.result.evaluations;
     into.push_back(metrics[0]);
   };
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<RingModel> model,

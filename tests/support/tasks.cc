@@ -55,7 +55,8 @@ struct BlockImpl : torch::nn::Module {
   at::Tensor forward(at::Tensor x) {
     const int64_t b = x.size(0), t = x.size(1), d = x.size(2);
     const auto split = qkv(ln1(x)).view({b, t, 3, heads, d / heads}).permute({2, 0, 3, 1, 4});
-    const at::Tensor y = at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
+    const at::Tensor y =
+        at::scaled_dot_product_attention(split[0], split[1], split[2], {}, 0.0, true);
     x = x + out(y.transpose(1, 2).reshape({b, t, d}));
     return x + down(at::gelu(up(ln2(x))));
   }
@@ -122,8 +123,9 @@ TrainingTask MlpTask(int layers) {
     task.layers.push_back({.name = "linear" + std::to_string(i),
                            .build = [in, out] { return MakeLayer(torch::nn::Linear(in, out)); }});
     if (i == layers - 1) continue;
-    task.layers.push_back({.name = "act" + std::to_string(i),
-                           .build = [] { return MakeLayer([](at::Tensor x) { return x.relu(); }); }});
+    task.layers.push_back({.name = "act" + std::to_string(i), .build = [] {
+                             return MakeLayer([](at::Tensor x) { return x.relu(); });
+                           }});
   }
   task.example = {at::zeros({1, 7})};
   task.batch = KeyedBatches({3, 7}, 4);
@@ -137,21 +139,24 @@ TrainingTask ConvTask() {
   TrainingTask task;
   static constexpr int64_t width = 4;
   task.layers.push_back({.name = "stem", .build = [] {
-    torch::nn::Conv2d conv(torch::nn::Conv2dOptions(2, width, 3).padding(1));
-    conv->weight.set_data(conv->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
-    return MakeLayer(conv);
-  }});
+                           torch::nn::Conv2d conv(torch::nn::Conv2dOptions(2, width, 3).padding(1));
+                           conv->weight.set_data(
+                               conv->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
+                           return MakeLayer(conv);
+                         }});
   task.layers.push_back({.name = "norm", .build = [] {
-    return MakeLayer(torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(width).momentum(0.3)));
-  }});
+                           return MakeLayer(torch::nn::BatchNorm2d(
+                               torch::nn::BatchNorm2dOptions(width).momentum(0.3)));
+                         }});
   for (int i = 0; i < 2; ++i) {
-    task.layers.push_back({.name = "block" + std::to_string(i),
-                           .build = [] { return MakeLayer(Residual(width)); }});
+    task.layers.push_back(
+        {.name = "block" + std::to_string(i), .build = [] { return MakeLayer(Residual(width)); }});
   }
   task.layers.push_back({.name = "pool", .build = [] {
-    return MakeLayer([](at::Tensor x) { return x.mean({2, 3}); });
-  }});
-  task.layers.push_back({.name = "head", .build = [] { return MakeLayer(torch::nn::Linear(width, 3)); }});
+                           return MakeLayer([](at::Tensor x) { return x.mean({2, 3}); });
+                         }});
+  task.layers.push_back(
+      {.name = "head", .build = [] { return MakeLayer(torch::nn::Linear(width, 3)); }});
   task.example = {at::zeros({1, 2, 6, 6})};
   task.batch = KeyedBatches({4, 2, 6, 6}, 3);
   task.loss = CrossEntropy;
@@ -163,7 +168,8 @@ TrainingTask ConvTask() {
 TrainingTask GptTask() {
   TrainingTask task;
   static constexpr int64_t vocab = 11, dim = 8, length = 5;
-  task.layers.push_back({.name = "tokens", .build = [] { return MakeLayer(torch::nn::Embedding(vocab, dim)); }});
+  task.layers.push_back(
+      {.name = "tokens", .build = [] { return MakeLayer(torch::nn::Embedding(vocab, dim)); }});
   struct Positions : Layer {
     Positions() { table = register_parameter("table", torch::randn({length, dim}) * 0.1); }
     TensorList forward(TensorList inputs) override {
@@ -172,25 +178,29 @@ TrainingTask GptTask() {
     }
     at::Tensor table;
   };
-  task.layers.push_back({.name = "positions", .build = [] { return std::make_shared<Positions>(); },
+  task.layers.push_back({.name = "positions",
+                         .build = [] { return std::make_shared<Positions>(); },
                          .cost = LayerCost{40, 80}});
   for (int i = 0; i < 2; ++i) {
-    task.layers.push_back({.name = "block" + std::to_string(i),
-                           .build = [] { return MakeLayer(Block(dim, 2)); }});
+    task.layers.push_back(
+        {.name = "block" + std::to_string(i), .build = [] { return MakeLayer(Block(dim, 2)); }});
   }
   task.layers.push_back({.name = "norm", .build = [] {
-    return MakeLayer(torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim})));
-  }});
-  task.layers.push_back({.name = "head",
-                         .build = [] {
-                           return MakeLayer(torch::nn::Linear(
-                               torch::nn::LinearOptions(dim, vocab).bias(false)));
-                         },
-                         .tied = {{"weight", "tokens.weight"}}});
+                           return MakeLayer(
+                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim})));
+                         }});
+  task.layers.push_back(
+      {.name = "head",
+       .build =
+           [] {
+             return MakeLayer(torch::nn::Linear(torch::nn::LinearOptions(dim, vocab).bias(false)));
+           },
+       .tied = {{"weight", "tokens.weight"}}});
   task.example = {at::zeros({1, length}, at::kLong)};
   task.batch = [](int64_t iteration, int64_t micro_batch, bool evaluation) {
     const uint64_t key = BatchKey(iteration, micro_batch, evaluation);
-    return TaskBatch{{KeyedClasses({2, length}, vocab, key)}, KeyedClasses({2 * length}, vocab, ~key)};
+    return TaskBatch{{KeyedClasses({2, length}, vocab, key)},
+                     KeyedClasses({2 * length}, vocab, ~key)};
   };
   task.loss = [](const TensorList& outputs, const at::Tensor& target) {
     return at::cross_entropy_loss(outputs[0].flatten(0, 1), target);
@@ -202,9 +212,11 @@ TrainingTask GptTask() {
 TrainingTask LstmTask() {
   TrainingTask task;
   task.layers.push_back({.name = "in", .build = [] { return MakeLayer(torch::nn::Linear(5, 6)); }});
-  task.layers.push_back({.name = "lstm", .build = [] { return std::make_shared<LastOfLstm>(); },
+  task.layers.push_back({.name = "lstm",
+                         .build = [] { return std::make_shared<LastOfLstm>(); },
                          .cost = LayerCost{2000, 4000}});
-  task.layers.push_back({.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(8, 3)); }});
+  task.layers.push_back(
+      {.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(8, 3)); }});
   task.example = {at::zeros({1, 4, 5})};
   task.batch = KeyedBatches({3, 4, 5}, 3);
   task.loss = CrossEntropy;

@@ -121,7 +121,8 @@ TEST(HookErrorsTest, OrderOfCalls) {
     return absl::OkStatus();
   };
   EXPECT_THAT(std::string(Guard(forward).message()), HasSubstr("EndMicroBatch is missing"));
-  EXPECT_THAT(std::string(lone.model->EndMicroBatch({0.0}).message()), HasSubstr("loss.backward()"));
+  EXPECT_THAT(std::string(lone.model->EndMicroBatch({0.0}).message()),
+              HasSubstr("loss.backward()"));
   EXPECT_TRUE(Backward(loss).ok());
   EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
   EXPECT_THAT(std::string(Guard(forward).message()), HasSubstr("no more micro-batches"));
@@ -149,11 +150,11 @@ bool Armed() {
 TrainingTask BombTask(bool in_backward) {
   TrainingTask task = MlpTask(4);
   task.layers[3] = {.name = "bomb", .build = [in_backward] {
-    return MakeLayer([in_backward](at::Tensor x) {
-      if (!in_backward && Armed()) throw std::runtime_error("bang");
-      return Bomb::apply(x.relu(), in_backward && Armed());
-    });
-  }};
+                      return MakeLayer([in_backward](at::Tensor x) {
+                        if (!in_backward && Armed()) throw std::runtime_error("bang");
+                        return Bomb::apply(x.relu(), in_backward && Armed());
+                      });
+                    }};
   return task;
 }
 
@@ -161,9 +162,8 @@ TrainingTask BombTask(bool in_backward) {
 TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
   const TrainingTask task = BombTask(true);
   for (const int n : {1, 2, 3}) {
-    const absl::StatusOr<PlannedTask> planned =
-        PlanTask(task, {.workers = n, .laps = 2, .stages = int(task.layers.size()),
-                        .iterations = 4});
+    const absl::StatusOr<PlannedTask> planned = PlanTask(
+        task, {.workers = n, .laps = 2, .stages = int(task.layers.size()), .iterations = 4});
     ASSERT_TRUE(planned.ok()) << planned.status();
     const auto step = [&](RingModel& model, const LapTask& lap, const TaskBatch& batch) {
       const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
@@ -191,10 +191,9 @@ TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
     harmless.layers[3].build = [] {
       return MakeLayer([](at::Tensor x) { return Bomb::apply(x.relu(), false); });
     };
-    const TrainingResult reference =
-        TrainReference(harmless, planned->plan(), {.failed_stage = [](int64_t t, int64_t m) {
-                         return t == 1 && m == 1 ? 3 : -1;
-                       }});
+    const TrainingResult reference = TrainReference(
+        harmless, planned->plan(),
+        {.failed_stage = [](int64_t t, int64_t m) { return t == 1 && m == 1 ? 3 : -1; }});
     EXPECT_EQ(ring->losses, reference.losses);
     EXPECT_EQ(ring->parameters, reference.parameters);
   }
@@ -202,8 +201,8 @@ TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
 
 TEST(HookErrorsTest, ExceptionInAForwardAndGoingOn) {
   const TrainingTask task = BombTask(false);
-  const absl::StatusOr<PlannedTask> planned = PlanTask(
-      task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
+  const absl::StatusOr<PlannedTask> planned =
+      PlanTask(task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
   ASSERT_TRUE(planned.ok()) << planned.status();
   int failures = 0;
   const auto step = [&](RingModel& model, const LapTask& lap, const TaskBatch& batch) {
@@ -222,8 +221,8 @@ TEST(HookErrorsTest, ExceptionInAForwardAndGoingOn) {
 
 TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
   const TrainingTask task = BombTask(true);
-  const absl::StatusOr<PlannedTask> planned = PlanTask(
-      task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
+  const absl::StatusOr<PlannedTask> planned =
+      PlanTask(task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
   ASSERT_TRUE(planned.ok()) << planned.status();
   std::mutex mutex;
   std::vector<std::string> errors;
@@ -283,7 +282,8 @@ struct LateGradient : Layer {
 
 TEST(HookErrorsTest, AGradientAfterItsStageIsOver) {
   TrainingTask task = MlpTask(3);
-  task.layers[1] = {.name = "late", .build = [] { return std::make_shared<LateGradient>(); },
+  task.layers[1] = {.name = "late",
+                    .build = [] { return std::make_shared<LateGradient>(); },
                     .cost = LayerCost{1, 1}};
   Lone lone = MakeLone(task);
   EXPECT_THAT(std::string(Backward(lone.Loss()).message()),
@@ -297,13 +297,13 @@ TEST(HookErrorsTest, BatchNormTwiceInOneForward) {
     torch::nn::BatchNorm1d norm;
   };
   TrainingTask task = MlpTask(3);
-  task.layers[1] = {.name = "twice", .build = [] { return std::make_shared<Twice>(); },
-                    .cost = LayerCost{1, 1}};
+  task.layers[1] = {
+      .name = "twice", .build = [] { return std::make_shared<Twice>(); }, .cost = LayerCost{1, 1}};
   Lone lone = MakeLone(task);
   EXPECT_THAT(std::string(Guard([&] {
-                lone.Loss();
-                return absl::OkStatus();
-              }).message()),
+                            lone.Loss();
+                            return absl::OkStatus();
+                          }).message()),
               AllOf(HasSubstr("twice.norm"), HasSubstr("2 times")));
 }
 
@@ -320,9 +320,9 @@ TEST(HookErrorsTest, AForwardThatWritesABuffer) {
   task.layers[1] = {.name = "counter", .build = [] { return std::make_shared<Counter>(); }};
   Lone lone = MakeLone(task);
   EXPECT_THAT(std::string(Guard([&] {
-                lone.Loss();
-                return absl::OkStatus();
-              }).message()),
+                            lone.Loss();
+                            return absl::OkStatus();
+                          }).message()),
               HasSubstr("counter.count"));
 }
 

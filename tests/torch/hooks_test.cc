@@ -37,9 +37,8 @@ TrainingTask TaskWith(std::vector<LayerFactory> layers) {
 void ExpectBits(const TrainingTask& task) {
   for (const int n : {1, 2, 3}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-      const absl::StatusOr<PlannedTask> planned =
-          PlanTask(task, {.workers = n, .rule = rule, .stages = int(task.layers.size()),
-                          .iterations = 3});
+      const absl::StatusOr<PlannedTask> planned = PlanTask(
+          task, {.workers = n, .rule = rule, .stages = int(task.layers.size()), .iterations = 3});
       ASSERT_TRUE(planned.ok()) << planned.status();
       SCOPED_TRACE(PlanToString(planned->plan()));
       const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
@@ -52,28 +51,30 @@ void ExpectBits(const TrainingTask& task) {
 }
 
 TEST(HooksTest, InPlaceFirstOperation) {
-  ExpectBits(TaskWith({LinearLayer("a", 5, 6),
-                       OneToOne("relu", [](at::Tensor x) { return x.relu_(); }),
-                       LinearLayer("b", 6, 6),
-                       OneToOne("scale", [](at::Tensor x) { return x.mul_(0.5).add_(1); }),
-                       LinearLayer("c", 6, 4)}));
+  ExpectBits(TaskWith(
+      {LinearLayer("a", 5, 6), OneToOne("relu", [](at::Tensor x) { return x.relu_(); }),
+       LinearLayer("b", 6, 6), OneToOne("scale", [](at::Tensor x) { return x.mul_(0.5).add_(1); }),
+       LinearLayer("c", 6, 4)}));
 }
 
 TEST(HooksTest, StagesWithTwoInputs) {
-  TrainingTask task = TaskWith({Lists("split",
-                                      [](TensorList x) {
-                                        return TensorList{x[0].sin(), x[0].cos(), x[1]};
-                                      }),
-                                LinearLayer("a", 5, 6),
-                                Lists("swap", [](TensorList x) {
-                                  return TensorList{x[1], x[0], x[2]};
-                                }),
-                                LinearLayer("b", 5, 6),
-                                Lists("join", [](TensorList x) {
-                                  // x[2] is an integer mask: it needs no gradient and stays as it is.
-                                  return TensorList{(x[0] * x[1]).masked_fill(x[2] == 1, 0.25)};
-                                }),
-                                LinearLayer("c", 6, 4)});
+  TrainingTask task =
+      TaskWith({Lists("split",
+                      [](TensorList x) {
+                        return TensorList{x[0].sin(), x[0].cos(), x[1]};
+                      }),
+                LinearLayer("a", 5, 6),
+                Lists("swap",
+                      [](TensorList x) {
+                        return TensorList{x[1], x[0], x[2]};
+                      }),
+                LinearLayer("b", 5, 6),
+                Lists("join",
+                      [](TensorList x) {
+                        // x[2] is an integer mask: it needs no gradient and stays as it is.
+                        return TensorList{(x[0] * x[1]).masked_fill(x[2] == 1, 0.25)};
+                      }),
+                LinearLayer("c", 6, 4)});
   task.example = {at::zeros({1, 5}), at::zeros({1, 6}, at::kLong)};
   task.batch = [](int64_t t, int64_t m, bool evaluation) {
     const uint64_t key = BatchKey(t, m, evaluation);
@@ -89,7 +90,10 @@ TEST(HooksTest, SkipConnectionsAcrossStages) {
   const auto add = [](TensorList x) { return TensorList{x[0] + x[1], x[1]}; };
   ExpectBits(TaskWith({LinearLayer("a", 5, 6), Lists("keep", keep), LinearLayer("b", 6, 6),
                        Lists("add1", add), LinearLayer("c", 6, 6),
-                       Lists("add2", [](TensorList x) { return TensorList{x[0] * x[1], x[1]}; }),
+                       Lists("add2",
+                             [](TensorList x) {
+                               return TensorList{x[0] * x[1], x[1]};
+                             }),
                        Lists("add3", add), LinearLayer("d", 6, 4)}));
 }
 
@@ -111,11 +115,11 @@ struct Fickle : Layer {
 };
 
 TEST(HooksTest, UnusedParameters) {
-  const TrainingTask task =
-      TaskWith({LinearLayer("a", 5, 6),
-                {.name = "fickle", .build = [] { return std::make_shared<Fickle>(); },
-                 .cost = LayerCost{100, 200}},
-                LinearLayer("b", 6, 4)});
+  const TrainingTask task = TaskWith({LinearLayer("a", 5, 6),
+                                      {.name = "fickle",
+                                       .build = [] { return std::make_shared<Fickle>(); },
+                                       .cost = LayerCost{100, 200}},
+                                      LinearLayer("b", 6, 4)});
   ExpectBits(task);
   const TrainingResult untouched = TrainOrdinaryLoop(task, 1, 0);
   const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.iterations = 2});
@@ -147,8 +151,8 @@ TEST(HooksTest, FrozenMiddle) {
 }
 
 TEST(HooksTest, AllButTheMiddleFrozen) {
-  ExpectBits(TaskWith({Frozen(LinearLayer("a", 5, 6)), LinearLayer("b", 6, 6),
-                       Frozen(LinearLayer("c", 6, 4))}));
+  ExpectBits(TaskWith(
+      {Frozen(LinearLayer("a", 5, 6)), LinearLayer("b", 6, 6), Frozen(LinearLayer("c", 6, 4))}));
 }
 
 LayerFactory Tied(LayerFactory factory, const std::string& target) {
@@ -183,11 +187,16 @@ struct WeightNormed : Layer {
 
 TEST(HooksTest, WeightNorm) {
   const auto normed = [](const std::string& name) {
-    return LayerFactory{.name = name, .build = [] { return std::make_shared<WeightNormed>(); },
+    return LayerFactory{.name = name,
+                        .build = [] { return std::make_shared<WeightNormed>(); },
                         .cost = LayerCost{100, 200}};
   };
-  ExpectBits(TaskWith({LinearLayer("a", 5, 6), normed("n1"), normed("n2"), LinearLayer("b", 6, 4)}));
-  ExpectBits(TaskWith({OneToOne("pad", [](at::Tensor x) { return at::constant_pad_nd(x, {0, 1}); }),
+  ExpectBits(
+      TaskWith({LinearLayer("a", 5, 6), normed("n1"), normed("n2"), LinearLayer("b", 6, 4)}));
+  ExpectBits(TaskWith({OneToOne("pad",
+                                [](at::Tensor x) {
+                                  return at::constant_pad_nd(x, {0, 1});
+                                }),
                        normed("n1"), LinearLayer("b", 6, 4)}));
 }
 
@@ -201,7 +210,8 @@ TEST(HooksTest, SlicesAndViewsOfWeights) {
     at::Tensor w;
   };
   ExpectBits(TaskWith({LinearLayer("a", 5, 6),
-                       {.name = "sliced", .build = [] { return std::make_shared<Sliced>(); },
+                       {.name = "sliced",
+                        .build = [] { return std::make_shared<Sliced>(); },
                         .cost = LayerCost{100, 200}},
                        LinearLayer("b", 6, 4)}));
 }

@@ -21,12 +21,14 @@ std::string Error(const std::vector<LayerFactory>& layers, const TensorList& exa
 
 TEST(ModelPlanTest, CountsByShape) {
   const std::vector<LayerFactory> layers = {
-      {.name = "conv", .build = [] {
-         return MakeLayer(torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).stride(2).padding(1)));
-       }},
-      {.name = "flat", .build = [] {
-         return MakeLayer([](at::Tensor x) { return x.flatten(1); });
-       }},
+      {.name = "conv",
+       .build =
+           [] {
+             return MakeLayer(
+                 torch::nn::Conv2d(torch::nn::Conv2dOptions(2, 4, 3).stride(2).padding(1)));
+           }},
+      {.name = "flat",
+       .build = [] { return MakeLayer([](at::Tensor x) { return x.flatten(1); }); }},
       {.name = "linear", .build = [] { return MakeLayer(torch::nn::Linear(36, 5)); }}};
   const absl::StatusOr<ModelDescription> model = DescribeModel(layers, {at::zeros({1, 2, 6, 6})});
   ASSERT_TRUE(model.ok()) << model.status();
@@ -56,8 +58,7 @@ TEST(ModelPlanTest, TiedParametersBelongToTheFirstLayer) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->layers[0].last_use, 5);
   EXPECT_TRUE(model->layers[5].parameters.empty());
-  const absl::StatusOr<PlannedModel> planned =
-      PlanModel(*model, {.workers = 3, .stages = 3});
+  const absl::StatusOr<PlannedModel> planned = PlanModel(*model, {.workers = 3, .stages = 3});
   ASSERT_TRUE(planned.ok()) << planned.status();
   EXPECT_EQ(planned->plan.last_use(StageId(0)), StageId(2));
 }
@@ -114,7 +115,8 @@ TEST(ModelPlanTest, Refusals) {
     linear->weight.set_data(at::zeros({20, 9}).narrow(0, 5, 10));
     return MakeLayer(linear);
   };
-  EXPECT_THAT(Error(bad, task.example), AllOf(HasSubstr("weight"), HasSubstr("storage of its own")));
+  EXPECT_THAT(Error(bad, task.example),
+              AllOf(HasSubstr("weight"), HasSubstr("storage of its own")));
 }
 
 TEST(ModelPlanTest, TooManyStagesAndOddBoundaries) {

@@ -95,9 +95,10 @@ std::vector<Case> AllCases() {
           for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
             for (int slack = 0; slack <= (rule == Rule::kCdpV2 ? 2 : 0); ++slack) {
               for (int bits = 0; bits < 8; ++bits) {
-                const auto optimizer = bits & 1 ? OptimizerOptions::Type::kAdamW
-                                                : OptimizerOptions::Type::kSgd;
-                cases.push_back({model, n, s, k, rule, slack, optimizer, (bits & 2) != 0, bits >= 4});
+                const auto optimizer =
+                    bits & 1 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
+                cases.push_back(
+                    {model, n, s, k, rule, slack, optimizer, (bits & 2) != 0, bits >= 4});
               }
             }
           }
@@ -109,12 +110,12 @@ std::vector<Case> AllCases() {
 }
 
 std::vector<int> Values(const Case& c) {
-  return {int(c.model), c.workers,        int(c.stages), c.laps,       int(c.rule) * 3 + c.slack,
+  return {int(c.model),     c.workers,        int(c.stages), c.laps, int(c.rule) * 3 + c.slack,
           int(c.optimizer), int(c.evaluates), int(c.delays)};
 }
 
-// Greedy: each next case is the one (of some drawn) with most pairs of values not seen yet, until all
-// pairs that any case has are seen.
+// Greedy: each next case is the one (of some drawn) with most pairs of values not seen yet, until
+// all pairs that any case has are seen.
 std::vector<Case> PairwiseSample(std::vector<Case> all) {
   using Pair = std::array<int, 4>;
   const auto pairs_of = [](const Case& c) {
@@ -179,7 +180,8 @@ TEST(RingBitsTest, DpDoesNotDependOnTheNumberOfWorkers) {
     for (const int n : {1, 2, 4}) {
       const Case c{.model = model, .workers = n, .laps = 4 / n, .rule = Rule::kDp};
       const TrainingTask task = TaskOf(c);
-      const absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
+      const absl::StatusOr<PlannedTask> planned =
+          PlanTask(task, RequestOf(c, int(task.layers.size())));
       ASSERT_TRUE(planned.ok()) << planned.status();
       const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
       ASSERT_TRUE(ring.ok()) << ring.status();
@@ -200,7 +202,8 @@ double Ulps(float a, float b, float before) {
 TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
   for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt}) {
     for (const auto optimizer : {OptimizerOptions::Type::kSgd, OptimizerOptions::Type::kAdamW}) {
-      const Case c{.model = model, .workers = 2, .laps = 2, .rule = Rule::kDp, .optimizer = optimizer};
+      const Case c{
+          .model = model, .workers = 2, .laps = 2, .rule = Rule::kDp, .optimizer = optimizer};
       const TrainingTask task = TaskOf(c);
       PlanRequest request = RequestOf(c, int(task.layers.size()));
       request.iterations = 1;
@@ -232,7 +235,8 @@ TEST(RingBitsTest, RulesDiffer) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     const Case c{.workers = 4, .rule = rule};
     const TrainingTask task = TaskOf(c);
-    const absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
+    const absl::StatusOr<PlannedTask> planned =
+        PlanTask(task, RequestOf(c, int(task.layers.size())));
     ASSERT_TRUE(planned.ok()) << planned.status();
     results.push_back(TrainReference(task, planned->plan()));
   }

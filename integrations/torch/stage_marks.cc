@@ -1,0 +1,193 @@
+// Turns a marked module into layers.
+#include "integrations/torch/stage_marks.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/torch/cost_count.h"
+#include "integrations/torch/initialization.h"
+
+namespace ringzero {
+namespace {
+
+using Module = torch::nn::Module;
+
+absl::Status Refuse(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("marked module: ", what));
+}
+
+// The instances behind the factories. Layers built in order from the first, by one thread, are
+// parts of one instance: that is what RingModel does. It lives as long as any of its parts. Builds
+// take turns (BuildLayer), which also guards this.
+class Instances {
+ public:
+  explicit Instances(MarkedModule module) : module_(std::move(module)) {}
+
+  std::shared_ptr<Layer> Part(int mark) {
+    Instance& instance = by_thread_[std::this_thread::get_id()];  // workers may be threads
+    std::shared_ptr<Module> whole = instance.whole.lock();
+    if (whole == nullptr || mark == 0 || instance.taken.count(mark) > 0) {
+      // Which mark comes first must not matter: the values belong to the module as a whole.
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      generator.set_current_seed(InitializationKey(module_.seed, "marked module"));
+      whole = module_.build();
+      TORCH_CHECK(whole != nullptr, "build gave null");
+      instance = {.whole = whole};
+    }
+    instance.taken.insert(mark);
+    return std::make_shared<MarkedLayer>(std::move(whole), module_.marks[mark], module_.forward);
+  }
+
+ private:
+  struct Instance {
+    std::weak_ptr<Module> whole;
+    std::set<int> taken;
+  };
+  MarkedModule module_;
+  std::map<std::thread::id, Instance> by_thread_;
+};
+
+// Every parameter and buffer must be in exactly one mark.
+absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
+  std::map<const void*, std::string> marked;  // tensor -> mark
+  const auto submodules = whole.named_modules("", /*include_self=*/false);
+  for (const StageMark& mark : module.marks) {
+    for (const std::string& name : mark.modules) {
+      const auto* part = submodules.find(name);
+      if (part == nullptr) {
+        return Refuse(absl::StrCat("mark \"", mark.name, "\" names the submodule \"", name,
+                                   "\", which does not exist"));
+      }
+      std::vector<at::Tensor> tensors = (*part)->parameters();
+      for (const at::Tensor& buffer : (*part)->buffers()) tensors.push_back(buffer);
+      for (const at::Tensor& tensor : tensors) {
+        if (!tensor.defined()) continue;
+        const auto [known, fresh] = marked.emplace(tensor.unsafeGetTensorImpl(), mark.name);
+        if (!fresh && known->second != mark.name) {
+          return Refuse(absl::StrCat("\"", name, "\" stands in the marks \"", known->second,
+                                     "\" and \"", mark.name, "\""));
+        }
+      }
+    }
+  }
+  const auto check = [&](const auto& items) -> absl::Status {
+    for (const auto& item : items) {
+      if (!item.value().defined() || marked.count(item.value().unsafeGetTensorImpl()) > 0) continue;
+      return Refuse(absl::StrCat("\"", item.key(), "\" belongs to no mark"));
+    }
+    return absl::OkStatus();
+  };
+  RZ_RETURN_IF_ERROR(check(whole.named_parameters()));
+  return check(whole.named_buffers());
+}
+
+// Counts between each Enter and its Leave.
+class CountingMarks final : public MarkListener {
+ public:
+  explicit CountingMarks(size_t marks) : costs_(marks) {}
+  TensorList OnEnter(int mark, TensorList inputs) override {
+    TORCH_CHECK(meter_ == nullptr && mark == next_ && mark < int(costs_.size()),
+                "the forward entered mark ", mark, ", but mark ", next_, " comes next");
+    meter_ = std::make_unique<CostMeter>(inputs);
+    return inputs;
+  }
+  TensorList OnLeave(int mark, TensorList outputs) override {
+    TORCH_CHECK(meter_ != nullptr && mark == next_, "the forward left mark ", mark,
+                " without having entered it");
+    costs_[next_++] = meter_->cost();
+    meter_.reset();
+    return outputs;
+  }
+  const std::vector<LayerCost>& costs() const { return costs_; }
+  bool complete() const { return next_ == static_cast<int>(costs_.size()); }
+
+ private:
+  std::vector<LayerCost> costs_;
+  std::unique_ptr<CostMeter> meter_;
+  int next_ = 0;
+};
+
+absl::StatusOr<std::vector<LayerCost>> CountMarks(const MarkedModule& module, MarkedLayer& layer,
+                                                  const TensorList& example) {
+  CountingMarks counting(module.marks.size());
+  try {
+    const at::NoGradGuard no_grad;
+    layer.RunWhole(counting, example);
+  } catch (const std::exception& error) {
+    return Refuse(absl::StrCat("running one sample to count costs: ", error.what()));
+  }
+  if (!counting.complete()) return Refuse("the forward did not pass all marks");
+  return counting.costs();
+}
+
+}  // namespace
+
+MarkedLayer::MarkedLayer(std::shared_ptr<Module> whole, const StageMark& mark,
+                         std::function<TensorList(Module&, StageMarks&, TensorList)> forward)
+    : whole_(std::move(whole)), forward_(std::move(forward)) {
+  const auto submodules = whole_->named_modules("", /*include_self=*/false);
+  for (std::string name : mark.modules) {
+    const std::shared_ptr<Module> part = submodules[name];
+    std::replace(name.begin(), name.end(), '.', '_');  // torch allows no dot in a member's name
+    register_module(name, part);
+  }
+}
+
+TensorList MarkedLayer::RunWhole(MarkListener& listener, TensorList inputs) {
+  StageMarks marks(listener);
+  return forward_(*whole_, marks, std::move(inputs));
+}
+
+TensorList MarkedLayer::forward(TensorList) {
+  TORCH_CHECK(false, "a part of a marked module has no forward of its own");
+}
+
+absl::StatusOr<std::vector<LayerFactory>> LayersOf(const MarkedModule& module,
+                                                   const TensorList& example) {
+  if (module.marks.empty() || !module.build || !module.forward) {
+    return Refuse("build, forward and at least one mark must be given");
+  }
+  // Built like a layer, so that it waits for its turn at torch's generator.
+  std::shared_ptr<Module> whole;
+  const auto build = [&]() -> std::shared_ptr<Layer> {
+    whole = module.build();
+    TORCH_CHECK(whole != nullptr, "build gave null");
+    return std::make_shared<MarkedLayer>(whole, StageMark{}, module.forward);
+  };
+  RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> runner,
+                      BuildLayer({.name = "marked module", .build = build}, module.seed));
+  RZ_RETURN_IF_ERROR(CheckMarks(module, *whole));
+  bool counts = false;
+  for (const StageMark& mark : module.marks) counts = counts || !mark.cost;
+  std::vector<LayerCost> costs(module.marks.size());
+  if (counts) {
+    if (example.empty()) return Refuse("marks without a cost need an example to count it with");
+    whole->eval();
+    RZ_ASSIGN_OR_RETURN(costs, CountMarks(module, static_cast<MarkedLayer&>(*runner), example));
+  }
+  const auto instances = std::make_shared<Instances>(module);  // shared by the factories
+  std::vector<LayerFactory> layers;
+  for (int i = 0; i < static_cast<int>(module.marks.size()); ++i) {
+    const StageMark& mark = module.marks[i];
+    if (!mark.cost) {
+      const auto submodules = whole->named_modules("", /*include_self=*/false);
+      for (const std::string& name : mark.modules) {
+        RZ_RETURN_IF_ERROR(CheckCountable(mark.name, *submodules[name]));
+      }
+    }
+    layers.push_back({.name = mark.name,
+                      .build = [instances, i] { return instances->Part(i); },
+                      .cost = mark.cost ? *mark.cost : costs[i],
+                      .tied = mark.tied});
+  }
+  return layers;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,99 @@
+// Stage marks: a ready torch module whose forward says where its parts begin and end.
+//
+//   MarkedModule net{.build = [] { return std::make_shared<Net>(); },
+//                    .forward = [](torch::nn::Module& module, StageMarks& marks, TensorList x) {
+//                      Net& net = static_cast<Net&>(module);
+//                      x = marks.Enter(0, x);
+//                      x[0] = net.conv(x[0]).relu();
+//                      x = marks.Leave(0, x);
+//                      x = marks.Enter(1, x);
+//                      x[0] = net.head(x[0].flatten(1));
+//                      return marks.Leave(1, x); },
+//                    .marks = {{.name = "features", .modules = {"conv"}},
+//                              {.name = "head", .modules = {"head"}}}};
+//   RZ_ASSIGN_OR_RETURN(std::vector<LayerFactory> layers, LayersOf(net, {example}));
+//
+// A mark is a layer: a stage is a run of marks, and RingModel takes these layers like any others.
+// All that a later mark needs goes through Leave and Enter; between two marks nothing may be
+// computed from parameters. Start-up peak: every worker holds the whole module while it takes its
+// memory away, and again, once for each stage that it owns, while it initialises; a list of
+// factories never holds more than one layer.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_STAGE_MARKS_H_
+#define RINGZERO_INTEGRATIONS_TORCH_STAGE_MARKS_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "integrations/torch/layer.h"
+
+namespace ringzero {
+
+// What is told of the marks that a forward passes. May throw.
+class MarkListener {
+ public:
+  virtual ~MarkListener() = default;
+  virtual TensorList OnEnter(int mark, TensorList inputs) = 0;
+  virtual TensorList OnLeave(int mark, TensorList outputs) = 0;
+};
+
+// Handed to the module's forward; valid during that call. Marks are passed in order, each once.
+class StageMarks {
+ public:
+  explicit StageMarks(MarkListener& listener) : listener_(listener) {}
+  // Use what is returned in place of what was given.
+  TensorList Enter(int mark, TensorList inputs) {
+    return listener_.OnEnter(mark, std::move(inputs));
+  }
+  TensorList Leave(int mark, TensorList outputs) {
+    return listener_.OnLeave(mark, std::move(outputs));
+  }
+
+ private:
+  MarkListener& listener_;
+};
+
+struct StageMark {
+  std::string name;
+  std::vector<std::string>
+      modules;  // the submodules that run between its Enter and Leave: "blocks.3"
+  std::optional<LayerCost> cost = std::nullopt;
+  std::vector<TiedParameter> tied = {};  // "head.weight" to "<mark>.embedding.weight"
+};
+
+struct MarkedModule {
+  std::function<std::shared_ptr<torch::nn::Module>()> build;
+  std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward;
+  std::vector<StageMark> marks;
+  uint64_t seed = 0;  // of what `build` draws from torch's generator
+};
+
+// A parameter's full name is "<mark>.<submodule>.<parameter>", where dots of the submodule's name
+// become underscores ("blocks_3"). Costs that are not given are counted by one forward of `example`
+// (one sample). InvalidArgument: a submodule that does not exist or stands in two marks, a
+// parameter or buffer in none.
+absl::StatusOr<std::vector<LayerFactory>> LayersOf(const MarkedModule& module,
+                                                   const TensorList& example);
+
+// What LayersOf's factories build; for RingModel.
+class MarkedLayer final : public Layer {
+ public:
+  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, const StageMark& mark,
+              std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward);
+  const std::shared_ptr<torch::nn::Module>& whole() const { return whole_; }
+  // The whole module's forward.
+  TensorList RunWhole(MarkListener& listener, TensorList inputs);
+  // Never called: a part of a ready module has no forward of its own. Throws.
+  TensorList forward(TensorList inputs) override;
+
+ private:
+  std::shared_ptr<torch::nn::Module> whole_;
+  std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_STAGE_MARKS_H_
