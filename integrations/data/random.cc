@@ -97,8 +97,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenRandom(const DatasetOptions& option
   RZ_RETURN_IF_ERROR(CheckPositive("data.samples", options.random_samples));
   SampleShape shape = {.kind = options.random_kind};
   if (shape.kind == SampleShape::Kind::kTokens) {
-    RZ_RETURN_IF_ERROR(CheckPositive("data.sequence", options.sequence));
-    RZ_RETURN_IF_ERROR(CheckPositive("data.vocabulary", options.vocabulary));
+    RZ_RETURN_IF_ERROR(CheckPositive("model.seq", options.sequence));
+    RZ_RETURN_IF_ERROR(CheckPositive("model.vocab", options.vocabulary));
     shape.input = {options.sequence};
     shape.classes = options.vocabulary;
   } else {

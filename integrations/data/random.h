@@ -12,8 +12,8 @@
 
 namespace ringzero {
 
-// InvalidArgument names the key: "data.samples", "data.input", "data.classes", "data.sequence",
-// "data.vocabulary".
+// InvalidArgument names the key: "data.samples", "data.input", "data.classes", "model.seq",
+// "model.vocab".
 absl::StatusOr<std::unique_ptr<Dataset>> OpenRandom(const DatasetOptions& options);
 
 }  // namespace ringzero

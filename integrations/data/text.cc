@@ -65,7 +65,7 @@ class TextDataset final : public Dataset {
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence) {
   if (sequence < 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("data.sequence is ", sequence, ": text wants 1 or more tokens per sample"));
+        absl::StrCat("model.seq is ", sequence, ": text wants 1 or more tokens per sample"));
   }
   RZ_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadAllBytes(path));
   if (IsBibleData(bytes)) {
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": ", total,
                      " bytes, of which a tenth is held out, are too few for one "
-                     "sample of data.sequence = ",
+                     "sample of model.seq = ",
                      sequence, " in each part"));
   }
   return dataset;

@@ -16,7 +16,7 @@
 
 namespace ringzero {
 
-// InvalidArgument or NotFound, naming the file, or the key "data.sequence" when it is not positive
+// InvalidArgument or NotFound, naming the file, or the key "model.seq" when it is not positive
 // or so large that a split has no sample.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence);
 

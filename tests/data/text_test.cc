@@ -49,10 +49,9 @@ TEST(Text, CutsSamplesWithTheNextByteAsTarget) {
 TEST(Text, ErrorsNameTheFileOrTheKey) {
   TemporaryFolder folder;
   WriteFile(folder / "short", ToBytes("abcdefghijklmnopqrst"));
-  EXPECT_THAT(
-      ErrorOf(OpenText(folder / "short", 2)),
-      AllOf(HasSubstr(folder / "short"), HasSubstr("20 bytes"), HasSubstr("data.sequence")));
-  EXPECT_THAT(ErrorOf(OpenText(folder / "short", 0)), HasSubstr("data.sequence is 0"));
+  EXPECT_THAT(ErrorOf(OpenText(folder / "short", 2)),
+              AllOf(HasSubstr(folder / "short"), HasSubstr("20 bytes"), HasSubstr("model.seq")));
+  EXPECT_THAT(ErrorOf(OpenText(folder / "short", 0)), HasSubstr("model.seq is 0"));
   EXPECT_EQ(OpenText(folder / "none", 2).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(ErrorOf(OpenText(folder.path(), 2)), HasSubstr("folder"));
   WriteFile(folder / "empty", {});

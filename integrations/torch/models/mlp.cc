@@ -59,13 +59,14 @@ LayerFactory MakeLinear(int64_t in, int64_t out, Place place) {
 absl::Status CheckMlp(const MlpOptions& options) {
   if (options.sizes.size() < 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model.sizes has ", options.sizes.size(),
-                     " entries: at least two are wanted, the input's features and the classes"));
+        absl::StrCat("a perceptron (data.input, model.hidden, classes) has ", options.sizes.size(),
+                     " sizes: at least two are wanted, the input's features and the classes"));
   }
   for (int64_t size : options.sizes) {
     if (size < 1 || size > (1 << 24)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("model.sizes has the entry ", size, ": wanted 1 to ", 1 << 24));
+          absl::StrCat("a perceptron (data.input, model.hidden, classes) has the size ", size,
+                       ": wanted 1 to ", 1 << 24));
     }
   }
   return absl::OkStatus();

@@ -18,7 +18,7 @@ struct MlpOptions {
   std::vector<int64_t> sizes;  // features in, hidden sizes, classes: at least two
 };
 
-// InvalidArgument names the key of the configuration: "model.sizes …".
+// InvalidArgument names what the sizes come from: data.input, model.hidden, the classes.
 absl::Status CheckMlp(const MlpOptions& options);
 
 // One layer per matrix, its ReLU with it; inputs of any shape are flattened to {batch, features}.
