@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/cli/batches.h"
 #include "integrations/torch/models/gpt.h"
@@ -72,6 +74,18 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .evaluation = length.evaluation};
 }
 
+// What the plan's own checks refuse was asked for by the configuration: bad input, with the key if
+// one can be named.
+absl::Status PlanError(const Config& config, const absl::Status& status) {
+  const bool refused = status.code() == absl::StatusCode::kInvalidArgument ||
+                       status.code() == absl::StatusCode::kFailedPrecondition;
+  if (!refused) return Annotate(status, config.keys.file());
+  if (config.cyclic.window != 0 && absl::StrContains(status.message(), "window")) {
+    return config.Error("cyclic.window", status.message());
+  }
+  return absl::InvalidArgumentError(absl::StrCat(config.keys.file(), ": ", status.message()));
+}
+
 }  // namespace
 
 void PrepareTorch(int threads) {
@@ -88,7 +102,7 @@ absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length
     RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, RequestOf(config, length)));
     return absl::OkStatus();
   });
-  if (!status.ok()) return Annotate(status, config.keys.file());
+  if (!status.ok()) return PlanError(config, status);
   return run;
 }
 

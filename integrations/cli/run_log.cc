@@ -20,7 +20,7 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
   if (kind == LapTask::Kind::kTrain) {
     if (!first_loss_.has_value()) first_loss_ = loss;
     last_loss_ = loss;
-    done_ = iteration.value + 1;
+    losses_.push_back({.done = iteration.value + 1, .loss = loss});
     return;
   }
   const EvaluationResult result{.iteration = iteration.value,
@@ -33,11 +33,6 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
                                          result.iteration, loss, std::exp(loss))
                        : absl::StrFormat("iteration %d: held-out loss %.4f, accuracy %.2f %%",
                                          result.iteration, loss, 100 * result.accuracy));
-}
-
-int RunLog::iterations_done() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return done_;
 }
 
 std::optional<double> RunLog::first_loss() const {
@@ -64,6 +59,11 @@ std::vector<EvaluationResult> RunLog::evaluations() const {
 std::vector<std::string> RunLog::TakeNotes() {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(notes_, {});
+}
+
+std::vector<RunLog::Loss> RunLog::TakeLosses() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(losses_, {});
 }
 
 }  // namespace ringzero

@@ -38,24 +38,29 @@ class RunLog {
   // For RingModelOptions::on_report; `this` must outlive it.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> Listener();
 
-  int iterations_done() const;
+  struct Loss {
+    int done = 0;  // iterations
+    double loss = 0;
+  };
   std::optional<double> first_loss() const;
   std::optional<double> last_loss() const;
   std::optional<EvaluationResult> last_evaluation() const;
   std::vector<EvaluationResult> evaluations() const;
   // What has happened since the last call, in lines for a person.
   std::vector<std::string> TakeNotes();
+  // The losses since the last call, one per iteration.
+  std::vector<Loss> TakeLosses();
 
  private:
   void Report(Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics);
 
   const Task task_;
   mutable std::mutex mutex_;
-  int done_ = 0;
   std::optional<double> first_loss_;
   std::optional<double> last_loss_;
   std::vector<EvaluationResult> evaluations_;
   std::vector<std::string> notes_;
+  std::vector<Loss> losses_;
 };
 
 }  // namespace ringzero

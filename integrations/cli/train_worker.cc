@@ -130,10 +130,9 @@ class Worker {
 
   void SayWhatIsNew() {
     if (!task_.say) return;
-    const std::optional<double> loss = log_.last_loss();
-    if (loss.has_value()) {
-      const std::optional<std::string> line =
-          progress_.Line(log_.iterations_done(), *loss, WaitsOf(ring_->engine().stats()));
+    const WaitSeconds waits = WaitsOf(ring_->engine().stats());
+    for (const RunLog::Loss& loss : log_.TakeLosses()) {
+      const std::optional<std::string> line = progress_.Line(loss.done, loss.loss, waits);
       if (line.has_value()) task_.say("progress", *line);
     }
     for (const std::string& note : log_.TakeNotes()) task_.say("note", note);

@@ -85,7 +85,8 @@ class Configuration(TestCase):
     def test_plan_that_cannot_be(self):
         # Said once, though every worker would find it.
         self.bad("run.json", "stages", **{"cyclic.stages": 40})
-        self.bad("run.json", "window", **{"cyclic.window": 1, "cyclic.stages": 3, "cyclic.workers": 3})
+        self.bad("run.json", "cyclic.window", gradient_accumulation_steps=3,
+                 **{"cyclic.window": 1, "cyclic.stages": 3, "cyclic.workers": 3, "cyclic.rule": "dp"})
         self.bad("run.json", **{"cyclic.boundaries": [0, 1, 99]})
 
 

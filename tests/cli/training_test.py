@@ -3,9 +3,10 @@
 import json
 import os
 import struct
+import subprocess
 import unittest
 
-from ringzero import TestCase
+from ringzero import PROGRAM, TestCase
 
 KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "loss",
         "waits_seconds_per_step", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
@@ -119,6 +120,37 @@ class Overrides(TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("10 iterations", done.stderr)
         self.assertIn("the last 16 of 256 samples", done.stderr)
+
+
+class Progress(TestCase):
+    def test_not_a_terminal(self):
+        done = self.run_program("train", self.config(steps_per_print=4))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("iteration") and "samples/s" in line]
+        self.assertEqual([line.split()[1] for line in lines], ["4/12", "8/12", "12/12"])
+        self.assertNotIn("\r", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+
+    def test_terminal(self):
+        ours, theirs = os.openpty()
+        process = subprocess.Popen([PROGRAM, "train", self.config(iterations=200)], stdout=subprocess.PIPE,
+                                   stderr=theirs, cwd=self.folder)
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # Linux: the other end is closed
+                break
+            if not chunk:
+                break
+            seen += chunk
+        os.close(ours)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, seen)
+        self.assertIn(b"\r\x1b[Kiteration", seen)
+        self.assertTrue(seen.endswith(b"\n"), seen[-100:])
+        self.assertIn(b"200 iterations", out)
 
 
 class Parameters(TestCase):

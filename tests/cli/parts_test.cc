@@ -1,0 +1,184 @@
+// The program's parts that no process is needed for: arguments, batches, reports, progress.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "integrations/cli/batches.h"
+#include "integrations/cli/command_line.h"
+#include "integrations/cli/exit_codes.h"
+#include "integrations/cli/progress.h"
+#include "integrations/cli/run_log.h"
+#include "integrations/cli/worker_report.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+absl::StatusOr<CommandLine> Parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "ringzero");
+  return ParseCommandLine(static_cast<int>(words.size()), words.data());
+}
+
+TEST(CommandLine, OptionsInAnyOrderAndBothForms) {
+  const absl::StatusOr<CommandLine> line =
+      Parse({"train", "--set", "a=b=c", "run.json", "--summary=s.json", "--workers", "3"});
+  ASSERT_TRUE(line.ok()) << line.status();
+  EXPECT_EQ(line->config, "run.json");
+  EXPECT_EQ(line->summary, "s.json");
+  EXPECT_THAT(line->overrides, ElementsAre("a=b=c", "cyclic.workers=3"));
+}
+
+TEST(CommandLine, HintsAtTheNearestOption) {
+  const absl::Status status = Parse({"train", "x", "--sumary", "s"}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--summary"));
+  EXPECT_EQ(ExitCode(status), kExitBadInput);
+  EXPECT_FALSE(Parse({"train", "x", "y"}).ok());
+  EXPECT_FALSE(Parse({"plan", "x", "--grid=1"}).ok());
+}
+
+TEST(ExitCodes, OfStatuses) {
+  EXPECT_EQ(ExitCode(absl::OkStatus()), 0);
+  EXPECT_EQ(ExitCode(absl::NotFoundError("")), 2);
+  EXPECT_EQ(ExitCode(absl::UnavailableError("")), 3);
+  EXPECT_EQ(ExitCode(absl::DeadlineExceededError("")), 4);
+  EXPECT_EQ(ExitCode(absl::InternalError("")), 5);
+  EXPECT_EQ(ExitCode(absl::ResourceExhaustedError("")), 5);
+}
+
+std::unique_ptr<Dataset> RandomData(int64_t samples) {
+  return *OpenDataset({.type = "random",
+                       .random_input = {4},
+                       .random_classes = 3,
+                       .random_samples = samples,
+                       .seed = 1});
+}
+
+// What identifies a sample: its first value.
+std::vector<float> FirstValues(const Batch& batch) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < batch.inputs.size(0); ++i)
+    out.push_back(batch.inputs[i][0].item<float>());
+  return out;
+}
+
+std::vector<float> Epoch(Batches& batches, int first_iteration, int iterations, int per_iteration) {
+  std::vector<float> seen;
+  for (int t = first_iteration; t < first_iteration + iterations; ++t) {
+    for (int m = 0; m < per_iteration; ++m) {
+      const std::vector<float> values = FirstValues(batches.Train(Iteration(t), m));
+      seen.insert(seen.end(), values.begin(), values.end());
+    }
+  }
+  return seen;
+}
+
+TEST(Batches, AnEpochVisitsEverySampleOnceWhateverTheWorkers) {
+  const std::unique_ptr<Dataset> data = RandomData(50);
+  const int64_t size = data->train().size();
+  const int per_epoch = static_cast<int>(size / 12);
+  // 12 samples an iteration: as 4 micro-batches of 3, or 2 of 6.
+  Batches four(*data,
+               {.seed = 7, .micro_batch = 3, .train_batch = 12, .iterations_per_epoch = per_epoch});
+  Batches two(*data,
+              {.seed = 7, .micro_batch = 6, .train_batch = 12, .iterations_per_epoch = per_epoch});
+  const std::vector<float> first = Epoch(four, 0, per_epoch, 4);
+  EXPECT_EQ(first, Epoch(two, 0, per_epoch, 2));
+  std::vector<float> sorted = first;
+  std::sort(sorted.begin(), sorted.end());
+  EXPECT_EQ(std::unique(sorted.begin(), sorted.end()), sorted.end());
+  const std::vector<float> second = Epoch(four, per_epoch, per_epoch, 4);
+  EXPECT_NE(first, second);                        // another order
+  EXPECT_EQ(first, Epoch(four, 0, per_epoch, 4));  // and back again
+}
+
+TEST(Batches, AnEvaluationReadsEverySampleOnceAndTheRestWeighsNothing) {
+  const std::unique_ptr<Dataset> data = RandomData(200);
+  const int64_t size = data->test().size();
+  ASSERT_GT(size, 4);
+  const Batches batches(*data, {.evaluation_batch = 3, .test_samples = size});
+  int64_t counted = 0;
+  const int whole = static_cast<int>(size / 3);
+  for (int m = 0; m < whole + 3; ++m) {
+    const Batch batch = batches.Evaluate(m);
+    ASSERT_GE(batch.inputs.size(0), 1);
+    const int64_t left = std::clamp<int64_t>(size - 3 * m, 0, 3);
+    EXPECT_EQ(batch.counted, left);
+    counted += batch.counted;
+  }
+  EXPECT_EQ(counted, size);
+}
+
+TEST(RunLog, MeansOfFoldedSums) {
+  RunLog log(RunLog::Task::kClasses);
+  const auto listen = log.Listener();
+  listen(Iteration(0), LapTask::Kind::kTrain, {20, 3, 8});
+  listen(Iteration(1), LapTask::Kind::kTrain, {10, 6, 8});
+  listen(Iteration(2), LapTask::Kind::kEvaluate, {50, 75, 100});
+  const std::vector<RunLog::Loss> losses = log.TakeLosses();
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_EQ(losses[1].done, 2);
+  EXPECT_EQ(losses[1].loss, 1.25);
+  EXPECT_EQ(log.first_loss(), 2.5);
+  EXPECT_EQ(log.last_loss(), 1.25);
+  ASSERT_TRUE(log.last_evaluation().has_value());
+  EXPECT_EQ(log.last_evaluation()->accuracy, 0.75);
+  EXPECT_THAT(log.TakeNotes(), ElementsAre(HasSubstr("75.00 %")));
+  EXPECT_THAT(log.TakeNotes(), ElementsAre());
+}
+
+TEST(WorkerReport, ReadsBack) {
+  WorkerReport report;
+  report.worker = 3;
+  report.measured = 7;
+  report.step_median = 0.1;
+  report.training_bytes = uint64_t{1} << 60;
+  report.waits.update = 1.0 / 3;
+  report.first_loss = 0.1;
+  report.last_loss = std::numeric_limits<double>::quiet_NaN();  // a run that diverged
+  report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5, .count = 10}};
+  report.parameters_sha256 = "abc";
+  const absl::StatusOr<WorkerReport> again = FromJson(ToJson(report));
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->training_bytes, report.training_bytes);
+  EXPECT_EQ(again->waits.update, report.waits.update);
+  EXPECT_EQ(again->first_loss, report.first_loss);
+  ASSERT_TRUE(again->last_loss.has_value());
+  EXPECT_TRUE(std::isnan(*again->last_loss));
+  ASSERT_EQ(again->evaluations.size(), 1u);
+  EXPECT_EQ(again->evaluations[0].accuracy, 0.5);
+  EXPECT_FALSE(FromJson("").ok());
+  EXPECT_FALSE(FromJson("{}").ok());
+}
+
+TEST(Progress, LinesWhenTheyAreDue) {
+  ProgressMeter meter({.iterations = 10, .samples_per_iteration = 4, .steps_per_print = 4});
+  std::vector<int> printed;
+  for (int done = 1; done <= 10; ++done) {
+    if (meter.Line(done, 1.0, {}).has_value()) printed.push_back(done);
+  }
+  EXPECT_THAT(printed, ElementsAre(4, 8, 10));
+  ProgressMeter by_time({.iterations = 10, .samples_per_iteration = 4});
+  EXPECT_FALSE(by_time.Line(1, 1.0, {}).has_value());
+  const std::optional<std::string> last = by_time.Line(10, 0.5, {});
+  ASSERT_TRUE(last.has_value());
+  EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000"));
+}
+
+TEST(Progress, Durations) {
+  EXPECT_EQ(FormatDuration(1.53), "1.5 s");
+  EXPECT_EQ(FormatDuration(42.2), "42 s");
+  EXPECT_EQ(FormatDuration(185), "3 min 05 s");
+  EXPECT_EQ(FormatDuration(7800), "2 h 10 min");
+}
+
+}  // namespace
+}  // namespace ringzero
