@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -237,6 +239,30 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"seed.x=1"});
   ExpectGolden("tests/zero/golden/config_messages.txt", messages);
   EXPECT_EQ(messages.find("accepted"), std::string::npos) << messages;
+}
+
+TEST(Config, SurvivesDamage) {
+  std::mt19937_64 random(1);
+  constexpr char kBytes[] = "{}[]\",:/*\\ 0e-.\n\xff";
+  for (int round = 0; round < 20000; ++round) {
+    std::string text = kResNet;
+    for (uint64_t edits = random() % 4 + 1; edits > 0 && !text.empty(); --edits) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0: text.erase(at, random() % 8 + 1); break;
+        case 1: text.insert(at, 1, kBytes[random() % (sizeof(kBytes) - 1)]); break;
+        case 2: text[at] = static_cast<char>(random()); break;
+        case 3: text.insert(at, text.substr(random() % text.size(), random() % 16)); break;
+      }
+    }
+    const absl::StatusOr<Config> config = ParseConfig(text, "run.json", {});
+    if (config.ok()) {
+      EXPECT_TRUE(ParseConfig(config->Print(), "printed", {}).ok()) << text;
+    } else {
+      EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << config.status();
+      EXPECT_THAT(std::string(config.status().message()), StartsWith("run.json"));
+    }
+  }
 }
 
 TEST(Config, NamesAMissingFile) {
