@@ -1,14 +1,15 @@
-// Memory that travels: a Buffer has one holder and may be written, a SharedBuffer has many and may not.
+// Memory that travels: a Buffer has one holder and may be written, a SharedBuffer has many and may
+// not.
 //
 //   Buffer sum = ...;                                   // from a pool (p2p::Transport::Allocate)
 //   SharedBuffer version = std::move(sum).Seal();       // immutable from now on
 //   SharedBuffer reader = version;                      // one more holder, no copy
 //   absl::StatusOr<Buffer> again = std::move(version).Unseal();   // error while `reader` lives
 //
-// "Parameters are shared, sums are owned", said by the types. Both are handles on a BufferCell, which
-// counts its holders (across processes, if its pool does) and returns the memory to its pool when the
-// last holder goes. Handles are not thread-safe; cells are: copies of one SharedBuffer may be used and
-// dropped on any threads. Payloads begin at a multiple of 64 bytes.
+// "Parameters are shared, sums are owned", said by the types. Both are handles on a BufferCell,
+// which counts its holders (across processes, if its pool does) and returns the memory to its pool
+// when the last holder goes. Handles are not thread-safe; cells are: copies of one SharedBuffer may
+// be used and dropped on any threads. Payloads begin at a multiple of 64 bytes.
 #ifndef RINGZERO_BASE_BUFFER_H_
 #define RINGZERO_BASE_BUFFER_H_
 
@@ -97,7 +98,8 @@ class SharedBuffer {
   }
   int holders() const { return cell_->holders(); }
   void Reset();
-  // Writable again, in place. FailedPrecondition (and *this unchanged) unless this is the only holder.
+  // Writable again, in place. FailedPrecondition (and *this unchanged) unless this is the only
+  // holder.
   absl::StatusOr<Buffer> Unseal() &&;
 
   BufferCell* cell() const { return cell_; }

@@ -11,10 +11,10 @@ namespace ringzero {
 }  // namespace ringzero
 
 // RZ_CHECK(condition, message): message is evaluated only on failure (a std::string).
-#define RZ_CHECK(condition, message)                                            \
-  do {                                                                          \
-    if (!(condition)) [[unlikely]]                                              \
-      ::ringzero::CheckFailed(__FILE__, __LINE__, #condition, (message));       \
+#define RZ_CHECK(condition, message)                                      \
+  do {                                                                    \
+    if (!(condition)) [[unlikely]]                                        \
+      ::ringzero::CheckFailed(__FILE__, __LINE__, #condition, (message)); \
   } while (false)
 
 #endif  // RINGZERO_BASE_CHECK_H_

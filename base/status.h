@@ -26,10 +26,10 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& wher
 #define RZ_STATUS_CONCAT_INNER(a, b) a##b
 #define RZ_STATUS_CONCAT(a, b) RZ_STATUS_CONCAT_INNER(a, b)
 
-#define RZ_RETURN_IF_ERROR(expression)                     \
-  do {                                                     \
-    absl::Status rz_status = (expression);                 \
-    if (!rz_status.ok()) return rz_status;                 \
+#define RZ_RETURN_IF_ERROR(expression)     \
+  do {                                     \
+    absl::Status rz_status = (expression); \
+    if (!rz_status.ok()) return rz_status; \
   } while (false)
 
 #define RZ_ASSIGN_OR_RETURN(declaration, expression) \

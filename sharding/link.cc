@@ -37,8 +37,7 @@ class Linker::State {
       // Lines as in the program's text, where the first is a head.
       RZ_RETURN_IF_ERROR(Annotate(Resolve(linked), absl::StrCat("line ", next_ + 2)));
       std::sort(linked.after.begin(), linked.after.end());
-      linked.after.erase(std::unique(linked.after.begin(), linked.after.end()),
-                         linked.after.end());
+      linked.after.erase(std::unique(linked.after.begin(), linked.after.end()), linked.after.end());
       linked_.push_back(std::move(linked));
       ++next_;
     }
@@ -64,24 +63,15 @@ class Linker::State {
       case OpKind::kBackward:
       case OpKind::kEvaluate:
       case OpKind::kCollect:
-      case OpKind::kEnd:
-        return ResolveCompute(linked);
-      case OpKind::kReceive:
-        return ResolveReceive(linked);
-      case OpKind::kSend:
-        return ResolveSend(linked);
-      case OpKind::kAdd:
-        return ResolveAdd(linked);
-      case OpKind::kUpdate:
-        return ResolveUpdate(linked);
-      case OpKind::kApply:
-        return ResolveApply(linked);
-      case OpKind::kSnapshot:
-        return ResolveSnapshot(linked);
-      case OpKind::kFold:
-        return ResolveFold(linked);
-      case OpKind::kReport:
-        return ResolveReport(linked);
+      case OpKind::kEnd: return ResolveCompute(linked);
+      case OpKind::kReceive: return ResolveReceive(linked);
+      case OpKind::kSend: return ResolveSend(linked);
+      case OpKind::kAdd: return ResolveAdd(linked);
+      case OpKind::kUpdate: return ResolveUpdate(linked);
+      case OpKind::kApply: return ResolveApply(linked);
+      case OpKind::kSnapshot: return ResolveSnapshot(linked);
+      case OpKind::kFold: return ResolveFold(linked);
+      case OpKind::kReport: return ResolveReport(linked);
     }
     return absl::InternalError("an operation of no kind");
   }
@@ -102,7 +92,8 @@ class Linker::State {
     } else {
       const auto found = copies_.find({int(copy), j.value});
       if (found == copies_.end() || found->second.version != v || found->second.op < base_) {
-        return Missing(linked.op, absl::StrCat("its copy of stage ", j.value, " version ", v.value));
+        return Missing(linked.op,
+                       absl::StrCat("its copy of stage ", j.value, " version ", v.value));
       }
       read.op = found->second.op;
       After(linked, read.op);
@@ -151,8 +142,7 @@ class Linker::State {
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kCollection));
         RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
         break;
-      default:
-        break;
+      default: break;
     }
     last_compute_ = next_;
     return absl::OkStatus();
@@ -358,18 +348,18 @@ class Linker::State {
 
   int64_t last_compute_ = kNoOp;
   int64_t token_ = kNoOp;
-  std::deque<int64_t> gradients_;                        // the last pending + 1 adds
-  std::map<std::pair<int, int>, HeldCopy> copies_;       // (copy, stage) -> the receive
-  std::map<std::pair<int, int>, int64_t> updates_;       // (stage, version) -> its update
+  std::deque<int64_t> gradients_;                             // the last pending + 1 adds
+  std::map<std::pair<int, int>, HeldCopy> copies_;            // (copy, stage) -> the receive
+  std::map<std::pair<int, int>, int64_t> updates_;            // (stage, version) -> its update
   std::map<std::pair<int, int>, std::vector<int64_t>> uses_;  // (stage, version) -> reads, relays
-  std::map<std::pair<int, int>, int64_t> forwards_;      // (stage, lap)
-  std::map<std::pair<int, int>, int64_t> backwards_;     // (stage, lap)
-  std::map<std::pair<int, int>, int64_t> snapshots_;     // (stage, iteration)
-  std::map<int, std::vector<int64_t>> snapshots_of_;     // stage -> snapshots of its last apply
-  std::map<int, int64_t> sums_, retired_, buffers_;      // stage -> where the value is now
+  std::map<std::pair<int, int>, int64_t> forwards_;           // (stage, lap)
+  std::map<std::pair<int, int>, int64_t> backwards_;          // (stage, lap)
+  std::map<std::pair<int, int>, int64_t> snapshots_;          // (stage, iteration)
+  std::map<int, std::vector<int64_t>> snapshots_of_;  // stage -> snapshots of its last apply
+  std::map<int, int64_t> sums_, retired_, buffers_;   // stage -> where the value is now
   std::map<bool, int64_t> metrics_{{false, kNoOp}, {true, kNoOp}};  // evaluation? -> the fold
   std::map<bool, int64_t> reports_{{false, kNoOp}, {true, kNoOp}};
-  std::map<std::pair<int, int>, int64_t> last_sends_;    // (channel, peer) -> number + 1
+  std::map<std::pair<int, int>, int64_t> last_sends_;  // (channel, peer) -> number + 1
 };
 
 Linker::Linker(const Plan& plan, WorkerId self) : state_(std::make_unique<State>(plan, self)) {}

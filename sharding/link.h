@@ -3,9 +3,10 @@
 //   Linker linker(plan, worker);
 //   RZ_ASSIGN_OR_RETURN(std::vector<LinkedOp> linked, linker.Append(program.ops));
 //
-// The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation may
-// start when all operations in `after` are done and, for kReceive, its message is here. Numbers are
-// positions in the program since the first Append; programs may be appended iteration by iteration.
+// The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation
+// may start when all operations in `after` are done and, for kReceive, its message is here. Numbers
+// are positions in the program since the first Append; programs may be appended iteration by
+// iteration.
 #ifndef RINGZERO_SHARDING_LINK_H_
 #define RINGZERO_SHARDING_LINK_H_
 
@@ -36,9 +37,10 @@ struct LinkedOp {
   Op op;
   std::vector<int64_t> after;  // ascending, no duplicates
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
-  int64_t takes = kNoOp;       // the operation whose result (sum, statistics, metrics) it takes over
-  int64_t snapshot = kNoOp;    // kEvaluate, kCollect, kSend of snapshots: where the statistics are from
-  int users = 0;               // operations of the same Append that read this kReceive's parameters
+  int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
+  int64_t snapshot =
+      kNoOp;      // kEvaluate, kCollect, kSend of snapshots: where the statistics are from
+  int users = 0;  // operations of the same Append that read this kReceive's parameters
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not

@@ -12,11 +12,11 @@
 namespace ringzero {
 namespace {
 
-constexpr std::array<const char*, 13> kKindNames = {
-    "F", "B", "E", "End", "Collect", "Recv", "Send", "Add", "Update", "Apply", "Snap", "Fold",
-    "Report"};
+constexpr std::array<const char*, 13> kKindNames = {"F",    "B",    "E",     "End",    "Collect",
+                                                    "Recv", "Send", "Add",   "Update", "Apply",
+                                                    "Snap", "Fold", "Report"};
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
-    "none", "forward", "backward", "inject",    "evaluation", "sum",
+    "none",   "forward", "backward",  "inject",  "evaluation", "sum",
     "retire", "buffers", "snapshots", "metrics", "reports",    "token"};
 constexpr std::array<const char*, 5> kCopyNames = {"none", "fwd", "bwd", "eval", "collect"};
 

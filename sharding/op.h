@@ -86,7 +86,8 @@ bool IsCompute(OpKind kind);
 // True for channels whose messages are a stage's parameters.
 bool CarriesParameters(Channel channel);
 
-// The message's name on its channel: equal at both ends, different for any two messages alive at once.
+// The message's name on its channel: equal at both ends, different for any two messages alive at
+// once.
 uint64_t MessageTag(const Op& op);
 
 }  // namespace ringzero

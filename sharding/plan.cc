@@ -75,7 +75,8 @@ absl::Status CheckPlan(const Plan& plan) {
   }
   if (plan.stagger && plan.rule == Rule::kDp) {
     return absl::InvalidArgumentError(
-        "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them wait");
+        "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
+        "wait");
   }
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
@@ -147,7 +148,8 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("evaluate_every", &plan.evaluation.every);
   head.Read("evaluation_laps", &plan.evaluation.laps);
   if (!head.wrong().empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
   }
   RZ_ASSIGN_OR_RETURN(plan.rule, ParseRule(rule));
   for (int number = 2; std::getline(lines, line); ++number) {

@@ -4,7 +4,8 @@
 //   RZ_RETURN_IF_ERROR(CheckPlan(plan));
 //   RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, worker, {Iteration(0), Iteration(1)}));
 //
-// All workers hold the same Plan; it is compared by its text (PlanToString) and never changes in a run.
+// All workers hold the same Plan; it is compared by its text (PlanToString) and never changes in a
+// run.
 #ifndef RINGZERO_SHARDING_PLAN_H_
 #define RINGZERO_SHARDING_PLAN_H_
 
@@ -24,7 +25,7 @@ enum class Rule {
   kCdpV1,  // θ_{t-1} everywhere: a pure delay of one update
   kCdpV2,  // θ_t where it exists in time, else θ_{t-1}
 };
-std::string ToString(Rule rule);                     // "dp", "cdp_v1", "cdp_v2"
+std::string ToString(Rule rule);  // "dp", "cdp_v1", "cdp_v2"
 absl::StatusOr<Rule> ParseRule(const std::string& text);
 
 // What travels of one stage, and what it costs to compute.
@@ -73,7 +74,8 @@ struct Plan {
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };
 
-// InvalidArgument, naming the field, for a plan that no engine can run (0 workers, stagger with dp, …).
+// InvalidArgument, naming the field, for a plan that no engine can run (0 workers, stagger with dp,
+// …).
 absl::Status CheckPlan(const Plan& plan);
 
 // One field or stage a line; equal texts mean equal plans. ParsePlan reads it back.

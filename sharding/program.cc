@@ -25,7 +25,8 @@ class Writer {
       for (int l = 0; l < plan_.laps && !closing; ++l) ComputeOnlyLap(t, Lap(l));
       return;
     }
-    // dp evaluates θ_t before iteration t overwrites it in place, the cdp rules after their own laps.
+    // dp evaluates θ_t before iteration t overwrites it in place, the cdp rules after their own
+    // laps.
     const bool evaluates = IsEvaluated(plan_, Version(t.value));
     const bool before = plan_.rule == Rule::kDp || closing;
     if (evaluates && before) Evaluation(t);
@@ -54,8 +55,8 @@ class Writer {
     }
     return stages;
   }
-  // The stages whose backward copy is first needed by the backward of stage j: its own and those tied
-  // to it; a tied stage's own backward comes later and needs no other copy.
+  // The stages whose backward copy is first needed by the backward of stage j: its own and those
+  // tied to it; a tied stage's own backward comes later and needs no other copy.
   std::vector<StageId> BackwardCopiesAt(StageId j) const {
     std::vector<StageId> copies;
     for (const StageId i : Stages()) {
@@ -84,8 +85,7 @@ class Writer {
   // Takes this micro-batch's copy of stage j unless it is our own, and passes it on.
   void PassCopy(const MicroBatch& m, StageId j, Copy copy) {
     if (!Travels(j)) return;
-    const Channel relay =
-        copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
+    const Channel relay = copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
     const CopySource source = SourceOf(plan_, m, j);
     Op op{.copy = copy, .stage = j, .version = ReadVersion(plan_, m, j)};
     if (source.how != CopySource::How::kOwn) {
@@ -283,10 +283,7 @@ class Writer {
               .iteration = t,
               .peer = WorkerId(last_worker())});
       }
-      Emit({.kind = OpKind::kUpdate,
-            .stage = j,
-            .iteration = t,
-            .version = Version(t.value + 1)});
+      Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = Version(t.value + 1)});
     }
   }
 
@@ -390,9 +387,7 @@ class Writer {
 
 }  // namespace
 
-IterationRange WholeRun(const Plan& plan) {
-  return {Iteration(0), Iteration(plan.iterations + 1)};
-}
+IterationRange WholeRun(const Plan& plan) { return {Iteration(0), Iteration(plan.iterations + 1)}; }
 
 absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
@@ -436,11 +431,10 @@ absl::StatusOr<Program> ParseProgram(const std::string& text) {
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), *value);
     return error == std::errc() && end == word.data() + word.size();
   };
-  if (head.size() != 6 || head[0] != "program" || head[1] != "worker" ||
-      head[3] != "iterations" || !number(2, &program.worker.value) ||
-      !number(4, &program.range.begin.value) || !number(5, &program.range.end.value)) {
-    return absl::InvalidArgumentError(
-        "line 1: wanted \"program worker W iterations BEGIN END\"");
+  if (head.size() != 6 || head[0] != "program" || head[1] != "worker" || head[3] != "iterations" ||
+      !number(2, &program.worker.value) || !number(4, &program.range.begin.value) ||
+      !number(5, &program.range.end.value)) {
+    return absl::InvalidArgumentError("line 1: wanted \"program worker W iterations BEGIN END\"");
   }
   for (size_t i = 1; i < lines.size(); ++i) {
     absl::StatusOr<Op> op = ParseOp(lines[i]);

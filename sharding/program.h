@@ -4,8 +4,9 @@
 //   std::cout << ToString(program);           // one operation a line; ParseProgram reads it back
 //
 // Order: computing operations are in program order; the sends of one channel are in the receiver's
-// order of use, and so are its receives. Nothing else is ordered by the list: Link (link.h) says what
-// waits for what. A program of several iterations is the concatenation of its iterations' programs.
+// order of use, and so are its receives. Nothing else is ordered by the list: Link (link.h) says
+// what waits for what. A program of several iterations is the concatenation of its iterations'
+// programs.
 #ifndef RINGZERO_SHARDING_PROGRAM_H_
 #define RINGZERO_SHARDING_PROGRAM_H_
 
@@ -19,8 +20,8 @@
 
 namespace ringzero {
 
-// Iterations [begin, end). Iteration T = plan.iterations is the closing one: evaluation of θ_T and the
-// collection of the result, no training.
+// Iterations [begin, end). Iteration T = plan.iterations is the closing one: evaluation of θ_T and
+// the collection of the result, no training.
 struct IterationRange {
   Iteration begin{0};
   Iteration end{0};

@@ -4,8 +4,8 @@
 //   file << RenderSvg(plan, 2);            // the same as a self-contained figure
 //   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));   // what `ringzero plan` prints
 //
-// The grid is the picture of docs/schedule.md in which every forward and backward of a stage takes one
-// tick; the engine has no such clock. Pure. Plans must have passed CheckPlan.
+// The grid is the picture of docs/schedule.md in which every forward and backward of a stage takes
+// one tick; the engine has no such clock. Pure. Plans must have passed CheckPlan.
 #ifndef RINGZERO_SHARDING_RENDER_H_
 #define RINGZERO_SHARDING_RENDER_H_
 
@@ -27,20 +27,20 @@ struct GridCell {
   bool is_fresh() const { return op.version.value == op.iteration.value; }
 };
 
-// Worker w is floor(w·T/N) ticks late (T ticks a lap: 2S, less for a frozen prefix), which is 2k·w for
-// S = k·N; with dp all begin together. By worker, ascending ticks.
+// Worker w is floor(w·T/N) ticks late (T ticks a lap: 2S, less for a frozen prefix), which is 2k·w
+// for S = k·N; with dp all begin together. By worker, ascending ticks.
 std::vector<GridCell> LockstepGrid(const Plan& plan, int iterations);
 
 // "F2": forward of stage 2 with the newest version, θ_t of iteration t; "f2": with θ_{t-1}. B and b
 // likewise. "|" begins an iteration, ":" a further lap.
 std::string RenderText(const Plan& plan, int iterations);
 
-// Forwards blue, backwards orange, darker with the stage; hatched where θ_{t-1} is read; and the way of
-// one stage's gradient sum through the first iteration to its owner.
+// Forwards blue, backwards orange, darker with the stage; hatched where θ_{t-1} is read; and the
+// way of one stage's gradient sum through the first iteration to its owner.
 std::string RenderSvg(const Plan& plan, int iterations);
 
-// Rule, shape, stages, owners, stale share, bytes on the wire, simulated time and activations, warnings.
-// The error of CheckPlan, Verify or ChooseWindow if the plan cannot run.
+// Rule, shape, stages, owners, stale share, bytes on the wire, simulated time and activations,
+// warnings. The error of CheckPlan, Verify or ChooseWindow if the plan cannot run.
 absl::StatusOr<std::string> DescribePlan(const Plan& plan);
 
 }  // namespace ringzero

@@ -118,8 +118,8 @@ std::vector<Version> EvaluatedVersions(const Plan& plan) {
 
 bool IsEvaluated(const Plan& plan, Version v) {
   if (plan.evaluation.every <= 0 || plan.evaluation.laps <= 0 || !plan.exchange) return false;
-  return v.value == plan.iterations || (v.value > 0 && v.value < plan.iterations &&
-                                        v.value % plan.evaluation.every == 0);
+  return v.value == plan.iterations ||
+         (v.value > 0 && v.value < plan.iterations && v.value % plan.evaluation.every == 0);
 }
 
 int TokenOperation(const Plan& plan) {

@@ -1,7 +1,9 @@
-// Schedule: which version a micro-batch reads and from whom each message comes; pure functions of Plan.
+// Schedule: which version a micro-batch reads and from whom each message comes; pure functions of
+// Plan.
 //
 //   ReadVersion(plan, w, j, t, l)            the label that worker w reads of stage j
-//   CopySource(plan, w, j, t, l)             itself, the previous micro-batch's worker, or the owner
+//   CopySource(plan, w, j, t, l)             itself, the previous micro-batch's worker, or the
+//   owner
 //
 // Source: docs/schedule.md; arXiv 2403.08837 section 3 (rules), section 2 (cyclic order).
 #ifndef RINGZERO_SHARDING_SCHEDULE_H_
@@ -31,8 +33,8 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
 // integer costs compared by cross-multiplication in 128 bits.
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
 
-// The label that micro-batch m reads of stage j, in its forward and its backward. Only the first lap
-// of an iteration may be stale; a stage without a sum has one label, 0.
+// The label that micro-batch m reads of stage j, in its forward and its backward. Only the first
+// lap of an iteration may be stale; a stage without a sum has one label, 0.
 Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j);
 
 // The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
@@ -48,9 +50,9 @@ struct CopySource {
   WorkerId from;
 };
 CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j);
-// The same for an evaluation lap. Every lap starts anew at worker 0: were its copies relayed by the last
-// worker, worker 0 would wait in its second lap for a worker that may still be training, and that one,
-// through the credit of its relays, for worker 0.
+// The same for an evaluation lap. Every lap starts anew at worker 0: were its copies relayed by the
+// last worker, worker 0 would wait in its second lap for a worker that may still be training, and
+// that one, through the credit of its relays, for worker 0.
 CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 
 // Whether the stage's backward needs a message of its own (retained stages keep the forward copy).
@@ -60,14 +62,15 @@ bool HasBackwardCopy(const Plan& plan, StageId j);
 std::vector<Version> EvaluatedVersions(const Plan& plan);
 bool IsEvaluated(const Plan& plan, Version v);
 
-// The operation of a lap (0..2S-1) after which the stagger token goes on: the last at which the cost
-// done is at most T/N (at least 0).
+// The operation of a lap (0..2S-1) after which the stagger token goes on: the last at which the
+// cost done is at most T/N (at least 0).
 int TokenOperation(const Plan& plan);
 
 // Share of (worker, stage) pairs that read θ_{t-1} in a first lap (frozen stages have one version).
 double StaleShare(const Plan& plan);
 
-// Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of docs/schedule.md.
+// Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of
+// docs/schedule.md.
 struct WireBytes {
   int64_t parameters = 0;
   int64_t sums = 0;

@@ -133,8 +133,7 @@ absl::StatusOr<EvaluationCopy> Engine::Impl::BeginWithStatistics(OpKind kind, St
   begun_ = true;
   EvaluationCopy copy;
   copy.copies = CopiesOf(state_.at(op).linked);
-  const auto snapshot =
-      snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
+  const auto snapshot = snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
   if (snapshot != snapshots_.end()) copy.statistics = snapshot->second.values;
   return copy;
 }
@@ -202,9 +201,9 @@ absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
 
 absl::Status Engine::Impl::EndMicroBatch(const std::vector<double>& metrics) {
   if (static_cast<int>(metrics.size()) != options_.metrics_count) {
-    return absl::InvalidArgumentError(absl::StrCat("a micro-batch reports ",
-                                                   options_.metrics_count, " metrics, but ",
-                                                   metrics.size(), " were given"));
+    return absl::InvalidArgumentError(absl::StrCat("a micro-batch reports ", options_.metrics_count,
+                                                   " metrics, but ", metrics.size(),
+                                                   " were given"));
   }
   return End(OpKind::kEnd, kNoStage, [&](const Op& op) {
     if (!plan_.exchange) return;
@@ -253,10 +252,10 @@ absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
       if (absl::Status transport = options_.transport->status(); !transport.ok()) Fail(transport);
     }
     if (now >= deadline && error_.ok() && !done()) {
-      Fail(absl::DeadlineExceededError(absl::StrCat(
-          "worker ", options_.self.value, " waited ",
-          std::chrono::duration_cast<std::chrono::seconds>(now - start).count(), " s ",
-          waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_))));
+      Fail(absl::DeadlineExceededError(
+          absl::StrCat("worker ", options_.self.value, " waited ",
+                       std::chrono::duration_cast<std::chrono::seconds>(now - start).count(), " s ",
+                       waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_))));
     }
   }
   waiting_for_.clear();
@@ -266,9 +265,9 @@ absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
 absl::Status Engine::Impl::Finish() {
   Lock lock(mutex_);
   if (error_.ok() && !compute_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("finished before the program: \"",
-                     ToString(state_.at(compute_.front()).linked.op), "\" is still to be computed"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "finished before the program: \"", ToString(state_.at(compute_.front()).linked.op),
+        "\" is still to be computed"));
   }
   RZ_RETURN_IF_ERROR(WaitFor(
       lock, "for the program's last operations",

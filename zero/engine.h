@@ -11,10 +11,10 @@
 //   engine->Finish();
 //
 // All these are called by one computing thread, in exactly the program's order; anything else is a
-// FailedPrecondition that names the stage expected and the one found. They wait only for what the plan
-// names, each wait with a deadline (EngineOptions::wait_timeout) and a name. Everything else (messages,
-// adds, updates) happens on the engine's own threads, driven by the links of sharding/link.h. The first
-// error wins, ends every worker, and is returned by every later call.
+// FailedPrecondition that names the stage expected and the one found. They wait only for what the
+// plan names, each wait with a deadline (EngineOptions::wait_timeout) and a name. Everything else
+// (messages, adds, updates) happens on the engine's own threads, driven by the links of
+// sharding/link.h. The first error wins, ends every worker, and is returned by every later call.
 #ifndef RINGZERO_ZERO_ENGINE_H_
 #define RINGZERO_ZERO_ENGINE_H_
 
@@ -57,10 +57,11 @@ struct LapTask {
   Kind kind = Kind::kDone;
   Iteration iteration{0};  // kTrain: t. kEvaluate: e, the version θ_e. kCollect: T
   Lap lap{0};
-  int micro_batch = 0;     // l·N + w: its number within the iteration (or the evaluation)
+  int micro_batch = 0;  // l·N + w: its number within the iteration (or the evaluation)
 };
 
-// What one stage needs in an evaluation: parameters (tied ones already held) and running statistics.
+// What one stage needs in an evaluation: parameters (tied ones already held) and running
+// statistics.
 struct EvaluationCopy {
   std::vector<StageCopy> copies;
   SharedBuffer statistics;  // empty: the stage has none, or they are still the initial ones
@@ -100,14 +101,15 @@ class Engine {
 
   absl::StatusOr<LapTask> NextLap();
 
-  // The copy of the stage itself. Copies of tied stages are those of their own BeginForward: they stay
-  // valid until EndForward of the last stage that reads them.
+  // The copy of the stage itself. Copies of tied stages are those of their own BeginForward: they
+  // stay valid until EndForward of the last stage that reads them.
   absl::StatusOr<std::vector<StageCopy>> BeginForward(StageId stage);
-  // `statistics`: this micro-batch's batch statistics in the stage's layout (kCount entries ignored);
-  // empty when the stage has none.
+  // `statistics`: this micro-batch's batch statistics in the stage's layout (kCount entries
+  // ignored); empty when the stage has none.
   absl::Status EndForward(StageId stage, Buffer statistics);
 
-  // The stage's own copy first, then those of stages whose tied parameters this backward reads first.
+  // The stage's own copy first, then those of stages whose tied parameters this backward reads
+  // first.
   absl::StatusOr<std::vector<StageCopy>> BeginBackward(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
 

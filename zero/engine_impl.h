@@ -50,9 +50,7 @@ class Engine::Impl {
  private:
   using Place = std::tuple<int, int, int>;  // stage, iteration, lap
   using Lock = std::unique_lock<std::mutex>;
-  static Place PlaceOf(const Op& op) {
-    return {op.stage.value, op.iteration.value, op.lap.value};
-  }
+  static Place PlaceOf(const Op& op) { return {op.stage.value, op.iteration.value, op.lap.value}; }
 
   // The computing side's next operation; FailedPrecondition if it is not (kind, stage).
   absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
@@ -95,16 +93,17 @@ class Engine::Impl {
   std::condition_variable changed_;
   ProgramState state_;
   absl::Status error_;
-  int appended_ = 0;                 // iterations of the program appended so far
-  std::deque<int64_t> compute_;      // the computing operations to come, in order
-  bool begun_ = false;               // compute_.front() has begun and not ended
+  int appended_ = 0;             // iterations of the program appended so far
+  std::deque<int64_t> compute_;  // the computing operations to come, in order
+  bool begun_ = false;           // compute_.front() has begun and not ended
   bool finished_ = false;
-  std::string waiting_for_;          // what the computing thread waits for, or empty
-  std::map<Place, StageGradient> gradients_;       // after EndBackward, until added
-  std::map<Place, Buffer> statistics_;             // after EndForward, until applied
+  std::string waiting_for_;                   // what the computing thread waits for, or empty
+  std::map<Place, StageGradient> gradients_;  // after EndBackward, until added
+  std::map<Place, Buffer> statistics_;        // after EndForward, until applied
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
-  std::map<int, SharedBuffer> initial_statistics_;  // worker 0: by stage
-  // (iteration, stage): running statistics of a version, until the program has passed that iteration.
+  std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage
+  // (iteration, stage): running statistics of a version, until the program has passed that
+  // iteration.
   struct Snapshot {
     SharedBuffer values;
     SharedBuffer received;  // the message itself, until it is relayed

@@ -18,8 +18,7 @@ namespace {
 
 bool IsOwnedMessage(Channel channel) {
   return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kBuffers ||
-         channel == Channel::kMetrics || channel == Channel::kReports ||
-         channel == Channel::kToken;
+         channel == Channel::kMetrics || channel == Channel::kReports || channel == Channel::kToken;
 }
 
 }  // namespace
@@ -32,9 +31,10 @@ Engine::Impl::Impl(EngineOptions options)
       pool_(std::make_unique<WorkerPool>()) {}
 
 Engine::Impl::~Impl() {
-  if (!finished_) Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
-  // The transport's thread and the pool's end before anything that they use; what operations hold goes
-  // back to the transport's pools first.
+  if (!finished_)
+    Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
+  // The transport's thread and the pool's end before anything that they use; what operations hold
+  // goes back to the transport's pools first.
   pool_.reset();
   {
     Lock lock(mutex_);
@@ -50,7 +50,8 @@ Engine::Impl::~Impl() {
 
 absl::Status Engine::Impl::Start() {
   const auto allocate = [this](size_t bytes) -> absl::StatusOr<Buffer> {
-    if (options_.transport == nullptr) return MakeHeapBuffer(bytes);
+    // Without exchange every worker has every stage, and none of them travels.
+    if (options_.transport == nullptr || !plan_.exchange) return MakeHeapBuffer(bytes);
     return options_.transport->Allocate(bytes, MemoryUse::kParameters);
   };
   for (int j = 0; j < plan_.stage_count(); ++j) {
@@ -100,20 +101,15 @@ size_t Engine::Impl::MessageBytes(const Op& op) const {
     case Channel::kForwardCopy:
     case Channel::kBackwardCopy:
     case Channel::kInject:
-    case Channel::kEvaluation:
-      return static_cast<size_t>(plan_.stage(op.stage).parameter_bytes);
+    case Channel::kEvaluation: return static_cast<size_t>(plan_.stage(op.stage).parameter_bytes);
     case Channel::kSum:
-    case Channel::kRetire:
-      return static_cast<size_t>(plan_.stage(op.stage).sum_bytes);
+    case Channel::kRetire: return static_cast<size_t>(plan_.stage(op.stage).sum_bytes);
     case Channel::kBuffers:
-    case Channel::kSnapshots:
-      return static_cast<size_t>(plan_.stage(op.stage).buffer_bytes);
+    case Channel::kSnapshots: return static_cast<size_t>(plan_.stage(op.stage).buffer_bytes);
     case Channel::kMetrics:
-    case Channel::kReports:
-      return std::max(1, options_.metrics_count) * sizeof(double);
+    case Channel::kReports: return std::max(1, options_.metrics_count) * sizeof(double);
     case Channel::kToken:
-    case Channel::kNone:
-      break;
+    case Channel::kNone: break;
   }
   return kPayloadAlignment;
 }
@@ -138,15 +134,15 @@ absl::Status Engine::Impl::PostReceive(int64_t number) {
     if (state.waiting == 0) Complete(number);
   };
   if (IsOwnedMessage(op.channel)) {
-    return options_.transport->ExpectOwned(
-        op.peer, key, MessageBytes(op), [arrived](absl::StatusOr<Buffer> message) {
-          arrived(std::move(message), &OpState::owned);
-        });
+    return options_.transport->ExpectOwned(op.peer, key, MessageBytes(op),
+                                           [arrived](absl::StatusOr<Buffer> message) {
+                                             arrived(std::move(message), &OpState::owned);
+                                           });
   }
-  return options_.transport->ExpectShared(
-      op.peer, key, MessageBytes(op), [arrived](absl::StatusOr<SharedBuffer> message) {
-        arrived(std::move(message), &OpState::shared);
-      });
+  return options_.transport->ExpectShared(op.peer, key, MessageBytes(op),
+                                          [arrived](absl::StatusOr<SharedBuffer> message) {
+                                            arrived(std::move(message), &OpState::shared);
+                                          });
 }
 
 absl::Status Engine::Impl::KeepArrival(OpState& state) {
@@ -156,8 +152,8 @@ absl::Status Engine::Impl::KeepArrival(OpState& state) {
       state.owned.Reset();  // it has said all by arriving
       break;
     case Channel::kBuffers: {
-      // Into memory of our own, so that the slot is free: the next worker's evaluation, which waits for
-      // later statistics on this channel, may come before its use of these.
+      // Into memory of our own, so that the slot is free: the next worker's evaluation, which waits
+      // for later statistics on this channel, may come before its use of these.
       RZ_ASSIGN_OR_RETURN(Buffer copy, AllocateSum(static_cast<int64_t>(state.owned.size())));
       std::memcpy(copy.data(), state.owned.data(), copy.size());
       state.owned = std::move(copy);
@@ -175,8 +171,7 @@ absl::Status Engine::Impl::KeepArrival(OpState& state) {
                                                           std::move(state.shared)};
       break;
     }
-    default:
-      break;
+    default: break;
   }
   return absl::OkStatus();
 }
@@ -194,10 +189,8 @@ void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
     case OpKind::kBackward:
     case OpKind::kEvaluate:
     case OpKind::kEnd:
-    case OpKind::kCollect:
-      return;  // the computing thread sees it
-    case OpKind::kReceive:
-      break;  // completed when its message arrives
+    case OpKind::kCollect: return;  // the computing thread sees it
+    case OpKind::kReceive: break;   // completed when its message arrives
     case OpKind::kSend:
       if (absl::Status sent = Send(number); !sent.ok()) return Fail(Annotate(sent, Where(op)));
       break;
@@ -227,9 +220,9 @@ absl::Status Engine::Impl::Send(int64_t number) {
   Transport& transport = *options_.transport;
   if (CarriesParameters(op.channel)) {
     const Read& read = linked.reads[0];
-    return transport.Share(op.peer, key,
-                           read.owned ? owned_.Get(read.stage, read.version)
-                                      : state_.at(read.op).shared);
+    return transport.Share(
+        op.peer, key,
+        read.owned ? owned_.Get(read.stage, read.version) : state_.at(read.op).shared);
   }
   if (op.channel == Channel::kSnapshots) {
     Snapshot& snapshot = snapshots_.at({op.iteration.value, op.stage.value});
@@ -315,8 +308,7 @@ void Engine::Impl::SubmitApply(int64_t number) {
   auto running = std::make_shared<Buffer>(TakeOver(number));
   auto batch = std::make_shared<Buffer>(std::move(statistics_[PlaceOf(op)]));
   statistics_.erase(PlaceOf(op));
-  const SharedBuffer initial =
-      *running ? SharedBuffer() : initial_statistics_.at(op.stage.value);
+  const SharedBuffer initial = *running ? SharedBuffer() : initial_statistics_.at(op.stage.value);
   RunOnPool(number, [this, number, op, running, batch, initial]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
     if (!*running) {
@@ -333,8 +325,8 @@ void Engine::Impl::SubmitApply(int64_t number) {
 void Engine::Impl::SubmitSnapshot(int64_t number) {
   const LinkedOp& linked = state_.at(number).linked;
   const Op op = linked.op;
-  // The running statistics stay where they are until this is done (sharding/link.h), so that they can
-  // be read without the lock; the last ones of the run end here.
+  // The running statistics stay where they are until this is done (sharding/link.h), so that they
+  // can be read without the lock; the last ones of the run end here.
   const std::byte* data = state_.at(linked.snapshot).owned.data();
   auto last = std::make_shared<Buffer>(TakeOver(number));
   RunOnPool(number, [this, op, data, last]() -> absl::Status {
@@ -359,7 +351,8 @@ void Engine::Impl::SubmitFold(int64_t number) {
   metrics_.erase(place);
   RunOnPool(number, [this, number, folded, metrics = std::move(metrics)]() -> absl::Status {
     if (!*folded) {
-      RZ_ASSIGN_OR_RETURN(*folded, AllocateSum(std::max<size_t>(1, metrics.size()) * sizeof(double)));
+      RZ_ASSIGN_OR_RETURN(*folded,
+                          AllocateSum(std::max<size_t>(1, metrics.size()) * sizeof(double)));
       std::memset(folded->data(), 0, folded->size());
     }
     const std::span<double> sums = folded->as<double>();
@@ -378,10 +371,9 @@ void Engine::Impl::SubmitReport(int64_t number) {
     const std::vector<double> metrics(sums.begin(), sums.begin() + options_.metrics_count);
     folded->Reset();
     if (options_.on_report) {
-      options_.on_report(op.iteration,
-                         op.copy == Copy::kEvaluation ? LapTask::Kind::kEvaluate
-                                                      : LapTask::Kind::kTrain,
-                         metrics);
+      options_.on_report(
+          op.iteration,
+          op.copy == Copy::kEvaluation ? LapTask::Kind::kEvaluate : LapTask::Kind::kTrain, metrics);
     }
     return absl::OkStatus();
   });

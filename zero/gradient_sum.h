@@ -15,7 +15,8 @@ namespace ringzero {
 // Clears the trailer: no contributions yet. The values may hold anything.
 void StartSum(const StageLayout& layout, std::byte* sum);
 
-// Adds numel fp32 values for one trainable parameter: copies them if its bit is not set, and sets it.
+// Adds numel fp32 values for one trainable parameter: copies them if its bit is not set, and sets
+// it.
 void AddContribution(const StageLayout& layout, int parameter, const float* gradient,
                      std::byte* sum);
 

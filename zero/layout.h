@@ -15,19 +15,19 @@
 namespace ringzero {
 
 struct ParameterSpec {
-  std::string name;            // in the model, unique: "layer3.conv1.weight"
+  std::string name;  // in the model, unique: "layer3.conv1.weight"
   std::vector<int64_t> shape;
   std::vector<int64_t> strides;  // in elements; dense and without overlap; empty: row-major
   bool trainable = true;
   // Filled in by Make:
   int64_t numel = 0;
-  int64_t offset_bytes = 0;  // in a parameter buffer
+  int64_t offset_bytes = 0;       // in a parameter buffer
   int64_t sum_offset_bytes = -1;  // in a gradient sum; -1: not trainable
-  int sum_index = -1;             // its number among the trainable ones: its bit in the sum's trailer
+  int sum_index = -1;  // its number among the trainable ones: its bit in the sum's trailer
 };
 
-// One running statistic. kBlend: running = (1 - blend) * running + blend * batch, computed in double
-// and rounded once to fp32 (numel fp32 values). kCount: running = running + 1 (one int64).
+// One running statistic. kBlend: running = (1 - blend) * running + blend * batch, computed in
+// double and rounded once to fp32 (numel fp32 values). kCount: running = running + 1 (one int64).
 struct StatisticSpec {
   enum class Kind { kBlend, kCount };
   std::string name;  // "bn1.running_mean"

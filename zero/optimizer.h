@@ -1,12 +1,13 @@
 // Optimizer: one owner's update of one stage, a pure function of (θ, sum, state), elementwise.
 //
 //   StageOptimizer optimizer(options, layout);
-//   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum}, θ_{t+1});
+//   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum},
+//   θ_{t+1});
 //
 // g = sum / (N·K) in fp32, one division. The formulas and their order of operations are those of
-// torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. A parameter whose
-// bit in the sum's trailer is not set had no gradient in the whole iteration: its values are carried
-// over and its state stays (no decay, no momentum, no count), as in PyTorch.
+// torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. A parameter
+// whose bit in the sum's trailer is not set had no gradient in the whole iteration: its values are
+// carried over and its state stays (no decay, no momentum, no count), as in PyTorch.
 #ifndef RINGZERO_ZERO_OPTIMIZER_H_
 #define RINGZERO_ZERO_OPTIMIZER_H_
 
@@ -63,8 +64,8 @@ class StageOptimizer {
  public:
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
 
-  // Begin once, then Block once for each of blocks(), in any order: writes θ_{t+1} to `out`, which may
-  // be θ_t itself (in place). Frozen parameters are carried over.
+  // Begin once, then Block once for each of blocks(), in any order: writes θ_{t+1} to `out`, which
+  // may be θ_t itself (in place). Frozen parameters are carried over.
   void Begin(const UpdateInput& input);
   void Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out);
   const std::vector<UpdateBlock>& blocks() const { return blocks_; }

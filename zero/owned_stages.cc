@@ -21,9 +21,8 @@ PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, StageOptimizer*
       out_(std::move(out)) {}
 
 bool PendingUpdate::Step() {
-  const UpdateInput input{.divisor = divisor_,
-                          .theta = theta_ ? theta_.data() : out_.data(),
-                          .sum = sum_.data()};
+  const UpdateInput input{
+      .divisor = divisor_, .theta = theta_ ? theta_.data() : out_.data(), .sum = sum_.data()};
   if (next_block_ == 0) optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
   if (next_block_ < blocks.size()) optimizer_->Block(blocks[next_block_], input, out_.data());
@@ -34,9 +33,8 @@ OwnedStages::OwnedStages(const Plan& plan, const std::vector<StageLayout>& layou
                          const OptimizerOptions& optimizer)
     : plan_(plan), layouts_(layouts), optimizer_(optimizer) {}
 
-absl::Status OwnedStages::Initialize(
-    StageId stage, const Allocate& allocate,
-    const std::function<absl::Status(StageId, std::byte*)>& fill) {
+absl::Status OwnedStages::Initialize(StageId stage, const Allocate& allocate,
+                                     const std::function<absl::Status(StageId, std::byte*)>& fill) {
   const StageLayout& layout = layouts_[stage.value];
   Stage& owned = stages_[stage.value];
   const size_t bytes = static_cast<size_t>(layout.parameter_bytes);
@@ -77,8 +75,7 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
   if (!in_place && iteration.value == 0) {
     out = std::move(owned.spare);
   } else {
-    const auto overwritten =
-        owned.versions.find(OverwrittenVersion(plan_, iteration).value);
+    const auto overwritten = owned.versions.find(OverwrittenVersion(plan_, iteration).value);
     RZ_CHECK(overwritten != owned.versions.end(),
              absl::StrCat("stage ", stage.value, " lacks the version to overwrite"));
     absl::StatusOr<Buffer> unsealed = std::move(overwritten->second).Unseal();

@@ -1,14 +1,14 @@
-// OwnedStages: the versions of the stages that this worker owns, two buffers each at most, and their
-// optimizer state.
+// OwnedStages: the versions of the stages that this worker owns, two buffers each at most, and
+// their optimizer state.
 //
 //   SharedBuffer v = owned.Get(stage, Version(3));
 //   RZ_ASSIGN_OR_RETURN(auto update, owned.BeginUpdate(stage, Iteration(3), std::move(sum)));
 //   while (update.Step()) {}
 //   owned.Publish(std::move(update));   // version 4 exists, the sum's memory is free
 //
-// cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place. Either way only when this worker
-// is the buffer's only holder. θ_{-1} is θ_0.
-// Thread-safety: the engine's mutex guards all calls except PendingUpdate::Step.
+// cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place. Either way only when this
+// worker is the buffer's only holder. θ_{-1} is θ_0. Thread-safety: the engine's mutex guards all
+// calls except PendingUpdate::Step.
 #ifndef RINGZERO_ZERO_OWNED_STAGES_H_
 #define RINGZERO_ZERO_OWNED_STAGES_H_
 
@@ -60,8 +60,9 @@ class OwnedStages {
                           const std::function<absl::Status(StageId, std::byte*)>& fill);
   SharedBuffer Get(StageId stage, Version version) const;
 
-  // Whether this worker is the only holder of the memory that the update will overwrite. The plan says
-  // that nobody reads it any more; a handle on its way out elsewhere may still be counted for a moment.
+  // Whether this worker is the only holder of the memory that the update will overwrite. The plan
+  // says that nobody reads it any more; a handle on its way out elsewhere may still be counted for
+  // a moment.
   bool MayOverwrite(StageId stage, Iteration iteration) const;
   // FailedPrecondition unless MayOverwrite.
   absl::StatusOr<std::unique_ptr<PendingUpdate>> BeginUpdate(StageId stage, Iteration iteration,

@@ -3,8 +3,8 @@
 //   RZ_RETURN_IF_ERROR(state.Append(program.ops));   // returns what may start at once
 //   std::vector<int64_t> ready = state.Complete(op);  // what may start now
 //
-// Operations are named by their number since the start (sharding/link.h). Finished ones at the front
-// are forgotten. Not thread-safe: the engine guards it with its mutex. It decides nothing.
+// Operations are named by their number since the start (sharding/link.h). Finished ones at the
+// front are forgotten. Not thread-safe: the engine guards it with its mutex. It decides nothing.
 #ifndef RINGZERO_ZERO_PROGRAM_STATE_H_
 #define RINGZERO_ZERO_PROGRAM_STATE_H_
 
@@ -23,13 +23,13 @@ namespace ringzero {
 
 struct OpState {
   LinkedOp linked;
-  int waiting = 0;  // operations in linked.after that are not done
+  int waiting = 0;      // operations in linked.after that are not done
   bool arrived = true;  // kReceive: its message is here
   bool done = false;
   int users_left = 0;
   std::vector<int64_t> next;  // operations that wait for this one
-  SharedBuffer shared;  // a received copy
-  Buffer owned;         // a sum, statistics or metrics; taken over by the operation that `takes` it
+  SharedBuffer shared;        // a received copy
+  Buffer owned;  // a sum, statistics or metrics; taken over by the operation that `takes` it
 };
 
 class ProgramState {
@@ -52,8 +52,8 @@ class ProgramState {
   void DropUse(int64_t op);
 
   bool AllDone() const { return undone_ == 0; }
-  // The first operation in `op`'s after-list (or itself, if its message is missing) that is not done;
-  // kNoOp when it is ready.
+  // The first operation in `op`'s after-list (or itself, if its message is missing) that is not
+  // done; kNoOp when it is ready.
   int64_t FirstUnfinished(int64_t op) const;
   // Up to `limit` operations that are not done, for errors.
   std::string Unfinished(int limit) const;

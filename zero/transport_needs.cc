@@ -11,8 +11,8 @@ size_t Block(int64_t bytes) {
   return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
 }
 
-// Iterations whose sums, statistics or metrics can be on their way at once: the one being retired, the
-// one being summed, and one being started while the first is still held by its update.
+// Iterations whose sums, statistics or metrics can be on their way at once: the one being retired,
+// the one being summed, and one being started while the first is still held by its update.
 constexpr size_t kIterationsAlive = 3;
 
 }  // namespace
@@ -27,8 +27,8 @@ TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>
     if (plan.stages[j].owner == self) {
       options.parameter_bytes += versions * Block(layout.parameter_bytes);
     }
-    // Worker 0 starts the sums. Every worker takes statistics into memory of its own, and the last one
-    // keeps some for evaluations.
+    // Worker 0 starts the sums. Every worker takes statistics into memory of its own, and the last
+    // one keeps some for evaluations.
     if (self.value == 0) options.sum_bytes += kIterationsAlive * Block(layout.sum_bytes);
     options.sum_bytes += 2 * kIterationsAlive * Block(layout.statistics_bytes);
   }

@@ -23,7 +23,7 @@ struct State {
   int updates = 0;
 };
 
-// Plain loops over memory: torch's own kernels fuse multiply and add, which costs a rounding.
+// Plain loops over memory, with the roundings that docs/decisions/0008 asks for.
 void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
   const SgdOptions& sgd = options.sgd;
   const float rate = float(options.learning_rate), momentum = float(sgd.momentum);
@@ -33,12 +33,12 @@ void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
     float g = sum[i] / divisor;
-    if (decay != 0) g = g + decay * theta[i];
+    if (decay != 0) g = std::fma(decay, theta[i], g);
     if (momentum != 0) {
-      moment[i] = s.updates == 0 ? g : moment[i] * momentum + undamped * g;
-      g = sgd.nesterov == SgdOptions::Nesterov::kOn ? g + momentum * moment[i] : moment[i];
+      moment[i] = s.updates == 0 ? g : std::fma(undamped, g, moment[i] * momentum);
+      g = sgd.nesterov == SgdOptions::Nesterov::kOn ? std::fma(momentum, moment[i], g) : moment[i];
     }
-    theta[i] = theta[i] - rate * g;
+    theta[i] = std::fma(-rate, g, theta[i]);
   }
 }
 
@@ -58,7 +58,7 @@ void UpdateAdamW(const OptimizerOptions& options, float divisor, State& s) {
   for (int64_t i = 0; i < s.now.numel(); ++i) {
     const float g = sum[i] / divisor;
     const float decayed = theta[i] * keep;
-    m[i] = m[i] * beta1 + rest1 * g;
+    m[i] = std::fma(rest1, g, m[i] * beta1);
     v[i] = v[i] * beta2 + rest2 * g * g;
     theta[i] = decayed - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
   }

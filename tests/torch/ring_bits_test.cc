@@ -217,8 +217,7 @@ TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
       for (const auto& [name, values] : ring->parameters) {
         const std::vector<float>& wanted = ordinary.parameters.at(name);
         for (size_t i = 0; i < values.size(); ++i) {
-          // One of the gradient (decay, Nesterov) and one of the step: torch fuses both.
-          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), 2.0) << name << i;
+          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), 1.0) << name << i;
         }
       }
       for (const auto& [name, values] : ring->statistics) {

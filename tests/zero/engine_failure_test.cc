@@ -19,8 +19,7 @@ using testing::HasSubstr;
 constexpr ToyOptions kToy{.workers = 2, .stages = 2, .window = 2};
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<Transport> transport, int worker,
-                                   const ToyOptions& toy,
-                                   std::chrono::milliseconds wait_timeout) {
+                                   const ToyOptions& toy, std::chrono::milliseconds wait_timeout) {
   EngineOptions options{.plan = ToyPlan(toy),
                         .self = WorkerId(worker),
                         .transport = std::move(transport),
@@ -144,17 +143,16 @@ INSTANTIATE_TEST_SUITE_P(Transports, EngineFailureTest, testing::Values("local",
 
 TEST(EngineCreateTest, RefusesLayoutsThatAreNotThePlans) {
   EngineOptions options{.plan = ToyPlan({.stages = 2}), .layouts = ToyLayouts({.stages = 3})};
-  EXPECT_EQ(Engine::Create(std::move(options)).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EngineOptions other{.plan = ToyPlan({.stages = 2}), .layouts = ToyLayouts({.stages = 2, .width = 99})};
+  EXPECT_EQ(Engine::Create(std::move(options)).status().code(), absl::StatusCode::kInvalidArgument);
+  EngineOptions other{.plan = ToyPlan({.stages = 2}),
+                      .layouts = ToyLayouts({.stages = 2, .width = 99})};
   EXPECT_THAT(std::string(Engine::Create(std::move(other)).status().message()),
               HasSubstr("stage 0"));
 }
 
 TEST(EngineCreateTest, SeveralWorkersNeedATransport) {
   EngineOptions options{.plan = ToyPlan(kToy), .layouts = ToyLayouts(kToy)};
-  EXPECT_EQ(Engine::Create(std::move(options)).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Engine::Create(std::move(options)).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -33,13 +33,9 @@ void ExpectReferenceBits(const ToyOptions& options,
   EXPECT_EQ(ring->statistics, reference.statistics);
 }
 
-TEST(EngineTest, OneWorkerTrains) {
-  ExpectReferenceBits({.workers = 1, .stages = 2});
-}
+TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages = 2}); }
 
-TEST(EngineTest, TwoWorkersTrain) {
-  ExpectReferenceBits({.workers = 2, .stages = 2});
-}
+TEST(EngineTest, TwoWorkersTrain) { ExpectReferenceBits({.workers = 2, .stages = 2}); }
 
 TEST(EngineTest, BitsOverShapesAndRules) {
   const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
@@ -59,8 +55,8 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             o.frozen_prefix = random() % 4 == 0 && s > 1 ? 1 : 0;
             o.tied = o.frozen_prefix == 0 && s > 1 && random() % 3 == 0;
             if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1 + int(random() % 2)};
-            o.optimizer.type = random() % 2 == 0 ? OptimizerOptions::Type::kAdamW
-                                                 : OptimizerOptions::Type::kSgd;
+            o.optimizer.type =
+                random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
             o.optimizer.sgd.momentum = 0.9;
             const uint64_t how = random() % 4;
             MakeTransports transports = how % 2 == 0 ? LocalToys() : ShmToys();

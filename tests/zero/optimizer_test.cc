@@ -20,9 +20,9 @@ class OptimizerTest : public testing::Test {
  protected:
   // One parameter of `numel` values and a frozen one.
   explicit OptimizerTest(int64_t numel = 200000)
-      : layout_(StageLayout::Make({{.name = "w", .shape = {numel}},
-                                   {.name = "frozen", .shape = {7}, .trainable = false}},
-                                  {})),
+      : layout_(StageLayout::Make(
+            {{.name = "w", .shape = {numel}}, {.name = "frozen", .shape = {7}, .trainable = false}},
+            {})),
         theta_(MakeHeapBuffer(layout_.parameter_bytes)),
         sum_(MakeHeapBuffer(layout_.sum_bytes)) {
     StartSum(layout_, sum_.data());
@@ -81,7 +81,8 @@ TEST_F(OptimizerTest, AdamWCountsUpdatesAndDecouplesDecay) {
   const int64_t i = 12345;
   double theta = theta_.as<float>()[i], m = 0, v = 0;
   for (int t = 1; t <= 5; ++t) {
-    optimizer.Update({.divisor = 4, .theta = now.data(), .sum = sum_.data()}, now.data());  // in place
+    optimizer.Update({.divisor = 4, .theta = now.data(), .sum = sum_.data()},
+                     now.data());  // in place
     m = 0.9 * m + 0.1 * G(i);
     v = 0.999 * v + 0.001 * G(i) * G(i);
     theta *= 1 - 0.01 * 0.1;

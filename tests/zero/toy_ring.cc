@@ -35,7 +35,8 @@ struct Toy {
     const float out = 0.9f * a + theta[0] + theta[o.width - 1];
     return tied == nullptr ? out : out + 0.5f * tied[1];
   }
-  void Gradient(const float* theta, const float* tied, float a, std::vector<float>* gradient) const {
+  void Gradient(const float* theta, const float* tied, float a,
+                std::vector<float>* gradient) const {
     gradient->resize(o.width);
     for (int i = 0; i < o.width; ++i) {
       (*gradient)[i] = 0.1f * theta[i] + a / static_cast<float>(1 + i);
@@ -143,10 +144,10 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
   for (int j = 0; j < options.stages; ++j) {
     const bool trains = j >= options.frozen_prefix;
     const std::string name = "s" + std::to_string(j);
-    layouts.push_back(StageLayout::Make(
-        {{.name = name + ".used", .shape = {options.width}, .trainable = trains},
-         {.name = name + ".unused", .shape = {3}, .trainable = trains}},
-        {{.name = name + ".running", .numel = 1, .blend = 0.25}}));
+    layouts.push_back(
+        StageLayout::Make({{.name = name + ".used", .shape = {options.width}, .trainable = trains},
+                           {.name = name + ".unused", .shape = {3}, .trainable = trains}},
+                          {{.name = name + ".running", .numel = 1, .blend = 0.25}}));
   }
   return layouts;
 }
@@ -225,9 +226,11 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
   std::string errors;
   std::vector<std::thread> threads;
   const auto work = [&](int w) -> absl::Status {
-    EngineOptions engine_options{
-        .plan = plan, .self = WorkerId(w), .transport = std::move(made[w]), .layouts = layouts,
-        .optimizer = options.optimizer};
+    EngineOptions engine_options{.plan = plan,
+                                 .self = WorkerId(w),
+                                 .transport = std::move(made[w]),
+                                 .layouts = layouts,
+                                 .optimizer = options.optimizer};
     engine_options.metrics_count = 2;
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.initialize = [&](StageId j, std::byte* memory) {
@@ -310,8 +313,10 @@ ToyResult RunToyReference(const ToyOptions& o) {
         const int64_t cost_before = 3 * j - 2 * std::min(j, o.frozen_prefix);
         const int64_t slack = std::min<int64_t>(o.slack * total * n, total * s);
         bool fresh = cost_before * n * s >= (n - 1 - w) * total * s + slack;
-        if (o.rule == Rule::kDp || m >= n || !toy.Trains(j)) fresh = true;
-        else if (o.rule == Rule::kCdpV1) fresh = false;
+        if (o.rule == Rule::kDp || m >= n || !toy.Trains(j))
+          fresh = true;
+        else if (o.rule == Rule::kCdpV1)
+          fresh = false;
         theta[j] = (fresh ? now[j] : before[j]).as<float>().data();
       }
       std::vector<float> a = {Data(t, m)};
@@ -332,8 +337,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
-      optimizers[j].Update({.divisor = n * o.laps, .theta = before[j].data(), .sum = sums[j].data()},
-                           now[j].data());
+      optimizers[j].Update(
+          {.divisor = n * o.laps, .theta = before[j].data(), .sum = sums[j].data()}, now[j].data());
     }
   }
   if (o.evaluation.every > 0) evaluate(o.iterations);

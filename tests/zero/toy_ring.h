@@ -1,8 +1,9 @@
 // A toy model without LibTorch: run on the ring by the engine, and alone by an independent loop.
 //
 // Stage j has `width` trainable values and one unused parameter (or none). With a_0 = data(m):
-// a_{j+1} = 0.9·a_j + θ̂_j[0] + θ̂_j[width-1], gradient_j[i] = 0.1·θ̂_j[i] + a_j / (1 + i), loss = a_S.
-// Every stage blends a_j into a running statistic. All in fp32, so that an order of addition shows.
+// a_{j+1} = 0.9·a_j + θ̂_j[0] + θ̂_j[width-1], gradient_j[i] = 0.1·θ̂_j[i] + a_j / (1 + i), loss =
+// a_S. Every stage blends a_j into a running statistic. All in fp32, so that an order of addition
+// shows.
 #ifndef RINGZERO_TESTS_ZERO_TOY_RING_H_
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
@@ -38,10 +39,10 @@ struct ToyOptions {
 };
 
 struct ToyResult {
-  std::vector<double> losses;       // by iteration: the sum over its micro-batches
-  std::vector<double> evaluations;  // one entry per evaluated version
-  std::vector<float> parameters;    // all stages, final
-  std::vector<float> statistics;    // all stages, final
+  std::vector<double> losses;        // by iteration: the sum over its micro-batches
+  std::vector<double> evaluations;   // one entry per evaluated version
+  std::vector<float> parameters;     // all stages, final
+  std::vector<float> statistics;     // all stages, final
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
   int64_t bytes_copied = 0;  // by the transports
@@ -57,8 +58,8 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
 // Makes the workers' transports for a plan.
 using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
     const std::vector<TransportOptions>&)>;
-// The workers are threads of one process: over the local transport, over shm (all its endpoints here),
-// and over either with random delays from `seed`.
+// The workers are threads of one process: over the local transport, over shm (all its endpoints
+// here), and over either with random delays from `seed`.
 MakeTransports LocalToys();
 MakeTransports ShmToys();
 MakeTransports Delayed(MakeTransports transports, uint64_t seed);
