@@ -64,7 +64,7 @@ RZ_FMA_CLONES void AdamWBlock(const Pointers& p, const AdamWStep& s) {
     const float g = p.sum[i] / s.divisor;
     const float theta = p.theta[i] * s.keep;
     const float m = std::fma(s.one_minus_beta1, g, p.first[i] * s.beta1);
-    const float v = p.second[i] * s.beta2 + s.one_minus_beta2 * g * g;
+    const float v = std::fma(s.one_minus_beta2 * g, g, p.second[i] * s.beta2);
     p.first[i] = m;
     p.second[i] = v;
     p.out[i] = theta - s.step_size * m / (std::sqrt(v) / s.root_correction2 + s.epsilon);

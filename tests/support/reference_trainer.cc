@@ -59,7 +59,7 @@ void UpdateAdamW(const OptimizerOptions& options, float divisor, State& s) {
     const float g = sum[i] / divisor;
     const float decayed = theta[i] * keep;
     m[i] = std::fma(rest1, g, m[i] * beta1);
-    v[i] = v[i] * beta2 + rest2 * g * g;
+    v[i] = std::fma(rest2 * g, g, v[i] * beta2);
     theta[i] = decayed - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
   }
 }

@@ -214,10 +214,13 @@ TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
       const TrainingResult ordinary = TrainOrdinaryLoop(task, 4, 1);
       const TrainingResult before = TrainOrdinaryLoop(task, 4, 0);
       EXPECT_EQ(ring->losses, ordinary.losses);
+      // AdamW's quotient is not torch's bit for bit yet (docs/decisions/0008).
+      const double limit = optimizer == OptimizerOptions::Type::kSgd ? 1.0 : 2.0;
       for (const auto& [name, values] : ring->parameters) {
         const std::vector<float>& wanted = ordinary.parameters.at(name);
         for (size_t i = 0; i < values.size(); ++i) {
-          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), 1.0) << name << i;
+          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), limit)
+              << name << " " << i << std::hexfloat << ": " << values[i] << ", wanted " << wanted[i];
         }
       }
       for (const auto& [name, values] : ring->statistics) {
