@@ -9,7 +9,7 @@ if ! command -v clang-tidy >/dev/null; then
   exit 77
 fi
 rooms=()
-for room in base sharding p2p offload zero; do
+for room in base sharding p2p offload zero integrations/data; do
   [ ! -d "$room" ] || rooms+=("$room")
 done
 find "${rooms[@]}" -name '*.cc' -print0 | xargs -0 -r -n 1 -P "$(nproc)" clang-tidy --quiet -p "$build"

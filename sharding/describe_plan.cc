@@ -18,7 +18,7 @@ std::string Bytes(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   int unit = 0;
   for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return absl::StrFormat(unit == 0 ? "%.0f %s" : "%.1f %s", bytes, units[unit]);
+  return absl::StrFormat("%.*f %s", unit == 0 ? 0 : 1, bytes, units[unit]);
 }
 
 // "1 stage", "2 stages".

@@ -23,8 +23,9 @@ bool ProgressMeter::Due(int done, Clock::time_point now) const {
   return now - last_ >= std::chrono::seconds(10);
 }
 
-std::optional<std::string> ProgressMeter::Line(int done, double loss, const WaitSeconds& waits) {
-  const Clock::time_point now = Clock::now();
+std::optional<std::string> ProgressMeter::Line(const RunLog::Loss& loss, const WaitSeconds& waits) {
+  const Clock::time_point now = loss.when;
+  const int done = loss.done;
   if (!Due(done, now)) return std::nullopt;
   const double seconds = std::max(std::chrono::duration<double>(now - last_).count(), 1e-9);
   const double elapsed = std::chrono::duration<double>(now - start_).count();
@@ -33,7 +34,7 @@ std::optional<std::string> ProgressMeter::Line(int done, double loss, const Wait
   const double left = elapsed / done * (options_.iterations - done);
   std::string line = absl::StrFormat(
       "iteration %d/%d  loss %.4f  %.0f samples/s  waits %.0f %%  %s left", done,
-      options_.iterations, loss, rate,
+      options_.iterations, loss.loss, rate,
       100 * std::clamp((waits.sum() - last_waits_) / seconds, 0.0, 1.0), FormatDuration(left));
   last_ = now;
   last_done_ = done;

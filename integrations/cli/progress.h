@@ -2,7 +2,7 @@
 // how.
 //
 //   ProgressMeter meter({.iterations = 1000, .samples_per_iteration = 128});
-//   if (auto line = meter.Line(iteration, loss, waits)) emit("progress", *line);   // in worker 0
+//   if (auto line = meter.Line(loss, waits)) emit("progress", *line);   // in worker 0
 //   ProgressScreen screen(stderr);   screen.Progress(line);  screen.Note(line);     // where the
 //   terminal is
 //
@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 
+#include "integrations/cli/run_log.h"
 #include "integrations/cli/step_meter.h"
 
 namespace ringzero {
@@ -33,8 +34,9 @@ class ProgressMeter {
  public:
   explicit ProgressMeter(const ProgressOptions& options);
 
-  // After iteration `done - 1`: a line, if one is due. `waits`: since the start.
-  std::optional<std::string> Line(int done, double loss, const WaitSeconds& waits);
+  // A line, if one is due. Rates are by the time of the report: losses are folded on the engine's
+  // threads and may be seen here several at once. `waits`: since the start.
+  std::optional<std::string> Line(const RunLog::Loss& loss, const WaitSeconds& waits);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -20,7 +20,8 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
   if (kind == LapTask::Kind::kTrain) {
     if (!first_loss_.has_value()) first_loss_ = loss;
     last_loss_ = loss;
-    losses_.push_back({.done = iteration.value + 1, .loss = loss});
+    losses_.push_back(
+        {.done = iteration.value + 1, .loss = loss, .when = std::chrono::steady_clock::now()});
     return;
   }
   const EvaluationResult result{.iteration = iteration.value,

@@ -10,6 +10,7 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 
+#include <chrono>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -41,6 +42,7 @@ class RunLog {
   struct Loss {
     int done = 0;  // iterations
     double loss = 0;
+    std::chrono::steady_clock::time_point when;  // it was reported
   };
   std::optional<double> first_loss() const;
   std::optional<double> last_loss() const;

@@ -132,7 +132,7 @@ class Worker {
     if (!task_.say) return;
     const WaitSeconds waits = WaitsOf(ring_->engine().stats());
     for (const RunLog::Loss& loss : log_.TakeLosses()) {
-      const std::optional<std::string> line = progress_.Line(loss.done, loss.loss, waits);
+      const std::optional<std::string> line = progress_.Line(loss, waits);
       if (line.has_value()) task_.say("progress", *line);
     }
     for (const std::string& note : log_.TakeNotes()) task_.say("note", note);

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "base/philox.h"
 #include "base/status.h"
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/stage_marks.h"
@@ -20,12 +21,6 @@ namespace {
 std::mutex& DefaultGeneratorMutex() {
   static std::mutex mutex;
   return mutex;
-}
-
-uint64_t Mix(uint64_t x) {  // SplitMix64's finalizer
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
 }
 
 // Seeds the default generator for a scope and puts its old state back.
@@ -111,9 +106,7 @@ absl::Status FillStatistic(const InitializationRequest& request, const std::stri
 }  // namespace
 
 uint64_t InitializationKey(uint64_t seed, const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325ULL;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  return Mix(Mix(seed + 0x9e3779b97f4a7c15ULL) ^ hash);
+  return MixKeys({seed, HashName(name)});
 }
 
 absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, uint64_t seed) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -159,18 +160,30 @@ TEST(WorkerReport, ReadsBack) {
   EXPECT_FALSE(FromJson("{}").ok());
 }
 
-TEST(Progress, LinesWhenTheyAreDue) {
+// Iteration `done` reported `seconds` after now.
+RunLog::Loss Reported(int done, double loss, int seconds) {
+  return {.done = done,
+          .loss = loss,
+          .when = std::chrono::steady_clock::now() + std::chrono::seconds(seconds)};
+}
+
+TEST(Progress, EveryStepsPerPrint) {
   ProgressMeter meter({.iterations = 10, .samples_per_iteration = 4, .steps_per_print = 4});
   std::vector<int> printed;
   for (int done = 1; done <= 10; ++done) {
-    if (meter.Line(done, 1.0, {}).has_value()) printed.push_back(done);
+    if (meter.Line(Reported(done, 1.0, done), {}).has_value()) printed.push_back(done);
   }
   EXPECT_THAT(printed, ElementsAre(4, 8, 10));
-  ProgressMeter by_time({.iterations = 10, .samples_per_iteration = 4});
-  EXPECT_FALSE(by_time.Line(1, 1.0, {}).has_value());
-  const std::optional<std::string> last = by_time.Line(10, 0.5, {});
+}
+
+TEST(Progress, RatesAreByTheTimeOfTheReport) {
+  ProgressMeter meter({.iterations = 10, .samples_per_iteration = 40});
+  EXPECT_FALSE(meter.Line(Reported(1, 1.0, 1), {}).has_value());
+  EXPECT_TRUE(meter.Line(Reported(2, 1.0, 20), {}).has_value());
+  // Seen at once with the one before, reported 20 s after it.
+  const std::optional<std::string> last = meter.Line(Reported(10, 0.5, 40), {});
   ASSERT_TRUE(last.has_value());
-  EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000"));
+  EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000  16 samples/s"));
 }
 
 TEST(Progress, Durations) {

@@ -1,6 +1,6 @@
 // Cluster: all transports of a small world in one process, and waiting with a deadline, for tests.
 //
-//   Cluster cluster = MakeLocal({options, options});
+//   Cluster cluster = MakeCluster(LocalTransports(), {options, options});
 //   Waiter<SharedBuffer> copy;
 //   cluster[1].ExpectShared(WorkerId(0), key, bytes, copy.Callback());
 //   SharedBuffer got = copy.Take();          // fails the test after kDeadline
@@ -21,6 +21,7 @@
 
 #include "absl/status/statusor.h"
 #include "p2p/transport.h"
+#include "tests/p2p/transports.h"
 
 namespace ringzero {
 
@@ -38,8 +39,6 @@ class Cluster {
  private:
   std::vector<std::unique_ptr<Transport>> transports_;
 };
-
-using MakeCluster = std::function<Cluster(const std::vector<TransportOptions>&)>;
 
 // What callbacks bring, in order. Thread-safe. Shared with its callbacks, so these may come late.
 template <typename T>
@@ -88,10 +87,7 @@ bool Eventually(const std::function<bool()>& condition);
 // Two slots, one MiB each for parameters and sums.
 TransportOptions SmallOptions();
 
-Cluster MakeLocal(const std::vector<TransportOptions>& options);
-Cluster MakeShm(const std::vector<TransportOptions>& options);  // all ends in this process
-
-Cluster MakeDelayedLocal(const std::vector<TransportOptions>& options);  // random delays up to 2 ms
+Cluster MakeCluster(const MakeTransports& make, const std::vector<TransportOptions>& options);
 
 // Allocates and fills with value, value + 1, …
 Buffer Filled(Transport& transport, MemoryUse use, int values, float first);

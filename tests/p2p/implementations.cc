@@ -5,9 +5,9 @@ namespace ringzero {
 
 std::vector<Implementation> AllImplementations() {
   return {
-      {"local", MakeLocal},
-      {"shm", MakeShm},
-      {"delayed_local", MakeDelayedLocal},
+      {"local", LocalTransports()},
+      {"shm", ShmTransports()},
+      {"delayed_local", Delayed(LocalTransports(), 1, std::chrono::milliseconds(2))},
   };
 }
 

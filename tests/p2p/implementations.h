@@ -14,7 +14,7 @@ namespace ringzero {
 
 struct Implementation {
   std::string name;
-  MakeCluster make;
+  MakeTransports transports;
 };
 
 std::vector<Implementation> AllImplementations();
@@ -23,9 +23,11 @@ std::vector<Implementation> AllImplementations();
 class TransportSuite : public testing::TestWithParam<Implementation> {
  protected:
   Cluster Make(int workers, TransportOptions options = SmallOptions()) {
-    return GetParam().make(std::vector<TransportOptions>(workers, options));
+    return Make(std::vector<TransportOptions>(workers, options));
   }
-  Cluster Make(const std::vector<TransportOptions>& options) { return GetParam().make(options); }
+  Cluster Make(const std::vector<TransportOptions>& options) {
+    return MakeCluster(GetParam().transports, options);
+  }
 };
 
 }  // namespace ringzero

@@ -125,7 +125,7 @@ TEST(ShmTransport, AFullSocketBlocksNobody) {
 }
 
 TEST(ShmTransport, ForeignMemoryIsCopiedAndCounted) {
-  Cluster cluster = MakeShm({SmallOptions(), SmallOptions()});
+  Cluster cluster = MakeCluster(ShmTransports(), {SmallOptions(), SmallOptions()});
   ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, MakeHeapBuffer(100)).ok());
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 0}, MakeHeapBuffer(60).Seal()).ok());
   EXPECT_EQ(cluster[0].stats().bytes_copied, 160u);
@@ -136,7 +136,7 @@ TEST(ShmTransport, ForeignMemoryIsCopiedAndCounted) {
 }
 
 TEST(ShmTransport, ALongAbortTextIsCut) {
-  Cluster cluster = MakeShm({SmallOptions(), SmallOptions()});
+  Cluster cluster = MakeCluster(ShmTransports(), {SmallOptions(), SmallOptions()});
   cluster[0].Abort(absl::InternalError(std::string(100000, 'x')));
   const absl::Status status = EndOf(cluster[1]);
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);

@@ -7,8 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/faulty_transport.h"
-#include "p2p/local_transport.h"
 #include "sharding/verify.h"
 #include "zero/transport_needs.h"
 
@@ -111,7 +109,7 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
   }
   std::vector<std::unique_ptr<Transport>> transports(plan.workers);
   if (plan.exchange) {
-    RZ_ASSIGN_OR_RETURN(transports, CreateLocalTransports(needs));
+    RZ_ASSIGN_OR_RETURN(transports, options.transports(needs));
   }
   Shared shared;
   std::vector<std::thread> threads;
@@ -120,10 +118,6 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
       RingModelOptions model = OptionsOf(task, planned, WorkerId(w));
       model.wait_timeout = options.wait_timeout;
       model.transport = std::move(transports[w]);
-      if (options.max_delay.count() > 0 && plan.exchange) {
-        model.transport = MakeFaulty(std::move(model.transport),
-                                     {.seed = options.delay_seed, .max_delay = options.max_delay});
-      }
       const absl::Status status = RunWorker(task, options, std::move(model), shared);
       std::lock_guard lock(shared.mutex);
       if (!status.ok() && shared.error.ok()) {

@@ -1,4 +1,4 @@
-// RunRing: trains a task on N workers, each a thread, over the local transport.
+// RunRing: trains a task on N workers, each a thread.
 //
 //   RZ_ASSIGN_OR_RETURN(PlannedTask planned, PlanTask(task, {.workers = 3, .iterations = 4}));
 //   RZ_ASSIGN_OR_RETURN(TrainingResult got, RunRing(task, planned));
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/torch/model_plan.h"
 #include "integrations/torch/ring_model.h"
+#include "tests/p2p/transports.h"
 #include "tests/support/training_task.h"
 
 namespace ringzero {
@@ -26,8 +27,7 @@ struct PlannedTask {
 absl::StatusOr<PlannedTask> PlanTask(const TrainingTask& task, const PlanRequest& request);
 
 struct RingOptions {
-  uint64_t delay_seed = 0;
-  std::chrono::microseconds max_delay{0};  // of each message, at random
+  MakeTransports transports = LocalTransports();
   // One micro-batch on a worker, in place of TrainStep.
   std::function<absl::Status(RingModel&, const LapTask&, const TaskBatch&)> step;
   std::chrono::milliseconds wait_timeout{std::chrono::seconds(60)};

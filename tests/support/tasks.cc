@@ -3,15 +3,10 @@
 
 #include <string>
 
+#include "base/philox.h"
+
 namespace ringzero {
 namespace {
-
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15ULL;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebULL;
-  return x ^ (x >> 31);
-}
 
 // conv-bn-relu-conv-bn plus its input.
 struct ResidualImpl : torch::nn::Module {
@@ -85,7 +80,7 @@ at::Tensor KeyedValues(at::IntArrayRef shape, uint64_t key) {
   at::Tensor values = at::empty(shape, at::kFloat);
   float* data = values.mutable_data_ptr<float>();
   for (int64_t i = 0; i < values.numel(); ++i) {
-    data[i] = float(Mix(Mix(key) + uint64_t(i)) >> 40) / float(1 << 23) - 1.0f;
+    data[i] = float(SplitMix64(SplitMix64(key) + uint64_t(i)) >> 40) / float(1 << 23) - 1.0f;
   }
   return values;
 }
@@ -94,7 +89,7 @@ at::Tensor KeyedClasses(at::IntArrayRef shape, int64_t classes, uint64_t key) {
   at::Tensor values = at::empty(shape, at::kLong);
   int64_t* data = values.mutable_data_ptr<int64_t>();
   for (int64_t i = 0; i < values.numel(); ++i) {
-    data[i] = int64_t(Mix(Mix(key) + uint64_t(i)) % uint64_t(classes));
+    data[i] = int64_t(SplitMix64(SplitMix64(key) + uint64_t(i)) % uint64_t(classes));
   }
   return values;
 }

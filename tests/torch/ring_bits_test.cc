@@ -33,8 +33,15 @@ struct Case {
   int slack = 1;
   OptimizerOptions::Type optimizer = OptimizerOptions::Type::kSgd;
   bool evaluates = false;
+  bool shm = false;
   bool delays = false;
 };
+
+MakeTransports TransportsOf(const Case& c, uint64_t delay_seed = 0) {
+  const MakeTransports transports = c.shm ? ShmTransports() : LocalTransports();
+  if (!c.delays) return transports;
+  return Delayed(transports, delay_seed, std::chrono::microseconds(300));
+}
 
 TrainingTask TaskOf(const Case& c) {
   TrainingTask task = c.model == Model::kMlp    ? MlpTask(6)
@@ -63,7 +70,7 @@ PlanRequest RequestOf(const Case& c, int layers) {
 std::string Describe(const Case& c, const PlannedTask& planned) {
   return absl::StrCat("model ", int(c.model), " workers ", c.workers, " laps ", c.laps, " ",
                       ToString(c.rule), " slack ", c.slack, " optimizer ", int(c.optimizer),
-                      " evaluates ", c.evaluates, " delays ", c.delays, "\n",
+                      " evaluates ", c.evaluates, " shm ", c.shm, " delays ", c.delays, "\n",
                       PlanToString(planned.plan()));
 }
 
@@ -73,9 +80,8 @@ void ExpectReferenceBits(const Case& c) {
   ASSERT_TRUE(planned.ok()) << planned.status();
   ASSERT_TRUE(UseSmallestWindow(*planned).ok());
   SCOPED_TRACE(Describe(c, *planned));
-  RingOptions options;
-  if (c.delays) options.max_delay = std::chrono::microseconds(300);
-  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, options);
+  const absl::StatusOr<TrainingResult> ring =
+      RunRing(task, *planned, {.transports = TransportsOf(c)});
   ASSERT_TRUE(ring.ok()) << ring.status();
   const TrainingResult reference = TrainReference(task, planned->plan());
   EXPECT_EQ(ring->losses, reference.losses);
@@ -94,11 +100,11 @@ std::vector<Case> AllCases() {
         for (const int k : {1, 3}) {
           for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
             for (int slack = 0; slack <= (rule == Rule::kCdpV2 ? 2 : 0); ++slack) {
-              for (int bits = 0; bits < 8; ++bits) {
+              for (int bits = 0; bits < 16; ++bits) {
                 const auto optimizer =
                     bits & 1 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
-                cases.push_back(
-                    {model, n, s, k, rule, slack, optimizer, (bits & 2) != 0, bits >= 4});
+                cases.push_back({model, n, s, k, rule, slack, optimizer, (bits & 2) != 0,
+                                 (bits & 4) != 0, bits >= 8});
               }
             }
           }
@@ -110,8 +116,9 @@ std::vector<Case> AllCases() {
 }
 
 std::vector<int> Values(const Case& c) {
-  return {int(c.model),     c.workers,        int(c.stages), c.laps, int(c.rule) * 3 + c.slack,
-          int(c.optimizer), int(c.evaluates), int(c.delays)};
+  return {
+      int(c.model),     c.workers,        int(c.stages), c.laps,       int(c.rule) * 3 + c.slack,
+      int(c.optimizer), int(c.evaluates), int(c.shm),    int(c.delays)};
 }
 
 // Greedy: each next case is the one (of some drawn) with most pairs of values not seen yet, until
@@ -161,10 +168,11 @@ TEST(RingBitsTest, ShapesRulesAndOptimizers) {
   const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
   std::vector<Case> cases = AllCases();
   if (full) {
-    // Evaluation and delays change nothing that they should: one of the four of them each.
+    // Evaluation, transport and delays change nothing that they should: one of the eight of them
+    // each.
     std::vector<Case> thinned;
     for (size_t i = 0; i < cases.size(); ++i) {
-      if (i % 8 / 2 == i / 8 % 4) thinned.push_back(cases[i]);
+      if (i % 16 / 2 == i / 16 % 8) thinned.push_back(cases[i]);
     }
     cases = thinned;
   } else {
@@ -253,9 +261,10 @@ TEST(RingBitsTest, TwiceTheSame) {
   const TrainingTask task = TaskOf(c);
   const absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
   ASSERT_TRUE(planned.ok()) << planned.status();
-  const absl::StatusOr<TrainingResult> first = RunRing(task, *planned);
+  const absl::StatusOr<TrainingResult> first =
+      RunRing(task, *planned, {.transports = TransportsOf(c, 0)});
   const absl::StatusOr<TrainingResult> second =
-      RunRing(task, *planned, {.delay_seed = 5, .max_delay = std::chrono::microseconds(500)});
+      RunRing(task, *planned, {.transports = TransportsOf(c, 5)});
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(*first, *second);
 }

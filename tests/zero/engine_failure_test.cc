@@ -51,7 +51,7 @@ std::vector<std::unique_ptr<Engine>> MakeRing(
 class EngineFailureTest : public testing::TestWithParam<const char*> {
  protected:
   MakeTransports Transports() const {
-    return std::string(GetParam()) == "local" ? LocalToys() : ShmToys();
+    return std::string(GetParam()) == "local" ? LocalTransports() : ShmTransports();
   }
 };
 

@@ -13,6 +13,8 @@
 namespace ringzero {
 namespace {
 
+constexpr std::chrono::microseconds kMaxDelay(300);
+
 std::string Describe(const ToyOptions& o) {
   return absl::StrCat("N ", o.workers, " S ", o.stages, " K ", o.laps, " ", ToString(o.rule),
                       " slack ", o.slack, " pending ", o.pending, " stagger ", o.stagger,
@@ -22,7 +24,7 @@ std::string Describe(const ToyOptions& o) {
 }
 
 void ExpectReferenceBits(const ToyOptions& options,
-                         const MakeTransports& transports = LocalToys()) {
+                         const MakeTransports& transports = LocalTransports()) {
   SCOPED_TRACE(Describe(options));
   const absl::StatusOr<ToyResult> ring = RunToyRing(options, transports);
   ASSERT_TRUE(ring.ok()) << ring.status();
@@ -59,8 +61,8 @@ TEST(EngineTest, BitsOverShapesAndRules) {
                 random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
             o.optimizer.sgd.momentum = 0.9;
             const uint64_t how = random() % 4;
-            MakeTransports transports = how % 2 == 0 ? LocalToys() : ShmToys();
-            if (how / 2 == 0) transports = Delayed(transports, random());
+            MakeTransports transports = how % 2 == 0 ? LocalTransports() : ShmTransports();
+            if (how / 2 == 0) transports = Delayed(transports, random(), kMaxDelay);
             ExpectReferenceBits(o, transports);
             ++runs;
           }
@@ -77,7 +79,7 @@ TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
 
 TEST(EngineTest, NothingIsCopiedOnOneHost) {
   const ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}};
-  for (const MakeTransports& transports : {LocalToys(), ShmToys()}) {
+  for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
     const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
     ASSERT_TRUE(ring.ok()) << ring.status();
     EXPECT_EQ(ring->bytes_copied, 0);
@@ -88,7 +90,7 @@ TEST(EngineTest, MeasuredBytesEqualTheFormula) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const int n : {2, 3, 4}) {
       const ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .iterations = 5, .rule = rule};
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalToys());
+      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
       ASSERT_TRUE(ring.ok()) << ring.status();
       const WireBytes steady = SteadyWireBytes(ToyPlan(o));
       const Plan plan = ToyPlan(o);
@@ -109,7 +111,7 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
     o.workers = n;
     o.laps = 4 / n;
     o.evaluation.laps = 4 / n;
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalToys());
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
     ASSERT_TRUE(ring.ok()) << ring.status();
     results.push_back(*ring);
   }
@@ -119,8 +121,8 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
 
 TEST(EngineTest, TwiceTheSame) {
   const ToyOptions o{.workers = 4, .stages = 8, .iterations = 6};
-  const absl::StatusOr<ToyResult> first = RunToyRing(o, LocalToys());
-  const absl::StatusOr<ToyResult> second = RunToyRing(o, LocalToys());
+  const absl::StatusOr<ToyResult> first = RunToyRing(o, LocalTransports());
+  const absl::StatusOr<ToyResult> second = RunToyRing(o, LocalTransports());
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(*first, *second);
 }

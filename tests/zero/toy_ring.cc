@@ -6,9 +6,6 @@
 #include <thread>
 
 #include "base/status.h"
-#include "p2p/faulty_transport.h"
-#include "p2p/local_transport.h"
-#include "p2p/shm_transport.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
@@ -180,34 +177,6 @@ Plan ToyPlan(const ToyOptions& options) {
     plan.stages.push_back(stage);
   }
   return plan;
-}
-
-MakeTransports LocalToys() { return CreateLocalTransports; }
-
-MakeTransports ShmToys() {
-  return [](const std::vector<TransportOptions>& options)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
-    RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options.size()));
-    std::vector<std::unique_ptr<Transport>> transports;
-    for (size_t w = 0; w < options.size(); ++w) {
-      RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-                          CreateShmTransport(std::move(endpoints[w]), options[w]));
-      transports.push_back(std::move(transport));
-    }
-    return transports;
-  };
-}
-
-MakeTransports Delayed(MakeTransports transports, uint64_t seed) {
-  return [transports, seed](const std::vector<TransportOptions>& options)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
-    RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(options));
-    for (std::unique_ptr<Transport>& transport : made) {
-      transport = MakeFaulty(std::move(transport),
-                             {.seed = seed, .max_delay = std::chrono::microseconds(300)});
-    }
-    return made;
-  };
 }
 
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports) {

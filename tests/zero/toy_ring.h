@@ -8,13 +8,13 @@
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "sharding/plan.h"
+#include "tests/p2p/transports.h"
 #include "zero/engine.h"
 #include "zero/optimizer.h"
 
@@ -54,15 +54,6 @@ struct ToyResult {
 
 Plan ToyPlan(const ToyOptions& options);
 std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
-
-// Makes the workers' transports for a plan.
-using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
-    const std::vector<TransportOptions>&)>;
-// The workers are threads of one process: over the local transport, over shm (all its endpoints
-// here), and over either with random delays from `seed`.
-MakeTransports LocalToys();
-MakeTransports ShmToys();
-MakeTransports Delayed(MakeTransports transports, uint64_t seed);
 
 // One thread per worker over the given transports.
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports);

@@ -1,0 +1,30 @@
+// MakeTransports: how a test makes the transports of all workers, which are threads of one process.
+//
+//   MakeTransports make = Delayed(LocalTransports(), /*seed=*/1, std::chrono::microseconds(300));
+//   RZ_ASSIGN_OR_RETURN(auto transports, make(needs));   // one per worker
+#ifndef RINGZERO_TESTS_P2P_TRANSPORTS_H_
+#define RINGZERO_TESTS_P2P_TRANSPORTS_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
+    const std::vector<TransportOptions>&)>;
+
+MakeTransports LocalTransports();
+MakeTransports ShmTransports();  // all ends in this process
+// Every message of `transports` comes late at random, by up to `max_delay`.
+MakeTransports Delayed(MakeTransports transports, uint64_t seed,
+                       std::chrono::microseconds max_delay);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_P2P_TRANSPORTS_H_
