@@ -41,7 +41,7 @@ std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size) {
   for (int64_t i = size - 1; i > 0; --i) {
     const PhiloxBlock block = PhiloxAt(key, static_cast<uint64_t>(epoch), static_cast<uint64_t>(i));
     const uint64_t r = uint64_t{block[1]} << 32 | block[0];
-    const auto bound = static_cast<unsigned __int128>(i + 1);
+    const unsigned __int128 bound = static_cast<uint64_t>(i) + 1;
     std::swap(order[i], order[static_cast<int64_t>(r * bound >> 64)]);
   }
   return order;
