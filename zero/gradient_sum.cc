@@ -3,7 +3,19 @@
 
 #include <cstring>
 
+#include "zero/processor.h"
+
 namespace ringzero {
+namespace {
+
+RZ_INLINE_LOOP void AddLoop(float* sum, const float* gradient, int64_t count) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < count; ++i) sum[i] += gradient[i];
+}
+RZ_FOR_PROCESSOR(AddValues, AddLoop, (float* sum, const float* gradient, int64_t count),
+                 (sum, gradient, count))
+
+}  // namespace
 
 void StartSum(const StageLayout& layout, std::byte* sum) {
   std::memset(sum + layout.trailer_offset_bytes, 0,
@@ -20,8 +32,7 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
   const ParameterSpec& spec = layout.parameters[parameter];
   float* values = reinterpret_cast<float*>(sum + spec.sum_offset_bytes);
   if (HasContribution(layout, sum, spec.sum_index)) {
-    for (int64_t i = 0; i < spec.numel; ++i) values[i] += gradient[i];
-    return;
+    return AddValues(values, gradient, spec.numel);
   }
   std::memcpy(values, gradient, static_cast<size_t>(spec.numel) * sizeof(float));
   sum[layout.trailer_offset_bytes + spec.sum_index / 8] |= std::byte{1} << (spec.sum_index % 8);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "zero/gradient_sum.h"
+#include "zero/processor.h"
 
 namespace ringzero {
 namespace {
@@ -29,16 +30,9 @@ struct SgdStep {
 };
 
 // torch's add with a factor rounds once: a fused multiply-add, written out here, as the compiler
-// may not contract. The clones differ in speed only; fma is exact on every processor. (Sanitizers'
-// runtimes are not up yet when clones are resolved.)
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define RZ_FMA_CLONES __attribute__((target_clones("arch=haswell", "default")))
-#else
-#define RZ_FMA_CLONES
-#endif
-
-RZ_FMA_CLONES void SgdBlock(const Pointers& p, const SgdStep& s) {
+// may not contract. fma is exact on every processor, so the copies of a loop (zero/processor.h)
+// differ in speed only.
+RZ_INLINE_LOOP void SgdLoop(const Pointers& p, const SgdStep& s) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < p.count; ++i) {
     const float theta = p.theta[i];
@@ -58,7 +52,7 @@ struct AdamWStep {
       step_size;
 };
 
-RZ_FMA_CLONES void AdamWBlock(const Pointers& p, const AdamWStep& s) {
+RZ_INLINE_LOOP void AdamWLoop(const Pointers& p, const AdamWStep& s) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < p.count; ++i) {
     const float g = p.sum[i] / s.divisor;
@@ -70,6 +64,9 @@ RZ_FMA_CLONES void AdamWBlock(const Pointers& p, const AdamWStep& s) {
     p.out[i] = theta - s.step_size * m / (std::sqrt(v) / s.root_correction2 + s.epsilon);
   }
 }
+
+RZ_FOR_PROCESSOR(SgdBlock, SgdLoop, (const Pointers& p, const SgdStep& s), (p, s))
+RZ_FOR_PROCESSOR(AdamWBlock, AdamWLoop, (const Pointers& p, const AdamWStep& s), (p, s))
 
 absl::Status OutOfRange(const char* key, const char* wanted, double found) {
   return absl::InvalidArgumentError(
