@@ -79,6 +79,7 @@ absl::StatusOr<Buffer> Arena::Allocate(size_t bytes) {
                      same_size.size(), " of this size and all held"));
   }
   const ArenaBlock block = {static_cast<uint32_t>(cells_.size()), carved_bytes_, bytes};
+  data_.BackByHugePages(carved_bytes_, carved_bytes_ + CarvedBytes(bytes));
   carved_bytes_ += CarvedBytes(bytes);
   ArenaCell* cell = CellAt(block);
   same_size.push_back(cell);

@@ -2,8 +2,11 @@
 #include "p2p/mapping.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
@@ -11,13 +14,46 @@
 namespace ringzero {
 namespace {
 
+constexpr size_t kHugePage = size_t{2} << 20;
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25  // Linux 6.1
+#endif
+
+std::byte* AlignUp(void* at) {
+  return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(at) + kHugePage - 1) /
+                                      kHugePage * kHugePage);
+}
+
+absl::Status Refused(size_t bytes) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("cannot map ", bytes, " bytes of memory: ", std::strerror(errno)));
+}
+
 absl::StatusOr<void*> Map(size_t bytes, int protection, int flags, int descriptor) {
-  void* data = mmap(nullptr, bytes == 0 ? 1 : bytes, protection, flags, descriptor, 0);
-  if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot map ", bytes, " bytes of memory: ", std::strerror(errno)));
+  if (bytes < kHugePage) {
+    void* data = mmap(nullptr, bytes == 0 ? 1 : bytes, protection, flags, descriptor, 0);
+    if (data == MAP_FAILED) return Refused(bytes);
+    return data;
   }
-  return data;
+  // An aligned place within a larger reservation, of which the rest is given back.
+  const size_t reserved_bytes = bytes + kHugePage;
+  void* reserved =
+      mmap(nullptr, reserved_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return Refused(bytes);
+  std::byte* const begin = static_cast<std::byte*>(reserved);
+  std::byte* const aligned = AlignUp(reserved);
+  if (mmap(aligned, bytes, protection, flags | MAP_FIXED, descriptor, 0) == MAP_FAILED) {
+    const absl::Status refused = Refused(bytes);
+    munmap(reserved, reserved_bytes);
+    return refused;
+  }
+  if (aligned != begin) munmap(begin, static_cast<size_t>(aligned - begin));
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::byte* const end = aligned + (bytes + page - 1) / page * page;
+  if (end < begin + reserved_bytes) {
+    munmap(end, static_cast<size_t>(begin + reserved_bytes - end));
+  }
+  return aligned;
 }
 
 }  // namespace
@@ -26,6 +62,7 @@ absl::StatusOr<Mapping> Mapping::Anonymous(size_t bytes) {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   absl::StatusOr<void*> data = Map(bytes, PROT_READ | PROT_WRITE, flags, -1);
   if (!data.ok()) return data.status();
+  if (bytes >= kHugePage) (void)madvise(*data, bytes, MADV_HUGEPAGE);
   return Mapping(*data, bytes);
 }
 
@@ -34,6 +71,12 @@ absl::StatusOr<Mapping> Mapping::OfFile(int descriptor, size_t bytes, Access acc
   absl::StatusOr<void*> data = Map(bytes, protection, MAP_SHARED, descriptor);
   if (!data.ok()) return data.status();
   return Mapping(*data, bytes);
+}
+
+void Mapping::BackByHugePages(size_t begin, size_t end) const {
+  begin = begin / kHugePage * kHugePage;
+  end = std::min((end + kHugePage - 1) / kHugePage, bytes_ / kHugePage) * kHugePage;
+  if (begin < end) (void)madvise(data_ + begin, end - begin, MADV_COLLAPSE);
 }
 
 Mapping::~Mapping() {

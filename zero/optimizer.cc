@@ -68,6 +68,11 @@ RZ_INLINE_LOOP void AdamWLoop(const Pointers& p, const AdamWStep& s) {
 RZ_FOR_PROCESSOR(SgdBlock, SgdLoop, (const Pointers& p, const SgdStep& s), (p, s))
 RZ_FOR_PROCESSOR(AdamWBlock, AdamWLoop, (const Pointers& p, const AdamWStep& s), (p, s))
 
+// Value `begin` and on; null where the optimizer has no such state.
+float* ValuesAt(const Buffer& state, int64_t begin) {
+  return state ? reinterpret_cast<float*>(state.data()) + begin : nullptr;
+}
+
 absl::Status OutOfRange(const char* key, const char* wanted, double found) {
   return absl::InvalidArgumentError(
       absl::StrCat("optimizer.params.", key, " must be ", wanted, ", found ", found));
@@ -104,8 +109,9 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
   const bool has_first = adamw || options.sgd.momentum != 0;
   for (size_t i = 0; i < states_.size(); ++i) {
     const ParameterSpec& parameter = layout_.parameters[i];
-    if (parameter.trainable && has_first) states_[i].first.assign(parameter.numel, 0.0f);
-    if (parameter.trainable && adamw) states_[i].second.assign(parameter.numel, 0.0f);
+    const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
+    if (parameter.trainable && has_first) states_[i].first = MakeHeapBuffer(bytes);
+    if (parameter.trainable && adamw) states_[i].second = MakeHeapBuffer(bytes);
     for (int64_t begin = 0; begin < parameter.numel; begin += kBlockElements) {
       blocks_.push_back(
           {static_cast<int>(i), begin, std::min(begin + kBlockElements, parameter.numel)});
@@ -131,8 +137,8 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   Pointers p{.theta = at(input.theta, parameter.offset_bytes),
              .sum = nullptr,
              .out = at(out, parameter.offset_bytes),
-             .first = state.first.data() + block.begin,
-             .second = state.second.data() + block.begin,
+             .first = ValuesAt(state.first, block.begin),
+             .second = ValuesAt(state.second, block.begin),
              .count = block.end - block.begin};
   if (!state.contributed) {
     if (p.out != p.theta) std::memcpy(p.out, p.theta, p.count * sizeof(float));
@@ -173,8 +179,11 @@ void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
 
 int64_t StageOptimizer::state_bytes() const {
   int64_t bytes = 0;
-  for (const State& state : states_)
-    bytes += (state.first.size() + state.second.size()) * sizeof(float);
+  for (const State& state : states_) {
+    for (const Buffer* part : {&state.first, &state.second}) {
+      if (*part) bytes += static_cast<int64_t>(part->size());
+    }
+  }
   return bytes;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/buffer.h"
 #include "zero/layout.h"
 
 namespace ringzero {
@@ -77,10 +78,10 @@ class StageOptimizer {
 
  private:
   struct State {
-    bool contributed = false;   // in the update begun
-    int64_t updates = 0;        // counts this parameter's updates: Adam's bias correction
-    std::vector<float> first;   // momentum buffer, or exp_avg
-    std::vector<float> second;  // exp_avg_sq
+    bool contributed = false;  // in the update begun
+    int64_t updates = 0;       // counts this parameter's updates: Adam's bias correction
+    Buffer first;              // momentum buffer, or exp_avg; empty: the optimizer has none
+    Buffer second;             // exp_avg_sq
   };
 
   OptimizerOptions options_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,23 @@ Totals AddUp(const std::vector<WorkerReport>& reports) {
     totals.waits.other += report.waits.other / steps / workers;
   }
   return totals;
+}
+
+// By worker: [seconds since the run's first point, bytes, peak since the point before].
+Json Activations(const std::vector<WorkerReport>& reports) {
+  double start = std::numeric_limits<double>::infinity();
+  for (const WorkerReport& report : reports) {
+    if (!report.activations.empty()) start = std::min(start, report.activations[0].seconds);
+  }
+  Json workers = Json::array();
+  for (const WorkerReport& report : reports) {
+    Json points = Json::array();
+    for (const ActivationPoint& point : report.activations) {
+      points.push_back({point.seconds - start, point.bytes, point.peak});
+    }
+    workers.push_back(std::move(points));
+  }
+  return workers;
 }
 
 std::string FormatBytes(double bytes) {
@@ -117,6 +135,7 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["minor_faults_per_step"] = totals.minor_faults;
   json["pss_peak_mib"] = Json::array();
   for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
+  if (config.cyclic.track_activations) json["activations"] = Activations(reports);
   const std::string& digest = first.parameters_sha256;
   json["parameters_sha256"] = digest.empty() ? Json(nullptr) : Json(digest);
   json["seconds"] = info.seconds;

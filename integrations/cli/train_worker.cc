@@ -2,6 +2,7 @@
 #include "integrations/cli/train_worker.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/sent_bytes.h"
+#include "integrations/torch/live_tensors.h"
 #include "integrations/torch/ring_model.h"
 
 namespace ringzero {
@@ -66,12 +68,24 @@ class Worker {
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
     options.wait_timeout = config_.cyclic.wait_timeout;
+    if (config_.cyclic.track_activations) {
+      live_ = std::make_unique<LiveTensorBytes>();
+      options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
+    }
     if (!task_.init.empty()) {
       RZ_ASSIGN_OR_RETURN(init_, InitFile::Open(task_.init, task_.run.model));
       options.preset = init_->Preset();
     }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     return absl::OkStatus();
+  }
+
+  void TrackActivations(const StageDone& done) {
+    live_->HandedOver(done.gradient_bytes);
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    activations_.push_back({.seconds = std::chrono::duration<double>(now).count(),
+                            .bytes = live_->bytes(),
+                            .peak = live_->TakePeak()});
   }
 
   absl::Status RunLap(const LapTask& lap) {
@@ -161,6 +175,7 @@ class Worker {
     report.other_bytes = sent.other;
     report.copied_bytes = stats.transport.bytes_copied;
     report.optimizer_state_bytes = stats.optimizer_state_bytes;
+    report.activations = std::move(activations_);
     report.parameters = task_.run.model.parameter_count;
     report.first_loss = log_.first_loss();
     report.last_loss = log_.last_loss();
@@ -177,6 +192,8 @@ class Worker {
   ProgressMeter progress_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<RingModel> ring_;
+  std::unique_ptr<LiveTensorBytes> live_;
+  std::vector<ActivationPoint> activations_;
   std::string digest_;
 };
 

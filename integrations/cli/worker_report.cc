@@ -29,6 +29,10 @@ std::string ToJson(const WorkerReport& report) {
   for (const EvaluationResult& result : report.evaluations) {
     evaluations.push_back({result.iteration, result.loss, result.accuracy, result.count});
   }
+  Json activations = Json::array();
+  for (const ActivationPoint& point : report.activations) {
+    activations.push_back({point.seconds, point.bytes, point.peak});
+  }
   const WaitSeconds& waits = report.waits;
   return Json{
       {"worker", report.worker},
@@ -42,6 +46,7 @@ std::string ToJson(const WorkerReport& report) {
       {"other_bytes", report.other_bytes},
       {"copied_bytes", report.copied_bytes},
       {"optimizer_state_bytes", report.optimizer_state_bytes},
+      {"activations", activations},
       {"parameters", report.parameters},
       {"first_loss", FromOptional(report.first_loss)},
       {"last_loss", FromOptional(report.last_loss)},
@@ -76,6 +81,11 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   report.other_bytes = json["other_bytes"].get<uint64_t>();
   report.copied_bytes = json["copied_bytes"].get<uint64_t>();
   report.optimizer_state_bytes = json["optimizer_state_bytes"].get<int64_t>();
+  for (const Json& point : json["activations"]) {
+    report.activations.push_back({.seconds = ToDouble(point[0]),
+                                  .bytes = point[1].get<int64_t>(),
+                                  .peak = point[2].get<int64_t>()});
+  }
   report.parameters = json["parameters"].get<int64_t>();
   report.first_loss = ToOptional(json["first_loss"]);
   report.last_loss = ToOptional(json["last_loss"]);

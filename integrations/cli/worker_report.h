@@ -16,6 +16,13 @@
 
 namespace ringzero {
 
+// Live tensors on a worker's computing thread, without gradients that it has handed over.
+struct ActivationPoint {
+  double seconds = 0;  // of the host's monotonic clock, which all its processes share
+  int64_t bytes = 0;   // at that moment
+  int64_t peak = 0;    // since the point before
+};
+
 struct WorkerReport {
   int worker = 0;
   // Of the measured iterations.
@@ -29,6 +36,7 @@ struct WorkerReport {
   uint64_t other_bytes = 0;
   uint64_t copied_bytes = 0;
   int64_t optimizer_state_bytes = 0;
+  std::vector<ActivationPoint> activations;  // cyclic.track_activations
   // Worker 0 only.
   int64_t parameters = 0;
   std::optional<double> first_loss, last_loss;

@@ -16,6 +16,11 @@ void ThrowIfError(const absl::Status& status) {
   if (!status.ok()) throw RingError(status);
 }
 
+// Of the memory that a gradient keeps alive: the holder is a tensor (TakeGradients).
+int64_t BytesOf(const GradientPart& part) {
+  return static_cast<int64_t>(static_cast<const at::Tensor*>(part.keep.get())->storage().nbytes());
+}
+
 }  // namespace
 
 // A call from a graph: is it this micro-batch's only backward, on the right thread?
@@ -131,7 +136,11 @@ absl::Status RingModel::Impl::CloseStage(int j) {
   if (!gradient.ok()) return gradient.status();
   stages_[j].closed = true;
   next_backward_ = j - 1;
-  return Annotate(engine_->EndBackward(StageId(j), *std::move(gradient)), NameOf(j));
+  StageDone done{.stage = StageId(j)};
+  for (const GradientPart& part : *gradient) done.gradient_bytes += BytesOf(part);
+  RZ_RETURN_IF_ERROR(Annotate(engine_->EndBackward(StageId(j), *std::move(gradient)), NameOf(j)));
+  if (options_.on_stage_done) options_.on_stage_done(done);
+  return absl::OkStatus();
 }
 
 void RingModel::Impl::DropGradients(int j) {

@@ -48,6 +48,11 @@ class RingError : public std::runtime_error {
 // exceptions end.
 absl::Status Guard(const std::function<absl::Status()>& body);
 
+struct StageDone {
+  StageId stage;
+  int64_t gradient_bytes = 0;  // of a backward: handed over, to be freed by another thread
+};
+
 struct RingModelOptions {
   std::vector<LayerFactory> layers;
   ModelDescription description;
@@ -62,6 +67,8 @@ struct RingModelOptions {
   int metrics_count = 1;
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+  // For measuring: after each stage's forward and backward in training, on the computing thread.
+  std::function<void(const StageDone&)> on_stage_done;
 };
 
 // One parameter or statistic of the final state, fp32, row-major.

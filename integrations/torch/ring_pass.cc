@@ -200,7 +200,9 @@ TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
 absl::Status RingModel::Impl::LeaveTraining(int j) {
   RZ_ASSIGN_OR_RETURN(Buffer batch, stages_[j].statistics->TakeBatch());
   ReleaseStage(j);
-  return engine_->EndForward(StageId(j), std::move(batch));
+  RZ_RETURN_IF_ERROR(engine_->EndForward(StageId(j), std::move(batch)));
+  if (options_.on_stage_done) options_.on_stage_done({.stage = StageId(j)});
+  return absl::OkStatus();
 }
 
 // What stage j has read is over: its own parameters, except what a later stage reads too, and those

@@ -131,6 +131,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   cyclic.stagger = keys.Bool("cyclic.stagger");
   cyclic.retain = Int(keys, "cyclic.retain");
   cyclic.exchange = keys.Bool("cyclic.exchange");
+  cyclic.track_activations = keys.Bool("cyclic.track_activations");
   cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
                                                             : CyclicConfig::Balance::kCost;
   cyclic.threads = Int(keys, "cyclic.threads");

@@ -68,6 +68,7 @@ struct CyclicConfig {
   bool stagger = false;
   int retain = 0;
   bool exchange = true;
+  bool track_activations = false;
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
   int threads = 1;

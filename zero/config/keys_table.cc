@@ -311,6 +311,11 @@ constexpr KeySpec kKeys[] = {
      .type = KeyType::kBool,
      .meaning = "false: compute only, no exchange and no update (for measuring)",
      .default_json = "true"},
+    {.path = "cyclic.track_activations",
+     .type = KeyType::kBool,
+     .meaning =
+         "the summary lists each worker's bytes of tensors after every stage (for measuring)",
+     .default_json = "false"},
     {.path = "cyclic.balance",
      .type = KeyType::kString,
      .meaning = "stages of equal cost or of equal bytes",
