@@ -1,0 +1,94 @@
+"""The command `./rz bench rules`: what a delayed update costs in accuracy. The times are not looked at."""
+import argparse
+import json
+import os
+import sys
+
+import line_chart
+from ring_run import BenchError, say, train
+
+RULES = {"dp": {"cyclic.rule": "dp"},
+         "cdp_v2, slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0},
+         "cdp_v2, slack 1": {"cyclic.rule": "cdp_v2", "cyclic.slack": 1},
+         "cdp_v1": {"cyclic.rule": "cdp_v1"}}
+_SMOOTHED = 20  # printed losses in one point of the curve
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./rz bench rules", allow_abbrev=False, description=__doc__)
+    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "fashion_mnist.json"))
+    parser.add_argument("--seeds", type=int, default=2, metavar="N", help="1 to N [2]")
+    parser.add_argument("--rate", type=float, action="append", metavar="LR", help="learning rate, repeatable [the config's]")
+    parser.add_argument("--out", default="build/bench-rules", metavar="DIR", help="[build/bench-rules]")
+    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def _smooth(losses: list[tuple[int, float]]) -> list[tuple[float, float]]:
+    chunks = [losses[i:i + _SMOOTHED] for i in range(0, len(losses), _SMOOTHED)]
+    return [(chunk[-1][0], sum(loss for _, loss in chunk) / len(chunk)) for chunk in chunks]
+
+
+def _accuracies(summary: dict) -> list[tuple[float, float]]:
+    return [(point["iteration"], 100 * point["accuracy"]) for point in summary["evaluations"]]
+
+
+def _picture(runs: list[dict], title: str) -> str:
+    accuracy = [line_chart.Series(run["rule"], _accuracies(run["summary"])) for run in runs]
+    loss = [line_chart.Series(run["rule"], _smooth(run["losses"]), thin=True) for run in runs]
+    return line_chart.draw(title, [
+        line_chart.Panel("held-out accuracy, %", "iteration", accuracy, y_range=(70, 92)),
+        line_chart.Panel(f"training loss, mean of {_SMOOTHED} printed", "iteration", loss, y_range=(0.2, 1.0))])
+
+
+def _table(runs: list[dict]) -> list[str]:
+    lines = ["| rule | held-out accuracy, %, by seed | mean | last training loss |", "| --- | --- | --- | --- |"]
+    for rule in RULES:
+        own = [run for run in runs if run["rule"] == rule]
+        reached = [100 * run["summary"]["accuracy"] for run in own]
+        last = [_smooth(run["losses"])[-1][1] for run in own]
+        lines.append(f"| {rule} | {', '.join(f'{value:.2f}' for value in reached)} | {sum(reached) / len(reached):.2f} | "
+                     f"{sum(last) / len(last):.3f} |")
+    return lines
+
+
+def _bench(options: argparse.Namespace, command: str) -> None:
+    os.makedirs(options.out, exist_ok=True)
+    document = ["# The rules' accuracy", "",
+                f"`{command}` made this: ResNet-20 (width 8) on Fashion-MNIST, SGD with momentum 0.9, four workers; "
+                "one thin line per seed.", ""]
+    everything = []
+    for rate in options.rate or [None]:
+        runs = []
+        for seed in range(1, options.seeds + 1):
+            for rule, settings in RULES.items():
+                more = {} if rate is None else {"optimizer.params.lr": rate}
+                summary, losses = train(options.program, options.config, {**settings, **more, "seed": seed})
+                say(f"rate {rate or 'of the config'}, seed {seed}, {rule}: {100 * summary['accuracy']:.2f} %")
+                runs.append({"rate": rate, "seed": seed, "rule": rule, "summary": summary, "losses": losses})
+        name = "rules.svg" if rate is None else f"rules-{rate:g}.svg"
+        title = "the rules" if rate is None else f"learning rate {rate:g}"
+        with open(os.path.join(options.out, name), "w", encoding="utf-8") as file:
+            file.write(_picture(runs, f"ResNet-20 on Fashion-MNIST, {title}"))
+        document += [f"## {title[0].upper()}{title[1:]}", "", *_table(runs), "", f"![accuracy and loss]({name})", ""]
+        everything += runs
+    with open(os.path.join(options.out, "rules.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(document))
+    with open(os.path.join(options.out, "rules.json"), "w", encoding="utf-8") as file:
+        json.dump({"command": command, "runs": everything}, file)
+    print("\n".join(document))
+
+
+def main(words: list[str]) -> int:
+    options = _parse(words)
+    shown = [word for i, word in enumerate(words) if word != "--program" and (i == 0 or words[i - 1] != "--program")]
+    try:
+        _bench(options, " ".join(["./rz bench rules", *shown]))
+    except BenchError as error:
+        print(f"rz: bench rules: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
