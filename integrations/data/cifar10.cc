@@ -14,12 +14,21 @@
 namespace ringzero {
 namespace {
 
-constexpr int64_t kSide = 32, kChannels = 3, kClasses = 10;
+constexpr int64_t kSide = 32, kChannels = 3;
+constexpr int kClasses = 10;
 constexpr size_t kRecord = 1 + kChannels * kSide * kSide;
 
 absl::Status AppendBatch(const std::string& folder, const std::string& name, ImageSet& set) {
   std::string path = absl::StrCat(folder, "/", name);
-  if (access(path.c_str(), F_OK) != 0 && access((path + ".gz").c_str(), F_OK) == 0) path += ".gz";
+  if (access(path.c_str(), F_OK) != 0) {
+    if (access((path + ".gz").c_str(), F_OK) != 0) {
+      return absl::NotFoundError(
+          absl::StrCat(path, ": neither it nor ", name,
+                       ".gz exists (the archive cifar-10-binary.tar.gz unpacks to a folder "
+                       "cifar-10-batches-bin that holds it)"));
+    }
+    path += ".gz";
+  }
   RZ_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadAllBytes(path));
   if (bytes.empty() || bytes.size() % kRecord != 0) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", bytes.size(),
@@ -47,7 +56,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder) 
   }
   ImageSet test = {.height = kSide, .width = kSide};
   RZ_RETURN_IF_ERROR(AppendBatch(folder, "test_batch.bin", test));
-  return MakeImageDataset(std::move(train), std::move(test), kChannels);
+  return MakeImageDataset(std::move(train), std::move(test),
+                          {.channels = kChannels, .classes = kClasses});
 }
 
 }  // namespace ringzero

@@ -91,7 +91,7 @@ absl::StatusOr<ImageSet> ReadSet(const std::string& folder, const std::string& p
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const std::string& folder) {
   RZ_ASSIGN_OR_RETURN(ImageSet train, ReadSet(folder, "train"));
   RZ_ASSIGN_OR_RETURN(ImageSet test, ReadSet(folder, "t10k"));
-  return MakeImageDataset(std::move(train), std::move(test), /*channels=*/1);
+  return MakeImageDataset(std::move(train), std::move(test), {.channels = 1});
 }
 
 }  // namespace ringzero

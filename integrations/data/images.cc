@@ -88,7 +88,7 @@ absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train, int64_t chann
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageSet train, ImageSet test,
-                                                          int64_t channels) {
+                                                          const ImageFormat& format) {
   if (train.classes.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(train.path, ": holds no images"));
   }
@@ -97,16 +97,17 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageSet train, ImageS
                                                    test.width, " pixels; those of ", train.path,
                                                    " have ", train.height, "x", train.width));
   }
-  const int classes = 1 + *std::max_element(train.classes.begin(), train.classes.end());
+  const int found = 1 + *std::max_element(train.classes.begin(), train.classes.end());
+  const int classes = format.classes > 0 ? format.classes : found;
   for (size_t i = 0; i < test.classes.size(); ++i) {
     if (test.classes[i] < classes) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(test.path, ": image ", i, " is of class ", test.classes[i],
                      ", but the training set has only ", classes, " classes"));
   }
-  RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train, channels));
+  RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train, format.channels));
   SampleShape shape = {.kind = SampleShape::Kind::kImage,
-                       .input = {channels, train.height, train.width},
+                       .input = {format.channels, train.height, train.width},
                        .classes = classes};
   return std::make_unique<ImageDataset>(std::move(shape), std::move(tables), std::move(train),
                                         std::move(test));

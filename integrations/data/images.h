@@ -29,11 +29,16 @@ using PixelTables = std::vector<std::array<float, 256>>;
 // InvalidArgument if all pixels of a channel are equal.
 absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train, int64_t channels);
 
+struct ImageFormat {
+  int64_t channels = 1;
+  int classes = 0;  // 0: as many as the training set has
+};
+
 // InvalidArgument names the file: no training image, different sizes of train and test images, a
 // class of the test set that the training set has not, pixels that do not vary. `test` may be
 // empty.
 absl::StatusOr<std::unique_ptr<Dataset>> MakeImageDataset(ImageSet train, ImageSet test,
-                                                          int64_t channels);
+                                                          const ImageFormat& format);
 
 }  // namespace ringzero
 

@@ -129,6 +129,19 @@ class Data(TestCase):
         broken[len(broken) // 2] ^= 0xFF
         self.bad({**self.good(), name: bytes(broken)}, name)
 
+    def test_cifar10(self):
+        record = b"\x03" + bytes(range(256)) * 12
+        files = {f"data_batch_{batch}.bin": record * 2 for batch in range(1, 6)} | {"test_batch.bin": record}
+        for spoilt, contents, words in (
+                ("data_batch_2.bin", record[:-1], ("3072 bytes", "multiple of 3073")),
+                ("data_batch_5.bin", b"", ("0 bytes",)),
+                ("data_batch_4.bin", record + b"\x0a" + record[1:], ("record 1", "class 10"))):
+            self.bad({**files, spoilt: contents}, spoilt, *words, kind="cifar10")
+        self.bad(files, "model.channels", kind="cifar10", model={"type": "resnet", "depth": 18, "channels": 1})
+        # An archive's parent folder is named by mistake.
+        self.fails(self.run_program("train", self.config(data={"type": "cifar10", "path": self.folder})), 2,
+                   "data_batch_1.bin", "cifar-10-binary.tar.gz")
+
     def test_model_that_does_not_fit(self):
         self.bad(self.good(), "model.channels", model={"type": "resnet", "depth": 8, "channels": 3})
         self.bad(self.good(), "data.type", model={"type": "gpt"})

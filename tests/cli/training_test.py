@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Tiny trainings: the same bits whatever the transport and the worker count, and a summary with every name."""
+import gzip
 import json
 import os
+import shutil
 import struct
 import subprocess
 import unittest
+from random import Random
 
 from ringzero import PROGRAM, TestCase
 
@@ -179,6 +182,46 @@ class Parameters(TestCase):
         self.train(self.config(), "--dump-parameters", "a.safetensors", "--set", "iterations=1")
         done = self.run_program("train", self.config(**{"model.hidden": [24, 17]}), "--init", "a.safetensors")
         self.fails(done, 2, "a.safetensors", "tensor \"linear1.", "[17", "[16")
+
+
+def cifar10_batch(seed, records=16):
+    """Records as in the binary version of CIFAR-10: a class and 3 x 32 x 32 pixels, brighter in its class's rows."""
+    random = Random(seed)
+    batch = bytearray()
+    for number in range(records):
+        kind = number % 10
+        rows = [random.randrange(0, 60) + (150 if row // 3 == kind else 0) for row in range(32)]
+        batch.append(kind)
+        batch += bytes(rows[row] for _ in range(3) for row in range(32) for _ in range(32))
+    return bytes(batch)
+
+
+class Cifar10(TestCase):
+    def folder_of_batches(self):
+        folder = self.path("cifar-10-batches-bin")
+        os.makedirs(folder)
+        for batch in range(1, 6):
+            # One of them packed: both kinds are read.
+            opened = gzip.open if batch == 2 else open
+            with opened(f"{folder}/data_batch_{batch}.bin" + (".gz" if batch == 2 else ""), "wb") as file:
+                file.write(cifar10_batch(batch))
+        with open(f"{folder}/test_batch.bin", "wb") as file:
+            file.write(cifar10_batch(6, records=20))
+        return folder
+
+    def test_trains(self):
+        for depth, width in ((8, 4), (18, 2)):
+            with self.subTest(depth=depth):
+                shutil.rmtree(self.path("cifar-10-batches-bin"), ignore_errors=True)
+                config = self.config(**{
+                    "model": {"type": "resnet", "depth": depth, "width": width},
+                    "data": {"type": "cifar10", "path": self.folder_of_batches()},
+                    "train_micro_batch_size_per_gpu": 4, "iterations": None, "epochs": 4,
+                    "optimizer": {"type": "AdamW", "params": {"lr": 3e-3}}, "evaluation": {}})
+                summary = self.train(config)
+                self.assertEqual(summary["iterations"], 40)  # 80 samples, 8 an iteration
+                self.assertLess(summary["loss"]["last"], 0.7 * summary["loss"]["first"])
+                self.assertGreaterEqual(summary["accuracy"], 0.2)  # of 10 classes in equal parts
 
 
 class Plan(TestCase):

@@ -238,6 +238,7 @@ TEST(Cifar10, ReadsRecords) {
   EXPECT_EQ((*dataset)->train().size(), 10);
   EXPECT_EQ((*dataset)->test().size(), 2);
   EXPECT_THAT((*dataset)->shape().input, ElementsAre(3, 32, 32));
+  EXPECT_EQ((*dataset)->shape().classes, 10);  // of the format, though only five occur
   std::vector<float> inputs(2 * 3072);
   std::vector<int64_t> targets(2);
   (*dataset)->train().Read(std::vector<int64_t>{4, 9}, inputs.data(), nullptr, targets.data());

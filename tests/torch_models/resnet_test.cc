@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "integrations/torch/model_plan.h"
+#include "sharding/partition.h"
 #include "tests/torch_models/model.h"
 
 namespace ringzero {
@@ -14,6 +18,7 @@ namespace {
 
 using ::ringzero::testing::Model;
 using ::ringzero::testing::RandomInput;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -34,7 +39,116 @@ TEST(ResNet, ParameterCountsAreThePublishedOnes) {
   EXPECT_EQ(Model(MakeResNet(grey), 1).parameter_count(), WantedParameters(2, 8, 1, 7));
 }
 
+// torchvision's resnet18 and so on, of 1000 classes and with a stem of 7x7: 11689512, 21797672 and
+// 25557032. Ours have 10 classes and a stem of 3x3.
+TEST(ResNet, ParameterCountsAreTorchvisionsLessStemAndHead) {
+  struct Known {
+    int64_t depth, torchvision, features;
+  };
+  const int64_t stem = (49 - 9) * 3 * 64;
+  for (const Known& known : {Known{18, 11689512, 512}, {34, 21797672, 512}, {50, 25557032, 2048}}) {
+    const int64_t head = (1000 - 10) * (known.features + 1);
+    EXPECT_EQ(Model(MakeResNet({.depth = known.depth}), 1).parameter_count(),
+              known.torchvision - stem - head)
+        << known.depth;
+  }
+}
+
+// Convolutions of a 32x32 colour image, in multiply-adds: 555.4 M and 1298 M are the figures in use
+// for these stems; norms and elementwise work come on top.
+TEST(ResNet, CostsOfTheImageNetDepths) {
+  const auto cost = [](int64_t depth) {
+    LayerCost sum;
+    for (const LayerFactory& layer : MakeResNet({.depth = depth})) {
+      sum.forward += layer.cost->forward;
+      sum.backward += layer.cost->backward;
+    }
+    return sum;
+  };
+  EXPECT_NEAR(static_cast<double>(cost(18).forward) / 2e6, 555.4, 4);
+  EXPECT_NEAR(static_cast<double>(cost(50).forward) / 2e6, 1298, 16);
+  EXPECT_NEAR(static_cast<double>(cost(50).backward) / static_cast<double>(cost(50).forward), 2,
+              0.01);
+}
+
+TEST(ResNet, ImageNetDepthsAreCutIntoEqualStagesAndShares) {
+  for (int64_t depth : {18, 50}) {
+    for (int workers : {2, 4}) {
+      const auto model =
+          DescribeModel(MakeResNet({.depth = depth, .channels = 1, .image_size = 28}), {});
+      ASSERT_TRUE(model.ok()) << model.status();
+      const auto planned = PlanModel(*model, {.workers = workers, .micro_batch = 32});
+      ASSERT_TRUE(planned.ok()) << planned.status();
+      EXPECT_THAT(planned->warnings, IsEmpty());
+      const Plan& plan = planned->plan;
+      ASSERT_EQ(plan.stage_count(), 4 * workers);
+      int64_t most = 0, all = 0;
+      for (const StagePlan& stage : plan.stages) {
+        most = std::max(most, stage.forward_cost + stage.backward_cost);
+        all += stage.forward_cost + stage.backward_cost;
+      }
+      EXPECT_LT(static_cast<double>(most * plan.stage_count()) / static_cast<double>(all), 1.4);
+      const OwnerBytes owners = BytesPerOwner(plan);
+      EXPECT_LT(static_cast<double>(owners.max) / owners.mean, 1.1);
+    }
+  }
+}
+
+TEST(ResNet, ProjectedShortcutsStandWhereTheShapeChanges) {
+  const auto projections = [](int64_t depth) {
+    std::vector<std::string> found;
+    for (const LayerFactory& layer : MakeResNet({.depth = depth, .width = 2})) {
+      const auto built = layer.build();
+      if (built->named_children().contains("shortcut")) found.push_back(layer.name);
+    }
+    return found;
+  };
+  EXPECT_THAT(projections(18), ElementsAre("block2.first", "block4.first", "block6.first"));
+  EXPECT_THAT(projections(50),
+              ElementsAre("block0.first", "block3.first", "block7.first", "block13.first"));
+  EXPECT_THAT(projections(56), IsEmpty());
+}
+
+TEST(ResNet, ImageNetDepthsMapImagesToLogits) {
+  for (int64_t depth : {18, 50}) {
+    for (int64_t size : {28, 32}) {
+      Model model(MakeResNet({.depth = depth, .width = 4, .channels = 1, .image_size = size}), 1);
+      const at::Tensor logits = model.Forward(RandomInput({4, 1, size, size}, 1));
+      EXPECT_EQ(logits.sizes(), (std::vector<int64_t>{4, 10}));
+      at::cross_entropy_loss(logits, at::arange(4)).backward();
+      EXPECT_THAT(model.WithoutGradient(), IsEmpty());
+    }
+  }
+}
+
+// A bottleneck block against the same arithmetic written out.
+TEST(ResNet, BottlenecksComputeWhatTheyShould) {
+  Model model(MakeResNet({.depth = 50, .width = 2, .image_size = 8}), 1);
+  const at::Tensor x = RandomInput({3, 8, 8, 8}, 1);
+  TensorList values = {x};
+  for (const char* part : {"first", "second", "third"}) {
+    values = model.layer(absl::StrCat("block3.", part)).forward(std::move(values));
+  }
+  const at::NoGradGuard no_grad;
+  const auto conv_norm = [&](const at::Tensor& in, const std::string& name, int64_t stride) {
+    const at::Tensor weight = model.parameter(name + "conv.weight");
+    const int64_t padding = weight.size(2) / 2;
+    const at::Tensor h = at::conv2d(in, weight, {}, {stride, stride}, {padding, padding});
+    const at::Tensor mean = h.mean({0, 2, 3}, true);
+    return (h - mean) / ((h - mean).square().mean({0, 2, 3}, true) + 1e-5).sqrt();
+  };
+  at::Tensor h = conv_norm(x, "block3.first.", 1).relu();
+  h = conv_norm(h, "block3.second.", 2).relu();
+  h = conv_norm(h, "block3.third.", 1) + conv_norm(x, "block3.first.shortcut.", 2);
+  ASSERT_EQ(values.size(), 1u);
+  EXPECT_EQ(values[0].sizes(), (std::vector<int64_t>{3, 16, 4, 4}));
+  EXPECT_TRUE(values[0].allclose(h.relu(), 1e-4, 1e-5));
+}
+
 TEST(ResNet, HasAsManyLayersAsItsDepthWithUniqueNames) {
+  for (int64_t depth : {18, 34, 50}) {
+    EXPECT_EQ(MakeResNet({.depth = depth}).size(), static_cast<size_t>(depth));
+  }
   const auto layers = MakeResNet({.depth = 20});
   EXPECT_EQ(layers.size(), 20u);
   std::set<std::string> names;
@@ -138,10 +252,10 @@ TEST(ResNet, CostsAreTheAnalyticCounts) {
 }
 
 TEST(ResNet, ErrorsNameTheKey) {
-  for (int64_t depth : {0, 2, 18, 21, -4}) {
+  for (int64_t depth : {0, 2, 19, 21, -4}) {
     EXPECT_THAT(std::string(CheckResNet({.depth = depth}).message()), HasSubstr("model.depth is"));
   }
-  EXPECT_THAT(std::string(CheckResNet({.width = 0}).message()), HasSubstr("model.width is 0"));
+  EXPECT_THAT(std::string(CheckResNet({.width = -1}).message()), HasSubstr("model.width is -1"));
   EXPECT_THAT(std::string(CheckResNet({.channels = 2}).message()),
               HasSubstr("model.channels is 2"));
   EXPECT_THAT(std::string(CheckResNet({.classes = 1}).message()), HasSubstr("1 classes"));

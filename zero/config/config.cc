@@ -21,17 +21,22 @@ int Int(const ResolvedKeys& keys, absl::string_view path) {
   return static_cast<int>(keys.Integer(path));
 }
 
-absl::Status FillModel(const ResolvedKeys& keys, ModelConfig& model) {
-  const std::string& type = keys.String("model.type");
+absl::Status FillModel(ResolvedKeys& keys, ModelConfig& model) {
+  const std::string type = keys.String("model.type");
   if (type == "resnet") {
     model.type = ModelConfig::Type::kResNet;
     model.depth = keys.Integer("model.depth");
+    const bool imagenet = model.depth == 18 || model.depth == 34 || model.depth == 50;
+    if (!imagenet && (model.depth - 2) % 6 != 0) {
+      return keys.Error(
+          "model.depth",
+          absl::StrCat("wanted 18, 34 or 50, or 6n + 2 (20, 32, 44, 56), found ", model.depth));
+    }
+    if (!keys.Has("model.width")) {
+      keys.Set("model.width", JsonValue::Integer(imagenet ? 64 : 16), Origin::kDerived);
+    }
     model.width = keys.Integer("model.width");
     if (keys.Has("model.channels")) model.channels = keys.Integer("model.channels");
-    if ((model.depth - 2) % 6 != 0) {
-      return keys.Error("model.depth",
-                        absl::StrCat("wanted 6n + 2 (20, 32, 44, 56), found ", model.depth));
-    }
   } else if (type == "gpt") {
     model.type = ModelConfig::Type::kGpt;
     model.layers = keys.Integer("model.layers");

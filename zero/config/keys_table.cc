@@ -1,5 +1,4 @@
 // The table itself: every key that a configuration may hold, in the order in which it prints.
-// yet.
 #include "zero/config/keys.h"
 
 namespace ringzero {
@@ -19,14 +18,13 @@ constexpr KeySpec kKeys[] = {
      .need = KeyNeed::kRequired},
     {.path = "model.depth",
      .type = KeyType::kInteger,
-     .meaning = "layers, 6n + 2: 20, 32, 56",
+     .meaning = "layers: 18, 34, 50 as for ImageNet; 6n + 2 (20, 32, 56) as for CIFAR-10",
      .default_json = "20",
      .range = {.min = 8, .max = 2000},
      .types = "resnet"},
     {.path = "model.width",
      .type = KeyType::kInteger,
-     .meaning = "channels of the first group",
-     .default_json = "16",
+     .meaning = "channels of the first group; absent: 64 for depths 18, 34, 50, else 16",
      .range = kPositive,
      .types = "resnet"},
     {.path = "model.channels",

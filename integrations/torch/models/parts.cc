@@ -8,8 +8,10 @@ LinearPart::LinearPart(int64_t in, int64_t out, Bias bias)
   if (bias == Bias::kPresent) bias_ = register_parameter("bias", at::empty({out}));
 }
 
-Conv3x3Part::Conv3x3Part(int64_t in, int64_t out, int64_t stride)
-    : weight_(register_parameter("weight", at::empty({out, in, 3, 3}))), stride_(stride) {}
+ConvPart::ConvPart(const ConvShape& shape)
+    : weight_(register_parameter("weight",
+                                 at::empty({shape.out, shape.in, shape.kernel, shape.kernel}))),
+      shape_(shape) {}
 
 void FillNormal(at::Tensor values, double standard_deviation, at::Generator generator) {
   values.normal_(0.0, standard_deviation, generator);

@@ -28,17 +28,25 @@ class LinearPart : public torch::nn::Module {
   at::Tensor bias_;  // undefined without one
 };
 
-// 3x3 convolution with padding 1 and without bias. Parameter "weight" {out, in, 3, 3}.
-class Conv3x3Part : public torch::nn::Module {
+struct ConvShape {
+  int64_t in = 1;  // channels
+  int64_t out = 1;
+  int64_t kernel = 3;  // odd; the padding keeps the image's size
+  int64_t stride = 1;
+};
+
+// Square convolution without bias. Parameter "weight" {out, in, kernel, kernel}.
+class ConvPart : public torch::nn::Module {
  public:
-  Conv3x3Part(int64_t in, int64_t out, int64_t stride);
+  explicit ConvPart(const ConvShape& shape);
   at::Tensor forward(const at::Tensor& x) {
-    return at::conv2d(x, weight_, {}, {stride_, stride_}, {1, 1});
+    const int64_t padding = shape_.kernel / 2;
+    return at::conv2d(x, weight_, {}, {shape_.stride, shape_.stride}, {padding, padding});
   }
 
  private:
   at::Tensor weight_;
-  int64_t stride_;
+  ConvShape shape_;
 };
 
 // Fills `values` from a normal distribution with mean 0.

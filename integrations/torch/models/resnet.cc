@@ -11,19 +11,31 @@
 namespace ringzero {
 namespace {
 
-// Convolution and batch norm; "conv.weight", "norm.weight", "norm.bias" and the norm's statistics.
-class ConvNormLayer : public Layer {
+// Convolution and batch norm: "conv.weight", "norm.weight", "norm.bias" and the norm's statistics.
+class ConvNormPart : public torch::nn::Module {
  public:
-  ConvNormLayer(int64_t in, int64_t out, int64_t stride)
-      : conv_(register_module("conv", std::make_shared<Conv3x3Part>(in, out, stride))),
-        norm_(register_module("norm", torch::nn::BatchNorm2d(out))) {}
-
- protected:
-  at::Tensor ConvNorm(const at::Tensor& x) { return norm_->forward(conv_->forward(x)); }
+  explicit ConvNormPart(const ConvShape& shape)
+      : conv_(register_module("conv", std::make_shared<ConvPart>(shape))),
+        norm_(register_module("norm", torch::nn::BatchNorm2d(shape.out))) {}
+  at::Tensor forward(const at::Tensor& x) { return norm_->forward(conv_->forward(x)); }
 
  private:
-  std::shared_ptr<Conv3x3Part> conv_;
+  std::shared_ptr<ConvPart> conv_;
   torch::nn::BatchNorm2d norm_;
+};
+
+// A layer around one of them, whose names have no prefix.
+class ConvNormLayer : public Layer {
+ public:
+  explicit ConvNormLayer(const ConvShape& shape) : part_(std::make_shared<ConvNormPart>(shape)) {
+    for (const auto& child : part_->named_children()) register_module(child.key(), child.value());
+  }
+
+ protected:
+  at::Tensor ConvNorm(const at::Tensor& x) { return part_->forward(x); }
+
+ private:
+  std::shared_ptr<ConvNormPart> part_;
 };
 
 class StemLayer final : public ConvNormLayer {
@@ -35,26 +47,44 @@ class StemLayer final : public ConvNormLayer {
   }
 };
 
-// {x} -> {x, h}
-class FirstHalfLayer final : public ConvNormLayer {
+// {x} -> {s, h}: a block's first convolution. s is x, or its projection to the block's output.
+class FirstLayer final : public ConvNormLayer {
+ public:
+  explicit FirstLayer(const ConvShape& shape) : ConvNormLayer(shape) {}
+  FirstLayer(const ConvShape& shape, const ConvShape& projection)
+      : ConvNormLayer(shape),
+        shortcut_(register_module("shortcut", std::make_shared<ConvNormPart>(projection))) {}
+  TensorList forward(TensorList inputs) override {
+    inputs.push_back(ConvNorm(inputs[0]).relu_());
+    if (shortcut_ != nullptr) inputs[0] = shortcut_->forward(inputs[0]);
+    return inputs;
+  }
+
+ private:
+  std::shared_ptr<ConvNormPart> shortcut_;  // null: s is x
+};
+
+// {s, h} -> {s, h}: the second of a bottleneck's three.
+class MiddleLayer final : public ConvNormLayer {
  public:
   using ConvNormLayer::ConvNormLayer;
   TensorList forward(TensorList inputs) override {
-    inputs.push_back(ConvNorm(inputs[0]).relu_());
+    inputs[1] = ConvNorm(inputs[1]).relu_();
     return inputs;
   }
 };
 
-// {x, h} -> {y}
-class SecondHalfLayer final : public ConvNormLayer {
+// {s, h} -> {y}: a block's last convolution and the sum with its shortcut.
+class LastLayer final : public ConvNormLayer {
  public:
-  explicit SecondHalfLayer(int64_t out) : ConvNormLayer(out, out, 1), out_(out) {}
+  explicit LastLayer(const ConvShape& shape) : ConvNormLayer(shape), out_(shape.out) {}
   TensorList forward(TensorList inputs) override {
     at::Tensor y = ConvNorm(inputs[1]);
     return {y.add_(Shortcut(inputs[0])).relu_()};
   }
 
  private:
+  // Of fewer channels it is option A's.
   at::Tensor Shortcut(const at::Tensor& x) const {
     const int64_t fewer = out_ - x.size(1);
     if (fewer == 0) return x;
@@ -80,7 +110,8 @@ class HeadLayer final : public Layer {
 // Convolutions as He et al. (2015) for ReLU, counted at the output; norms start as the identity.
 void Initialize(const std::string& parameter, at::Tensor values, at::Generator generator) {
   if (values.dim() == 4) {
-    FillNormal(values, std::sqrt(2.0 / static_cast<double>(9 * values.size(0))), generator);
+    const int64_t fan_out = values.size(0) * values.size(2) * values.size(3);
+    FillNormal(values, std::sqrt(2.0 / static_cast<double>(fan_out)), generator);
   } else if (values.dim() == 2) {
     FillNormal(values, std::sqrt(1.0 / static_cast<double>(values.size(1))), generator);
   } else if (LastName(parameter) == "weight") {
@@ -90,27 +121,50 @@ void Initialize(const std::string& parameter, at::Tensor values, at::Generator g
   }
 }
 
-// Of a convolution to `out` channels of size x size, its norm and its ReLU.
-LayerCost ConvNormCost(int64_t in, int64_t out, int64_t size, InputGradient inputs) {
-  const int64_t elements = out * size * size;
-  return ProductCost(9 * in * elements, inputs) + NormCost(elements) + ElementwiseCost(elements);
+// What distinguishes one depth from another.
+struct Family {
+  std::vector<int64_t> blocks;  // of each group
+  int64_t width = 16;           // unless given
+  enum class Block { kBasic, kBottleneck } block = Block::kBasic;
+  enum class Shortcut { kPadded, kProjected } shortcut = Shortcut::kPadded;
+};
+
+Family FamilyOf(int64_t depth) {
+  Family imagenet{.width = 64, .shortcut = Family::Shortcut::kProjected};
+  switch (depth) {
+    case 18: imagenet.blocks = {2, 2, 2, 2}; return imagenet;
+    case 50: imagenet.block = Family::Block::kBottleneck; [[fallthrough]];
+    case 34: imagenet.blocks = {3, 4, 6, 3}; return imagenet;
+    default: return {.blocks = std::vector<int64_t>(3, (depth - 2) / 6)};
+  }
+}
+
+constexpr int64_t kBottleneckFactor = 4;  // channels between bottlenecks, to those within
+
+// Of a convolution to images of size x size, and its norm.
+LayerCost ConvNormCost(const ConvShape& shape, int64_t size, InputGradient inputs) {
+  const int64_t elements = shape.out * size * size;
+  return ProductCost(shape.kernel * shape.kernel * shape.in * elements, inputs) +
+         NormCost(elements);
 }
 
 // Collects the layers while following the image through the network.
 class Maker {
  public:
   explicit Maker(const ResNetOptions& options)
-      : options_(options), in_(options.width), size_(options.image_size) {}
+      : options_(options),
+        family_(FamilyOf(options.depth)),
+        in_(options.width > 0 ? options.width : family_.width),
+        size_(options.image_size) {}
 
   std::vector<LayerFactory> Make() && {
-    const int64_t channels = options_.channels, width = options_.width;
-    Add("stem", ConvNormCost(channels, width, size_, InputGradient::kNone),
-        [=] { return std::make_shared<StemLayer>(channels, width, 1); });
-    const int64_t blocks = (options_.depth - 2) / 6;
-    for (int64_t block = 0; block < 3 * blocks; ++block) {
-      const int64_t group = block / blocks;
-      AddBlock(absl::StrCat("block", block), width << group,
-               group > 0 && block % blocks == 0 ? 2 : 1);
+    const int64_t width = in_;
+    AddConv<StemLayer>("stem", {.in = options_.channels, .out = width}, InputGradient::kNone);
+    int64_t number = 0;
+    for (size_t group = 0; group < family_.blocks.size(); ++group) {
+      for (int64_t block = 0; block < family_.blocks[group]; ++block) {
+        AddBlock(absl::StrCat("block", number++), width << group, group > 0 && block == 0 ? 2 : 1);
+      }
     }
     const int64_t features = in_, classes = options_.classes;
     Add("head", ProductCost(features * classes) + ElementwiseCost(features * size_ * size_),
@@ -119,16 +173,42 @@ class Maker {
   }
 
  private:
-  void AddBlock(const std::string& name, int64_t out, int64_t stride) {
-    const int64_t in = in_;
-    size_ = (size_ + stride - 1) / stride;
+  void AddBlock(const std::string& name, int64_t width, int64_t stride) {
+    const bool bottleneck = family_.block == Family::Block::kBottleneck;
+    const int64_t in = in_, out = bottleneck ? kBottleneckFactor * width : width;
+    // As in torchvision, a bottleneck halves the image in its 3x3 convolution.
+    const ConvShape first{
+        .in = in, .out = width, .kernel = bottleneck ? 1 : 3, .stride = bottleneck ? 1 : stride};
+    AddFirst(name + ".first", first, {.in = in, .out = out, .kernel = 1, .stride = stride});
+    if (bottleneck) {
+      AddConv<MiddleLayer>(name + ".second", {.in = width, .out = width, .stride = stride});
+    }
+    AddConv<LastLayer>(name + (bottleneck ? ".third" : ".second"),
+                       {.in = width, .out = out, .kernel = bottleneck ? 1 : 3});
+    layers_.back().cost = *layers_.back().cost + ElementwiseCost(out * size_ * size_);
     in_ = out;
-    Add(name + ".first", ConvNormCost(in, out, size_, InputGradient::kNeeded),
-        [=] { return std::make_shared<FirstHalfLayer>(in, out, stride); });
-    Add(name + ".second",
-        ConvNormCost(out, out, size_, InputGradient::kNeeded) +
-            ElementwiseCost(out * size_ * size_),
-        [=] { return std::make_shared<SecondHalfLayer>(out); });
+  }
+
+  void AddFirst(const std::string& name, const ConvShape& shape, const ConvShape& shortcut) {
+    const bool changes = shortcut.stride != 1 || shortcut.in != shortcut.out;
+    const int64_t size = Strided(shortcut.stride);
+    AddConv<FirstLayer>(name, shape);
+    if (!changes || family_.shortcut == Family::Shortcut::kPadded) return;
+    layers_.back().cost =
+        *layers_.back().cost + ConvNormCost(shortcut, size, InputGradient::kNeeded);
+    layers_.back().build = [=] { return std::make_shared<FirstLayer>(shape, shortcut); };
+  }
+
+  int64_t Strided(int64_t stride) const { return (size_ + stride - 1) / stride; }
+
+  // With its ReLU.
+  template <typename ConvLayer>
+  void AddConv(std::string name, const ConvShape& shape,
+               InputGradient inputs = InputGradient::kNeeded) {
+    size_ = Strided(shape.stride);
+    Add(std::move(name),
+        ConvNormCost(shape, size_, inputs) + ElementwiseCost(shape.out * size_ * size_),
+        [=] { return std::make_shared<ConvLayer>(shape); });
   }
 
   void Add(std::string name, LayerCost cost, std::function<std::shared_ptr<Layer>()> build) {
@@ -139,6 +219,7 @@ class Maker {
   }
 
   const ResNetOptions& options_;
+  const Family family_;
   int64_t in_;    // channels so far
   int64_t size_;  // pixels so far
   std::vector<LayerFactory> layers_;
@@ -147,12 +228,14 @@ class Maker {
 }  // namespace
 
 absl::Status CheckResNet(const ResNetOptions& options) {
-  if (options.depth < 8 || options.depth % 6 != 2 || options.depth > 1202) {
+  const bool imagenet = FamilyOf(options.depth).shortcut == Family::Shortcut::kProjected;
+  if (!imagenet && (options.depth < 8 || options.depth % 6 != 2 || options.depth > 1202)) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.depth is ", options.depth,
-                     ": wanted 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, 110, …)"));
+                     ": wanted 18, 34 or 50, or 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, "
+                     "110, …)"));
   }
-  if (options.width < 1 || options.width > 4096) {
+  if (options.width < 0 || options.width > 4096) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.width is ", options.width, ": wanted 1 to 4096"));
   }

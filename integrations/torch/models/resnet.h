@@ -1,14 +1,20 @@
-// Residual networks for small images, as He et al. (2015) trained on CIFAR-10: depth 6n+2.
+// Residual networks for small images, as He et al. (2015) describe them for CIFAR-10 and ImageNet.
 //
-//   ResNetOptions options = {.depth = 20, .width = 16, .channels = 1, .image_size = 28};
+//   ResNetOptions options = {.depth = 20, .channels = 1, .image_size = 28};
 //   RZ_RETURN_IF_ERROR(CheckResNet(options));
 //   std::vector<LayerFactory> layers = MakeResNet(options);   // 20 layers
 //
-// Layers: "stem", for each of the 3n blocks "block<i>.first" and "block<i>.second", "head"; so a
-// depth of 6n+2 gives as many layers. Between the halves of a block two tensors travel: the block's
-// input (for its shortcut) and the first half's result. Shortcuts have no parameters (option A:
-// every second pixel, new channels zero). Three groups of n blocks have width, 2·width and 4·width
-// channels; the second and third halve the image.
+// Depths 18, 34 and 50 are ImageNet's networks: four groups of 2, 2, 2, 2 (18) or 3, 4, 6, 3 blocks
+// with width, 2·width, 4·width and 8·width channels (four times that between the bottleneck blocks
+// of 50), shortcuts with a 1x1 convolution and a norm where the shape changes. For images of 32
+// pixels the stem is a 3x3 convolution without pooling, as is usual; all else is torchvision's.
+// All other depths are 6n+2, CIFAR-10's networks: three groups of n blocks with width, 2·width and
+// 4·width channels, shortcuts without parameters (option A: every second pixel, new channels zero).
+// Each group but the first halves the image.
+//
+// Layers: "stem", for each block "block<i>.first", "block<i>.second" and, in a bottleneck,
+// "block<i>.third", then "head": as many as the depth. Between the parts of a block two tensors
+// travel: what the shortcut adds and the result so far.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_RESNET_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_RESNET_H_
 
@@ -21,8 +27,8 @@
 namespace ringzero {
 
 struct ResNetOptions {
-  int64_t depth = 20;       // 6n+2: 8, 14, 20, 32, 56, 110, …
-  int64_t width = 16;       // channels of the first group
+  int64_t depth = 20;       // 18, 34, 50; or 6n+2: 8, 14, 20, 32, 56, 110, …
+  int64_t width = 0;        // channels of the first group; 0: 64 for 18, 34 and 50, else 16
   int64_t channels = 3;     // of the images: 1 or 3
   int64_t image_size = 32;  // pixels, height = width: from the data (28 or 32); for the costs alone
   int64_t classes = 10;

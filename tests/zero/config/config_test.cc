@@ -42,6 +42,13 @@ Config Parse(const std::string& text, const std::vector<std::string>& sets = {})
   return config.ok() ? *std::move(config) : Config();
 }
 
+TEST(Config, WidthFollowsTheDepthUnlessGiven) {
+  EXPECT_EQ(Parse(kResNet, {"model.depth=18"}).model.width, 64);
+  EXPECT_EQ(Parse(kResNet, {"model.depth=50"}).model.width, 64);
+  EXPECT_EQ(Parse(kResNet, {"model.depth=56"}).model.width, 16);
+  EXPECT_EQ(Parse(kResNet, {"model.depth=18", "model.width=8"}).model.width, 8);
+}
+
 TEST(Config, ReadsWhatIsGivenAndFillsTheRest) {
   const Config config = Parse(kResNet);
   EXPECT_EQ(config.model.type, ModelConfig::Type::kResNet);
