@@ -15,6 +15,9 @@ namespace ringzero {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23  // Linux 5.14
+#endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25  // Linux 6.1
 #endif
@@ -76,7 +79,10 @@ absl::StatusOr<Mapping> Mapping::OfFile(int descriptor, size_t bytes, Access acc
 void Mapping::BackByHugePages(size_t begin, size_t end) const {
   begin = begin / kHugePage * kHugePage;
   end = std::min((end + kHugePage - 1) / kHugePage, bytes_ / kHugePage) * kHugePage;
-  if (begin < end) (void)madvise(data_ + begin, end - begin, MADV_COLLAPSE);
+  if (begin >= end) return;
+  // Pages that are not there yet are not collapsed; those that are there already are left alone.
+  if (madvise(data_ + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;
+  (void)madvise(data_ + begin, end - begin, MADV_COLLAPSE);
 }
 
 Mapping::~Mapping() {

@@ -14,11 +14,19 @@
 #include "integrations/cli/plan_command.h"
 #include "integrations/cli/train.h"
 
+#if defined(RINGZERO_HAVE_JEMALLOC)
+// jemalloc's own name for its settings, read before main.
+extern "C" const char* malloc_conf;
+const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1";
+#endif
+
 namespace ringzero {
 namespace {
 
-// A step's gradients and activations are freed and needed again at once: glibc keeps them instead
-// of giving them back to the kernel and faulting them in again (10 % of a short step).
+// A step's gradients and activations are freed and needed again at once: memory is kept instead of
+// given back to the kernel and faulted in again (10 % of a short step). jemalloc is told so below;
+// it packs tensors tighter, too, and into huge pages (docs/decisions/0010). Here is glibc's part,
+// for a build without it.
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
