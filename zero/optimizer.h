@@ -64,6 +64,7 @@ struct UpdateBlock {
 class StageOptimizer {
  public:
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
+  StageOptimizer(StageOptimizer&&) noexcept = default;
 
   // Begin once, then Block once for each of blocks(), in any order: writes θ_{t+1} to `out`, which
   // may be θ_t itself (in place). Frozen parameters are carried over.
@@ -85,7 +86,7 @@ class StageOptimizer {
   };
 
   OptimizerOptions options_;
-  const StageLayout layout_;
+  StageLayout layout_;
   std::vector<UpdateBlock> blocks_;
   std::vector<State> states_;  // by parameter
 };
