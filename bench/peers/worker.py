@@ -1,0 +1,73 @@
+"""One worker process of a peer: python3 -m peers.worker SPEC WORKER. The loop and its clock are the same for all."""
+import importlib
+import os
+import resource
+import statistics
+import sys
+import time
+
+import torch
+from torch import distributed
+
+from peers.batches import tokens_of
+from peers.cases import SEED
+from peers.spec import RunReport, RunSpec, read_spec, write_json
+from peers.wrappings import Step
+
+
+def _batches(spec: RunSpec, worker: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Of all iterations, made before the first: K = 1, so worker w has micro-batch w."""
+    lists = (tokens_of(spec.case, SEED, iteration, worker) for iteration in range(spec.iterations))
+    return [(torch.tensor(inputs), torch.tensor(targets)) for inputs, targets in lists]
+
+
+def _used() -> tuple[float, int]:
+    """CPU seconds and minor faults of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime, usage.ru_minflt
+
+
+def _run(spec: RunSpec, step: Step, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, list[float]]:
+    """{losses…, CPU seconds, minor faults} of this worker in double, and seconds of its measured steps."""
+    distributed.barrier()
+    losses, ends = [], []
+    before = _used()
+    for iteration, (inputs, targets) in enumerate(batches):
+        if iteration == spec.left_out:
+            before = _used()
+            ends.append(time.perf_counter())
+        losses.append(step(inputs, targets))
+        if iteration >= spec.left_out:
+            ends.append(time.perf_counter())
+    after = _used()
+    numbers = [float(loss) for loss in losses] + [after[0] - before[0], after[1] - before[1]]
+    return torch.tensor(numbers, dtype=torch.float64), [end - begin for begin, end in zip(ends, ends[1:])]
+
+
+def _report(spec: RunSpec, numbers: torch.Tensor, steps: list[float]) -> RunReport:
+    """`numbers`: summed over all workers."""
+    *losses, cpu_seconds, faults = numbers.tolist()
+    return RunReport(losses=[loss / spec.case.workers for loss in losses],
+                     step_median=statistics.median(steps), step_min=min(steps), step_max=max(steps),
+                     step_mean=statistics.fmean(steps), cpu_seconds_per_step=cpu_seconds / len(steps),
+                     minor_faults_per_step=faults / len(steps), steps=steps)
+
+
+def main(spec_path: str, worker: int) -> None:
+    torch.set_num_threads(1)
+    torch.set_num_interop_threads(1)
+    spec = read_spec(spec_path)
+    distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(spec.store)}", rank=worker,
+                                   world_size=spec.case.workers)
+    step = importlib.import_module(f"peers.wrappings.{spec.peer}").build(spec, worker)
+    numbers, steps = _run(spec, step, _batches(spec, worker))
+    distributed.all_reduce(numbers)
+    if worker == 0:
+        write_json(spec.report, _report(spec, numbers, steps))
+    distributed.barrier()
+    # No shut-down: with FSDP2 one process in some ten ends it in std::terminate, long after all is measured and written.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))
