@@ -7,12 +7,13 @@ import signal
 import sys
 import tempfile
 
+from ring_run import BenchError, say
+
 from peers import machine, markdown, picture
 from peers.cases import CASES
 from peers.configurations import CONFIGURATIONS
-from peers.errors import BenchError
 from peers.results import CaseResult, MemorySlope, make_rows
-from peers.session import Session, Settings, say
+from peers.session import Session, Settings
 
 
 def _positive(text: str) -> int:

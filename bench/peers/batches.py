@@ -1,6 +1,6 @@
 """RingZero's random tokens, drawn again: the same function of (seed, iteration, micro-batch), bit for bit.
 
-    inputs, targets = tokens_of(case, seed=1, iteration=0, micro_batch=2)     # lists of samples
+    inputs, targets = tokens_of(case, iteration=0, micro_batch=2)     # lists of samples
 
 Mirrors base/philox.h, EpochOrder (integrations/data/dataset.cc), RandomSplit (integrations/data/random.cc) and
 Batches::Train (integrations/cli/batches.cc). tests/bench/peers_test.py compares with a file that RingZero's own code
@@ -8,7 +8,7 @@ wrote, and `./rz bench peers` compares losses before it times anything.
 """
 import functools
 
-from peers.cases import SAMPLES, Case
+from peers.cases import Case
 
 _MASK32 = (1 << 32) - 1
 _MASK64 = (1 << 64) - 1
@@ -72,11 +72,11 @@ def random_tokens(seed: int, sample: int, sequence: int, vocabulary: int) -> lis
     return [word * vocabulary >> 32 for word in words[:sequence + 1]]
 
 
-def tokens_of(case: Case, seed: int, iteration: int, micro_batch: int) -> tuple[list[list[int]], list[list[int]]]:
+def tokens_of(case: Case, iteration: int, micro_batch: int) -> tuple[list[list[int]], list[list[int]]]:
     """Inputs and targets, {case.micro_batch, sequence} each."""
-    per_epoch = SAMPLES // case.samples_per_step
-    order = epoch_order(seed, iteration // per_epoch, SAMPLES)
+    per_epoch = case.samples // case.samples_per_step
+    order = epoch_order(case.seed, iteration // per_epoch, case.samples)
     first = iteration % per_epoch * case.samples_per_step + micro_batch * case.micro_batch
-    samples = [random_tokens(seed, index, case.shape.sequence, case.shape.vocabulary)
+    samples = [random_tokens(case.seed, index, case.shape.sequence, case.shape.vocabulary)
                for index in order[first:first + case.micro_batch]]
     return [tokens[:-1] for tokens in samples], [tokens[1:] for tokens in samples]

@@ -4,7 +4,8 @@
 """
 import statistics
 
-from peers.errors import BenchError
+from ring_run import BenchError
+
 
 # Relative. Orders of addition differ (all-reduce, reduce-scatter, the ring), which shows in the seventh digit; a missing
 # update, a clipped gradient or another batch shows in the third.

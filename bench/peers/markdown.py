@@ -1,6 +1,6 @@
 """The table as Markdown, for docs/results/ and for the screen."""
-from peers.results import CaseResult, MemorySlope, Row, make_rows
 from peers.configurations import CONFIGURATIONS
+from peers.results import CaseResult, MemorySlope, Row, make_rows
 
 
 def _seconds(value: float) -> str:
@@ -23,6 +23,7 @@ _COLUMNS = (
     ("FSDP2 over this", lambda row: _or_dash(row.fsdp2_over_this, ".2f")),
     ("DDP over this", lambda row: _or_dash(row.ddp_over_this, ".2f")),
     ("peak PSS, MiB", lambda row: _or_dash(row.pss_mib, ".0f")),
+    ("of training", lambda row: _or_dash(row.training_mib, ".0f")),
     ("bytes/parameter", lambda row: _or_dash(row.bytes_per_parameter, ".1f")),
 )
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from peers.errors import BenchError
+from ring_run import BenchError
 
 _WATCH_PERIOD_SECONDS = 0.1  # and at least as long as a look takes: half of the time at most goes into looking
 _LIBC = ctypes.CDLL(None)

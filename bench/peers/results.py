@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 
 from peers.cases import Case
-from peers.configurations import CONFIGURATIONS, FLOOR
+from peers.configurations import CONFIGURATIONS, FLOOR, variants
 from peers.spec import RunReport
 
 
@@ -39,12 +39,18 @@ class Row:
     fsdp2_over_this: float | None
     ddp_over_this: float | None
     pss_mib: float | None
+    training_mib: float | None  # of that, without what the processes take before there is a model
     bytes_per_parameter: float | None
 
 
-def paired_ratio(rounds: list[dict[str, RunReport]], above: str, below: str) -> float | None:
-    """Median over rounds of the two steps' ratio within a round: what slows a whole round drops out. None if one is absent."""
-    ratios = [r[above].step_median / r[below].step_median for r in rounds if above in r and below in r]
+def paired_ratio(rounds: list[dict[str, RunReport]], above: tuple[str, ...], below: str) -> float | None:
+    """Median over rounds of two steps' ratio within a round: what slows a whole round drops out. `above`: the fastest of
+    these that ran, round by round. None if one side is absent."""
+    ratios = []
+    for reports in rounds:
+        steps = [reports[name].step_median for name in above if name in reports]
+        if steps and below in reports:
+            ratios.append(min(steps) / reports[below].step_median)
     return statistics.median(ratios) if ratios else None
 
 
@@ -54,7 +60,7 @@ def make_row(name: str, result: CaseResult, slopes: dict[str, MemorySlope]) -> R
     def median(field: str) -> float:
         return statistics.median(getattr(report, field) for report in reports)
 
-    slope = slopes.get(name)
+    slope, pss_mib = slopes.get(name), result.pss_mib.get(name)
     return Row(label=CONFIGURATIONS[name].label,
                step_median=median("step_median"),
                step_min=min(report.step_min for report in reports),
@@ -62,10 +68,11 @@ def make_row(name: str, result: CaseResult, slopes: dict[str, MemorySlope]) -> R
                tokens_per_second=result.case.tokens_per_step / median("step_mean"),
                cpu_seconds=median("cpu_seconds_per_step"),
                faults=median("minor_faults_per_step") / result.case.workers,
-               over_floor=paired_ratio(result.rounds, name, FLOOR),
-               fsdp2_over_this=paired_ratio(result.rounds, "fsdp2", name),
-               ddp_over_this=paired_ratio(result.rounds, "ddp", name),
-               pss_mib=result.pss_mib.get(name),
+               over_floor=paired_ratio(result.rounds, (name,), FLOOR),
+               fsdp2_over_this=paired_ratio(result.rounds, variants("fsdp2"), name),
+               ddp_over_this=paired_ratio(result.rounds, variants("ddp"), name),
+               pss_mib=pss_mib,
+               training_mib=pss_mib - slope.base_mib if slope and pss_mib else None,
                bytes_per_parameter=slope.bytes_per_parameter if slope else None)
 
 

@@ -5,8 +5,9 @@
     slopes = session.measure_slopes()
 """
 import os
-import sys
 from dataclasses import dataclass
+
+from ring_run import say
 
 from peers.cases import MEMORY_CASES, Case
 from peers.configurations import CONFIGURATIONS, Configuration
@@ -28,10 +29,6 @@ class Settings:
     iterations: int | None    # measured in each run; None: as the case says
     memory: bool
     timeout_seconds: float    # of one run
-
-
-def say(text: str) -> None:
-    print(f"bench peers: {text}", file=sys.stderr, flush=True)
 
 
 class Session:

@@ -1,6 +1,6 @@
 """What one worker process of a peer is told and what it reports: values, written as JSON. No torch.
 
-    write(path, RunSpec(peer="ddp", case=case, …));  spec = read(path)
+    write(path, RunSpec(wrapping="ddp", case=case, …));  spec = read(path)
 """
 import dataclasses
 import json
@@ -13,7 +13,7 @@ LEFT_OUT = 3  # iterations before those that are measured, as in `ringzero train
 
 @dataclass(frozen=True)
 class RunSpec:
-    peer: str
+    wrapping: str    # module in wrappings/
     case: Case
     iterations: int  # all of them
     left_out: int

@@ -10,14 +10,13 @@ import torch
 from torch import distributed
 
 from peers.batches import tokens_of
-from peers.cases import SEED
 from peers.spec import RunReport, RunSpec, read_spec, write_json
 from peers.wrappings import Step
 
 
 def _batches(spec: RunSpec, worker: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Of all iterations, made before the first: K = 1, so worker w has micro-batch w."""
-    lists = (tokens_of(spec.case, SEED, iteration, worker) for iteration in range(spec.iterations))
+    lists = (tokens_of(spec.case, iteration, worker) for iteration in range(spec.iterations))
     return [(torch.tensor(inputs), torch.tensor(targets)) for inputs, targets in lists]
 
 
@@ -53,13 +52,22 @@ def _report(spec: RunSpec, numbers: torch.Tensor, steps: list[float]) -> RunRepo
                      minor_faults_per_step=faults / len(steps), steps=steps)
 
 
+def _check_allocator() -> None:
+    """The loader only warns of a library that it cannot preload."""
+    wanted = os.environ.get("LD_PRELOAD")
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        if wanted and wanted not in maps.read():
+            sys.exit(f"wanted the allocator {wanted}, found it not loaded: install it (Debian: libjemalloc2)")
+
+
 def main(spec_path: str, worker: int) -> None:
+    _check_allocator()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     spec = read_spec(spec_path)
     distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(spec.store)}", rank=worker,
                                    world_size=spec.case.workers)
-    step = importlib.import_module(f"peers.wrappings.{spec.peer}").build(spec, worker)
+    step = importlib.import_module(f"peers.wrappings.{spec.wrapping}").build(spec, worker)
     numbers, steps = _run(spec, step, _batches(spec, worker))
     distributed.all_reduce(numbers)
     if worker == 0:

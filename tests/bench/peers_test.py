@@ -1,0 +1,302 @@
+"""bench/peers without PyTorch: batches, parameter files, losses, numbers, tables, arguments, and how processes are ended."""
+import contextlib
+import io
+import json
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+sys.dont_write_bytecode = True
+
+from ring_run import BenchError  # noqa: E402
+
+from peers import __main__ as command  # noqa: E402
+from peers import markdown, picture  # noqa: E402
+from peers.batches import epoch_order, tokens_of  # noqa: E402
+from peers.cases import CASES, MEMORY_CASES, Case, Shape  # noqa: E402
+from peers.configurations import CONFIGURATIONS  # noqa: E402
+from peers.losses import TOLERANCE, check_losses  # noqa: E402
+from peers.memory import PeakWatch, pss_mib  # noqa: E402
+from peers.processes import Command, run_group  # noqa: E402
+from peers.results import CaseResult, MemorySlope, make_rows, memory_slope, paired_ratio, rotated  # noqa: E402
+from peers.ring import dump_initial, run_ring  # noqa: E402
+from peers.safetensors_file import SafetensorsFile  # noqa: E402
+from peers.spec import RunReport, RunSpec, read_spec, write_json  # noqa: E402
+
+TINY = Case("tiny", Shape(layers=2, dim=64, sequence=8, vocabulary=40), micro_batch=2, iterations=2, workers=2)
+
+
+def report(median: float, **changes: float) -> RunReport:
+    numbers = {"step_min": median / 2, "step_max": median * 2, "step_mean": median, "cpu_seconds_per_step": 2 * median,
+               "minor_faults_per_step": 40.0} | changes
+    return RunReport(losses=[5.5], step_median=median, **numbers)
+
+
+class InFolder(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+
+class BatchesTest(unittest.TestCase):
+    def test_are_ringzeros_own(self) -> None:
+        """The file is written and checked by peers_batches_test, which runs RingZero's code."""
+        case = Case("", Shape(layers=1, dim=64, sequence=6, vocabulary=300), micro_batch=2, iterations=1, workers=3,
+                    samples=50, seed=7)
+        lines = []
+        for iteration in (0, 1, 7, 8, 17):
+            for micro_batch in range(3):
+                inputs, targets = (" ".join(str(token) for sample in side for token in sample)
+                                   for side in tokens_of(case, iteration, micro_batch))
+                lines.append(f"{iteration} {micro_batch}: {inputs} -> {targets}\n")
+        with open(os.path.join(ROOT, "tests/bench/golden/random_batches.txt"), encoding="ascii") as golden:
+            self.assertEqual(golden.read(), "".join(lines))
+
+    def test_order_of_an_epoch_is_that_of_philox_test(self) -> None:
+        self.assertEqual(epoch_order(0, 0, 8), (4, 6, 1, 2, 3, 0, 5, 7))
+        self.assertEqual(epoch_order(7, 3, 8), (3, 4, 6, 0, 1, 7, 2, 5))
+
+
+class CasesTest(unittest.TestCase):
+    def test_parameters_of_the_issue(self) -> None:
+        self.assertEqual(CASES["8x512-small"].shape.parameters, 25515008)  # what `ringzero train` prints
+        self.assertEqual([round(CASES[name].shape.parameters / 1e6) for name in CASES], [26, 26, 152])
+
+    def test_specification_survives_json(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "spec.json")
+            spec = RunSpec(wrapping="ddp", case=CASES["8x512"], iterations=5, left_out=3, initial="i", store="s", report="r")
+            write_json(path, spec)
+            self.assertEqual(read_spec(path), spec)
+
+    def test_every_peer_has_its_wrapping(self) -> None:
+        for configuration in CONFIGURATIONS.values():
+            self.assertNotEqual(configuration.is_ring, bool(configuration.wrapping), configuration.name)
+            if configuration.wrapping:
+                path = os.path.join(ROOT, "bench/peers/wrappings", configuration.wrapping + ".py")
+                self.assertTrue(os.path.exists(path), path)
+
+    def test_memory_cases_have_the_same_layers_for_the_same_stages(self) -> None:
+        self.assertEqual({case.shape.layers for case in MEMORY_CASES}, {8})
+
+
+class RingTest(InFolder):
+    """With the program itself: what the bench relies on."""
+
+    def test_initial_parameters_and_losses_of_a_rule(self) -> None:
+        path = self.path("initial.safetensors")
+        dump_initial(PROGRAM, TINY, path, folder=self.folder, timeout_seconds=120)
+        with SafetensorsFile(path) as file:
+            norm = file.floats("block1.mlp.norm.weight", (64,))
+            token = file.floats("embedding.token", (40, 64))
+            names = file.names
+        self.assertEqual(norm, struct.pack("<64f", *[1.0] * 64))  # as initialised: nothing was trained
+        self.assertLess(max(map(abs, struct.unpack("<2560f", token))), 0.02 * 6)
+        self.assertEqual(len(names), 2 + 12 * 2 + 3)
+        done = run_ring(PROGRAM, CONFIGURATIONS["dp"], TINY, iterations=5, folder=self.folder, timeout_seconds=120)
+        self.assertEqual(len(done.losses), 2)
+        self.assertAlmostEqual(done.losses[0], 3.69, delta=0.1)  # ln 40
+        self.assertLess(done.step_min, done.step_max)
+        self.assertLess(0, done.cpu_seconds_per_step)
+        floor = run_ring(PROGRAM, CONFIGURATIONS["floor"], TINY, iterations=5, folder=self.folder, timeout_seconds=120)
+        self.assertEqual(floor.losses, [])
+        self.assertLess(0, floor.step_median)
+
+    def test_a_program_that_fails_is_told_of(self) -> None:
+        broken = Case("broken", Shape(layers=2, dim=65, sequence=8), micro_batch=1, iterations=1, workers=0)
+        with self.assertRaisesRegex(BenchError, r"dp \(broken\): ended with exit code 2; its last lines:\n.*cyclic.workers"):
+            run_ring(PROGRAM, CONFIGURATIONS["dp"], broken, iterations=1, folder=self.folder, timeout_seconds=60)
+
+
+class SafetensorsTest(InFolder):
+    def write(self, header: dict, values: bytes, length: int | None = None) -> str:
+        text = json.dumps(header).encode()
+        with open(self.path("x"), "wb") as file:
+            file.write(struct.pack("<Q", len(text) if length is None else length) + text + values)
+        return self.path("x")
+
+    def test_reads_what_is_there(self) -> None:
+        path = self.write({"__metadata__": {"format": "pt"}, "b": {"dtype": "F32", "shape": [2], "data_offsets": [4, 12]},
+                           "a": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}, struct.pack("<3f", 1, 2, 3))
+        with SafetensorsFile(path) as file:
+            self.assertEqual(file.names, ["b", "a"])
+            self.assertEqual(struct.unpack("<2f", file.floats("b", (2,))), (2, 3))
+            self.assertEqual(struct.unpack("<f", file.floats("a", ())), (1,))
+
+    def test_refuses_by_name(self) -> None:
+        entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+        for header, length, values, words in (
+                ({"a": entry}, None, 8, "has no tensor 'b'"),
+                ({"b": entry | {"dtype": "F16"}}, None, 8, "'b' is F16 \\[2\\], wanted F32 \\[2\\]"),
+                ({"b": entry | {"shape": [1, 2]}}, None, 8, "wanted F32 \\[2\\]"),
+                ({"b": entry | {"data_offsets": [0, 4]}}, None, 8, "'b' has 4 bytes, wanted 8"),
+                ({"b": entry}, None, 7, "truncated: tensor 'b' ends at byte"),
+                ({"b": entry}, 1 << 40, 8, "truncated: the header ends at byte")):
+            path = self.write(header, b"\0" * values, length)
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words), SafetensorsFile(path) as file:
+                file.floats("b", (2,))
+
+
+class LossesTest(unittest.TestCase):
+    def test_agreement(self) -> None:
+        near = 5.7 * (1 + 0.5 * TOLERANCE)
+        self.assertEqual(check_losses({"dp": [5.6, 5.7], "ddp": [5.6, 5.7], "cdp_v1": [5.6]}), 0)
+        self.assertAlmostEqual(check_losses({"dp": [5.6, 5.7], "ddp": [5.6, near], "cdp_v1": [5.6]}), 0.5 * TOLERANCE)
+        self.assertEqual(check_losses({}), 0)
+
+    def test_names_who_differs(self) -> None:
+        good = [5.634084, 5.743018, 5.734418]
+        for bad in ([5.634084, 5.743018, 5.735347],  # what clipping by a norm of 1 does
+                    [5.634184, 5.743018, 5.734418], [5.634084, float("nan"), 5.734418]):
+            with self.assertRaisesRegex(BenchError, "iteration [012]: fsdp2 should be within 1e-05 of 5\\.[0-9]+ "):
+                check_losses({"dp": good, "ddp": good, "fsdp2": bad})
+
+    def test_one_alone_agrees_with_nobody(self) -> None:
+        with self.assertRaisesRegex(BenchError, "only ddp has one of iteration 0"):
+            check_losses({"ddp": [5.6]})
+        with self.assertRaisesRegex(BenchError, "only ddp has one of iteration 1"):
+            check_losses({"ddp": [5.6, 5.7], "cdp_v1": [5.6]})
+
+
+class ResultsTest(unittest.TestCase):
+    def result(self) -> CaseResult:
+        rounds = [{"floor": report(1.0), "dp": report(1.5), "fsdp2": report(3.0), "fsdp2+jemalloc": report(4.5)},
+                  {"dp": report(4.0, step_min=0.1), "fsdp2": report(9.0), "fsdp2+jemalloc": report(8.0), "floor": report(2.0)},
+                  {"fsdp2": report(3.0), "floor": report(1.0), "dp": report(1.2), "fsdp2+jemalloc": report(2.4)}]
+        return CaseResult(case=TINY, iterations=2, losses={}, worst_loss_difference=3e-8, rounds=rounds,
+                          pss_mib={"floor": 100.0, "dp": 300.0, "fsdp2": 2000.0, "fsdp2+jemalloc": 1900.0})
+
+    def test_ratios_are_taken_within_rounds(self) -> None:
+        rounds = self.result().rounds
+        self.assertEqual(paired_ratio(rounds, ("dp",), "floor"), 1.5)  # of 1.5, 2, 1.2
+        self.assertEqual(paired_ratio(rounds, ("fsdp2",), "dp"), 2.25)  # of 2, 2.25, 2.5
+        self.assertEqual(paired_ratio(rounds, ("fsdp2", "fsdp2+jemalloc"), "dp"), 2.0)  # the faster: 2, 2, 2
+        self.assertIsNone(paired_ratio(rounds, ("ddp",), "dp"))
+        self.assertIsNone(paired_ratio(rounds, ("dp",), "ddp"))
+
+    def test_rows(self) -> None:
+        rows = {row.label: row for row in make_rows(self.result(), {"dp": MemorySlope(20.0, 60.0)})}
+        self.assertEqual(list(rows), ["floor (RingZero alone)", "RingZero dp", "FSDP2", "FSDP2, jemalloc"])
+        dp = rows["RingZero dp"]
+        self.assertEqual((dp.step_median, dp.step_min, dp.step_max), (1.5, 0.1, 8.0))
+        self.assertAlmostEqual(dp.tokens_per_second, 2 * 2 * 8 / 1.5)
+        self.assertEqual((dp.cpu_seconds, dp.faults), (3.0, 20.0))
+        self.assertEqual((dp.over_floor, dp.fsdp2_over_this, dp.ddp_over_this), (1.5, 2.0, None))
+        self.assertEqual((dp.pss_mib, dp.training_mib, dp.bytes_per_parameter), (300.0, 240.0, 20.0))
+        self.assertEqual(rows["FSDP2"].fsdp2_over_this, 8 / 9)  # of 1, 8/9, 0.8
+
+    def test_slope(self) -> None:
+        slope = memory_slope([(2**10, 101.0), (2**20, 200.0), (2**21, 224.0)])
+        self.assertEqual(slope.bytes_per_parameter, 24.0)
+        self.assertAlmostEqual(slope.base_mib, 101 - 24 / 1024)
+
+    def test_every_round_begins_with_another(self) -> None:
+        names = ["a", "b", "c"]
+        self.assertEqual([rotated(names, i) for i in range(4)],
+                         [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]])
+
+    def test_table_and_picture(self) -> None:
+        result = self.result()
+        rows = make_rows(result, {})
+        table = markdown.step_table(rows)
+        self.assertEqual(len({len(line) for line in table.splitlines()}), 1)
+        self.assertIn("| RingZero dp            |          1.500 | 0.100 |  8.000 |       21 |", table)
+        text = markdown.document("./rz bench peers --rounds 3", {"cores": 2, "processor": "P", "torch": "T", "deepspeed": "D",
+                                                                 "revision": "R"}, [result],
+                                 {"dp": MemorySlope(20.0, 60.0)}, {"tiny": "peers-tiny.svg"})
+        for words in ("`./rz bench peers --rounds 3`", "## tiny", "![tiny: seconds per step and memory](peers-tiny.svg)",
+                      "within 3e-08 of each other", "| RingZero dp |                20.0 |"):
+            self.assertIn(words, text)
+        drawn = picture.draw("a < b", rows)
+        self.assertIn("a &lt; b", drawn)
+        self.assertEqual(drawn.count("<rect"), 1 + 2 * len(rows))
+
+
+class MemoryTest(unittest.TestCase):
+    def test_pages_are_counted_once(self) -> None:
+        """A process and its child with 64 MiB between them: the sum grows by about that, not by twice that."""
+        program = ("import mmap,os,sys; m = mmap.mmap(-1, 64 << 20)\n"
+                   "for i in range(0, 64 << 20, 4096): m[i] = 1\n"
+                   "c = os.fork()\nsum(m[i] for i in range(0, 64 << 20, 4096))\n"
+                   "print(flush=True)\nsys.stdin.read()")
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+            assert process.stdout and process.stdin
+            process.stdout.readline(), process.stdout.readline()
+            watch = PeakWatch()
+            watch.sample([process.pid])
+            self.assertEqual(watch.samples, 1)
+            self.assertGreater(watch.peak_mib, 64)
+            self.assertLess(watch.peak_mib, 64 + 40)
+            process.stdin.close()
+            self.assertEqual(process.wait(30), 0)  # it goes on after it was stopped
+        self.assertEqual(pss_mib(process.pid), 0)
+
+
+class ProcessesTest(InFolder):
+    def command(self, name: str, program: str) -> Command:
+        return Command(name, [sys.executable, "-c", program], {"NAME": name}, self.path(f"{name}.log"))
+
+    def test_runs_to_the_end(self) -> None:
+        run_group([self.command(name, "import os; print(os.environ['NAME'])") for name in ("a", "b")], 60)
+        for name in ("a", "b"):
+            with open(self.path(f"{name}.log"), encoding="ascii") as log:
+                self.assertEqual(log.read(), name + "\n")
+
+    def test_one_that_fails_ends_all(self) -> None:
+        started = time.monotonic()
+        with self.assertRaisesRegex(BenchError, "b: ended with exit code 3; its last lines:\n  \\| why"):
+            run_group([self.command("a", "import time; time.sleep(60)"),
+                       self.command("b", "import sys; print('why'); sys.exit(3)")], 50)
+        self.assertLess(time.monotonic() - started, 30)
+
+    def test_one_that_hangs_is_named(self) -> None:
+        with self.assertRaisesRegex(BenchError, "b: not done within 2 s: wanted an end, found it running"):
+            run_group([self.command("a", ""), self.command("b", "import time; time.sleep(60)")], 2)
+
+
+class CommandTest(unittest.TestCase):
+    def outcome(self, *words: str) -> tuple[int, str]:
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            try:
+                return command.main(["--check", *words]), said.getvalue()
+            except SystemExit as end:
+                return int(end.code or 0), said.getvalue()
+
+    def test_arguments(self) -> None:
+        self.assertEqual(self.outcome("--case", "8x512,12x1024", "--peers", "dp,ddp", "--rounds", "2")[0], 0)
+        for words, told in ((("--case", "9x9"), "'9x9' is none of 8x512, 8x512-small, 12x1024"),
+                            (("--peers", "dp,horovod"), "'horovod' is none of floor, cdp_v1"),
+                            (("--rounds", "0"), "wanted 1 or more, found 0"),
+                            (("--round", "2"), "unrecognized arguments"),):
+            code, said = self.outcome(*words)
+            self.assertEqual(code, 2, words)
+            self.assertIn(told, said)
+
+
+class RequirementsTest(unittest.TestCase):
+    def test_all_are_pinned_with_hashes_and_torch_is_ringzeros(self) -> None:
+        torch = {}
+        for path in ("bench/peers/requirements.txt", "bench/peers/requirements-deepspeed.txt", "cmake/requirements.txt"):
+            with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+                text = "".join(line for line in file if not line.startswith("#")).replace("\\\n", "")
+            for line in text.splitlines():
+                self.assertRegex(line, r"^[a-z0-9-]+==[0-9.]+( +--hash=sha256:[0-9a-f]{64}){1,2}$")
+                if line.startswith("torch=="):
+                    torch[path] = line.split()
+        self.assertEqual(torch["bench/peers/requirements.txt"], torch["cmake/requirements.txt"])
+
+
+if __name__ == "__main__":
+    unittest.main()
