@@ -10,7 +10,7 @@ _OURS, _OTHERS, _FLOORS, _INK = "#c2571a", "#6b7f94", "#c9ced4", "#222"
 def _color(row: Row) -> str:
     if row.label.startswith("RingZero"):
         return _OURS
-    return _OTHERS if row.over_floor is None or "alone" not in row.label else _FLOORS
+    return _FLOORS if "alone" in row.label else _OTHERS
 
 
 def _bar(x: float, y: float, width: float, color: str, text: str, text_at: float) -> str:
