@@ -1,4 +1,5 @@
-// The batches that bench/peers/batches.py must draw again: RingZero's own, as a file that peers_test.py compares with.
+// The batches that bench/peers/batches.py must draw again: RingZero's own, as a file that
+// peers_test.py compares with.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -17,7 +18,8 @@ std::string Line(const at::Tensor& tokens) {
   return absl::StrJoin(std::vector<int64_t>(values, values + tokens.numel()), " ");
 }
 
-// Three workers, two samples each, 50 samples: eight iterations an epoch, so iteration 8 begins the second.
+// Three workers, two samples each, 50 samples: eight iterations an epoch, so iteration 8 begins the
+// second.
 TEST(PeersBatches, AreInTheFileThatThePeersAreComparedWith) {
   constexpr uint64_t kSeed = 7;
   const auto data = OpenDataset({.type = "random",
