@@ -22,7 +22,7 @@ class TestCase(unittest.TestCase):
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
 
-    def run_command(self, *command, timeout=1800, prefix=()):
+    def run_command(self, *command, timeout=3000, prefix=()):
         """What the command printed; it must succeed."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith(LEADING)}
         done = subprocess.run([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
