@@ -15,7 +15,9 @@ absl::StatusOr<PlannedRun> PlanOf(const TrainOptions& options,
   RZ_ASSIGN_OR_RETURN(Model made, model());
   PlannedRun run{.layers = std::move(made.layers)};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, made.example));
-  RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, options.plan));
+  PlanRequest request = options.plan;
+  request.optimizer = options.optimizer;
+  RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
   return run;
 }
 

@@ -42,9 +42,9 @@ struct Model {
 };
 
 struct TrainOptions {
-  PlanRequest plan;  // workers, rule, laps, micro_batch, iterations, …
-  OptimizerOptions optimizer;
-  uint64_t seed = 0;  // of initial values and dropout
+  PlanRequest plan;            // workers, rule, laps, micro_batch, iterations, collection, …
+  OptimizerOptions optimizer;  // the plan's, too
+  uint64_t seed = 0;           // of initial values and dropout
   RunWorkersOptions::As as = RunWorkersOptions::As::kProcesses;
   int threads = 1;        // torch's, in each worker
   int metrics_count = 1;  // numbers that a micro-batch reports to EndMicroBatch
