@@ -2,12 +2,12 @@
 # library. Torch's own package file is not used: it asks for a whole CUDA toolkit.
 #
 # Looked for, in this order: CMAKE_PREFIX_PATH (a libtorch folder, a site-packages/torch folder or a site-packages folder),
-# then the wheel that ./rz installs into .deps/site.
+# RINGZERO_TORCH_HINT, then the wheel that ./rz installs into .deps/site.
 #
 # Sets RingzeroTorch_FOUND, RingzeroTorch_VERSION and RingzeroTorch_ROOT (the folder with include/ and lib/).
 
 find_path(RINGZERO_TORCH_INCLUDE_DIR torch/csrc/api/include/torch/torch.h
-  HINTS ${CMAKE_CURRENT_LIST_DIR}/../.deps/site
+  HINTS ${RINGZERO_TORCH_HINT} ${CMAKE_CURRENT_LIST_DIR}/../.deps/site
   PATH_SUFFIXES include torch/include
   DOC "The include folder of LibTorch")
 mark_as_advanced(RINGZERO_TORCH_INCLUDE_DIR)
@@ -54,11 +54,11 @@ if(RingzeroTorch_FOUND AND NOT TARGET ringzero::libtorch)
     INTERFACE_INCLUDE_DIRECTORIES
       "${RINGZERO_TORCH_INCLUDE_DIR};${RINGZERO_TORCH_INCLUDE_DIR}/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES ringzero::c10)
-  # The CUDA wheel's libtorch_cpu asks for libcudart and libcupti, which lie in wheels of their own beside it. The linker
+  # What libtorch_cpu asks for lies beside it; the CUDA wheel's libcudart and libcupti in wheels of their own. The linker
   # must see them too, though nothing here calls them; at run time libtorch's own rpath finds them, ours is for moved ones.
   file(GLOB ringzero_cuda_libraries ${RingzeroTorch_ROOT}/../nvidia/*/lib/libcudart.so.*
                                     ${RingzeroTorch_ROOT}/../nvidia/*/lib/libcupti.so.*)
-  set(ringzero_cuda_folders "")
+  set(ringzero_cuda_folders ${RingzeroTorch_ROOT}/lib)
   foreach(library IN LISTS ringzero_cuda_libraries)
     get_filename_component(folder ${library} DIRECTORY)
     get_filename_component(folder ${folder} REALPATH)

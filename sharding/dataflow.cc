@@ -2,6 +2,7 @@
 #include "sharding/dataflow.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,9 @@ class DataflowChecker {
       : plan_(plan), ring_(ring), taken_by_(ring.count(), -1) {
     for (int i = 0; i < ring.count(); ++i) {
       if (ring.ops[i].takes >= 0) taken_by_[ring.ops[i].takes] = i;
+      if (ring.op(i).kind == OpKind::kKeep && ring.op(i).copy == Copy::kState) {
+        keeps_[{ring.op(i).stage.value, ring.op(i).iteration.value}] = i;
+      }
     }
   }
 
@@ -38,8 +42,8 @@ class DataflowChecker {
     switch (op(i).kind) {
       case OpKind::kForward:
       case OpKind::kBackward:
-      case OpKind::kEvaluate:
-      case OpKind::kCollect: return CheckReads(i);
+      case OpKind::kEvaluate: return CheckReads(i);
+      case OpKind::kCollect: return op(i).copy == Copy::kNone ? CheckReads(i) : CheckCollected(i);
       case OpKind::kSend: return CheckSend(i);
       case OpKind::kReceive: return CheckReceive(i);
       case OpKind::kAdd: return CheckAdd(i);
@@ -48,6 +52,7 @@ class DataflowChecker {
       case OpKind::kUpdate: return CheckUpdate(i);
       case OpKind::kReport: return CheckReport(i);
       case OpKind::kSnapshot: return CheckSnapshot(i);
+      case OpKind::kKeep: return CheckKeep(i);
       case OpKind::kEnd: break;
     }
     return absl::OkStatus();
@@ -196,7 +201,9 @@ class DataflowChecker {
       case Channel::kForwardCopy:
       case Channel::kBackwardCopy:
       case Channel::kInject:
-      case Channel::kEvaluation: return CheckSentCopy(i);
+      case Channel::kEvaluation:
+      case Channel::kCollection: return CheckSentCopy(i);
+      case Channel::kStates: return CheckCollected(i);
       case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
       case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
       case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
@@ -303,18 +310,61 @@ class DataflowChecker {
   }
 
   absl::Status CheckUpdate(int i) {
+    if (!IsCompleteSum(i, linked(i).takes, op(i))) {
+      return Wrong(i, "does not take the complete sum");
+    }
+    const int before = op(i).version.value - 1;
+    if (before == 0) return absl::OkStatus();
+    const auto made = [&](int64_t after) { return IsUpdateTo(after, op(i).stage, before); };
+    if (!WaitsFor(i, made)) return Wrong(i, "does not wait for the update before it");
+    // The optimizer's state of that version is copied before this update changes it.
+    const auto keep = keeps_.find({op(i).stage.value, before});
+    const bool kept =
+        keep == keeps_.end() || WaitsFor(i, [&](int64_t after) { return after == keep->second; });
+    return kept ? absl::OkStatus() : Wrong(i, "does not wait for the keep of the state it changes");
+  }
+  bool IsUpdateTo(int64_t found, StageId stage, int version) const {
+    return found >= 0 && op(found).kind == OpKind::kUpdate && op(found).stage == stage &&
+           op(found).version.value == version;
+  }
+
+  // The complete sum is kept before the update takes it, the state after the update that made it.
+  absl::Status CheckKeep(int i) {
+    const int64_t from = linked(i).snapshot;
+    const int version = op(i).iteration.value;
+    bool right = false;
+    if (op(i).copy == Copy::kState) {
+      right = IsUpdateTo(from, op(i).stage, version);
+    } else {
+      Op sum = op(i);
+      sum.iteration = Iteration(version - 1);
+      sum.copy = Copy::kNone;
+      right = IsCompleteSum(i, from, sum);
+      const int next = right ? taken_by_[from] : -1;
+      right = next >= 0 && WaitsFor(next, [&](int64_t after) { return after == i; });
+    }
+    if (right) right = WaitsFor(i, [&](int64_t after) { return after == from; });
+    return right ? absl::OkStatus() : Wrong(i, "keeps another sum or state than its version's");
+  }
+  // The sum of the stage and iteration of `of`, complete, on the worker of operation i.
+  bool IsCompleteSum(int i, int64_t found, const Op& of) const {
+    return ring_.worker_of(i) == plan_.workers - 1
+               ? Is(found, OpKind::kAdd, of.stage, LastOf(of.iteration.value))
+               : IsReceive(found, of, Channel::kRetire);
+  }
+
+  // A kept sum or state, at its owner or on its way to whoever collects: of its own version.
+  absl::Status CheckCollected(int i) {
     const int64_t takes = linked(i).takes;
-    const bool right = ring_.worker_of(i) == plan_.workers - 1
-                           ? Is(takes, OpKind::kAdd, op(i).stage, LastOf(op(i).iteration.value))
-                           : IsReceive(takes, op(i), Channel::kRetire);
-    if (!right) return Wrong(i, "does not take the complete sum");
-    if (op(i).version.value == 1) return absl::OkStatus();
-    const auto made = [&](int64_t after) {
-      return op(after).kind == OpKind::kUpdate && op(after).stage == op(i).stage &&
-             op(after).version.value == op(i).version.value - 1;
-    };
-    return WaitsFor(i, made) ? absl::OkStatus()
-                             : Wrong(i, "does not wait for the update before it");
+    bool right = false;
+    if (op(i).kind == OpKind::kCollect && plan_.owner(op(i).stage).value != ring_.worker_of(i)) {
+      right = IsReceive(takes, op(i), Channel::kStates);
+    } else {
+      right = takes >= 0 && op(takes).kind == OpKind::kKeep && op(takes).stage == op(i).stage &&
+              op(takes).copy == op(i).copy && op(takes).iteration == op(i).iteration;
+    }
+    if (right) right = WaitsFor(i, [&](int64_t after) { return after == takes; });
+    return right ? absl::OkStatus() : Wrong(i, "does not take the sum or state of its version");
   }
 
   absl::Status CheckSentFold(int i) {
@@ -356,6 +406,7 @@ class DataflowChecker {
 
   const Plan& plan_;
   const LinkedRing& ring_;
+  std::map<std::pair<int, int>, int> keeps_;  // (stage, version) -> the keep of its state
   std::vector<int> taken_by_;  // of a sum, statistics or fold: who goes on with it; -1: nobody
 };
 

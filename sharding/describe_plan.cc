@@ -46,6 +46,22 @@ std::string Head(const Plan& plan) {
       ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ", plan.laps,
       " micro-batches per worker and iteration\nwindow      W = ", plan.window,
       " messages of credit per channel, ", Counted(plan.pending, "pending gradient"), "\n");
+  const CollectionPlan& collection = plan.collection;
+  if (collection.every > 0 || !collection.versions.empty()) {
+    absl::StrAppend(&text, "collected   by worker ", collection.worker.value, ", after");
+    if (collection.every > 0) {
+      absl::StrAppend(&text, " every ", Counted(collection.every, "update"));
+    }
+    for (size_t i = 0; i < collection.versions.size(); ++i) {
+      const bool first = i == 0 && collection.every == 0;
+      absl::StrAppend(&text,
+                      first    ? " update "
+                      : i == 0 ? " and update "
+                               : ", ",
+                      collection.versions[i]);
+    }
+    absl::StrAppend(&text, "\n");
+  }
   return text;
 }
 
@@ -102,6 +118,7 @@ absl::StatusOr<std::string> Simulated(const Plan& plan) {
   Plan run = plan;
   run.iterations = 8;
   run.evaluation = {};
+  run.collection = {};
   RZ_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(run));
   const double ideal = static_cast<double>(LapCost(plan)) * plan.laps;
   WaitTicks waits;

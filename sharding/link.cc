@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,6 +73,7 @@ class Linker::State {
       case OpKind::kSnapshot: return ResolveSnapshot(linked);
       case OpKind::kFold: return ResolveFold(linked);
       case OpKind::kReport: return ResolveReport(linked);
+      case OpKind::kKeep: return ResolveKeep(linked);
     }
     return absl::InternalError("an operation of no kind");
   }
@@ -139,8 +141,12 @@ class Linker::State {
         RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
         break;
       case OpKind::kCollect:
-        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kCollection));
-        RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
+        if (IsCollectedState(op)) {
+          RZ_RETURN_IF_ERROR(TakeCollected(linked));
+        } else {
+          RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kCollection));
+          RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
+        }
         break;
       default: break;
     }
@@ -166,6 +172,7 @@ class Linker::State {
       case Channel::kBackwardCopy:
       case Channel::kInject:
       case Channel::kEvaluation:
+      case Channel::kCollection:
         copies_[{int(op.copy), op.stage.value}] = {op.version, next_};
         break;
       case Channel::kSum: sums_[op.stage.value] = next_; break;
@@ -175,6 +182,9 @@ class Linker::State {
       case Channel::kMetrics: metrics_[IsEvaluation(op)] = next_; break;
       case Channel::kReports: reports_[IsEvaluation(op)] = next_; break;
       case Channel::kToken: token_ = next_; break;
+      case Channel::kStates:
+        collected_[{int(op.copy), op.stage.value, op.iteration.value}] = next_;
+        break;
       case Channel::kNone: return Missing(op, "a channel");
     }
     return absl::OkStatus();
@@ -187,6 +197,7 @@ class Linker::State {
       case Channel::kBackwardCopy:
       case Channel::kInject:
       case Channel::kEvaluation:
+      case Channel::kCollection:
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, op.copy));
         if (!linked.reads.empty() && !linked.reads[0].owned) {
           // Relays of what the update will overwrite are gone before our part of its sum is.
@@ -224,6 +235,7 @@ class Linker::State {
         if (linked.takes == kNoOp) return Missing(op, "the fold");
         break;
       case Channel::kToken: After(linked, last_compute_); break;
+      case Channel::kStates: RZ_RETURN_IF_ERROR(TakeCollected(linked)); break;
       case Channel::kNone: return Missing(op, "a channel");
     }
     After(linked, linked.takes);
@@ -280,6 +292,42 @@ class Linker::State {
     uses_.erase({op.stage.value, overwritten.value});
     updates_.erase({op.stage.value, op.version.value - 2});
     updates_[{op.stage.value, op.version.value}] = next_;
+    // It takes the sum that was kept, and writes over the state kept of the version before.
+    After(linked, Take(kept_sums_, op.stage.value));
+    After(linked, Take(kept_states_, op.stage.value));
+    return absl::OkStatus();
+  }
+
+  // Copies for whoever collects: of the sum before the update takes it, of the state after it.
+  absl::Status ResolveKeep(LinkedOp& linked) {
+    const Op& op = linked.op;
+    if (op.copy == Copy::kGradient) {
+      const auto& sums = self_.value == plan_.workers - 1 ? sums_ : retired_;
+      const auto found = sums.find(op.stage.value);
+      if (found != sums.end()) linked.snapshot = found->second;
+      kept_sums_[op.stage.value] = next_;
+    } else if (op.copy == Copy::kState) {
+      linked.snapshot = Find(updates_, op.stage.value, op.iteration.value);
+      kept_states_[op.stage.value] = next_;
+    }
+    if (linked.snapshot == kNoOp) return Missing(op, "what it keeps");
+    After(linked, linked.snapshot);
+    collected_[{int(op.copy), op.stage.value, op.iteration.value}] = next_;
+    return absl::OkStatus();
+  }
+
+  static bool IsCollectedState(const Op& op) {
+    return op.copy == Copy::kGradient || op.copy == Copy::kState;
+  }
+
+  // The sum or state of a collected version: as its owner kept it, or the message that brought it.
+  absl::Status TakeCollected(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const auto found = collected_.find({int(op.copy), op.stage.value, op.iteration.value});
+    if (found == collected_.end()) return Missing(op, "what it takes over");
+    linked.takes = found->second;
+    After(linked, linked.takes);
+    collected_.erase(found);
     return absl::OkStatus();
   }
 
@@ -359,7 +407,9 @@ class Linker::State {
   std::map<int, int64_t> sums_, retired_, buffers_;   // stage -> where the value is now
   std::map<bool, int64_t> metrics_{{false, kNoOp}, {true, kNoOp}};  // evaluation? -> the fold
   std::map<bool, int64_t> reports_{{false, kNoOp}, {true, kNoOp}};
-  std::map<std::pair<int, int>, int64_t> last_sends_;  // (channel, peer) -> number + 1
+  std::map<std::pair<int, int>, int64_t> last_sends_;       // (channel, peer) -> number + 1
+  std::map<int, int64_t> kept_sums_, kept_states_;          // stage -> its newest keep
+  std::map<std::tuple<int, int, int>, int64_t> collected_;  // (copy, stage, version) -> where it is
 };
 
 Linker::Linker(const Plan& plan, WorkerId self) : state_(std::make_unique<State>(plan, self)) {}

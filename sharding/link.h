@@ -38,8 +38,9 @@ struct LinkedOp {
   std::vector<int64_t> after;  // ascending, no duplicates
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
   int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
-  int64_t snapshot =
-      kNoOp;      // kEvaluate, kCollect, kSend of snapshots: where the statistics are from
+  // What it reads and leaves where it is. kEvaluate, kCollect, kSend of snapshots: the statistics;
+  // kKeep: the complete sum, or the update whose state it is.
+  int64_t snapshot = kNoOp;
   int users = 0;  // operations of the same Append that read this kReceive's parameters
 };
 

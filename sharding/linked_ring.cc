@@ -92,7 +92,7 @@ absl::Status JoinMessages(LinkedRing& ring) {
 void FindFrees(LinkedRing& ring) {
   ring.frees.resize(ring.count());
   std::vector<int> result_of(ring.count(),
-                             -1);  // of an Add, Apply or Fold: the receive it works in
+                             -1);  // of what works in place: the receive that it works in
   const auto is_receive = [&ring](int64_t i) {
     return i >= 0 && ring.op(static_cast<int>(i)).kind == OpKind::kReceive;
   };

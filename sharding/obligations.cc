@@ -37,12 +37,14 @@ class Deriver {
 
   Obligations Derive() {
     evaluations_ = RequiredEvaluations(plan_);
+    collections_ = RequiredCollections(plan_);
     for (int w = 0; w < plan_.workers; ++w) Computing(w);
     if (plan_.exchange) {
       const int64_t run = int64_t{plan_.workers} * plan_.laps * plan_.iterations;
       for (int64_t m = 0; m < run; ++m) MicroBatchDuties(m);
       for (int t = 0; t < plan_.iterations; ++t) IterationDuties(t);
       for (const int version : evaluations_) EvaluationDuties(version);
+      for (const int version : collections_) CollectionDuties(version);
       FinalDuties();
     }
     for (std::vector<Op>& rest : must_.rest) std::sort(rest.begin(), rest.end());
@@ -55,6 +57,13 @@ class Deriver {
   bool Evaluated(int version) const {
     return std::find(evaluations_.begin(), evaluations_.end(), version) != evaluations_.end();
   }
+  bool Collected(int version) const {
+    return std::find(collections_.begin(), collections_.end(), version) != collections_.end();
+  }
+  int collector() const { return plan_.collection.worker.value; }
+  bool ShowsState(const StagePlan& stage) const {
+    return Trainable(stage) && stage.state_bytes > 0;
+  }
   Version Newest(int j, int updates) const {
     return Version(Trainable(plan_.stages[j]) ? updates : 0);
   }
@@ -64,14 +73,29 @@ class Deriver {
     for (int t = 0; t <= plan_.iterations; ++t) {
       const bool evaluated = Evaluated(t), closing = t == plan_.iterations;
       if (evaluated && (early || closing)) EvaluationComputing(w, t);
+      if (early || closing) CollectionComputing(w, t);
       for (int l = 0; l < plan_.laps && !closing; ++l) LapComputing({w, t, l});
       if (evaluated && !early && !closing) EvaluationComputing(w, t);
+      if (!early && !closing) CollectionComputing(w, t);
     }
-    for (int j = 0; j < plan_.stage_count() && w == 0 && plan_.exchange; ++j) {
-      must_.computing[w].push_back({.kind = OpKind::kCollect,
-                                    .stage = StageId(j),
-                                    .iteration = Iteration(plan_.iterations),
-                                    .version = Newest(j, plan_.iterations)});
+  }
+
+  // Whoever collects sees parameters, sum and state of one stage after the other; worker 0 sees the
+  // last version's parameters in any case.
+  void CollectionComputing(int w, int version) {
+    const bool whole = Collected(version) && w == collector();
+    const bool result = plan_.exchange && version == plan_.iterations && w == 0;
+    for (int j = 0; j < plan_.stage_count() && (whole || result); ++j) {
+      const StagePlan& stage = plan_.stages[j];
+      Op op{.kind = OpKind::kCollect, .stage = StageId(j), .iteration = Iteration(version)};
+      const auto add = [&](Copy part, Version label) {
+        op.copy = part;
+        op.version = label;
+        must_.computing[w].push_back(op);
+      };
+      add(Copy::kNone, Newest(j, version));
+      if (whole && Trainable(stage)) add(Copy::kGradient, kNoVersion);
+      if (whole && ShowsState(stage)) add(Copy::kState, kNoVersion);
     }
   }
 
@@ -190,7 +214,7 @@ class Deriver {
                                .iteration = Iteration(t),
                                .version = Version(t + 1)});
       }
-      const bool kept = Evaluated(t + 1) || t + 1 == plan_.iterations;
+      const bool kept = Evaluated(t + 1) || Collected(t + 1) || t + 1 == plan_.iterations;
       if (stage.buffer_bytes > 0 && kept) SnapshotDuties(t + 1, j);
     }
     ReportDuty(t, Copy::kNone);
@@ -202,9 +226,39 @@ class Deriver {
         .channel = Channel::kSnapshots, .stage = StageId(j), .iteration = Iteration(version)};
     Do(last_worker(),
        {.kind = OpKind::kSnapshot, .stage = StageId(j), .iteration = Iteration(version)});
-    if (plan_.workers == 1) return;
-    Message(last_worker(), 0, name);
+    const auto from_maker = [&](int to) {
+      if (to != last_worker()) Message(last_worker(), to, name);
+    };
+    const bool result = version == plan_.iterations;
+    if (Evaluated(version) || result) from_maker(0);
     for (int w = 1; w < last_worker() && Evaluated(version); ++w) Message(w - 1, w, name);
+    const bool has_it = Evaluated(version) || (result && collector() == 0);
+    if (Collected(version) && !has_it) from_maker(collector());
+  }
+
+  // Everything of the owner's: parameters, and copies of the sum and of the optimizer's state.
+  void CollectionDuties(int version) {
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      const StagePlan& stage = plan_.stages[j];
+      const int owner = stage.owner.value;
+      Op name{.stage = StageId(j), .iteration = Iteration(version)};
+      Op keep = name;
+      keep.kind = OpKind::kKeep;
+      keep.copy = Copy::kGradient;
+      if (Trainable(stage)) Do(owner, keep);
+      keep.copy = Copy::kState;
+      if (ShowsState(stage)) Do(owner, keep);
+      if (owner == collector()) continue;
+      name.channel = Channel::kStates;
+      name.copy = Copy::kGradient;
+      if (Trainable(stage)) Message(owner, collector(), name);
+      name.copy = Copy::kState;
+      if (ShowsState(stage)) Message(owner, collector(), name);
+      name.channel = Channel::kCollection;
+      name.copy = Copy::kCollection;
+      name.version = Newest(j, version);
+      if (stage.parameter_bytes > 0) Message(owner, collector(), name);
+    }
   }
 
   void ReportDuty(int t, Copy copy) {
@@ -238,13 +292,14 @@ class Deriver {
     ReportDuty(version, Copy::kEvaluation);
   }
 
-  // Worker 0 collects the result.
+  // Worker 0 collects the result, unless it is shown all of that version.
   void FinalDuties() {
+    if (Collected(plan_.iterations) && collector() == 0) return;
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
       if (stage.parameter_bytes == 0 || stage.owner.value == 0) continue;
       Message(stage.owner.value, 0,
-              {.channel = Channel::kInject,
+              {.channel = Channel::kCollection,
                .copy = Copy::kCollection,
                .stage = StageId(j),
                .iteration = Iteration(plan_.iterations),
@@ -254,6 +309,7 @@ class Deriver {
 
   const Plan& plan_;
   std::vector<int> evaluations_;
+  std::vector<int> collections_;
   Obligations must_;
 };
 
@@ -309,6 +365,18 @@ std::vector<int> RequiredEvaluations(const Plan& plan) {
   if (!plan.exchange || evaluation.every <= 0 || evaluation.laps <= 0) return versions;
   for (int v = evaluation.every; v < plan.iterations; v += evaluation.every) versions.push_back(v);
   versions.push_back(plan.iterations);
+  return versions;
+}
+
+std::vector<int> RequiredCollections(const Plan& plan) {
+  std::vector<int> versions;
+  const CollectionPlan& collection = plan.collection;
+  for (int v = 1; v <= plan.iterations && plan.exchange; ++v) {
+    const bool due = collection.every > 0 && v % collection.every == 0;
+    const bool named = std::find(collection.versions.begin(), collection.versions.end(), v) !=
+                       collection.versions.end();
+    if (due || named) versions.push_back(v);
+  }
   return versions;
 }
 

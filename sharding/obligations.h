@@ -4,9 +4,9 @@
 //   must.computing[2];   // worker 2's F, B, E, End and Collect, in order
 //   must.rest[2];        // everything else that worker 2 does, ascending, in no order of time
 //
-// Verify's second opinion on program.cc and schedule.cc: it shares no code with them. Where those
-// write down what a worker does next, this says per micro-batch, update and evaluation what has to
-// exist.
+// Verify's second opinion on program.cc, collections.cc and schedule.cc: it shares no code with
+// them. Where those write down what a worker does next, this says per micro-batch, update and
+// evaluation what has to exist.
 #ifndef RINGZERO_SHARDING_OBLIGATIONS_H_
 #define RINGZERO_SHARDING_OBLIGATIONS_H_
 
@@ -40,8 +40,9 @@ int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j);
 // The operation of a lap after which the stagger token goes on: F or B, and its stage.
 Op StaggerOperation(const Plan& plan);
 
-// The versions that are evaluated, ascending.
+// The versions that are evaluated, and those that are collected whole, ascending.
 std::vector<int> RequiredEvaluations(const Plan& plan);
+std::vector<int> RequiredCollections(const Plan& plan);
 
 }  // namespace ringzero
 

@@ -12,13 +12,14 @@
 namespace ringzero {
 namespace {
 
-constexpr std::array<const char*, 13> kKindNames = {"F",    "B",    "E",     "End",    "Collect",
-                                                    "Recv", "Send", "Add",   "Update", "Apply",
-                                                    "Snap", "Fold", "Report"};
+constexpr std::array<const char*, 14> kKindNames = {"F",    "B",    "E",      "End",    "Collect",
+                                                    "Recv", "Send", "Add",    "Update", "Apply",
+                                                    "Snap", "Fold", "Report", "Keep"};
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
-    "none",   "forward", "backward",  "inject",  "evaluation", "sum",
-    "retire", "buffers", "snapshots", "metrics", "reports",    "token"};
-constexpr std::array<const char*, 5> kCopyNames = {"none", "fwd", "bwd", "eval", "collect"};
+    "none",    "forward",   "backward", "inject",  "evaluation", "sum",        "retire",
+    "buffers", "snapshots", "metrics",  "reports", "token",      "collection", "states"};
+constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "eval",
+                                                   "collect", "grad", "opt"};
 
 // "F2" and "B2" read better than "F s2": the compute kinds carry their stage in the first word.
 bool HasStageSuffix(OpKind kind) {
@@ -110,7 +111,8 @@ bool IsCompute(OpKind kind) { return kind <= OpKind::kCollect; }
 
 bool CarriesParameters(Channel channel) {
   return channel == Channel::kForwardCopy || channel == Channel::kBackwardCopy ||
-         channel == Channel::kInject || channel == Channel::kEvaluation;
+         channel == Channel::kInject || channel == Channel::kEvaluation ||
+         channel == Channel::kCollection;
 }
 
 uint64_t MessageTag(const Op& op) {

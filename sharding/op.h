@@ -23,7 +23,7 @@ enum class OpKind : uint8_t {
   kBackward,  // B: its backward, with the same version
   kEvaluate,  // E: forward of an evaluation micro-batch
   kEnd,       // End: the micro-batch is over; its losses and metrics are known
-  kCollect,   // Collect: hand the final version of a stage to whoever asked (digest, dump)
+  kCollect,   // Collect: show a part of a stage to whoever asked (a digest, a dump, a visitor)
   kReceive,   // Recv: take a message
   kSend,      // Send: pass one on
   kAdd,       // Add: local gradient into the sum (the first of an iteration: a copy)
@@ -32,6 +32,7 @@ enum class OpKind : uint8_t {
   kSnapshot,  // Snap: keep the running statistics that belong to a version
   kFold,      // Fold: losses and metrics into the iteration's
   kReport,    // Report: worker 0 has an iteration's (or evaluation's) folded metrics
+  kKeep,      // Keep: the owner copies the sum or the state of an update that is collected
 };
 
 // Which FIFO between two workers a message takes. The values travel as message kinds.
@@ -48,11 +49,23 @@ enum class Channel : uint8_t {
   kMetrics,       // "metrics": losses and metrics being folded
   kReports,       // "reports": folded ones, to worker 0
   kToken,         // "token": keeps the stagger
+  kCollection,    // "collection": parameters for whoever collects
+  kStates,        // "states": finished sums and optimizer states for whoever collects
 };
-inline constexpr int kChannelCount = 12;
+inline constexpr int kChannelCount = 14;
 
-// Which traveller a copy of parameters belongs to, or what a fold is of.
-enum class Copy : uint8_t { kNone, kForward, kBackward, kEvaluation, kCollection };
+// Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is
+// collected: parameters with running statistics (kCollection; kNone in the Collect itself), the
+// finished sum of the update (kGradient), the optimizer's state after it (kState).
+enum class Copy : uint8_t {
+  kNone,
+  kForward,
+  kBackward,
+  kEvaluation,
+  kCollection,
+  kGradient,
+  kState
+};
 
 inline constexpr StageId kNoStage{-1};
 inline constexpr WorkerId kNoWorker{-1};

@@ -21,7 +21,8 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("owner of ", name), absl::StrCat("0 to ", plan.workers - 1),
                  stage.owner.value);
   }
-  if (stage.parameter_bytes < 0 || stage.sum_bytes < 0 || stage.buffer_bytes < 0) {
+  if (stage.parameter_bytes < 0 || stage.sum_bytes < 0 || stage.buffer_bytes < 0 ||
+      stage.state_bytes < 0) {
     return Wrong(absl::StrCat("bytes of ", name), "at least 0", -1);
   }
   if (stage.forward_cost < 0 || stage.backward_cost < 0) {
@@ -39,6 +40,23 @@ absl::Status CheckStage(const Plan& plan, int j) {
   if (j > 0 && plan.stages[j - 1].has_backward && !stage.has_backward) {
     return Wrong(absl::StrCat("has_backward of ", name, ", which follows a stage with a backward,"),
                  "1", 0);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckCollection(const Plan& plan) {
+  const CollectionPlan& collection = plan.collection;
+  if (collection.every < 0) return Wrong("collection.every", "at least 0", collection.every);
+  if (collection.worker.value < 0 || collection.worker.value >= plan.workers) {
+    return Wrong("collection.worker", absl::StrCat("0 to ", plan.workers - 1),
+                 collection.worker.value);
+  }
+  int last = 0;
+  for (const int version : collection.versions) {
+    if (version <= last) {
+      return Wrong("collection.versions", "ascending and at least 1", version);
+    }
+    last = version;
   }
   return absl::OkStatus();
 }
@@ -78,6 +96,7 @@ absl::Status CheckPlan(const Plan& plan) {
         "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
         "wait");
   }
+  RZ_RETURN_IF_ERROR(CheckCollection(plan));
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     RZ_RETURN_IF_ERROR(CheckStage(plan, j));
@@ -94,14 +113,17 @@ std::string PlanToString(const Plan& plan) {
       plan.slack, " pending ", plan.pending, " window ", plan.window, " stagger ",
       int{plan.stagger}, " retain ", plan.retain, " exchange ", int{plan.exchange}, " iterations ",
       plan.iterations, " evaluate_every ", plan.evaluation.every, " evaluation_laps ",
-      plan.evaluation.laps, "\n");
+      plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
+      plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
+  for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
+  absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {
     absl::StrAppend(&text, "stage layers ", stage.first_layer, " ", stage.end_layer,
                     " parameter_bytes ", stage.parameter_bytes, " sum_bytes ", stage.sum_bytes,
-                    " buffer_bytes ", stage.buffer_bytes, " costs ", stage.forward_cost, " ",
-                    stage.backward_cost, " owner ", stage.owner.value, " last_use ",
-                    stage.last_use.value, " has_backward ", int{stage.has_backward}, " name ",
-                    stage.name, "\n");
+                    " buffer_bytes ", stage.buffer_bytes, " state_bytes ", stage.state_bytes,
+                    " costs ", stage.forward_cost, " ", stage.backward_cost, " owner ",
+                    stage.owner.value, " last_use ", stage.last_use.value, " has_backward ",
+                    int{stage.has_backward}, " name ", stage.name, "\n");
   }
   return text;
 }
@@ -116,6 +138,14 @@ class LineReader {
   LineReader& Read(const char* key, Values*... values) {
     std::string word;
     if (!(in_ >> word) || word != key || !(true && ... && bool(in_ >> *values))) Fail(key);
+    return *this;
+  }
+  // A count, then as many numbers.
+  LineReader& ReadList(const char* key, std::vector<int>* values) {
+    int count = 0, value = 0;
+    Read(key, &count);
+    for (; count > 0 && in_ >> value; --count) values->push_back(value);
+    if (count != 0) Fail(key);
     return *this;
   }
   LineReader& ReadRest(const char* key, std::string* rest) {
@@ -147,6 +177,9 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
   head.Read("evaluate_every", &plan.evaluation.every);
   head.Read("evaluation_laps", &plan.evaluation.laps);
+  head.Read("collect_every", &plan.collection.every);
+  head.Read("collector", &plan.collection.worker.value);
+  head.ReadList("collect_versions", &plan.collection.versions);
   if (!head.wrong().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
@@ -157,7 +190,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
     LineReader in(line);
     in.Read("stage").Read("layers", &stage.first_layer, &stage.end_layer);
     in.Read("parameter_bytes", &stage.parameter_bytes).Read("sum_bytes", &stage.sum_bytes);
-    in.Read("buffer_bytes", &stage.buffer_bytes);
+    in.Read("buffer_bytes", &stage.buffer_bytes).Read("state_bytes", &stage.state_bytes);
     in.Read("costs", &stage.forward_cost, &stage.backward_cost);
     in.Read("owner", &stage.owner.value).Read("last_use", &stage.last_use.value);
     in.Read("has_backward", &stage.has_backward).ReadRest("name", &stage.name);

@@ -36,6 +36,7 @@ struct StagePlan {
   int64_t parameter_bytes = 0;  // one version as it travels; 0: nothing travels
   int64_t sum_bytes = 0;        // one gradient sum as it travels; 0: nothing trainable
   int64_t buffer_bytes = 0;     // running statistics as they travel; 0: none
+  int64_t state_bytes = 0;      // optimizer state as a collection shows it; 0: it shows none
   int64_t forward_cost = 1;     // integers in any common unit (FLOPs of one micro-batch)
   int64_t backward_cost = 1;
   WorkerId owner{0};
@@ -47,6 +48,15 @@ struct StagePlan {
 struct EvaluationPlan {
   int every = 0;  // evaluate θ_e for every e = every, 2·every, … (and at the end); 0: never
   int laps = 0;   // one evaluation micro-batch per worker and lap
+};
+
+// Versions that one worker is shown whole, stage by stage: parameters, the averaged gradients of
+// the update that made them, and the optimizer's state after it. The last version's parameters are
+// collected by worker 0 in any case.
+struct CollectionPlan {
+  int every = 0;              // θ_every, θ_{2·every}, …; 0: none of these
+  std::vector<int> versions;  // and these: ascending, at least 1
+  WorkerId worker{0};         // who is shown them
 };
 
 struct Plan {
@@ -61,6 +71,7 @@ struct Plan {
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
   int iterations = 1;    // of the whole run
   EvaluationPlan evaluation;
+  CollectionPlan collection;
   std::vector<StagePlan> stages;
 
   int stage_count() const { return static_cast<int>(stages.size()); }

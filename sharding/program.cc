@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/collections.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
@@ -23,18 +24,19 @@ class Writer {
       for (int l = 0; l < plan_.laps && !closing; ++l) ComputeOnlyLap(t, Lap(l));
       return;
     }
-    // dp evaluates θ_t before iteration t overwrites it in place, the cdp rules after their own
-    // laps.
+    // dp evaluates and collects θ_t before iteration t overwrites it in place, the cdp rules after
+    // their own laps.
     const bool evaluates = IsEvaluated(plan_, Version(t.value));
     const bool before = plan_.rule == Rule::kDp || closing;
     if (evaluates && before) Evaluation(t);
+    if (before) AppendCollections(plan_, self_, Version(t.value), ops_);
     if (!closing) {
       Injections(t);
       for (int l = 0; l < plan_.laps; ++l) TrainingLap({self_, t, Lap(l)});
       Updates(t);
     }
     if (evaluates && !before) Evaluation(t);
-    if (closing) Collection(t);
+    if (!before) AppendCollections(plan_, self_, Version(t.value), ops_);
   }
 
  private:
@@ -163,9 +165,12 @@ class Writer {
     Emit({.kind = OpKind::kApply, .stage = j, .iteration = m.iteration, .lap = m.lap});
     const int updates = m.iteration.value + 1;
     const bool last = self_.value == last_worker() && m.lap.value == plan_.laps - 1;
-    if (last && (IsEvaluated(plan_, Version(updates)) || updates == plan_.iterations)) {
+    if (last &&
+        (IsEvaluated(plan_, Version(updates)) || !CollectionsOf(plan_, Version(updates)).empty())) {
       Emit({.kind = OpKind::kSnapshot, .stage = j, .iteration = Iteration(updates)});
-      SendSnapshot(Iteration(updates), j, WorkerId(0));
+      for (const WorkerId to : SnapshotReceivers(plan_, Version(updates))) {
+        SendSnapshot(Iteration(updates), j, to);
+      }
     }
     if (next && !alone()) {
       op.kind = OpKind::kSend;
@@ -177,7 +182,6 @@ class Writer {
   }
 
   void SendSnapshot(Iteration t, StageId j, WorkerId to) {
-    if (alone()) return;
     Emit({.kind = OpKind::kSend,
           .channel = Channel::kSnapshots,
           .stage = j,
@@ -281,7 +285,14 @@ class Writer {
               .iteration = t,
               .peer = WorkerId(last_worker())});
       }
-      Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = Version(t.value + 1)});
+      const Version made(t.value + 1);
+      const bool collected = IsCollected(plan_, made);
+      Op keep{.kind = OpKind::kKeep, .stage = j, .iteration = Iteration(made.value)};
+      keep.copy = Copy::kGradient;
+      if (collected) Emit(keep);
+      Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made});
+      keep.copy = Copy::kState;
+      if (collected && plan_.stage(j).state_bytes > 0) Emit(keep);
     }
   }
 
@@ -352,30 +363,6 @@ class Writer {
     }
     Emit({.kind = OpKind::kEnd, .copy = Copy::kEvaluation, .iteration = t, .lap = l});
     FoldMetrics(t, l, plan_.evaluation.laps, Copy::kEvaluation);
-  }
-
-  // Worker 0 sees the final version of every stage, in model order, and the running statistics.
-  void Collection(Iteration t) {
-    const bool has_snapshot = IsEvaluated(plan_, Version(t.value));
-    for (const StageId j : Stages()) {
-      Op op = EvaluationCopy(t, kNoLap, j);
-      op.copy = Copy::kCollection;
-      op.channel = Channel::kInject;
-      if (self_.value != 0) {
-        op.kind = OpKind::kSend;
-        op.peer = WorkerId(0);
-        if (plan_.owner(j) == self_ && Travels(j)) Emit(op);
-        continue;
-      }
-      const bool has_statistics = plan_.stage(j).buffer_bytes > 0 && t.value > 0;
-      if (has_statistics && !has_snapshot && !alone()) ReceiveSnapshot(t, j);
-      if (plan_.owner(j) != self_ && Travels(j)) {
-        op.kind = OpKind::kReceive;
-        op.peer = plan_.owner(j);
-        Emit(op);
-      }
-      Emit({.kind = OpKind::kCollect, .stage = j, .iteration = t, .version = op.version});
-    }
   }
 
   const Plan& plan_;

@@ -122,6 +122,13 @@ bool IsEvaluated(const Plan& plan, Version v) {
          (v.value > 0 && v.value < plan.iterations && v.value % plan.evaluation.every == 0);
 }
 
+bool IsCollected(const Plan& plan, Version v) {
+  if (!plan.exchange || v.value < 1 || v.value > plan.iterations) return false;
+  const CollectionPlan& collection = plan.collection;
+  if (collection.every > 0 && v.value % collection.every == 0) return true;
+  return std::binary_search(collection.versions.begin(), collection.versions.end(), v.value);
+}
+
 int TokenOperation(const Plan& plan) {
   const int stages = plan.stage_count();
   const Wide total = TotalCost(plan);

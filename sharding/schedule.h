@@ -62,6 +62,9 @@ bool HasBackwardCopy(const Plan& plan, StageId j);
 std::vector<Version> EvaluatedVersions(const Plan& plan);
 bool IsEvaluated(const Plan& plan, Version v);
 
+// Whether plan.collection.worker is shown version v whole.
+bool IsCollected(const Plan& plan, Version v);
+
 // The operation of a lap (0..2S-1) after which the stagger token goes on: the last at which the
 // cost done is at most T/N (at least 0).
 int TokenOperation(const Plan& plan);

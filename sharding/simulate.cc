@@ -75,7 +75,9 @@ class Tally {
     if (op.stage == kNoStage) return 0;
     const StagePlan& stage = plan_.stage(op.stage);
     if (CarriesParameters(op.channel)) return stage.parameter_bytes;
-    const bool sum = op.channel == Channel::kSum || op.channel == Channel::kRetire;
+    if (op.copy == Copy::kState) return stage.state_bytes;
+    const bool sum =
+        op.channel == Channel::kSum || op.channel == Channel::kRetire || op.copy == Copy::kGradient;
     return sum ? stage.sum_bytes : stage.buffer_bytes;
   }
 
@@ -112,8 +114,11 @@ class Tally {
         Hold(worker, &Held::copies_bytes, MessageBytes(op), ticks);
       } else if (op.channel == Channel::kSum || op.channel == Channel::kRetire) {
         Hold(worker, &Held::sums_bytes, MessageBytes(op), ticks);
+      } else if (op.channel == Channel::kStates) {
+        Hold(worker, &Held::states_bytes, MessageBytes(op), ticks);
       }
     }
+    CountKept(i);
     // A sum begins with the first gradient of its iteration.
     if (op.kind == OpKind::kAdd && ring_.ops[i].takes < 0) begun_[op.stage.value] = i;
     const int64_t takes = ring_.ops[i].takes;
@@ -131,6 +136,17 @@ class Tally {
     const bool kept = op.stage != kNoStage && plan_.stage(op.stage).has_backward;
     if (op.kind == OpKind::kForward && kept) Change(times_.end[i], worker, &Held::activations, 1);
     if (op.kind == OpKind::kBackward) Change(times_.end[i], worker, &Held::activations, -1);
+  }
+
+  // What an owner keeps for a collection, until it is taken over.
+  void CountKept(int i) {
+    const Op& op = ring_.op(i);
+    const int64_t from = ring_.ops[i].takes;
+    if (from < 0 || (op.copy != Copy::kGradient && op.copy != Copy::kState)) return;
+    if (ring_.op(static_cast<int>(from)).kind != OpKind::kKeep) return;
+    const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
+    Hold(ring_.worker_of(i), &Held::states_bytes, MessageBytes(op),
+         {times_.end[from], times_.end[end]});
   }
 
   // The second buffer of a stage is there from its first update on; dp writes in place.
@@ -160,8 +176,8 @@ class Tally {
       Held& peak = result_.peaks[key.second];
       held.tick = key.first;
       held.worker = peak.worker = key.second;
-      for (const auto what :
-           {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes, &Held::activations}) {
+      for (const auto what : {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes,
+                              &Held::states_bytes, &Held::activations}) {
         held.*what += change.*what;
         peak.*what = std::max(peak.*what, held.*what);
       }

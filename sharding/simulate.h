@@ -59,6 +59,7 @@ struct Held {
   int64_t copies_bytes = 0;    // received parameters, until computed with and passed on
   int64_t sums_bytes = 0;      // until passed on or taken by the update
   int64_t versions_bytes = 0;  // owned stages, all versions alive
+  int64_t states_bytes = 0;    // sums and states of collections: kept by the owner, or received
   int64_t activations = 0;     // stages of micro-batches: forward done, backward not
 };
 

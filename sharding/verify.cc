@@ -114,6 +114,11 @@ Plan ShortenedPlan(const Plan& plan) {
   Plan shortened = plan;
   if (plan.iterations <= kEnough) return shortened;
   shortened.iterations = kEnough - 1;
+  // Every version collected: waits are only taken away where one is not.
+  if (plan.collection.every > 0 || !plan.collection.versions.empty()) {
+    shortened.collection.every = 1;
+    shortened.collection.versions.clear();
+  }
   if (plan.evaluation.every <= 0) return shortened;
   // How closely evaluations follow each other, and the last one the one before it, is kept up to 2.
   shortened.evaluation.every = std::min(plan.evaluation.every, 2);

@@ -9,6 +9,7 @@
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
+#include "zero/optimizer_state.h"
 
 namespace ringzero {
 
@@ -30,6 +31,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
         stage.buffer_bytes != layout.statistics_bytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("stage ", j, ": plan and layout differ in bytes"));
+    }
+    const int64_t state_bytes = StateLayout::Make(options.optimizer, layout).bytes;
+    if (stage.state_bytes != 0 && stage.state_bytes != state_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("stage ", j, ": its optimizer state has ",
+                                                     state_bytes, " bytes, the plan says ",
+                                                     stage.state_bytes));
     }
   }
   if (options.transport == nullptr && options.plan.exchange && options.plan.workers > 1) {
@@ -61,17 +68,13 @@ absl::Status Engine::EndMicroBatch(const std::vector<double>& metrics) {
   return impl_->EndMicroBatch(metrics);
 }
 absl::StatusOr<EvaluationCopy> Engine::BeginEvaluation(StageId stage) {
-  return impl_->BeginWithStatistics(OpKind::kEvaluate, stage);
+  return impl_->BeginEvaluation(stage);
 }
 absl::Status Engine::EndEvaluation(StageId stage) {
   return impl_->End(OpKind::kEvaluate, stage, nullptr);
 }
-absl::StatusOr<EvaluationCopy> Engine::Collect(StageId stage) {
-  return impl_->BeginWithStatistics(OpKind::kCollect, stage);
-}
-absl::Status Engine::EndCollect(StageId stage) {
-  return impl_->End(OpKind::kCollect, stage, nullptr);
-}
+absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->Collect(); }
+absl::Status Engine::EndCollect() { return impl_->EndCollect(); }
 absl::Status Engine::Finish() { return impl_->Finish(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
 absl::Status Engine::status() const { return impl_->status(); }
@@ -126,9 +129,9 @@ absl::StatusOr<std::vector<StageCopy>> Engine::Impl::Begin(OpKind kind, StageId 
   return CopiesOf(state_.at(op).linked);
 }
 
-absl::StatusOr<EvaluationCopy> Engine::Impl::BeginWithStatistics(OpKind kind, StageId stage) {
+absl::StatusOr<EvaluationCopy> Engine::Impl::BeginEvaluation(StageId stage) {
   Lock lock(mutex_);
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(OpKind::kEvaluate, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
   begun_ = true;
   EvaluationCopy copy;

@@ -19,6 +19,7 @@
 #define RINGZERO_ZERO_ENGINE_H_
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -55,7 +56,7 @@ struct StageCopy {
 struct LapTask {
   enum class Kind { kTrain, kEvaluate, kCollect, kDone };
   Kind kind = Kind::kDone;
-  Iteration iteration{0};  // kTrain: t. kEvaluate: e, the version θ_e. kCollect: T
+  Iteration iteration{0};  // kTrain: t. kEvaluate, kCollect: e, the version θ_e
   Lap lap{0};
   int micro_batch = 0;  // l·N + w: its number within the iteration (or the evaluation)
 };
@@ -65,6 +66,19 @@ struct LapTask {
 struct EvaluationCopy {
   std::vector<StageCopy> copies;
   SharedBuffer statistics;  // empty: the stage has none, or they are still the initial ones
+};
+
+// What a collection shows next: one part of one stage.
+struct CollectedPart {
+  enum class Kind {
+    kParameters,  // and running statistics
+    kGradient,    // averaged over N·K micro-batches, in the layout of a sum, trailer included
+    kState,       // the optimizer's, in StateLayout (zero/optimizer_state.h)
+  } kind = Kind::kParameters;
+  StageId stage{0};
+  SharedBuffer parameters;  // kParameters; empty: the stage has none
+  SharedBuffer statistics;  // kParameters; empty: it has none, or they are still the initial ones
+  const std::byte* values = nullptr;  // kGradient, kState; valid until EndCollect
 };
 
 // Seconds and counts since Create, for the summary; monotonic.
@@ -119,9 +133,12 @@ class Engine {
   absl::StatusOr<EvaluationCopy> BeginEvaluation(StageId stage);
   absl::Status EndEvaluation(StageId stage);
 
-  // Worker 0, kCollect: the final parameters and statistics, stage by stage in order.
-  absl::StatusOr<EvaluationCopy> Collect(StageId stage);
-  absl::Status EndCollect(StageId stage);
+  // kCollect: the next part, in the program's order: of each stage in model order its parameters
+  // and, in a collection of the plan's (plan.collection), its gradient and its optimizer state. The
+  // closing collection, at worker 0, shows the last version's parameters alone. Both return
+  // FailedPrecondition if the program expects something else.
+  absl::StatusOr<CollectedPart> Collect();
+  absl::Status EndCollect();
 
   // Waits until this worker's program is done, then says goodbye.
   absl::Status Finish();

@@ -1,7 +1,8 @@
 // The engine's inside: one mutex, the program's state, and what acts on it.
 //
-// engine.cc       the computing thread's calls
-// engine_run.cc   everything else: messages, adds, updates, driven by operations becoming ready
+// engine.cc           the computing thread's calls
+// engine_run.cc       everything else: messages, adds, updates, driven by operations becoming ready
+// engine_collect.cc   collections: both
 #ifndef RINGZERO_ZERO_ENGINE_IMPL_H_
 #define RINGZERO_ZERO_ENGINE_IMPL_H_
 
@@ -32,12 +33,15 @@ class Engine::Impl {
   // Computing thread (engine.cc).
   absl::StatusOr<LapTask> NextLap();
   absl::StatusOr<std::vector<StageCopy>> Begin(OpKind kind, StageId stage);
-  absl::StatusOr<EvaluationCopy> BeginWithStatistics(OpKind kind, StageId stage);
+  absl::StatusOr<EvaluationCopy> BeginEvaluation(StageId stage);
   absl::Status End(OpKind kind, StageId stage, const std::function<void(const Op&)>& keep);
   absl::Status EndForward(StageId stage, Buffer statistics);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
   absl::Status Finish();
+  // Likewise (engine_collect.cc).
+  absl::StatusOr<CollectedPart> Collect();
+  absl::Status EndCollect();
 
   // Any thread.
   void Abort(const absl::Status& why);
@@ -54,6 +58,7 @@ class Engine::Impl {
 
   // The computing side's next operation; FailedPrecondition if it is not (kind, stage).
   absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
+  StageId NextStage() const;  // of the computing side's next operation
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
   // Waits for `done`, at most wait_timeout; `what` names the wait in errors.
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
@@ -76,6 +81,7 @@ class Engine::Impl {
   void SubmitSnapshot(int64_t op);
   void SubmitFold(int64_t op);
   void SubmitReport(int64_t op);
+  void SubmitKeep(int64_t op);  // engine_collect.cc
   void Fail(const absl::Status& why);
   Buffer TakeOver(int64_t op);  // the buffer of the operation that `op` takes
 

@@ -18,7 +18,8 @@ namespace {
 
 bool IsOwnedMessage(Channel channel) {
   return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kBuffers ||
-         channel == Channel::kMetrics || channel == Channel::kReports || channel == Channel::kToken;
+         channel == Channel::kMetrics || channel == Channel::kReports ||
+         channel == Channel::kToken || channel == Channel::kStates;
 }
 
 }  // namespace
@@ -101,7 +102,12 @@ size_t Engine::Impl::MessageBytes(const Op& op) const {
     case Channel::kForwardCopy:
     case Channel::kBackwardCopy:
     case Channel::kInject:
-    case Channel::kEvaluation: return static_cast<size_t>(plan_.stage(op.stage).parameter_bytes);
+    case Channel::kEvaluation:
+    case Channel::kCollection: return static_cast<size_t>(plan_.stage(op.stage).parameter_bytes);
+    case Channel::kStates: {
+      const StagePlan& stage = plan_.stage(op.stage);
+      return static_cast<size_t>(op.copy == Copy::kState ? stage.state_bytes : stage.sum_bytes);
+    }
     case Channel::kSum:
     case Channel::kRetire: return static_cast<size_t>(plan_.stage(op.stage).sum_bytes);
     case Channel::kBuffers:
@@ -200,6 +206,7 @@ void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
     case OpKind::kSnapshot: return SubmitSnapshot(number);
     case OpKind::kFold: return SubmitFold(number);
     case OpKind::kReport: return SubmitReport(number);
+    case OpKind::kKeep: return SubmitKeep(number);
   }
   const std::vector<int64_t> next = state_.Complete(number);
   ready.insert(ready.end(), next.begin(), next.end());

@@ -38,4 +38,15 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
   sum[layout.trailer_offset_bytes + spec.sum_index / 8] |= std::byte{1} << (spec.sum_index % 8);
 }
 
+void AverageSum(const StageLayout& layout, const std::byte* sum, int divisor, std::byte* average) {
+  std::memcpy(average + layout.trailer_offset_bytes, sum + layout.trailer_offset_bytes,
+              static_cast<size_t>(layout.sum_bytes - layout.trailer_offset_bytes));
+  for (const ParameterSpec& spec : layout.parameters) {
+    if (!spec.trainable || !HasContribution(layout, sum, spec.sum_index)) continue;
+    const float* from = reinterpret_cast<const float*>(sum + spec.sum_offset_bytes);
+    float* to = reinterpret_cast<float*>(average + spec.sum_offset_bytes);
+    for (int64_t i = 0; i < spec.numel; ++i) to[i] = from[i] / static_cast<float>(divisor);
+  }
+}
+
 }  // namespace ringzero

@@ -20,6 +20,10 @@ void StartSum(const StageLayout& layout, std::byte* sum);
 void AddContribution(const StageLayout& layout, int parameter, const float* gradient,
                      std::byte* sum);
 
+// The average that a sum stands for, in the same layout: each value divided once by `divisor`, the
+// trailer as it is. What has no contribution is left unspecified.
+void AverageSum(const StageLayout& layout, const std::byte* sum, int divisor, std::byte* average);
+
 bool HasContribution(const StageLayout& layout, const std::byte* sum, int sum_index);
 
 }  // namespace ringzero

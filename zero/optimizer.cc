@@ -187,4 +187,13 @@ int64_t StageOptimizer::state_bytes() const {
   return bytes;
 }
 
+StageOptimizer::ParameterState StageOptimizer::state(int parameter) const {
+  const State& state = states_[parameter];
+  const size_t count = static_cast<size_t>(layout_.parameters[parameter].numel);
+  const auto values = [count](const Buffer& buffer) {
+    return buffer ? std::span<const float>(ValuesAt(buffer, 0), count) : std::span<const float>();
+  };
+  return {.updates = state.updates, .first = values(state.first), .second = values(state.second)};
+}
+
 }  // namespace ringzero

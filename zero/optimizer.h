@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,14 @@ class StageOptimizer {
   void Update(const UpdateInput& input, std::byte* out);
 
   int64_t state_bytes() const;
+
+  // One parameter's state between two updates; valid until the next. Empty: there is none.
+  struct ParameterState {
+    int64_t updates = 0;
+    std::span<const float> first;
+    std::span<const float> second;
+  };
+  ParameterState state(int parameter) const;
 
  private:
   struct State {

@@ -107,6 +107,10 @@ int64_t OwnedStages::optimizer_state_bytes() const {
   return bytes;
 }
 
+const StageOptimizer& OwnedStages::optimizer(StageId stage) const {
+  return *stages_.at(stage.value).optimizer;
+}
+
 void OwnedStages::Clear() { stages_.clear(); }
 
 }  // namespace ringzero

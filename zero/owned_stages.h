@@ -70,6 +70,8 @@ class OwnedStages {
   void Publish(std::unique_ptr<PendingUpdate> update);
 
   int64_t optimizer_state_bytes() const;
+  // Of a stage with something to train, owned by this worker. It stays where it is.
+  const StageOptimizer& optimizer(StageId stage) const;
   void Clear();
 
  private:

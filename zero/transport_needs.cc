@@ -15,6 +15,10 @@ size_t Block(int64_t bytes) {
 // the one being summed, and one being started while the first is still held by its update.
 constexpr size_t kIterationsAlive = 3;
 
+// Collections whose sums and states an owner keeps at once: it cannot make version v + 2 before
+// whoever collects has been through v and contributed to it.
+constexpr size_t kCollectionsAlive = 2;
+
 }  // namespace
 
 TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>& layouts,
@@ -22,10 +26,13 @@ TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>
   TransportOptions options;
   options.slots = {std::max(plan.window, 1)};
   const size_t versions = plan.rule == Rule::kDp ? 1 : 2;
+  const bool collects = plan.collection.every > 0 || !plan.collection.versions.empty();
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StageLayout& layout = layouts[j];
     if (plan.stages[j].owner == self) {
       options.parameter_bytes += versions * Block(layout.parameter_bytes);
+      const size_t kept = Block(layout.sum_bytes) + Block(plan.stages[j].state_bytes);
+      if (collects) options.sum_bytes += kCollectionsAlive * kept;
     }
     // Worker 0 starts the sums. Every worker takes statistics into memory of its own, and the last
     // one keeps some for evaluations.

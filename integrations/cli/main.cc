@@ -1,6 +1,4 @@
 // ringzero: trains models with their states travelling around a ring. `ringzero help` says how.
-#include <malloc.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -15,23 +13,14 @@
 #include "integrations/cli/train.h"
 
 #if defined(RINGZERO_HAVE_JEMALLOC)
-// jemalloc's own name for its settings, read before main.
+// jemalloc's own name for its settings, read before main: memory is kept, as RunWorkers asks of glibc,
+// and packed tighter, into huge pages (docs/decisions/0010).
 extern "C" const char* malloc_conf;
 const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1";
 #endif
 
 namespace ringzero {
 namespace {
-
-// A step's gradients and activations are freed and needed again at once: memory is kept instead of
-// given back to the kernel and faulted in again (10 % of a short step). jemalloc is told so below;
-// it packs tensors tighter, too, and into huge pages (docs/decisions/0010). Here is glibc's part,
-// for a build without it.
-void KeepFreedMemory() {
-  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  mallopt(M_TOP_PAD, 16 << 20);
-}
 
 // Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launcher.h).
 int SignalOf(const absl::Status& status) {
@@ -56,7 +45,6 @@ int Main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "1", 1);
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
-  KeepFreedMemory();
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.ok()) return Fail(line.status());
   absl::Status status;

@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
 }
 
 absl::Status ParameterCollector::Add(const NamedValues& values) {
-  if (values.is_parameter) {
+  if (values.kind == NamedValues::Kind::kParameter) {
     digest_.Update(std::as_bytes(std::span<const float>(values.values)));
   }
   if (writer_ == nullptr) return absl::OkStatus();

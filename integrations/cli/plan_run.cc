@@ -88,11 +88,6 @@ absl::Status PlanError(const Config& config, const absl::Status& status) {
 
 }  // namespace
 
-void PrepareTorch(int threads) {
-  at::set_num_threads(threads);
-  at::globalContext().setFlushDenormal(false);
-}
-
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
                                    const SampleShape& shape) {
   PlannedRun run;

@@ -7,26 +7,13 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 
-#include <vector>
-
 #include "absl/status/statusor.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/data/dataset.h"
-#include "integrations/torch/layer.h"
-#include "integrations/torch/model_plan.h"
+#include "integrations/torch/run_workers.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
-
-struct PlannedRun {
-  std::vector<LayerFactory> layers;
-  ModelDescription model;
-  PlannedModel planned;
-};
-
-// Sets torch's threads and arithmetic as the bits need them: once per computing thread, before any
-// use.
-void PrepareTorch(int threads);
 
 // InvalidArgument begins with the configuration's file.
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,

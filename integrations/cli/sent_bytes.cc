@@ -16,7 +16,7 @@ absl::StatusOr<uint64_t> OtherInjections(const Plan& plan, WorkerId self, Iterat
   uint64_t bytes = 0;
   for (const Op& op : program.ops) {
     if (op.kind != OpKind::kSend || op.channel != Channel::kInject) continue;
-    if (op.copy != Copy::kEvaluation && op.copy != Copy::kCollection) continue;
+    if (op.copy != Copy::kEvaluation) continue;
     bytes += static_cast<uint64_t>(plan.stage(op.stage).parameter_bytes);
   }
   return bytes;

@@ -4,18 +4,15 @@
 
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "integrations/cli/local_workers.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/progress.h"
@@ -23,9 +20,8 @@
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/summary.h"
 #include "integrations/cli/train_worker.h"
+#include "integrations/torch/run_workers.h"
 #include "p2p/launcher.h"
-#include "p2p/shm_transport.h"
-#include "zero/transport_needs.h"
 
 namespace ringzero {
 namespace {
@@ -38,19 +34,11 @@ struct TrainRun {
   ProgressScreen& screen;
 };
 
-// The first worker's number in front of a message says nothing when it stands for the whole run.
-absl::Status WithoutWorker(const absl::Status& status) {
-  std::string message(status.message());
-  if (!absl::StartsWith(message, "worker 0: ")) return status;
-  return absl::Status(status.code(), message.substr(std::string("worker 0: ").size()));
-}
-
-LaunchOptions LaunchOf(const TrainRun& run, int workers) {
-  return {.workers = workers,
-          .on_report = [&screen = run.screen](WorkerId, const std::string& kind,
-                                              const std::string& text) {
-            kind == "progress" ? screen.Progress(text) : screen.Note(text);
-          }};
+std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
+    const TrainRun& run) {
+  return [&screen = run.screen](WorkerId, const std::string& kind, const std::string& text) {
+    kind == "progress" ? screen.Progress(text) : screen.Note(text);
+  };
 }
 
 // Plans in a child of its own, so that what is wrong with the plan or with the initial values is
@@ -76,71 +64,47 @@ absl::Status CheckPlanInChild(const TrainRun& run) {
     }
     return std::string();
   };
-  return WithoutWorker(LaunchProcesses(LaunchOf(run, 1), body).status());
+  return WithoutProcess(LaunchProcesses({.workers = 1, .on_report = Listener(run)}, body).status());
 }
 
-TrainTask MakeTask(const TrainRun& run, PlannedRun planned, WorkerId self,
-                   std::unique_ptr<Transport> transport, WorkerContext& context) {
+TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
   TrainTask task{.config = run.config,
                  .data = run.data,
                  .length = run.length,
-                 .run = std::move(planned),
-                 .self = self,
-                 .transport = std::move(transport)};
+                 .run = seat.run,
+                 .self = seat.self,
+                 .transport = std::move(seat.transport)};
   task.init = run.line.init;
   task.dump_parameters = run.line.dump_parameters;
   task.terminal = run.screen.terminal();
-  task.say = [&context](const std::string& kind, const std::string& text) {
-    context.Report(kind, text).IgnoreError();  // without a parent this process is ended anyhow
+  task.say = [report = std::move(seat.report)](const std::string& kind, const std::string& text) {
+    report(kind, text).IgnoreError();  // without a parent this process is ended anyhow
   };
   return task;
 }
 
-// One process per worker.
-absl::StatusOr<std::vector<std::string>> RunShm(const TrainRun& run) {
-  const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
-    PrepareTorch(run.config.cyclic.threads);
+// One report, as JSON, per worker.
+absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
+  const bool processes = run.config.cyclic.transport == CyclicConfig::Transport::kShm;
+  RunWorkersOptions options{
+      .workers = run.config.cyclic.workers,
+      .as = processes ? RunWorkersOptions::As::kProcesses : RunWorkersOptions::As::kThreads,
+      .threads = run.config.cyclic.threads,
+      .metrics_count = kMetricsCount};
+  options.on_report = Listener(run);
+  const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
     PssWatch pss;
-    RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.config, run.length, run.data.shape()));
-    std::unique_ptr<Transport> transport;
-    if (NeedsTransport(planned.planned.plan)) {
-      const TransportOptions needs = TransportNeeds(planned.planned.plan, planned.planned.layouts,
-                                                    context.self(), kMetricsCount);
-      RZ_ASSIGN_OR_RETURN(transport, CreateShmTransport(context.TakeEndpoint(), needs));
-    }
-    RZ_ASSIGN_OR_RETURN(WorkerReport report,
-                        TrainWorker(MakeTask(run, std::move(planned), context.self(),
-                                             std::move(transport), context)));
+    RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(MakeTask(run, std::move(seat))));
     report.pss_peak_mib = pss.peak_mib();
+    if (!processes) {
+      // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
+      report.pss_peak_mib /= options.workers;
+      if (report.worker != 0) report.resources = {};
+    }
     return ToJson(report);
   };
-  return LaunchProcesses(LaunchOf(run, run.config.cyclic.workers), body);
-}
-
-// One process, a thread per worker; its result is one line per worker.
-absl::StatusOr<std::vector<std::string>> RunLocal(const TrainRun& run) {
-  const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
-    PrepareTorch(run.config.cyclic.threads);
-    PssWatch pss;
-    RZ_ASSIGN_OR_RETURN(const PlannedRun planned,
-                        PlanRun(run.config, run.length, run.data.shape()));
-    const auto make_task = [&](WorkerId self, std::unique_ptr<Transport> transport) {
-      return MakeTask(run, planned, self, std::move(transport), context);
-    };
-    RZ_ASSIGN_OR_RETURN(std::vector<WorkerReport> reports,
-                        TrainLocalWorkers(planned.planned, make_task));
-    std::vector<std::string> lines;
-    for (WorkerReport& report : reports) {
-      // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
-      report.pss_peak_mib = pss.peak_mib() / static_cast<double>(reports.size());
-      if (report.worker != 0) report.resources = {};
-      lines.push_back(ToJson(report));
-    }
-    return absl::StrJoin(lines, "\n");
-  };
-  absl::StatusOr<std::vector<std::string>> result = LaunchProcesses(LaunchOf(run, 1), body);
-  if (!result.ok()) return WithoutWorker(result.status());
-  return std::vector<std::string>(absl::StrSplit((*result)[0], '\n'));
+  return RunWorkers(
+      options, [&] { return PlanRun(run.config, run.length, run.data.shape()); }, work);
 }
 
 absl::Status CheckFiles(const CommandLine& line) {
@@ -163,8 +127,7 @@ absl::Status RunTrain(const CommandLine& line) {
   RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   for (const std::string& note : length.notes) screen.Note(note);
 
-  const bool shm = config.cyclic.transport == CyclicConfig::Transport::kShm;
-  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, shm ? RunShm(run) : RunLocal(run));
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunAllWorkers(run));
   std::vector<WorkerReport> reports;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));

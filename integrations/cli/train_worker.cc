@@ -199,9 +199,6 @@ class Worker {
 
 }  // namespace
 
-absl::StatusOr<WorkerReport> TrainWorker(TrainTask task) {
-  PrepareTorch(task.config.cyclic.threads);
-  return Worker(std::move(task)).Run();
-}
+absl::StatusOr<WorkerReport> TrainWorker(TrainTask task) { return Worker(std::move(task)).Run(); }
 
 }  // namespace ringzero

@@ -3,7 +3,7 @@
 //   TrainTask task{.config = config, .data = *data, .length = length, .run = planned, …};
 //   RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(std::move(task)));
 //
-// The calling thread is the worker's computing thread.
+// The calling thread is the worker's computing thread, with torch prepared (PrepareTorch).
 #ifndef RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
 #define RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
 
@@ -37,9 +37,6 @@ struct TrainTask {
 };
 
 absl::StatusOr<WorkerReport> TrainWorker(TrainTask task);
-
-// Does anything travel in this plan? If not, a worker has no transport.
-inline bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
 
 }  // namespace ringzero
 

@@ -13,6 +13,7 @@
 #include "integrations/torch/stage_marks.h"
 #include "sharding/partition.h"
 #include "sharding/verify.h"
+#include "zero/optimizer_state.h"
 
 namespace ringzero {
 namespace {
@@ -217,14 +218,19 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .retain = request.retain,
                   .exchange = request.exchange,
                   .iterations = request.iterations,
-                  .evaluation = request.evaluation};
+                  .evaluation = request.evaluation,
+                  .collection = request.collection};
   Plan& plan = planned.plan;
+  const bool collects = request.collection.every > 0 || !request.collection.versions.empty();
   RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));
   for (StagePlan& stage : plan.stages) {
     planned.layouts.push_back(LayoutOf(model, stage));
     stage.parameter_bytes = planned.layouts.back().parameter_bytes;
     stage.sum_bytes = planned.layouts.back().sum_bytes;
     stage.buffer_bytes = planned.layouts.back().statistics_bytes;
+    if (collects) {
+      stage.state_bytes = StateLayout::Make(request.optimizer, planned.layouts.back()).bytes;
+    }
   }
   ExtendBackward(plan.stages);
   AssignOwners(plan);

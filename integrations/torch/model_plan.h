@@ -14,6 +14,7 @@
 #include "integrations/torch/layer.h"
 #include "sharding/plan.h"
 #include "zero/layout.h"
+#include "zero/optimizer.h"
 
 namespace ringzero {
 
@@ -54,6 +55,8 @@ struct PlanRequest {
   bool exchange = true;
   int iterations = 1;
   EvaluationPlan evaluation;
+  CollectionPlan collection;
+  OptimizerOptions optimizer;  // for the size of the states that a collection shows
 };
 
 struct PlannedModel {

@@ -45,7 +45,7 @@ absl::Status RingModel::EndMicroBatch(const std::vector<double>& metrics) {
 absl::Status RingModel::AbandonMicroBatch(const std::vector<double>& metrics) {
   return Guard([&] { return impl_->AbandonMicroBatch(metrics); });
 }
-absl::Status RingModel::Collect(const std::function<absl::Status(const NamedValues&)>& visit) {
+absl::Status RingModel::Collect(const Visitor& visit) {
   return Guard([&] { return impl_->Collect(visit); });
 }
 absl::Status RingModel::Finish() { return impl_->Finish(); }
@@ -198,38 +198,6 @@ absl::Status RingModel::Impl::StartEngine() {
   engine.on_report = std::move(options_.on_report);
   engine.wait_timeout = options_.wait_timeout;
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
-  return absl::OkStatus();
-}
-
-absl::Status RingModel::Impl::Collect(
-    const std::function<absl::Status(const NamedValues&)>& visit) {
-  for (int j = 0; j < stage_count(); ++j) {
-    RZ_ASSIGN_OR_RETURN(EvaluationCopy copy, engine_->Collect(StageId(j)));
-    for (const ParameterSpec& spec : layouts_[j].parameters) {
-      NamedValues values{.name = spec.name, .shape = spec.shape};
-      values.values.resize(spec.numel);
-      std::byte* from =
-          const_cast<std::byte*>(copy.copies[0].parameters.data()) + spec.offset_bytes;
-      at::from_blob(values.values.data(), spec.shape, at::TensorOptions(at::kFloat))
-          .copy_(at::from_blob(from, spec.shape, spec.strides, at::TensorOptions(at::kFloat)));
-      RZ_RETURN_IF_ERROR(visit(values));
-    }
-    for (const StatisticSpec& spec : layouts_[j].statistics) {
-      if (!copy.statistics) return absl::InternalError("a collection came without statistics");
-      const std::byte* from = copy.statistics.data() + spec.offset_bytes;
-      NamedValues values{.name = spec.name, .is_parameter = false};
-      if (spec.kind == StatisticSpec::Kind::kCount) {
-        values.count = *reinterpret_cast<const int64_t*>(from);
-      } else {
-        const float* floats = reinterpret_cast<const float*>(from);
-        values.shape = {spec.numel};
-        values.values.assign(floats, floats + spec.numel);
-      }
-      RZ_RETURN_IF_ERROR(visit(values));
-    }
-    copy = {};
-    RZ_RETURN_IF_ERROR(engine_->EndCollect(StageId(j)));
-  }
   return absl::OkStatus();
 }
 

@@ -71,14 +71,21 @@ struct RingModelOptions {
   std::function<void(const StageDone&)> on_stage_done;
 };
 
-// One parameter or statistic of the final state, fp32, row-major.
+// One tensor of the training state, full and fp32, row-major.
 struct NamedValues {
-  std::string name;
+  enum class Kind {
+    kParameter,
+    kStatistic,  // a running statistic of a BatchNorm
+    kGradient,   // the average of the update that made this version; none: it is not shown
+    kState,      // the optimizer's, after that update
+  } kind = Kind::kParameter;
+  std::string name;   // the full name of the parameter or statistic
+  std::string state;  // kState: torch's name: "exp_avg", "exp_avg_sq", "momentum_buffer", "step"
   std::vector<int64_t> shape;
-  std::vector<float> values;  // kCount statistics: empty
-  int64_t count = -1;         // kCount statistics (shape {}), else -1
-  bool is_parameter = true;
+  std::vector<float> values;  // counts: empty
+  int64_t count = -1;         // of what counts (shape {}): batches, steps; else -1
 };
+using Visitor = std::function<absl::Status(const NamedValues&)>;
 
 class RingModel {
  public:
@@ -96,8 +103,12 @@ class RingModel {
   // their parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics
   // was not reached by the forward: then the run has to end.
   absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
-  // In a kCollect lap (worker 0): visits parameters and statistics in model order, by stage.
-  absl::Status Collect(const std::function<absl::Status(const NamedValues&)>& visit);
+  // In a kCollect lap: shows version lap.iteration, by stage in model order: parameters and running
+  // statistics, then gradients, then optimizer states. Such laps come on the worker and at the
+  // versions of plan.collection; at the end worker 0 is shown the last version's parameters and
+  // statistics in any case. No worker ever holds the whole: stages are streamed. An empty visitor
+  // sees nothing. An error of the visitor's is returned and ends the run.
+  absl::Status Collect(const Visitor& visit);
   absl::Status Finish();
 
   Engine& engine();

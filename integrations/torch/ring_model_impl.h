@@ -3,6 +3,7 @@
 // ring_model.cc      creation, and the public calls
 // ring_pass.cc       forward and evaluation, stage by stage
 // ring_backward.cc   what the autograd graph calls back, and the end of a micro-batch
+// ring_collect.cc    what a collection brings, by name
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
 
@@ -42,7 +43,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener {
   TensorList Forward(TensorList inputs);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
   absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
-  absl::Status Collect(const std::function<absl::Status(const NamedValues&)>& visit);
+  absl::Status Collect(const Visitor& visit);
   absl::Status Finish();
   Engine& engine() { return *engine_; }
 
@@ -68,6 +69,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener {
   absl::Status StartEngine();
   absl::Status CheckBeforePass(const TensorList& inputs);
   void SetTraining(bool on);
+  absl::Status Show(const CollectedPart& part, const Visitor& visit) const;
 
   absl::Status EnterTraining(int j);
   absl::Status EnterEvaluation(int j);

@@ -40,6 +40,25 @@ std::vector<PlanShape> Shapes() {
        .slack = 0,
        .iterations = 2,
        .frozen = Frozen::kPrefix},
+      {.workers = 3,
+       .stages = 4,
+       .rule = Rule::kCdpV2,
+       .iterations = 3,
+       .evaluate_every = 2,
+       .collect_every = 1,
+       .collector = 1,
+       .statistics = true,
+       .tied = true},
+      {.workers = 2,
+       .stages = 3,
+       .laps = 2,
+       .rule = Rule::kDp,
+       .iterations = 3,
+       .collect_versions = {1, 3},
+       .collector = 0,
+       .statistics = true,
+       .frozen = Frozen::kPrefix},
+      {.workers = 1, .stages = 2, .rule = Rule::kCdpV1, .iterations = 3, .collect_every = 2},
   };
 }
 
@@ -59,7 +78,7 @@ std::vector<Op> FieldMutations(const Plan& plan, const Op& op) {
   numbers(&Op::lap, kNoLap.value, plan.laps);
   numbers(&Op::version, kNoVersion.value, plan.iterations + 1);
   numbers(&Op::peer, kNoWorker.value, plan.workers);
-  for (int kind = 0; kind <= static_cast<int>(OpKind::kReport); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(OpKind::kKeep); ++kind) {
     Op mutant = op;
     mutant.kind = static_cast<OpKind>(kind);
     if (mutant != op) mutants.push_back(mutant);
@@ -69,7 +88,7 @@ std::vector<Op> FieldMutations(const Plan& plan, const Op& op) {
     mutant.channel = static_cast<Channel>(channel);
     if (mutant != op) mutants.push_back(mutant);
   }
-  for (int copy = 0; copy <= static_cast<int>(Copy::kCollection); ++copy) {
+  for (int copy = 0; copy <= static_cast<int>(Copy::kState); ++copy) {
     Op mutant = op;
     mutant.copy = static_cast<Copy>(copy);
     if (mutant != op) mutants.push_back(mutant);

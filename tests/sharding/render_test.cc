@@ -79,6 +79,19 @@ TEST(ProgramTest, ReadsAsItShould) {
   ExpectGolden("programs_n2_cdp_v2.txt", text);
 }
 
+TEST(ProgramTest, CollectionsReadAsTheyShould) {
+  const Plan plan = MakeTestPlan({.workers = 2,
+                                  .stages = 2,
+                                  .rule = Rule::kCdpV1,
+                                  .iterations = 2,
+                                  .collect_versions = {1},
+                                  .collector = 1,
+                                  .statistics = true});
+  std::string text;
+  for (const Program& program : ProgramsOf(plan)) absl::StrAppend(&text, ToString(program), "\n");
+  ExpectGolden("programs_n2_collection.txt", text);
+}
+
 TEST(DescribePlanTest, SaysEverythingOnce) {
   const auto text = DescribePlan(MakeTestPlan({.workers = 4,
                                                .stages = 8,

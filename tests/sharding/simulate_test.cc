@@ -54,7 +54,7 @@ PlanShape WithRule(PlanShape shape, const RuleShape& rule) {
 }
 
 TEST(SimulateSweepTest, PairsOfEverythingRunRight) {
-  const auto cases = PairwiseCases({6, 5, 3, 9, 4, 3, 4, 2, 2, 3, 3, 2});
+  const auto cases = PairwiseCases({6, 5, 3, 9, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3});
   uint64_t seed = 1;
   for (const std::vector<int>& c : cases) {
     PlanShape shape;
@@ -73,6 +73,9 @@ TEST(SimulateSweepTest, PairsOfEverythingRunRight) {
     shape.retain = c[9];
     shape.frozen = static_cast<Frozen>(c[10]);
     shape.pending = 1 + c[11] * 2;
+    shape.collect_every = c[12] % 3;
+    if (c[12] == 3) shape.collect_versions = {2, 3};
+    shape.collector = c[13] == 0 ? 0 : c[13] == 1 ? n - 1 : n / 2;
     shape.seed = seed++;
     ExpectRightRuns(shape);
     if (HasFatalFailure()) return;
@@ -266,6 +269,28 @@ TEST(SimulateTest, BusyTicksAreTheCostsAndTimesAddUp) {
                                              waits.gradient_sums + waits.update + waits.token +
                                              waits.evaluation);
     EXPECT_LE(run->workers[w].end_ticks, run->makespan_ticks);
+  }
+}
+
+// Whoever collects holds no more than its channels' credit; owners keep two versions at most.
+TEST(SimulateTest, CollectionsAreStreamed) {
+  for (const RuleShape& rule : kRules) {
+    const Plan plan = MakeResolvedPlan(WithRule(
+        {.workers = 4, .stages = 12, .iterations = 6, .collect_every = 1, .collector = 2}, rule));
+    const auto run = Simulate(plan, {.latency_ticks = 1, .add_ticks = 1, .update_ticks = 2});
+    ASSERT_TRUE(run.ok());
+    int64_t largest = 0;
+    for (const StagePlan& stage : plan.stages) largest = std::max(largest, stage.state_bytes);
+    for (const Held& peak : run->peaks) {
+      int64_t owned = 0;
+      for (const StagePlan& stage : plan.stages) {
+        if (stage.owner.value == peak.worker) owned += stage.state_bytes + stage.sum_bytes;
+      }
+      const int senders = peak.worker == 2 ? plan.workers - 1 : 0;
+      EXPECT_GT(peak.states_bytes, 0);
+      EXPECT_LE(peak.states_bytes, 2 * owned + senders * plan.window * largest);
+    }
+    EXPECT_EQ(run->held.back().states_bytes, 0);
   }
 }
 

@@ -31,6 +31,10 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.retain = std::min(shape.retain, shape.stages);
   plan.iterations = shape.iterations;
   plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
+  plan.collection = {.every = shape.collect_every,
+                     .versions = shape.collect_versions,
+                     .worker = WorkerId(shape.collector)};
+  const bool collects = shape.collect_every > 0 || !shape.collect_versions.empty();
   for (int j = 0; j < shape.stages; ++j) {
     StagePlan stage;
     stage.name = absl::StrCat("stage", j);
@@ -39,6 +43,8 @@ Plan MakeTestPlan(const PlanShape& shape) {
     stage.parameter_bytes = 64 * (1 + static_cast<int64_t>(random() % 7));
     stage.sum_bytes = stage.parameter_bytes + 64;
     stage.buffer_bytes = shape.statistics && j > 0 ? 64 : 0;
+    // Plain SGD has no state to show in one of the stages.
+    stage.state_bytes = collects && j != 1 ? 2 * stage.parameter_bytes : 0;
     if (shape.costs == Costs::kBackwardTwice) stage.backward_cost = 2;
     if (shape.costs == Costs::kRandom) {
       stage.forward_cost = 1 + static_cast<int64_t>(random() % 9);
@@ -74,8 +80,9 @@ std::string Describe(const PlanShape& s) {
   return absl::StrCat(
       "N ", s.workers, " S ", s.stages, " K ", s.laps, " ", ToString(s.rule), " slack ", s.slack,
       s.stagger ? " stagger" : "", " T ", s.iterations, " evaluate ", s.evaluate_every, "x",
-      s.evaluation_laps, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ",
-      s.retain, " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
+      s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
+      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
+      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
       static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
 }
 
@@ -145,6 +152,9 @@ class Oracle {
     for (int i = 0; i < ring.count(); ++i) {
       const Op& op = ring.op(i);
       if (op.kind == OpKind::kUpdate) updates_[{op.stage.value, op.version.value}] = i;
+      if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
+        collects_[{op.copy, op.stage.value, op.iteration.value}] = i;
+      }
     }
   }
 
@@ -152,6 +162,7 @@ class Oracle {
     for (int i = 0; i < ring_.count(); ++i) {
       RZ_RETURN_IF_ERROR(CheckReads(i));
       RZ_RETURN_IF_ERROR(CheckHeldCopy(i));
+      RZ_RETURN_IF_ERROR(CheckKept(i));
     }
     return CheckContents();
   }
@@ -190,6 +201,25 @@ class Oracle {
       return Wrong(i, "is still held when its memory is written");
     }
     return absl::OkStatus();
+  }
+
+  // A sum is copied before the update takes it, a state between the update that made it and the
+  // next one; when that of version v is kept, that of v-2 has been shown.
+  absl::Status CheckKept(int i) const {
+    const Op& op = ring_.op(i);
+    if (op.kind != OpKind::kKeep) return absl::OkStatus();
+    const int j = op.stage.value, version = op.iteration.value;
+    const bool sum = op.copy == Copy::kGradient;
+    if (!sum && times_.start[i] < Made(j, version)) return Wrong(i, "keeps a state too early");
+    const auto next = updates_.find({j, sum ? version : version + 1});
+    if (next != updates_.end() && times_.end[i] > times_.start[next->second]) {
+      return Wrong(i, "keeps what is being changed");
+    }
+    const auto before = collects_.find({op.copy, j, version - 2});
+    if (before == collects_.end() || times_.end[before->second] <= times_.start[i]) {
+      return absl::OkStatus();
+    }
+    return Wrong(i, "is the third of its kind that is kept");
   }
 
   // Follows sums, statistics and metrics in the order of time: each is the list of its
@@ -244,6 +274,17 @@ class Oracle {
         contents_[i] != Wanted(laps)) {
       return Wrong(i, "does not hold every micro-batch once and in order");
     }
+    // What is kept says of which version it is.
+    if (op.kind == OpKind::kKeep && op.copy == Copy::kGradient) {
+      contents_[i] = contents_[linked.snapshot];
+    }
+    if (op.kind == OpKind::kKeep) contents_[i].push_back(-op.iteration.value);
+    if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
+      std::vector<int> wanted;
+      if (op.copy == Copy::kGradient) wanted = Wanted(plan_.laps);
+      wanted.push_back(-op.iteration.value);
+      if (contents_[i] != wanted) return Wrong(i, "shows another version's sum or state");
+    }
     if (op.kind == OpKind::kSnapshot && contents_[i] != Wanted(plan_.laps * op.iteration.value)) {
       return Wrong(i, "keeps statistics of other micro-batches");
     }
@@ -253,7 +294,8 @@ class Oracle {
   const Plan& plan_;
   const LinkedRing& ring_;
   const Timeline& times_;
-  std::map<std::pair<int, int>, int> updates_;  // (stage, version it makes)
+  std::map<std::pair<int, int>, int> updates_;          // (stage, version it makes)
+  std::map<std::tuple<Copy, int, int>, int> collects_;  // (part, stage, version)
   std::vector<std::vector<int>> contents_;
 };
 

@@ -31,6 +31,9 @@ struct PlanShape {
   int iterations = 4;
   int evaluate_every = 0;
   int evaluation_laps = 1;
+  int collect_every = 0;
+  std::vector<int> collect_versions = {};
+  int collector = 0;
   bool statistics = false;  // every stage but the first has running statistics
   bool tied = false;        // the first stage's parameters are read by the last stage
   int retain = 0;
@@ -59,7 +62,8 @@ bool FullTier();
 
 // Checks what happened, by the clock and by contents alone: every version was there when it was
 // read, and its memory was not written while anybody computed with it, relayed it or held it; every
-// update took the gradients of all micro-batches in order; statistics and metrics likewise.
+// update took the gradients of all micro-batches in order; statistics and metrics likewise; what is
+// collected is of its version, and no more than two versions of it are alive.
 absl::Status CheckRun(const Plan& plan, const LinkedRing& ring, const Timeline& times);
 
 }  // namespace ringzero

@@ -71,6 +71,8 @@ TEST(OpTextTest, TagsTellMessagesOfOneChannelApart) {
                                   .stagger = true,
                                   .evaluate_every = 1,
                                   .evaluation_laps = 2,
+                                  .collect_every = 1,
+                                  .collector = 1,
                                   .statistics = true});
   for (const Program& program : ProgramsOf(plan)) {
     std::set<std::tuple<Channel, WorkerId, uint64_t>> tags;
@@ -89,6 +91,8 @@ TEST(ProgramTextTest, ProgramsParseBack) {
                                       .laps = 2,
                                       .rule = rule,
                                       .evaluate_every = 2,
+                                      .collect_versions = {1, 3},
+                                      .collector = n - 1,
                                       .statistics = true,
                                       .tied = true});
       for (const Program& program : ProgramsOf(plan)) {
@@ -112,8 +116,8 @@ TEST(ProgramTextTest, ErrorsNameTheLine) {
 }
 
 TEST(ProgramTextTest, RangesConcatenate) {
-  const Plan plan =
-      MakeTestPlan({.workers = 3, .stages = 4, .evaluate_every = 2, .statistics = true});
+  const Plan plan = MakeTestPlan(
+      {.workers = 3, .stages = 4, .evaluate_every = 2, .collect_every = 3, .statistics = true});
   for (int w = 0; w < 3; ++w) {
     std::vector<Op> joined;
     for (int t = 0; t <= plan.iterations; ++t) {
@@ -129,20 +133,24 @@ TEST(ProgramTextTest, RangesConcatenate) {
 
 TEST(PlanTextTest, PlansParseBack) {
   for (uint64_t seed = 1; seed < 50; ++seed) {
-    Plan plan = MakeTestPlan({.workers = 1 + static_cast<int>(seed % 5),
-                              .stages = 1 + static_cast<int>(seed % 7),
-                              .laps = 1 + static_cast<int>(seed % 3),
-                              .rule = static_cast<Rule>(seed % 3),
-                              .slack = static_cast<int>(seed % 4),
-                              .stagger = seed % 2 == 0,
-                              .evaluate_every = static_cast<int>(seed % 3),
-                              .statistics = seed % 2 == 1,
-                              .tied = seed % 3 == 0,
-                              .retain = static_cast<int>(seed % 2),
-                              .pending = 1 + static_cast<int>(seed % 2),
-                              .frozen = static_cast<Frozen>(seed % 3),
-                              .costs = Costs::kRandom,
-                              .seed = seed});
+    Plan plan = MakeTestPlan(
+        {.workers = 1 + static_cast<int>(seed % 5),
+         .stages = 1 + static_cast<int>(seed % 7),
+         .laps = 1 + static_cast<int>(seed % 3),
+         .rule = static_cast<Rule>(seed % 3),
+         .slack = static_cast<int>(seed % 4),
+         .stagger = seed % 2 == 0,
+         .evaluate_every = static_cast<int>(seed % 3),
+         .collect_every = static_cast<int>(seed % 4),
+         .collect_versions = seed % 3 == 0 ? std::vector<int>{2, 7} : std::vector<int>{},
+         .collector = static_cast<int>(seed % 5),
+         .statistics = seed % 2 == 1,
+         .tied = seed % 3 == 0,
+         .retain = static_cast<int>(seed % 2),
+         .pending = 1 + static_cast<int>(seed % 2),
+         .frozen = static_cast<Frozen>(seed % 3),
+         .costs = Costs::kRandom,
+         .seed = seed});
     plan.exchange = seed % 7 != 0;
     plan.window = static_cast<int>(seed);
     plan.stages[0].name = seed % 2 == 0 ? "" : "a name with  spaces";
@@ -150,6 +158,9 @@ TEST(PlanTextTest, PlansParseBack) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(PlanToString(*parsed), PlanToString(plan));
     EXPECT_EQ(parsed->stages[0].name, plan.stages[0].name);
+    EXPECT_EQ(parsed->stages[0].state_bytes, plan.stages[0].state_bytes);
+    EXPECT_EQ(parsed->collection.versions, plan.collection.versions);
+    EXPECT_EQ(parsed->collection.worker, plan.collection.worker);
     EXPECT_EQ(parsed->stages.back().backward_cost, plan.stages.back().backward_cost);
   }
 }
@@ -181,6 +192,15 @@ TEST(CheckPlanTest, NamesTheField) {
   EXPECT_THAT(message([](Plan& p) { p.pending = 0; }), HasSubstr("pending"));
   EXPECT_THAT(message([](Plan& p) { p.retain = 4; }), HasSubstr("retain"));
   EXPECT_THAT(message([](Plan& p) { p.stages.clear(); }), HasSubstr("stages"));
+  EXPECT_THAT(message([](Plan& p) { p.collection.every = -1; }), HasSubstr("collection.every"));
+  EXPECT_THAT(message([](Plan& p) { p.collection.worker = WorkerId(2); }),
+              HasSubstr("collection.worker must be 0 to 1, found 2"));
+  EXPECT_THAT(message([](Plan& p) {
+                p.collection.versions = {2, 2};
+              }),
+              HasSubstr("collection.versions"));
+  EXPECT_THAT(message([](Plan& p) { p.collection.versions = {0}; }),
+              HasSubstr("collection.versions"));
   EXPECT_THAT(message([](Plan& p) { p.stages[1].owner = WorkerId(2); }), HasSubstr("owner"));
   EXPECT_THAT(message([](Plan& p) { p.stages[1].last_use = StageId(0); }), HasSubstr("last_use"));
   EXPECT_THAT(message([](Plan& p) { p.stages[2].has_backward = false; }), HasSubstr("backward"));

@@ -54,7 +54,17 @@ TEST(VerifyTest, AcceptsEdgeCases) {
       {.workers = 3, .stages = 3, .iterations = 0, .evaluate_every = 1, .statistics = true},
       {.workers = 3, .stages = 3, .iterations = 0, .statistics = true},
       {.workers = 3, .stages = 3, .iterations = 1, .statistics = true},
-      {.workers = 4, .stages = 8, .pending = 5, .costs = Costs::kRandom}};
+      {.workers = 4, .stages = 8, .pending = 5, .costs = Costs::kRandom},
+      {.workers = 1, .stages = 3, .evaluate_every = 2, .collect_every = 1, .statistics = true},
+      {.workers = 4, .stages = 8, .collect_every = 1, .collector = 2, .statistics = true},
+      {.workers = 4, .stages = 7, .laps = 2, .collect_versions = {4}, .collector = 3},
+      {.workers = 3,
+       .stages = 6,
+       .evaluate_every = 1,
+       .collect_versions = {1, 2},
+       .collector = 2,
+       .statistics = true,
+       .frozen = Frozen::kMiddle}};
   for (const PlanShape& shape : shapes) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       PlanShape variant = shape;
@@ -93,23 +103,27 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
 
 // The obligations are written from the definitions, the programs from the schedule: one set.
 TEST(ObligationsTest, AreWhatProgramsDo) {
-  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3});
+  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4});
   for (const std::vector<int>& c : cases) {
-    const PlanShape shape{.workers = 1 + c[0],
-                          .stages = 1 + 2 * c[1],
-                          .laps = 1 + c[2],
-                          .rule = static_cast<Rule>(c[3]),
-                          .slack = c[4],
-                          .stagger = c[5] == 1 && c[3] != 0,
-                          .evaluate_every = c[6],
-                          .evaluation_laps = 1 + c[2],
-                          .statistics = c[7] == 1,
-                          .tied = c[8] == 1,
-                          .retain = c[9],
-                          .frozen = static_cast<Frozen>(c[10]),
-                          .owners = Owners::kRandom,
-                          .costs = Costs::kRandom,
-                          .seed = static_cast<uint64_t>(c[0] + 5 * c[1])};
+    const PlanShape shape{
+        .workers = 1 + c[0],
+        .stages = 1 + 2 * c[1],
+        .laps = 1 + c[2],
+        .rule = static_cast<Rule>(c[3]),
+        .slack = c[4],
+        .stagger = c[5] == 1 && c[3] != 0,
+        .evaluate_every = c[6],
+        .evaluation_laps = 1 + c[2],
+        .collect_every = c[11] % 3,
+        .collect_versions = c[11] == 3 ? std::vector<int>{1, 4} : std::vector<int>{},
+        .collector = c[12] % (1 + c[0]),
+        .statistics = c[7] == 1,
+        .tied = c[8] == 1,
+        .retain = c[9],
+        .frozen = static_cast<Frozen>(c[10]),
+        .owners = Owners::kRandom,
+        .costs = Costs::kRandom,
+        .seed = static_cast<uint64_t>(c[0] + 5 * c[1])};
     const Plan plan = MakeTestPlan(shape);
     const Obligations must = DeriveObligations(plan);
     for (const Program& program : ProgramsOf(plan)) {
@@ -301,6 +315,50 @@ TEST(WindowTest, GivenByHandItIsTakenIffItPasses) {
   EXPECT_FALSE(VerifyPlan(plan).ok());
   plan.window = 100;
   EXPECT_EQ(*ChooseWindow(plan), 100);
+}
+
+TEST(ShortenedPlanTest, CollectionsInLongRunsNeedNoMore) {
+  const std::vector<std::pair<int, std::vector<int>>> when = {
+      {1, {}}, {2, {}}, {3, {}}, {0, {9}}, {0, {1, 2, 5, 8}}, {4, {3, 9}}};
+  for (const auto& [every, versions] : when) {
+    for (int collector = 0; collector < 3; ++collector) {
+      for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+        Plan plan = MakeTestPlan({.workers = 3,
+                                  .stages = 6,
+                                  .rule = rule,
+                                  .iterations = 9,
+                                  .evaluate_every = collector,
+                                  .collect_every = every,
+                                  .collect_versions = versions,
+                                  .collector = collector,
+                                  .statistics = true,
+                                  .owners = Owners::kRandom,
+                                  .costs = Costs::kRandom});
+        EXPECT_LE(ShortenedPlan(plan).iterations, 5);
+        plan.window = *SmallestWindow(plan);
+        EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus())
+            << "every " << every << " worker " << collector << " " << ToString(rule);
+      }
+    }
+  }
+}
+
+// Sums are kept outside of their slots.
+TEST(ShortenedPlanTest, CollectionsWantNoLargerWindow) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int n = 2; n <= 6; ++n) {
+      for (int k = 1; k <= 3; ++k) {
+        for (int collector = 0; collector < n; ++collector) {
+          const Plan plan = MakeTestPlan({.workers = n,
+                                          .stages = n * k,
+                                          .rule = rule,
+                                          .collect_every = 1,
+                                          .collector = collector});
+          EXPECT_EQ(*ChooseWindow(plan), 2 * k) << n << " " << k << " " << collector;
+        }
+      }
+    }
+  }
 }
 
 // What VerifyPlan leaves out by running a shorter plan changes nothing.

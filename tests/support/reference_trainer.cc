@@ -1,6 +1,7 @@
 // The sequential loop.
 #include "tests/support/reference_trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -20,6 +21,7 @@ std::vector<float> ValuesOf(const at::Tensor& tensor) {
 struct State {
   at::Tensor now, before, sum, first, second;
   bool contributed = false;
+  bool updated = false;  // by the last update
   int updates = 0;
 };
 
@@ -93,6 +95,10 @@ class Trainer {
       Update();
       const int version = t + 1;
       if (every > 0 && (version % every == 0 || version == plan_.iterations)) Evaluate(version);
+      const CollectionPlan& collection = plan_.collection;
+      const bool named =
+          std::count(collection.versions.begin(), collection.versions.end(), version) > 0;
+      if (named || (collection.every > 0 && version % collection.every == 0)) Show(version);
     }
     Collect();
     return std::move(result_);
@@ -184,7 +190,8 @@ class Trainer {
     const float divisor = float(plan_.workers * plan_.laps);
     for (State& s : states_) {
       s.before.copy_(s.now);
-      if (!std::exchange(s.contributed, false)) continue;
+      s.updated = std::exchange(s.contributed, false);
+      if (!s.updated) continue;
       if (task_.optimizer.type == OptimizerOptions::Type::kSgd) {
         UpdateSgd(task_.optimizer, divisor, s);
       } else {
@@ -209,6 +216,31 @@ class Trainer {
     }
     result_.evaluations.push_back(sum);
     model_.SetTraining(true);
+  }
+
+  // All that there is after update number `version`.
+  void Show(int version) {
+    auto& shown = result_.collected[version];
+    const bool adamw = task_.optimizer.type == OptimizerOptions::Type::kAdamW;
+    const float divisor = float(plan_.workers * plan_.laps);
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const State& s = states_[i];
+      const std::string& name = model_.parameters()[i].name;
+      shown["parameter " + name] = ValuesOf(s.now);
+      if (!model_.parameters()[i].trainable) continue;
+      if (s.updated) shown["gradient " + name] = ValuesOf(s.sum / divisor);
+      shown["step " + name] = {float(s.updates)};
+      if (adamw) shown["exp_avg " + name] = ValuesOf(s.first);
+      if (adamw) shown["exp_avg_sq " + name] = ValuesOf(s.second);
+      const bool momentum = !adamw && task_.optimizer.sgd.momentum != 0;
+      if (momentum) shown["momentum_buffer " + name] = ValuesOf(s.first);
+    }
+    for (size_t i = 0; i < running_.size(); ++i) {
+      const std::string prefix = "statistic " + model_.norms()[i].prefix;
+      shown[prefix + "running_mean"] = ValuesOf(running_[i].first);
+      shown[prefix + "running_var"] = ValuesOf(running_[i].second);
+      shown[prefix + "num_batches_tracked"] = {float(counts_[i])};
+    }
   }
 
   void Collect() {

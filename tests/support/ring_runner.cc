@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/transport_needs.h"
 
@@ -26,10 +27,33 @@ absl::Status Evaluate(const TrainingTask& task, RingModel& model, const TaskBatc
   });
 }
 
-absl::Status Collect(RingModel& model, Shared& shared) {
-  return model.Collect([&](const NamedValues& values) {
-    auto& into = values.is_parameter ? shared.result.parameters : shared.result.statistics;
-    into[values.name] = values.count >= 0 ? std::vector<float>{float(values.count)} : values.values;
+std::string PartOf(const NamedValues& values) {
+  switch (values.kind) {
+    case NamedValues::Kind::kParameter: return "parameter";
+    case NamedValues::Kind::kStatistic: return "statistic";
+    case NamedValues::Kind::kGradient: return "gradient";
+    case NamedValues::Kind::kState: return values.state;
+  }
+  return "";
+}
+
+absl::Status Collect(RingModel& model, const LapTask& lap, Shared& shared) {
+  const Plan& plan = model.engine().plan();
+  const int self = lap.micro_batch % plan.workers, version = lap.iteration.value;
+  const bool whole = IsCollected(plan, Version(version)) && self == plan.collection.worker.value;
+  return model.Collect([&](const NamedValues& values) -> absl::Status {
+    const std::vector<float> shown =
+        values.count >= 0 ? std::vector<float>{float(values.count)} : values.values;
+    std::lock_guard lock(shared.mutex);
+    if (whole) {
+      const std::string name = absl::StrCat(PartOf(values), " ", values.name);
+      if (!shared.result.collected[version].emplace(name, shown).second) {
+        return absl::InternalError(absl::StrCat(name, " is shown twice"));
+      }
+    }
+    if (self != 0 || version != plan.iterations) return absl::OkStatus();
+    if (values.kind == NamedValues::Kind::kParameter) shared.result.parameters[values.name] = shown;
+    if (values.kind == NamedValues::Kind::kStatistic) shared.result.statistics[values.name] = shown;
     return absl::OkStatus();
   });
 }
@@ -49,7 +73,7 @@ absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
     RZ_ASSIGN_OR_RETURN(const LapTask lap, model->NextLap());
     if (lap.kind == LapTask::Kind::kDone) return model->Finish();
     if (lap.kind == LapTask::Kind::kCollect) {
-      RZ_RETURN_IF_ERROR(Collect(*model, shared));
+      RZ_RETURN_IF_ERROR(Collect(*model, lap, shared));
       continue;
     }
     const bool evaluation = lap.kind == LapTask::Kind::kEvaluate;

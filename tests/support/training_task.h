@@ -34,6 +34,9 @@ struct TrainingResult {
   std::vector<double> evaluations;  // one per evaluated version
   std::map<std::string, std::vector<float>> parameters;  // final, row-major
   std::map<std::string, std::vector<float>> statistics;  // final; counts as one float
+  // By version, what a collection shows: "parameter NAME", "statistic NAME", "gradient NAME",
+  // "exp_avg NAME" and so on; counts as one float.
+  std::map<int, std::map<std::string, std::vector<float>>> collected;
   bool operator==(const TrainingResult&) const = default;
 };
 

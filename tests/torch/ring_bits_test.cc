@@ -88,6 +88,7 @@ void ExpectReferenceBits(const Case& c) {
   EXPECT_EQ(ring->evaluations, reference.evaluations);
   EXPECT_EQ(ring->parameters, reference.parameters);
   EXPECT_EQ(ring->statistics, reference.statistics);
+  EXPECT_EQ(ring->collected, reference.collected);
 }
 
 // Every combination that makes sense, in a fixed order.
@@ -267,6 +268,44 @@ TEST(RingBitsTest, TwiceTheSame) {
       RunRing(task, *planned, {.transports = TransportsOf(c, 5)});
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(*first, *second);
+}
+
+// Parameters, gradients and optimizer states by name, from any worker: those of the reference, and
+// being shown changes no bit.
+TEST(RingBitsTest, CollectionsShowTheReference) {
+  int number = 0;
+  for (const Model model : {Model::kConv, Model::kGpt}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      Case c{.model = model, .workers = 3, .stages = Stages::kOdd, .laps = 2, .rule = rule};
+      c.shm = c.delays = number % 2 == 0;
+      c.evaluates = number % 3 == 0;
+      if (model == Model::kGpt) c.optimizer = OptimizerOptions::Type::kAdamW;
+      const TrainingTask task = TaskOf(c);
+      PlanRequest request = RequestOf(c, int(task.layers.size()));
+      absl::StatusOr<PlannedTask> plain = PlanTask(task, request);
+      ASSERT_TRUE(plain.ok()) << plain.status();
+      request.collection = {.versions = {2, 3}, .worker = WorkerId(number % c.workers)};
+      if (number % 2 == 1) request.collection = {.every = 2, .worker = WorkerId(2)};
+      request.optimizer = task.optimizer;
+      ++number;
+      absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+      ASSERT_TRUE(planned.ok()) << planned.status();
+      ASSERT_TRUE(UseSmallestWindow(*planned).ok());
+      SCOPED_TRACE(Describe(c, *planned));
+      const absl::StatusOr<TrainingResult> unseen = RunRing(task, *plain);
+      const absl::StatusOr<TrainingResult> seen =
+          RunRing(task, *planned, {.transports = TransportsOf(c)});
+      ASSERT_TRUE(unseen.ok() && seen.ok()) << unseen.status() << seen.status();
+      const TrainingResult reference = TrainReference(task, planned->plan());
+      ASSERT_EQ(reference.collected.size(), 2u);
+      EXPECT_EQ(seen->collected, reference.collected);
+      EXPECT_TRUE(unseen->collected.empty());
+      EXPECT_EQ(seen->parameters, unseen->parameters);
+      EXPECT_EQ(seen->statistics, unseen->statistics);
+      EXPECT_EQ(seen->losses, unseen->losses);
+      EXPECT_EQ(seen->evaluations, unseen->evaluations);
+    }
+  }
 }
 
 TEST(RingBitsTest, WithoutExchangeNothingIsUpdated) {

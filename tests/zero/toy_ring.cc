@@ -2,6 +2,7 @@
 #include "tests/zero/toy_ring.h"
 
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -9,6 +10,8 @@
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
+#include "zero/gradient_sum.h"
+#include "zero/optimizer_state.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -59,7 +62,7 @@ class ToyWorker {
       switch (lap.kind) {
         case LapTask::Kind::kTrain: RZ_RETURN_IF_ERROR(Train(lap)); break;
         case LapTask::Kind::kEvaluate: RZ_RETURN_IF_ERROR(Evaluate(lap)); break;
-        case LapTask::Kind::kCollect: RZ_RETURN_IF_ERROR(Collect()); break;
+        case LapTask::Kind::kCollect: RZ_RETURN_IF_ERROR(Collect(lap)); break;
         case LapTask::Kind::kDone: return engine_.Finish();
       }
     }
@@ -117,16 +120,48 @@ class ToyWorker {
     return engine_.EndMicroBatch({double(a), 1.0});
   }
 
-  absl::Status Collect() {
-    for (int j = 0; j < toy_.o.stages; ++j) {
-      RZ_ASSIGN_OR_RETURN(EvaluationCopy copy, engine_.Collect(StageId(j)));
-      const float* theta = Values(copy.copies[0].parameters);
-      result_.parameters.insert(result_.parameters.end(), theta, theta + toy_.o.width);
-      if (copy.statistics) result_.statistics.push_back(Values(copy.statistics)[0]);
-      copy = {};
-      RZ_RETURN_IF_ERROR(engine_.EndCollect(StageId(j)));
+  // One part.
+  absl::Status Collect(const LapTask& lap) {
+    RZ_ASSIGN_OR_RETURN(CollectedPart part, engine_.Collect());
+    const bool whole = IsCollected(engine_.plan(), Version(lap.iteration.value)) &&
+                       lap.micro_batch % toy_.o.workers == toy_.o.collection.worker.value;
+    const bool result = lap.iteration.value == toy_.o.iterations && lap.micro_batch == 0;
+    const auto show = [&](std::vector<float>& to, const float* from, int64_t count) {
+      to.insert(to.end(), from, from + count);
+    };
+    if (part.kind == CollectedPart::Kind::kParameters) {
+      if (whole) show(result_.collected, Values(part.parameters), toy_.o.width);
+      if (whole && part.statistics) show(result_.collected, Values(part.statistics), 1);
+      if (result) show(result_.parameters, Values(part.parameters), toy_.o.width);
+      if (result && part.statistics) show(result_.statistics, Values(part.statistics), 1);
+    } else {
+      if (!whole) return absl::InternalError("a closing collection shows parameters only");
+      ShowOwned(part);
     }
-    return absl::OkStatus();
+    part = {};
+    return engine_.EndCollect();
+  }
+
+  void ShowOwned(const CollectedPart& part) {
+    const StageLayout& layout = engine_.layouts()[part.stage.value];
+    std::vector<float>& to = result_.collected;
+    if (part.kind == CollectedPart::Kind::kGradient) {
+      for (const ParameterSpec& spec : layout.parameters) {
+        if (!HasContribution(layout, part.values, spec.sum_index)) continue;
+        const float* from = reinterpret_cast<const float*>(part.values + spec.sum_offset_bytes);
+        to.insert(to.end(), from, from + spec.numel);
+      }
+      return;
+    }
+    for (const StateSpec& spec : StateLayout::Make(toy_.o.optimizer, layout).specs) {
+      const std::byte* from = part.values + spec.offset_bytes;
+      if (spec.kind == StateSpec::Kind::kStep) {
+        to.push_back(static_cast<float>(*reinterpret_cast<const int64_t*>(from)));
+      } else {
+        const float* values = reinterpret_cast<const float*>(from);
+        to.insert(to.end(), values, values + layout.parameters[spec.parameter].numel);
+      }
+    }
   }
 
   Toy toy_;
@@ -159,18 +194,22 @@ Plan ToyPlan(const ToyOptions& options) {
             .stagger = options.stagger,
             .retain = options.retain,
             .iterations = options.iterations,
-            .evaluation = options.evaluation};
+            .evaluation = options.evaluation,
+            .collection = options.collection};
+  const bool collects = options.collection.every > 0 || !options.collection.versions.empty();
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   for (int j = 0; j < options.stages; ++j) {
-    StagePlan stage{.name = "s" + std::to_string(j),
-                    .first_layer = j,
-                    .end_layer = j + 1,
-                    .parameter_bytes = layouts[j].parameter_bytes,
-                    .sum_bytes = layouts[j].sum_bytes,
-                    .buffer_bytes = layouts[j].statistics_bytes,
-                    .forward_cost = 1,
-                    .backward_cost = 2,
-                    .owner = WorkerId(options.workers - 1 - j * options.workers / options.stages)};
+    StagePlan stage{
+        .name = "s" + std::to_string(j),
+        .first_layer = j,
+        .end_layer = j + 1,
+        .parameter_bytes = layouts[j].parameter_bytes,
+        .sum_bytes = layouts[j].sum_bytes,
+        .buffer_bytes = layouts[j].statistics_bytes,
+        .state_bytes = collects ? StateLayout::Make(options.optimizer, layouts[j]).bytes : 0,
+        .forward_cost = 1,
+        .backward_cost = 2,
+        .owner = WorkerId(options.workers - 1 - j * options.workers / options.stages)};
     stage.has_backward = j >= options.frozen_prefix;
     if (!stage.has_backward) stage.backward_cost = 0;
     if (options.tied && j == 0) stage.last_use = StageId(options.stages - 1);
@@ -245,7 +284,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
   const std::vector<StageLayout> layouts = ToyLayouts(o);
   const int n = o.workers, s = o.stages;
   std::vector<Buffer> now, before, sums;  // θ_t, θ_{t-1}, sums by stage
-  std::vector<StageOptimizer> optimizers;
+  std::deque<StageOptimizer> optimizers;  // they do not move
   std::vector<float> running(s, 0.0f);
   for (int j = 0; j < s; ++j) {
     now.push_back(MakeHeapBuffer(layouts[j].parameter_bytes));
@@ -268,6 +307,24 @@ ToyResult RunToyReference(const ToyOptions& o) {
       sum += double(a);
     }
     result.evaluations.push_back(sum);
+  };
+  const auto collect = [&] {
+    std::vector<float>& to = result.collected;
+    for (int j = 0; j < s; ++j) {
+      const std::span<float> theta = now[j].as<float>();
+      to.insert(to.end(), theta.begin(), theta.begin() + o.width);
+      to.push_back(running[j]);
+      if (!toy.Trains(j)) continue;
+      for (int i = 0; i < o.width; ++i) {
+        to.push_back(sums[j].as<float>()[i] / static_cast<float>(n * o.laps));
+      }
+      for (int parameter = 0; parameter < 2; ++parameter) {
+        const StageOptimizer::ParameterState state = optimizers[j].state(parameter);
+        to.push_back(static_cast<float>(state.updates));
+        to.insert(to.end(), state.first.begin(), state.first.end());
+        to.insert(to.end(), state.second.begin(), state.second.end());
+      }
+    }
   };
   for (int t = 0; t < o.iterations; ++t) {
     const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
@@ -309,6 +366,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
       optimizers[j].Update(
           {.divisor = n * o.laps, .theta = before[j].data(), .sum = sums[j].data()}, now[j].data());
     }
+    if (IsCollected(ToyPlan(o), Version(t + 1))) collect();
   }
   if (o.evaluation.every > 0) evaluate(o.iterations);
   for (int j = 0; j < s; ++j) {

@@ -34,21 +34,26 @@ struct ToyOptions {
   int frozen_prefix = 0;  // stages
   bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
+  CollectionPlan collection;
   OptimizerOptions optimizer;
   int width = 5;
 };
 
 struct ToyResult {
-  std::vector<double> losses;        // by iteration: the sum over its micro-batches
-  std::vector<double> evaluations;   // one entry per evaluated version
-  std::vector<float> parameters;     // all stages, final
-  std::vector<float> statistics;     // all stages, final
+  std::vector<double> losses;       // by iteration: the sum over its micro-batches
+  std::vector<double> evaluations;  // one entry per evaluated version
+  std::vector<float> parameters;    // all stages, final
+  std::vector<float> statistics;    // all stages, final
+  // Every collected version, every stage: parameters, statistic, averaged gradient, state. What is
+  // not there (of a frozen stage, of a parameter without a gradient) is left out.
+  std::vector<float> collected;
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
   int64_t bytes_copied = 0;  // by the transports
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&
-           parameters == other.parameters && statistics == other.statistics;
+           parameters == other.parameters && statistics == other.statistics &&
+           collected == other.collected;
   }
 };
 

@@ -1,0 +1,191 @@
+// Launches processes, or one process with a thread per worker.
+#include "integrations/torch/run_workers.h"
+
+#include <malloc.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "integrations/torch/ring_model.h"
+#include "p2p/failure.h"
+#include "p2p/launcher.h"
+#include "p2p/local_transport.h"
+#include "p2p/shm_transport.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+namespace {
+
+using Plans = std::function<absl::StatusOr<PlannedRun>()>;
+using Work = std::function<absl::StatusOr<std::string>(WorkerSeat)>;
+using Results = std::vector<std::string>;
+
+// A step's gradients and activations are freed and needed again at once: glibc keeps them instead
+// of giving them back to the kernel and faulting them in again (10 % of a short step). A program
+// with an allocator of its own is not touched by this.
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 16 << 20);
+}
+
+bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
+
+// Guard for a function with a value.
+template <typename T>
+absl::StatusOr<T> Guarded(const std::function<absl::StatusOr<T>()>& body) {
+  absl::StatusOr<T> result = absl::UnknownError("not run");
+  absl::Status status = Guard([&]() -> absl::Status {
+    result = body();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return result;
+}
+
+// At the start of each process.
+absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plans& plan) {
+  KeepFreedMemory();
+  PrepareTorch(options.threads);
+  RZ_ASSIGN_OR_RETURN(PlannedRun run, Guarded<PlannedRun>(plan));
+  if (run.planned.plan.workers != options.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("the plan has ", run.planned.plan.workers,
+                                                   " workers, but ", options.workers,
+                                                   " were asked for"));
+  }
+  return run;
+}
+
+absl::StatusOr<Results> RunProcesses(const RunWorkersOptions& options, const Plans& plan,
+                                     const Work& work) {
+  const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan));
+    WorkerSeat seat{.self = context.self(), .run = run};
+    if (NeedsTransport(run.planned.plan)) {
+      const TransportOptions needs = TransportNeeds(run.planned.plan, run.planned.layouts,
+                                                    context.self(), options.metrics_count);
+      RZ_ASSIGN_OR_RETURN(seat.transport, CreateShmTransport(context.TakeEndpoint(), needs));
+    }
+    seat.report = [&context](const std::string& kind, const std::string& text) {
+      return context.Report(kind, text);
+    };
+    return Guarded<std::string>([&] { return work(std::move(seat)); });
+  };
+  return LaunchProcesses({.workers = options.workers, .on_report = options.on_report}, body);
+}
+
+// Several strings as one, for the way out of the process of all workers; and who reported.
+std::string Join(const Results& results) {
+  std::string text;
+  for (const std::string& result : results) absl::StrAppend(&text, result.size(), ":", result);
+  return text;
+}
+
+Results Split(absl::string_view text) {
+  Results results;
+  while (!text.empty()) {
+    const size_t colon = text.find(':');
+    size_t size = 0;
+    RZ_CHECK(colon != absl::string_view::npos && absl::SimpleAtoi(text.substr(0, colon), &size) &&
+                 size <= text.size() - colon - 1,
+             "results of workers");
+    results.emplace_back(text.substr(colon + 1, size));
+    text.remove_prefix(colon + 1 + size);
+  }
+  return results;
+}
+
+// Who failed first is told from those who only heard of it.
+absl::StatusOr<Results> RootCauseOr(std::vector<absl::StatusOr<std::string>> results) {
+  Results values;
+  absl::Status echo;
+  for (size_t w = 0; w < results.size(); ++w) {
+    if (results[w].ok()) {
+      values.push_back(*std::move(results[w]));
+    } else if (!IsEcho(results[w].status())) {
+      return Annotate(results[w].status(), absl::StrCat("worker ", w));
+    } else if (echo.ok()) {
+      echo = CauseOf(results[w].status());
+    }
+  }
+  if (!echo.ok()) return echo;
+  return values;
+}
+
+absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const PlannedRun& run,
+                                      const Work& work, WorkerContext& context) {
+  const Plan& plan = run.planned.plan;
+  std::vector<std::unique_ptr<Transport>> transports(static_cast<size_t>(plan.workers));
+  if (NeedsTransport(plan)) {
+    std::vector<TransportOptions> needs;
+    for (int w = 0; w < plan.workers; ++w) {
+      needs.push_back(
+          TransportNeeds(plan, run.planned.layouts, WorkerId(w), options.metrics_count));
+    }
+    RZ_ASSIGN_OR_RETURN(transports, CreateLocalTransports(needs));
+  }
+  std::vector<absl::StatusOr<std::string>> results(transports.size(),
+                                                   absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (size_t w = 0; w < transports.size(); ++w) {
+    threads.emplace_back([&, w] {
+      PrepareTorch(options.threads);
+      WorkerSeat seat{
+          .self = WorkerId(static_cast<int>(w)), .run = run, .transport = std::move(transports[w])};
+      seat.report = [&context, w](const std::string& kind, const std::string& text) {
+        return context.Report(Join({absl::StrCat(w), kind}), text);
+      };
+      results[w] = Guarded<std::string>([&] { return work(std::move(seat)); });
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return RootCauseOr(std::move(results));
+}
+
+absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans& plan,
+                                   const Work& work) {
+  LaunchOptions launch{.workers = 1};
+  if (options.on_report) {
+    launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
+      const Results who = Split(kind);
+      int worker = 0;
+      RZ_CHECK(who.size() == 2 && absl::SimpleAtoi(who[0], &worker), kind);
+      options.on_report(WorkerId(worker), who[1], text);
+    };
+  }
+  const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan));
+    RZ_ASSIGN_OR_RETURN(const Results results, WorkInThreads(options, run, work, context));
+    return Join(results);
+  };
+  absl::StatusOr<Results> results = LaunchProcesses(launch, body);
+  if (!results.ok()) return WithoutProcess(results.status());
+  return Split((*results)[0]);
+}
+
+}  // namespace
+
+void PrepareTorch(int threads) {
+  at::set_num_threads(threads);
+  at::globalContext().setFlushDenormal(false);
+}
+
+absl::Status WithoutProcess(const absl::Status& status) {
+  constexpr absl::string_view kPrefix = "worker 0: ";
+  if (!absl::StartsWith(status.message(), kPrefix)) return status;
+  return absl::Status(status.code(), status.message().substr(kPrefix.size()));
+}
+
+absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,
+                                                    const Plans& plan, const Work& work) {
+  if (options.as == RunWorkersOptions::As::kThreads) return RunThreads(options, plan, work);
+  return RunProcesses(options, plan, work);
+}
+
+}  // namespace ringzero

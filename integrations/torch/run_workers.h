@@ -1,0 +1,74 @@
+// RunWorkers: the workers of a run, each with the plan and its transport, as processes or threads.
+//
+//   absl::StatusOr<std::vector<std::string>> results = RunWorkers(
+//       {.workers = 4}, [] { return PlanMyModel(); },
+//       [](WorkerSeat seat) -> absl::StatusOr<std::string> {
+//         … RingModel::Create({…, .self = seat.self, .transport = std::move(seat.transport)}) …
+//         return "my summary"; });
+//
+// train_model.h does all of this for an ordinary loop. Called by a process of one thread that has
+// not computed with torch yet: its children do (p2p/launcher.h). Nothing is left behind, however it
+// ends.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
+#define RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "integrations/torch/layer.h"
+#include "integrations/torch/model_plan.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+// A model as layer factories, described and cut into a plan. Every worker computes the same.
+struct PlannedRun {
+  std::vector<LayerFactory> layers;
+  ModelDescription model;
+  PlannedModel planned;
+};
+
+// Sets torch's threads and arithmetic as the bits need them: once per computing thread, before any
+// use.
+void PrepareTorch(int threads);
+
+struct RunWorkersOptions {
+  int workers = 1;  // as in the plan
+  // kProcesses: over shared memory. kThreads: of one process.
+  enum class As { kProcesses, kThreads } as = As::kProcesses;
+  int threads = 1;        // torch's, in each worker
+  int metrics_count = 1;  // of RingModelOptions
+  // On the calling thread: what the workers report, each worker's in its order.
+  std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
+};
+
+// One worker's place in the run.
+struct WorkerSeat {
+  WorkerId self{0};
+  const PlannedRun& run;                 // outlives the worker's function
+  std::unique_ptr<Transport> transport;  // null: nothing travels in this plan
+  // To on_report; Unavailable when the calling process is gone. Thread-safe.
+  std::function<absl::Status(const std::string& kind, const std::string& text)> report;
+};
+
+// What the workers returned, by worker. `plan` is called in every process, with torch prepared;
+// `work` in every worker. Both may throw.
+//
+// Errors: the first root cause, with its worker's number in front ("worker 2: bad file") unless it
+// is of the process of all workers; those of LaunchProcesses.
+absl::StatusOr<std::vector<std::string>> RunWorkers(
+    const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
+    const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
+
+// The status of LaunchProcesses with one process that stands for the whole run: its number in front
+// of the message says nothing.
+absl::Status WithoutProcess(const absl::Status& status);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_

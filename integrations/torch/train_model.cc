@@ -1,0 +1,60 @@
+// From a user's model and loop to running workers.
+#include "integrations/torch/train_model.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+absl::StatusOr<PlannedRun> PlanOf(const TrainOptions& options,
+                                  const std::function<absl::StatusOr<Model>()>& model) {
+  RZ_ASSIGN_OR_RETURN(Model made, model());
+  PlannedRun run{.layers = std::move(made.layers)};
+  RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, made.example));
+  PlanRequest request = options.plan;
+  request.optimizer = options.optimizer;
+  RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
+  return run;
+}
+
+absl::Status Train(const TrainOptions& options, const std::function<absl::Status(RingModel&)>& loop,
+                   WorkerSeat seat) {
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
+                      RingModel::Create({.layers = seat.run.layers,
+                                         .description = seat.run.model,
+                                         .planned = seat.run.planned,
+                                         .seed = options.seed,
+                                         .self = seat.self,
+                                         .transport = std::move(seat.transport),
+                                         .optimizer = options.optimizer,
+                                         .metrics_count = options.metrics_count,
+                                         .on_report = options.on_report,
+                                         .wait_timeout = options.wait_timeout}));
+  RZ_RETURN_IF_ERROR(loop(*ring));
+  return ring->Finish();
+}
+
+}  // namespace
+
+absl::Status TrainModel(const TrainOptions& options,
+                        const std::function<absl::StatusOr<Model>()>& model,
+                        const std::function<absl::Status(RingModel&)>& loop) {
+  RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
+  return RunWorkers(
+             {.workers = options.plan.workers,
+              .as = options.as,
+              .threads = options.threads,
+              .metrics_count = options.metrics_count},
+             [&] { return PlanOf(options, model); },
+             [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
+               RZ_RETURN_IF_ERROR(Train(options, loop, std::move(seat)));
+               return std::string();
+             })
+      .status();
+}
+
+}  // namespace ringzero
