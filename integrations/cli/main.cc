@@ -13,8 +13,8 @@
 #include "integrations/cli/train.h"
 
 #if defined(RINGZERO_HAVE_JEMALLOC)
-// jemalloc's own name for its settings, read before main: memory is kept, as RunWorkers asks of glibc,
-// and packed tighter, into huge pages (docs/decisions/0010).
+// jemalloc's own name for its settings, read before main: memory is kept, as RunWorkers asks of
+// glibc, and packed tighter, into huge pages (docs/decisions/0010).
 extern "C" const char* malloc_conf;
 const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narenas:1";
 #endif
