@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "zero/gradient_sum.h"
 #include "zero/processor.h"
@@ -148,6 +149,7 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   const double rate = options_.learning_rate;
   if (options_.type == OptimizerOptions::Type::kSgd) {
     const SgdOptions& sgd = options_.sgd;
+    RZ_CHECK(p.first != nullptr || sgd.momentum == 0, "a momentum buffer");
     SgdBlock(p, {.divisor = float(input.divisor),
                  .weight_decay = float(sgd.weight_decay),
                  .momentum = float(sgd.momentum),
@@ -159,6 +161,7 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
     return;
   }
   const AdamWOptions& adamw = options_.adamw;
+  RZ_CHECK(p.first != nullptr && p.second != nullptr, "both moments");
   const double correction1 = 1 - std::pow(adamw.beta1, double(state.updates));
   const double correction2 = 1 - std::pow(adamw.beta2, double(state.updates));
   AdamWBlock(p, {.divisor = float(input.divisor),
