@@ -10,6 +10,9 @@
 #ifndef RINGZERO_P2P_FAILURE_H_
 #define RINGZERO_P2P_FAILURE_H_
 
+#include <chrono>
+#include <optional>
+
 #include "absl/status/status.h"
 #include "base/ids.h"
 
@@ -22,11 +25,20 @@ absl::Status AbortedBy(WorkerId worker, const absl::Status& why);
 // A peer's connection closed and it had not said goodbye.
 absl::Status WorkerDied(WorkerId worker);
 
+// A peer's message thread gave no sign of life for so long: it was stopped, or hangs.
+absl::Status WorkerSilent(WorkerId worker, std::chrono::milliseconds lasted);
+// Whose silence `status` tells of, if it does.
+std::optional<WorkerId> SilentWorker(const absl::Status& status);
+
 // Does `status` only pass on what began at another worker?
 bool IsEcho(const absl::Status& status);
 
 // The cause inside an echo of an abort: "worker 2: bad file". Anything else comes back as it is.
 absl::Status CauseOf(const absl::Status& status);
+
+// `status` with "worker 2: " in front, unless it begins with a worker already: then it blames that
+// one, whoever reports it.
+absl::Status ReportedBy(WorkerId worker, const absl::Status& status);
 
 }  // namespace ringzero
 

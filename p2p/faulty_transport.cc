@@ -2,14 +2,18 @@
 #include "p2p/faulty_transport.h"
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/transport_decorator.h"
 
 namespace ringzero {
 namespace {
@@ -24,10 +28,12 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-class FaultyTransport final : public Transport {
+class FaultyTransport final : public TransportDecorator {
  public:
-  FaultyTransport(std::unique_ptr<Transport> inner, const FaultOptions& faults)
-      : inner_(std::move(inner)), faults_(faults), thread_([this] { Run(); }) {}
+  FaultyTransport(std::unique_ptr<Transport> inner, FaultOptions faults)
+      : TransportDecorator(std::move(inner)),
+        faults_(std::move(faults)),
+        thread_([this] { Run(); }) {}
 
   // Delayed messages go out first, as fast as they may: a destroyed transport has sent what it
   // accepted.
@@ -40,12 +46,7 @@ class FaultyTransport final : public Transport {
     thread_.join();
   }
 
-  WorkerId self() const override { return inner_->self(); }
-  int workers() const override { return inner_->workers(); }
-  std::string name() const override { return absl::StrCat("faulty ", inner_->name()); }
-  absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
-    return inner_->Allocate(bytes, use);
-  }
+  std::string name() const override { return absl::StrCat("faulty ", inner().name()); }
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
     return Send({to, key, std::move(buffer), Buffer()});
   }
@@ -53,28 +54,24 @@ class FaultyTransport final : public Transport {
     return Send({to, key, SharedBuffer(), std::move(buffer)});
   }
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
-                            SharedArrival arrival) override {
-    return inner_->ExpectShared(from, key, bytes, std::move(arrival));
-  }
+                            SharedArrival arrival) override;
   absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
-                           OwnedArrival arrival) override {
-    return inner_->ExpectOwned(from, key, bytes, std::move(arrival));
-  }
+                           OwnedArrival arrival) override;
   void Abort(const absl::Status& why) override {
     std::multimap<Clock::time_point, Message> dropped;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       dropped.swap(queue_);
     }
-    inner_->Abort(why);
+    inner().Abort(why);
   }
-  absl::Status status() const override { return inner_->status(); }
-  bool drained() const override {
+  std::vector<Undelivered> undelivered() const override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return queue_.empty() && inner_->drained();
+    std::vector<Undelivered> waiting = inner().undelivered();
+    for (const auto& [due, message] : queue_) waiting.push_back({message.to, message.key});
+    return waiting;
   }
   absl::Status Close() override;
-  TransportStats stats() const override { return inner_->stats(); }
 
  private:
   struct Message {
@@ -93,12 +90,15 @@ class FaultyTransport final : public Transport {
   Clock::time_point DueTime(const Message& message);  // mutex_ held
   void Run();
   void CloseInner();  // mutex_ held
+  // Is it the turn of what has just arrived?
+  bool Flips() { return faults_.flip_message != 0 && ++arrived_ == faults_.flip_message; }
+  void FlipABit(std::span<std::byte> payload) const;
 
-  const std::unique_ptr<Transport> inner_;
   const FaultOptions faults_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   uint64_t messages_ = 0;
+  std::atomic<uint64_t> arrived_{0};
   std::map<std::pair<WorkerId, uint8_t>, Channel> channels_;
   std::multimap<Clock::time_point, Message> queue_;  // equal times: in order of insertion
   bool closing_ = false;
@@ -107,11 +107,12 @@ class FaultyTransport final : public Transport {
 };
 
 absl::Status FaultyTransport::Send(Message message) {
-  RZ_RETURN_IF_ERROR(inner_->status());
+  RZ_RETURN_IF_ERROR(inner().status());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (closing_) return absl::FailedPreconditionError("a message after a goodbye");
     ++messages_;
+    if (messages_ == faults_.act_at_message && faults_.act) faults_.act();
     if (messages_ == faults_.drop_message) return absl::OkStatus();
     const bool fails = faults_.fail_after != 0 && messages_ > faults_.fail_after;
     if (!fails && faults_.max_delay.count() > 0) {
@@ -129,8 +130,8 @@ absl::Status FaultyTransport::Send(Message message) {
 }
 
 absl::Status FaultyTransport::SendNow(Message message) {
-  if (message.owned) return inner_->Give(message.to, message.key, std::move(message.owned));
-  return inner_->Share(message.to, message.key, std::move(message.shared));
+  if (message.owned) return inner().Give(message.to, message.key, std::move(message.owned));
+  return inner().Share(message.to, message.key, std::move(message.shared));
 }
 
 Clock::time_point FaultyTransport::DueTime(const Message& message) {
@@ -142,9 +143,40 @@ Clock::time_point FaultyTransport::DueTime(const Message& message) {
     random = Mix(random ^ Mix(part));
   }
   ++channel.messages;
-  const auto delay = std::chrono::microseconds(random % (faults_.max_delay.count() + 1));
+  const auto spread = faults_.max_delay - faults_.min_delay;
+  const auto delay = faults_.min_delay + std::chrono::microseconds(random % (spread.count() + 1));
   channel.last = std::max(channel.last, Clock::now() + delay);
   return channel.last;
+}
+
+void FaultyTransport::FlipABit(std::span<std::byte> payload) const {
+  if (payload.empty()) return;
+  const uint64_t bit = Mix(faults_.seed ^ faults_.flip_message) % (8 * payload.size());
+  payload[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+}
+
+absl::Status FaultyTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
+                                           SharedArrival arrival) {
+  auto flip = [this, arrival = std::move(arrival)](absl::StatusOr<SharedBuffer> got) {
+    if (got.ok() && Flips()) {
+      // Others read the same memory: this worker alone sees the damage.
+      Buffer copy = MakeHeapBuffer(got->size());
+      std::memcpy(copy.data(), got->data(), copy.size());
+      FlipABit(copy.as<std::byte>());
+      got = std::move(copy).Seal();
+    }
+    arrival(std::move(got));
+  };
+  return inner().ExpectShared(from, key, bytes, std::move(flip));
+}
+
+absl::Status FaultyTransport::ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
+                                          OwnedArrival arrival) {
+  auto flip = [this, arrival = std::move(arrival)](absl::StatusOr<Buffer> got) {
+    if (got.ok() && Flips()) FlipABit(got->as<std::byte>());
+    arrival(std::move(got));
+  };
+  return inner().ExpectOwned(from, key, bytes, std::move(flip));
 }
 
 void FaultyTransport::Run() {
@@ -167,30 +199,29 @@ void FaultyTransport::Run() {
     const absl::Status sent = SendNow(std::move(message));
     if (!sent.ok()) {
       queue_.clear();
-      inner_->Abort(sent);
+      inner().Abort(sent);
     }
   }
 }
 
 absl::Status FaultyTransport::Close() {
-  RZ_RETURN_IF_ERROR(inner_->status());
+  RZ_RETURN_IF_ERROR(inner().status());
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (queue_.empty()) RZ_RETURN_IF_ERROR(inner_->Close());
+  if (queue_.empty()) RZ_RETURN_IF_ERROR(inner().Close());
   closing_ = true;
   return absl::OkStatus();
 }
 
 void FaultyTransport::CloseInner() {
-  if (!closing_ || !inner_->status().ok()) return;
-  const absl::Status closed = inner_->Close();  // does nothing the second time
-  if (!closed.ok()) inner_->Abort(closed);
+  if (!closing_ || !inner().status().ok()) return;
+  const absl::Status closed = inner().Close();  // does nothing the second time
+  if (!closed.ok()) inner().Abort(closed);
 }
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> transport,
-                                      const FaultOptions& faults) {
-  return std::make_unique<FaultyTransport>(std::move(transport), faults);
+std::unique_ptr<Transport> MakeFaulty(std::unique_ptr<Transport> transport, FaultOptions faults) {
+  return std::make_unique<FaultyTransport>(std::move(transport), std::move(faults));
 }
 
 }  // namespace ringzero

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/failure.h"
+#include "p2p/heartbeat.h"
 #include "p2p/record_stream.h"
 #include "p2p/unique_fd.h"
 #include "p2p/worker_process.h"
@@ -72,7 +73,11 @@ class SignalScope {
 class Launch {
  public:
   Launch(const LaunchOptions& options, SignalScope& signals)
-      : options_(options), signals_(signals), results_(options.workers) {}
+      : options_(options),
+        signals_(signals),
+        awake_(Clock::now(), options.peer_timeout / 5),
+        stops_(options.workers),
+        results_(options.workers) {}
 
   absl::Status Start(const WorkerBody& body);
   absl::StatusOr<std::vector<std::string>> Run();
@@ -82,6 +87,11 @@ class Launch {
     WorkerId worker;
     absl::Status status;  // names its worker, or is an echo
   };
+  struct Stop {
+    int count = 0;            // which of the worker's stops
+    Clock::time_point since;  // awake time
+    bool lost = false;        // it took too long, and was said
+  };
   enum class Phase { kRunning, kGrace, kTerminated, kKilled };
 
   void Wait();
@@ -90,6 +100,8 @@ class Launch {
   void ReapAll();
   void Fail(WorkerId worker, const absl::Status& status);
   void Enter(Phase phase);
+  void CheckStopped();
+  void Lose(WorkerProcess& child);
   void CheckDeadline();
   bool AnyAlive() const;
   absl::Status Cause() const;
@@ -97,6 +109,9 @@ class Launch {
   const LaunchOptions& options_;
   SignalScope& signals_;
   std::vector<WorkerProcess> children_;
+  AwakeClock awake_;
+  std::vector<Stop> stops_;                                     // by worker
+  Clock::time_point stop_deadline_ = Clock::time_point::max();  // when CheckStopped is due
   std::vector<std::optional<std::string>> results_;
   std::vector<Failure> failures_;  // in order of time
   int interrupted_by_ = 0;
@@ -108,9 +123,9 @@ absl::Status Launch::Start(const WorkerBody& body) {
   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
   children_.reserve(options_.workers);
   for (int w = 0; w < options_.workers; ++w) {
-    const auto run = [&, w](int record_socket) {
+    const auto run = [&, w](RecordWriter& records) {
       // Whatever belongs to others is closed here, or their deaths would not be seen.
-      WorkerContext context(std::move(endpoints[w]), record_socket);
+      WorkerContext context(std::move(endpoints[w]), records);
       endpoints.clear();
       for (WorkerProcess& other : children_) other.Abandon();
       signals_.Close();
@@ -129,6 +144,7 @@ absl::StatusOr<std::vector<std::string>> Launch::Run() {
     for (WorkerProcess& child : children_) ReadRecords(child);
     ReadSignals();
     ReapAll();
+    CheckStopped();
     CheckDeadline();
   }
   if (interrupted_by_ != 0) {
@@ -146,9 +162,10 @@ void Launch::Wait() {
   for (const WorkerProcess& child : children_) {
     if (child.socket() >= 0) files.push_back({child.socket(), POLLIN, 0});
   }
+  const Clock::time_point until = std::min(deadline_, stop_deadline_);
   int limit = -1;
-  if (deadline_ != Clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+  if (until != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     limit = static_cast<int>(std::max<int64_t>(left.count(), 0));
   }
   poll(files.data(), files.size(), limit);
@@ -165,8 +182,8 @@ void Launch::ReadRecords(WorkerProcess& child) {
       case Record::Type::kResult: results_[child.worker().value] = std::move(record.text); break;
       case Record::Type::kFailure:
         Fail(child.worker(),
-             Annotate(absl::Status(static_cast<absl::StatusCode>(record.code), record.text),
-                      absl::StrCat("worker ", child.worker().value)));
+             ReportedBy(child.worker(),
+                        absl::Status(static_cast<absl::StatusCode>(record.code), record.text)));
         break;
     }
   }
@@ -187,14 +204,14 @@ void Launch::ReapAll() {
     const std::optional<WorkerProcess::End> end = child.Reap();
     if (!end.has_value()) continue;
     ReadRecords(child);  // the last it said
-    const bool by_us = (end->signal == SIGTERM && phase_ >= Phase::kTerminated) ||
-                       (end->signal == SIGKILL && phase_ >= Phase::kKilled);
+    const bool ended_by_us =
+        (end->signal == SIGTERM || end->signal == SIGKILL) && phase_ >= Phase::kTerminated;
     const int worker = child.worker().value;
     const bool told = results_[worker].has_value() ||
                       std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
                         return failure.worker.value == worker;
                       });
-    if (told || by_us) continue;
+    if (told || ended_by_us) continue;
     const char* const rest = end->signal == 0 ? " and without a result" : "";
     Fail(child.worker(),
          absl::UnavailableError(absl::StrCat("worker ", worker, " ", end->words, rest)));
@@ -202,7 +219,46 @@ void Launch::ReapAll() {
 }
 
 void Launch::Fail(WorkerId worker, const absl::Status& status) {
+  // Its peers may be first to miss a worker that we know more about.
+  const std::optional<WorkerId> silent = SilentWorker(status);
+  if (silent.has_value() && silent->value < options_.workers) Lose(children_[silent->value]);
   failures_.push_back({worker, status});
+  Enter(Phase::kGrace);
+}
+
+void Launch::CheckStopped() {
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point awake = awake_.Tick(now);
+  stop_deadline_ = Clock::time_point::max();
+  for (WorkerProcess& child : children_) {
+    Stop& stop = stops_[child.worker().value];
+    const WorkerProcess::Stop stopped = child.Stopped();
+    if (stopped.signal == 0 || stop.lost) continue;
+    if (stop.count != stopped.count) {
+      stop.count = stopped.count;
+      stop.since = awake;
+    }
+    const Clock::duration left = options_.peer_timeout - (awake - stop.since);
+    if (left <= Clock::duration::zero()) {
+      Lose(child);
+    } else {
+      // Often enough for awake_ to see when we were stopped ourselves.
+      const Clock::duration interval = options_.peer_timeout / 5;
+      stop_deadline_ = std::min(stop_deadline_, now + std::min(left, interval));
+    }
+  }
+}
+
+// If it is stopped: that is a failure, and it could not end by itself.
+void Launch::Lose(WorkerProcess& child) {
+  const int signal = child.Stopped().signal;
+  if (signal == 0 || std::exchange(stops_[child.worker().value].lost, true)) return;
+  const double seconds = std::chrono::duration<double>(options_.peer_timeout).count();
+  const std::string words =
+      absl::StrCat("worker ", child.worker().value, " was stopped by signal ", signal, " (",
+                   strsignal(signal), "); peer_timeout is ", seconds, " s");
+  failures_.push_back({child.worker(), absl::UnavailableError(words)});
+  child.Signal(SIGKILL);
   Enter(Phase::kGrace);
 }
 
@@ -214,7 +270,9 @@ void Launch::Enter(Phase phase) {
     return;
   }
   const bool kill = phase == Phase::kKilled;
-  for (WorkerProcess& child : children_) child.Signal(kill ? SIGKILL : SIGTERM);
+  for (WorkerProcess& child : children_) {
+    child.Signal(kill || child.Stopped().signal != 0 ? SIGKILL : SIGTERM);
+  }
   deadline_ = kill ? Clock::time_point::max() : Clock::now() + options_.patience;
 }
 
@@ -254,15 +312,21 @@ absl::Status CheckOneThread() {
 
 }  // namespace
 
-WorkerContext::WorkerContext(ShmEndpoint endpoint, int record_socket)
+WorkerContext::WorkerContext(ShmEndpoint endpoint, RecordWriter& records)
     : self_(endpoint.self),
       workers_(static_cast<int>(endpoint.sockets.size())),
       endpoint_(std::move(endpoint)),
-      record_socket_(record_socket) {}
+      records_(records) {}
 
 absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return WriteRecord(record_socket_, {Record::Type::kReport, 0, kind, text});
+  return records_.Write({Record::Type::kReport, 0, kind, text});
+}
+
+absl::Status WorkerContext::Fail(const absl::Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return records_.Write(
+      {Record::Type::kFailure, static_cast<int32_t>(why.code()), "", std::string(why.message())});
 }
 
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,

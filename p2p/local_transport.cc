@@ -1,6 +1,7 @@
 // Inboxes with a lock and a condition variable, and the thread that empties one.
 #include "p2p/local_transport.h"
 
+#include <array>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -9,20 +10,24 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/heartbeat.h"
 #include "p2p/mailbox_transport.h"
 
 namespace ringzero {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);
 
 struct Event {
-  enum class Kind { kParcel, kCredit, kAbort, kGoodbye, kDisconnect };
+  enum class Kind { kParcel, kCredit, kAbort, kGoodbye, kDisconnect, kQuestion, kAnswer };
   Kind kind;
   WorkerId from;
   Parcel parcel;                        // kParcel
   uint8_t credit_kind = 0;              // kCredit
   absl::Status why = absl::OkStatus();  // kAbort
+  uint64_t number = 0;                  // kQuestion, kAnswer
+  std::string text = {};                // likewise
 };
 
 // Where other workers put events for one worker. Thread-safe.
@@ -44,10 +49,10 @@ class Inbox {
     stopping_ = true;
     changed_.notify_one();
   }
-  // Blocks until something happens; false when stopped.
-  bool Take(std::vector<Event>& events) {
+  // Blocks until something happens, or `until`; false when stopped.
+  bool Take(std::vector<Event>& events, Clock::time_point until) {
     std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [this] { return stopping_ || woken_ || !events_.empty(); });
+    changed_.wait_until(lock, until, [this] { return stopping_ || woken_ || !events_.empty(); });
     woken_ = false;
     events.swap(events_);
     return !stopping_;
@@ -87,6 +92,12 @@ class LocalWire final : public Wire {
     Push(to, {Event::Kind::kAbort, self_, {}, 0, why});
   }
   void SendGoodbye(WorkerId to) override { Push(to, {Event::Kind::kGoodbye, self_, {}}); }
+  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
+    Push(to, {.kind = Event::Kind::kQuestion, .from = self_, .number = number, .text = question});
+  }
+  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override {
+    Push(to, {.kind = Event::Kind::kAnswer, .from = self_, .number = number, .text = answer});
+  }
   void Wake() override { inbox().Wake(); }
 
   Inbox& inbox() { return (*inboxes_)[self_.value]; }
@@ -107,9 +118,10 @@ class LocalWire final : public Wire {
 class LocalTransport final : public MailboxTransport {
  public:
   LocalTransport(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<LocalWire> wire,
-                 ArenaPtr parameters, ArenaPtr sums)
-      : MailboxTransport(std::move(mailbox), std::move(parameters), std::move(sums)),
+                 std::array<ArenaPtr, 2> arenas, Heartbeat heartbeat)
+      : MailboxTransport(std::move(mailbox), std::move(arenas[0]), std::move(arenas[1])),
         wire_(std::move(wire)),
+        heartbeat_(std::move(heartbeat)),
         thread_([this] { Run(); }) {}
 
   ~LocalTransport() override {
@@ -127,8 +139,11 @@ class LocalTransport final : public MailboxTransport {
   void Run() {
     for (bool running = true; running;) {
       std::vector<Event> events;
-      running = wire_->inbox().Take(events);
+      running = wire_->inbox().Take(events, heartbeat_.next());
       for (Event& event : events) Handle(event);
+      for (const Silence& silence : heartbeat_.Tick(Clock::now())) {
+        mailbox().OnSilence(silence.worker, silence.lasted);
+      }
       mailbox().RunCallbacks();
     }
   }
@@ -140,10 +155,15 @@ class LocalTransport final : public MailboxTransport {
       case Event::Kind::kAbort: return mailbox().OnAbort(event.from, event.why);
       case Event::Kind::kGoodbye: return mailbox().OnGoodbye(event.from);
       case Event::Kind::kDisconnect: return mailbox().OnDisconnect(event.from);
+      case Event::Kind::kQuestion:
+        return mailbox().OnQuestion(event.from, event.number, std::move(event.text));
+      case Event::Kind::kAnswer:
+        return mailbox().OnAnswer(event.from, event.number, std::move(event.text));
     }
   }
 
   const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox, which handles keep alive
+  Heartbeat heartbeat_;                    // the message thread's
   std::thread thread_;
 };
 
@@ -159,6 +179,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     const std::vector<TransportOptions>& options) {
   const int workers = static_cast<int>(options.size());
   if (workers == 0) return absl::InvalidArgumentError("at least one worker is needed");
+  RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
   auto inboxes = std::make_shared<Inboxes>(workers);
   std::vector<std::shared_ptr<LocalWire>> wires;
   std::vector<std::shared_ptr<Mailbox>> mailboxes;
@@ -169,25 +190,25 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
   }
   for (int to = 0; to < workers; ++to) {
     RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options[to]));
+    RZ_RETURN_IF_ERROR(CheckPeerTimeout(options[to]));
     for (int from = 0; from < workers; ++from) {
       for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
         mailboxes[from]->OnCredit(WorkerId(to), static_cast<uint8_t>(kind), slots[kind]);
       }
     }
   }
-  std::vector<ArenaPtr> arenas;
+  std::vector<std::array<ArenaPtr, 2>> arenas(workers);
   for (int w = 0; w < workers; ++w) {
     const TransportOptions& each = options[w];
-    for (const MemoryUse use : {MemoryUse::kParameters, MemoryUse::kSums}) {
-      const size_t bytes = use == MemoryUse::kSums ? each.sum_bytes : each.parameter_bytes;
-      RZ_ASSIGN_OR_RETURN(ArenaPtr arena, MakeArena(WorkerId(w), use, bytes));
-      arenas.push_back(std::move(arena));
-    }
+    RZ_ASSIGN_OR_RETURN(arenas[w][0],
+                        MakeArena(WorkerId(w), MemoryUse::kParameters, each.parameter_bytes));
+    RZ_ASSIGN_OR_RETURN(arenas[w][1], MakeArena(WorkerId(w), MemoryUse::kSums, each.sum_bytes));
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int w = 0; w < workers; ++w) {
-    transports.push_back(std::make_unique<LocalTransport>(
-        mailboxes[w], wires[w], std::move(arenas[2 * w]), std::move(arenas[2 * w + 1])));
+    transports.push_back(
+        std::make_unique<LocalTransport>(mailboxes[w], wires[w], std::move(arenas[w]),
+                                         Heartbeat(WorkerId(w), board, {options[w].peer_timeout})));
   }
   return transports;
 }

@@ -31,6 +31,12 @@ absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options) {
   return slots;
 }
 
+absl::Status CheckPeerTimeout(const TransportOptions& options) {
+  if (options.peer_timeout >= std::chrono::milliseconds(1)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("peer_timeout is ", options.peer_timeout.count(),
+                                                 " ms; at least 1 ms is needed"));
+}
+
 Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
                  std::shared_ptr<Wire> wire)
     : self_(self), wire_(std::move(wire)), on_failure_(std::move(on_failure)), peers_(workers) {
@@ -156,6 +162,9 @@ void Mailbox::OnGoodbye(WorkerId from) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Peer& peer = peers_[from.value];
   peer.said_goodbye = true;
+  FailQuestions(absl::FailedPreconditionError(
+                    absl::StrCat("worker ", from.value, " said goodbye before it answered")),
+                from);
   for (const Channel& channel : peer.channels) {
     const bool awaited = !channel.expected.empty();
     if (!awaited && channel.waiting.empty()) continue;
@@ -170,7 +179,12 @@ void Mailbox::OnGoodbye(WorkerId from) {
 
 void Mailbox::OnDisconnect(WorkerId from) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!peers_[from.value].said_goodbye && !closing_) End(WorkerDied(from), Tell::kPeers);
+  if (Needs(peers_[from.value])) End(WorkerDied(from), Tell::kPeers);
+}
+
+void Mailbox::OnSilence(WorkerId from, std::chrono::milliseconds lasted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (Needs(peers_[from.value])) End(WorkerSilent(from, lasted), Tell::kPeers);
 }
 
 void Mailbox::Fail(const absl::Status& why) {
@@ -199,6 +213,7 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
       channel.arrived.clear();
     }
   }
+  FailQuestions(why, std::nullopt);
   for (int worker = 0; tell == Tell::kPeers && worker < workers(); ++worker) {
     if (worker != self_.value) wire_->SendAbort(WorkerId(worker), why);
   }
@@ -209,18 +224,29 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
 void Mailbox::RunCallbacks() {
   while (true) {
     std::vector<Ready> ready;
+    std::vector<ReadyAnswer> answers;
+    std::vector<Question> questions;
+    Answerer answerer;
     std::function<void(const absl::Status&)> on_failure;
     absl::Status status;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       ready.swap(ready_);
+      answers.swap(answers_);
+      questions.swap(questions_);
+      if (!questions.empty()) answerer = answerer_;
       status = status_;
       if (report_failure_) on_failure = std::exchange(on_failure_, nullptr);
       report_failure_ = false;
     }
-    if (ready.empty() && on_failure == nullptr) return;
+    if (ready.empty() && answers.empty() && questions.empty() && on_failure == nullptr) return;
     if (on_failure != nullptr) on_failure(status);
     for (Ready& each : ready) each.arrival(std::move(each.result));
+    for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
+    for (const Question& each : questions) {
+      const std::string answer = answerer ? answerer(each.from, each.text) : std::string();
+      wire_->SendAnswer(each.from, each.number, answer.substr(0, kMaxTextBytes));
+    }
   }
 }
 
@@ -255,14 +281,61 @@ void Mailbox::SayGoodbyes() {
   if (SaidGoodbyes()) drained_.notify_all();
 }
 
-bool Mailbox::NothingWaits() const {
+std::vector<Undelivered> Mailbox::undelivered() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const Peer& peer : peers_) {
-    for (const Channel& channel : peer.channels) {
-      if (!channel.waiting.empty()) return false;
+  std::vector<Undelivered> waiting;
+  for (int worker = 0; worker < workers(); ++worker) {
+    for (const Channel& channel : peers_[worker].channels) {
+      for (const Parcel& parcel : channel.waiting) {
+        waiting.push_back({WorkerId(worker), parcel.key});
+      }
     }
   }
-  return true;
+  return waiting;
+}
+
+absl::Status Mailbox::Ask(WorkerId to, const std::string& question, AnswerArrival arrival) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_RETURN_IF_ERROR(CheckCall(to, MessageKey(), "a question to"));
+  if (to == self_) return absl::InvalidArgumentError("a question to oneself");
+  if (peers_[to.value].said_goodbye || peers_[to.value].told_goodbye) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("a question to worker ", to.value, " after a goodbye"));
+  }
+  const uint64_t number = questions_asked_++;
+  asked_[number] = {to, std::move(arrival)};
+  wire_->SendQuestion(to, number, question.substr(0, kMaxTextBytes));
+  return absl::OkStatus();
+}
+
+void Mailbox::AnswerWith(Answerer answerer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  answerer_ = std::move(answerer);
+}
+
+void Mailbox::OnQuestion(WorkerId from, uint64_t number, std::string question) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!status_.ok()) return;
+  questions_.push_back({from, number, std::move(question)});
+}
+
+void Mailbox::OnAnswer(WorkerId from, uint64_t number, std::string answer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto asked = asked_.find(number);
+  if (asked == asked_.end() || asked->second.to != from) return;
+  answers_.push_back({std::move(asked->second.arrival), std::move(answer)});
+  asked_.erase(asked);
+}
+
+void Mailbox::FailQuestions(const absl::Status& why, std::optional<WorkerId> to) {
+  for (auto asked = asked_.begin(); asked != asked_.end();) {
+    if (to.has_value() && asked->second.to != *to) {
+      ++asked;
+      continue;
+    }
+    answers_.push_back({std::move(asked->second.arrival), why});
+    asked = asked_.erase(asked);
+  }
 }
 
 bool Mailbox::SaidGoodbyes() const {
@@ -281,6 +354,7 @@ void Mailbox::Shutdown(std::chrono::milliseconds limit) {
     End(absl::CancelledError(absl::StrCat("worker ", self_.value, "'s transport was destroyed")),
         Tell::kNobody);
   }
+  FailQuestions(absl::CancelledError("the transport was destroyed"), std::nullopt);
 }
 
 absl::Status Mailbox::status() const {

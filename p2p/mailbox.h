@@ -16,8 +16,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,9 @@ namespace ringzero {
 
 // Credit of each kind, kMaxMessageKinds entries. InvalidArgument unless all are at least 1.
 absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options);
+
+// InvalidArgument unless peer_timeout is at least 1 ms.
+absl::Status CheckPeerTimeout(const TransportOptions& options);
 
 class Mailbox : public std::enable_shared_from_this<Mailbox> {
  public:
@@ -52,8 +57,9 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   absl::Status Expect(WorkerId from, Expected expected);
   void Abort(const absl::Status& why);
   absl::Status Close();
-  // No message of ours waits for credit.
-  bool NothingWaits() const;
+  absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival);
+  void AnswerWith(Answerer answerer);
+  std::vector<Undelivered> undelivered() const;
   absl::Status status() const;
   TransportStats stats() const;
 
@@ -62,8 +68,12 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void OnCredit(WorkerId from, uint8_t kind, int count);
   void OnAbort(WorkerId from, const absl::Status& why);
   void OnGoodbye(WorkerId from);
-  // The connection is gone: a death, unless somebody said goodbye.
+  // The connection is gone: a death, unless goodbyes were said.
   void OnDisconnect(WorkerId from);
+  // Its message thread gives no sign of life: likewise.
+  void OnSilence(WorkerId from, std::chrono::milliseconds lasted);
+  void OnQuestion(WorkerId from, uint64_t number, std::string question);
+  void OnAnswer(WorkerId from, uint64_t number, std::string answer);
   // Something else broke (a malformed message, no hello): ends the transport on every worker.
   void Fail(const absl::Status& why);
   // Runs all that is ready, outside of the lock.
@@ -93,6 +103,19 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     Arrival arrival;
     absl::StatusOr<Buffer> result;
   };
+  struct Asked {
+    WorkerId to;
+    AnswerArrival arrival;
+  };
+  struct Question {
+    WorkerId from;
+    uint64_t number;
+    std::string text;
+  };
+  struct ReadyAnswer {
+    AnswerArrival arrival;
+    absl::StatusOr<std::string> result;
+  };
   enum class Tell { kNobody, kPeers };
 
   absl::Status CheckCall(WorkerId peer, MessageKey key,
@@ -100,6 +123,9 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void Pump(WorkerId to, uint8_t kind);
   void Match(WorkerId from, uint8_t kind);
   void SayGoodbyes();
+  // Does it matter to us that this peer is gone?
+  bool Needs(const Peer& peer) const { return !peer.said_goodbye && !peer.told_goodbye; }
+  void FailQuestions(const absl::Status& why, std::optional<WorkerId> to);
   void End(const absl::Status& why, Tell tell);
   bool SaidGoodbyes() const;
   std::string Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
@@ -116,6 +142,11 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   absl::Status status_;
   std::vector<Peer> peers_;
   std::vector<Ready> ready_;
+  std::map<uint64_t, Asked> asked_;  // by number
+  uint64_t questions_asked_ = 0;
+  std::vector<Question> questions_;  // of the others, not yet answered
+  std::vector<ReadyAnswer> answers_;
+  Answerer answerer_;
   TransportStats stats_;
 };
 

@@ -7,6 +7,9 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "p2p/arena.h"
 #include "p2p/mailbox.h"
@@ -27,7 +30,11 @@ class MailboxTransport : public Transport {
                            OwnedArrival arrival) override;
   void Abort(const absl::Status& why) override { mailbox_->Abort(why); }
   absl::Status status() const override { return mailbox_->status(); }
-  bool drained() const override { return mailbox_->NothingWaits(); }
+  std::vector<Undelivered> undelivered() const override { return mailbox_->undelivered(); }
+  absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival) override {
+    return mailbox_->Ask(to, question, std::move(arrival));
+  }
+  void AnswerWith(Answerer answerer) override { mailbox_->AnswerWith(std::move(answerer)); }
   absl::Status Close() override { return mailbox_->Close(); }
   TransportStats stats() const override;
 

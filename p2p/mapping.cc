@@ -69,6 +69,12 @@ absl::StatusOr<Mapping> Mapping::Anonymous(size_t bytes) {
   return Mapping(*data, bytes);
 }
 
+absl::StatusOr<Mapping> Mapping::SharedWithChildren(size_t bytes) {
+  absl::StatusOr<void*> data = Map(bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1);
+  if (!data.ok()) return data.status();
+  return Mapping(*data, bytes);
+}
+
 absl::StatusOr<Mapping> Mapping::OfFile(int descriptor, size_t bytes, Access access) {
   const int protection = access == Access::kRead ? PROT_READ : PROT_READ | PROT_WRITE;
   absl::StatusOr<void*> data = Map(bytes, protection, MAP_SHARED, descriptor);

@@ -22,6 +22,8 @@ class Mapping {
 
   // Memory of this process alone. ResourceExhausted when the system refuses.
   static absl::StatusOr<Mapping> Anonymous(size_t bytes);
+  // Memory that the processes forked later share with this one.
+  static absl::StatusOr<Mapping> SharedWithChildren(size_t bytes);
   // The first `bytes` of `descriptor`'s file, shared with whoever else maps it. The descriptor may
   // be closed afterwards.
   static absl::StatusOr<Mapping> OfFile(int descriptor, size_t bytes, Access access);

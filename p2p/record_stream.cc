@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -20,23 +21,47 @@ struct Header {
   uint64_t text_bytes = 0;
 };
 
-}  // namespace
-
-absl::Status WriteRecord(int socket, const Record& record) {
+void Append(const Record& record, std::string& bytes) {
   const Header header = {static_cast<uint32_t>(record.type), record.code, record.kind.size(),
                          record.text.size()};
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+  bytes.append(reinterpret_cast<const char*>(&header), sizeof(header));
   absl::StrAppend(&bytes, record.kind, record.text);
-  for (size_t written = 0; written < bytes.size();) {
-    const ssize_t sent = send(socket, bytes.data() + written, bytes.size() - written, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot report to the launching process: ", std::strerror(errno)));
+}
+
+}  // namespace
+
+absl::Status RecordWriter::Write(const Record& record) {
+  if (waiting_.size() > kMaxWaitingBytes) {
+    RZ_RETURN_IF_ERROR(Send(MSG_DONTWAIT));
+    if (waiting_.size() > kMaxWaitingBytes) {
+      return absl::ResourceExhaustedError("the launching process does not read its reports");
     }
-    written += static_cast<size_t>(sent);
   }
-  return absl::OkStatus();
+  Append(record, waiting_);
+  return Send(MSG_DONTWAIT);
+}
+
+absl::Status RecordWriter::Finish(const Record& record) {
+  Append(record, waiting_);
+  return Send(0);
+}
+
+absl::Status RecordWriter::Send(int flags) {
+  size_t written = 0;
+  int error = 0;
+  while (written < waiting_.size()) {
+    const ssize_t sent =
+        send(socket_, waiting_.data() + written, waiting_.size() - written, flags | MSG_NOSIGNAL);
+    if (sent >= 0) written += static_cast<size_t>(sent);
+    if (sent < 0 && errno != EINTR) {
+      error = errno;
+      break;
+    }
+  }
+  waiting_.erase(0, written);
+  if (error == 0 || error == EAGAIN || error == EWOULDBLOCK) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot report to the launching process: ", std::strerror(error)));
 }
 
 RecordReader::State RecordReader::Read(int socket, std::vector<Record>& records) {

@@ -1,9 +1,12 @@
 // Records of any size over a stream socket: what a worker process tells the one that launched it.
 //
-//   WriteRecord(socket, {Record::Type::kReport, 0, "progress", "step 7"});        // blocks
+//   RecordWriter writer(socket);
+//   writer.Write({Record::Type::kReport, 0, "progress", "step 7"});               // does not block
+//   writer.Finish({Record::Type::kResult, 0, "", "my summary"});                  // blocks
 //   RecordReader reader;   reader.Read(socket, records);                          // does not
 //
-// Value types and functions; one writer and one reader at a time.
+// A reader that does not read (it is stopped, or its terminal is) holds up nobody who Writes.
+// Not thread-safe.
 #ifndef RINGZERO_P2P_RECORD_STREAM_H_
 #define RINGZERO_P2P_RECORD_STREAM_H_
 
@@ -19,7 +22,7 @@ struct Record {
   enum class Type : uint32_t {
     kReport = 1,  // kind and text, while it runs
     kResult,      // text: the body's value; the last record
-    kFailure,     // code and text: the body's error; the last record
+    kFailure,     // code and text: an error of the body, which goes on to its end
   };
   Type type = Type::kReport;
   int32_t code = 0;  // absl::StatusCode
@@ -27,8 +30,23 @@ struct Record {
   std::string text;
 };
 
-// Unavailable when the reader is gone.
-absl::Status WriteRecord(int socket, const Record& record);
+class RecordWriter {
+ public:
+  static constexpr size_t kMaxWaitingBytes = 1 << 20;
+
+  explicit RecordWriter(int socket) : socket_(socket) {}
+  // ResourceExhausted, and the record is dropped, when so much waits already; Unavailable when the
+  // reader is gone.
+  absl::Status Write(const Record& record);
+  // The last record, and all that waits. Unavailable as above.
+  absl::Status Finish(const Record& record);
+
+ private:
+  absl::Status Send(int flags);  // until nothing waits or, not blocking, the socket is full
+
+  const int socket_;
+  std::string waiting_;
+};
 
 class RecordReader {
  public:

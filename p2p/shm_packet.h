@@ -12,8 +12,7 @@
 namespace ringzero {
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
-inline constexpr uint32_t kShmVersion = 1;
-inline constexpr size_t kMaxAbortText = 4000;  // bytes; a longer one is cut
+inline constexpr uint32_t kShmVersion = 2;
 inline constexpr int kMemoryUses = 2;
 
 // The first packet on a connection, with four descriptors: data and holder counts of the
@@ -28,7 +27,7 @@ struct ShmHello {
 };
 
 struct ShmToken {
-  enum class Type : uint8_t { kMessage = 1, kCredit, kAbort, kGoodbye };
+  enum class Type : uint8_t { kMessage = 1, kCredit, kAbort, kGoodbye, kQuestion, kAnswer };
   Type type = Type::kMessage;
   uint8_t kind = 0;       // of a message or a credit
   uint8_t ownership = 0;  // Ownership
@@ -36,7 +35,7 @@ struct ShmToken {
   int32_t origin = 0;     // whose arena
   uint32_t block = 0;
   int32_t code = 0;  // kAbort: absl::StatusCode; its text follows the token
-  uint64_t tag = 0;
+  uint64_t tag = 0;  // kQuestion, kAnswer: the question's number; the text follows the token
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };

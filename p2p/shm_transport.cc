@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -25,10 +26,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);
 constexpr std::chrono::seconds kFlushLimit(1);
-constexpr std::chrono::hours kForever(1);
 constexpr int kPacketsPerTurn = 64;  // then the next peer has its turn
 
-using PacketBuffer = std::array<std::byte, sizeof(ShmToken) + kMaxAbortText>;
+using PacketBuffer = std::array<std::byte, sizeof(ShmToken) + kMaxTextBytes>;
 static_assert(sizeof(ShmHello) <= sizeof(PacketBuffer));
 
 struct ShmParts {
@@ -37,6 +37,7 @@ struct ShmParts {
   ArenaPtr parameters;
   ArenaPtr sums;
   std::chrono::milliseconds hello_limit;
+  Heartbeat heartbeat;
 };
 
 class ShmTransport final : public MailboxTransport {
@@ -45,6 +46,7 @@ class ShmTransport final : public MailboxTransport {
       : MailboxTransport(std::move(parts.mailbox), std::move(parts.parameters),
                          std::move(parts.sums)),
         wire_(std::move(parts.wire)),
+        heartbeat_(std::move(parts.heartbeat)),
         greeted_(workers(), false),
         hello_deadline_(Clock::now() + parts.hello_limit),
         hello_limit_(parts.hello_limit) {
@@ -71,6 +73,7 @@ class ShmTransport final : public MailboxTransport {
   void Run();
   std::chrono::milliseconds WaitLimit() const;
   void CheckHellos();
+  void CheckPulses();
   void ReadFrom(WorkerId from);
   absl::Status ReceiveHello(WorkerId from);
   absl::Status TakeHello(WorkerId from, const PacketBuffer& buffer, ReceiveResult packet);
@@ -79,8 +82,9 @@ class ShmTransport final : public MailboxTransport {
 
   // The message thread's, but for wire_, views_ and stopping_.
   const std::shared_ptr<ShmWire> wire_;  // shared with the mailbox, which handles keep alive
-  ArenaViews views_;                     // of the others
-  std::vector<bool> greeted_;            // by worker: its hello has come
+  Heartbeat heartbeat_;
+  ArenaViews views_;           // of the others
+  std::vector<bool> greeted_;  // by worker: its hello has come
   const Clock::time_point hello_deadline_;
   const std::chrono::milliseconds hello_limit_;
   std::atomic<bool> stopping_{false};
@@ -89,13 +93,11 @@ class ShmTransport final : public MailboxTransport {
 
 std::chrono::milliseconds ShmTransport::WaitLimit() const {
   if (stopping_) return std::chrono::milliseconds(10);
+  Clock::time_point until = heartbeat_.next();
   for (const bool greeted : greeted_) {
-    if (greeted) continue;
-    const auto left = hello_deadline_ - Clock::now();
-    return std::chrono::duration_cast<std::chrono::milliseconds>(left) +
-           std::chrono::milliseconds(1);
+    if (!greeted) until = std::min(until, hello_deadline_);
   }
-  return kForever;
+  return std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
 }
 
 void ShmTransport::Run() {
@@ -113,6 +115,7 @@ void ShmTransport::Run() {
     }
     for (const WorkerId from : news.readable) ReadFrom(from);
     CheckHellos();
+    CheckPulses();
     mailbox().RunCallbacks();
     if (stopping && (wire_->Flushed() || Clock::now() > stop_by)) return;
   }
@@ -124,6 +127,13 @@ void ShmTransport::CheckHellos() {
     mailbox().Fail(absl::DeadlineExceededError(absl::StrCat(
         "worker ", worker, " has not said hello within ", hello_limit_.count(), " ms")));
     greeted_.assign(greeted_.size(), true);  // said once
+  }
+}
+
+void ShmTransport::CheckPulses() {
+  for (const Silence& silence : heartbeat_.Tick(Clock::now())) {
+    wire_->GiveUp(silence.worker);
+    mailbox().OnSilence(silence.worker, silence.lasted);
   }
 }
 
@@ -180,15 +190,20 @@ absl::Status ShmTransport::TakeToken(WorkerId from, const PacketBuffer& buffer, 
   if (bytes < sizeof(token)) return absl::InternalError("it is too short");
   std::memcpy(&token, buffer.data(), sizeof(token));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
+  const std::string text(reinterpret_cast<const char*>(buffer.data()) + sizeof(token),
+                         bytes - sizeof(token));
   switch (token.type) {
     case ShmToken::Type::kMessage: return TakeMessage(from, token);
     case ShmToken::Type::kCredit: mailbox().OnCredit(from, token.kind, 1); return absl::OkStatus();
-    case ShmToken::Type::kAbort: {
-      const std::string text(reinterpret_cast<const char*>(buffer.data()) + sizeof(token),
-                             bytes - sizeof(token));
+    case ShmToken::Type::kAbort:
       mailbox().OnAbort(from, absl::Status(static_cast<absl::StatusCode>(token.code), text));
       return absl::OkStatus();
-    }
+    case ShmToken::Type::kQuestion:
+      mailbox().OnQuestion(from, token.tag, text);
+      return absl::OkStatus();
+    case ShmToken::Type::kAnswer:
+      mailbox().OnAnswer(from, token.tag, text);
+      return absl::OkStatus();
     case ShmToken::Type::kGoodbye: mailbox().OnGoodbye(from); return absl::OkStatus();
   }
   return absl::InternalError("its type is unknown");
@@ -223,10 +238,12 @@ absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers) {
   if (workers < 1) {
     return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));
   }
+  RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
   std::vector<ShmEndpoint> endpoints(workers);
   for (int a = 0; a < workers; ++a) {
     endpoints[a].self = WorkerId(a);
     endpoints[a].sockets.resize(workers);
+    endpoints[a].board = board;
   }
   for (int a = 0; a < workers; ++a) {
     for (int b = a + 1; b < workers; ++b) {
@@ -247,6 +264,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
   const WorkerId self = endpoint.self;
   const int workers = static_cast<int>(endpoint.sockets.size());
   RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
+  RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   RZ_ASSIGN_OR_RETURN(ShmArena parameters,
                       MakeShmArena(self, MemoryUse::kParameters, options.parameter_bytes));
   RZ_ASSIGN_OR_RETURN(ShmArena sums, MakeShmArena(self, MemoryUse::kSums, options.sum_bytes));
@@ -267,9 +285,13 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateShmTransport(ShmEndpoint endpoi
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
     mailbox->OnCredit(self, static_cast<uint8_t>(kind), slots[kind]);
   }
-  return std::make_unique<ShmTransport>(ShmParts{std::move(mailbox), std::move(wire),
-                                                 std::move(parameters.arena), std::move(sums.arena),
-                                                 endpoint.hello_limit});
+  ShmParts parts = {.mailbox = std::move(mailbox),
+                    .wire = std::move(wire),
+                    .parameters = std::move(parameters.arena),
+                    .sums = std::move(sums.arena),
+                    .hello_limit = endpoint.hello_limit,
+                    .heartbeat = Heartbeat(self, endpoint.board, {options.peer_timeout})};
+  return std::make_unique<ShmTransport>(std::move(parts));
 }
 
 }  // namespace ringzero

@@ -8,7 +8,8 @@
 // Every worker owns two memory files (parameters, sums), which the others map: parameters
 // read-only, so that a stray write there is a segmentation fault of the process that does it.
 // Tokens go over Unix sockets, one pair per two workers; a socket that closes without a goodbye is
-// a dead worker. Nothing has a name in the file system, so nothing is left behind however a process
+// a dead worker, and one whose message thread no longer writes on the board that all share is a
+// stopped one. Nothing has a name in the file system, so nothing is left behind however a process
 // ends.
 //
 // All endpoints may also live in one process (tests do that). A transport must be destroyed on
@@ -22,6 +23,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/heartbeat.h"
 #include "p2p/transport.h"
 #include "p2p/unique_fd.h"
 
@@ -31,13 +33,14 @@ namespace ringzero {
 // a death is not seen.
 struct ShmEndpoint {
   WorkerId self;
-  std::vector<UniqueFd> sockets;  // to each worker, connected SOCK_SEQPACKET; to itself: empty
+  std::vector<UniqueFd> sockets;      // to each worker, connected SOCK_SEQPACKET; to itself: empty
+  std::shared_ptr<PulseBoard> board;  // of all workers
   // How long the others may take until their transports are made, too.
   std::chrono::milliseconds hello_limit = std::chrono::minutes(2);
 };
 
-// Connected ends for all workers. InvalidArgument below 1 worker, ResourceExhausted without
-// descriptors.
+// Connected ends for all workers, to be made before the processes are forked. InvalidArgument below
+// 1 worker, ResourceExhausted without descriptors.
 absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers);
 
 // Does not wait for the others: messages go out once their receiver has said hello. A worker that

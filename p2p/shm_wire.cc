@@ -88,7 +88,8 @@ bool ShmWire::Send(WorkerId to, const ShmToken& token, const std::string& text) 
 void ShmWire::Flush(Peer& peer, int worker) {
   while (!peer.waiting.empty()) {
     const SendResult sent = SendPacket(peer.socket.get(), BytesOf(peer.waiting.front()));
-    if (sent == SendResult::kFull) return WatchWritable(worker, true);
+    if (sent == SendResult::kFull && !peer.given_up) return WatchWritable(worker, true);
+    if (sent == SendResult::kFull) return peer.waiting.clear();
     // A broken one is noticed as closed by whoever reads it; until then everything to it is lost.
     if (sent == SendResult::kBroken) return peer.waiting.clear();
     peer.waiting.pop_front();
@@ -123,13 +124,27 @@ void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {
   ShmToken token;
   token.type = ShmToken::Type::kAbort;
   token.code = static_cast<int32_t>(why.code());
-  Send(to, token, std::string(why.message().substr(0, kMaxAbortText)));
+  Send(to, token, std::string(why.message().substr(0, kMaxTextBytes)));
 }
 
 void ShmWire::SendGoodbye(WorkerId to) {
   ShmToken token;
   token.type = ShmToken::Type::kGoodbye;
   Send(to, token);
+}
+
+void ShmWire::SendQuestion(WorkerId to, uint64_t number, const std::string& question) {
+  ShmToken token;
+  token.type = ShmToken::Type::kQuestion;
+  token.tag = number;
+  Send(to, token, question);
+}
+
+void ShmWire::SendAnswer(WorkerId to, uint64_t number, const std::string& answer) {
+  ShmToken token;
+  token.type = ShmToken::Type::kAnswer;
+  token.tag = number;
+  Send(to, token, answer);
 }
 
 void ShmWire::Wake() {
@@ -184,6 +199,14 @@ void ShmWire::ClosePeer(WorkerId peer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   peers_[peer.value].socket.Reset();  // which takes it out of the epoll, too
   peers_[peer.value].waiting.clear();
+}
+
+void ShmWire::GiveUp(WorkerId peer) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  peers_[peer.value].given_up = true;
+  if (!peers_[peer.value].socket) return;
+  Flush(peers_[peer.value], peer.value);
+  WatchWritable(peer.value, false);
 }
 
 bool ShmWire::Flushed() const {

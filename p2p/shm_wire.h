@@ -40,6 +40,8 @@ class ShmWire final : public Wire {
   void SendCredit(WorkerId to, uint8_t kind) override;
   void SendAbort(WorkerId to, const absl::Status& why) override;
   void SendGoodbye(WorkerId to) override;
+  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
+  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override;
   void Wake() override;
 
   // Before all else on a connection. Unavailable when it cannot be written.
@@ -49,6 +51,8 @@ class ShmWire final : public Wire {
   News Wait(std::chrono::milliseconds limit);
   ReceiveResult Receive(WorkerId from, std::span<std::byte> buffer);
   void ClosePeer(WorkerId peer);
+  // It does not read any more: what does not fit into its socket is dropped, not waited for.
+  void GiveUp(WorkerId peer);
   // Is everything written that can be?
   bool Flushed() const;
   // From now on everything is dropped.
@@ -59,6 +63,7 @@ class ShmWire final : public Wire {
   struct Peer {
     UniqueFd socket;
     std::deque<Packet> waiting;
+    bool given_up = false;
   };
 
   ShmWire(WorkerId self, UniqueFd epoll, UniqueFd wake, std::vector<UniqueFd> sockets);

@@ -24,6 +24,7 @@
 #ifndef RINGZERO_P2P_TRANSPORT_H_
 #define RINGZERO_P2P_TRANSPORT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -63,6 +64,16 @@ struct TransportStats {
 
 using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
 using OwnedArrival = std::function<void(absl::StatusOr<Buffer>)>;
+// Questions between workers: who waits for whom. Short texts, no credit, no payload.
+using AnswerArrival = std::function<void(absl::StatusOr<std::string>)>;
+using Answerer = std::function<std::string(WorkerId from, const std::string& question)>;
+inline constexpr size_t kMaxTextBytes = 4000;  // of a question, an answer, an abort's message
+
+// A message that was sent and has not left.
+struct Undelivered {
+  WorkerId to;
+  MessageKey key;
+};
 
 class Transport {
  public:
@@ -93,11 +104,21 @@ class Transport {
   // from this worker; waiting Expects get it; later calls return it. The first abort wins.
   // Idempotent.
   virtual void Abort(const absl::Status& why) = 0;
-  // The error that ended the transport, or OK. A peer that vanished: Unavailable, "worker 3 …".
+  // The error that ended the transport, or OK. A peer that vanished, or gave no sign of life for
+  // peer_timeout: Unavailable, "worker 3 …".
   virtual absl::Status status() const = 0;
 
-  // Whether every message sent so far has left: none waits for credit (or a decorator's delay).
-  virtual bool drained() const = 0;
+  // The messages that wait for credit (or a decorator's delay), in order by channel.
+  virtual std::vector<Undelivered> undelivered() const = 0;
+  // Whether every message sent so far has left.
+  bool drained() const { return undelivered().empty(); }
+
+  // Asks another worker; its Answerer's text arrives like a message, or an error: the transport's
+  // end, or FailedPrecondition when `to` has said goodbye. Texts are cut at kMaxTextBytes.
+  virtual absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival) = 0;
+  // Who answers from now on, on the message thread, without blocking. Until it is set, answers are
+  // empty.
+  virtual void AnswerWith(Answerer answerer) = 0;
 
   // Says goodbye: this worker will send no more, and a closed connection is no failure from now on.
   // Every Expect must have been answered (else FailedPrecondition) and every handle dropped. What
@@ -116,6 +137,9 @@ struct TransportOptions {
   // up to 64 bytes, plus 64; for every distinct size the most that is ever alive of it.
   size_t parameter_bytes = 0;
   size_t sum_bytes = 0;
+  // A peer whose message thread gives no sign of life for so long is lost (p2p/heartbeat.h). The
+  // same on all workers, and not below 1 ms.
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   // Called once, on the message thread, when the transport ends by anything but this worker's own
   // Abort: a peer's abort or death, a mismatch of keys.
   std::function<void(const absl::Status&)> on_failure;

@@ -6,6 +6,9 @@
 #ifndef RINGZERO_P2P_WIRE_H_
 #define RINGZERO_P2P_WIRE_H_
 
+#include <cstdint>
+#include <string>
+
 #include "absl/status/status.h"
 #include "base/buffer.h"
 #include "base/ids.h"
@@ -31,6 +34,9 @@ class Wire {
   virtual void SendCredit(WorkerId to, uint8_t kind) = 0;
   virtual void SendAbort(WorkerId to, const absl::Status& why) = 0;
   virtual void SendGoodbye(WorkerId to) = 0;
+  // `number` names the question at its asker.
+  virtual void SendQuestion(WorkerId to, uint64_t number, const std::string& question) = 0;
+  virtual void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) = 0;
   // Makes this worker's message thread call Mailbox::RunCallbacks.
   virtual void Wake() = 0;
 };

@@ -38,13 +38,14 @@ void FlushOutput() {
 }
 
 [[noreturn]] void RunChild(const WorkerProcess::Spawn& spawn, int socket) {
-  absl::StatusOr<std::string> result = spawn.body(socket);
+  RecordWriter records(socket);
+  absl::StatusOr<std::string> result = spawn.body(records);
   Record last;
   last.type = result.ok() ? Record::Type::kResult : Record::Type::kFailure;
   last.code = static_cast<int32_t>(result.status().code());
   last.text = result.ok() ? *std::move(result) : std::string(result.status().message());
   FlushOutput();
-  const bool told = WriteRecord(socket, last).ok();
+  const bool told = records.Finish(last).ok();
   // Not exit: the parent's handlers and static objects are not ours to run.
   _exit(told && last.type == Record::Type::kResult ? 0 : kFailedExitCode);
 }
@@ -80,11 +81,13 @@ WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket)
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : worker_(other.worker_),
       pid_(std::exchange(other.pid_, -1)),
+      stop_(other.stop_),
+      end_(std::move(other.end_)),
       socket_(std::move(other.socket_)),
       reader_(std::move(other.reader_)) {}
 
 WorkerProcess::~WorkerProcess() {
-  if (!alive()) return;
+  if (pid_ <= 0) return;
   Signal(SIGKILL);
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -95,27 +98,49 @@ void WorkerProcess::ReadRecords(std::vector<Record>& records) {
   if (reader_.Read(socket_.get(), records) == RecordReader::State::kClosed) socket_.Reset();
 }
 
-std::optional<WorkerProcess::End> WorkerProcess::Reap() {
-  if (!alive()) return std::nullopt;
-  int status = 0;
-  const pid_t reaped = waitpid(pid_, &status, WNOHANG);
-  if (reaped == 0 || (reaped < 0 && errno == EINTR)) return std::nullopt;
-  pid_ = -1;
-  if (reaped < 0) return End{0, "was reaped by somebody else"};
-  if (WIFSIGNALED(status)) {
-    const int signal = WTERMSIG(status);
-    return End{signal, absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")")};
+void WorkerProcess::AskSystem() {
+  while (pid_ > 0) {
+    int status = 0;
+    const pid_t changed = waitpid(pid_, &status, WNOHANG | WUNTRACED | WCONTINUED);
+    if (changed < 0 && errno == EINTR) continue;
+    if (changed == 0) return;
+    if (changed > 0 && WIFSTOPPED(status)) {
+      stop_ = {WSTOPSIG(status), stop_.count + 1};
+      continue;
+    }
+    stop_.signal = 0;
+    if (changed > 0 && WIFCONTINUED(status)) continue;
+    pid_ = -1;
+    if (changed < 0) {
+      end_ = End{0, "was reaped by somebody else"};
+    } else if (WIFSIGNALED(status)) {
+      const int signal = WTERMSIG(status);
+      end_ =
+          End{signal, absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")")};
+    } else {
+      end_ = End{0, absl::StrCat("exited with code ", WEXITSTATUS(status))};
+    }
   }
-  return End{0, absl::StrCat("exited with code ", WEXITSTATUS(status))};
+}
+
+std::optional<WorkerProcess::End> WorkerProcess::Reap() {
+  AskSystem();
+  return std::exchange(end_, std::nullopt);
+}
+
+WorkerProcess::Stop WorkerProcess::Stopped() {
+  AskSystem();
+  return stop_;
 }
 
 void WorkerProcess::Abandon() {
   pid_ = -1;
+  end_.reset();
   socket_.Reset();
 }
 
 void WorkerProcess::Signal(int signal) {
-  if (alive()) kill(pid_, signal);
+  if (pid_ > 0) kill(pid_, signal);
 }
 
 }  // namespace ringzero

@@ -1,7 +1,7 @@
 // WorkerProcess: one forked child that runs a body and reports; ended and reaped by its owner.
 //
 //   RZ_ASSIGN_OR_RETURN(WorkerProcess child, WorkerProcess::Fork(worker, spawn));
-//   poll(child.socket()) ...; child.Poll(records);   child.Signal(SIGTERM);
+//   poll(child.socket()) ...; child.ReadRecords(records);   child.Signal(SIGTERM);
 //
 // Move-only; used by one thread, of a process that has only this one when it forks.
 #ifndef RINGZERO_P2P_WORKER_PROCESS_H_
@@ -26,7 +26,7 @@ class WorkerProcess {
  public:
   // Runs in the child with its end of the record stream; what it returns becomes the last record.
   // Everything that the child must not keep open is closed by it first.
-  using Body = std::function<absl::StatusOr<std::string>(int record_socket)>;
+  using Body = std::function<absl::StatusOr<std::string>(RecordWriter& records)>;
   struct Spawn {
     sigset_t signal_mask;  // the child's
     Body body;
@@ -43,7 +43,8 @@ class WorkerProcess {
   WorkerId worker() const { return worker_; }
   // For poll; -1 once it is closed.
   int socket() const { return socket_.get(); }
-  bool alive() const { return pid_ > 0; }
+  // Until Reap has said how it ended.
+  bool alive() const { return pid_ > 0 || end_.has_value(); }
 
   // Reads records; does not block.
   void ReadRecords(std::vector<Record>& records);
@@ -53,15 +54,24 @@ class WorkerProcess {
     std::string words;
   };
   std::optional<End> Reap();
+  // Whether it is stopped (SIGSTOP, SIGTSTP, …) now.
+  struct Stop {
+    int signal = 0;  // 0: it runs
+    int count = 0;   // of all its stops so far
+  };
+  Stop Stopped();
   void Signal(int signal);
   // In another child: closes what belongs to the parent, and leaves the process alone.
   void Abandon();
 
  private:
   WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket);
+  void AskSystem();
 
   WorkerId worker_;
   pid_t pid_;  // -1: reaped
+  Stop stop_;
+  std::optional<End> end_;
   UniqueFd socket_;
   RecordReader reader_;
 };

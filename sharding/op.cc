@@ -122,4 +122,17 @@ uint64_t MessageTag(const Op& op) {
          (uint64_t(op.iteration.value + 1) & 0xfffffff);
 }
 
+Op MessageOp(Channel channel, uint64_t tag) {
+  return {.kind = OpKind::kSend,
+          .channel = channel,
+          .copy = static_cast<Copy>((tag >> 60) % kCopyNames.size()),
+          .stage = StageId(static_cast<int>((tag >> 44) & 0xffff) - 1),
+          .iteration = Iteration(static_cast<int>(tag & 0xfffffff) - 1),
+          .lap = Lap(static_cast<int>((tag >> 28) & 0xffff) - 1)};
+}
+
+std::string DescribeMessage(Channel channel, uint64_t tag) {
+  return ToString(MessageOp(channel, tag)).substr(ToString(OpKind::kSend).size() + 1);
+}
+
 }  // namespace ringzero

@@ -102,6 +102,10 @@ bool CarriesParameters(Channel channel);
 // The message's name on its channel: equal at both ends, different for any two messages alive at
 // once.
 uint64_t MessageTag(const Op& op);
+// The other way: the kSend with the fields that a tag has (no version, no peer).
+Op MessageOp(Channel channel, uint64_t tag);
+// "sum s3 t5 l0".
+std::string DescribeMessage(Channel channel, uint64_t tag);
 
 }  // namespace ringzero
 

@@ -125,7 +125,7 @@ absl::StatusOr<std::vector<StageCopy>> Engine::Impl::Begin(OpKind kind, StageId 
   Lock lock(mutex_);
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  begun_ = true;
+  SetBegun();
   return CopiesOf(state_.at(op).linked);
 }
 
@@ -133,7 +133,7 @@ absl::StatusOr<EvaluationCopy> Engine::Impl::BeginEvaluation(StageId stage) {
   Lock lock(mutex_);
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(OpKind::kEvaluate, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  begun_ = true;
+  SetBegun();
   EvaluationCopy copy;
   copy.copies = CopiesOf(state_.at(op).linked);
   const auto snapshot = snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
@@ -163,6 +163,7 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
   if (kind == OpKind::kEnd) RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
   if (keep) keep(state_.at(op).linked.op);
   compute_.pop_front();
+  computing_since_ = Clock::now();
   Complete(op);
   if (!compute_.empty()) {
     // Two iterations ahead: neighbours and owners' injections may be one ahead of us.
@@ -255,10 +256,10 @@ absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
       if (absl::Status transport = options_.transport->status(); !transport.ok()) Fail(transport);
     }
     if (now >= deadline && error_.ok() && !done()) {
-      Fail(absl::DeadlineExceededError(
-          absl::StrCat("worker ", options_.self.value, " waited ",
-                       std::chrono::duration_cast<std::chrono::seconds>(now - start).count(), " s ",
-                       waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_))));
+      const std::string words = waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_);
+      const absl::Status blame =
+          Blame(lock, absl::StrCat("waited ", SecondsText(now - start), " ", words), WhatItDoes());
+      if (error_.ok() && !done()) Fail(blame);
     }
   }
   waiting_for_.clear();
@@ -280,11 +281,15 @@ absl::Status Engine::Impl::Finish() {
       },
       nullptr));
   const Clock::time_point deadline = Clock::now() + options_.wait_timeout;
-  while (options_.transport != nullptr && !options_.transport->drained()) {
+  while (options_.transport != nullptr) {
+    const std::vector<Undelivered> waiting = options_.transport->undelivered();
+    if (waiting.empty()) break;
     RZ_RETURN_IF_ERROR(options_.transport->status());
     if (Clock::now() > deadline) {
-      Fail(absl::DeadlineExceededError(absl::StrCat("worker ", options_.self.value,
-                                                    " waited for its last messages to be taken")));
+      const std::string words =
+          absl::StrCat("waited for its last ", waiting.size(),
+                       " messages to be taken, the first by worker ", waiting[0].to.value);
+      Fail(Blame(lock, words, {.next = waiting[0].to}));
       return error_;
     }
     changed_.wait_for(lock, std::chrono::milliseconds(2));

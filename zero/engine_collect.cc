@@ -27,7 +27,7 @@ absl::StatusOr<CollectedPart> Engine::Impl::Collect() {
   Lock lock(mutex_);
   RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(OpKind::kCollect, NextStage()));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
-  begun_ = true;
+  SetBegun();
   const LinkedOp& linked = state_.at(number).linked;
   CollectedPart part{.kind = KindOf(linked.op.copy), .stage = linked.op.stage};
   if (part.kind != CollectedPart::Kind::kParameters) {

@@ -3,9 +3,11 @@
 // engine.cc           the computing thread's calls
 // engine_run.cc       everything else: messages, adds, updates, driven by operations becoming ready
 // engine_collect.cc   collections: both
+// engine_blame.cc     whose fault it is that a wait takes too long
 #ifndef RINGZERO_ZERO_ENGINE_IMPL_H_
 #define RINGZERO_ZERO_ENGINE_IMPL_H_
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -16,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "zero/blame.h"
 #include "zero/engine.h"
 #include "zero/owned_stages.h"
 #include "zero/program_state.h"
@@ -66,6 +69,24 @@ class Engine::Impl {
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
   double* WaitCounter(int64_t op);
 
+  void SetBegun() {
+    begun_ = true;
+    computing_since_ = std::chrono::steady_clock::now();
+  }
+
+  // engine_blame.cc; all with mutex_ held but AnswerQuestion (the message thread's).
+  void AnswerQuestions();  // from now on
+  std::string AnswerQuestion(const std::string& text) const;
+  // DeadlineExceeded that names the end of the chain of waits. `waited`: "waited 600 s for …";
+  // `mine`: what this worker waits for. The lock is released while others are asked.
+  absl::Status Blame(Lock& lock, const std::string& waited, BlameAnswer mine);
+  BlameAnswer AskWorker(Lock& lock, const BlameStep& step);
+  BlameAnswer AnswerTo(const BlameQuestion& question) const;
+  BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
+  BlameAnswer WhyNotDone(int64_t op) const;
+  BlameAnswer WhatItDoes() const;
+  std::string ComputingThread() const;
+
   // engine_run.cc; all with mutex_ held.
   absl::Status AppendIterations(int end);
   absl::Status PostReceive(int64_t op);
@@ -102,6 +123,7 @@ class Engine::Impl {
   int appended_ = 0;             // iterations of the program appended so far
   std::deque<int64_t> compute_;  // the computing operations to come, in order
   bool begun_ = false;           // compute_.front() has begun and not ended
+  std::chrono::steady_clock::time_point computing_since_;  // the last begin or end
   bool finished_ = false;
   std::string waiting_for_;                   // what the computing thread waits for, or empty
   std::map<Place, StageGradient> gradients_;  // after EndBackward, until added

@@ -69,6 +69,7 @@ absl::Status Engine::Impl::Start() {
     }
   }
   Lock lock(mutex_);
+  AnswerQuestions();
   stats_.optimizer_state_bytes = owned_.optimizer_state_bytes();
   return AppendIterations(3);
 }

@@ -71,6 +71,32 @@ int64_t ProgramState::FirstUnfinished(int64_t op) const {
   return kNoOp;
 }
 
+int64_t ProgramState::Root(int64_t op) const {
+  for (int64_t cause = FirstUnfinished(op); cause != kNoOp && cause != op;) {
+    op = cause;
+    cause = FirstUnfinished(op);
+  }
+  return op;
+}
+
+int64_t ProgramState::FirstUndone() const {
+  for (int64_t op = base_; op < end(); ++op) {
+    if (!at(op).done) return op;
+  }
+  return kNoOp;
+}
+
+int64_t ProgramState::FindSend(WorkerId to, MessageKey message) const {
+  for (int64_t number = base_; number < end(); ++number) {
+    const Op& op = at(number).linked.op;
+    if (op.kind == OpKind::kSend && op.peer == to &&
+        static_cast<uint8_t>(op.channel) == message.kind && MessageTag(op) == message.tag) {
+      return number;
+    }
+  }
+  return kNoOp;
+}
+
 std::string ProgramState::Unfinished(int limit) const {
   std::string text;
   int count = 0;

@@ -16,6 +16,8 @@
 
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
+#include "base/ids.h"
+#include "p2p/transport.h"
 #include "sharding/link.h"
 #include "zero/layout.h"
 
@@ -55,6 +57,11 @@ class ProgramState {
   // The first operation in `op`'s after-list (or itself, if its message is missing) that is not
   // done; kNoOp when it is ready.
   int64_t FirstUnfinished(int64_t op) const;
+  // Where `op`'s waits begin: an operation that misses its message, or that is ready and not done.
+  int64_t Root(int64_t op) const;
+  int64_t FirstUndone() const;  // kNoOp: all are done
+  // The kSend of a message; kNoOp when it is not appended yet, or forgotten.
+  int64_t FindSend(WorkerId to, MessageKey message) const;
   // Up to `limit` operations that are not done, for errors.
   std::string Unfinished(int limit) const;
   void Clear();

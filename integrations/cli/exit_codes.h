@@ -4,9 +4,9 @@
 //
 //   0    done
 //   2    bad input: an option, the configuration, the data or another file that was named
-//   3    a worker was lost: it died or its connection closed
+//   3    a worker was lost: it died, its connection closed, or it gave no sign of life for too long
 //   4    a deadline: everybody lives, but one wait took too long
-//   5    an internal error: our own bug, or the machine's (no memory)
+//   5    an internal error: our own bug, or the machine's (no memory, a damaged payload)
 //   128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM)
 #ifndef RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
 #define RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_

@@ -6,17 +6,19 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "integrations/torch/ring_model.h"
+#include "p2p/checksummed_transport.h"
 #include "p2p/failure.h"
 #include "p2p/launcher.h"
 #include "p2p/local_transport.h"
 #include "p2p/shm_transport.h"
+#include "sharding/op.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -50,7 +52,9 @@ absl::StatusOr<T> Guarded(const std::function<absl::StatusOr<T>()>& body) {
 }
 
 // At the start of each process.
-absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plans& plan) {
+absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plans& plan,
+                                    WorkerId self) {
+  if (options.on_start) options.on_start(self);
   KeepFreedMemory();
   PrepareTorch(options.threads);
   RZ_ASSIGN_OR_RETURN(PlannedRun run, Guarded<PlannedRun>(plan));
@@ -62,22 +66,44 @@ absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plan
   return run;
 }
 
+TransportOptions NeedsOf(const RunWorkersOptions& options, const PlannedRun& run, WorkerId self) {
+  TransportOptions needs =
+      TransportNeeds(run.planned.plan, run.planned.layouts, self, options.metrics_count);
+  needs.peer_timeout = options.peer_timeout;
+  return options.checksums ? WithChecksumRoom(std::move(needs)) : needs;
+}
+
+// As `options` want it. None stays none.
+std::unique_ptr<Transport> Decorate(std::unique_ptr<Transport> transport,
+                                    const RunWorkersOptions& options) {
+  if (transport == nullptr) return nullptr;
+  if (options.decorate) transport = options.decorate(std::move(transport));
+  if (!options.checksums) return transport;
+  return MakeChecksummed(std::move(transport), {.describe = [](MessageKey key) {
+                           return DescribeMessage(static_cast<Channel>(key.kind), key.tag);
+                         }});
+}
+
 absl::StatusOr<Results> RunProcesses(const RunWorkersOptions& options, const Plans& plan,
                                      const Work& work) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
-    RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan));
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, context.self()));
     WorkerSeat seat{.self = context.self(), .run = run};
     if (NeedsTransport(run.planned.plan)) {
-      const TransportOptions needs = TransportNeeds(run.planned.plan, run.planned.layouts,
-                                                    context.self(), options.metrics_count);
-      RZ_ASSIGN_OR_RETURN(seat.transport, CreateShmTransport(context.TakeEndpoint(), needs));
+      RZ_ASSIGN_OR_RETURN(
+          seat.transport,
+          CreateShmTransport(context.TakeEndpoint(), NeedsOf(options, run, context.self())));
+      seat.transport = Decorate(std::move(seat.transport), options);
     }
     seat.report = [&context](const std::string& kind, const std::string& text) {
       return context.Report(kind, text);
     };
     return Guarded<std::string>([&] { return work(std::move(seat)); });
   };
-  return LaunchProcesses({.workers = options.workers, .on_report = options.on_report}, body);
+  return LaunchProcesses({.workers = options.workers,
+                          .on_report = options.on_report,
+                          .peer_timeout = options.peer_timeout},
+                         body);
 }
 
 // Several strings as one, for the way out of the process of all workers; and who reported.
@@ -109,7 +135,7 @@ absl::StatusOr<Results> RootCauseOr(std::vector<absl::StatusOr<std::string>> res
     if (results[w].ok()) {
       values.push_back(*std::move(results[w]));
     } else if (!IsEcho(results[w].status())) {
-      return Annotate(results[w].status(), absl::StrCat("worker ", w));
+      return ReportedBy(WorkerId(static_cast<int>(w)), results[w].status());
     } else if (echo.ok()) {
       echo = CauseOf(results[w].status());
     }
@@ -124,10 +150,7 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
   std::vector<std::unique_ptr<Transport>> transports(static_cast<size_t>(plan.workers));
   if (NeedsTransport(plan)) {
     std::vector<TransportOptions> needs;
-    for (int w = 0; w < plan.workers; ++w) {
-      needs.push_back(
-          TransportNeeds(plan, run.planned.layouts, WorkerId(w), options.metrics_count));
-    }
+    for (int w = 0; w < plan.workers; ++w) needs.push_back(NeedsOf(options, run, WorkerId(w)));
     RZ_ASSIGN_OR_RETURN(transports, CreateLocalTransports(needs));
   }
   std::vector<absl::StatusOr<std::string>> results(transports.size(),
@@ -136,12 +159,16 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
   for (size_t w = 0; w < transports.size(); ++w) {
     threads.emplace_back([&, w] {
       PrepareTorch(options.threads);
+      const WorkerId self(static_cast<int>(w));
       WorkerSeat seat{
-          .self = WorkerId(static_cast<int>(w)), .run = run, .transport = std::move(transports[w])};
+          .self = self, .run = run, .transport = Decorate(std::move(transports[w]), options)};
       seat.report = [&context, w](const std::string& kind, const std::string& text) {
         return context.Report(Join({absl::StrCat(w), kind}), text);
       };
       results[w] = Guarded<std::string>([&] { return work(std::move(seat)); });
+      const absl::Status status = results[w].status();
+      // At once: a worker that does not come back from its computing would hold up the end.
+      if (!status.ok() && !IsEcho(status)) context.Fail(ReportedBy(self, status)).IgnoreError();
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -150,7 +177,7 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
 
 absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans& plan,
                                    const Work& work) {
-  LaunchOptions launch{.workers = 1};
+  LaunchOptions launch{.workers = 1, .peer_timeout = options.peer_timeout};
   if (options.on_report) {
     launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
       const Results who = Split(kind);
@@ -160,12 +187,12 @@ absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans
     };
   }
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
-    RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan));
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, WorkerId(0)));
     RZ_ASSIGN_OR_RETURN(const Results results, WorkInThreads(options, run, work, context));
     return Join(results);
   };
   absl::StatusOr<Results> results = LaunchProcesses(launch, body);
-  if (!results.ok()) return WithoutProcess(results.status());
+  if (!results.ok()) return WithoutProcess(results.status(), "the workers' process");
   return Split((*results)[0]);
 }
 
@@ -176,10 +203,17 @@ void PrepareTorch(int threads) {
   at::globalContext().setFlushDenormal(false);
 }
 
-absl::Status WithoutProcess(const absl::Status& status) {
-  constexpr absl::string_view kPrefix = "worker 0: ";
-  if (!absl::StartsWith(status.message(), kPrefix)) return status;
-  return absl::Status(status.code(), status.message().substr(kPrefix.size()));
+absl::Status WithoutProcess(const absl::Status& status, absl::string_view name) {
+  absl::string_view message = status.message();
+  if (absl::ConsumePrefix(&message, "worker 0: ")) return absl::Status(status.code(), message);
+  // What a worker says of itself or others does not begin so: it never "was" or "exited".
+  for (const absl::string_view verb : {" was ", " exited "}) {
+    absl::string_view rest = message;
+    if (absl::ConsumePrefix(&rest, absl::StrCat("worker 0", verb))) {
+      return absl::Status(status.code(), absl::StrCat(name, verb, rest));
+    }
+  }
+  return status;
 }
 
 absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,

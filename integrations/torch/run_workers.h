@@ -12,6 +12,7 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "integrations/torch/layer.h"
 #include "integrations/torch/model_plan.h"
@@ -43,8 +45,15 @@ struct RunWorkersOptions {
   enum class As { kProcesses, kThreads } as = As::kProcesses;
   int threads = 1;        // torch's, in each worker
   int metrics_count = 1;  // of RingModelOptions
+  // A worker without a sign of life for so long is lost (TransportOptions, LaunchOptions).
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+  bool checksums = false;  // p2p/checksummed_transport.h
   // On the calling thread: what the workers report, each worker's in its order.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
+  // For tests, which bring faults about: called first in every process (kThreads: for worker 0),
+  // and around each transport, inside of its checksums.
+  std::function<void(WorkerId)> on_start;
+  std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> decorate;
 };
 
 // One worker's place in the run.
@@ -65,9 +74,9 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
 
-// The status of LaunchProcesses with one process that stands for the whole run: its number in front
-// of the message says nothing.
-absl::Status WithoutProcess(const absl::Status& status);
+// The status of LaunchProcesses with one process that stands for the whole run: without the number
+// in front, or with `name` for what was launched ("the workers' process was killed …").
+absl::Status WithoutProcess(const absl::Status& status, absl::string_view name);
 
 }  // namespace ringzero
 

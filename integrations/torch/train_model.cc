@@ -48,7 +48,9 @@ absl::Status TrainModel(const TrainOptions& options,
              {.workers = options.plan.workers,
               .as = options.as,
               .threads = options.threads,
-              .metrics_count = options.metrics_count},
+              .metrics_count = options.metrics_count,
+              .peer_timeout = options.peer_timeout,
+              .checksums = options.checksums},
              [&] { return PlanOf(options, model); },
              [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
                RZ_RETURN_IF_ERROR(Train(options, loop, std::move(seat)));

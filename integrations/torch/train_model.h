@@ -52,6 +52,9 @@ struct TrainOptions {
   // over its micro-batches, in order.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+  // As in RunWorkersOptions.
+  std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};
+  bool checksums = false;
 };
 
 // `model` is called in every process, `loop` in every worker, until NextLap says kDone (what is

@@ -29,5 +29,26 @@ TEST(Failure, AnEchoIsPassedOnUnchanged) {
   EXPECT_EQ(CauseOf(death), death);
 }
 
+TEST(Failure, SilenceNamesTheSilentWorker) {
+  const absl::Status silence = WorkerSilent(WorkerId(12), std::chrono::milliseconds(5000));
+  EXPECT_EQ(silence,
+            absl::UnavailableError("worker 12 gave no sign of life for 5.0 s (peer_timeout)"));
+  EXPECT_TRUE(IsEcho(silence));
+  EXPECT_EQ(AbortedBy(WorkerId(5), silence), silence);
+  EXPECT_EQ(SilentWorker(Annotate(silence, "worker 3")), WorkerId(12));
+  EXPECT_EQ(SilentWorker(WorkerDied(WorkerId(1))), std::nullopt);
+}
+
+TEST(Failure, BlameOfAnotherWorkerIsNotPutOnItsReporter) {
+  const absl::Status blame = absl::DeadlineExceededError("worker 2 has been computing");
+  EXPECT_EQ(ReportedBy(WorkerId(0), blame), blame);
+  EXPECT_EQ(CauseOf(AbortedBy(WorkerId(0), blame)), blame);
+  EXPECT_EQ(ReportedBy(WorkerId(0), absl::DataLossError("bad file")),
+            absl::DataLossError("worker 0: bad file"));
+  EXPECT_EQ(ReportedBy(WorkerId(0), absl::DataLossError("worker bees")),
+            absl::DataLossError("worker 0: worker bees"));
+  EXPECT_TRUE(ReportedBy(WorkerId(0), absl::OkStatus()).ok());
+}
+
 }  // namespace
 }  // namespace ringzero

@@ -8,6 +8,8 @@ std::vector<Implementation> AllImplementations() {
       {"local", LocalTransports()},
       {"shm", ShmTransports()},
       {"delayed_local", Delayed(LocalTransports(), 1, std::chrono::milliseconds(2))},
+      {"checksummed_local", Checksummed(LocalTransports()), 8},
+      {"checksummed_shm", Checksummed(ShmTransports()), 8},
   };
 }
 

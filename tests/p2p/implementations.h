@@ -15,6 +15,7 @@ namespace ringzero {
 struct Implementation {
   std::string name;
   MakeTransports transports;
+  size_t hidden_bytes = 0;  // that it adds to each payload
 };
 
 std::vector<Implementation> AllImplementations();

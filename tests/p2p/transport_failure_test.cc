@@ -1,11 +1,15 @@
-// How every Transport ends: aborts, deaths, goodbyes, and callbacks called exactly once.
+// How every Transport ends: aborts, deaths, silence, goodbyes, and callbacks called exactly once.
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "p2p/local_transport.h"
+#include "p2p/shm_transport.h"
 #include "tests/p2p/implementations.h"
 
 namespace ringzero {
@@ -76,11 +80,13 @@ TEST_P(TransportFailure, AbortFreesWhatWaitsForCredit) {
   options.slots = {1};
   options.sum_bytes = 4 * 128;
   Cluster cluster = Make(2, options);
-  for (uint64_t i = 0; i < 4; ++i) {
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+  uint64_t given = 0;
+  while (true) {
+    absl::StatusOr<Buffer> buffer = cluster[0].Allocate(64, MemoryUse::kSums);
+    if (!buffer.ok()) break;
+    ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, given++}, *std::move(buffer)).ok());
   }
-  EXPECT_FALSE(cluster[0].Allocate(64, MemoryUse::kSums).ok());
+  EXPECT_GE(given, 4u);
   cluster[0].Abort(absl::InternalError("enough"));
   EXPECT_TRUE(cluster[0].Allocate(64, MemoryUse::kSums).ok());
 }
@@ -194,6 +200,128 @@ TEST_P(TransportFailure, HandlesMayOutliveTheirTransport) {
   own.as<float>()[1] = 7;
   EXPECT_EQ(received.as<float>()[0], 5);
   EXPECT_EQ(own.as<float>()[0], 4);
+}
+
+// The first message to worker 2 keeps its message thread until `until` is set: to the others it
+// looks as if it were stopped.
+void HoldUp(Cluster& cluster, std::atomic<bool>& until) {
+  ASSERT_TRUE(cluster[2]
+                  .ExpectOwned(WorkerId(0), {0, 0}, 64,
+                               [&](absl::StatusOr<Buffer>) {
+                                 while (!until)
+                                   std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                               })
+                  .ok());
+  ASSERT_TRUE(
+      cluster[0].Give(WorkerId(2), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+}
+
+TEST_P(TransportFailure, ASilentWorkerIsNamedByAllOthersInTime) {
+  const std::chrono::milliseconds timeout(500);
+  TransportOptions options = SmallOptions();
+  options.peer_timeout = timeout;
+  std::atomic<bool> until{false};
+  Cluster cluster = Make(4, options);
+  // Worker 3 waits for worker 1, not for the culprit.
+  Waiter<Buffer> at3;
+  ASSERT_TRUE(cluster[3].ExpectOwned(WorkerId(1), {0, 0}, 64, at3.Callback()).ok());
+  const auto start = std::chrono::steady_clock::now();
+  HoldUp(cluster, until);
+  const absl::Status status = at3.TakeResult().status();
+  const auto took = std::chrono::steady_clock::now() - start;
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_TRUE(Mentions(status, "worker 2 gave no sign of life for 0.5 s")) << status;
+  EXPECT_GE(took, timeout * 4 / 5 - std::chrono::milliseconds(10));
+  EXPECT_LT(took, timeout + std::chrono::seconds(1));
+  for (const int w : {0, 1}) {
+    EXPECT_TRUE(Eventually([&] { return !cluster[w].status().ok(); }));
+    EXPECT_TRUE(Mentions(cluster[w].status(), "worker 2 gave no sign of life"));
+  }
+  // It wakes up, and blames nobody: it learns what was said of it.
+  until = true;
+  EXPECT_TRUE(Eventually([&] { return !cluster[2].status().ok(); }));
+  EXPECT_TRUE(Mentions(cluster[2].status(), "worker 2 gave no sign of life"));
+}
+
+TEST_P(TransportFailure, ASilenceShorterThanTheTimeoutIsNone) {
+  TransportOptions options = SmallOptions();
+  options.peer_timeout = kDeadline;
+  std::atomic<bool> until{false};
+  Cluster cluster = Make(3, options);
+  HoldUp(cluster, until);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  until = true;
+  Waiter<Buffer> waiter;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(2), {0, 0}, 64, waiter.Callback()).ok());
+  ASSERT_TRUE(
+      cluster[2].Give(WorkerId(1), {0, 0}, Filled(cluster[2], MemoryUse::kSums, 16, 7)).ok());
+  EXPECT_EQ(waiter.Take().as<float>()[0], 7);
+}
+
+TEST_P(TransportFailure, IdleWorkersLiveAndWhoSaidGoodbyeIsNotMissed) {
+  TransportOptions options = SmallOptions();
+  options.peer_timeout = std::chrono::milliseconds(500);
+  Cluster cluster = Make(4, options);
+  EXPECT_TRUE(cluster[3].Close().ok());
+  cluster.Destroy(3);
+  std::this_thread::sleep_for(2 * options.peer_timeout);
+  for (int w = 0; w < 3; ++w) EXPECT_TRUE(cluster[w].status().ok()) << cluster[w].status();
+}
+
+TEST_P(TransportFailure, ATimeoutOfNothingIsRefused) {
+  TransportOptions options = SmallOptions();
+  options.peer_timeout = std::chrono::milliseconds(0);
+  EXPECT_EQ(CreateLocalTransports({options}).status().code(), absl::StatusCode::kInvalidArgument);
+  auto endpoints = MakeShmEndpoints(1);
+  ASSERT_TRUE(endpoints.ok());
+  EXPECT_EQ(CreateShmTransport(std::move((*endpoints)[0]), options).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(TransportFailure, QuestionsAreAnsweredOnce) {
+  Cluster cluster = Make(3);
+  cluster[1].AnswerWith([](WorkerId from, const std::string& question) {
+    return question + " from " + std::to_string(from.value);
+  });
+  Waiter<std::string> one;
+  Waiter<std::string> two;
+  ASSERT_TRUE(cluster[2].Ask(WorkerId(1), "what", one.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Ask(WorkerId(1), std::string(10000, 'x'), two.Callback()).ok());
+  EXPECT_EQ(one.Take(), "what from 2");
+  EXPECT_EQ(two.Take(), std::string(kMaxTextBytes, 'x'));
+  // Who has nothing to say says nothing.
+  ASSERT_TRUE(cluster[1].Ask(WorkerId(2), "what", one.Callback()).ok());
+  EXPECT_EQ(one.Take(), "");
+  EXPECT_EQ(cluster[1].Ask(WorkerId(1), "me", one.Callback()).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(cluster[1].Ask(WorkerId(3), "nobody", one.Callback()).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(one.calls(), 2);
+}
+
+TEST_P(TransportFailure, AQuestionEndsWithTheTransport) {
+  std::atomic<bool> until{false};
+  Waiter<std::string> aborted;
+  Waiter<std::string> left;
+  {
+    Cluster cluster = Make(3);
+    HoldUp(cluster, until);
+    ASSERT_TRUE(cluster[0].Ask(WorkerId(2), "what", aborted.Callback()).ok());
+    cluster[0].Abort(absl::DataLossError("a bad file"));
+    EXPECT_EQ(aborted.TakeResult().status(), absl::DataLossError("a bad file"));
+    EXPECT_EQ(cluster[0].Ask(WorkerId(1), "what", aborted.Callback()),
+              absl::DataLossError("a bad file"));
+    until = true;
+  }
+  {
+    Cluster cluster = Make(2);
+    EXPECT_TRUE(cluster[1].Close().ok());
+    const absl::Status asked = cluster[0].Ask(WorkerId(1), "what", left.Callback());
+    const absl::Status status = asked.ok() ? left.TakeResult().status() : asked;
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  }
+  EXPECT_EQ(aborted.calls(), 1);
+  EXPECT_LE(left.calls(), 1);
 }
 
 RINGZERO_FOR_ALL_TRANSPORTS(TransportFailure);

@@ -1,9 +1,10 @@
-// One maker per transport, and one around them.
+// One maker per transport, and those around them.
 #include "tests/p2p/transports.h"
 
 #include <utility>
 
 #include "base/status.h"
+#include "p2p/checksummed_transport.h"
 #include "p2p/faulty_transport.h"
 #include "p2p/local_transport.h"
 #include "p2p/shm_transport.h"
@@ -24,6 +25,18 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
   return transports;
 }
 
+// What `transports` makes, each wrapped.
+using Wrap = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
+MakeTransports Each(MakeTransports transports, Wrap wrap) {
+  return [transports = std::move(transports),
+          wrap = std::move(wrap)](const std::vector<TransportOptions>& options)
+             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
+    RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(options));
+    for (std::unique_ptr<Transport>& transport : made) transport = wrap(std::move(transport));
+    return made;
+  };
+}
+
 }  // namespace
 
 MakeTransports LocalTransports() { return CreateLocalTransports; }
@@ -32,15 +45,27 @@ MakeTransports ShmTransports() { return MakeShm; }
 
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay) {
-  return [transports = std::move(transports), seed,
-          max_delay](const std::vector<TransportOptions>& options)
-             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
-    RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(options));
-    for (std::unique_ptr<Transport>& transport : made) {
-      transport = MakeFaulty(std::move(transport), {.seed = seed, .max_delay = max_delay});
-    }
-    return made;
+  return Each(std::move(transports), [seed, max_delay](std::unique_ptr<Transport> transport) {
+    return MakeFaulty(std::move(transport), {.seed = seed, .max_delay = max_delay});
+  });
+}
+
+MakeTransports Checksummed(MakeTransports transports) {
+  const auto with_room = [transports =
+                              std::move(transports)](std::vector<TransportOptions> options) {
+    for (TransportOptions& each : options) each = WithChecksumRoom(std::move(each));
+    return transports(options);
   };
+  return Each(with_room, [](std::unique_ptr<Transport> transport) {
+    return MakeChecksummed(std::move(transport), {});
+  });
+}
+
+MakeTransports Damaged(MakeTransports transports, const Damage& damage) {
+  return Each(std::move(transports), [damage](std::unique_ptr<Transport> transport) {
+    if (transport->self() != damage.worker) return transport;
+    return MakeFaulty(std::move(transport), {.seed = damage.seed, .flip_message = damage.message});
+  });
 }
 
 }  // namespace ringzero

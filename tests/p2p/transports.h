@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/ids.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -24,6 +25,15 @@ MakeTransports ShmTransports();  // all ends in this process
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);
+// Payloads are checked from end to end.
+MakeTransports Checksummed(MakeTransports transports);
+// The n-th message that arrives at `worker` has one bit flipped.
+struct Damage {
+  WorkerId worker;
+  uint64_t message = 1;
+  uint64_t seed = 0;
+};
+MakeTransports Damaged(MakeTransports transports, const Damage& damage);
 
 }  // namespace ringzero
 

@@ -2,12 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/faulty_transport.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/transport_needs.h"
 
@@ -31,21 +36,48 @@ std::unique_ptr<Engine> MakeEngine(std::unique_ptr<Transport> transport, int wor
   return *std::move(engine);
 }
 
-// Two engines over one pair of transports.
-std::vector<std::unique_ptr<Engine>> MakeRing(
-    const MakeTransports& transports,
-    std::chrono::milliseconds wait_timeout = std::chrono::seconds(60)) {
+std::vector<std::unique_ptr<Transport>> MakeAll(const MakeTransports& transports,
+                                                const ToyOptions& toy) {
   std::vector<TransportOptions> needs;
-  for (int w = 0; w < 2; ++w) {
-    needs.push_back(TransportNeeds(ToyPlan(kToy), ToyLayouts(kToy), WorkerId(w), 1));
+  for (int w = 0; w < toy.workers; ++w) {
+    needs.push_back(TransportNeeds(ToyPlan(toy), ToyLayouts(toy), WorkerId(w), 1));
   }
   auto made = transports(needs);
   EXPECT_TRUE(made.ok()) << made.status();
+  return *std::move(made);
+}
+
+// Engines over their transports: worker 0 loses its patience after `wait_timeout`, the others
+// later.
+std::vector<std::unique_ptr<Engine>> MakeRing(
+    const MakeTransports& transports,
+    std::chrono::milliseconds wait_timeout = std::chrono::seconds(60),
+    const ToyOptions& toy = kToy) {
+  std::vector<std::unique_ptr<Transport>> made = MakeAll(transports, toy);
   std::vector<std::unique_ptr<Engine>> ring;
-  for (int w = 0; w < 2; ++w) {
-    ring.push_back(MakeEngine(std::move((*made)[w]), w, kToy, wait_timeout));
+  for (int w = 0; w < toy.workers; ++w) {
+    ring.push_back(
+        MakeEngine(std::move(made[w]), w, toy, w == 0 ? wait_timeout : std::chrono::seconds(60)));
   }
   return ring;
+}
+
+// An ordinary loop without any computing, up to the first error or the end.
+absl::Status Drive(Engine& engine, int stages) {
+  while (true) {
+    const absl::StatusOr<LapTask> lap = engine.NextLap();
+    if (!lap.ok()) return lap.status();
+    if (lap->kind != LapTask::Kind::kTrain) return absl::OkStatus();
+    for (int j = 0; j < stages; ++j) {
+      RZ_RETURN_IF_ERROR(engine.BeginForward(StageId(j)).status());
+      RZ_RETURN_IF_ERROR(engine.EndForward(StageId(j), MakeHeapBuffer(64)));
+    }
+    for (int j = stages - 1; j >= 0; --j) {
+      RZ_RETURN_IF_ERROR(engine.BeginBackward(StageId(j)).status());
+      RZ_RETURN_IF_ERROR(engine.EndBackward(StageId(j), {}));
+    }
+    RZ_RETURN_IF_ERROR(engine.EndMicroBatch({0.0}));
+  }
 }
 
 class EngineFailureTest : public testing::TestWithParam<const char*> {
@@ -80,20 +112,9 @@ TEST_P(EngineFailureTest, ALateMessageIsNamedAtTheDeadline) {
   auto ring = MakeRing(Transports(), std::chrono::milliseconds(300));
   // Worker 1 never computes: its first message, worker 0's copy of stage 1, comes at once from the
   // owner, but the gradient sums never come round, and so version 1 never exists.
-  absl::Status status;
-  for (int t = 0; t < 4 && status.ok(); ++t) {
-    for (int j = 0; j < 2 && status.ok(); ++j) {
-      status = ring[0]->BeginForward(StageId(j)).status();
-      if (status.ok()) status = ring[0]->EndForward(StageId(j), MakeHeapBuffer(64));
-    }
-    for (int j = 1; j >= 0 && status.ok(); --j) {
-      status = ring[0]->BeginBackward(StageId(j)).status();
-      if (status.ok()) status = ring[0]->EndBackward(StageId(j), {});
-    }
-    if (status.ok()) status = ring[0]->EndMicroBatch({0.0});
-  }
+  const absl::Status status = Drive(*ring[0], 2);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("worker 0 waited"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("so worker 0 waited"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("to start \"F"));
   // The other worker learns why.
   absl::Status other = ring[1]->BeginForward(StageId(0)).status();
@@ -103,6 +124,75 @@ TEST_P(EngineFailureTest, ALateMessageIsNamedAtTheDeadline) {
   }
   EXPECT_EQ(ring[1]->status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(ring[1]->status().message()), HasSubstr("worker 0"));
+}
+
+constexpr ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4};
+
+// Worker 0 waits for its neighbour, worker 2, and that one for worker 1; under every rule.
+class EngineBlameTest : public testing::TestWithParam<std::tuple<const char*, Rule>> {
+ protected:
+  // Drives workers 0 and 2; what worker 0 ends with. `at_one` is all that worker 1 does.
+  absl::Status Blame(const std::function<void(Engine&)>& at_one) {
+    ToyOptions toy = kThree;
+    toy.rule = std::get<1>(GetParam());
+    const bool local = std::string(std::get<0>(GetParam())) == "local";
+    auto ring =
+        MakeRing(local ? LocalTransports() : ShmTransports(), std::chrono::milliseconds(200), toy);
+    at_one(*ring[1]);
+    std::thread other([&] { EXPECT_FALSE(Drive(*ring[2], toy.stages).ok()); });
+    absl::Status status = Drive(*ring[0], toy.stages);
+    other.join();
+    EXPECT_EQ(ring[2]->status().code(), status.code());
+    EXPECT_THAT(std::string(ring[2]->status().message()), HasSubstr(status.message()));
+    return status;
+  }
+};
+
+TEST_P(EngineBlameTest, TheWorkerThatComputesIsNamedAndNotTheNeighbour) {
+  const absl::Status status = Blame([](Engine& one) {
+    ASSERT_TRUE(one.BeginForward(StageId(0)).ok());
+    ASSERT_TRUE(one.EndForward(StageId(0), MakeHeapBuffer(64)).ok());
+    ASSERT_TRUE(one.BeginForward(StageId(1)).ok());
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::MatchesRegex("worker 1 has been computing \"F1 t0 l0 v-?[01]\" for [0-9.]+ s, "
+                            "so worker 2 waits for \"Recv [^\"]*\", "
+                            "so worker 0 waited [0-9.]+ s for \".*\", to start \".*\""));
+}
+
+TEST_P(EngineBlameTest, SoIsOneWhoseLoopDoesNotComeBack) {
+  const absl::Status status = Blame([](Engine&) {});
+  EXPECT_THAT(std::string(status.message()),
+              testing::StartsWith("worker 1 has been outside of the engine for "));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("before \"F0 t0"));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EngineBlameTest,
+                         testing::Combine(testing::Values("local", "shm"),
+                                          testing::Values(Rule::kDp, Rule::kCdpV1, Rule::kCdpV2)));
+
+TEST_P(EngineFailureTest, ALostMessageIsToldFromALateOne) {
+  // Whichever message of worker 1 is lost: the next one in its channel does not match, or worker 0
+  // waits for it until its patience ends, and learns that it was sent.
+  int lost = 0;
+  for (uint64_t drop = 1; drop <= 12; ++drop) {
+    ToyOptions toy = kToy;
+    toy.iterations = 1;
+    std::vector<std::unique_ptr<Transport>> made = MakeAll(Transports(), toy);
+    made[1] = MakeFaulty(std::move(made[1]), {.drop_message = drop});
+    auto zero = MakeEngine(std::move(made[0]), 0, toy, std::chrono::milliseconds(100));
+    auto one = MakeEngine(std::move(made[1]), 1, toy, std::chrono::seconds(60));
+    std::thread other([&] { (void)Drive(*one, toy.stages); });
+    absl::Status status = Drive(*zero, toy.stages);
+    if (status.ok()) status = zero->Finish();
+    zero->Abort(absl::CancelledError("seen enough"));
+    other.join();
+    if (status.code() != absl::StatusCode::kDeadlineExceeded) continue;
+    lost += absl::StrContains(status.message(), "worker 1 has sent that message, but it did not");
+  }
+  EXPECT_GT(lost, 0);
 }
 
 TEST_P(EngineFailureTest, AWorkerThatLeavesIsNamedByTheOther) {

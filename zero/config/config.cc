@@ -1,6 +1,7 @@
 // From checked keys to the typed configuration, and the checks that need more than one key.
 #include "zero/config/config.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "zero/config/json_value.h"
 #include "zero/config/overrides.h"
@@ -19,6 +21,10 @@ namespace {
 
 int Int(const ResolvedKeys& keys, absl::string_view path) {
   return static_cast<int>(keys.Integer(path));
+}
+
+std::chrono::milliseconds Milliseconds(const ResolvedKeys& keys, absl::string_view seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(keys.Number(seconds) * 1000)));
 }
 
 absl::Status FillModel(ResolvedKeys& keys, ModelConfig& model) {
@@ -124,6 +130,40 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
   return absl::OkStatus();
 }
 
+// The place of `name` among the choices of `path`, which has a value.
+int ChoiceOf(const ResolvedKeys& keys, absl::string_view path) {
+  const std::vector<absl::string_view> choices = absl::StrSplit(FindKey(path)->choices, '|');
+  const auto found = std::find(choices.begin(), choices.end(), keys.String(path));
+  return static_cast<int>(found - choices.begin());
+}
+
+absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inject) {
+  using Action = InjectConfig::Action;
+  using Point = InjectConfig::Point;
+  if (keys.Has("cyclic.inject.delay")) {
+    inject.delay = std::chrono::microseconds(std::llround(keys.Number("cyclic.inject.delay") * 1e6));
+  }
+  if (!keys.Has("cyclic.inject.action")) return absl::OkStatus();
+  inject.action = static_cast<Action>(1 + ChoiceOf(keys, "cyclic.inject.action"));
+  if (keys.Has("cyclic.inject.at")) {
+    inject.at = static_cast<Point>(ChoiceOf(keys, "cyclic.inject.at"));
+  }
+  if (keys.Has("cyclic.inject.worker")) inject.worker = Int(keys, "cyclic.inject.worker");
+  if (keys.Has("cyclic.inject.number")) {
+    inject.number = static_cast<uint64_t>(keys.Integer("cyclic.inject.number"));
+  }
+  if (keys.Has("cyclic.inject.seed")) {
+    inject.seed = static_cast<uint64_t>(keys.Integer("cyclic.inject.seed"));
+  }
+  const bool flip = inject.action == Action::kFlip;
+  const bool computing = inject.action == Action::kSlow || inject.action == Action::kHang;
+  if (inject.worker >= workers) return keys.Error("cyclic.inject.worker", "there is no such one");
+  if ((flip && inject.at != Point::kMessage) || (computing && inject.at != Point::kLap)) {
+    return keys.Error("cyclic.inject.at", "flip is for a message, slow and hang are for a lap");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
   cyclic.slack = Int(keys, "cyclic.slack");
@@ -140,8 +180,10 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
                                                             : CyclicConfig::Balance::kCost;
   cyclic.threads = Int(keys, "cyclic.threads");
-  cyclic.wait_timeout = std::chrono::milliseconds(
-      static_cast<int64_t>(std::ceil(keys.Number("cyclic.wait_timeout") * 1000)));
+  cyclic.wait_timeout = Milliseconds(keys, "cyclic.wait_timeout");
+  cyclic.peer_timeout = Milliseconds(keys, "cyclic.peer_timeout");
+  cyclic.checksums = keys.Bool("cyclic.checksums");
+  RZ_RETURN_IF_ERROR(FillInject(keys, cyclic.workers, cyclic.inject));
   if (cyclic.stagger && cyclic.rule == Rule::kDp) {
     return keys.Error("cyclic.stagger", "has no meaning with cyclic.rule dp");
   }

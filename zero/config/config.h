@@ -57,6 +57,16 @@ struct EvaluationConfig {
   int64_t samples = 0;       // 0: all
 };
 
+// One fault on purpose (cyclic.inject), for the project's own tests; and a latency, for benchmarks.
+struct InjectConfig {
+  enum class Action { kNone, kKill, kStop, kFlip, kSlow, kHang } action = Action::kNone;
+  enum class Point { kPlan, kStart, kConnect, kMessage, kLap, kFinish, kEnd } at = Point::kStart;
+  int worker = 0;
+  uint64_t number = 1;  // of the message (sent; kFlip: arrived) or lap, from 1
+  uint64_t seed = 0;
+  std::chrono::microseconds delay{0};  // of every message of every worker, without computing
+};
+
 struct CyclicConfig {
   Rule rule = Rule::kCdpV2;
   int slack = 1;
@@ -73,6 +83,9 @@ struct CyclicConfig {
   std::vector<int> boundaries;  // empty: balanced
   int threads = 1;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+  std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};
+  bool checksums = false;
+  InjectConfig inject;
 };
 
 struct Config {

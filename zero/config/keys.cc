@@ -58,6 +58,7 @@ const KeySpec* NearestKey(absl::string_view path) {
   const KeySpec* best = nullptr;
   int best_distance = std::numeric_limits<int>::max();
   for (const KeySpec& key : AllKeys()) {
+    if (key.state == KeyState::kTesting) continue;
     // A name that is right in another section costs one edit; a removed key is the last resort.
     const int elsewhere = key.parent() == parent ? 0 : 1;
     const int removed = key.state == KeyState::kRemoved ? 2 : 0;

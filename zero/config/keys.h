@@ -30,6 +30,7 @@ enum class KeyState {
   kBuilt,
   kNotBuilt,  // a key of DeepSpeed's that we know and have not built: refused
   kRemoved,   // a key that DeepSpeed itself has removed: refused
+  kTesting,   // for tests of this project: works, without default, in no help and no proposal
 };
 
 // Numbers and each element of a list lie between min and max, the ends included where not `open`.

@@ -57,6 +57,7 @@ class ResolvedKeys {
     Origin origin = Origin::kDefault;
   };
   const JsonValue& at(absl::string_view path) const;
+  bool HasBelow(const KeySpec& section) const;  // is there a value in it?
   void PrintSection(absl::string_view parent, int depth, std::string& out) const;
 
   std::string file_;

@@ -69,11 +69,20 @@ std::string ResolvedKeys::Print() const {
   return out + "}\n";
 }
 
+bool ResolvedKeys::HasBelow(const KeySpec& section) const {
+  if (section.type != KeyType::kSection) return false;
+  for (const KeySpec& key : AllKeys()) {
+    if (key.parent() == section.path && Has(key.path)) return true;
+  }
+  return false;
+}
+
 void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string& out) const {
   std::vector<const KeySpec*> keys;
   for (const KeySpec& key : AllKeys()) {
-    if (key.parent() != parent || key.state != KeyState::kBuilt) continue;
-    if (key.type == KeyType::kSection || Has(key.path)) keys.push_back(&key);
+    if (key.parent() != parent) continue;
+    const bool section = key.type == KeyType::kSection && key.state == KeyState::kBuilt;
+    if (section || Has(key.path) || HasBelow(key)) keys.push_back(&key);
   }
   const std::string indent(2 * static_cast<size_t>(depth), ' ');
   for (const KeySpec* key : keys) {

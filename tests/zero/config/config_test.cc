@@ -79,6 +79,7 @@ TEST(Config, DefaultsOfTheRing) {
   EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kShm);
   EXPECT_EQ(config.cyclic.threads, 1);
   EXPECT_EQ(config.cyclic.wait_timeout, std::chrono::minutes(10));
+  EXPECT_EQ(config.cyclic.peer_timeout, std::chrono::seconds(5));
 }
 
 TEST(Config, PrintsEveryValueWithItsOriginAndReadsItBack) {
@@ -210,6 +211,12 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"cyclic.rule=cdp"});
   record(base, {"cyclic.exchange=0"});
   record(base, {"cyclic.wait_timeout=0"});
+  record(base, {"cyclic.peer_timeout=0"});
+  record(base, {"cyclic.peer_timeout=soon"});
+  record(base, {"cyclic.checksums=1"});
+  record(base, {"cyclic.injct={}"});  // keys for tests are not proposed
+  record(base, {"cyclic.inject.action=kill", "cyclic.inject.worker=99"});
+  record(base, {"cyclic.inject.action=flip", "cyclic.inject.at=end"});
   record(base, {"cyclic.boundaries=[1, 2]"});
   record(base, {"cyclic.boundaries=[0, 2, 2]"});
   record(base, {"cyclic.boundaries=[0, 2]", "cyclic.stages=3"});

@@ -1,0 +1,37 @@
+// ChecksummedTransport: another transport whose payloads are checked from end to end.
+//
+//   TransportOptions options = WithChecksumRoom(TransportNeeds(…));
+//   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(endpoint, options));
+//   transport = MakeChecksummed(std::move(transport), {});     // on every worker, or on none
+//
+// Each payload has 8 bytes more, behind what its receiver sees: its checksum, written when it is
+// sent and read when it arrives. A copy that is relayed keeps the one that its owner gave it.
+// Damage ends the transport with DataLoss "worker 1 sent worker 2 …: checksum … expected, found …".
+// Costs one pass over every payload at either end, on the thread that sends and on the message
+// thread. Nothing is copied but what lies outside of Allocate's memory. Thread-safe, as Transport
+// says.
+#ifndef RINGZERO_P2P_CHECKSUMMED_TRANSPORT_H_
+#define RINGZERO_P2P_CHECKSUMMED_TRANSPORT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+struct ChecksumOptions {
+  // What a message is called in errors.
+  std::function<std::string(MessageKey)> describe = [](MessageKey key) { return ToString(key); };
+};
+
+// `options` with memory for the checksums of all that may be allocated.
+TransportOptions WithChecksumRoom(TransportOptions options);
+
+std::unique_ptr<Transport> MakeChecksummed(std::unique_ptr<Transport> transport,
+                                           ChecksumOptions options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_CHECKSUMMED_TRANSPORT_H_

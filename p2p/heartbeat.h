@@ -1,0 +1,115 @@
+// Heartbeat: a message thread's signs of life, and which of the others have fallen silent.
+//
+//   RZ_ASSIGN_OR_RETURN(std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
+//   Heartbeat heartbeat(self, board, {.timeout = options.peer_timeout});
+//   while (running) {
+//     ... wait for news, at most until heartbeat.next(); handle them ...
+//     for (const Silence& silence : heartbeat.Tick(Clock::now())) ...   // worker, for how long
+//   }
+//
+// A board is one page that the processes of one host share: a sign of life is a store, looking for
+// one a load, and nobody is woken but by its own timer, `timeout` / 5 after its last tick. Time in
+// which this worker itself did not run (stopped, or starved of processors) is no time for the
+// others to be silent in: AwakeClock leaves it out.
+#ifndef RINGZERO_P2P_HEARTBEAT_H_
+#define RINGZERO_P2P_HEARTBEAT_H_
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/mapping.h"
+
+namespace ringzero {
+
+// Time since an arbitrary moment, less what passed while the caller was held up. Not thread-safe.
+class AwakeClock {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The caller means to Tick at least once in `interval`; what exceeds two of them is left out.
+  AwakeClock(Clock::time_point now, Clock::duration interval);
+
+  // The awake time at `now`. `now` must not go back.
+  Clock::time_point Tick(Clock::time_point now);
+  // The awake time of `moment`, which lies between the last two ticks (else the nearer of them).
+  Clock::time_point At(Clock::time_point moment) const;
+
+ private:
+  const Clock::duration longest_;
+  Clock::time_point last_;      // of the last Tick, ordinary time
+  Clock::time_point now_;       // awake time at the last Tick
+  Clock::time_point previous_;  // and at the one before
+};
+
+// When each worker was last alive. Thread-safe, across processes too: lock-free words only.
+class PulseBoard {
+ public:
+  using Clock = std::chrono::steady_clock;  // one for all processes of a host
+
+  // Shared with the processes that this one forks later. ResourceExhausted without memory.
+  static absl::StatusOr<std::shared_ptr<PulseBoard>> Create(int workers);
+
+  int workers() const { return workers_; }
+  void Beat(WorkerId worker, Clock::time_point now);
+  // Nothing: it has not begun.
+  std::optional<Clock::time_point> LastBeat(WorkerId worker) const;
+
+ private:
+  struct alignas(64) Pulse {
+    std::atomic<Clock::rep> last;  // 0: not begun
+  };
+  static_assert(std::atomic<Clock::rep>::is_always_lock_free);
+
+  PulseBoard(int workers, Mapping memory) : workers_(workers), memory_(std::move(memory)) {}
+  Pulse& At(WorkerId worker) const;
+
+  const int workers_;
+  const Mapping memory_;
+};
+
+struct HeartbeatOptions {
+  std::chrono::milliseconds timeout;  // silence for that long is death
+};
+
+struct Silence {
+  WorkerId worker;
+  std::chrono::milliseconds lasted;
+};
+
+// One message thread's. Not thread-safe.
+class Heartbeat {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The board is shared by all workers of it. Beats at once.
+  Heartbeat(WorkerId self, std::shared_ptr<PulseBoard> board, HeartbeatOptions options);
+
+  // Beats, and returns who has newly fallen silent. A worker that has not begun is not silent.
+  std::vector<Silence> Tick(Clock::time_point now);
+  // When the next Tick is due at the latest.
+  Clock::time_point next() const { return next_; }
+
+ private:
+  struct Peer {
+    std::optional<Clock::time_point> seen;  // its last beat
+    Clock::time_point awake;                // the same in our awake time
+    bool silent = false;                    // said once
+  };
+
+  const WorkerId self_;
+  const std::shared_ptr<PulseBoard> board_;
+  const Clock::duration timeout_;
+  const Clock::duration interval_;
+  AwakeClock clock_;
+  std::vector<Peer> peers_;
+  Clock::time_point next_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_HEARTBEAT_H_

@@ -1,0 +1,62 @@
+// TransportDecorator: a Transport that passes everything on; decorators override what they change.
+//
+//   class Counting final : public TransportDecorator { … };
+//
+// Thread-safe if what derives from it is.
+#ifndef RINGZERO_P2P_TRANSPORT_DECORATOR_H_
+#define RINGZERO_P2P_TRANSPORT_DECORATOR_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+class TransportDecorator : public Transport {
+ public:
+  WorkerId self() const override { return inner_->self(); }
+  int workers() const override { return inner_->workers(); }
+  std::string name() const override { return inner_->name(); }
+  absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
+    return inner_->Allocate(bytes, use);
+  }
+  absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
+    return inner_->Share(to, key, std::move(buffer));
+  }
+  absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
+    return inner_->Give(to, key, std::move(buffer));
+  }
+  absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
+                            SharedArrival arrival) override {
+    return inner_->ExpectShared(from, key, bytes, std::move(arrival));
+  }
+  absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
+                           OwnedArrival arrival) override {
+    return inner_->ExpectOwned(from, key, bytes, std::move(arrival));
+  }
+  void Abort(const absl::Status& why) override { inner_->Abort(why); }
+  absl::Status status() const override { return inner_->status(); }
+  std::vector<Undelivered> undelivered() const override { return inner_->undelivered(); }
+  absl::Status Ask(WorkerId to, const std::string& question, AnswerArrival arrival) override {
+    return inner_->Ask(to, question, std::move(arrival));
+  }
+  void AnswerWith(Answerer answerer) override { inner_->AnswerWith(std::move(answerer)); }
+  absl::Status Close() override { return inner_->Close(); }
+  TransportStats stats() const override { return inner_->stats(); }
+
+ protected:
+  explicit TransportDecorator(std::unique_ptr<Transport> inner) : inner_(inner.release()) {}
+  // Callbacks may come until this has returned, and may still use inner().
+  ~TransportDecorator() override { delete inner_; }
+  Transport& inner() const { return *inner_; }
+
+ private:
+  Transport* const inner_;  // owned; a unique_ptr would be empty while it destroys
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_TRANSPORT_DECORATOR_H_
