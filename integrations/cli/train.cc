@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/progress.h"
@@ -41,10 +42,16 @@ std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
   };
 }
 
+// For a process that is no single worker's.
+Injection InjectionAnywhere(const TrainRun& run) {
+  return Injection(run.config.cyclic.inject, WorkerId(run.config.cyclic.inject.worker));
+}
+
 // Plans in a child of its own, so that what is wrong with the plan or with the initial values is
 // said once, and before the workers start. Says what is going to run.
 absl::Status CheckPlanInChild(const TrainRun& run) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+    InjectionAnywhere(run).Reach(InjectConfig::Point::kPlan);
     PrepareTorch(run.config.cyclic.threads);
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned,
                         PlanRun(run.config, run.length, run.data.shape()));
@@ -64,7 +71,9 @@ absl::Status CheckPlanInChild(const TrainRun& run) {
     }
     return std::string();
   };
-  return WithoutProcess(LaunchProcesses({.workers = 1, .on_report = Listener(run)}, body).status());
+  const LaunchOptions launch{
+      .workers = 1, .on_report = Listener(run), .peer_timeout = run.config.cyclic.peer_timeout};
+  return WithoutProcess(LaunchProcesses(launch, body).status(), "the planning process");
 }
 
 TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
@@ -90,10 +99,23 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       .workers = run.config.cyclic.workers,
       .as = processes ? RunWorkersOptions::As::kProcesses : RunWorkersOptions::As::kThreads,
       .threads = run.config.cyclic.threads,
-      .metrics_count = kMetricsCount};
+      .metrics_count = kMetricsCount,
+      .peer_timeout = run.config.cyclic.peer_timeout,
+      .checksums = run.config.cyclic.checksums};
   options.on_report = Listener(run);
+  const InjectConfig& inject = run.config.cyclic.inject;
+  options.on_start = [&](WorkerId self) {
+    const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
+    injection.Reach(InjectConfig::Point::kStart);
+  };
+  options.decorate = [&](std::unique_ptr<Transport> transport) {
+    const WorkerId self = transport->self();
+    return Injection(inject, self).Wrap(std::move(transport));
+  };
   const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
     PssWatch pss;
+    const Injection injection(inject, seat.self);
+    injection.Reach(InjectConfig::Point::kConnect);
     RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(MakeTask(run, std::move(seat))));
     report.pss_peak_mib = pss.peak_mib();
     if (!processes) {
@@ -101,6 +123,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       report.pss_peak_mib /= options.workers;
       if (report.worker != 0) report.resources = {};
     }
+    injection.Reach(InjectConfig::Point::kEnd);
     return ToJson(report);
   };
   return RunWorkers(

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "integrations/cli/batches.h"
+#include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
@@ -24,6 +25,7 @@ class Worker {
   explicit Worker(TrainTask task)
       : task_(std::move(task)),
         config_(task_.config),
+        injection_(config_.cyclic.inject, task_.self),
         tokens_(task_.data.shape().kind == SampleShape::Kind::kTokens),
         log_(tokens_ ? RunLog::Task::kTokens : RunLog::Task::kClasses),
         batches_(task_.data, {.seed = config_.seed,
@@ -44,10 +46,13 @@ class Worker {
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
       if (lap.kind == LapTask::Kind::kDone) break;
-      RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status { return RunLap(lap); }));
+      RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
+        return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
+      }));
       meter.EndLap(lap, ring_->engine().stats());
       if (task_.self.value == 0) SayWhatIsNew();
     }
+    injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
     if (task_.self.value == 0) SayWhatIsNew();
     return MakeReport(meter.steps());
@@ -186,6 +191,7 @@ class Worker {
 
   TrainTask task_;
   const Config& config_;
+  Injection injection_;
   const bool tokens_;
   RunLog log_;  // outlives ring_, which reports to it
   Batches batches_;
