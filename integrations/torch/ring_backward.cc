@@ -138,7 +138,7 @@ absl::Status RingModel::Impl::CloseStage(int j) {
   next_backward_ = j - 1;
   StageDone done{.stage = StageId(j)};
   for (const GradientPart& part : *gradient) done.gradient_bytes += BytesOf(part);
-  RZ_RETURN_IF_ERROR(Annotate(engine_->EndBackward(StageId(j), *std::move(gradient)), NameOf(j)));
+  RZ_RETURN_IF_ERROR(AtStage(j, engine_->EndBackward(StageId(j), *std::move(gradient))));
   if (options_.on_stage_done) options_.on_stage_done(done);
   return absl::OkStatus();
 }

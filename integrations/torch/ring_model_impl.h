@@ -92,6 +92,8 @@ class RingModel::Impl final : public BackwardListener, private MarkListener {
   TensorList OnLeave(int layer, TensorList outputs) override;
 
   std::string NameOf(int j) const;  // "stage 3 (block2)"
+  // An error of a call for stage j, with its name; what has ended the whole run says enough itself.
+  absl::Status AtStage(int j, const absl::Status& status) const;
   int stage_count() const { return static_cast<int>(stages_.size()); }
   const StagePlan& plan_of(int j) const { return options_.planned.plan.stages[j]; }
 

@@ -33,6 +33,10 @@ std::string RingModel::Impl::NameOf(int j) const {
   return absl::StrCat("stage ", j, " (", plan_of(j).name, ")");
 }
 
+absl::Status RingModel::Impl::AtStage(int j, const absl::Status& status) const {
+  return engine_->status().ok() ? Annotate(status, NameOf(j)) : status;
+}
+
 absl::Status RingModel::Impl::CheckBeforePass(const TensorList& inputs) {
   if (state_ != State::kIdle) {
     return absl::FailedPreconditionError(
@@ -144,7 +148,7 @@ TensorList RingModel::Impl::OnLeave(int layer, TensorList outputs) {
 
 TensorList RingModel::Impl::EnterStage(int j, TensorList inputs) {
   // The engine knows the order, and its error names the stage that it expects.
-  ThrowIfError(Annotate(Evaluates() ? EnterEvaluation(j) : EnterTraining(j), NameOf(j)));
+  ThrowIfError(AtStage(j, Evaluates() ? EnterEvaluation(j) : EnterTraining(j)));
   next_stage_ = j;
   stage_open_ = true;
   if (Evaluates()) return inputs;
@@ -186,10 +190,10 @@ TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
     if (plan_of(j).has_backward) {
       outputs = AttachEdgeOut(slot_, {j, pass_}, std::move(outputs));
     }
-    ThrowIfError(Annotate(LeaveTraining(j), NameOf(j)));
+    ThrowIfError(AtStage(j, LeaveTraining(j)));
   } else {
     ReleaseStage(j);
-    ThrowIfError(Annotate(engine_->EndEvaluation(StageId(j)), NameOf(j)));
+    ThrowIfError(AtStage(j, engine_->EndEvaluation(StageId(j))));
   }
   stage_open_ = false;
   next_stage_ = j + 1;

@@ -13,7 +13,7 @@ from project import ROOT, TestCase
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.environ.get("RINGZERO_TORCH", os.path.join(ROOT, ".deps", "site", "torch"))
-HEADERS = ("absl", "gtest", "gmock", "nlohmann", "zlib.h", "zconf.h")
+HEADERS = ("absl", "gtest", "gmock", "nlohmann", "xxhash.h", "zlib.h", "zconf.h")
 LIBRARIES = ("libabsl_*", "libgtest*", "libgmock*", "libz.so*")
 PACKAGES = ("absl", "GTest", "nlohmann_json")
 DATA = "/usr/share/datasets"

@@ -126,6 +126,57 @@ TEST_P(RunWorkersTest, TrainsAModel) {
   }
 }
 
+// Worker 1 of 2 looks into every version; worker 0 gets the result.
+TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
+  TrainOptions options{.plan = {.workers = 2, .iterations = 3}, .as = GetParam()};
+  options.plan.collection = {.every = 1, .worker = WorkerId(1)};
+  const auto run = [&](const std::function<absl::Status(int, const NamedValues&)>& look) {
+    return TrainModel(options, TwoLayers, [&](RingModel& ring) -> absl::Status {
+      std::map<NamedValues::Kind, int> seen;
+      int self = -1;
+      while (true) {
+        RZ_ASSIGN_OR_RETURN(const LapTask lap, ring.NextLap());
+        if (lap.kind == LapTask::Kind::kDone) break;
+        self = lap.micro_batch % 2;
+        if (lap.kind == LapTask::Kind::kCollect) {
+          RZ_RETURN_IF_ERROR(ring.Collect([&](const NamedValues& values) {
+            ++seen[values.kind];
+            return look(lap.iteration.value, values);
+          }));
+          continue;
+        }
+        const at::Tensor loss = ring.Forward({at::ones({1, 3})})[0].square().sum();
+        loss.backward();
+        RZ_RETURN_IF_ERROR(ring.EndMicroBatch({loss.item<double>()}));
+      }
+      // Two layers with weight and bias; AdamW has a step and two moments of each.
+      using Kind = NamedValues::Kind;
+      const int versions = self == 1 ? 3 : 0;
+      const bool right = seen[Kind::kParameter] == (self == 1 ? 12 : 4) &&
+                         seen[Kind::kGradient] == 4 * versions &&
+                         seen[Kind::kState] == 12 * versions;
+      return right ? absl::OkStatus() : absl::InternalError("another number was shown");
+    });
+  };
+  EXPECT_EQ(
+      run([](int version, const NamedValues& values) -> absl::Status {
+        if (values.state == "step" && values.count != version) {
+          return absl::InternalError(absl::StrCat(values.name, " step ", values.count));
+        }
+        const size_t wanted = values.name == "a.weight" ? 12 : values.name == "b.weight" ? 8 : 0;
+        const bool right = values.count >= 0 || wanted == 0 || values.values.size() == wanted;
+        return right ? absl::OkStatus() : absl::InternalError(values.name);
+      }),
+      absl::OkStatus());
+  const absl::Status enough = run([](int version, const NamedValues& values) {
+    return version == 2 && values.kind == NamedValues::Kind::kGradient
+               ? absl::OutOfRangeError("seen enough")
+               : absl::OkStatus();
+  });
+  EXPECT_EQ(enough.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(enough.message(), "worker 1: seen enough");
+}
+
 TEST_P(RunWorkersTest, ALoopThatEndsEarlyIsToldWhatIsLeft) {
   const TrainOptions options{.plan = {.workers = 2, .iterations = 3}, .as = GetParam()};
   const absl::Status status =

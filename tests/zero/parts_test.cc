@@ -6,11 +6,13 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/buffer.h"
 #include "zero/gradient_sum.h"
 #include "zero/layout.h"
+#include "zero/optimizer_state.h"
 #include "zero/running_statistics.h"
 #include "zero/worker_pool.h"
 
@@ -55,6 +57,54 @@ TEST(GradientSumTest, TheFirstContributionIsACopy) {
   const std::vector<float> more(15, 2.5f);
   AddContribution(layout, 0, more.data(), sum.data());
   EXPECT_EQ(sum.as<float>()[14], 2.5f);
+}
+
+TEST(GradientSumTest, TheAverageIsOneDivision) {
+  const StageLayout layout = TwoParameters();
+  Buffer sum = MakeHeapBuffer(layout.sum_bytes), average = MakeHeapBuffer(layout.sum_bytes);
+  StartSum(layout, sum.data());
+  const std::vector<float> gradient(15, 1.0f);
+  AddContribution(layout, 0, gradient.data(), sum.data());
+  AverageSum(layout, sum.data(), 3, average.data());
+  for (int i = 0; i < 15; ++i) EXPECT_EQ(average.as<float>()[i], 1.0f / 3.0f);
+  EXPECT_TRUE(HasContribution(layout, average.data(), 0));
+  EXPECT_FALSE(HasContribution(layout, average.data(), 1));
+}
+
+TEST(OptimizerStateTest, IsNamedAsInTorchAndCopied) {
+  const StageLayout stage = TwoParameters();
+  const auto names = [&](const OptimizerOptions& options) {
+    std::vector<std::string> found;
+    for (const StateSpec& spec : StateLayout::Make(options, stage).specs) {
+      EXPECT_EQ(spec.offset_bytes % 64, 0);
+      found.push_back(std::to_string(spec.parameter) + " " + spec.name);
+    }
+    return found;
+  };
+  using Names = std::vector<std::string>;
+  OptimizerOptions sgd{.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.5};
+  EXPECT_EQ(names(sgd), (Names{"0 step", "2 step"}));
+  sgd.sgd.momentum = 0.5;
+  EXPECT_EQ(names(sgd), (Names{"0 step", "0 momentum_buffer", "2 step", "2 momentum_buffer"}));
+  EXPECT_EQ(names({}),
+            (Names{"0 step", "0 exp_avg", "0 exp_avg_sq", "2 step", "2 exp_avg", "2 exp_avg_sq"}));
+
+  // Parameter 0 is updated twice, parameter 2 never.
+  StageOptimizer optimizer(sgd, stage);
+  Buffer sum = MakeHeapBuffer(stage.sum_bytes), theta = MakeHeapBuffer(stage.parameter_bytes);
+  StartSum(stage, sum.data());
+  const std::vector<float> gradient(15, 2.0f);
+  AddContribution(stage, 0, gradient.data(), sum.data());
+  const UpdateInput input{.theta = theta.data(), .sum = sum.data()};
+  for (int i = 0; i < 2; ++i) optimizer.Update(input, theta.data());
+  const StateLayout layout = StateLayout::Make(sgd, stage);
+  Buffer copy = MakeHeapBuffer(layout.bytes);
+  CopyState(layout, optimizer, copy.data());
+  const auto at = [&](int spec) { return copy.data() + layout.specs[spec].offset_bytes; };
+  EXPECT_EQ(*reinterpret_cast<const int64_t*>(at(0)), 2);
+  EXPECT_EQ(reinterpret_cast<const float*>(at(1))[14], 0.5f * 2.0f + 2.0f);
+  EXPECT_EQ(*reinterpret_cast<const int64_t*>(at(2)), 0);
+  EXPECT_EQ(*reinterpret_cast<const float*>(at(3)), 0.0f);
 }
 
 TEST(RunningStatisticsTest, BlendsInDoubleAndCounts) {

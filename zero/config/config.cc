@@ -141,7 +141,8 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
   using Action = InjectConfig::Action;
   using Point = InjectConfig::Point;
   if (keys.Has("cyclic.inject.delay")) {
-    inject.delay = std::chrono::microseconds(std::llround(keys.Number("cyclic.inject.delay") * 1e6));
+    inject.delay =
+        std::chrono::microseconds(std::llround(keys.Number("cyclic.inject.delay") * 1e6));
   }
   if (!keys.Has("cyclic.inject.action")) return absl::OkStatus();
   inject.action = static_cast<Action>(1 + ChoiceOf(keys, "cyclic.inject.action"));

@@ -1,8 +1,8 @@
 // The registry of configuration keys: one table that drives parser, defaults, messages and
 // printing.
 //
-//   const KeySpec* key = FindKey("cyclic.slack");      // key->type, key->default_json,
-//   key->meaning FindKey("cyclic.slak");                            // null
+//   const KeySpec* key = FindKey("cyclic.slack");   // key->type, key->default_json, key->meaning
+//   FindKey("cyclic.slak");                         // null
 //   NearestKey("cyclic.slak");                         // the key of "cyclic.slack"
 //
 // A section is a key too. Sections whose meaning depends on their "type" (model, data, optimizer)
