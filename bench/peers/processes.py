@@ -68,19 +68,22 @@ def run_group(commands: list[Command], timeout_seconds: float,
                     command.argv, env=os.environ | command.environment, stdin=subprocess.DEVNULL, stdout=log,
                     stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent)
         logs = {command.name: command.log for command in commands}
-        while alive := [process for process in running.values() if process.poll() is None]:
-            left = deadline - time.monotonic()
+        while True:
             _check(running, logs)
+            # Not polled again: what has not been reaped has its process id still, even when it has just ended.
+            alive = {name: process for name, process in running.items() if process.returncode is None}
+            if not alive:
+                return
+            left = deadline - time.monotonic()
             if left <= 0:
-                names = [name for name, process in running.items() if process.poll() is None]
-                raise BenchError(f"{names[0]}: not done within {timeout_seconds:g} s: wanted an end, found it running; "
-                                 f"its last lines:{_last_lines(logs[names[0]])}")
+                name = next(iter(alive))
+                raise BenchError(f"{name}: not done within {timeout_seconds:g} s: wanted an end, found it running; "
+                                 f"its last lines:{_last_lines(logs[name])}")
             if watch is not None:
                 begin = time.monotonic()
-                watch([process.pid for process in alive])
+                watch([process.pid for process in alive.values()])
                 left = min(left, max(_WATCH_PERIOD_SECONDS, time.monotonic() - begin))
-            _wait_for_any(alive, left)
-        _check(running, logs)
+            _wait_for_any(list(alive.values()), left)
     finally:
         for process in running.values():
             _end(process)
