@@ -9,6 +9,7 @@
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
+#include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
 
 namespace ringzero {
@@ -61,6 +62,7 @@ absl::Status Engine::EndForward(StageId stage, Buffer statistics) {
 absl::StatusOr<std::vector<StageCopy>> Engine::BeginBackward(StageId stage) {
   return impl_->Begin(OpKind::kBackward, stage);
 }
+std::byte* Engine::OpenSum(StageId stage) { return impl_->OpenSum(stage); }
 absl::Status Engine::EndBackward(StageId stage, StageGradient gradient) {
   return impl_->EndBackward(stage, std::move(gradient));
 }
@@ -185,6 +187,33 @@ absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
   return End(OpKind::kForward, stage, [&](const Op& op) {
     if (wanted > 0) statistics_[PlaceOf(op)] = std::move(statistics);
   });
+}
+
+std::byte* Engine::Impl::OpenSum(StageId stage) {
+  Lock lock(mutex_);
+  if (!error_.ok() || !begun_ || compute_.empty()) return nullptr;
+  const OpState& backward = state_.at(compute_.front());
+  if (backward.linked.op.kind != OpKind::kBackward || backward.linked.op.stage != stage) {
+    return nullptr;
+  }
+  const Place place = PlaceOf(backward.linked.op);
+  for (const int64_t next : backward.next) {
+    const LinkedOp& add = state_.at(next).linked;
+    if (add.op.kind != OpKind::kAdd || PlaceOf(add.op) != place) continue;
+    // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
+    if (add.takes >= 0)
+      return state_.at(add.takes).done ? state_.at(add.takes).owned.data() : nullptr;
+    Buffer& sum = started_sums_[place];
+    if (!sum) {
+      const StageLayout& layout = options_.layouts[stage.value];
+      absl::StatusOr<Buffer> memory = AllocateSum(layout.sum_bytes);
+      if (!memory.ok()) return nullptr;  // the add says so, if there is none then either
+      StartSum(layout, memory->data());
+      sum = *std::move(memory);
+    }
+    return sum.data();
+  }
+  return nullptr;
 }
 
 absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {

@@ -125,6 +125,10 @@ class Engine {
   // The stage's own copy first, then those of stages whose tied parameters this backward reads
   // first.
   absl::StatusOr<std::vector<StageCopy>> BeginBackward(StageId stage);
+  // Within the stage's backward: where its running sum lies, if it is here; then gradients may be
+  // added to it at once (zero/gradient_sum.h), and need not be given to EndBackward. Null: it is
+  // still on its way, or the stage has none. The same until EndBackward once it is not null.
+  std::byte* OpenSum(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
 
   // Losses and metrics of the micro-batch (training or evaluation), metrics_count of them.

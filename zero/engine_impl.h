@@ -39,6 +39,7 @@ class Engine::Impl {
   absl::StatusOr<EvaluationCopy> BeginEvaluation(StageId stage);
   absl::Status End(OpKind kind, StageId stage, const std::function<void(const Op&)>& keep);
   absl::Status EndForward(StageId stage, Buffer statistics);
+  std::byte* OpenSum(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
   absl::Status Finish();
@@ -127,6 +128,7 @@ class Engine::Impl {
   bool finished_ = false;
   std::string waiting_for_;                   // what the computing thread waits for, or empty
   std::map<Place, StageGradient> gradients_;  // after EndBackward, until added
+  std::map<Place, Buffer> started_sums_;      // by OpenSum, until their add
   std::map<Place, Buffer> statistics_;        // after EndForward, until applied
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage

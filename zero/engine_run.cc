@@ -44,6 +44,7 @@ Engine::Impl::~Impl() {
     initial_statistics_.clear();
     snapshots_.clear();
     gradients_.clear();
+    started_sums_.clear();
     statistics_.clear();
   }
   options_.transport.reset();
@@ -262,6 +263,7 @@ absl::StatusOr<Buffer> Engine::Impl::AllocateSum(int64_t bytes) {
 void Engine::Impl::SubmitAdd(int64_t number) {
   const Op op = state_.at(number).linked.op;
   auto sum = std::make_shared<Buffer>(TakeOver(number));
+  if (auto started = started_sums_.extract(PlaceOf(op))) *sum = std::move(started.mapped());
   auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
   gradients_.erase(PlaceOf(op));
   RunOnPool(number, [this, number, op, sum, gradient]() -> absl::Status {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "zero/processor.h"
+#include "zero/stream_copy.h"
 
 namespace ringzero {
 namespace {
@@ -34,8 +35,12 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
   if (HasContribution(layout, sum, spec.sum_index)) {
     return AddValues(values, gradient, spec.numel);
   }
-  std::memcpy(values, gradient, static_cast<size_t>(spec.numel) * sizeof(float));
-  sum[layout.trailer_offset_bytes + spec.sum_index / 8] |= std::byte{1} << (spec.sum_index % 8);
+  StreamCopy(values, gradient, static_cast<size_t>(spec.numel) * sizeof(float));
+  MarkContribution(layout, spec.sum_index, sum);
+}
+
+void MarkContribution(const StageLayout& layout, int sum_index, std::byte* sum) {
+  sum[layout.trailer_offset_bytes + sum_index / 8] |= std::byte{1} << (sum_index % 8);
 }
 
 void AverageSum(const StageLayout& layout, const std::byte* sum, int divisor, std::byte* average) {

@@ -24,7 +24,10 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
 // trailer as it is. What has no contribution is left unspecified.
 void AverageSum(const StageLayout& layout, const std::byte* sum, int divisor, std::byte* average);
 
+// The bit of the `sum_index`-th trainable parameter.
 bool HasContribution(const StageLayout& layout, const std::byte* sum, int sum_index);
+// For who writes a contribution by itself.
+void MarkContribution(const StageLayout& layout, int sum_index, std::byte* sum);
 
 }  // namespace ringzero
 

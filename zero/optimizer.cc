@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "zero/gradient_sum.h"
 #include "zero/processor.h"
+#include "zero/stream_copy.h"
 
 namespace ringzero {
 namespace {
@@ -67,7 +68,24 @@ RZ_INLINE_LOOP void AdamWLoop(const Pointers& p, const AdamWStep& s) {
 }
 
 RZ_FOR_PROCESSOR(SgdBlock, SgdLoop, (const Pointers& p, const SgdStep& s), (p, s))
-RZ_FOR_PROCESSOR(AdamWBlock, AdamWLoop, (const Pointers& p, const AdamWStep& s), (p, s))
+RZ_FOR_PROCESSOR(AdamWTile, AdamWLoop, (const Pointers& p, const AdamWStep& s), (p, s))
+
+// The new parameters are not read again here: they leave tile by tile, past the caches.
+void AdamWBlock(const Pointers& p, const AdamWStep& s) {
+  constexpr int64_t kTile = 512;
+  alignas(64) float out[kTile];
+  for (int64_t begin = 0; begin < p.count; begin += kTile) {
+    const int64_t count = std::min(kTile, p.count - begin);
+    AdamWTile({.theta = p.theta + begin,
+               .sum = p.sum + begin,
+               .out = out,
+               .first = p.first + begin,
+               .second = p.second + begin,
+               .count = count},
+              s);
+    StreamCopy(p.out + begin, out, static_cast<size_t>(count) * sizeof(float));
+  }
+}
 
 // Value `begin` and on; null where the optimizer has no such state.
 float* ValuesAt(const Buffer& state, int64_t begin) {

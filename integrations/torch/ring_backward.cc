@@ -103,32 +103,6 @@ absl::Status RingModel::Impl::BeginBackward(int j) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
-  StageGradient gradient;
-  for (size_t i = 0; i < stages_[j].parameters.size(); ++i) {
-    const ParameterSpec& spec = layouts_[j].parameters[i];
-    const at::Tensor& parameter = stages_[j].parameters[i];
-    if (!spec.trainable || !parameter.mutable_grad().defined()) continue;
-    auto values = std::make_shared<at::Tensor>(std::move(parameter.mutable_grad()));
-    parameter.mutable_grad().reset();
-    if (values->layout() != at::kStrided || values->scalar_type() != at::kFloat ||
-        values->sizes() != parameter.sizes()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the gradient of \"", spec.name, "\" must be dense fp32 of the parameter's shape"));
-    }
-    if (values->strides() != parameter.strides()) {
-      // Gradients travel in the order of the parameter's own memory.
-      const at::NoGradGuard no_grad;
-      at::Tensor ordered = at::empty_strided(parameter.sizes(), parameter.strides());
-      ordered.copy_(*values);
-      *values = std::move(ordered);
-    }
-    const float* data = values->const_data_ptr<float>();
-    gradient.push_back({.parameter = static_cast<int>(i), .data = data, .keep = std::move(values)});
-  }
-  return gradient;
-}
-
 absl::Status RingModel::Impl::CloseStage(int j) {
   if (!stages_[j].begun) RZ_RETURN_IF_ERROR(BeginBackward(j));
   absl::StatusOr<StageGradient> gradient = TakeGradients(j);
@@ -141,12 +115,6 @@ absl::Status RingModel::Impl::CloseStage(int j) {
   RZ_RETURN_IF_ERROR(AtStage(j, engine_->EndBackward(StageId(j), *std::move(gradient))));
   if (options_.on_stage_done) options_.on_stage_done(done);
   return absl::OkStatus();
-}
-
-void RingModel::Impl::DropGradients(int j) {
-  for (const at::Tensor& parameter : stages_[j].parameters) {
-    if (parameter.requires_grad()) parameter.mutable_grad().reset();
-  }
 }
 
 absl::Status RingModel::Impl::CheckBackwardDone() const {
@@ -188,6 +156,7 @@ absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) 
 
 void RingModel::Impl::EndPass() {
   state_ = State::kIdle;
+  StopTaking();
   for (RingStage& stage : stages_) stage.memory->Release();
 }
 
@@ -199,7 +168,10 @@ absl::Status RingModel::Impl::AbandonMicroBatch(const std::vector<double>& metri
   if (!Evaluates()) {
     state_ = State::kForwarded;
     for (int j = next_backward_; j >= 0 && plan_of(j).has_backward; --j) {
-      for (int i = 0; i <= j; ++i) DropGradients(i);
+      // What was added to a sum cannot be taken back; whether it was, is a matter of timing.
+      for (int i = 0; i <= j; ++i) {
+        if (!stages_[i].begun) DropGradients(i);
+      }
       RZ_RETURN_IF_ERROR(CloseStage(j));
     }
   }

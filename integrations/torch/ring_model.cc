@@ -58,6 +58,7 @@ RingModel::Impl::Impl(RingModelOptions options)
 
 RingModel::Impl::~Impl() {
   slot_->listener = nullptr;
+  StopTaking();
   for (size_t j = 0; j < stages_.size(); ++j) {
     for (const at::Tensor& parameter : stages_[j].parameters) {
       if (!parameter.defined() || !parameter.requires_grad()) continue;
@@ -79,6 +80,7 @@ absl::StatusOr<std::unique_ptr<RingModel::Impl>> RingModel::Impl::Create(RingMod
   }
   std::unique_ptr<Impl> impl(new Impl(std::move(options)));
   RZ_RETURN_IF_ERROR(impl->BuildStages());
+  impl->FindWeights();
   RZ_RETURN_IF_ERROR(impl->StartEngine());
   return impl;
 }

@@ -99,9 +99,10 @@ class RingModel {
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
   // After an exception in a forward or backward, to go on all the same. A micro-batch cannot be
   // repeated: the stages whose backward was over have handed their gradients over. Those stay in
-  // the update's sum; all other stages get nothing from this micro-batch, as if it had not used
-  // their parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics
-  // was not reached by the forward: then the run has to end.
+  // the update's sum, as do the gradients that were there of the stage that its backward was
+  // within; all other stages get nothing from this micro-batch, as if it had not used their
+  // parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics was
+  // not reached by the forward: then the run has to end.
   absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
   // In a kCollect lap: shows version lap.iteration, by stage in model order: parameters and running
   // statistics, then gradients, then optimizer states. Such laps come on the worker and at the

@@ -3,6 +3,7 @@
 // ring_model.cc      creation, and the public calls
 // ring_pass.cc       forward and evaluation, stage by stage
 // ring_backward.cc   what the autograd graph calls back, and the end of a micro-batch
+// ring_gradients.cc  products that go into the sum at once, and tensors that are handed over
 // ring_collect.cc    what a collection brings, by name
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_IMPL_H_
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "integrations/torch/gradient_sink.h"
 #include "integrations/torch/initialization.h"
 #include "integrations/torch/parameter_memory.h"
 #include "integrations/torch/ring_model.h"
@@ -32,9 +34,10 @@ struct RingStage {
   uint64_t fingerprint = 0;  // of the version that the forward read
   bool begun = false;        // its backward
   bool closed = false;       // its backward is over; its gradients are handed over
+  StageGradient taken;       // products that did not go into the sum at once
 };
 
-class RingModel::Impl final : public BackwardListener, private MarkListener {
+class RingModel::Impl final : public BackwardListener, private MarkListener, private GradientSink {
  public:
   static absl::StatusOr<std::unique_ptr<Impl>> Create(RingModelOptions options);
   ~Impl() override;
@@ -79,12 +82,19 @@ class RingModel::Impl final : public BackwardListener, private MarkListener {
   absl::Status CheckGraph(EdgePlace place) const;
   absl::Status BeginBackward(int j);
   absl::Status CloseStage(int j);
-  absl::StatusOr<StageGradient> TakeGradients(int j);
   absl::Status CheckBackwardDone() const;
   absl::Status AbandonForward();
-  void DropGradients(int j);
   void EndPass();
   bool Evaluates() const;
+
+  void FindWeights();
+  void StartTaking();
+  void StopTaking();
+  int64_t OnUse(const at::Tensor& weight) override;
+  bool TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
+                   const at::Tensor& x) override;
+  absl::StatusOr<StageGradient> TakeGradients(int j);
+  void DropGradients(int j);
 
   TensorList RunLayers(TensorList inputs);
   // Of a ready module: a mark is a layer.
@@ -106,6 +116,13 @@ class RingModel::Impl final : public BackwardListener, private MarkListener {
   };
   std::map<std::string, Place> places_;              // by full name, tied names too
   std::vector<std::shared_ptr<void>> accumulators_;  // of tied parameters
+  struct Weight {
+    Place place;
+    // In this micro-batch:
+    int uses = 0;  // by Linear
+    bool taken = false;
+  };
+  std::map<const void*, Weight> weights_;  // matrices that are tied to nothing, by TensorImpl
   struct Mode {
     std::shared_ptr<torch::nn::Module> module;
     bool training;

@@ -76,6 +76,7 @@ void RingModel::Impl::BeginPass(const TensorList& inputs) {
     stage.begun = stage.closed = false;
   }
   SetTraining(!Evaluates());
+  if (!Evaluates()) StartTaking();
 }
 
 void RingModel::Impl::SetTraining(bool on) {

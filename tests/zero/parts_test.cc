@@ -14,6 +14,7 @@
 #include "zero/layout.h"
 #include "zero/optimizer_state.h"
 #include "zero/running_statistics.h"
+#include "zero/stream_copy.h"
 #include "zero/worker_pool.h"
 
 namespace ringzero {
@@ -40,6 +41,22 @@ TEST(LayoutTest, EverythingBeginsAtAMultipleOf64Bytes) {
   EXPECT_EQ(layout.trailer_offset_bytes, 128);
   EXPECT_EQ(layout.sum_bytes, 192);
   EXPECT_EQ(layout.statistics_bytes, 128);
+}
+
+TEST(StreamCopyTest, CopiesTheBytesAndNoOthers) {
+  std::vector<std::byte> from(700);
+  for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::byte>(i * 37 + 1);
+  for (size_t offset = 0; offset < 20; ++offset) {
+    for (const size_t bytes : {0, 1, 15, 16, 63, 64, 65, 128, 500}) {
+      Buffer to = MakeHeapBuffer(1024);
+      std::memset(to.data(), 0, to.size());
+      StreamCopy(to.data() + offset, from.data() + 3, bytes);
+      for (size_t i = 0; i < to.size(); ++i) {
+        const bool copied = i >= offset && i < offset + bytes;
+        ASSERT_EQ(to.data()[i], copied ? from[3 + i - offset] : std::byte{0}) << offset << " " << i;
+      }
+    }
+  }
 }
 
 TEST(GradientSumTest, TheFirstContributionIsACopy) {

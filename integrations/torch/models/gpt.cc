@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "integrations/torch/linear.h"
 #include "integrations/torch/models/dropout.h"
 #include "integrations/torch/models/parts.h"
 
@@ -101,7 +102,7 @@ class HeadLayer final : public Layer {
         weight_(register_parameter("weight", at::empty({o.vocab, o.dim}))) {}
 
   TensorList forward(TensorList inputs) override {
-    return {at::linear(norm_->forward(inputs[0]), weight_)};
+    return {Linear(norm_->forward(inputs[0]), weight_)};
   }
 
  private:

@@ -23,7 +23,7 @@ class LinearLayer final : public Layer {
   TensorList forward(TensorList inputs) override {
     at::Tensor& x = inputs[0];
     if (place_ == Place::kFirst || place_ == Place::kOnly) x = x.flatten(1);
-    x = at::linear(x, weight_, bias_);
+    x = Linear(x, weight_, bias_);
     if (place_ == Place::kFirst || place_ == Place::kMiddle) x = x.relu();
     return inputs;
   }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "integrations/torch/layer.h"
+#include "integrations/torch/linear.h"
 
 namespace ringzero {
 
@@ -21,7 +22,7 @@ enum class Bias { kNone, kPresent };
 class LinearPart : public torch::nn::Module {
  public:
   LinearPart(int64_t in, int64_t out, Bias bias = Bias::kPresent);
-  at::Tensor forward(const at::Tensor& x) { return at::linear(x, weight_, bias_); }
+  at::Tensor forward(const at::Tensor& x) { return Linear(x, weight_, bias_); }
 
  private:
   at::Tensor weight_;

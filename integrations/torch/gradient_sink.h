@@ -1,0 +1,34 @@
+// GradientSink: who takes a weight's gradient as a product that is not computed yet.
+//
+//   if (GradientSink* sink = CurrentGradientSink(); sink != nullptr) …
+//
+// A RingModel is the sink of its computing thread while a training micro-batch is on, so that
+// Linear (linear.h) need not make a gradient tensor that is only to be added to a sum. Used by one
+// thread.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_GRADIENT_SINK_H_
+#define RINGZERO_INTEGRATIONS_TORCH_GRADIENT_SINK_H_
+
+#include <torch/torch.h>
+
+#include <cstdint>
+
+namespace ringzero {
+
+class GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  // A forward that records a graph reads `weight`. What it returns belongs to TakeProduct.
+  virtual int64_t OnUse(const at::Tensor& weight) = 0;
+  // The gradient of `weight` {out, in} is grad^T x, of grad {rows, out} and x {rows, in}. False: it
+  // is not taken, and autograd's own way is to be gone.
+  virtual bool TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
+                           const at::Tensor& x) = 0;
+};
+
+// This thread's, or nullptr.
+GradientSink* CurrentGradientSink();
+void SetCurrentGradientSink(GradientSink* sink);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_GRADIENT_SINK_H_

@@ -1,0 +1,105 @@
+// Gradients: products that go into the sum at once, and tensors that are handed over.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "integrations/torch/linear.h"
+#include "integrations/torch/ring_model_impl.h"
+#include "zero/gradient_sum.h"
+
+namespace ringzero {
+
+void RingModel::Impl::FindWeights() {
+  std::map<std::pair<int, int>, int> names;
+  for (const auto& [name, place] : places_) ++names[{place.stage, place.parameter}];
+  for (const auto& [place, count] : names) {
+    const auto [j, i] = place;
+    const at::Tensor& tensor = stages_[j].parameters[i];
+    const bool tied = count > 1;
+    if (tied || tensor.dim() != 2 || !tensor.requires_grad() || !tensor.is_contiguous()) continue;
+    weights_[tensor.unsafeGetTensorImpl()] = {.place = {j, i}};
+  }
+}
+
+void RingModel::Impl::StartTaking() {
+  for (auto& [tensor, weight] : weights_) weight = {.place = weight.place};
+  for (RingStage& stage : stages_) stage.taken.clear();
+  SetCurrentGradientSink(this);
+}
+
+void RingModel::Impl::StopTaking() {
+  if (CurrentGradientSink() == this) SetCurrentGradientSink(nullptr);
+}
+
+int64_t RingModel::Impl::OnUse(const at::Tensor& weight) {
+  const auto found = weights_.find(weight.unsafeGetTensorImpl());
+  if (found != weights_.end()) ++found->second.uses;
+  return pass_;
+}
+
+bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
+                                  const at::Tensor& x) {
+  const auto found = weights_.find(weight.unsafeGetTensorImpl());
+  // Several uses are autograd's to add up, as their order is its own.
+  if (found == weights_.end() || found->second.uses != 1 || use != pass_) return false;
+  const auto [j, parameter] = found->second.place;
+  RingStage& stage = stages_[j];
+  const bool open = state_ == State::kForwarded && stage.begun && !stage.closed;
+  if (!open || std::this_thread::get_id() != thread_) return false;
+  found->second.taken = true;
+
+  if (std::byte* sum = engine_->OpenSum(StageId(j)); sum != nullptr) {
+    const ParameterSpec& spec = layouts_[j].parameters[parameter];
+    at::Tensor values = at::from_blob(sum + spec.sum_offset_bytes, weight.sizes(), at::kFloat);
+    if (!HasContribution(layouts_[j], sum, spec.sum_index)) {
+      at::mm_out(values, grad.t(), x);
+      MarkContribution(layouts_[j], spec.sum_index, sum);
+      return true;
+    }
+    if (AddProduct(grad, x, values)) return true;
+  }
+  auto product = std::make_shared<at::Tensor>(grad.t().mm(x));
+  const float* data = product->const_data_ptr<float>();
+  stage.taken.push_back({.parameter = parameter, .data = data, .keep = std::move(product)});
+  return true;
+}
+
+absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
+  StageGradient gradient = std::exchange(stages_[j].taken, {});
+  for (size_t i = 0; i < stages_[j].parameters.size(); ++i) {
+    const ParameterSpec& spec = layouts_[j].parameters[i];
+    const at::Tensor& parameter = stages_[j].parameters[i];
+    if (!spec.trainable || !parameter.mutable_grad().defined()) continue;
+    const auto weight = weights_.find(parameter.unsafeGetTensorImpl());
+    if (weight != weights_.end() && weight->second.taken) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("\"", spec.name,
+                       "\" is read by ringzero::Linear and elsewhere: its gradient has parts, "
+                       "which autograd has to add up; read it by at::linear"));
+    }
+    auto values = std::make_shared<at::Tensor>(std::move(parameter.mutable_grad()));
+    parameter.mutable_grad().reset();
+    if (values->layout() != at::kStrided || values->scalar_type() != at::kFloat ||
+        values->sizes() != parameter.sizes()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the gradient of \"", spec.name, "\" must be dense fp32 of the parameter's shape"));
+    }
+    if (values->strides() != parameter.strides()) {
+      // Gradients travel in the order of the parameter's own memory.
+      const at::NoGradGuard no_grad;
+      at::Tensor ordered = at::empty_strided(parameter.sizes(), parameter.strides());
+      ordered.copy_(*values);
+      *values = std::move(ordered);
+    }
+    const float* data = values->const_data_ptr<float>();
+    gradient.push_back({.parameter = static_cast<int>(i), .data = data, .keep = std::move(values)});
+  }
+  return gradient;
+}
+
+void RingModel::Impl::DropGradients(int j) {
+  for (const at::Tensor& parameter : stages_[j].parameters) {
+    if (parameter.requires_grad()) parameter.mutable_grad().reset();
+  }
+}
+
+}  // namespace ringzero

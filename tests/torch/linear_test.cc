@@ -1,0 +1,257 @@
+// Linear is at::linear to the bit, whoever takes its weights' gradients.
+#include "integrations/torch/linear.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "integrations/torch/gradient_sink.h"
+#include "integrations/torch/micro_batch_context.h"
+#include "tests/support/reference_trainer.h"
+#include "tests/support/ring_runner.h"
+#include "tests/support/tasks.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Sink final : public GradientSink {
+ public:
+  explicit Sink(bool takes) : takes_(takes) { SetCurrentGradientSink(this); }
+  ~Sink() override { SetCurrentGradientSink(nullptr); }
+  int64_t OnUse(const at::Tensor&) override { return ++uses; }
+  bool TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
+                   const at::Tensor& x) override {
+    EXPECT_EQ(use, uses);
+    EXPECT_EQ(weight.size(0), grad.size(1));
+    product = grad.t().mm(x);
+    return takes_;
+  }
+  int64_t uses = 0;
+  at::Tensor product;
+
+ private:
+  const bool takes_;
+};
+
+struct Case {
+  std::vector<int64_t> x;
+  bool bias, learns_x, transposed;
+};
+
+// y's gradient is no constant, so that nothing is accidentally symmetric.
+std::vector<at::Tensor> Differentiate(
+    const Case& c, const std::function<at::Tensor(at::Tensor, at::Tensor, at::Tensor)>& linear) {
+  torch::manual_seed(7);
+  std::vector<int64_t> sizes = c.x;
+  if (c.transposed) std::swap(sizes[0], sizes[sizes.size() - 2]);
+  at::Tensor x = torch::randn(sizes);
+  if (c.transposed) x = x.transpose(0, static_cast<int64_t>(sizes.size()) - 2).detach();
+  x.set_requires_grad(c.learns_x);
+  at::Tensor weight = torch::randn({6, c.x.back()}, torch::requires_grad());
+  at::Tensor bias = c.bias ? torch::randn({6}, torch::requires_grad()) : at::Tensor();
+  const at::Tensor y = linear(x, weight, bias);
+  (y.sin() * torch::randn_like(y)).sum().backward();
+  return {y, x.grad(), weight.grad(), c.bias ? bias.grad() : at::Tensor()};
+}
+
+TEST(LinearTest, TheBitsOfTorchs) {
+  for (const Case& c : std::vector<Case>{{{5, 4}, true, true, false},
+                                         {{2, 3, 4}, true, true, false},
+                                         {{2, 3, 4}, false, true, false},
+                                         {{2, 3, 4}, true, false, false},
+                                         {{2, 3, 4}, true, true, true},
+                                         {{2, 2, 3, 4}, false, true, true},
+                                         {{1, 4}, true, true, false}}) {
+    SCOPED_TRACE(::testing::PrintToString(c.x) + (c.bias ? " bias" : "") +
+                 (c.transposed ? " transposed" : ""));
+    const auto torchs = Differentiate(
+        c, [](at::Tensor x, at::Tensor w, at::Tensor b) { return at::linear(x, w, b); });
+    for (const bool takes : {false, true}) {
+      Sink sink(takes);
+      const auto ours = Differentiate(
+          c, [](at::Tensor x, at::Tensor w, at::Tensor b) { return Linear(x, w, b); });
+      EXPECT_TRUE(at::equal(ours[0], torchs[0]));
+      EXPECT_EQ(ours[1].defined(), c.learns_x);
+      if (c.learns_x) {
+        EXPECT_TRUE(at::equal(ours[1], torchs[1]));
+      }
+      EXPECT_EQ(ours[2].defined(), !takes);
+      EXPECT_TRUE(at::equal(takes ? sink.product : ours[2], torchs[2]));
+      if (c.bias) {
+        EXPECT_TRUE(at::equal(ours[3], torchs[3]));
+      }
+    }
+  }
+}
+
+TEST(LinearTest, NoSinkIsAskedWithoutAGraph) {
+  Sink sink(true);
+  const at::Tensor weight = torch::randn({3, 4}, torch::requires_grad());
+  {
+    const at::NoGradGuard no_grad;
+    Linear(torch::randn({2, 4}), weight);
+  }
+  Linear(torch::randn({2, 4}), weight.detach());
+  EXPECT_EQ(sink.uses, 0);
+  const at::Tensor y = Linear(torch::randn({2, 4}), weight);
+  EXPECT_EQ(sink.uses, 1);
+  // A graph of the gradient itself needs the gradient.
+  const auto gradient =
+      torch::autograd::grad({y.sin().sum()}, {weight}, {}, true, /*create_graph=*/true);
+  EXPECT_TRUE(gradient[0].requires_grad());
+  EXPECT_FALSE(sink.product.defined());
+}
+
+// Which shapes are added so depends on the library and the processor; when one is, the bits hold.
+TEST(LinearTest, AnAddedProductIsAProductAndAnAddition) {
+  int added = 0;
+  for (const int64_t rows : {1, 2, 3, 16, 64, 257, 512, 1000}) {
+    for (const int64_t out : {1, 64, 65, 192}) {
+      for (const int64_t in : {7, 64, 67, 130}) {
+        torch::manual_seed(rows * 1000 + out * 10 + in);
+        const at::Tensor grad = torch::randn({rows, out}) * 1e-3;
+        const at::Tensor x = torch::randn({rows, in}).exp();
+        at::Tensor sum = torch::randn({out, in}) * 1e-2;
+        const at::Tensor before = sum.clone();
+        const at::Tensor wanted = sum + grad.t().mm(x);
+        const bool done = AddProduct(grad, x, sum);
+        EXPECT_TRUE(at::equal(sum, done ? wanted : before)) << rows << " " << out << " " << in;
+        added += done;
+      }
+    }
+  }
+  RecordProperty("shapes_added", added);
+}
+
+TEST(LinearTest, TheUsersRandomNumbersStay) {
+  torch::manual_seed(3);
+  const at::Tensor first = torch::randn({4});
+  torch::manual_seed(3);
+  AddProduct(torch::ones({11, 13}), torch::ones({11, 17}), torch::zeros({13, 17}));
+  EXPECT_TRUE(at::equal(torch::randn({4}), first));
+}
+
+// A layer of Linears; `uses` says how its weight is read.
+class Reader final : public Layer {
+ public:
+  using Uses = std::function<at::Tensor(const at::Tensor& x, const at::Tensor& weight)>;
+  Reader(int64_t out, int64_t in, Uses uses)
+      : weight_(register_parameter("weight", torch::randn({out, in}) * 0.1)),
+        uses_(std::move(uses)) {}
+  TensorList forward(TensorList inputs) override {
+    inputs[0] = uses_(inputs[0], weight_);
+    return inputs;
+  }
+
+ private:
+  at::Tensor weight_;
+  Uses uses_;
+};
+
+LayerFactory Reads(const std::string& name, int64_t out, int64_t in, Reader::Uses uses) {
+  return {.name = name,
+          .build = [=] { return std::make_shared<Reader>(out, in, uses); },
+          .cost = LayerCost{2 * out * in, 4 * out * in}};
+}
+
+at::Tensor Once(const at::Tensor& x, const at::Tensor& weight) { return Linear(x, weight).tanh(); }
+at::Tensor Twice(const at::Tensor& x, const at::Tensor& weight) {
+  return Linear(Linear(x, weight).tanh(), weight);
+}
+
+TrainingTask TaskWith(std::vector<LayerFactory> layers) {
+  TrainingTask task;
+  task.layers = std::move(layers);
+  task.example = {at::zeros({1, 5})};
+  task.batch = KeyedBatches({24, 5}, 4);
+  task.loss = CrossEntropy;
+  task.optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
+  return task;
+}
+
+TEST(LinearTest, OnARingItIsTheReference) {
+  TrainingTask task =
+      TaskWith({Reads("a", 64, 5, Once), Reads("b", 64, 64, Twice), Reads("c", 64, 64, Once),
+                Reads("d", 64, 64, Once), Reads("e", 4, 64, Once)});
+  task.layers[3].tied = {{.parameter = "weight", .target = "c.weight"}};
+  for (const int n : {1, 2, 3}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (const int laps : {1, 2}) {
+        const absl::StatusOr<PlannedTask> planned = PlanTask(
+            task, {.workers = n, .laps = laps, .rule = rule, .stages = 5, .iterations = 3});
+        ASSERT_TRUE(planned.ok()) << planned.status();
+        SCOPED_TRACE(PlanToString(planned->plan()));
+        const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
+        ASSERT_TRUE(ring.ok()) << ring.status();
+        const TrainingResult reference = TrainReference(task, planned->plan());
+        EXPECT_EQ(ring->losses, reference.losses);
+        EXPECT_EQ(ring->parameters, reference.parameters);
+      }
+    }
+  }
+}
+
+struct Bomb : torch::autograd::Function<Bomb> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            bool armed) {
+    context->saved_data["armed"] = armed;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    TORCH_CHECK(!context->saved_data["armed"].toBool(), "bang");
+    return {gradients[0], at::Tensor()};
+  }
+};
+
+// Whether a sum has come when a product is ready, is chance: what such a stage contributes is not.
+TEST(LinearTest, AStageThatFailsAfterItsProductContributesIt) {
+  const auto explosive = [](const at::Tensor& x, const at::Tensor& weight) {
+    const MicroBatchContext* context = CurrentContext();
+    const bool armed =
+        context != nullptr && context->iteration == 1 && context->micro_batch % 2 == 1;
+    return Linear(Bomb::apply(x, armed), weight);
+  };
+  const TrainingTask task =
+      TaskWith({Reads("a", 64, 5, Once), Reads("b", 64, 64, explosive), Reads("c", 4, 64, Once)});
+  const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
+    const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
+    const double value = loss.item<double>();
+    const bool failed = !Guard([&] {
+                           loss.backward();
+                           return absl::OkStatus();
+                         }).ok();
+    return failed ? model.AbandonMicroBatch({value}) : model.EndMicroBatch({value});
+  };
+  std::vector<TrainingResult> results;
+  for (const int n : {1, 2, 3, 6}) {
+    const absl::StatusOr<PlannedTask> planned = PlanTask(
+        task, {.workers = n, .laps = 6 / n, .rule = Rule::kDp, .stages = 3, .iterations = 3});
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, {.step = step});
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    results.push_back(*ring);
+    EXPECT_EQ(results.back().losses, results.front().losses) << n;
+    EXPECT_EQ(results.back().parameters, results.front().parameters) << n;
+  }
+}
+
+TEST(LinearTest, AWeightThatIsReadElsewhereTooIsNamed) {
+  const TrainingTask task = TaskWith(
+      {Reads("a", 64, 5, Once), Reads("b", 4, 64, [](const at::Tensor& x, const at::Tensor& w) {
+         return Linear(x, w) + w.pow(2).sum();
+       })});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.stages = 2, .iterations = 2});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
+  EXPECT_EQ(ring.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(ring.status().message()),
+              HasSubstr("\"b.weight\" is read by ringzero::Linear and elsewhere"));
+}
+
+}  // namespace
+}  // namespace ringzero
