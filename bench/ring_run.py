@@ -1,15 +1,32 @@
 """Runs `ringzero train` and returns what it says of itself."""
+import argparse
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 
 _LOSS = re.compile(r"iteration (\d+)/\d+  loss (\S+)")
 
 
 class BenchError(Exception):
     pass
+
+
+def run_command(name: str, parse: Callable[[list[str]], argparse.Namespace],
+                bench: Callable[[argparse.Namespace, str], str], words: list[str]) -> int:
+    """`./rz bench NAME`: makes --out, prints what `bench(options, the command as typed)` returns; the exit code."""
+    options = parse(words)
+    shown = [word for i, word in enumerate(words) if word != "--program" and (i == 0 or words[i - 1] != "--program")]
+    try:
+        os.makedirs(options.out, exist_ok=True)
+        print(bench(options, " ".join([f"./rz bench {name}", *shown])))
+    except BenchError as error:
+        print(f"rz: bench {name}: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def say(text: str) -> None:

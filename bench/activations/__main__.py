@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 import line_chart
-from ring_run import BenchError, say, train
+from ring_run import run_command, say, train
 
 
 @dataclass
@@ -84,8 +84,7 @@ def _row(variant: Variant, course: Course, dp_peak: float) -> str:
             f"{low:.2f} to {high:.2f} |")
 
 
-def _bench(options: argparse.Namespace, command: str) -> None:
-    os.makedirs(options.out, exist_ok=True)
+def _bench(options: argparse.Namespace, command: str) -> str:
     document = ["# Activations of all workers over time", "",
                 f"`{command}` made this. Unit: one worker's peak in one micro-batch.", ""]
     panels = []
@@ -114,19 +113,8 @@ def _bench(options: argparse.Namespace, command: str) -> None:
         file.write(line_chart.draw("Activations of all workers together, in micro-batches' peaks", panels))
     with open(os.path.join(options.out, "activations.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(document))
-    print("\n".join(document))
-
-
-def main(words: list[str]) -> int:
-    options = _parse(words)
-    shown = [word for i, word in enumerate(words) if word != "--program" and (i == 0 or words[i - 1] != "--program")]
-    try:
-        _bench(options, " ".join(["./rz bench activations", *shown]))
-    except BenchError as error:
-        print(f"rz: bench activations: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return "\n".join(document)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_command("activations", _parse, _bench, sys.argv[1:]))

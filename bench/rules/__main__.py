@@ -5,7 +5,7 @@ import os
 import sys
 
 import line_chart
-from ring_run import BenchError, say, train
+from ring_run import run_command, say, train
 
 RULES = {"dp": {"cyclic.rule": "dp"},
          "cdp_v2, slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0},
@@ -52,8 +52,7 @@ def _table(runs: list[dict]) -> list[str]:
     return lines
 
 
-def _bench(options: argparse.Namespace, command: str) -> None:
-    os.makedirs(options.out, exist_ok=True)
+def _bench(options: argparse.Namespace, command: str) -> str:
     document = ["# The rules' accuracy", "",
                 f"`{command}` made this: ResNet-20 (width 8) on Fashion-MNIST, SGD with momentum 0.9, four workers; "
                 "one thin line per seed.", ""]
@@ -76,19 +75,8 @@ def _bench(options: argparse.Namespace, command: str) -> None:
         file.write("\n".join(document))
     with open(os.path.join(options.out, "rules.json"), "w", encoding="utf-8") as file:
         json.dump({"command": command, "runs": everything}, file)
-    print("\n".join(document))
-
-
-def main(words: list[str]) -> int:
-    options = _parse(words)
-    shown = [word for i, word in enumerate(words) if word != "--program" and (i == 0 or words[i - 1] != "--program")]
-    try:
-        _bench(options, " ".join(["./rz bench rules", *shown]))
-    except BenchError as error:
-        print(f"rz: bench rules: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return "\n".join(document)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_command("rules", _parse, _bench, sys.argv[1:]))

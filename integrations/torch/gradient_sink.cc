@@ -1,13 +1,15 @@
 // The computing thread's sink.
 #include "integrations/torch/gradient_sink.h"
 
+#include <utility>
+
 namespace ringzero {
 namespace {
-thread_local GradientSink* current = nullptr;
+thread_local std::shared_ptr<GradientSinkSlot> current;
 }  // namespace
 
-GradientSink* CurrentGradientSink() { return current; }
+GradientSink* CurrentGradientSink() { return current == nullptr ? nullptr : current->sink; }
 
-void SetCurrentGradientSink(GradientSink* sink) { current = sink; }
+void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot) { current = std::move(slot); }
 
 }  // namespace ringzero

@@ -11,13 +11,14 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace ringzero {
 
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // A forward that records a graph reads `weight`. What it returns belongs to TakeProduct.
+  // A forward reads `weight`, with or without a graph. What it returns belongs to TakeProduct.
   virtual int64_t OnUse(const at::Tensor& weight) = 0;
   // The gradient of `weight` {out, in} is grad^T x, of grad {rows, out} and x {rows, in}. False: it
   // is not taken, and autograd's own way is to be gone.
@@ -25,9 +26,14 @@ class GradientSink {
                            const at::Tensor& x) = 0;
 };
 
+// Threads may keep the slot for longer than its sink lives: who ends empties it.
+struct GradientSinkSlot {
+  GradientSink* sink = nullptr;
+};
+
 // This thread's, or nullptr.
 GradientSink* CurrentGradientSink();
-void SetCurrentGradientSink(GradientSink* sink);
+void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot);
 
 }  // namespace ringzero
 

@@ -2,10 +2,12 @@
 #include "integrations/torch/linear.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 
 #include <array>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "integrations/torch/gradient_sink.h"
 
@@ -25,33 +27,47 @@ constexpr int kTries = 2;
 // the last column as in the first.
 bool TryAddsOnce(int64_t rows, int64_t out, int64_t in) {
   const at::Generator generator = at::detail::createCPUGenerator(1);  // the user's stays untouched
+  const auto random = [&](int64_t n, int64_t m) {
+    return at::randn({n, m}, generator, at::TensorOptions(at::kFloat));
+  };
   for (int i = 0; i < kTries; ++i) {
-    const at::Tensor grad = at::randn({rows, out}, generator);
-    const at::Tensor x = at::randn({rows, in}, generator);
-    const at::Tensor sum = at::randn({out, in}, generator).mul_(static_cast<double>(rows));
-    const at::Tensor added = sum + grad.t().mm(x);
-    if (!at::equal(added, sum.clone().addmm_(grad.t(), x))) return false;
+    const at::Tensor grad = random(rows, out);
+    const at::Tensor x = random(rows, in);
+    at::Tensor sum = random(out, in).mul_(static_cast<double>(rows));
+    const at::Tensor product = grad.t().mm(x).add_(sum);
+    if (!at::equal(product, sum.addmm_(grad.t(), x))) return false;
   }
   return true;
 }
 
 bool AddsOnce(int64_t rows, int64_t out, int64_t in) {
   if (rows > kMostRowsTried || out < kFewestTried || in < kFewestTried) return false;
-  static thread_local std::map<std::array<int64_t, 3>, bool> known;
-  const auto [place, fresh] = known.try_emplace({rows, out, in}, false);
+  static thread_local std::map<std::array<int64_t, 4>, bool> known;
+  const auto [place, fresh] = known.try_emplace({rows, out, in, at::get_num_threads()}, false);
   if (fresh) place->second = TryAddsOnce(rows, out, in);
   return place->second;
 }
 
 at::Tensor Rows(const at::Tensor& t) { return t.reshape({-1, t.size(-1)}); }
 
+// Others are left to at::linear, which has its own ways for them.
+bool IsPlain(const at::Tensor& x, const at::Tensor& weight) {
+  return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && weight.dim() == 2 &&
+         x.dim() >= 2 && x.is_contiguous() && weight.is_contiguous() && x.numel() > 0 &&
+         weight.numel() > 0 && !at::autocast::is_autocast_enabled(at::kCPU);
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, int64_t use) {
+    context->set_materialize_grads(false);  // an output that the loss does not need has no gradient
     context->save_for_backward({x, weight});
     context->saved_data["use"] = use;
     context->saved_data["bias"] = bias.has_value();
-    return at::linear(x, weight, bias);
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = weight.size(0);
+    // Not a view, which nobody could change in place.
+    return at::_unsafe_view(at::linear(Rows(x), weight, bias), sizes);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -79,13 +95,17 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 }  // namespace
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  GradientSink* sink = at::GradMode::is_enabled() ? CurrentGradientSink() : nullptr;
-  if (sink == nullptr || !weight.requires_grad()) return at::linear(x, weight, bias);
+  GradientSink* sink = CurrentGradientSink();
+  // Every reading counts: what is recomputed in a backward is read twice.
+  const int64_t use = sink == nullptr ? 0 : sink->OnUse(weight);
+  const bool learns = at::GradMode::is_enabled() && weight.requires_grad();
+  if (sink == nullptr || !learns || !IsPlain(x, weight)) return at::linear(x, weight, bias);
   const std::optional<at::Tensor> given = bias.defined() ? std::optional(bias) : std::nullopt;
-  return LinearFunction::apply(x, weight, given, sink->OnUse(weight));
+  return LinearFunction::apply(x, weight, given, use);
 }
 
 bool AddProduct(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& sum) {
+  if (!grad.is_contiguous() || !x.is_contiguous()) return false;
   if (!AddsOnce(grad.size(0), grad.size(1), x.size(1))) return false;
   sum.addmm_(grad.t(), x);
   return true;

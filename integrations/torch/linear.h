@@ -5,8 +5,9 @@
 // The bits are at::linear's, forward and backward, with and without a RingModel. Within one, the
 // gradient of a weight that one Linear uses once per micro-batch is not handed to autograd: hooks
 // of the user's on that weight's gradient do not run. A weight that is read elsewhere, too,
-// is an error there (use at::linear). Everything else (tied weights, several Linears, create_graph)
-// goes autograd's way. Thread-safe, as at::linear is.
+// is an error there (use at::linear). Everything else (tied weights, several Linears, recomputed
+// segments, create_graph, autocast, what is not contiguous) goes autograd's way. Thread-safe, as
+// at::linear is.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LINEAR_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LINEAR_H_
 

@@ -1,7 +1,9 @@
 // Gradients: products that go into the sum at once, and tensors that are handed over.
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "integrations/torch/linear.h"
 #include "integrations/torch/ring_model_impl.h"
 #include "zero/gradient_sum.h"
@@ -23,7 +25,7 @@ void RingModel::Impl::FindWeights() {
 void RingModel::Impl::StartTaking() {
   for (auto& [tensor, weight] : weights_) weight = {.place = weight.place};
   for (RingStage& stage : stages_) stage.taken.clear();
-  SetCurrentGradientSink(this);
+  SetCurrentGradientSink(sink_slot_);
 }
 
 void RingModel::Impl::StopTaking() {
@@ -45,6 +47,7 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
   RingStage& stage = stages_[j];
   const bool open = state_ == State::kForwarded && stage.begun && !stage.closed;
   if (!open || std::this_thread::get_id() != thread_) return false;
+  if (grad.scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return false;
   found->second.taken = true;
 
   if (std::byte* sum = engine_->OpenSum(StageId(j)); sum != nullptr) {
@@ -63,37 +66,46 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
   return true;
 }
 
+// A gradient that cannot be taken is dropped with its error, so that a second call takes the others
+// (AbandonMicroBatch).
 absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
-  StageGradient gradient = std::exchange(stages_[j].taken, {});
-  for (size_t i = 0; i < stages_[j].parameters.size(); ++i) {
-    const ParameterSpec& spec = layouts_[j].parameters[i];
-    const at::Tensor& parameter = stages_[j].parameters[i];
-    if (!spec.trainable || !parameter.mutable_grad().defined()) continue;
-    const auto weight = weights_.find(parameter.unsafeGetTensorImpl());
-    if (weight != weights_.end() && weight->second.taken) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("\"", spec.name,
-                       "\" is read by ringzero::Linear and elsewhere: its gradient has parts, "
-                       "which autograd has to add up; read it by at::linear"));
-    }
-    auto values = std::make_shared<at::Tensor>(std::move(parameter.mutable_grad()));
-    parameter.mutable_grad().reset();
-    if (values->layout() != at::kStrided || values->scalar_type() != at::kFloat ||
-        values->sizes() != parameter.sizes()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the gradient of \"", spec.name, "\" must be dense fp32 of the parameter's shape"));
-    }
-    if (values->strides() != parameter.strides()) {
+  RingStage& stage = stages_[j];
+  for (size_t i = 0; i < stage.parameters.size(); ++i) {
+    at::Tensor& gradient = stage.parameters[i].mutable_grad();
+    if (!layouts_[j].parameters[i].trainable || !gradient.defined()) continue;
+    auto values = std::make_shared<at::Tensor>(std::move(gradient));
+    gradient.reset();
+    RZ_RETURN_IF_ERROR(CheckGradient(j, i, *values));
+    if (values->strides() != stage.parameters[i].strides()) {
       // Gradients travel in the order of the parameter's own memory.
       const at::NoGradGuard no_grad;
-      at::Tensor ordered = at::empty_strided(parameter.sizes(), parameter.strides());
+      at::Tensor ordered = at::empty_strided(values->sizes(), stage.parameters[i].strides());
       ordered.copy_(*values);
       *values = std::move(ordered);
     }
     const float* data = values->const_data_ptr<float>();
-    gradient.push_back({.parameter = static_cast<int>(i), .data = data, .keep = std::move(values)});
+    stage.taken.push_back(
+        {.parameter = static_cast<int>(i), .data = data, .keep = std::move(values)});
   }
-  return gradient;
+  return std::exchange(stage.taken, {});
+}
+
+absl::Status RingModel::Impl::CheckGradient(int j, size_t i, const at::Tensor& gradient) const {
+  const std::string& name = layouts_[j].parameters[i].name;
+  const at::Tensor& parameter = stages_[j].parameters[i];
+  const auto weight = weights_.find(parameter.unsafeGetTensorImpl());
+  if (weight != weights_.end() && weight->second.taken) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("\"", name,
+                     "\" is read by ringzero::Linear and elsewhere: its gradient has "
+                     "parts, which autograd has to add up; read it by at::linear"));
+  }
+  if (gradient.layout() != at::kStrided || gradient.scalar_type() != at::kFloat ||
+      gradient.sizes() != parameter.sizes()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the gradient of \"", name, "\" must be dense fp32 of the parameter's shape"));
+  }
+  return absl::OkStatus();
 }
 
 void RingModel::Impl::DropGradients(int j) {

@@ -54,11 +54,13 @@ Engine& RingModel::engine() { return impl_->engine(); }
 RingModel::Impl::Impl(RingModelOptions options)
     : options_(std::move(options)), layouts_(options_.planned.layouts) {
   slot_->listener = this;
+  sink_slot_->sink = this;
 }
 
 RingModel::Impl::~Impl() {
   slot_->listener = nullptr;
   StopTaking();
+  sink_slot_->sink = nullptr;
   for (size_t j = 0; j < stages_.size(); ++j) {
     for (const at::Tensor& parameter : stages_[j].parameters) {
       if (!parameter.defined() || !parameter.requires_grad()) continue;

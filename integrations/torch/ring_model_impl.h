@@ -34,7 +34,7 @@ struct RingStage {
   uint64_t fingerprint = 0;  // of the version that the forward read
   bool begun = false;        // its backward
   bool closed = false;       // its backward is over; its gradients are handed over
-  StageGradient taken;       // products that did not go into the sum at once
+  StageGradient taken;  // to be handed over: products that did not go into the sum at once, …
 };
 
 class RingModel::Impl final : public BackwardListener, private MarkListener, private GradientSink {
@@ -94,6 +94,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   bool TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
                    const at::Tensor& x) override;
   absl::StatusOr<StageGradient> TakeGradients(int j);
+  absl::Status CheckGradient(int j, size_t parameter, const at::Tensor& gradient) const;
   void DropGradients(int j);
 
   TensorList RunLayers(TensorList inputs);
@@ -131,6 +132,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   bool training_ = true;
   // Shared with autograd graphs, which may outlive this.
   std::shared_ptr<ListenerSlot> slot_ = std::make_shared<ListenerSlot>();
+  std::shared_ptr<GradientSinkSlot> sink_slot_ = std::make_shared<GradientSinkSlot>();
   std::unique_ptr<Engine> engine_;
 
   State state_ = State::kIdle;

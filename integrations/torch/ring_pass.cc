@@ -222,6 +222,7 @@ void RingModel::Impl::ReleaseStage(int j) {
 
 void RingModel::Impl::FailPass() {
   state_ = State::kFailed;
+  StopTaking();
   if (failure_.ok()) {
     const absl::Status why = Guard([]() -> absl::Status { throw; });
     const int stage = std::min(next_stage_, stage_count() - 1);
