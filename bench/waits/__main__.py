@@ -30,8 +30,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 
 def _shares(summary: dict) -> dict[str, float]:
-    """Percent of a step, the mean over workers."""
-    step = summary["step_seconds"]["mean"]
+    """Percent of a step."""
+    step = summary["step_seconds"]["median"]
     return {cause: 100 * seconds / step for cause, seconds in summary["waits_seconds_per_step"].items()}
 
 
