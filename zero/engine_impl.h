@@ -1,7 +1,8 @@
 // The engine's inside: one mutex, the program's state, and what acts on it.
 //
 // engine.cc           the computing thread's calls
-// engine_run.cc       everything else: messages, adds, updates, driven by operations becoming ready
+// engine_run.cc       everything else: messages and work, driven by operations becoming ready
+// engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
 // engine_collect.cc   collections: both
 // engine_blame.cc     whose fault it is that a wait takes too long
 #ifndef RINGZERO_ZERO_ENGINE_IMPL_H_
@@ -97,6 +98,13 @@ class Engine::Impl {
   void Complete(int64_t op) { Advance(state_.Complete(op)); }
   void Act(int64_t op, std::vector<int64_t>& ready);
   absl::Status Send(int64_t op);
+  void Fail(const absl::Status& why);
+  void FailAt(const Op& op, const absl::Status& why);
+  Buffer TakeOver(int64_t op);  // the buffer of the operation that `op` takes
+  size_t MessageBytes(const Op& op) const;
+  std::string Where(const Op& op) const;
+
+  // engine_work.cc; all with mutex_ held but AllocateSum (any thread's).
   void SubmitAdd(int64_t op);
   void SubmitUpdate(int64_t op);
   void SubmitApply(int64_t op);
@@ -104,14 +112,9 @@ class Engine::Impl {
   void SubmitFold(int64_t op);
   void SubmitReport(int64_t op);
   void SubmitKeep(int64_t op);  // engine_collect.cc
-  void Fail(const absl::Status& why);
-  Buffer TakeOver(int64_t op);  // the buffer of the operation that `op` takes
-
   // On the pool's thread: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
-  absl::StatusOr<Buffer> AllocateSum(int64_t bytes);  // any thread
-  size_t MessageBytes(const Op& op) const;
-  std::string Where(const Op& op) const;
+  absl::StatusOr<Buffer> AllocateSum(int64_t bytes);
 
   EngineOptions options_;
   const Plan& plan_;

@@ -1,0 +1,160 @@
+// What the pool does: adds, updates, statistics, folds.
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "base/status.h"
+#include "zero/engine_impl.h"
+#include "zero/gradient_sum.h"
+#include "zero/running_statistics.h"
+
+namespace ringzero {
+
+void Engine::Impl::RunOnPool(int64_t op, std::function<absl::Status()> work) {
+  pool_->Add([this, op, work = std::move(work)] {
+    const absl::Status status = work();
+    Lock lock(mutex_);
+    if (!error_.ok()) return;
+    if (!status.ok()) return FailAt(state_.at(op).linked.op, status);
+    Complete(op);
+  });
+}
+
+absl::StatusOr<Buffer> Engine::Impl::AllocateSum(int64_t bytes) {
+  if (options_.transport == nullptr) return MakeHeapBuffer(static_cast<size_t>(bytes));
+  return options_.transport->Allocate(static_cast<size_t>(bytes), MemoryUse::kSums);
+}
+
+void Engine::Impl::SubmitAdd(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto sum = std::make_shared<Buffer>(TakeOver(number));
+  if (auto started = started_sums_.extract(PlaceOf(op))) *sum = std::move(started.mapped());
+  auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
+  gradients_.erase(PlaceOf(op));
+  RunOnPool(number, [this, number, op, sum, gradient]() -> absl::Status {
+    const StageLayout& layout = options_.layouts[op.stage.value];
+    if (!*sum) {
+      RZ_ASSIGN_OR_RETURN(*sum, AllocateSum(layout.sum_bytes));
+      StartSum(layout, sum->data());
+    }
+    for (const GradientPart& part : *gradient) {
+      AddContribution(layout, part.parameter, part.data, sum->data());
+    }
+    gradient->clear();
+    Lock lock(mutex_);
+    if (error_.ok()) state_.at(number).owned = std::move(*sum);
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitUpdate(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto sum = std::make_shared<Buffer>(TakeOver(number));
+  auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
+  const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
+  pool_->Update([this, number, op, sum, update, patience] {
+    if (*update == nullptr) {
+      Lock lock(mutex_);
+      if (!error_.ok()) return false;
+      if (!owned_.MayOverwrite(op.stage, op.iteration) &&
+          std::chrono::steady_clock::now() < patience) {
+        lock.unlock();
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        return true;
+      }
+      auto begun = owned_.BeginUpdate(op.stage, op.iteration, std::move(*sum));
+      if (!begun.ok()) {
+        Fail(absl::InternalError(absl::StrCat(Where(op), ": ", begun.status().message())));
+        return false;
+      }
+      *update = *std::move(begun);
+    }
+    if ((*update)->Step()) return true;
+    Lock lock(mutex_);
+    if (!error_.ok()) return false;
+    owned_.Publish(std::move(*update));
+    Complete(number);
+    return false;
+  });
+}
+
+void Engine::Impl::SubmitApply(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto running = std::make_shared<Buffer>(TakeOver(number));
+  auto batch = std::make_shared<Buffer>(std::move(statistics_[PlaceOf(op)]));
+  statistics_.erase(PlaceOf(op));
+  const SharedBuffer initial = *running ? SharedBuffer() : initial_statistics_.at(op.stage.value);
+  RunOnPool(number, [this, number, op, running, batch, initial]() -> absl::Status {
+    const StageLayout& layout = options_.layouts[op.stage.value];
+    if (!*running) {
+      RZ_ASSIGN_OR_RETURN(*running, AllocateSum(layout.statistics_bytes));
+      std::memcpy(running->data(), initial.data(), initial.size());
+    }
+    ApplyStatistics(layout, batch->data(), running->data());
+    Lock lock(mutex_);
+    if (error_.ok()) state_.at(number).owned = std::move(*running);
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitSnapshot(int64_t number) {
+  const LinkedOp& linked = state_.at(number).linked;
+  const Op op = linked.op;
+  // The running statistics stay where they are until this is done (sharding/link.h), so that they
+  // can be read without the lock; the last ones of the run end here.
+  const std::byte* data = state_.at(linked.snapshot).owned.data();
+  auto last = std::make_shared<Buffer>(TakeOver(number));
+  RunOnPool(number, [this, op, data, last]() -> absl::Status {
+    const size_t bytes = MessageBytes({.channel = Channel::kSnapshots, .stage = op.stage});
+    RZ_ASSIGN_OR_RETURN(Buffer copy, AllocateSum(static_cast<int64_t>(bytes)));
+    std::memcpy(copy.data(), data, bytes);
+    last->Reset();
+    Lock lock(mutex_);
+    if (error_.ok()) {
+      snapshots_[{op.iteration.value, op.stage.value}].values = std::move(copy).Seal();
+    }
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitFold(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto folded = std::make_shared<Buffer>(TakeOver(number));
+  const std::tuple<bool, int, int> place{op.copy == Copy::kEvaluation, op.iteration.value,
+                                         op.lap.value};
+  std::vector<double> metrics = std::move(metrics_[place]);
+  metrics_.erase(place);
+  RunOnPool(number, [this, number, folded, metrics = std::move(metrics)]() -> absl::Status {
+    if (!*folded) {
+      RZ_ASSIGN_OR_RETURN(*folded,
+                          AllocateSum(std::max<size_t>(1, metrics.size()) * sizeof(double)));
+      std::memset(folded->data(), 0, folded->size());
+    }
+    const std::span<double> sums = folded->as<double>();
+    for (size_t i = 0; i < metrics.size(); ++i) sums[i] += metrics[i];
+    Lock lock(mutex_);
+    if (error_.ok()) state_.at(number).owned = std::move(*folded);
+    return absl::OkStatus();
+  });
+}
+
+void Engine::Impl::SubmitReport(int64_t number) {
+  const Op op = state_.at(number).linked.op;
+  auto folded = std::make_shared<Buffer>(TakeOver(number));
+  RunOnPool(number, [this, op, folded]() -> absl::Status {
+    const std::span<const double> sums = folded->as<double>();
+    const std::vector<double> metrics(sums.begin(), sums.begin() + options_.metrics_count);
+    folded->Reset();
+    if (options_.on_report) {
+      options_.on_report(
+          op.iteration,
+          op.copy == Copy::kEvaluation ? LapTask::Kind::kEvaluate : LapTask::Kind::kTrain, metrics);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace ringzero
