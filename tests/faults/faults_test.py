@@ -146,8 +146,9 @@ class Trial:
                                r"its checksum is [0-9a-f]{16}, and should be [0-9a-f]{16}")
 
     def hang(self, run):
+        between = r"(worker \d (waits for \"[^\"]+\"|has sent that message, but it waits for a free slot there), so )*"
         self.ends_with(run, 4, rf"worker {self.point.worker} has been outside of the engine for \d+(\.\d)? s, "
-                               r"before \"[^\"]+\", so (worker \d waits for .*, so )*worker \d waited .*",
+                               rf"before \"[^\"]+\", so {between}worker \d waited .*",
                        limit=WAIT_TIMEOUT + 1)
 
     def slow(self, run):
