@@ -298,7 +298,7 @@ absl::Status Mailbox::Ask(WorkerId to, const std::string& question, AnswerArriva
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(CheckCall(to, MessageKey(), "a question to"));
   if (to == self_) return absl::InvalidArgumentError("a question to oneself");
-  if (peers_[to.value].said_goodbye || peers_[to.value].told_goodbye) {
+  if (!Needs(peers_[to.value])) {
     return absl::FailedPreconditionError(
         absl::StrCat("a question to worker ", to.value, " after a goodbye"));
   }

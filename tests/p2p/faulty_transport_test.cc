@@ -40,6 +40,17 @@ TEST(FaultyTransport, KeepsOrderUnderDelays) {
   }
 }
 
+TEST(FaultyTransport, AFixedDelayIsTheLeast) {
+  constexpr std::chrono::milliseconds kDelay(30);
+  Cluster cluster = MakeFaultyPair({.min_delay = kDelay, .max_delay = kDelay});
+  Waiter<Buffer> waiter;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 1}, 64, waiter.Callback()).ok());
+  const auto start = std::chrono::steady_clock::now();
+  ASSERT_TRUE(GiveValue(cluster, {0, 1}).ok());
+  EXPECT_EQ(waiter.Take().as<float>()[0], 1);
+  EXPECT_GE(std::chrono::steady_clock::now() - start, kDelay);
+}
+
 TEST(FaultyTransport, DropsTheOrderedMessage) {
   Cluster cluster = MakeFaultyPair({.drop_message = 2});
   for (const uint64_t tag : {1, 2, 3}) ASSERT_TRUE(GiveValue(cluster, {0, tag}).ok());

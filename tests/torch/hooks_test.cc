@@ -5,6 +5,7 @@
 #include <string>
 
 #include "integrations/torch/micro_batch_context.h"
+#include "tests/support/expect_bits.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
@@ -37,15 +38,10 @@ TrainingTask TaskWith(std::vector<LayerFactory> layers) {
 void ExpectBits(const TrainingTask& task) {
   for (const int n : {1, 2, 3}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-      const absl::StatusOr<PlannedTask> planned = PlanTask(
-          task, {.workers = n, .rule = rule, .stages = int(task.layers.size()), .iterations = 3});
-      ASSERT_TRUE(planned.ok()) << planned.status();
-      SCOPED_TRACE(PlanToString(planned->plan()));
-      const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      const TrainingResult reference = TrainReference(task, planned->plan());
-      EXPECT_EQ(ring->losses, reference.losses);
-      EXPECT_EQ(ring->parameters, reference.parameters);
+      ExpectReferenceBits(task, PlanTask(task, {.workers = n,
+                                                .rule = rule,
+                                                .stages = int(task.layers.size()),
+                                                .iterations = 3}));
     }
   }
 }

@@ -10,7 +10,7 @@
 
 #include "integrations/torch/gradient_sink.h"
 #include "integrations/torch/micro_batch_context.h"
-#include "tests/support/reference_trainer.h"
+#include "tests/support/expect_bits.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
 
@@ -223,12 +223,7 @@ TEST(LinearTest, AnOutputThatTheLossDoesNotNeed) {
                          .cost = LayerCost{1024, 2048}});
   task.optimizer = {.type = OptimizerOptions::Type::kAdamW, .learning_rate = 0.1};
   task.optimizer.adamw.weight_decay = 0.1;
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(task, {.workers = 2, .stages = 2, .iterations = 3});
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
-  ASSERT_TRUE(ring.ok()) << ring.status();
-  EXPECT_EQ(ring->parameters, TrainReference(task, planned->plan()).parameters);
+  ExpectReferenceBits(task, PlanTask(task, {.workers = 2, .stages = 2, .iterations = 3}));
 }
 
 TEST(LinearTest, OnARingItIsTheReference) {
@@ -239,15 +234,10 @@ TEST(LinearTest, OnARingItIsTheReference) {
   for (const int n : {1, 2, 3}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       for (const int laps : {1, 2}) {
-        const absl::StatusOr<PlannedTask> planned = PlanTask(
-            task, {.workers = n, .laps = laps, .rule = rule, .stages = 6, .iterations = 3});
-        ASSERT_TRUE(planned.ok()) << planned.status();
-        SCOPED_TRACE(PlanToString(planned->plan()));
-        const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
-        ASSERT_TRUE(ring.ok()) << ring.status();
-        const TrainingResult reference = TrainReference(task, planned->plan());
-        EXPECT_EQ(ring->losses, reference.losses);
-        EXPECT_EQ(ring->parameters, reference.parameters);
+        ExpectReferenceBits(
+            task,
+            PlanTask(task,
+                     {.workers = n, .laps = laps, .rule = rule, .stages = 6, .iterations = 3}));
       }
     }
   }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/expect_bits.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
@@ -74,21 +75,13 @@ std::string Describe(const Case& c, const PlannedTask& planned) {
                       PlanToString(planned.plan()));
 }
 
-void ExpectReferenceBits(const Case& c) {
+void ExpectCaseBits(const Case& c) {
   const TrainingTask task = TaskOf(c);
   absl::StatusOr<PlannedTask> planned = PlanTask(task, RequestOf(c, int(task.layers.size())));
   ASSERT_TRUE(planned.ok()) << planned.status();
   ASSERT_TRUE(UseSmallestWindow(*planned).ok());
   SCOPED_TRACE(Describe(c, *planned));
-  const absl::StatusOr<TrainingResult> ring =
-      RunRing(task, *planned, {.transports = TransportsOf(c)});
-  ASSERT_TRUE(ring.ok()) << ring.status();
-  const TrainingResult reference = TrainReference(task, planned->plan());
-  EXPECT_EQ(ring->losses, reference.losses);
-  EXPECT_EQ(ring->evaluations, reference.evaluations);
-  EXPECT_EQ(ring->parameters, reference.parameters);
-  EXPECT_EQ(ring->statistics, reference.statistics);
-  EXPECT_EQ(ring->collected, reference.collected);
+  ExpectReferenceBits(task, planned, {.transports = TransportsOf(c)});
 }
 
 // Every combination that makes sense, in a fixed order.
@@ -155,15 +148,15 @@ std::vector<Case> PairwiseSample(std::vector<Case> all) {
   return sample;
 }
 
-TEST(RingBitsTest, OneWorker) { ExpectReferenceBits({.workers = 1}); }
+TEST(RingBitsTest, OneWorker) { ExpectCaseBits({.workers = 1}); }
 
-TEST(RingBitsTest, TwoWorkers) { ExpectReferenceBits({.workers = 2}); }
+TEST(RingBitsTest, TwoWorkers) { ExpectCaseBits({.workers = 2}); }
 
 TEST(RingBitsTest, BatchNorm) {
-  ExpectReferenceBits({.model = Model::kConv, .workers = 2, .laps = 3, .evaluates = true});
+  ExpectCaseBits({.model = Model::kConv, .workers = 2, .laps = 3, .evaluates = true});
 }
 
-TEST(RingBitsTest, TiedHead) { ExpectReferenceBits({.model = Model::kGpt, .workers = 3}); }
+TEST(RingBitsTest, TiedHead) { ExpectCaseBits({.model = Model::kGpt, .workers = 3}); }
 
 TEST(RingBitsTest, ShapesRulesAndOptimizers) {
   const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
@@ -179,7 +172,7 @@ TEST(RingBitsTest, ShapesRulesAndOptimizers) {
   } else {
     cases = PairwiseSample(cases);
   }
-  for (const Case& c : cases) ExpectReferenceBits(c);
+  for (const Case& c : cases) ExpectCaseBits(c);
   std::printf("%zu cases\n", cases.size());
 }
 
