@@ -17,6 +17,7 @@ class DataflowChecker {
  public:
   DataflowChecker(const Plan& plan, const LinkedRing& ring)
       : plan_(plan), ring_(ring), taken_by_(ring.count(), -1) {
+    if (plan.stagger && plan.workers > 1) stagger_ = StaggerWaits(plan);
     for (int i = 0; i < ring.count(); ++i) {
       if (ring.ops[i].takes >= 0) taken_by_[ring.ops[i].takes] = i;
       if (ring.op(i).kind == OpKind::kKeep && ring.op(i).copy == Copy::kState) {
@@ -34,6 +35,15 @@ class DataflowChecker {
   const LinkedOp& linked(int64_t i) const { return ring_.ops[i]; }
   const Op& op(int64_t i) const { return ring_.ops[i].op; }
   bool alone() const { return plan_.workers == 1; }
+  // The token before this operation of micro-batch m; null: it has none.
+  const StaggerWait* TokenBefore(OpKind kind, StageId j, int64_t m) const {
+    for (const StaggerWait& wait : stagger_) {
+      if (wait.begins.kind == kind && wait.begins.stage == j) {
+        return HasStaggerToken(plan_, wait, m) ? &wait : nullptr;
+      }
+    }
+    return nullptr;
+  }
   absl::Status Wrong(int i, const std::string& what) const {
     return absl::FailedPreconditionError(absl::StrCat(ring_.Describe(i), ": ", what));
   }
@@ -131,7 +141,7 @@ class DataflowChecker {
     if (op(i).kind == OpKind::kEvaluate || op(i).kind == OpKind::kCollect) {
       return CheckStatistics(i);
     }
-    return op(i).kind == OpKind::kForward ? CheckToken(i) : absl::OkStatus();
+    return CheckToken(i);
   }
 
   absl::Status CheckSource(int i, const Read& read) {
@@ -176,13 +186,11 @@ class DataflowChecker {
            WaitsFor(i, [&](int64_t after) { return after == snapshot; });
   }
 
-  // With stagger the first forward of each lap waits for the token of the previous micro-batch.
+  // With stagger an operation of a lap waits for its token from the previous micro-batch.
   absl::Status CheckToken(int i) {
-    if (!plan_.stagger || alone() || op(i).stage.value != 0 || MicroBatchOf(i) == 0) {
-      return absl::OkStatus();
-    }
+    if (TokenBefore(op(i).kind, op(i).stage, MicroBatchOf(i)) == nullptr) return absl::OkStatus();
     Op name = op(i);
-    name.stage = kNoStage;
+    name.copy = op(i).kind == OpKind::kForward ? Copy::kForward : Copy::kBackward;
     const auto token = [&](int64_t after) { return IsReceive(after, name, Channel::kToken); };
     return WaitsFor(i, token) ? absl::OkStatus() : Wrong(i, "does not wait for the stagger token");
   }
@@ -212,9 +220,13 @@ class DataflowChecker {
       case Channel::kMetrics:
       case Channel::kReports: return CheckSentFold(i);
       case Channel::kToken: {
-        Op wanted = StaggerOperation(plan_);
+        const OpKind begins = op(i).copy == Copy::kForward ? OpKind::kForward : OpKind::kBackward;
+        const StaggerWait* token = TokenBefore(begins, op(i).stage, UserOf(i));
+        if (token == nullptr) return Wrong(i, "nobody waits for this token");
+        const Op& wanted = token->finished;
+        const int64_t from = UserOf(i) - 1 + (token->in_next_lap ? plan_.workers : 0);
         const auto reached = [&](int64_t after) {
-          return Is(after, wanted.kind, wanted.stage, UserOf(i) - 1);
+          return Is(after, wanted.kind, wanted.stage, from);
         };
         return WaitsFor(i, reached) ? absl::OkStatus()
                                     : Wrong(i, absl::StrCat("the token does not wait for \"",
@@ -406,6 +418,7 @@ class DataflowChecker {
 
   const Plan& plan_;
   const LinkedRing& ring_;
+  std::vector<StaggerWait> stagger_;
   std::map<std::pair<int, int>, int> keeps_;  // (stage, version) -> the keep of its state
   std::vector<int> taken_by_;  // of a sum, statistics or fold: who goes on with it; -1: nobody
 };

@@ -57,7 +57,7 @@ class Linker::State {
     const bool has_stage = op.stage.value >= 0 && op.stage.value < plan_.stage_count();
     const bool needs_stage = op.kind != OpKind::kEnd && op.kind != OpKind::kFold &&
                              op.kind != OpKind::kReport && op.channel != Channel::kMetrics &&
-                             op.channel != Channel::kReports && op.channel != Channel::kToken;
+                             op.channel != Channel::kReports;
     if (needs_stage != has_stage) return Missing(op, "a stage that the plan knows");
     switch (op.kind) {
       case OpKind::kForward:
@@ -120,12 +120,12 @@ class Linker::State {
   absl::Status ResolveCompute(LinkedOp& linked) {
     const Op& op = linked.op;
     After(linked, last_compute_);
+    After(linked, std::exchange(token_, kNoOp));
     if (gradients_.size() > static_cast<size_t>(plan_.pending)) {
       After(linked, gradients_[gradients_.size() - 1 - plan_.pending]);
     }
     switch (op.kind) {
       case OpKind::kForward:
-        After(linked, std::exchange(token_, kNoOp));
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kForward));
         RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kForward));
         forwards_[{op.stage.value, op.lap.value}] = next_;

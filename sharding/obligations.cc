@@ -38,6 +38,7 @@ class Deriver {
   Obligations Derive() {
     evaluations_ = RequiredEvaluations(plan_);
     collections_ = RequiredCollections(plan_);
+    if (plan_.stagger) waits_ = StaggerWaits(plan_);
     for (int w = 0; w < plan_.workers; ++w) Computing(w);
     if (plan_.exchange) {
       const int64_t run = int64_t{plan_.workers} * plan_.laps * plan_.iterations;
@@ -177,8 +178,13 @@ class Deriver {
       Message(previous, place.worker, with(OpKind::kSend, Channel::kMetrics, kNoStage.value));
     }
     Do(place.worker, with(OpKind::kFold, Channel::kNone, kNoStage.value));
-    if (travels && plan_.stagger && m > 0) {
-      Message(previous, place.worker, with(OpKind::kSend, Channel::kToken, kNoStage.value));
+    if (travels && plan_.stagger) {
+      for (const StaggerWait& wait : waits_) {
+        if (!HasStaggerToken(plan_, wait, m)) continue;
+        Op token = with(OpKind::kSend, Channel::kToken, wait.begins.stage.value);
+        token.copy = wait.begins.kind == OpKind::kForward ? Copy::kForward : Copy::kBackward;
+        Message(previous, place.worker, token);
+      }
     }
   }
 
@@ -310,6 +316,7 @@ class Deriver {
   const Plan& plan_;
   std::vector<int> evaluations_;
   std::vector<int> collections_;
+  std::vector<StaggerWait> waits_;
   Obligations must_;
 };
 
@@ -341,22 +348,55 @@ int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {
   return place.iteration;
 }
 
-Op StaggerOperation(const Plan& plan) {
-  Wide lap = 0, done = 0;
-  for (const StagePlan& stage : plan.stages) lap += ComputedCost(stage);
-  Op op{.kind = OpKind::kForward, .stage = StageId(0)};
-  for (int j = 0; j < plan.stage_count(); ++j) {
-    done += plan.stages[j].forward_cost;
-    if (done * plan.workers > lap) return op;
-    op.stage = StageId(j);
+std::vector<StaggerWait> StaggerWaits(const Plan& plan) {
+  struct Timed {
+    Op op;
+    Wide begin, end;
+    bool in_next_lap;
+  };
+  std::vector<Timed> laps;
+  Wide now = 0;
+  for (const bool next : {false, true}) {
+    const auto add = [&](OpKind kind, int j, int64_t cost) {
+      laps.push_back({{.kind = kind, .stage = StageId(j)}, now, now + cost, next});
+      now += cost;
+    };
+    for (int j = 0; j < plan.stage_count(); ++j) {
+      add(OpKind::kForward, j, plan.stages[j].forward_cost);
+    }
+    for (int j = plan.stage_count() - 1; j >= 0 && plan.stages[j].has_backward; --j) {
+      add(OpKind::kBackward, j, plan.stages[j].backward_cost);
+    }
   }
-  for (int j = plan.stage_count() - 1; j >= 0 && plan.stages[j].has_backward; --j) {
-    done += plan.stages[j].backward_cost;
-    if (done * plan.workers > lap) return op;
-    op.kind = OpKind::kBackward;
-    op.stage = StageId(j);
+  const Wide lap = now / 2;
+  const bool first_fits = laps.front().end * plan.workers <= lap;
+  std::vector<StaggerWait> waits;
+  for (const Timed& waiting : laps) {
+    if (waiting.in_next_lap) break;
+    StaggerWait wait{laps.front().op, waiting.op};
+    for (const Timed& earlier : laps) {
+      if (earlier.in_next_lap && !first_fits) break;
+      if ((earlier.end - waiting.begin) * plan.workers > lap) continue;
+      wait.finished = earlier.op;
+      wait.in_next_lap = earlier.in_next_lap;
+    }
+    const bool new_wait = waits.empty() || waits.back().finished != wait.finished ||
+                          waits.back().in_next_lap != wait.in_next_lap;
+    if (new_wait) waits.push_back(wait);
   }
-  return op;
+  return waits;
+}
+
+bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
+  if (m < 1) return false;
+  if (!wait.in_next_lap) return true;
+  const MicroBatchPlace finished = PlaceOf(plan, m - 1), next = PlaceOf(plan, m - 1 + plan.workers);
+  if (next.iteration >= plan.iterations) return false;
+  if (next.iteration == finished.iteration) return true;
+  const auto among = [&](const std::vector<int>& versions) {
+    return std::find(versions.begin(), versions.end(), finished.iteration) != versions.end();
+  };
+  return !among(RequiredEvaluations(plan)) && !among(RequiredCollections(plan));
 }
 
 std::vector<int> RequiredEvaluations(const Plan& plan) {

@@ -37,8 +37,18 @@ int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place);
 // The label that the update rule gives this micro-batch for stage j.
 int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j);
 
-// The operation of a lap after which the stagger token goes on: F or B, and its stage.
-Op StaggerOperation(const Plan& plan);
+// A stagger token: `begins` (F or B, and its stage) of micro-batch m waits for `finished` of
+// micro-batch m - 1, or of m - 1 + N.
+struct StaggerWait {
+  Op finished;
+  Op begins;
+  bool in_next_lap = false;
+};
+// In the order of a lap.
+std::vector<StaggerWait> StaggerWaits(const Plan& plan);
+// Whether micro-batch m has this token: both micro-batches exist, and their worker does nothing
+// else between them.
+bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m);
 
 // The versions that are evaluated, and those that are collected whole, ascending.
 std::vector<int> RequiredEvaluations(const Plan& plan);

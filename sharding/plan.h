@@ -66,7 +66,7 @@ struct Plan {
   int slack = 1;         // cdp_v2: ticks (of T/S) between an update and its first fresh read
   int pending = 1;       // gradients that may wait for their sum while the next backward computes
   int window = 0;        // W: credit per channel, in messages; 0 is not resolved yet (ChooseWindow)
-  bool stagger = false;  // keep the paper's spacing by a token; refused for dp
+  bool stagger = false;  // neighbours keep T/N apart by tokens (schedule.h); refused for dp
   int retain = 0;        // the last r stages keep their forward copy for the backward
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
   int iterations = 1;    // of the whole run

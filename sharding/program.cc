@@ -14,7 +14,9 @@ namespace {
 // Appends one worker's operations, lap by lap.
 class Writer {
  public:
-  Writer(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+  Writer(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {
+    if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
+  }
 
   std::vector<Op> Take() { return std::move(ops_); }
 
@@ -107,45 +109,73 @@ class Writer {
   }
 
   void TrainingLap(const MicroBatch& m) {
-    const int token_after = TokenOperation(plan_);
     int operation = 0;
-    ReceiveToken(m);
     for (const StageId j : Stages()) {
       PassCopy(m, j, Copy::kForward);
+      ReceiveToken(m, operation);
       Compute(OpKind::kForward, m, j);
-      if (operation++ == token_after) SendToken(m);
+      SendTokens(m, operation++);
       RunningStatistics(m, j);
     }
     for (const StageId j : StagesBackward()) {
       for (const StageId i : BackwardCopiesAt(j)) PassCopy(m, i, Copy::kBackward);
+      ReceiveToken(m, operation);
       Compute(OpKind::kBackward, m, j);
-      if (operation++ == token_after) SendToken(m);
+      SendTokens(m, operation++);
       GradientSum(m, j);
     }
     Emit({.kind = OpKind::kEnd, .iteration = m.iteration, .lap = m.lap});
     FoldMetrics(m.iteration, m.lap, plan_.laps, Copy::kNone);
   }
 
-  void ReceiveToken(const MicroBatch& m) {
-    if (!plan_.stagger || alone()) return;
-    const std::optional<MicroBatch> previous = PreviousMicroBatch(plan_, m);
-    if (!previous) return;
-    Emit({.kind = OpKind::kReceive,
-          .channel = Channel::kToken,
-          .iteration = m.iteration,
-          .lap = m.lap,
-          .peer = previous->worker});
+  // The token that lets operation `before` of micro-batch m's lap begin; it bears that operation's
+  // name.
+  Op Token(OpKind kind, const MicroBatch& m, int before, WorkerId peer) const {
+    const int stages = plan_.stage_count();
+    const bool forward = before < stages;
+    return {.kind = kind,
+            .channel = Channel::kToken,
+            .copy = forward ? Copy::kForward : Copy::kBackward,
+            .stage = StageId(forward ? before : 2 * stages - 1 - before),
+            .iteration = m.iteration,
+            .lap = m.lap,
+            .peer = peer};
   }
 
-  void SendToken(const MicroBatch& m) {
-    if (!plan_.stagger || alone()) return;
-    const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
-    if (!next) return;
-    Emit({.kind = OpKind::kSend,
-          .channel = Channel::kToken,
-          .iteration = next->iteration,
-          .lap = next->lap,
-          .peer = next->worker});
+  void ReceiveToken(const MicroBatch& m, int operation) {
+    const std::optional<MicroBatch> previous = PreviousMicroBatch(plan_, m);
+    if (!previous) return;
+    for (const StaggerToken& token : tokens_) {
+      if (token.before != operation) continue;
+      if (token.in_following_lap && !FollowingLap(plan_, *previous)) continue;
+      Emit(Token(OpKind::kReceive, m, token.before, previous->worker));
+    }
+  }
+
+  // Our lap that m follows.
+  std::optional<MicroBatch> LapBefore(const MicroBatch& m) const {
+    MicroBatch before = m;
+    if (m.lap.value > 0) {
+      before.lap = Lap(m.lap.value - 1);
+    } else {
+      if (m.iteration.value == 0) return std::nullopt;
+      before.iteration = Iteration(m.iteration.value - 1);
+      before.lap = Lap(plan_.laps - 1);
+    }
+    return FollowingLap(plan_, before) == m ? std::optional(before) : std::nullopt;
+  }
+
+  // To the next micro-batch; and, from a lap that follows another, to the one next to that. The
+  // latter comes first in its receiver's order.
+  void SendTokens(const MicroBatch& m, int operation) {
+    for (auto token = tokens_.rbegin(); token != tokens_.rend(); ++token) {
+      if (token->after != operation) continue;
+      std::optional<MicroBatch> from = m;
+      if (token->in_following_lap) from = LapBefore(m);
+      if (!from) continue;
+      const std::optional<MicroBatch> to = NextMicroBatch(plan_, *from);
+      if (to) Emit(Token(OpKind::kSend, *to, token->before, to->worker));
+    }
   }
 
   // The batch statistics of every micro-batch go into the running ones in micro-batch order.
@@ -367,6 +397,7 @@ class Writer {
 
   const Plan& plan_;
   WorkerId self_;
+  std::vector<StaggerToken> tokens_;
   std::vector<Op> ops_;
 };
 

@@ -129,19 +129,48 @@ bool IsCollected(const Plan& plan, Version v) {
   return std::binary_search(collection.versions.begin(), collection.versions.end(), v.value);
 }
 
-int TokenOperation(const Plan& plan) {
-  const int stages = plan.stage_count();
-  const Wide total = TotalCost(plan);
-  Wide done = 0;
-  int operation = 0;
-  for (int q = 0; q < 2 * stages; ++q) {
-    const StagePlan& stage = plan.stages[q < stages ? q : 2 * stages - 1 - q];
-    if (q >= stages && !stage.has_backward) break;
-    done += q < stages ? stage.forward_cost : stage.backward_cost;
-    if (done * plan.workers > total) break;
-    operation = q;
+std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
+  MicroBatch following = m;
+  if (m.lap.value + 1 < plan.laps) {
+    following.lap = Lap(m.lap.value + 1);
+    return following;
   }
-  return operation;
+  const Version evaluated(m.iteration.value);
+  if (IsEvaluated(plan, evaluated) || IsCollected(plan, evaluated)) return std::nullopt;
+  if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
+  following.iteration = Iteration(m.iteration.value + 1);
+  following.lap = Lap(0);
+  return following;
+}
+
+std::vector<StaggerToken> StaggerTokens(const Plan& plan) {
+  const int stages = plan.stage_count();
+  std::vector<Wide> ends;  // of the operations of two laps in a row
+  Wide now = 0;
+  for (int lap = 0; lap < 2; ++lap) {
+    for (int q = 0; q < 2 * stages; ++q) {
+      const StagePlan& stage = plan.stages[q < stages ? q : 2 * stages - 1 - q];
+      if (q >= stages && !stage.has_backward) break;
+      now += q < stages ? stage.forward_cost : stage.backward_cost;
+      ends.push_back(now);
+    }
+  }
+  const int operations = static_cast<int>(ends.size()) / 2;
+  const Wide total = TotalCost(plan);
+  // A first operation longer than the distance breaks it; nothing then says that waiting for a
+  // later lap ends.
+  const int limit = ends[0] * plan.workers <= total ? 2 * operations : operations;
+  std::vector<StaggerToken> tokens;
+  int after = 0;
+  for (int before = 0; before < operations; ++before) {
+    const Wide begins = before == 0 ? 0 : ends[before - 1];
+    while (after + 1 < limit && (ends[after + 1] - begins) * plan.workers <= total) ++after;
+    const StaggerToken token{after % operations, after >= operations, before};
+    const bool known = !tokens.empty() && tokens.back().after == token.after &&
+                       tokens.back().in_following_lap == token.in_following_lap;
+    if (!known) tokens.push_back(token);
+  }
+  return tokens;
 }
 
 double StaleShare(const Plan& plan) {

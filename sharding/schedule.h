@@ -65,9 +65,24 @@ bool IsEvaluated(const Plan& plan, Version v);
 // Whether plan.collection.worker is shown version v whole.
 bool IsCollected(const Plan& plan, Version v);
 
-// The operation of a lap (0..2S-1) after which the stagger token goes on: the last at which the
-// cost done is at most T/N (at least 0).
-int TokenOperation(const Plan& plan);
+// The same worker's next lap; nothing if the run is over, or if an evaluation or a collection comes
+// between them (cdp rules).
+std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m);
+
+// With stagger a micro-batch begins operation `before` of its lap (0..2S-1: F0 … F(S-1) B(S-1) …
+// B0) when the worker of the previous micro-batch has finished operation `after`, of that
+// micro-batch or of its FollowingLap: the last that ends T/N or less after `before` begins, by cost
+// (at least operation 0). Ascending by `before`; one that would wait for what the one before it has
+// waited for has no token. So neighbours keep T/N apart to within one operation, also the last
+// worker and the first. By cost each edge leads forward in time, as those of the versions do
+// (ReadsFresh): no cycle.
+struct StaggerToken {
+  int after = 0;
+  bool in_following_lap = false;
+  int before = 0;
+  bool operator==(const StaggerToken&) const = default;
+};
+std::vector<StaggerToken> StaggerTokens(const Plan& plan);
 
 // Share of (worker, stage) pairs that read θ_{t-1} in a first lap (frozen stages have one version).
 double StaleShare(const Plan& plan);

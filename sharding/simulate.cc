@@ -72,7 +72,7 @@ class Tally {
   }
 
   int64_t MessageBytes(const Op& op) const {
-    if (op.stage == kNoStage) return 0;
+    if (op.stage == kNoStage || op.channel == Channel::kToken) return 0;
     const StagePlan& stage = plan_.stage(op.stage);
     if (CarriesParameters(op.channel)) return stage.parameter_bytes;
     if (op.copy == Copy::kState) return stage.state_bytes;

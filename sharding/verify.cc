@@ -142,7 +142,12 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan) {
     return plan.window;
   }
   int least = 2 * plan.stages_per_worker();
-  if (plan.stagger) least = std::max(least, TokenOperation(plan) + 1);
+  // A worker may be so many operations, and so many copies, ahead of the one that it passes to.
+  if (plan.stagger) {
+    for (const StaggerToken& token : StaggerTokens(plan)) {
+      if (!token.in_following_lap) least = std::max(least, token.after - token.before + 1);
+    }
+  }
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
   return SmallestFrom(ring, least);
 }

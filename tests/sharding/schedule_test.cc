@@ -173,7 +173,7 @@ TEST(RuleTest, BackwardsThatAreNotComputedCostNothing) {
                 ReadsFresh(without, WorkerId(w), StageId(j)));
     }
   }
-  EXPECT_EQ(TokenOperation(plan), TokenOperation(without));
+  EXPECT_EQ(StaggerTokens(plan), StaggerTokens(without));
 }
 
 TEST(RuleTest, OnlyFirstLapsAreStaleAndFrozenStagesHaveOneLabel) {
@@ -319,16 +319,33 @@ TEST(MicroBatchTest, NeighboursAreInverse) {
   EXPECT_EQ(count, 3 * 2 * 3);
 }
 
-TEST(TokenTest, GoesOnWhenOneNthOfALapIsDone) {
-  // Equal stages, k = 1: T/N is two operations.
+TEST(TokenTest, KeepOneNthOfALapBetweenNeighbours) {
+  // Equal operations: T/N is 2k of them. Operation p begins when p + 2k - 1 is over, of this lap or
+  // of the one that follows.
   for (int n = 2; n <= 16; ++n) {
-    EXPECT_EQ(TokenOperation(EqualStages(n, n, Rule::kCdpV1, 0)), 1);
-    EXPECT_EQ(TokenOperation(EqualStages(n, 3 * n, Rule::kCdpV1, 0)), 5);
+    for (const int k : {1, 3}) {
+      const int operations = 2 * k * n;
+      const std::vector<StaggerToken> tokens =
+          StaggerTokens(EqualStages(n, k * n, Rule::kCdpV1, 0));
+      ASSERT_EQ(tokens.size(), operations);
+      for (int p = 0; p < operations; ++p) {
+        const int after = p + 2 * k - 1;
+        EXPECT_EQ(tokens[p], (StaggerToken{after % operations, after >= operations, p}));
+      }
+    }
   }
-  EXPECT_EQ(TokenOperation(EqualStages(1, 2, Rule::kCdpV1, 0)), 3);
-  Plan plan = EqualStages(4, 4, Rule::kCdpV1, 0);
-  plan.stages[0].forward_cost = 100;
-  EXPECT_EQ(TokenOperation(plan), 0) << "at least the first";
+}
+
+TEST(TokenTest, FollowTheCosts) {
+  Plan plan = EqualStages(2, 2, Rule::kCdpV1, 0);
+  for (StagePlan& stage : plan.stages) stage.backward_cost = 2 * stage.forward_cost;
+  // F0 F1 B1 B0 end at 1, 2, 4, 6 (then 7, 8, …) and begin at 0, 1, 2, 4: three units later are 3,
+  // 4, 5 and 7.
+  EXPECT_EQ(StaggerTokens(plan),
+            (std::vector<StaggerToken>{{1, false, 0}, {2, false, 1}, {0, true, 3}}));
+  plan.stages[0].forward_cost *= 100;
+  EXPECT_EQ(StaggerTokens(plan), (std::vector<StaggerToken>{{0, false, 0}, {3, false, 1}}))
+      << "at least the first operation, and no later lap";
 }
 
 TEST(EvaluationTest, EveryEthVersionAndTheLast) {

@@ -225,12 +225,18 @@ TEST(VerifyTest, TheTokenGoesOnWhereTheStaggerSaysAndIsWaitedFor) {
       MakeResolvedPlan({.workers = 2, .stages = 4, .rule = Rule::kCdpV1, .stagger = true});
   const std::vector<Program> programs = ProgramsOf(plan);
   ASSERT_EQ(Verify(plan, programs), absl::OkStatus());
-  EXPECT_THAT(
-      Refusal(plan, Moved(programs, 0, "Send token t0 l0 w1", Where::kBefore, "F1 t0 l0 v-1")),
-      HasSubstr("the token does not wait for \"F3\""));
-  EXPECT_THAT(
-      Refusal(plan, Moved(programs, 1, "Recv token t0 l0 w0", Where::kAfter, "F0 t0 l0 v-1")),
-      HasSubstr("does not wait for the stagger token"));
+  const auto moved = [&](int worker, const char* token, Where where, const char* operation) {
+    return Refusal(plan, Moved(programs, worker, token, where, operation));
+  };
+  EXPECT_THAT(moved(0, "Send token fwd s0 t0 l0 w1", Where::kBefore, "F1 t0 l0 v-1"),
+              HasSubstr("the token does not wait for \"F3\""));
+  EXPECT_THAT(moved(1, "Recv token fwd s0 t0 l0 w0", Where::kAfter, "F0 t0 l0 v-1"),
+              HasSubstr("does not wait for the stagger token"));
+  // A backward's, from the lap that follows.
+  EXPECT_THAT(moved(0, "Send token bwd s2 t0 l0 w1", Where::kBefore, "F0 t1 l0 v0"),
+              HasSubstr("the token does not wait for \"F0\""));
+  EXPECT_THAT(moved(1, "Recv token bwd s2 t0 l0 w0", Where::kAfter, "B2 t0 l0 v-1"),
+              HasSubstr("does not wait for the stagger token"));
 }
 
 // A window that deadlocks is refused with the circle of waits.
@@ -292,7 +298,7 @@ TEST(WindowTest, IsTwoMessagesPerOwnStage) {
   }
 }
 
-TEST(WindowTest, StaggerNeedsTheTokensOperations) {
+TEST(WindowTest, StaggerNeedsTheTokensDistance) {
   for (int n = 2; n <= 5; ++n) {
     const Plan plan = MakeTestPlan({.workers = n,
                                     .stages = 2 * n,
@@ -300,7 +306,7 @@ TEST(WindowTest, StaggerNeedsTheTokensOperations) {
                                     .stagger = true,
                                     .costs = Costs::kRandom,
                                     .seed = static_cast<uint64_t>(n)});
-    EXPECT_GE(*ChooseWindow(plan), std::max(4, TokenOperation(plan) + 1));
+    EXPECT_GE(*ChooseWindow(plan), std::max(4, StaggerTokens(plan)[0].after + 1));
   }
 }
 

@@ -298,7 +298,9 @@ constexpr KeySpec kKeys[] = {
      .range = kPositive},
     {.path = "cyclic.stagger",
      .type = KeyType::kBool,
-     .meaning = "keep the paper's spacing",
+     .meaning =
+         "keep workers 1/N of a lap apart, operation by operation, so that the activations of "
+         "all together stay level",
      .default_json = "false"},
     {.path = "cyclic.retain",
      .type = KeyType::kInteger,
