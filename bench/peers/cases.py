@@ -75,7 +75,7 @@ class Case:
 CASES = {case.name: case for case in (
     Case("8x512", Shape(layers=8, dim=512, sequence=128), micro_batch=4, iterations=8),
     Case("8x512-small", Shape(layers=8, dim=512, sequence=64), micro_batch=1, iterations=20),
-    Case("12x1024", Shape(layers=12, dim=1024, sequence=64), micro_batch=1, iterations=6),
+    Case("12x1024", Shape(layers=12, dim=1024, sequence=64), micro_batch=1, iterations=8),
 )}
 
 # For memory alone: few tokens, so that activations do not count. The first is next to nothing but the processes themselves;

@@ -31,7 +31,7 @@ _RING = (
 _PEERS = (
     Configuration("compute", "compute (PyTorch alone)", wrapping="compute", losses="first"),
     Configuration("ddp", "DDP", wrapping="ddp"),
-    Configuration("ddp_defaults", "DDP, its defaults", wrapping="ddp_defaults"),
+    Configuration("ddp_bucket_view", "DDP, gradient_as_bucket_view", wrapping="ddp_bucket_view"),
     Configuration("zero1", "DDP, ZeroRedundancyOptimizer", wrapping="zero1"),
     Configuration("fsdp2", "FSDP2", wrapping="fsdp2"),
     Configuration("deepspeed_zero3", "DeepSpeed ZeRO-3", wrapping="deepspeed_zero3"),

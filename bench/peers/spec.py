@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from peers.cases import AdamW, Case, Shape
 
-LEFT_OUT = 5  # iterations before those that are measured, as in `ringzero train`
+LEFT_OUT = 10  # iterations before those that are measured, as in `ringzero train`
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@
 //   meter.EndLap(lap, engine.stats());          // after every micro-batch, evaluations too
 //   meter.steps();
 //
-// The first five iterations are left out (all count where there are no more). An evaluation
+// The first ten iterations are left out (all count where there are no more). An evaluation
 // between two iterations counts to neither. One thread.
 #ifndef RINGZERO_INTEGRATIONS_CLI_STEP_METER_H_
 #define RINGZERO_INTEGRATIONS_CLI_STEP_METER_H_
@@ -40,7 +40,7 @@ struct StepMeterOptions {
 
 class StepMeter {
  public:
-  static constexpr int kLeftOut = 5;
+  static constexpr int kLeftOut = 10;
 
   StepMeter(const StepMeterOptions& options, const EngineStats& stats);
   void EndLap(const LapTask& lap, const EngineStats& stats);

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: gradients are all-reduced in buckets while the backward goes on; every worker holds all."""
+"""DistributedDataParallel without options: gradients are copied into buckets, which are all-reduced while the backward goes on."""
 from torch.nn.parallel import DistributedDataParallel
 
 from peers.gpt import Gpt
@@ -11,6 +11,4 @@ def build(spec: RunSpec, worker: int) -> Step:
     del worker
     model = Gpt(spec.case.shape)
     fill_whole(model, spec.initial)
-    # Gradients live in the buckets: one copy less of all of them, in time and in memory.
-    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return ordinary_step(wrapped, make_adamw(model.parameters(), spec.case.optimizer))
+    return ordinary_step(DistributedDataParallel(model), make_adamw(model.parameters(), spec.case.optimizer))

@@ -1,4 +1,4 @@
-"""DistributedDataParallel as it is without any option: gradients are copied into its buckets and out of them."""
+"""DistributedDataParallel whose gradients live in its buckets: one copy less of all of them, in time and in memory."""
 from torch.nn.parallel import DistributedDataParallel
 
 from peers.gpt import Gpt
@@ -11,4 +11,5 @@ def build(spec: RunSpec, worker: int) -> Step:
     del worker
     model = Gpt(spec.case.shape)
     fill_whole(model, spec.initial)
-    return ordinary_step(DistributedDataParallel(model), make_adamw(model.parameters(), spec.case.optimizer))
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return ordinary_step(wrapped, make_adamw(model.parameters(), spec.case.optimizer))
