@@ -13,6 +13,10 @@ absl::StatusOr<Buffer> MailboxTransport::Allocate(size_t bytes, MemoryUse use) {
   return MyArena(use).Allocate(bytes);
 }
 
+absl::StatusOr<Buffer> MailboxTransport::AllocateOneOf(int blocks, size_t bytes) {
+  return MyArena(MemoryUse::kSums).AllocateOneOf(blocks, bytes);
+}
+
 absl::Status MailboxTransport::Send(WorkerId to, Parcel parcel, MemoryUse copy_into) {
   if (parcel.buffer && !CanCarry(parcel.buffer.cell()->root())) {
     const size_t bytes = parcel.buffer.size();
@@ -54,6 +58,7 @@ absl::Status MailboxTransport::ExpectOwned(WorkerId from, MessageKey key, size_t
 
 TransportStats MailboxTransport::stats() const {
   TransportStats stats = mailbox_->stats();
+  stats.one_of_bytes = sums_->one_of_bytes();
   stats.bytes_copied = bytes_copied_.load(std::memory_order_relaxed);
   return stats;
 }

@@ -60,6 +60,7 @@ struct TransportStats {
   std::vector<uint64_t> bytes_sent;     // payload bytes by message kind, kMaxMessageKinds of them
   std::vector<uint64_t> messages_sent;  // likewise
   uint64_t bytes_copied = 0;            // payload bytes that the transport itself copied
+  uint64_t one_of_bytes = 0;            // payload of all blocks that AllocateOneOf has made
 };
 
 using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
@@ -87,6 +88,10 @@ class Transport {
   // reuse. A block is used again for its own size only. ResourceExhausted when the memory given in
   // TransportOptions is used up: a bug of the plan.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) = 0;
+  // Of kSums: one of at most `blocks` blocks of this size that these calls alone share.
+  // ResourceExhausted while all of them are held, here or wherever they have travelled to: the
+  // caller may try again.
+  virtual absl::StatusOr<Buffer> AllocateOneOf(int blocks, size_t bytes) = 0;
 
   // Lends `buffer` to `to`; the caller may go on reading its own copies of the handle.
   virtual absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) = 0;

@@ -37,6 +37,11 @@ BlameAnswer Engine::Impl::WhyNotDone(int64_t op) const {
     // Ready, but the computing thread has not come to it: what it is at comes before.
     const int64_t front = compute_.front();
     root = state_.Root(front);
+    if (root == front && waits_for_update_of_ != kNoStage) {
+      const WorkerId owner = plan_.owner(waits_for_update_of_);
+      if (owner == options_.self) return {.says = absl::StrCat("waits for ", waiting_for_)};
+      return {.says = absl::StrCat("waits for ", waiting_for_), .next = owner};
+    }
     if (root == front) return {.says = ComputingThread()};
   }
   const OpState& state = state_.at(root);
