@@ -64,12 +64,34 @@ ArenaCell* Arena::CellAt(const ArenaBlock& block) {
 
 absl::StatusOr<Buffer> Arena::Allocate(size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::vector<ArenaCell*>& same_size = by_size_[bytes];
+  return AllocateFrom(by_size_[bytes], MaxBlocks(data_.bytes()), bytes);
+}
+
+absl::StatusOr<Buffer> Arena::AllocateNumbered(int number, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return AllocateFrom(numbered_[number], 1, bytes);
+}
+
+size_t Arena::numbered_bytes() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& [number, block] : numbered_) {
+    for (const ArenaCell* cell : block) bytes += cell->size();
+  }
+  return bytes;
+}
+
+absl::StatusOr<Buffer> Arena::AllocateFrom(std::vector<ArenaCell*>& same_size, size_t most,
+                                           size_t bytes) {
   for (ArenaCell* cell : same_size) {
     if (cell->holders() == 0) {  // and nobody but us can change that
       cell->AddHolder();
       return Buffer(cell);
     }
+  }
+  if (same_size.size() >= most) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("all ", most, " blocks of ", bytes, " bytes are held"));
   }
   if (CarvedBytes(bytes) > data_.bytes() - carved_bytes_) {
     return absl::ResourceExhaustedError(

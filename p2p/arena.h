@@ -68,8 +68,12 @@ class Arena {
 
   // Owner's view only. ResourceExhausted as Transport::Allocate says.
   absl::StatusOr<Buffer> Allocate(size_t bytes);
+  // Likewise, as Transport::AllocateNumbered says.
+  absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes);
   // Takes over a holder that arrived by a message. Internal when `block` cannot be true.
   absl::StatusOr<Buffer> Adopt(const ArenaBlock& block);
+
+  size_t numbered_bytes();  // payload of the blocks that AllocateNumbered has made
 
   WorkerId owner() const { return owner_; }
   MemoryUse use() const { return use_; }
@@ -80,6 +84,8 @@ class Arena {
   Arena(WorkerId owner, MemoryUse use, Mapping data, Mapping counts);
   ~Arena() = default;
   ArenaCell* CellAt(const ArenaBlock& block);  // mutex_ held
+  // Of `blocks`, or a new one among them; mutex_ held.
+  absl::StatusOr<Buffer> AllocateFrom(std::vector<ArenaCell*>& blocks, size_t most, size_t bytes);
   HolderCount* CountAt(uint32_t index) const;
 
   const WorkerId owner_;
@@ -91,6 +97,7 @@ class Arena {
   std::mutex mutex_;
   std::vector<std::unique_ptr<ArenaCell>> cells_;      // by block index
   std::map<size_t, std::vector<ArenaCell*>> by_size_;  // owner only
+  std::map<int, std::vector<ArenaCell*>> numbered_;    // likewise: at most one each
   size_t carved_bytes_ = 0;                            // owner only
 };
 

@@ -78,6 +78,10 @@ class ChecksummedTransport final : public TransportDecorator {
     RZ_ASSIGN_OR_RETURN(Buffer buffer, inner().Allocate(bytes + kRoom, use));
     return Buffer(new ChecksumCell(std::move(buffer), Origin::kMine));
   }
+  absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) override {
+    RZ_ASSIGN_OR_RETURN(Buffer buffer, inner().AllocateNumbered(number, bytes + kRoom));
+    return Buffer(new ChecksumCell(std::move(buffer), Origin::kMine));
+  }
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override;
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override;
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,

@@ -13,6 +13,10 @@ absl::StatusOr<Buffer> MailboxTransport::Allocate(size_t bytes, MemoryUse use) {
   return MyArena(use).Allocate(bytes);
 }
 
+absl::StatusOr<Buffer> MailboxTransport::AllocateNumbered(int number, size_t bytes) {
+  return MyArena(MemoryUse::kSums).AllocateNumbered(number, bytes);
+}
+
 absl::Status MailboxTransport::Send(WorkerId to, Parcel parcel, MemoryUse copy_into) {
   if (parcel.buffer && !CanCarry(parcel.buffer.cell()->root())) {
     const size_t bytes = parcel.buffer.size();
@@ -54,6 +58,7 @@ absl::Status MailboxTransport::ExpectOwned(WorkerId from, MessageKey key, size_t
 
 TransportStats MailboxTransport::stats() const {
   TransportStats stats = mailbox_->stats();
+  stats.numbered_bytes = sums_->numbered_bytes();
   stats.bytes_copied = bytes_copied_.load(std::memory_order_relaxed);
   return stats;
 }

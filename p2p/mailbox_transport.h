@@ -22,6 +22,7 @@ class MailboxTransport : public Transport {
   WorkerId self() const override { return mailbox_->self(); }
   int workers() const override { return mailbox_->workers(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override;
+  absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) override;
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override;
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override;
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,

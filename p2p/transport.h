@@ -60,6 +60,7 @@ struct TransportStats {
   std::vector<uint64_t> bytes_sent;     // payload bytes by message kind, kMaxMessageKinds of them
   std::vector<uint64_t> messages_sent;  // likewise
   uint64_t bytes_copied = 0;            // payload bytes that the transport itself copied
+  uint64_t numbered_bytes = 0;          // payload of all blocks that AllocateNumbered has made
 };
 
 using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
@@ -87,6 +88,10 @@ class Transport {
   // reuse. A block is used again for its own size only. ResourceExhausted when the memory given in
   // TransportOptions is used up: a bug of the plan.
   virtual absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) = 0;
+  // Of kSums: the one block of this number, which the first call makes and no other takes.
+  // ResourceExhausted while it is held, here or wherever it has travelled to: the caller may try
+  // again. A number always means the same size.
+  virtual absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) = 0;
 
   // Lends `buffer` to `to`; the caller may go on reading its own copies of the handle.
   virtual absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) = 0;

@@ -23,6 +23,9 @@ class TransportDecorator : public Transport {
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
     return inner_->Allocate(bytes, use);
   }
+  absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) override {
+    return inner_->AllocateNumbered(number, bytes);
+  }
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override {
     return inner_->Share(to, key, std::move(buffer));
   }

@@ -120,6 +120,27 @@ void FindFrees(LinkedRing& ring) {
   }
 }
 
+// Worker 0 begins a stage's sum in the memory of the sum of the iteration before.
+void FindSumMemory(LinkedRing& ring) {
+  std::map<std::pair<int, int>, int> updates;   // (stage, iteration)
+  std::map<std::pair<int, int>, int> backward;  // the backward whose gradient begins the sum
+  std::map<int, int> last;                      // by stage: the backward before
+  for (int i = 0; i < ring.count(); ++i) {
+    const Op& op = ring.op(i);
+    const std::pair<int, int> place{op.stage.value, op.iteration.value};
+    if (op.kind == OpKind::kUpdate) updates[place] = i;
+    if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
+    if (op.kind == OpKind::kAdd && ring.ops[i].takes < 0) backward[place] = last[op.stage.value];
+  }
+  for (const auto& [place, i] : backward) {
+    const auto update = updates.find({place.first, place.second - 1});
+    if (update == updates.end()) continue;
+    std::vector<int64_t>& after = ring.ops[i].after;
+    const auto at = std::lower_bound(after.begin(), after.end(), update->second);
+    if (at == after.end() || *at != update->second) after.insert(at, update->second);
+  }
+}
+
 }  // namespace
 
 int LinkedRing::worker_of(int i) const {
@@ -161,6 +182,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Pr
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(ring));
   FindFrees(ring);
+  FindSumMemory(ring);
   return ring;
 }
 

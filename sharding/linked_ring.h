@@ -33,9 +33,11 @@ struct MessageQueue {
 };
 
 struct LinkedRing {
-  std::vector<LinkedOp> ops;  // after, takes, snapshot and reads count over the whole ring
-  std::vector<int> begin;     // workers + 1 of them
-  std::vector<int> partner;   // of a send its receive and the reverse; -1 for all else
+  // after, takes, snapshot and reads count over the whole ring. `after` has besides what Link says
+  // the update before which a sum's memory is not free (worker 0's backward that begins the next).
+  std::vector<LinkedOp> ops;
+  std::vector<int> begin;    // workers + 1 of them
+  std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
   std::vector<std::vector<int>>
       frees;  // of a receive: what must be done until its slot is free again

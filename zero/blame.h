@@ -26,9 +26,11 @@ namespace ringzero {
 
 // What one worker says of itself: a verb first.
 struct BlameAnswer {
-  std::string says;                   // "has been computing …", "waits for …"
-  std::optional<WorkerId> next;       // whom it waits for itself; nothing: the chain ends here
-  std::optional<MessageKey> message;  // from `next`; nothing: whatever that one does
+  std::string says;              // "has been computing …", "waits for …"
+  std::optional<WorkerId> next;  // whom it waits for itself; nothing: the chain ends here
+  // From `next`; of kind Channel::kNone: its update of that stage and iteration; nothing: whatever
+  // that one does.
+  std::optional<MessageKey> message;
 };
 
 // Why has `waiter` not got `message`?

@@ -1,6 +1,7 @@
 // The computing thread's side of the engine: begin, end, and the waits between.
 #include "zero/engine.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -9,7 +10,6 @@
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
-#include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
 
 namespace ringzero {
@@ -127,6 +127,7 @@ absl::StatusOr<std::vector<StageCopy>> Engine::Impl::Begin(OpKind kind, StageId 
   Lock lock(mutex_);
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  if (kind == OpKind::kBackward) RZ_RETURN_IF_ERROR(WaitForSumMemory(lock, op));
   SetBegun();
   return CopiesOf(state_.at(op).linked);
 }
@@ -189,33 +190,6 @@ absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
   });
 }
 
-std::byte* Engine::Impl::OpenSum(StageId stage) {
-  Lock lock(mutex_);
-  if (!error_.ok() || !begun_ || compute_.empty()) return nullptr;
-  const OpState& backward = state_.at(compute_.front());
-  if (backward.linked.op.kind != OpKind::kBackward || backward.linked.op.stage != stage) {
-    return nullptr;
-  }
-  const Place place = PlaceOf(backward.linked.op);
-  for (const int64_t next : backward.next) {
-    const LinkedOp& add = state_.at(next).linked;
-    if (add.op.kind != OpKind::kAdd || PlaceOf(add.op) != place) continue;
-    // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
-    if (add.takes >= 0)
-      return state_.at(add.takes).done ? state_.at(add.takes).owned.data() : nullptr;
-    Buffer& sum = started_sums_[place];
-    if (!sum) {
-      const StageLayout& layout = options_.layouts[stage.value];
-      absl::StatusOr<Buffer> memory = AllocateSum(layout.sum_bytes);
-      if (!memory.ok()) return nullptr;  // the add says so, if there is none then either
-      StartSum(layout, memory->data());
-      sum = *std::move(memory);
-    }
-    return sum.data();
-  }
-  return nullptr;
-}
-
 absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
   for (const GradientPart& part : gradient) {
     const auto& parameters = options_.layouts[stage.value].parameters;
@@ -227,6 +201,8 @@ absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
   }
   return End(OpKind::kBackward, stage, [&](const Op& op) {
     if (plan_.exchange && plan_.stage(stage).sum_bytes > 0) {
+      gradient_bytes_ += BytesOf(stage, gradient);
+      stats_.memory.gradients = std::max(stats_.memory.gradients, gradient_bytes_);
       gradients_[PlaceOf(op)] = std::move(gradient);
     }
   });
@@ -271,13 +247,14 @@ absl::Status Engine::Impl::WaitUntilReady(Lock& lock, int64_t op) {
 
 absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
                                    const std::function<bool()>& done,
-                                   const std::function<void(double)>& waited) {
+                                   const std::function<void(double)>& waited,
+                                   std::chrono::microseconds look) {
   const Clock::time_point start = Clock::now();
   const Clock::time_point deadline = start + options_.wait_timeout;
   Clock::time_point since = start;
   while (error_.ok() && !done()) {
     // Several waits at most: each change is attributed to what was missing before it.
-    changed_.wait_until(lock, std::min(deadline, since + std::chrono::milliseconds(500)));
+    changed_.wait_until(lock, std::min<Clock::time_point>(deadline, since + look));
     const Clock::time_point now = Clock::now();
     if (waited) waited(std::chrono::duration<double>(now - since).count());
     since = now;
@@ -340,7 +317,10 @@ absl::Status Engine::Impl::status() const {
 EngineStats Engine::Impl::stats() const {
   Lock lock(mutex_);
   EngineStats stats = stats_;
-  if (options_.transport != nullptr) stats.transport = options_.transport->stats();
+  if (options_.transport != nullptr) {
+    stats.transport = options_.transport->stats();
+    stats.memory.sums = static_cast<int64_t>(stats.transport.numbered_bytes);
+  }
   return stats;
 }
 

@@ -31,6 +31,7 @@
 #include "base/buffer.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
+#include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
 #include "zero/layout.h"
 #include "zero/optimizer.h"
@@ -88,7 +89,8 @@ struct EngineStats {
   double wait_update_seconds = 0;         // a version that this worker itself owns and updates
   double wait_other_seconds = 0;          // tokens, statistics
   TransportStats transport;
-  int64_t optimizer_state_bytes = 0;
+  // What it has allocated, each category at its most so far.
+  MemoryBytes memory;
 };
 
 struct EngineOptions {

@@ -17,6 +17,9 @@ using Clock = std::chrono::steady_clock;
 // A living message thread answers in milliseconds; a busy machine gets more.
 constexpr std::chrono::seconds kAnswerLimit(1);
 
+// Asks for an update instead of a message: no message is of this kind.
+constexpr uint8_t kUpdateKind = static_cast<uint8_t>(Channel::kNone);
+
 std::string Quoted(const Op& op) { return absl::StrCat("\"", ToString(op), "\""); }
 
 }  // namespace
@@ -37,6 +40,13 @@ BlameAnswer Engine::Impl::WhyNotDone(int64_t op) const {
     // Ready, but the computing thread has not come to it: what it is at comes before.
     const int64_t front = compute_.front();
     root = state_.Root(front);
+    if (root == front && waits_for_update_.has_value()) {
+      const auto [stage, iteration] = *waits_for_update_;
+      const Op update{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
+      return {.says = absl::StrCat("waits for ", waiting_for_),
+              .next = plan_.owner(stage),
+              .message = MessageKey{kUpdateKind, MessageTag(update)}};
+    }
     if (root == front) return {.says = ComputingThread()};
   }
   const OpState& state = state_.at(root);
@@ -67,9 +77,21 @@ BlameAnswer Engine::Impl::WhyNotSent(WorkerId to, MessageKey message) const {
   return {.says = "has sent that message, but it did not arrive"};
 }
 
+BlameAnswer Engine::Impl::WhyNotUpdated(StageId stage, Iteration iteration) const {
+  const int64_t update = state_.FindUpdate(stage, iteration);
+  if (update != kNoOp && !state_.IsDone(update)) return WhyNotDone(update);
+  if (update == kNoOp && iteration.value >= appended_) return WhatItDoes();
+  return {.says =
+              absl::StrCat("has updated stage ", stage.value, " in iteration ", iteration.value)};
+}
+
 BlameAnswer Engine::Impl::AnswerTo(const BlameQuestion& question) const {
   if (!error_.ok()) return {.says = absl::StrCat("has failed: ", error_.message())};
   if (!question.message.has_value()) return WhatItDoes();
+  if (question.message->kind == kUpdateKind) {
+    const Op update = MessageOp(Channel::kNone, question.message->tag);
+    return WhyNotUpdated(update.stage, update.iteration);
+  }
   return WhyNotSent(question.waiter, *question.message);
 }
 

@@ -3,6 +3,7 @@
 // engine.cc           the computing thread's calls
 // engine_run.cc       everything else: messages and work, driven by operations becoming ready
 // engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
+// engine_sums.cc      memory of sums and gradients
 // engine_collect.cc   collections: both
 // engine_blame.cc     whose fault it is that a wait takes too long
 #ifndef RINGZERO_ZERO_ENGINE_IMPL_H_
@@ -15,6 +16,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -65,9 +68,22 @@ class Engine::Impl {
   absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
   StageId NextStage() const;  // of the computing side's next operation
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
-  // Waits for `done`, at most wait_timeout; `what` names the wait in errors.
+  // Waits for `done`, at most wait_timeout, looking again every `look` at least; `what` names the
+  // wait in errors.
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
-                       const std::function<void(double)>& waited);
+                       const std::function<void(double)>& waited,
+                       std::chrono::microseconds look = std::chrono::milliseconds(500));
+  // engine_sums.cc; with mutex_ held but BytesOf (any thread's).
+  // Worker 0's backward `op`, if its gradient begins a sum: waits for that sum's memory, which
+  // there is once per stage.
+  absl::Status WaitForSumMemory(Lock& lock, int64_t op);
+  // The add of the backward `op`; kNoOp: it has none.
+  int64_t AddOf(int64_t op) const;
+  absl::StatusOr<Buffer> AllocateNewSum(StageId stage);
+  // Worker 0: makes the memory of all sums, so that it does not depend on timing how many there
+  // are.
+  absl::Status ReserveSums();
+  int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
   double* WaitCounter(int64_t op);
 
@@ -85,6 +101,7 @@ class Engine::Impl {
   BlameAnswer AskWorker(Lock& lock, const BlameStep& step);
   BlameAnswer AnswerTo(const BlameQuestion& question) const;
   BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
+  BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   BlameAnswer WhyNotDone(int64_t op) const;
   BlameAnswer WhatItDoes() const;
   std::string ComputingThread() const;
@@ -128,10 +145,14 @@ class Engine::Impl {
   std::deque<int64_t> compute_;  // the computing operations to come, in order
   bool begun_ = false;           // compute_.front() has begun and not ended
   std::chrono::steady_clock::time_point computing_since_;  // the last begin or end
+  // The update that the computing thread waits for, as it frees its sum's memory.
+  std::optional<std::pair<StageId, Iteration>> waits_for_update_;
   bool finished_ = false;
   std::string waiting_for_;                   // what the computing thread waits for, or empty
   std::map<Place, StageGradient> gradients_;  // after EndBackward, until added
-  std::map<Place, Buffer> started_sums_;      // by OpenSum, until their add
+  int64_t gradient_bytes_ = 0;                // of these, and of those being added
+  std::map<Place, Buffer> started_sums_;      // from their first backward on, until its add
+  std::set<int> heap_sums_;                   // without a transport: stages whose sum is alive
   std::map<Place, Buffer> statistics_;        // after EndForward, until applied
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage

@@ -65,9 +65,12 @@ absl::Status Engine::Impl::Start() {
       initial_statistics_[j] = std::move(initial).Seal();
     }
   }
+  RZ_RETURN_IF_ERROR(ReserveSums());
   Lock lock(mutex_);
   AnswerQuestions();
-  stats_.optimizer_state_bytes = owned_.optimizer_state_bytes();
+  stats_.memory.masters = owned_.master_bytes();
+  stats_.memory.versions = owned_.version_bytes();
+  stats_.memory.moments = owned_.optimizer_state_bytes();
   return AppendIterations(3);
 }
 

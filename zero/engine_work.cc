@@ -36,15 +36,13 @@ void Engine::Impl::SubmitAdd(int64_t number) {
   gradients_.erase(PlaceOf(op));
   RunOnPool(number, [this, number, op, sum, gradient]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
-    if (!*sum) {
-      RZ_ASSIGN_OR_RETURN(*sum, AllocateSum(layout.sum_bytes));
-      StartSum(layout, sum->data());
-    }
     for (const GradientPart& part : *gradient) {
       AddContribution(layout, part.parameter, part.data, sum->data());
     }
+    const int64_t bytes = BytesOf(op.stage, *gradient);
     gradient->clear();
     Lock lock(mutex_);
+    gradient_bytes_ -= bytes;
     if (error_.ok()) state_.at(number).owned = std::move(*sum);
     return absl::OkStatus();
   });
@@ -76,6 +74,7 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
     Lock lock(mutex_);
     if (!error_.ok()) return false;
     owned_.Publish(std::move(*update));
+    heap_sums_.erase(op.stage.value);
     Complete(number);
     return false;
   });

@@ -29,6 +29,19 @@ StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout
   return layout;
 }
 
+std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
+                                 const std::vector<StageLayout>& stages) {
+  const bool adamw = options.type == OptimizerOptions::Type::kAdamW;
+  const int64_t moments = adamw ? 2 : options.sgd.momentum != 0 ? 1 : 0;
+  std::vector<int64_t> bytes;
+  for (const StageLayout& stage : stages) {
+    int64_t values = 0;
+    for (const ParameterSpec& spec : stage.parameters) values += spec.trainable ? spec.numel : 0;
+    bytes.push_back(moments * values * static_cast<int64_t>(sizeof(float)));
+  }
+  return bytes;
+}
+
 void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out) {
   for (const StateSpec& spec : layout.specs) {
     const StageOptimizer::ParameterState state = optimizer.state(spec.parameter);

@@ -37,6 +37,10 @@ struct StateLayout {
   static StateLayout Make(const OptimizerOptions& options, const StageLayout& stage);
 };
 
+// What StageOptimizers of these stages allocate, by stage: the forecast's moments.
+std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
+                                 const std::vector<StageLayout>& stages);
+
 // Between two updates of the stage.
 void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out);
 

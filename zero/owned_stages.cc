@@ -40,12 +40,14 @@ absl::Status OwnedStages::Initialize(StageId stage, const Allocate& allocate,
   const size_t bytes = static_cast<size_t>(layout.parameter_bytes);
   if (bytes > 0) {
     RZ_ASSIGN_OR_RETURN(Buffer first, allocate(bytes));
+    master_bytes_ += static_cast<int64_t>(first.size());
     if (fill) RZ_RETURN_IF_ERROR(fill(stage, first.data()));
     owned.versions[0] = std::move(first).Seal();
   }
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
   if (plan_.rule != Rule::kDp) {
     RZ_ASSIGN_OR_RETURN(owned.spare, allocate(bytes));
+    version_bytes_ += static_cast<int64_t>(owned.spare.size());
   }
   owned.optimizer = std::make_unique<StageOptimizer>(optimizer_, layout);
   return absl::OkStatus();

@@ -70,6 +70,9 @@ class OwnedStages {
   void Publish(std::unique_ptr<PendingUpdate> update);
 
   int64_t optimizer_state_bytes() const;
+  // Of parameters, as allocated: one version of each stage, and the second ones.
+  int64_t master_bytes() const { return master_bytes_; }
+  int64_t version_bytes() const { return version_bytes_; }
   // Of a stage with something to train, owned by this worker. It stays where it is.
   const StageOptimizer& optimizer(StageId stage) const;
   void Clear();
@@ -85,6 +88,8 @@ class OwnedStages {
   const std::vector<StageLayout>& layouts_;
   const OptimizerOptions optimizer_;
   std::map<int, Stage> stages_;
+  int64_t master_bytes_ = 0;
+  int64_t version_bytes_ = 0;
 };
 
 }  // namespace ringzero

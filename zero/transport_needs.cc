@@ -11,8 +11,8 @@ size_t Block(int64_t bytes) {
   return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
 }
 
-// Iterations whose sums, statistics or metrics can be on their way at once: the one being retired,
-// the one being summed, and one being started while the first is still held by its update.
+// Iterations whose statistics or metrics can be on their way at once: the one whose are being
+// retired, the one whose are being folded, and one being started.
 constexpr size_t kIterationsAlive = 3;
 
 // Collections whose sums and states an owner keeps at once: it cannot make version v + 2 before
@@ -34,9 +34,9 @@ TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>
       const size_t kept = Block(layout.sum_bytes) + Block(plan.stages[j].state_bytes);
       if (collects) options.sum_bytes += kCollectionsAlive * kept;
     }
-    // Worker 0 starts the sums. Every worker takes statistics into memory of its own, and the last
-    // one keeps some for evaluations.
-    if (self.value == 0) options.sum_bytes += kIterationsAlive * Block(layout.sum_bytes);
+    // Worker 0 starts the sums, one of a stage at a time. Every worker takes statistics into memory
+    // of its own, and the last one keeps some for evaluations.
+    if (self.value == 0) options.sum_bytes += Block(layout.sum_bytes);
     options.sum_bytes += 2 * kIterationsAlive * Block(layout.statistics_bytes);
   }
   const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));

@@ -53,9 +53,13 @@ def describe_case(result: CaseResult) -> str:
 
 
 def memory_table(slopes: dict[str, MemorySlope]) -> str:
-    lines = [[c.label, f"{slopes[name].bytes_per_parameter:.1f}", f"{slopes[name].base_mib:.0f}"]
-             for name, c in CONFIGURATIONS.items() if name in slopes]
-    return _table(["", "bytes per parameter", "without parameters, MiB"], lines)
+    def line(label: str, slope: MemorySlope) -> list[str]:
+        ratio = slope.bytes_per_parameter / slope.forecast if slope.forecast else None
+        return [label, f"{slope.bytes_per_parameter:.1f}", _or_dash(slope.forecast, ".1f"), _or_dash(ratio, ".2f"),
+                f"{slope.base_mib:.0f}"]
+
+    return _table(["", "bytes per parameter", "by the plan", "ratio", "without parameters, MiB"],
+                  [line(c.label, slopes[name]) for name, c in CONFIGURATIONS.items() if name in slopes])
 
 
 def document(command: str, machine: dict, results: list[CaseResult], slopes: dict[str, MemorySlope],

@@ -24,6 +24,7 @@ class CaseResult:
 class MemorySlope:
     bytes_per_parameter: float  # between the two larger sizes, all processes together
     base_mib: float             # what is left for a model without parameters
+    forecast: float | None = None  # bytes per parameter by RingZero's plan, between the same sizes
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,14 @@ def make_rows(result: CaseResult, slopes: dict[str, MemorySlope]) -> list[Row]:
     return [make_row(name, result, slopes) for name in CONFIGURATIONS if name in result.rounds[0]]
 
 
-def memory_slope(points: list[tuple[int, float]]) -> MemorySlope:
-    """`points`: (parameters, peak MiB) of three sizes in rising order; the first only says what the process itself takes."""
+def memory_slope(points: list[tuple[int, float]], forecast_bytes: list[int] | None = None) -> MemorySlope:
+    """`points`: (parameters, peak MiB) of three sizes in rising order; the first only says what the process itself takes.
+    `forecast_bytes`: by the plan, of the same sizes."""
     (tiny, tiny_mib), (small, small_mib), (large, large_mib) = points
     mib_per_parameter = (large_mib - small_mib) / (large - small)
-    return MemorySlope(bytes_per_parameter=mib_per_parameter * 2**20, base_mib=tiny_mib - mib_per_parameter * tiny)
+    forecast = (forecast_bytes[2] - forecast_bytes[1]) / (large - small) if forecast_bytes else None
+    return MemorySlope(bytes_per_parameter=mib_per_parameter * 2**20, base_mib=tiny_mib - mib_per_parameter * tiny,
+                       forecast=forecast)
 
 
 def rotated(names: list[str], round_number: int) -> list[str]:

@@ -1,6 +1,8 @@
-"""Runs RingZero: `ringzero train` with the case's configuration, and its summary as a report."""
+"""Runs RingZero: `ringzero train` with the case's configuration, and its summary as a report; `ringzero plan` for what it
+forecasts."""
 import json
 import os
+import re
 from collections.abc import Callable
 
 from peers.cases import Case
@@ -36,6 +38,24 @@ def run_ring(program: str, configuration: Configuration, case: Case, *, iteratio
                      name=f"{configuration.name} ({case.name})", folder=folder, timeout_seconds=timeout_seconds,
                      watch=watch)
     return report_of(summary, case)
+
+
+def forecast_in(plan: str) -> int:
+    """Bytes of the whole host, of the table that `ringzero plan` prints."""
+    found = re.search(r"^memory +bytes, host.*\n(?:.+\n)*?total +(\d+) ", plan, re.MULTILINE)
+    if found is None:
+        raise ValueError("`ringzero plan` printed no table of memory")
+    return int(found[1])
+
+
+def forecast_bytes(program: str, configuration: Configuration, case: Case, *, folder: str, timeout_seconds: float) -> int:
+    """Of model states and buffers, by the plan alone."""
+    config, log = os.path.join(folder, "config.json"), os.path.join(folder, "plan.txt")
+    with open(config, "w", encoding="utf-8") as file:
+        json.dump(case.configuration(1, **configuration.cyclic), file, indent=1)
+    run_group([Command(f"plan of {configuration.name} ({case.name})", [program, "plan", config], {}, log)], timeout_seconds)
+    with open(log, encoding="utf-8") as file:
+        return forecast_in(file.read())
 
 
 def dump_initial(program: str, case: Case, path: str, *, folder: str, timeout_seconds: float) -> None:

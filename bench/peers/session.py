@@ -14,7 +14,7 @@ from peers.configurations import CONFIGURATIONS, Configuration
 from peers.losses import ITERATIONS, check_losses
 from peers.memory import PeakWatch
 from peers.results import CaseResult, MemorySlope, memory_slope, rotated
-from peers.ring import dump_initial, run_ring
+from peers.ring import dump_initial, forecast_bytes, run_ring
 from peers.spec import LEFT_OUT, RunReport
 from peers.torch_peer import run_peer
 
@@ -53,12 +53,15 @@ class Session:
         if not self._settings.memory:
             return {}
         points: dict[str, list[tuple[int, float]]] = {name: [] for name in self._settings.names}
+        forecasts: dict[str, list[int]] = {}
         for case in MEMORY_CASES:
             initial = self._dump(case)
             for name in self._settings.names:
+                if CONFIGURATIONS[name].is_ring:
+                    forecasts.setdefault(name, []).append(self._forecast(name, case))
                 points[name].append((case.shape.parameters, self._peak_mib(name, case, initial)))
             os.remove(initial)
-        return {name: memory_slope(of_name) for name, of_name in points.items()}
+        return {name: memory_slope(of_name, forecasts.get(name)) for name, of_name in points.items()}
 
     def _dump(self, case: Case) -> str:
         path = os.path.join(self._folder, f"{case.name}.safetensors")
@@ -103,6 +106,10 @@ class Session:
                 check_losses({f"{name}, compared": losses[name][:1], f"{name}, timed": report.losses[:1]})
             reports[name] = report
         return reports
+
+    def _forecast(self, name: str, case: Case) -> int:
+        return forecast_bytes(self._settings.program, CONFIGURATIONS[name], case, folder=self._folder,
+                              timeout_seconds=self._settings.timeout_seconds)
 
     def _peak_mib(self, name: str, case: Case, initial: str) -> float:
         say(f"{case.name}: memory of {name}")

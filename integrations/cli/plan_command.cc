@@ -35,6 +35,8 @@ absl::Status RunPlan(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
+  RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
+  absl::StrAppend(&text, DescribeMemory(memory, run.model.parameter_count));
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }

@@ -13,6 +13,7 @@
 #include "integrations/torch/models/mlp.h"
 #include "integrations/torch/models/resnet.h"
 #include "integrations/torch/ring_model.h"
+#include "zero/optimizer_state.h"
 
 namespace ringzero {
 namespace {
@@ -99,6 +100,14 @@ absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length
   });
   if (!status.ok()) return PlanError(config, status);
   return run;
+}
+
+absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run) {
+  // A convolution's gradient is a tensor of its own.
+  const bool linear = config.model.type != ModelConfig::Type::kResNet;
+  return ForecastMemory(run.planned.plan,
+                        {.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
+                         .gradients_join_sums = linear});
 }
 
 }  // namespace ringzero

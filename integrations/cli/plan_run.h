@@ -11,6 +11,7 @@
 #include "integrations/cli/run_setup.h"
 #include "integrations/data/dataset.h"
 #include "integrations/torch/run_workers.h"
+#include "sharding/memory_forecast.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
@@ -18,6 +19,9 @@ namespace ringzero {
 // InvalidArgument begins with the configuration's file.
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
                                    const SampleShape& shape);
+
+// What the run will hold of model states and buffers.
+absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run);
 
 }  // namespace ringzero
 

@@ -34,6 +34,7 @@ struct Totals {
   int64_t minor_faults = 0;
   WaitSeconds waits;  // per step, mean over workers
   double pss_mib = 0;
+  MemoryBytes memory;
 };
 
 Totals AddUp(const std::vector<WorkerReport>& reports) {
@@ -44,6 +45,7 @@ Totals AddUp(const std::vector<WorkerReport>& reports) {
     totals.other_bytes += report.other_bytes;
     totals.copied_bytes += report.copied_bytes;
     totals.pss_mib += report.pss_peak_mib;
+    totals.memory += report.memory;
     const double steps = std::max(report.measured, 1);
     totals.cpu_seconds += report.resources.cpu_seconds / steps;
     totals.minor_faults += static_cast<int64_t>(
@@ -71,6 +73,16 @@ Json Activations(const std::vector<WorkerReport>& reports) {
     workers.push_back(std::move(points));
   }
   return workers;
+}
+
+// Bytes by category, and their total.
+Json MemoryJson(const MemoryBytes& memory) {
+  Json json;
+  for (const MemoryCategory& category : MemoryCategories()) {
+    json[category.name] = memory.*category.bytes;
+  }
+  json["total"] = memory.total();
+  return json;
 }
 
 std::string FormatBytes(double bytes) {
@@ -135,6 +147,8 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["minor_faults_per_step"] = totals.minor_faults;
   json["pss_peak_mib"] = Json::array();
   for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
+  json["memory"] = {{"forecast", MemoryJson(first.forecast)},
+                    {"allocated", MemoryJson(totals.memory)}};
   if (config.cyclic.track_activations) json["activations"] = Activations(reports);
   const std::string& digest = first.parameters_sha256;
   json["parameters_sha256"] = digest.empty() ? Json(nullptr) : Json(digest);

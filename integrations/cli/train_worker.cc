@@ -179,7 +179,9 @@ class Worker {
     report.training_bytes = sent.training;
     report.other_bytes = sent.other;
     report.copied_bytes = stats.transport.bytes_copied;
-    report.optimizer_state_bytes = stats.optimizer_state_bytes;
+    report.memory = stats.memory;
+    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
+    report.forecast = forecast.host();
     report.activations = std::move(activations_);
     report.parameters = task_.run.model.parameter_count;
     report.first_loss = log_.first_loss();

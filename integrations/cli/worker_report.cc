@@ -22,6 +22,14 @@ Json FromOptional(const std::optional<double>& value) {
   return value.has_value() ? Json::array({*value}) : Json::array();
 }
 
+Json MemoryToJson(const MemoryBytes& memory) {
+  Json json;
+  for (const MemoryCategory& category : MemoryCategories()) {
+    json[category.name] = memory.*category.bytes;
+  }
+  return json;
+}
+
 }  // namespace
 
 std::string ToJson(const WorkerReport& report) {
@@ -45,7 +53,8 @@ std::string ToJson(const WorkerReport& report) {
       {"training_bytes", report.training_bytes},
       {"other_bytes", report.other_bytes},
       {"copied_bytes", report.copied_bytes},
-      {"optimizer_state_bytes", report.optimizer_state_bytes},
+      {"memory", MemoryToJson(report.memory)},
+      {"forecast", MemoryToJson(report.forecast)},
       {"activations", activations},
       {"parameters", report.parameters},
       {"first_loss", FromOptional(report.first_loss)},
@@ -80,7 +89,10 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   report.training_bytes = json["training_bytes"].get<uint64_t>();
   report.other_bytes = json["other_bytes"].get<uint64_t>();
   report.copied_bytes = json["copied_bytes"].get<uint64_t>();
-  report.optimizer_state_bytes = json["optimizer_state_bytes"].get<int64_t>();
+  for (const MemoryCategory& category : MemoryCategories()) {
+    report.memory.*category.bytes = json["memory"][category.name].get<int64_t>();
+    report.forecast.*category.bytes = json["forecast"][category.name].get<int64_t>();
+  }
   for (const Json& point : json["activations"]) {
     report.activations.push_back({.seconds = ToDouble(point[0]),
                                   .bytes = point[1].get<int64_t>(),

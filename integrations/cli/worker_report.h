@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/step_meter.h"
+#include "sharding/memory_forecast.h"
 
 namespace ringzero {
 
@@ -35,9 +36,10 @@ struct WorkerReport {
   uint64_t training_bytes = 0;  // parameters and gradient sums sent for training
   uint64_t other_bytes = 0;
   uint64_t copied_bytes = 0;
-  int64_t optimizer_state_bytes = 0;
+  MemoryBytes memory;                        // allocated, each category at its most
   std::vector<ActivationPoint> activations;  // cyclic.track_activations
   // Worker 0 only.
+  MemoryBytes forecast;  // of the whole host, by the plan
   int64_t parameters = 0;
   std::optional<double> first_loss, last_loss;
   std::vector<EvaluationResult> evaluations;

@@ -26,7 +26,7 @@ from peers.losses import TOLERANCE, check_losses  # noqa: E402
 from peers.memory import PeakWatch, pss_mib  # noqa: E402
 from peers.processes import Command, run_group  # noqa: E402
 from peers.results import CaseResult, MemorySlope, make_rows, memory_slope, paired_ratio, rotated  # noqa: E402
-from peers.ring import dump_initial, run_ring  # noqa: E402
+from peers.ring import dump_initial, forecast_bytes, forecast_in, run_ring  # noqa: E402
 from peers.safetensors_file import SafetensorsFile  # noqa: E402
 from peers.spec import RunReport, RunSpec, read_spec, write_json  # noqa: E402
 
@@ -109,6 +109,10 @@ class RingTest(InFolder):
         self.assertAlmostEqual(done.losses[0], 3.69, delta=0.1)  # ln 40
         self.assertLess(done.step_min, done.step_max)
         self.assertLess(0, done.cpu_seconds_per_step)
+        # Four values a parameter, and the gradients that wait.
+        forecast = forecast_bytes(PROGRAM, CONFIGURATIONS["dp"], TINY, folder=self.folder, timeout_seconds=60)
+        self.assertGreater(forecast, 16 * TINY.shape.parameters)
+        self.assertLess(forecast, 24 * TINY.shape.parameters)
         floor = run_ring(PROGRAM, CONFIGURATIONS["floor"], TINY, iterations=5, folder=self.folder, timeout_seconds=120)
         self.assertEqual(floor.losses, [])
         self.assertLess(0, floor.step_median)
@@ -200,6 +204,15 @@ class ResultsTest(unittest.TestCase):
         slope = memory_slope([(2**10, 101.0), (2**20, 200.0), (2**21, 224.0)])
         self.assertEqual(slope.bytes_per_parameter, 24.0)
         self.assertAlmostEqual(slope.base_mib, 101 - 24 / 1024)
+        self.assertIsNone(slope.forecast)
+        forecast = memory_slope([(2**10, 101.0), (2**20, 200.0), (2**21, 224.0)], [0, 2**20, 2**20 + 23 * 2**20])
+        self.assertEqual(forecast.forecast, 23.0)
+
+    def test_forecast_of_a_plan(self) -> None:
+        table = "memory       bytes, host  bytes/parameter\nmasters   7   1.00\ntotal           12345678            20.14\n"
+        self.assertEqual(forecast_in(f"rule dp\ntotal 5 stages\n\n{table}warning: none\n"), 12345678)
+        with self.assertRaisesRegex(ValueError, "no table of memory"):
+            forecast_in("rule dp\n")
 
     def test_every_round_begins_with_another(self) -> None:
         names = ["a", "b", "c"]
@@ -214,9 +227,9 @@ class ResultsTest(unittest.TestCase):
         self.assertIn("| RingZero dp            |          1.500 | 0.100 |  8.000 |       21 |", table)
         text = markdown.document("./rz bench peers --rounds 3", {"cores": 2, "processor": "P", "torch": "T", "deepspeed": "D",
                                                                  "revision": "R"}, [result],
-                                 {"dp": MemorySlope(20.0, 60.0)}, {"tiny": "peers-tiny.svg"})
+                                 {"dp": MemorySlope(20.0, 60.0, 19.0)}, {"tiny": "peers-tiny.svg"})
         for words in ("`./rz bench peers --rounds 3`", "## tiny", "![tiny: seconds per step and memory](peers-tiny.svg)",
-                      "within 3e-08 of each other", "| RingZero dp |                20.0 |"):
+                      "within 3e-08 of each other", "| RingZero dp |                20.0 |        19.0 |  1.05 |"):
             self.assertIn(words, text)
         drawn = picture.draw("a < b", rows)
         self.assertIn("a &lt; b", drawn)

@@ -13,7 +13,7 @@ from ringzero import PROGRAM, TestCase
 
 KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "loss",
         "waits_seconds_per_step", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
-        "cpu_seconds_per_step", "minor_faults_per_step", "pss_peak_mib", "parameters_sha256")
+        "cpu_seconds_per_step", "minor_faults_per_step", "pss_peak_mib", "memory", "parameters_sha256")
 
 # Of TINY's model: 36 x 24 + 24, 24 x 16 + 16, 16 x 5 + 5.
 PARAMETERS = 888 + 400 + 85
@@ -75,6 +75,17 @@ class Summary(TestCase):
         self.assertTrue(all(mib > 1 for mib in summary["pss_peak_mib"]))
         self.assertRegex(summary["parameters_sha256"], "^[0-9a-f]{64}$")
         self.assertEqual(summary["bytes_copied_per_step"], 0)
+
+    def test_allocates_what_the_plan_forecasts(self):
+        for rule in ("dp", "cdp_v1", "cdp_v2"):
+            memory = self.train(self.config(**{"cyclic.rule": rule, "evaluation.every": 0}))["memory"]
+            self.assertEqual(set(memory), {"forecast", "allocated"})
+            forecast, allocated = memory["forecast"], memory["allocated"]
+            self.assertEqual(list(forecast), ["masters", "versions", "moments", "sums", "gradients", "total"])
+            for category in ("masters", "versions", "moments", "sums"):
+                self.assertEqual(allocated[category], forecast[category], (rule, category))
+            self.assertGreaterEqual(forecast["masters"], 4 * PARAMETERS)
+            self.assertEqual(forecast["versions"] > 0, rule != "dp")
 
     def test_bytes_do_not_depend_on_evaluation(self):
         sent = [self.train(self.config(**{"evaluation.every": every, "cyclic.transport": "local"}))

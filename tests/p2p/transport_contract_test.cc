@@ -314,6 +314,29 @@ TEST_P(TransportContract, MemoryIsExhaustedAndComesBackFromAnotherWorker) {
   EXPECT_TRUE(cluster[0].Allocate(kBytes, MemoryUse::kSums).ok());
 }
 
+TEST_P(TransportContract, ANumberHasOneBlock) {
+  TransportOptions options = SmallOptions();
+  options.sum_bytes = 4 * (AlignPayload(kBytes) + 64);
+  Cluster cluster = Make(2, options);
+  const auto allocate = [&] { return cluster[0].AllocateNumbered(7, kBytes); };
+  absl::StatusOr<Buffer> first = allocate(), other = cluster[0].AllocateNumbered(8, kBytes);
+  ASSERT_TRUE(first.ok() && other.ok()) << first.status() << other.status();
+  EXPECT_EQ(allocate().status().code(), absl::StatusCode::kResourceExhausted) << "there is room";
+  EXPECT_TRUE(cluster[0].Allocate(kBytes, MemoryUse::kSums).ok()) << "of others";
+  // Free again where it has travelled to, and not taken by others.
+  Waiter<Buffer> given;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, kBytes, given.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, *std::move(first)).ok());
+  Buffer away = given.Take();
+  EXPECT_FALSE(allocate().ok());
+  away.Reset();
+  absl::StatusOr<Buffer> unnumbered = cluster[0].Allocate(kBytes, MemoryUse::kSums);
+  EXPECT_TRUE(unnumbered.ok()) << unnumbered.status();
+  absl::StatusOr<Buffer> again = allocate();
+  EXPECT_TRUE(again.ok()) << again.status();
+  EXPECT_GE(cluster[0].stats().numbered_bytes, 2 * kBytes);
+}
+
 TEST_P(TransportContract, HeapBuffersTravelToo) {
   Cluster cluster = Make(2);
   Waiter<Buffer> owned;

@@ -239,6 +239,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
   }
   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(needs));
   ToyResult result;
+  result.memory.resize(options.workers);
   std::mutex mutex;
   std::string errors;
   std::vector<std::thread> threads;
@@ -264,6 +265,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     if (!ran.ok()) return Annotate(ran, engine->DebugString());
     const TransportStats stats = engine->stats().transport;
     std::lock_guard lock(mutex);
+    result.memory[w] = engine->stats().memory;
     for (const Channel channel :
          {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject}) {
       result.parameter_bytes_sent += stats.bytes_sent[size_t(channel)];

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
 #include "tests/p2p/transports.h"
 #include "zero/engine.h"
@@ -49,7 +50,8 @@ struct ToyResult {
   std::vector<float> collected;
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
-  int64_t bytes_copied = 0;  // by the transports
+  int64_t bytes_copied = 0;         // by the transports
+  std::vector<MemoryBytes> memory;  // by worker: what its engine had allocated
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&
            parameters == other.parameters && statistics == other.statistics &&

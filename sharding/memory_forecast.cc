@@ -1,0 +1,112 @@
+// Closed forms.
+#include "sharding/memory_forecast.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+bool Trains(const Plan& plan, int j) { return plan.exchange && plan.stages[j].sum_bytes > 0; }
+
+// Gradients of at most pending + 1 backwards, one after the other, wait or are being made; after
+// stage 0's comes the last stage's of the next lap. Without exchange they are dropped at once.
+int64_t PendingGradients(const Plan& plan) {
+  std::vector<int64_t> sums;
+  for (int j = plan.stage_count() - 1; j >= 0; --j) {
+    if (plan.stages[j].sum_bytes > 0) sums.push_back(plan.stages[j].sum_bytes);
+  }
+  const int64_t stages = static_cast<int64_t>(sums.size());
+  const int64_t backwards = stages * plan.laps * plan.iterations;
+  const int64_t together = plan.exchange ? plan.pending + int64_t{1} : 1;
+  int64_t most = 0;
+  for (int64_t first = 0; first < stages; ++first) {
+    int64_t held = 0;
+    for (int64_t i = first; i < std::min(first + together, backwards); ++i)
+      held += sums[i % stages];
+    most = std::max(most, held);
+  }
+  return most;
+}
+
+MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) {
+  MemoryBytes bytes;
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    const StagePlan& stage = plan.stages[j];
+    // Worker 0 begins all sums, in memory of its own, and has one block for each stage.
+    if (worker == 0 && Trains(plan, j)) bytes.sums += stage.sum_bytes;
+    if (plan.exchange && stage.owner.value != worker) continue;
+    bytes.masters += stage.parameter_bytes;
+    if (!Trains(plan, j)) continue;
+    if (plan.rule != Rule::kDp) bytes.versions += stage.parameter_bytes;
+    if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
+  }
+  const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
+  if (!(options.gradients_join_sums && begins_all)) bytes.gradients = PendingGradients(plan);
+  return bytes;
+}
+
+}  // namespace
+
+MemoryBytes& MemoryBytes::operator+=(const MemoryBytes& other) {
+  for (const MemoryCategory& category : MemoryCategories()) {
+    this->*category.bytes += other.*category.bytes;
+  }
+  return *this;
+}
+
+int64_t MemoryBytes::total() const {
+  int64_t bytes = 0;
+  for (const MemoryCategory& category : MemoryCategories()) bytes += this->*category.bytes;
+  return bytes;
+}
+
+const std::vector<MemoryCategory>& MemoryCategories() {
+  static const auto* const categories =
+      new std::vector<MemoryCategory>{{"masters", &MemoryBytes::masters},
+                                      {"versions", &MemoryBytes::versions},
+                                      {"moments", &MemoryBytes::moments},
+                                      {"sums", &MemoryBytes::sums},
+                                      {"gradients", &MemoryBytes::gradients}};
+  return *categories;
+}
+
+MemoryBytes MemoryForecast::host() const {
+  MemoryBytes all;
+  for (const MemoryBytes& worker : workers) all += worker;
+  return all;
+}
+
+absl::StatusOr<MemoryForecast> ForecastMemory(const Plan& plan, const MemoryOptions& options) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  if (!options.moment_bytes.empty() &&
+      static_cast<int>(options.moment_bytes.size()) != plan.stage_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("memory: wanted moment_bytes of ",
+                                                   plan.stage_count(), " stages, found ",
+                                                   options.moment_bytes.size()));
+  }
+  MemoryForecast memory;
+  for (int w = 0; w < plan.workers; ++w) memory.workers.push_back(BytesOf(plan, options, w));
+  return memory;
+}
+
+std::string DescribeMemory(const MemoryForecast& memory, int64_t parameter_count) {
+  const MemoryBytes host = memory.host();
+  const double parameters = static_cast<double>(std::max<int64_t>(parameter_count, 1));
+  std::string text =
+      absl::StrFormat("\n%-10s  %14s  %15s\n", "memory", "bytes, host", "bytes/parameter");
+  const auto line = [&](const char* name, int64_t bytes) {
+    absl::StrAppendFormat(&text, "%-10s  %14d  %15.2f\n", name, bytes,
+                          static_cast<double>(bytes) / parameters);
+  };
+  for (const MemoryCategory& category : MemoryCategories()) {
+    line(category.name, host.*category.bytes);
+  }
+  line("total", host.total());
+  return text;
+}
+
+}  // namespace ringzero

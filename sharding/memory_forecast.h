@@ -1,0 +1,64 @@
+// MemoryForecast: bytes of model states and buffers that a run of a plan will hold, told before it
+// begins.
+//
+//   RZ_ASSIGN_OR_RETURN(MemoryForecast memory, ForecastMemory(plan, {.moment_bytes = moments}));
+//   memory.host().total();      // of the whole host, every page once
+//   memory.workers[2].masters;  // in memory that worker 2 allocates
+//
+// The first piece of the fit certificate. For workers of one process or on one host (shm), where a
+// copy is a handle and takes no memory. Activations, running statistics, what evaluations and
+// collections add, and what a process takes without a model are not in it. Closed forms, explained
+// in docs/memory.md. Pure and deterministic.
+#ifndef RINGZERO_SHARDING_MEMORY_FORECAST_H_
+#define RINGZERO_SHARDING_MEMORY_FORECAST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+// In bytes; each page once, with the worker that allocates it.
+struct MemoryBytes {
+  int64_t masters = 0;    // one version of every owned stage
+  int64_t versions = 0;   // the second one (cdp rules, stages that train)
+  int64_t moments = 0;    // optimizer states of owned stages
+  int64_t sums = 0;       // gradient sums: one per stage that trains
+  int64_t gradients = 0;  // the most of local ones that wait to be added to their sums
+  int64_t total() const;
+  MemoryBytes& operator+=(const MemoryBytes& other);
+  bool operator==(const MemoryBytes&) const = default;
+};
+
+// Names as printed, in the order in which they are printed.
+struct MemoryCategory {
+  const char* name;
+  int64_t MemoryBytes::*bytes;
+};
+const std::vector<MemoryCategory>& MemoryCategories();
+
+struct MemoryOptions {
+  std::vector<int64_t> moment_bytes;  // by stage, what its optimizer keeps; empty: nothing
+  // Gradients of matrices go into a sum that is there without being stored first (a model of
+  // ringzero::Linear), so whoever begins a sum keeps none.
+  bool gradients_join_sums = false;
+};
+
+struct MemoryForecast {
+  std::vector<MemoryBytes> workers;
+  MemoryBytes host() const;
+};
+
+// InvalidArgument if moment_bytes are neither empty nor one per stage.
+absl::StatusOr<MemoryForecast> ForecastMemory(const Plan& plan, const MemoryOptions& options);
+
+// A table: category, bytes of the whole host, bytes per parameter; and the total.
+// `parameter_count`: of the model.
+std::string DescribeMemory(const MemoryForecast& memory, int64_t parameter_count);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_MEMORY_FORECAST_H_

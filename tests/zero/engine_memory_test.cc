@@ -1,0 +1,59 @@
+// What engines allocate is what the plan's forecast says, category by category.
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "sharding/memory_forecast.h"
+#include "tests/zero/toy_ring.h"
+#include "zero/optimizer_state.h"
+
+namespace ringzero {
+namespace {
+
+constexpr std::chrono::microseconds kMaxDelay(300);
+
+void ExpectForecast(const ToyOptions& options, const MakeTransports& transports) {
+  SCOPED_TRACE(absl::StrCat("N ", options.workers, " S ", options.stages, " K ", options.laps, " ",
+                            ToString(options.rule), " frozen ", options.frozen_prefix, " tied ",
+                            options.tied, " retain ", options.retain));
+  const absl::StatusOr<ToyResult> run = RunToyRing(options, transports);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const auto forecast = ForecastMemory(
+      ToyPlan(options), {.moment_bytes = MomentBytes(options.optimizer, ToyLayouts(options))});
+  ASSERT_TRUE(forecast.ok()) << forecast.status();
+  for (int w = 0; w < options.workers; ++w) {
+    SCOPED_TRACE(absl::StrCat("worker ", w));
+    const MemoryBytes &wanted = forecast->workers[w], &found = run->memory[w];
+    EXPECT_EQ(found.masters, wanted.masters);
+    EXPECT_EQ(found.versions, wanted.versions);
+    EXPECT_EQ(found.moments, wanted.moments);
+    EXPECT_EQ(found.sums, wanted.sums);
+    // How many wait is a matter of timing; the unused parameters have none.
+    EXPECT_LE(found.gradients, wanted.gradients);
+    const int64_t one = options.width * static_cast<int64_t>(sizeof(float));
+    EXPECT_GE(found.gradients, one);
+  }
+}
+
+TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
+  for (const int workers : {1, 2, 4}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      ToyOptions o{.workers = workers, .stages = 2 * workers, .iterations = 6, .rule = rule};
+      o.width = 100;
+      o.optimizer.type = OptimizerOptions::Type::kAdamW;
+      ExpectForecast(o, LocalTransports());
+      ExpectForecast(o, Delayed(ShmTransports(), 3, kMaxDelay));
+      o.optimizer.type = OptimizerOptions::Type::kSgd;
+      o.laps = 2;
+      o.retain = 1;
+      o.tied = true;
+      ExpectForecast(o, ShmTransports());
+      o.optimizer.sgd.momentum = 0.9;
+      o.frozen_prefix = 1;
+      o.tied = false;
+      ExpectForecast(o, Delayed(LocalTransports(), 5, kMaxDelay));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ringzero
