@@ -88,9 +88,7 @@ void AdamWBlock(const Pointers& p, const AdamWStep& s) {
 }
 
 // Value `begin` and on; null where the optimizer has no such state.
-float* ValuesAt(const Buffer& state, int64_t begin) {
-  return state ? reinterpret_cast<float*>(state.data()) + begin : nullptr;
-}
+float* ValuesAt(float* state, int64_t begin) { return state != nullptr ? state + begin : nullptr; }
 
 absl::Status OutOfRange(const char* key, const char* wanted, double found) {
   return absl::InvalidArgumentError(
@@ -126,16 +124,26 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     : options_(options), layout_(layout), states_(layout.parameters.size()) {
   const bool adamw = options.type == OptimizerOptions::Type::kAdamW;
   const bool has_first = adamw || options.sgd.momentum != 0;
+  std::vector<std::pair<float**, size_t>> parts;  // and where they begin
+  size_t end = 0;
   for (size_t i = 0; i < states_.size(); ++i) {
     const ParameterSpec& parameter = layout_.parameters[i];
     const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
-    if (parameter.trainable && has_first) states_[i].first = MakeHeapBuffer(bytes);
-    if (parameter.trainable && adamw) states_[i].second = MakeHeapBuffer(bytes);
+    const auto add = [&](float** part) {
+      parts.emplace_back(part, end);
+      end += AlignPayload(bytes);
+      moment_bytes_ += static_cast<int64_t>(bytes);
+    };
+    if (parameter.trainable && has_first) add(&states_[i].first);
+    if (parameter.trainable && adamw) add(&states_[i].second);
     for (int64_t begin = 0; begin < parameter.numel; begin += kBlockElements) {
       blocks_.push_back(
           {static_cast<int>(i), begin, std::min(begin + kBlockElements, parameter.numel)});
     }
   }
+  if (end == 0) return;
+  moments_ = MakeHeapBuffer(end);
+  for (const auto& [part, begin] : parts) *part = reinterpret_cast<float*>(moments_.data() + begin);
 }
 
 void StageOptimizer::Begin(const UpdateInput& input) {
@@ -198,21 +206,11 @@ void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
   for (const UpdateBlock& block : blocks_) Block(block, input, out);
 }
 
-int64_t StageOptimizer::state_bytes() const {
-  int64_t bytes = 0;
-  for (const State& state : states_) {
-    for (const Buffer* part : {&state.first, &state.second}) {
-      if (*part) bytes += static_cast<int64_t>(part->size());
-    }
-  }
-  return bytes;
-}
-
 StageOptimizer::ParameterState StageOptimizer::state(int parameter) const {
   const State& state = states_[parameter];
   const size_t count = static_cast<size_t>(layout_.parameters[parameter].numel);
-  const auto values = [count](const Buffer& buffer) {
-    return buffer ? std::span<const float>(ValuesAt(buffer, 0), count) : std::span<const float>();
+  const auto values = [count](const float* part) {
+    return part != nullptr ? std::span<const float>(part, count) : std::span<const float>();
   };
   return {.updates = state.updates, .first = values(state.first), .second = values(state.second)};
 }

@@ -76,7 +76,7 @@ class StageOptimizer {
   // All of it at once.
   void Update(const UpdateInput& input, std::byte* out);
 
-  int64_t state_bytes() const;
+  int64_t state_bytes() const { return moment_bytes_; }
 
   // One parameter's state between two updates; valid until the next. Empty: there is none.
   struct ParameterState {
@@ -90,14 +90,17 @@ class StageOptimizer {
   struct State {
     bool contributed = false;  // in the update begun
     int64_t updates = 0;       // counts this parameter's updates: Adam's bias correction
-    Buffer first;              // momentum buffer, or exp_avg; empty: the optimizer has none
-    Buffer second;             // exp_avg_sq
+    float* first = nullptr;    // momentum buffer, or exp_avg; null: the optimizer has none
+    float* second = nullptr;   // exp_avg_sq
   };
 
   OptimizerOptions options_;
   StageLayout layout_;
   std::vector<UpdateBlock> blocks_;
   std::vector<State> states_;  // by parameter
+  // All of the stage in one block: an allocator rounds every large block up.
+  Buffer moments_;
+  int64_t moment_bytes_ = 0;
 };
 
 }  // namespace ringzero
