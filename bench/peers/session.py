@@ -5,6 +5,7 @@
     slopes = session.measure_slopes()
 """
 import os
+import statistics
 from dataclasses import dataclass
 
 from ring_run import say
@@ -19,6 +20,7 @@ from peers.spec import LEFT_OUT, RunReport
 from peers.torch_peer import run_peer
 
 _MEMORY_ITERATIONS = 10
+_MEMORY_RUNS = 3  # of each model of a slope: an allocator's peak depends on what meets what
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Session:
             for name in self._settings.names:
                 if CONFIGURATIONS[name].is_ring:
                     forecasts.setdefault(name, []).append(self._forecast(name, case))
-                points[name].append((case.shape.parameters, self._peak_mib(name, case, initial)))
+                points[name].append((case.shape.parameters, self._median_peak_mib(name, case, initial)))
             os.remove(initial)
         return {name: memory_slope(of_name, forecasts.get(name)) for name, of_name in points.items()}
 
@@ -110,6 +112,9 @@ class Session:
     def _forecast(self, name: str, case: Case) -> int:
         return forecast_bytes(self._settings.program, CONFIGURATIONS[name], case, folder=self._folder,
                               timeout_seconds=self._settings.timeout_seconds)
+
+    def _median_peak_mib(self, name: str, case: Case, initial: str) -> float:
+        return statistics.median(self._peak_mib(name, case, initial) for _ in range(_MEMORY_RUNS))
 
     def _peak_mib(self, name: str, case: Case, initial: str) -> float:
         say(f"{case.name}: memory of {name}")
