@@ -72,6 +72,7 @@ class ChecksummedTransport final : public TransportDecorator {
  public:
   ChecksummedTransport(std::unique_ptr<Transport> transport, ChecksumOptions options)
       : TransportDecorator(std::move(transport)), options_(std::move(options)) {}
+  ~ChecksummedTransport() override { DestroyInner(); }
 
   std::string name() const override { return "checksummed " + inner().name(); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {

@@ -44,6 +44,7 @@ class FaultyTransport final : public TransportDecorator {
       changed_.notify_one();
     }
     thread_.join();
+    DestroyInner();
   }
 
   std::string name() const override { return absl::StrCat("faulty ", inner().name()); }

@@ -52,12 +52,17 @@ class TransportDecorator : public Transport {
 
  protected:
   explicit TransportDecorator(std::unique_ptr<Transport> inner) : inner_(inner.release()) {}
-  // Callbacks may come until this has returned, and may still use inner().
-  ~TransportDecorator() override { delete inner_; }
+  ~TransportDecorator() override { DestroyInner(); }
+  // Callbacks may come until this has returned, and may still use inner(). Whoever's own members
+  // they use calls it as the last thing in its destructor, when it still has them.
+  void DestroyInner() {
+    delete inner_;
+    inner_ = nullptr;
+  }
   Transport& inner() const { return *inner_; }
 
  private:
-  Transport* const inner_;  // owned; a unique_ptr would be empty while it destroys
+  Transport* inner_;  // owned; a unique_ptr would be empty while it destroys
 };
 
 }  // namespace ringzero
