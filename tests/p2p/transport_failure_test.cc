@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -203,17 +204,21 @@ TEST_P(TransportFailure, HandlesMayOutliveTheirTransport) {
 }
 
 // The first message to worker 2 keeps its message thread until `until` is set: to the others it
-// looks as if it were stopped.
+// looks as if it were stopped. Returns when it does: a delayed message would be overtaken by what
+// comes next.
 void HoldUp(Cluster& cluster, std::atomic<bool>& until) {
+  const auto held = std::make_shared<std::atomic<bool>>(false);
   ASSERT_TRUE(cluster[2]
                   .ExpectOwned(WorkerId(0), {0, 0}, 64,
-                               [&](absl::StatusOr<Buffer>) {
+                               [held, &until](absl::StatusOr<Buffer>) {
+                                 *held = true;
                                  while (!until)
                                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
                                })
                   .ok());
   ASSERT_TRUE(
       cluster[0].Give(WorkerId(2), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  ASSERT_TRUE(Eventually([&] { return held->load(); }));
 }
 
 TEST_P(TransportFailure, ASilentWorkerIsNamedByAllOthersInTime) {
