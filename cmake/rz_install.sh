@@ -114,7 +114,7 @@ install_wheels() {
       die "no space for the wheels: $(free_mib "$deps") MiB are free in $deps, $needed_mib MiB are needed. Free some and run the command again"
     local python log=$deps/log/pip.log new=$deps/new.$$
     python=$(python_with_pip) || die "no python3 with pip is here: install python3 and pip, or set CMAKE_PREFIX_PATH to a LibTorch of your own"
-    say "installing LibTorch into .deps (pinned wheels, about 550 MB to download; log: .deps/log/pip.log)"
+    say "installing LibTorch and UCX into .deps (pinned wheels, about 600 MB to download; log: .deps/log/pip.log)"
     mkdir -p "$new/tmp"
     TMPDIR=$new/tmp "$python" -m pip --disable-pip-version-check install --no-input --progress-bar off \
       --no-deps --require-hashes --only-binary :all: --implementation cp --python-version 3.11 \

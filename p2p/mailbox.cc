@@ -96,6 +96,7 @@ absl::Status Mailbox::Expect(WorkerId from, Expected expected) {
                                                       " (", ToString(expected.key),
                                                       ") after a goodbye"));
   }
+  wire_->AwaitParcel(from, {expected.key, expected.ownership, expected.bytes});
   channel.expected.push_back(std::move(expected));
   Match(from, kind);
   return absl::OkStatus();
@@ -222,6 +223,8 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
 }
 
 void Mailbox::RunCallbacks() {
+  // Whoever of several message threads is here runs what the others have made ready, too.
+  const std::lock_guard<std::mutex> one_at_a_time(callbacks_mutex_);
   while (true) {
     std::vector<Ready> ready;
     std::vector<ReadyAnswer> answers;

@@ -76,7 +76,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void OnAnswer(WorkerId from, uint64_t number, std::string answer);
   // Something else broke (a malformed message, no hello): ends the transport on every worker.
   void Fail(const absl::Status& why);
-  // Runs all that is ready, outside of the lock.
+  // Runs all that is ready, outside of the lock; one call at a time.
   void RunCallbacks();
 
   // For destructors, before the message thread is stopped: sends what still waits, if closed; fails
@@ -134,6 +134,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   const WorkerId self_;
   const std::shared_ptr<Wire> wire_;
 
+  std::mutex callbacks_mutex_;  // held while callbacks run, and taken before mutex_
   mutable std::mutex mutex_;
   std::condition_variable drained_;
   std::function<void(const absl::Status&)> on_failure_;  // emptied by its one call

@@ -16,8 +16,9 @@
 //
 // The receiver's options say how many. Sending to oneself is a channel like any other.
 //
-// No call blocks. Arrival callbacks run on the transport's own message thread of this worker, one
-// at a time, must not block, and may call any method of Transport. Every accepted Expect's callback
+// No call blocks. Arrival callbacks run on the transport's own message thread of this worker (with
+// ProgressMode::kCaller: in Poll), one at a time, must not block, and may call any method of
+// Transport but Poll. Every accepted Expect's callback
 // is called exactly once: with the buffer, or with the error that ended the transport. All methods
 // are thread-safe. Sends on one channel are ordered by the calls' order, so callers that care call
 // from one thread at a time.
@@ -55,6 +56,14 @@ enum class MemoryUse {
   kSums,        // written by whoever holds it
 };
 
+// Where payload lies.
+enum class MemoryKind { kHost, kCuda };
+
+// Who moves messages. kThread: a message thread of the transport's own, which sleeps while nothing
+// happens. kCaller: nobody but Poll, so a caller that polls has the lowest latency, and one that
+// does not is, to its peers, a stopped worker.
+enum class ProgressMode { kThread, kCaller };
+
 // Counted since the start; what this worker sent or copied.
 struct TransportStats {
   std::vector<uint64_t> bytes_sent;     // payload bytes by message kind, kMaxMessageKinds of them
@@ -83,6 +92,9 @@ class Transport {
   virtual WorkerId self() const = 0;
   virtual int workers() const = 0;
   virtual std::string name() const = 0;  // "local", "shm", …
+  // What carries messages to `to`, in words, as it really is and not as it was asked for: "shm",
+  // "ucx posix/memory cma/memory", …. Known once the two have met; before: "not connected".
+  virtual std::string LinkTo(WorkerId to) const { return to == self() ? "self" : name(); }
 
   // Memory that travels without a copy where the transport can do so. Contents are unspecified on
   // reuse. A block is used again for its own size only. ResourceExhausted when the memory given in
@@ -131,6 +143,10 @@ class Transport {
   // Idempotent. A transport destroyed without Close is, to its peers, a worker that died.
   virtual absl::Status Close() = 0;
 
+  // ProgressMode::kCaller: moves what can be moved now and runs what has become ready, on the calling
+  // thread, one at a time; never blocks. True if anything happened. With kThread it does nothing.
+  virtual bool Poll() { return false; }
+
   virtual TransportStats stats() const = 0;
 };
 
@@ -145,6 +161,8 @@ struct TransportOptions {
   // A peer whose message thread gives no sign of life for so long is lost (p2p/heartbeat.h). The
   // same on all workers, and not below 1 ms.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+  ProgressMode progress = ProgressMode::kThread;
+  MemoryKind memory = MemoryKind::kHost;  // InvalidArgument where the transport cannot
   // Called once, on the message thread, when the transport ends by anything but this worker's own
   // Abort: a peer's abort or death, a mismatch of keys.
   std::function<void(const absl::Status&)> on_failure;

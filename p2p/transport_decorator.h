@@ -20,6 +20,7 @@ class TransportDecorator : public Transport {
   WorkerId self() const override { return inner_->self(); }
   int workers() const override { return inner_->workers(); }
   std::string name() const override { return inner_->name(); }
+  std::string LinkTo(WorkerId to) const override { return inner_->LinkTo(to); }
   absl::StatusOr<Buffer> Allocate(size_t bytes, MemoryUse use) override {
     return inner_->Allocate(bytes, use);
   }
@@ -48,6 +49,7 @@ class TransportDecorator : public Transport {
   }
   void AnswerWith(Answerer answerer) override { inner_->AnswerWith(std::move(answerer)); }
   absl::Status Close() override { return inner_->Close(); }
+  bool Poll() override { return inner_->Poll(); }
   TransportStats stats() const override { return inner_->stats(); }
 
  protected:

@@ -26,10 +26,23 @@ struct Parcel {
   Buffer buffer;
 };
 
+// A message that is expected.
+struct Awaited {
+  MessageKey key;
+  Ownership ownership = Ownership::kShared;
+  size_t bytes = 0;
+};
+
 class Wire {
  public:
   virtual ~Wire() = default;
   virtual void SendParcel(WorkerId to, Parcel parcel) = 0;
+  // This worker waits for a message, in the channel's order. For wires that need memory before it
+  // comes; they may take it while the channel has free slots (SendCredit tells of each).
+  virtual void AwaitParcel(WorkerId from, const Awaited& awaited) {
+    (void)from;
+    (void)awaited;
+  }
   // One slot of the channel (to -> this worker, kind) is free again.
   virtual void SendCredit(WorkerId to, uint8_t kind) = 0;
   virtual void SendAbort(WorkerId to, const absl::Status& why) = 0;
