@@ -70,6 +70,7 @@ class HopTraffic final : public Traffic {
   absl::Status HandleCopy(Arrival arrival);
   absl::Status HandleSum(Arrival arrival);
   absl::Status EndOperation();
+  absl::StatusOr<Buffer> NewSum(int slot);
   absl::Status ShareOwn(int operation);
   absl::Status Renew(int slot);
   void Fail(const absl::Status& why);
@@ -81,7 +82,6 @@ class HopTraffic final : public Traffic {
   std::vector<SharedBuffer> own_;  // what this worker sends
   std::vector<Buffer> terms_;      // what it adds, in its own memory
   std::vector<Buffer> copies_;     // where it copies what comes
-  std::deque<Buffer> free_sums_;   // worker 0's, waiting for their turn
 
   // Of the run at hand. While it runs they belong to whoever handles arrivals: the calling thread if
   // it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
@@ -106,11 +106,6 @@ absl::Status HopTraffic::Prepare() {
     if (sums()) {
       terms_.push_back(MakeHeapBuffer(setup_.bytes));
       FillTerms(setup_.type, {self_, static_cast<uint64_t>(i)}, Bytes(terms_.back()));
-      if (self_.value == 0) {
-        RZ_ASSIGN_OR_RETURN(Buffer sum, transport_.Allocate(setup_.bytes, MemoryUse::kSums));
-        Poison(Bytes(sum));
-        free_sums_.push_back(std::move(sum));
-      }
     } else if (SendsOwn()) {
       RZ_ASSIGN_OR_RETURN(Buffer own, transport_.Allocate(setup_.bytes, MemoryUse::kParameters));
       FillData({self_, static_cast<uint64_t>(i)}, Bytes(own));
@@ -151,7 +146,6 @@ absl::Status HopTraffic::Renew(int slot) {
   const DataKey key = KeyOf(self_.value, slot);
   if (sums()) FillTerms(setup_.type, key, Bytes(terms_[slot]));
   if (!copies_.empty()) Poison(Bytes(copies_[slot]));
-  for (Buffer& sum : free_sums_) Poison(Bytes(sum));
   if (own_.empty()) return absl::OkStatus();
   // The last messages from it may not be quite gone: their receivers are done with them, but that
   // is on its way.
@@ -233,11 +227,21 @@ absl::Status HopTraffic::BeginIteration(int iteration) {
 
 absl::Status HopTraffic::Begin(int operation) {
   if (!sums()) return ShareOwn(operation);
-  Buffer sum = std::move(free_sums_.front());
-  free_sums_.pop_front();
+  RZ_ASSIGN_OR_RETURN(Buffer sum, NewSum(operation % setup_.buffers));
   // The first contribution is a copy.
   std::memcpy(sum.data(), terms_[operation % setup_.buffers].data(), setup_.bytes);
   return transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(sum));
+}
+
+// The slot's own block, which is where the sum before it in this slot was: that one has come back,
+// but its last handle may still be on its way out.
+absl::StatusOr<Buffer> HopTraffic::NewSum(int slot) {
+  absl::StatusOr<Buffer> sum;
+  RZ_RETURN_IF_ERROR(setup_.waiting->Until("the memory of a sum", Manner::kBusy, [&] {
+    sum = transport_.AllocateNumbered(setup_.first_sum + slot, setup_.bytes);
+    return !absl::IsResourceExhausted(sum.status());
+  }));
+  return sum;
 }
 
 absl::Status HopTraffic::ShareOwn(int operation) {
@@ -281,7 +285,7 @@ absl::Status HopTraffic::HandleSum(Arrival arrival) {
     if (setup_.receiving == Receiving::kCopy) {
       std::memcpy(copies_[slot].data(), arrival.sum.data(), arrival.sum.size());
     }
-    free_sums_.push_back(std::move(arrival.sum));
+    arrival.sum.Reset();
   } else {
     AddTerms(setup_.type, Bytes(terms_[slot]), Bytes(arrival.sum));
     RZ_RETURN_IF_ERROR(

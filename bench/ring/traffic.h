@@ -30,6 +30,7 @@ struct TrafficSetup {
   size_t bytes = 0;  // of one message
   int aggregate = 1;
   int buffers = 1;  // that take turns, at least `aggregate`
+  int first_sum = 0;       // numbers [first_sum, first_sum + buffers) of AllocateNumbered are its own
   uint64_t first_tag = 0;  // messages are numbered on from here
 };
 

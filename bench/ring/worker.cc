@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -110,8 +111,10 @@ std::vector<TrafficSetup> AllSetups(const RingJob& job) {
   std::set<size_t> seen;
   for (const ElementType type : job.options.types) {
     for (const size_t bytes : job.options.Sizes()) {
-      const TrafficSetup setup = SetupOf(job, type, bytes);
-      if (seen.insert(setup.bytes).second) setups.push_back(setup);
+      TrafficSetup setup = SetupOf(job, type, bytes);
+      if (!seen.insert(setup.bytes).second) continue;
+      if (!setups.empty()) setup.first_sum = setups.back().first_sum + setups.back().buffers;
+      setups.push_back(setup);
     }
   }
   return setups;
@@ -130,7 +133,9 @@ class RingWorker {
                   .workers_per_core =
                       (transport->workers() + static_cast<int>(job.facts.cores.size()) - 1) /
                       static_cast<int>(job.facts.cores.size())}),
-        transport_(std::move(transport)) {}
+        transport_(std::move(transport)) {
+    for (const TrafficSetup& setup : AllSetups(job)) setups_.emplace(setup.bytes, setup);
+  }
 
   absl::StatusOr<int64_t> Run() {
     absl::StatusOr<int64_t> wrong = RunAll();
@@ -156,6 +161,7 @@ class RingWorker {
   std::unique_ptr<Control> control_;
   std::unique_ptr<Peer> peer_;
   std::unique_ptr<Traffic> traffic_;
+  std::map<size_t, TrafficSetup> setups_;  // by size of a message
   uint64_t next_tag_ = 0;
   uint64_t repetition_ = 0;
   std::unique_ptr<Transport> transport_;  // goes first
@@ -223,6 +229,7 @@ absl::Status RingWorker::Introduce() {
 
 absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   TrafficSetup setup = SetupOf(job_, type, bytes);
+  setup.first_sum = setups_.at(setup.bytes).first_sum;
   setup.waiting = &waiting_;
   setup.first_tag = next_tag_;
   RZ_ASSIGN_OR_RETURN(traffic_, MakeTraffic(setup));
