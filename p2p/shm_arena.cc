@@ -51,6 +51,7 @@ absl::StatusOr<ShmArena> MakeShmArena(WorkerId owner, MemoryUse use, size_t byte
   const std::string name = absl::StrCat("ringzero-worker-", owner.value, "-", word);
   const size_t count_bytes = Arena::CountBytes(bytes);
   ShmArena made;
+  made.bytes = bytes;
   RZ_ASSIGN_OR_RETURN(made.files.data, MakeFile(name, bytes));
   RZ_ASSIGN_OR_RETURN(made.files.counts, MakeFile(name + "-holders", count_bytes));
   const auto access = Mapping::Access::kReadWrite;
