@@ -62,7 +62,9 @@ class LaneTransport final : public MailboxTransport {
         words_(std::move(parts.words)) {
     wire_->Attach(mailbox().shared_from_this(), words_.get(), driver_.get());
     words_->AnswerWith([wire = wire_, answers = answers_](WorkerId from, const std::string& text) {
-      return IsLaneWord(text) ? wire->OnWord(from, text) : answers->Answer(from, text);
+      if (IsLaneWord(text)) return wire->OnWord(from, text);
+      if (wire->SaidGoodbye(from)) return std::string(kLaneGone);
+      return answers->Answer(from, text);
     });
     news_->ListenWith([wire = wire_](const absl::Status& why) { wire->OnWordsFailed(why); });
     wire_->SayHello(slots);
@@ -70,9 +72,10 @@ class LaneTransport final : public MailboxTransport {
 
   ~LaneTransport() override {
     mailbox().Shutdown(kDrainLimit);
-    wire_->Drain(kDrainLimit);
-    const bool closed = mailbox().status().ok();
-    if (closed) words_->Close().IgnoreError();  // refused: it has ended, and nobody minds
+    if (mailbox().status().ok()) {  // closed
+      wire_->Drain(kDrainLimit);
+      words_->Close().IgnoreError();  // refused: it has ended, and nobody minds
+    }
     wire_->Detach();
     driver_.reset();
     news_->ListenWith(nullptr);

@@ -77,6 +77,11 @@ void LaneWire::TakeHello(WorkerId from, const std::string& text) {
   mailbox->RunCallbacks();
 }
 
+bool LaneWire::SaidGoodbye(WorkerId to) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return peers_[to.value].goodbye_wanted;
+}
+
 bool LaneWire::IsReceived(const BufferCell* cell) const {
   const auto* block = dynamic_cast<const ArenaCell*>(cell);
   return block != nullptr && &block->arena() == received_.get();
@@ -168,6 +173,8 @@ void LaneWire::SendQuestion(WorkerId to, uint64_t number, const std::string& que
   words_
       ->Ask(to, question,
             [self = shared_from_this(), to, number](const absl::StatusOr<std::string>& answer) {
+              // Its goodbye fails the question.
+              if (answer.ok() && *answer == kLaneGone) return;
               std::shared_ptr<Mailbox> mailbox;
               {
                 const std::lock_guard<std::mutex> lock(self->mutex_);

@@ -61,6 +61,7 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   // Announced, and not on a lane yet.
   std::vector<Undelivered> undelivered() const;
   bool IsReceived(const BufferCell* cell) const;
+  bool SaidGoodbye(WorkerId to) const;
 
  private:
   struct Announced {  // by us: waits for its go

@@ -45,6 +45,9 @@ struct LaneHello {
 // What no question of a user may begin with.
 inline constexpr std::string_view kLaneWordMark = "\x01ringzero lane 1\x01";
 
+// The answer to a question that came after our goodbye.
+inline constexpr std::string_view kLaneGone = "\x01ringzero lane gone\x01";
+
 inline std::string ToText(const LaneWord& word) {
   std::string text(kLaneWordMark);
   text.append(reinterpret_cast<const char*>(&word), sizeof(word));
