@@ -15,7 +15,7 @@ absent() {
   order+=("$1")
 }
 
-# program NAME FEATURES HOW COMMAND: version from `COMMAND --version`, place from the path.
+# program NAME FEATURES HOW COMMAND [OPTION]: version from `COMMAND --version` (or OPTION), place from the path.
 program() {
   local place
   if place=$(command -v "$4"); then
