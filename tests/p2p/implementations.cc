@@ -7,6 +7,8 @@ std::vector<Implementation> AllImplementations() {
   return {
       {"local", LocalTransports()},
       {"shm", ShmTransports()},
+      {"polled_local", Polled(LocalTransports())},
+      {"polled_shm", Polled(ShmTransports())},
       {"delayed_local", Delayed(LocalTransports(), 1, std::chrono::milliseconds(2))},
       {"checksummed_local", Checksummed(LocalTransports()), 8},
       {"checksummed_shm", Checksummed(ShmTransports()), 8},

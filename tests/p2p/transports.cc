@@ -1,6 +1,8 @@
 // One maker per transport, and those around them.
 #include "tests/p2p/transports.h"
 
+#include <atomic>
+#include <thread>
 #include <utility>
 
 #include "base/status.h"
@@ -10,6 +12,7 @@
 #include "p2p/local_transport.h"
 #include "p2p/memory_lane.h"
 #include "p2p/shm_transport.h"
+#include "p2p/transport_decorator.h"
 
 namespace ringzero {
 namespace {
@@ -92,6 +95,30 @@ MakeTransports Each(MakeTransports transports, Wrap wrap) {
   };
 }
 
+// Somebody who calls Poll, as a program with ProgressMode::kCaller does.
+class PolledTransport final : public TransportDecorator {
+ public:
+  explicit PolledTransport(std::unique_ptr<Transport> inner)
+      : TransportDecorator(std::move(inner)), poller_([this] { Run(); }) {}
+  ~PolledTransport() override {
+    stopping_ = true;
+    poller_.join();
+    DestroyInner();
+  }
+  bool Poll() override { return false; }
+
+ private:
+  void Run() {
+    while (!stopping_) {
+      // Workers outnumber cores: whoever has nothing to do lets the others run.
+      if (!inner().Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  std::atomic<bool> stopping_{false};
+  std::thread poller_;
+};
+
 }  // namespace
 
 MakeTransports LocalTransports() { return CreateLocalTransports; }
@@ -124,6 +151,17 @@ MakeTransports Checksummed(MakeTransports transports) {
   };
   return Each(with_room, [](std::unique_ptr<Transport> transport) {
     return MakeChecksummed(std::move(transport), {});
+  });
+}
+
+MakeTransports Polled(MakeTransports transports) {
+  const auto by_caller = [transports =
+                              std::move(transports)](std::vector<TransportOptions> options) {
+    for (TransportOptions& each : options) each.progress = ProgressMode::kCaller;
+    return transports(options);
+  };
+  return Each(by_caller, [](std::unique_ptr<Transport> transport) {
+    return std::make_unique<PolledTransport>(std::move(transport));
   });
 }
 

@@ -29,6 +29,8 @@ MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);
 // Payloads are checked from end to end.
 MakeTransports Checksummed(MakeTransports transports);
+// Without message threads: a thread of the test's polls each, and destroys it.
+MakeTransports Polled(MakeTransports transports);
 // The n-th message that arrives at `worker` has one bit flipped.
 struct Damage {
   WorkerId worker;
