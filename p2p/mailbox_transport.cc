@@ -17,11 +17,16 @@ absl::StatusOr<Buffer> MailboxTransport::AllocateNumbered(int number, size_t byt
   return MyArena(MemoryUse::kSums).AllocateNumbered(number, bytes);
 }
 
+absl::Status MailboxTransport::CopyIn(const Buffer& into, const std::byte* from) const {
+  std::memcpy(into.data(), from, into.size());
+  return absl::OkStatus();
+}
+
 absl::Status MailboxTransport::Send(WorkerId to, Parcel parcel, MemoryUse copy_into) {
   if (parcel.buffer && !CanCarry(parcel.buffer.cell()->root())) {
     const size_t bytes = parcel.buffer.size();
     RZ_ASSIGN_OR_RETURN(Buffer copy, Allocate(bytes, copy_into));
-    std::memcpy(copy.data(), parcel.buffer.data(), bytes);
+    RZ_RETURN_IF_ERROR(CopyIn(copy, parcel.buffer.data()));
     bytes_copied_.fetch_add(bytes, std::memory_order_relaxed);
     parcel.buffer = std::move(copy);
   }

@@ -42,7 +42,10 @@ absl::StatusOr<std::shared_ptr<ShmWire>> ShmWire::Create(WorkerId self,
 
 ShmWire::ShmWire(WorkerId self, UniqueFd epoll, UniqueFd wake, std::vector<UniqueFd> sockets)
     : self_(self), epoll_(std::move(epoll)), wake_(std::move(wake)), peers_(sockets.size()) {
-  for (size_t w = 0; w < sockets.size(); ++w) peers_[w].socket = std::move(sockets[w]);
+  for (size_t w = 0; w < sockets.size(); ++w) {
+    if (sockets[w]) connected_.emplace_back(static_cast<int>(w));
+    peers_[w].socket = std::move(sockets[w]);
+  }
 }
 
 absl::Status ShmWire::Watch() {

@@ -32,7 +32,7 @@ class ShmWire final : public Wire {
     std::vector<ShmToken> from_myself;
   };
 
-  // sockets: by worker; this worker's own is empty.
+  // sockets: by worker; empty to this one, and to those that are no peers of this wire.
   static absl::StatusOr<std::shared_ptr<ShmWire>> Create(WorkerId self,
                                                          std::vector<UniqueFd> sockets);
 
@@ -43,6 +43,9 @@ class ShmWire final : public Wire {
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
   void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override;
   void Wake() override;
+
+  // Whom it has a socket to.
+  const std::vector<WorkerId>& peers() const { return connected_; }
 
   // Before all else on a connection. Unavailable when it cannot be written.
   absl::Status SendHello(WorkerId to, const ShmHello& hello, std::span<const int> descriptors);
@@ -74,6 +77,7 @@ class ShmWire final : public Wire {
   void WatchWritable(int worker, bool writable);  // mutex_ held
 
   const WorkerId self_;
+  std::vector<WorkerId> connected_;  // at the start
   const UniqueFd epoll_;
   const UniqueFd wake_;
   mutable std::mutex mutex_;  // a leaf: nothing is called with it held

@@ -10,6 +10,8 @@ std::vector<Implementation> AllImplementations() {
       {"delayed_local", Delayed(LocalTransports(), 1, std::chrono::milliseconds(2))},
       {"checksummed_local", Checksummed(LocalTransports()), 8},
       {"checksummed_shm", Checksummed(ShmTransports()), 8},
+      {"lanes", LaneTransports(), 0, Delivery::kCopy},
+      {"lanes_shm", LaneTransports(ShmTransports()), 0, Delivery::kCopy},
   };
 }
 

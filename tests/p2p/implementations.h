@@ -12,10 +12,14 @@
 
 namespace ringzero {
 
+// Whether what is delivered is the very memory that was sent, or a copy of it at the receiver.
+enum class Delivery { kSameMemory, kCopy };
+
 struct Implementation {
   std::string name;
   MakeTransports transports;
   size_t hidden_bytes = 0;  // that it adds to each payload
+  Delivery delivery = Delivery::kSameMemory;
 };
 
 std::vector<Implementation> AllImplementations();

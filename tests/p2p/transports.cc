@@ -6,7 +6,9 @@
 #include "base/status.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/faulty_transport.h"
+#include "p2p/lane_transport.h"
 #include "p2p/local_transport.h"
+#include "p2p/memory_lane.h"
 #include "p2p/shm_transport.h"
 
 namespace ringzero {
@@ -20,6 +22,59 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
   for (size_t w = 0; w < options.size(); ++w) {
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateShmTransport(std::move(endpoints[w]), options[w]));
+    transports.push_back(std::move(transport));
+  }
+  return transports;
+}
+
+// By worker: the lanes of all ordered pairs that it is one of, and their routes.
+struct LaneEnds {
+  std::vector<std::unique_ptr<Lane>> lanes;
+  LaneRoutes routes;
+};
+
+void AddPair(std::vector<LaneEnds>& ends, int from, int to) {
+  const auto group = MakeMemoryLaneGroup(std::to_string(from) + " -> " + std::to_string(to),
+                                         {WorkerId(from), WorkerId(to)});
+  ends[from].routes.to[to] = static_cast<int>(ends[from].lanes.size());
+  ends[from].lanes.push_back(MakeMemoryLane(group, WorkerId(from)));
+  if (from == to) {
+    ends[from].routes.from[from] = ends[from].routes.to[from];
+    return;
+  }
+  ends[to].routes.from[from] = static_cast<int>(ends[to].lanes.size());
+  ends[to].lanes.push_back(MakeMemoryLane(group, WorkerId(to)));
+}
+
+std::vector<LaneEnds> MakeEnds(int workers) {
+  std::vector<LaneEnds> ends(workers);
+  for (LaneEnds& each : ends) {
+    each.routes.to.assign(workers, kNoLane);
+    each.routes.from.assign(workers, kNoLane);
+  }
+  return ends;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
+    const MakeTransports& words, const std::vector<TransportOptions>& options,
+    std::vector<LaneEnds> ends) {
+  std::vector<std::shared_ptr<LaneNews>> news;
+  std::vector<TransportOptions> words_options;
+  for (const TransportOptions& each : options) {
+    news.push_back(std::make_shared<LaneNews>());
+    words_options.push_back(LaneWordsOptions(each, news.back()));
+  }
+  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> inner, words(words_options));
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (size_t w = 0; w < options.size(); ++w) {
+    LaneParts parts = {.name = "lanes",
+                       .words = std::move(inner[w]),
+                       .news = news[w],
+                       .lanes = std::move(ends[w].lanes),
+                       .routes = std::move(ends[w].routes),
+                       .memory = HostLaneMemory()};
+    RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                        CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
   }
   return transports;
@@ -42,6 +97,17 @@ MakeTransports Each(MakeTransports transports, Wrap wrap) {
 MakeTransports LocalTransports() { return CreateLocalTransports; }
 
 MakeTransports ShmTransports() { return MakeShm; }
+
+MakeTransports LaneTransports(MakeTransports words) {
+  return [words = std::move(words)](const std::vector<TransportOptions>& options) {
+    const int workers = static_cast<int>(options.size());
+    std::vector<LaneEnds> ends = MakeEnds(workers);
+    for (int from = 0; from < workers; ++from) {
+      for (int to = 0; to < workers; ++to) AddPair(ends, from, to);
+    }
+    return MakeOverLanes(words, options, std::move(ends));
+  };
+}
 
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay) {

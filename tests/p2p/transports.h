@@ -22,6 +22,8 @@ using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<
 
 MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process
+// Lanes over memory: one for every ordered pair of workers, words over `words`.
+MakeTransports LaneTransports(MakeTransports words = LocalTransports());
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);

@@ -66,9 +66,11 @@ TEST(EngineTest, BitsOverShapesAndRules) {
               o.collection = {.every = 1 + int(random() % 3),
                               .worker = WorkerId(int(random() % n))};
             }
-            const uint64_t how = random() % 4;
-            MakeTransports transports = how % 2 == 0 ? LocalTransports() : ShmTransports();
-            if (how / 2 == 0) transports = Delayed(transports, random(), kMaxDelay);
+            const uint64_t how = random() % 6;
+            MakeTransports transports = how % 3 == 0   ? LocalTransports()
+                                        : how % 3 == 1 ? ShmTransports()
+                                                       : LaneTransports();
+            if (how / 3 == 0) transports = Delayed(transports, random(), kMaxDelay);
             ExpectReferenceBits(o, transports);
             ++runs;
           }
