@@ -288,8 +288,9 @@ TEST_P(TransportContract, ACopyFreesItsOriginal) {
   for (uint64_t i = 0; i < 2; ++i) {
     Waiter<Buffer> waiter;
     ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, kBytes, waiter.Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, kValues, i)).ok());
+    ASSERT_TRUE(cluster[0]
+                    .Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, kValues, i))
+                    .ok());
     const Buffer there = waiter.Take();
     EXPECT_EQ(there.as<float>()[1], i + 1);
     EXPECT_TRUE(Eventually([&] { return cluster[0].Allocate(kBytes, MemoryUse::kSums).ok(); }));

@@ -1,6 +1,7 @@
 // One maker per transport, and those around them.
 #include "tests/p2p/transports.h"
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 #include <utility>
@@ -60,7 +61,7 @@ std::vector<LaneEnds> MakeEnds(int workers) {
 
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
     const MakeTransports& words, const std::vector<TransportOptions>& options,
-    std::vector<LaneEnds> ends) {
+    std::vector<LaneEnds> ends, const std::vector<uint8_t>& word_kinds = {}) {
   std::vector<std::shared_ptr<LaneNews>> news;
   std::vector<TransportOptions> words_options;
   for (const TransportOptions& each : options) {
@@ -75,7 +76,8 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
                        .news = news[w],
                        .lanes = std::move(ends[w].lanes),
                        .routes = std::move(ends[w].routes),
-                       .memory = HostLaneMemory()};
+                       .memory = HostLaneMemory(),
+                       .word_kinds = word_kinds};
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
@@ -133,6 +135,30 @@ MakeTransports LaneTransports(MakeTransports words) {
       for (int to = 0; to < workers; ++to) AddPair(ends, from, to);
     }
     return MakeOverLanes(words, options, std::move(ends));
+  };
+}
+
+MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports words) {
+  return [long_hops = std::move(long_hops),
+          words = std::move(words)](const std::vector<TransportOptions>& options) {
+    const int workers = static_cast<int>(options.size());
+    std::vector<LaneEnds> ends = MakeEnds(workers);
+    std::vector<WorkerId> all;
+    for (int w = 0; w < workers; ++w) {
+      AddPair(ends, w, (w + 1) % workers);
+      all.push_back(WorkerId(w));
+    }
+    const auto group = MakeMemoryLaneGroup("long hops", all);
+    for (int w = 0; w < workers; ++w) {
+      LaneRoutes& routes = ends[w].routes;
+      routes.long_hops = static_cast<int>(ends[w].lanes.size());
+      routes.order = long_hops.order(WorkerId(w));
+      ends[w].lanes.push_back(MakeMemoryLane(group, WorkerId(w)));
+      for (std::vector<int>* route : {&routes.to, &routes.from}) {
+        std::replace(route->begin(), route->end(), kNoLane, routes.long_hops);
+      }
+    }
+    return MakeOverLanes(words, options, std::move(ends), long_hops.word_kinds);
   };
 }
 

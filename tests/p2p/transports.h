@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/lane_transport.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -24,6 +25,14 @@ MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process
 // Lanes over memory: one for every ordered pair of workers, words over `words`.
 MakeTransports LaneTransports(MakeTransports words = LocalTransports());
+// One lane per pair of neighbours, and one for all long hops, in the order that `order` gives each
+// worker; messages of `word_kinds` take no lane.
+struct LongHopLanes {
+  std::function<LongHopOrder(WorkerId)> order;
+  std::vector<uint8_t> word_kinds;
+};
+MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
+                                          MakeTransports words = LocalTransports());
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);
