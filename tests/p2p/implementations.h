@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct Implementation {
   std::string name;
   MakeTransports transports;
   size_t hidden_bytes = 0;  // that it adds to each payload
+  // kNo: a payload arrives in memory of the receiver's own, and its sender's is free when it has
+  // left.
+  enum class SameMemory { kYes, kNo };
+  SameMemory same_memory = SameMemory::kYes;
 };
 
 std::vector<Implementation> AllImplementations();
@@ -23,6 +28,11 @@ std::vector<Implementation> AllImplementations();
 // A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
 class TransportSuite : public testing::TestWithParam<Implementation> {
  protected:
+  bool same_memory() const { return GetParam().same_memory == Implementation::SameMemory::kYes; }
+  // Does it hold: at once where memory is one; soon where a copy may still be leaving.
+  bool HoldsOnceItHasLeft(const std::function<bool()>& condition) const {
+    return same_memory() ? condition() : Eventually(condition);
+  }
   Cluster Make(int workers, TransportOptions options = SmallOptions()) {
     return Make(std::vector<TransportOptions>(workers, options));
   }

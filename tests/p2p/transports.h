@@ -22,6 +22,10 @@ using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<
 
 MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process
+// Likewise, with a shared board of pulses, as the workers of one host have.
+MakeTransports UcxTransports();
+// Over TCP alone, and silence is judged by messages, as between hosts.
+MakeTransports UcxTcpTransports();
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);
