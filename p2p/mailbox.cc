@@ -121,13 +121,8 @@ void Mailbox::Match(WorkerId from, uint8_t kind) {
     const size_t bytes = parcel.buffer.size();
     if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
         bytes != expected.bytes) {
-      const std::string sent = Describe(from, "sent", parcel.key, parcel.ownership, bytes);
-      const std::string awaited =
-          Describe(self_, "expected", expected.key, expected.ownership, expected.bytes);
-      End(absl::InternalError(absl::StrCat("channel ", from.value, " -> ", self_.value,
-                                           " out of step: ", sent, "; ", awaited)),
-          Tell::kPeers);
-      return;
+      return EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
+                          expected);
     }
     Buffer delivered = SlotCell::Wrap(shared_from_this(), {from, kind}, std::move(parcel.buffer));
     next_.ready.push_back(
@@ -137,6 +132,22 @@ void Mailbox::Match(WorkerId from, uint8_t kind) {
     matched = true;
   }
   if (matched) wire_->Wake();
+}
+
+void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected) {
+  const std::string awaited =
+      Describe(self_, "expected", expected.key, expected.ownership, expected.bytes);
+  End(absl::InternalError(absl::StrCat("channel ", from.value, " -> ", self_.value,
+                                       " out of step: ", sent, "; ", awaited)),
+      Tell::kPeers);
+}
+
+void Mailbox::OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const Channel& channel = peers_[from.value].channels[key.kind];
+  if (!status_.ok()) return;
+  RZ_CHECK(!channel.expected.empty(), ToString(key));
+  EndOutOfStep(from, Describe(from, "sent", key, ownership, bytes), channel.expected.front());
 }
 
 void Mailbox::OnParcel(WorkerId from, Parcel parcel) {
@@ -380,6 +391,11 @@ void Mailbox::Shutdown(std::chrono::milliseconds limit) {
 absl::Status Mailbox::status() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return status_;
+}
+
+bool Mailbox::closing() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return closing_;
 }
 
 TransportStats Mailbox::stats() const {

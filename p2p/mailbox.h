@@ -63,10 +63,14 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void AnswerWith(Answerer answerer);
   std::vector<Undelivered> undelivered() const;
   absl::Status status() const;
+  bool closing() const;  // after Close
   TransportStats stats() const;
 
   // The message thread's side.
   void OnParcel(WorkerId from, Parcel parcel);
+  // The next message of the channel is another than the one expected (which there is): for wires
+  // that see this before its payload is there. Ends the transport as OnParcel would.
+  void OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_t bytes);
   void OnCredit(WorkerId from, uint8_t kind, int count);
   void OnAbort(WorkerId from, const absl::Status& why);
   void OnGoodbye(WorkerId from);
@@ -135,6 +139,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   static void Call(Ready& ready);
   void Pump(WorkerId to, uint8_t kind);
   void Match(WorkerId from, uint8_t kind);
+  void EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected);
   void SayGoodbyes();
   // Does it matter to us that this peer is gone?
   bool Needs(const Peer& peer) const { return !peer.said_goodbye && !peer.told_goodbye; }

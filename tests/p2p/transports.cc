@@ -14,6 +14,7 @@
 #include "p2p/memory_lane.h"
 #include "p2p/shm_transport.h"
 #include "p2p/transport_decorator.h"
+#include "p2p/ucx_transport.h"
 
 namespace ringzero {
 namespace {
@@ -81,6 +82,28 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
+  }
+  return transports;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeUcx(
+    const std::vector<TransportOptions>& options, const UcxOptions& ucx) {
+  const auto workers = static_cast<int>(options.size());
+  JobSeat seat = {
+      .workers = workers, .secret = "of this test", .rendezvous = MakeLocalRendezvous()};
+  std::vector<absl::StatusOr<std::unique_ptr<Transport>>> made(options.size());
+  std::vector<std::thread> threads;  // each waits for the others
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, seat, w]() mutable {
+      seat.self = WorkerId(w);
+      made[w] = CreateUcxTransport(seat, options[w], ucx);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (auto& each : made) {
+    RZ_RETURN_IF_ERROR(each.status());
+    transports.push_back(*std::move(each));
   }
   return transports;
 }
@@ -159,6 +182,21 @@ MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports
       }
     }
     return MakeOverLanes(words, options, std::move(ends), long_hops.word_kinds);
+  };
+}
+
+MakeTransports UcxTransports() {
+  return [](const std::vector<TransportOptions>& options)
+             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
+    UcxOptions ucx;
+    RZ_ASSIGN_OR_RETURN(ucx.board, PulseBoard::Create(static_cast<int>(options.size())));
+    return MakeUcx(options, ucx);
+  };
+}
+
+MakeTransports UcxTcpTransports() {
+  return [](const std::vector<TransportOptions>& options) {
+    return MakeUcx(options, {.settings = {{"TLS", "tcp,self"}}});
   };
 }
 

@@ -33,6 +33,10 @@ struct LongHopLanes {
 };
 MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
                                           MakeTransports words = LocalTransports());
+// Likewise, with a shared board of pulses, as the workers of one host have.
+MakeTransports UcxTransports();
+// Over TCP alone, and silence is judged by messages, as between hosts.
+MakeTransports UcxTcpTransports();
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);
