@@ -188,9 +188,7 @@ class Disagreement(Job):
 
     def test_secrets(self):
         # One that was given a secret, and two that were not.
-        code, _, err = self.ends(self.start_odd({}, RINGZERO_JOB_SECRET="x")[2:])[0]
-        self.assertEqual(code, 2, err)
-        self.assertIn("worker 2 has one, worker 0 lacks it", err)
+        self.all_fail(self.start_odd({}, RINGZERO_JOB_SECRET="x"), 2, "worker 2 has one, worker 0 lacks it")
 
 
 class Refused(Job):
