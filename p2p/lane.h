@@ -10,8 +10,8 @@
 // ends keep. There are no names: the n-th send meets the n-th receive, and their sizes are equal.
 //
 // A payload must lie where the lane can reach it (its maker says where), and must stay until its
-// operation is complete, or Abort has returned. A receive that was started occupies the device until
-// its sender comes. No call blocks. One thread at a time.
+// operation is complete, or Abort has returned. A receive that was started occupies the device
+// until its sender comes. No call blocks. One thread at a time.
 #ifndef RINGZERO_P2P_LANE_H_
 #define RINGZERO_P2P_LANE_H_
 

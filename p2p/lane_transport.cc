@@ -205,10 +205,9 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
         absl::StrCat("progress: transport ", parts.name, " has threads of its own"));
   }
   if (options.memory != parts.memory.kind) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory: transport ", parts.name, " carries payload in ",
-                     parts.memory.kind == MemoryKind::kCuda ? "a GPU's" : "the host's",
-                     " memory only"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory: transport ", parts.name, " carries payload in ",
+        parts.memory.kind == MemoryKind::kCuda ? "a GPU's" : "the host's", " memory only"));
   }
   RZ_ASSIGN_OR_RETURN(const size_t received_bytes, ReceivedBytes(parts, options));
   LaneMembers members;
@@ -219,7 +218,8 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
                       MakeLaneArena(self, parts.memory, {MemoryUse::kSums, options.sum_bytes}));
   RZ_ASSIGN_OR_RETURN(ArenaPtr received,
                       MakeLaneArena(self, parts.memory, {MemoryUse::kSums, received_bytes}));
-  members.wire = std::make_shared<LaneWire>(self, std::move(parts.routes), std::move(received));
+  members.wire = std::make_shared<LaneWire>(self, std::move(parts.routes), std::move(received),
+                                            parts.word_kinds);
   members.mailbox = std::make_shared<Mailbox>(self, workers, options.on_failure, members.wire);
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
     members.mailbox->OnCredit(self, static_cast<uint8_t>(kind), slots[kind]);

@@ -5,14 +5,15 @@
 //   TransportOptions words_options = LaneWordsOptions(options, news);
 //   ... make the transport `words` with them, on any transport: local, shm, ucx ...
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//                       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news,
+//                       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news =
+//                       news,
 //                                            .lanes = std::move(lanes), .routes = routes,
 //                                            .memory = memory}, options));
 //
 // Payload is copied from worker to worker: a block that was sent is free again when its send is
-// complete, and a delivered one lies in memory of its receiver's own. What is delivered has arrived:
-// a callback comes when the lane says that its operation is complete (docs/decisions/0017).
-// Otherwise as Transport says; the suites of tests/p2p run over it.
+// complete, and a delivered one lies in memory of its receiver's own. What is delivered has
+// arrived: a callback comes when the lane says that its operation is complete
+// (docs/decisions/0017). Otherwise as Transport says; the suites of tests/p2p run over it.
 #ifndef RINGZERO_P2P_LANE_TRANSPORT_H_
 #define RINGZERO_P2P_LANE_TRANSPORT_H_
 
@@ -47,9 +48,9 @@ using LongHopOrder = std::function<std::optional<LongHop>(int64_t n)>;
 // error.
 inline constexpr int kNoLane = -1;
 struct LaneRoutes {
-  std::vector<int> to;       // from this worker
-  std::vector<int> from;     // to this worker
-  int long_hops = kNoLane;   // the lane, if any, whose operations have `order`
+  std::vector<int> to;      // from this worker
+  std::vector<int> from;    // to this worker
+  int long_hops = kNoLane;  // the lane, if any, whose operations have `order`
   LongHopOrder order;
 };
 
@@ -90,6 +91,9 @@ struct LaneParts {
   // being passed on. 0: 2 x slots x kinds times all that may be allocated, which costs nothing in
   // the host's memory until it is used; a device needs a figure.
   size_t received_bytes = 0;
+  // Kinds whose payload means nothing (the plan's tokens): they take no lane, and are delivered as a
+  // block of that size with unspecified contents. The same at all workers.
+  std::vector<uint8_t> word_kinds;
   // A lane operation that takes so long is stuck.
   std::chrono::milliseconds stall_limit = std::chrono::seconds(60);
 };

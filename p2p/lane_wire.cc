@@ -14,12 +14,14 @@ constexpr size_t kWakeBytes = 64;
 
 }  // namespace
 
-LaneWire::LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received)
+LaneWire::LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
+                   const std::vector<uint8_t>& word_kinds)
     : self_(self),
       routes_(std::move(routes)),
       received_(std::move(received)),
       peers_(routes_.to.size()) {
   peers_[self.value].greeted = true;
+  for (const uint8_t kind : word_kinds) is_word_[kind % kMaxMessageKinds] = true;
 }
 
 void LaneWire::Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver) {
@@ -102,6 +104,13 @@ void LaneWire::Say(WorkerId to, const LaneWord& word) {
 void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (ended_) return;
+  if (is_word_[parcel.key.kind] && to != self_) {
+    return Say(to, {.type = LaneWord::Type::kAnnounce,
+                    .kind = parcel.key.kind,
+                    .ownership = static_cast<uint8_t>(parcel.ownership),
+                    .tag = parcel.key.tag,
+                    .bytes = parcel.buffer.size()});
+  }
   if (routes_.to[to.value] == kNoLane) {
     failure_ = absl::InvalidArgumentError(absl::StrCat("no lane leads from worker ", self_.value,
                                                        " to worker ", to.value, " (",
@@ -269,6 +278,17 @@ std::string LaneWire::OnWord(WorkerId from, const std::string& text) {
 absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
   bool goodbye = false;
   std::shared_ptr<Mailbox> mailbox;
+  if (word.type == LaneWord::Type::kAnnounce && is_word_[word.kind]) {
+    RZ_ASSIGN_OR_RETURN(Parcel parcel, TakeEmpty(word));
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      mailbox = mailbox_;
+    }
+    if (mailbox == nullptr) return absl::OkStatus();
+    mailbox->OnParcel(from, std::move(parcel));
+    mailbox->RunCallbacks();
+    return absl::OkStatus();
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (ended_) return absl::OkStatus();
@@ -292,12 +312,18 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
 
 absl::Status LaneWire::Accept(WorkerId from, const LaneWord& word) {
   if (routes_.from[from.value] == kNoLane) {
-    return absl::InternalError(absl::StrCat("worker ", from.value, " announced a payload to worker ",
-                                            self_.value, ", but no lane leads here"));
+    return absl::InternalError(absl::StrCat("worker ", from.value,
+                                            " announced a payload to worker ", self_.value,
+                                            ", but no lane leads here"));
   }
   if (!IsLong(from, self_)) return StartReceive(from, word);
   peers_[from.value].offered.push_back(word);
   return AdvanceLongHops();
+}
+
+absl::StatusOr<Parcel> LaneWire::TakeEmpty(const LaneWord& word) {
+  RZ_ASSIGN_OR_RETURN(Buffer block, received_->Allocate(word.bytes));
+  return Parcel{{word.kind, word.tag}, static_cast<Ownership>(word.ownership), std::move(block)};
 }
 
 absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& word) {

@@ -36,7 +36,9 @@ namespace ringzero {
 
 class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire> {
  public:
-  LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received);
+  // `word_kinds`: LaneParts::word_kinds.
+  LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
+           const std::vector<uint8_t>& word_kinds);
 
   // Until Detach, `words` and `driver` live. `slots` are this worker's, by kind.
   void Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver);
@@ -73,7 +75,7 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
     std::deque<Announced> announced;
     std::deque<LaneWord> offered;  // by it, in the lane of the long hops: not its turn yet
     uint64_t announcements = 0;
-    int sending = 0;            // on a lane
+    int sending = 0;  // on a lane
     int receiving = 0;
     bool greeted = false;         // its hello has come
     bool goodbye_wanted = false;  // when all before it is gone
@@ -88,6 +90,8 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   absl::Status StartReceive(WorkerId from, const LaneWord& word);
   absl::Status Accept(WorkerId from, const LaneWord& word);
   void Go(WorkerId to, const LaneWord& word);
+  // A message without payload.
+  absl::StatusOr<Parcel> TakeEmpty(const LaneWord& word);
   absl::Status AdvanceLongHops();
   bool AdvanceLongHop(const LongHop& hop, absl::Status& failed);
   bool IsLong(WorkerId from, WorkerId to) const;
@@ -102,6 +106,7 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
 
   const WorkerId self_;
   const LaneRoutes routes_;
+  bool is_word_[kMaxMessageKinds] = {};
   const ArenaPtr received_;  // where payloads arrive
 
   mutable std::mutex mutex_;

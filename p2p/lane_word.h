@@ -61,8 +61,7 @@ inline std::string ToText(const LaneHello& hello) {
 }
 
 inline bool IsLaneHello(std::string_view text) {
-  return text.starts_with(kLaneWordMark) &&
-         text.size() == kLaneWordMark.size() + sizeof(LaneHello);
+  return text.starts_with(kLaneWordMark) && text.size() == kLaneWordMark.size() + sizeof(LaneHello);
 }
 
 inline absl::StatusOr<LaneHello> ParseLaneHello(std::string_view text) {

@@ -49,11 +49,7 @@ absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) 
 
 absl::Status MailboxTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                                             SharedArrival arrival) {
-  auto unpack = [arrival = std::move(arrival)](absl::StatusOr<Buffer> result) {
-    if (!result.ok()) return arrival(result.status());
-    arrival(SharedBuffer(result->Detach()));
-  };
-  return mailbox_->Expect(from, {key, Ownership::kShared, bytes, std::move(unpack)});
+  return mailbox_->Expect(from, {key, Ownership::kShared, bytes, nullptr, std::move(arrival)});
 }
 
 absl::Status MailboxTransport::ExpectOwned(WorkerId from, MessageKey key, size_t bytes,

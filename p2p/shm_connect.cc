@@ -92,10 +92,11 @@ struct Connection {
 class Gathering {
  public:
   Gathering(const JobSeat& seat, std::span<const WorkerId> peers)
-      : seat_(seat), deadline_(Clock::now() + seat.join_limit) {
-    for (const WorkerId peer : peers) {
-      if (peer != seat.self) missing_.insert(peer);
-    }
+      : seat_(seat),
+        deadline_(Clock::now() + seat.join_limit),
+        missing_(peers.begin(), peers.end()) {
+    missing_.erase(seat.self);
+    members_ = static_cast<int>(missing_.size()) + 1;
     endpoint_.self = seat.self;
     endpoint_.sockets.resize(seat.workers);
     endpoint_.hello_limit = seat.join_limit;
@@ -115,7 +116,8 @@ class Gathering {
     return std::max(left, std::chrono::milliseconds(0));
   }
 
-  absl::Status MakeBoard();
+  absl::Status MakeShared();
+  absl::Status MapShared(std::span<const UniqueFd> files);
   absl::Status Listen();
   absl::Status ConnectTo(WorkerId peer);
   absl::Status Wait();
@@ -134,14 +136,15 @@ class Gathering {
   const Clock::time_point deadline_;
   std::set<WorkerId> missing_;
   ShmEndpoint endpoint_;
-  UniqueFd board_file_;  // at the lowest worker, which makes it
+  int members_ = 0;                     // of this host
+  std::vector<UniqueFd> shared_files_;  // at the lowest worker, which makes them: board, rings
   UniqueFd listener_;
   std::list<Connection> connections_;
 };
 
 absl::StatusOr<ShmEndpoint> Gathering::Run() {
   const bool lowest = missing_.empty() || seat_.self < *missing_.begin();
-  if (lowest) RZ_RETURN_IF_ERROR(MakeBoard());
+  if (lowest) RZ_RETURN_IF_ERROR(MakeShared());
   if (!missing_.empty()) RZ_RETURN_IF_ERROR(Listen());
   const std::set<WorkerId> peers = missing_;
   for (const WorkerId peer : peers) {
@@ -150,16 +153,29 @@ absl::StatusOr<ShmEndpoint> Gathering::Run() {
   while (!missing_.empty()) RZ_RETURN_IF_ERROR(Wait());
   if (endpoint_.board == nullptr) {
     return absl::InternalError(
-        "no worker of this host gave a board of pulses: they do not agree "
+        "no worker of this host shared its memory: they do not agree "
         "on who is here");
   }
   return std::move(endpoint_);
 }
 
-absl::Status Gathering::MakeBoard() {
-  const size_t bytes = PulseBoard::FileBytes(seat_.workers);
-  RZ_ASSIGN_OR_RETURN(board_file_, MakeMemoryFile("ringzero-pulses", bytes));
-  RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(board_file_.get(), seat_.workers));
+absl::Status Gathering::MakeShared() {
+  shared_files_.resize(2);
+  RZ_ASSIGN_OR_RETURN(shared_files_[0],
+                      MakeMemoryFile("ringzero-pulses", PulseBoard::FileBytes(seat_.workers)));
+  RZ_ASSIGN_OR_RETURN(shared_files_[1],
+                      MakeMemoryFile("ringzero-rings", ShmRings::FileBytes(members_)));
+  return MapShared(shared_files_);
+}
+
+absl::Status Gathering::MapShared(std::span<const UniqueFd> files) {
+  if (files.size() != 2) {
+    return absl::InternalError(absl::StrCat(files.size(), " memory files came, not 2"));
+  }
+  RZ_RETURN_IF_ERROR(CheckMemoryFile(files[0], PulseBoard::FileBytes(seat_.workers)));
+  RZ_RETURN_IF_ERROR(CheckMemoryFile(files[1], ShmRings::FileBytes(members_)));
+  RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(files[0].get(), seat_.workers));
+  RZ_ASSIGN_OR_RETURN(endpoint_.rings, ShmRings::OfFile(files[1].get(), members_));
   return absl::OkStatus();
 }
 
@@ -287,13 +303,13 @@ Gathering::Next Gathering::TakeOpening(Connection& connection, std::span<const s
 
 Gathering::Next Gathering::TakeProof(Connection& connection, std::span<const std::byte> packet) {
   Proof proof;
-  const Mac right =
+  const Digest right =
       ProofOf(Prover::kConnects, seat_.secret, connection.opening, connection.challenge);
   // Another connection may have been faster: then this one is a second of the same worker.
   const bool awaited = missing_.count(WorkerId(connection.opening.from)) != 0;
-  if (!Read(packet, proof) || !Same(proof.mac, right) || !awaited) return Next::kDrop;
+  if (!Read(packet, proof) || !SameDigest(proof.mac, right) || !awaited) return Next::kDrop;
   std::vector<int> descriptors;
-  if (board_file_) descriptors.push_back(board_file_.get());
+  for (const UniqueFd& file : shared_files_) descriptors.push_back(file.get());
   const SendResult sent = SendStruct(connection.socket.get(), Welcome(), descriptors);
   return sent == SendResult::kSent ? Next::kDone : Next::kDrop;
 }
@@ -301,8 +317,8 @@ Gathering::Next Gathering::TakeProof(Connection& connection, std::span<const std
 absl::Status Gathering::TakeChallenge(Connection& connection, std::span<const std::byte> packet) {
   Challenge challenge;
   if (!Read(packet, challenge) ||
-      !Same(challenge.mac,
-            ProofOf(Prover::kAccepts, seat_.secret, connection.opening, challenge.nonce))) {
+      !SameDigest(challenge.mac,
+                  ProofOf(Prover::kAccepts, seat_.secret, connection.opening, challenge.nonce))) {
     return absl::PermissionDeniedError(absl::StrCat(
         "worker ", connection.opening.to, " on this host does not know this job's secret"));
   }
@@ -322,10 +338,7 @@ absl::Status Gathering::TakeWelcome(Connection& connection, std::span<const std:
     return absl::InternalError(who + " spoke out of turn");
   }
   if (descriptors.empty()) return absl::OkStatus();
-  const size_t bytes = PulseBoard::FileBytes(seat_.workers);
-  RZ_RETURN_IF_ERROR(Annotate(CheckMemoryFile(descriptors[0], bytes), who));
-  RZ_ASSIGN_OR_RETURN(endpoint_.board, PulseBoard::OfFile(descriptors[0].get(), seat_.workers));
-  return absl::OkStatus();
+  return Annotate(MapShared(descriptors), who);
 }
 
 absl::Status Gathering::Missing() const {

@@ -16,14 +16,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "p2p/hmac.h"
+#include "base/hmac_sha256.h"
 
 namespace ringzero {
 
 using Nonce = std::array<uint8_t, 32>;
 
 struct Opening {
-  static constexpr uint32_t kMagic = 0x525A4F31;  // "RZO1": a change of the protocol changes it
+  static constexpr uint32_t kMagic = 0x525A4F32;  // "RZO2": a change of the protocol changes it
   uint32_t magic = kMagic;
   int32_t from = 0;
   int32_t to = 0;
@@ -32,11 +32,11 @@ struct Opening {
 
 struct Challenge {
   Nonce nonce = {};
-  Mac mac = {};
+  Digest mac = {};
 };
 
 struct Proof {
-  Mac mac = {};
+  Digest mac = {};
 };
 
 struct Welcome {
@@ -46,8 +46,8 @@ struct Welcome {
 
 // What is proved of a connection from worker `from` to worker `to`.
 enum class Prover { kConnects, kAccepts };
-inline Mac ProofOf(Prover prover, const std::string& secret, const Opening& opening,
-                   const Nonce& challenge) {
+inline Digest ProofOf(Prover prover, const std::string& secret, const Opening& opening,
+                      const Nonce& challenge) {
   std::string text = absl::StrCat("ringzero shm ", prover == Prover::kConnects ? "from " : "to ",
                                   opening.from, " ", opening.to, " ");
   text.append(opening.nonce.begin(), opening.nonce.end());

@@ -146,6 +146,7 @@ int64_t CountWrongSums(ElementType type, const DataKey& key, std::span<const std
     for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
       uint64_t sum = 0;
       for (const uint64_t seed : seeds) sum += Term(seed, i);
+      sum *= static_cast<uint64_t>(key.times);
       wrong += Load<T>(bytes.data() + i * sizeof(T)) != static_cast<T>(sum);
     }
     return wrong;

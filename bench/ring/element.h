@@ -42,6 +42,7 @@ bool CanAdd(ElementType type);
 struct DataKey {
   WorkerId worker{0};
   uint64_t repetition = 0;
+  int times = 1;  // of sums: how often each worker adds its term
 };
 
 // Arbitrary bits: for modes that only pass on.

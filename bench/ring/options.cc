@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -69,6 +70,11 @@ constexpr std::pair<const char*, const char*> kForeign[] = {
     {"-M", "memory report: there is none here"},
     {"-u", "misaligned buffers: they never are"},
 };
+
+// Flags that say which messages there are.
+const std::set<std::string> kNotOfTrain = {"--minbytes",  "--maxbytes", "--stepbytes",
+                                           "--stepfactor", "--agg_iters", "--datatype",
+                                           "--copy",      "--cached",   "--inject"};
 
 const FlagSpec& NearestFlag(const std::string& name) {
   const auto distance = [&name](const FlagSpec& flag) {
@@ -274,9 +280,6 @@ absl::Status CheckTogether(const RingOptions& options) {
         options.plan_file.empty() ? "--mode train: which plan? --plan FILE is missing"
                                   : "--plan: has a meaning with --mode train alone");
   }
-  if (options.mode == RingMode::kTrain && options.receiving == Receiving::kCopy) {
-    return absl::InvalidArgumentError("--copy: has no meaning with --mode train");
-  }
   return absl::OkStatus();
 }
 
@@ -315,6 +318,7 @@ std::vector<size_t> RingOptions::Sizes() const {
 absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& words) {
   ParsedOptions parsed;
   RingOptions& options = parsed.options;
+  std::vector<std::string> given;
   for (size_t at = 0; at < words.size();) {
     const std::string& word = words[at++];
     if (!word.starts_with("-") || word == "-") {
@@ -340,8 +344,15 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
       rest = words[at++];
     }
     RZ_RETURN_IF_ERROR(Apply(name, rest, options));
+    given.push_back(name);
   }
   const bool train = options.mode == RingMode::kTrain;
+  for (const std::string& name : given) {
+    if (train && kNotOfTrain.contains(name)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": has no meaning with --mode train, whose messages are the plan's"));
+    }
+  }
   if (options.workers == 0 && !train) options.workers = options.mode == RingMode::kPingpong ? 2 : 4;
   if (options.slots == 0 && !train) options.slots = std::max(2, 2 * options.aggregate);
   if (options.types.size() > 1 && options.mode == RingMode::kReduce) {  // -d all: all that it can

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
+#include "bench/ring/train_traffic.h"
 #include "bench/ring/transports.h"
 
 namespace ringzero {
@@ -51,8 +52,29 @@ absl::Status MakeArea(RingJob& job) {
   return absl::OkStatus();
 }
 
+// Reads the plan; its sizes become those of the run.
+absl::Status TakePlan(RingJob& job) {
+  RingOptions& options = job.options;
+  if (options.mode != RingMode::kTrain) return absl::OkStatus();
+  RZ_ASSIGN_OR_RETURN(job.plan, ReadTrafficPlan(options.plan_file));
+  const Plan& plan = job.plan;
+  if (options.workers != 0 && options.workers != plan.workers) {
+    return absl::InvalidArgumentError(absl::StrCat("--workers ", options.workers, ": the plan has ",
+                                                   plan.workers));
+  }
+  options.workers = plan.workers;
+  if (options.slots == 0) options.slots = plan.window;
+  RZ_ASSIGN_OR_RETURN(options.min_bytes, BytesPerIteration(plan));
+  options.max_bytes = options.min_bytes;
+  job.notes.push_back(absl::StrCat("Plan: rule ", ToString(plan.rule), ", ", plan.workers,
+                                   " workers, ", plan.stage_count(), " stages, ", plan.laps,
+                                   " laps, window ", options.slots));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int64_t> RunParsed(RingOptions options) {
   RingJob job{.options = std::move(options), .facts = ReadHostFacts()};
+  RZ_RETURN_IF_ERROR(TakePlan(job));
   RZ_RETURN_IF_ERROR(CheckTransport(job.options));
   RZ_RETURN_IF_ERROR(CheckComparable(job.options));
   RZ_RETURN_IF_ERROR(CheckOutputs(job.options));

@@ -20,6 +20,7 @@
 #include "bench/ring/control.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
+#include "bench/ring/train_traffic.h"
 #include "bench/ring/traffic.h"
 #include "bench/ring/waiting.h"
 
@@ -232,7 +233,11 @@ absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   setup.first_sum = setups_.at(setup.bytes).first_sum;
   setup.waiting = &waiting_;
   setup.first_tag = next_tag_;
-  RZ_ASSIGN_OR_RETURN(traffic_, MakeTraffic(setup));
+  if (options_.mode == RingMode::kTrain) {
+    RZ_ASSIGN_OR_RETURN(traffic_, MakeTrainTraffic({.waiting = &waiting_, .plan = job_.plan}));
+  } else {
+    RZ_ASSIGN_OR_RETURN(traffic_, MakeTraffic(setup));
+  }
   RZ_ASSIGN_OR_RETURN(const Measured measured, Measure(*traffic_, setup));
   next_tag_ = traffic_->next_tag();
   // Nobody holds the others' buffers any more when all have come here.
@@ -353,10 +358,12 @@ uint64_t MessagesBeforeCheck(const RingOptions& options) {
 }
 
 TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
-  TransportOptions needs;
+  const bool train = job.options.mode == RingMode::kTrain;
+  TransportOptions needs = train ? TrainNeeds(job.plan, self) : TransportOptions();
   needs.slots = {job.options.slots};
   needs.progress = job.options.progress;
   needs.memory = job.options.memory;
+  if (train) return needs;
   for (const TrafficSetup& setup : AllSetups(job)) {
     const TrafficMemory memory = MemoryOf(setup, self);
     needs.parameter_bytes += memory.parameter_bytes;
@@ -368,6 +375,11 @@ TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
 size_t MemoryOfRun(const RingJob& job) {
   size_t bytes = 0;
   for (int w = 0; w < job.options.workers; ++w) {
+    if (job.options.mode == RingMode::kTrain) {
+      const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
+      bytes += needs.parameter_bytes + needs.sum_bytes;
+      continue;
+    }
     size_t heap = 0;
     for (const TrafficSetup& setup : AllSetups(job)) {
       const TrafficMemory memory = MemoryOf(setup, WorkerId(w));

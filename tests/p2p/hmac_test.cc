@@ -1,14 +1,13 @@
 // HMAC-SHA256 against the test cases of RFC 4231.
-#include "p2p/hmac.h"
-
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
+#include "base/hmac_sha256.h"
 
 namespace ringzero {
 namespace {
 
-std::string Hex(const Mac& mac) {
+std::string Hex(const Digest& mac) {
   return absl::BytesToHexString(std::string(mac.begin(), mac.end()));
 }
 
@@ -24,12 +23,12 @@ TEST(Hmac, AgreesWithTheStandard) {
 }
 
 TEST(Hmac, ADifferenceAnywhereIsOne) {
-  const Mac mac = HmacSha256("secret", "text");
-  EXPECT_TRUE(Same(mac, HmacSha256("secret", "text")));
+  const Digest mac = HmacSha256("secret", "text");
+  EXPECT_TRUE(SameDigest(mac, HmacSha256("secret", "text")));
   for (size_t i = 0; i < mac.size(); ++i) {
-    Mac other = mac;
+    Digest other = mac;
     other[i] ^= 1;
-    EXPECT_FALSE(Same(mac, other));
+    EXPECT_FALSE(SameDigest(mac, other));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,11 @@ std::vector<Implementation> AllImplementations();
 // A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
 class TransportSuite : public testing::TestWithParam<Implementation> {
  protected:
+  bool same_memory() const { return GetParam().delivery == Delivery::kSameMemory; }
+  // Does it hold: at once where memory is one; soon where a copy may still be leaving.
+  bool HoldsOnceItHasLeft(const std::function<bool()>& condition) const {
+    return same_memory() ? condition() : Eventually(condition);
+  }
   Cluster Make(int workers, TransportOptions options = SmallOptions()) {
     return Make(std::vector<TransportOptions>(workers, options));
   }
