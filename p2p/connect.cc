@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <set>
 #include <utility>
 
@@ -12,10 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
-#if __has_include("p2p/shm_connect.h")
+#include "p2p/host_identity.h"
 #include "p2p/shm_connect.h"
-#define RINGZERO_HAVE_SHM_CONNECT 1
-#endif
 #if defined(RINGZERO_HAVE_UCX)
 #include "p2p/ucx_transport.h"
 #endif
@@ -23,7 +20,7 @@
 namespace ringzero {
 namespace {
 
-std::string KeyOf(int worker) { return absl::StrCat("host/", worker); }
+std::string KeyOf(int worker) { return absl::StrCat("place/", worker); }
 
 std::string HostName(const std::string& host) { return host.substr(0, host.find(' ')); }
 
@@ -45,17 +42,12 @@ absl::Status CheckBuilt(TransportChoice choice) {
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeShm(const JobSeat& seat, ConnectRequest request) {
   if (request.take_endpoint) return CreateShmTransport(request.take_endpoint(), request.options);
-#if defined(RINGZERO_HAVE_SHM_CONNECT)
   std::vector<WorkerId> peers;
   for (int w = 0; w < seat.workers; ++w) {
     if (w != seat.self.value) peers.push_back(WorkerId(w));
   }
   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
   return CreateShmTransport(std::move(endpoint), request.options);
-#else
-  (void)seat;
-  return NotPossible("shm is not possible between processes that one launcher did not fork");
-#endif
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat,
@@ -102,21 +94,19 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
   return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
 }
 
-std::string ThisHost() {
+absl::StatusOr<std::string> ThisHost() {
   if (const char* given = std::getenv("RINGZERO_HOST"); given != nullptr && *given != '\0') {
     return given;
   }
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '?';
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-  char space[64] = {};  // "net:[4026531840]"
-  if (readlink("/proc/self/ns/net", space, sizeof(space) - 1) < 0) space[0] = '\0';
-  return absl::StrCat(name, " ", boot, " ", space);
+  RZ_ASSIGN_OR_RETURN(const std::string identity, HostIdentity());
+  return absl::StrCat(name, " ", identity);
 }
 
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), ThisHost()));
+  RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), mine));
   std::vector<std::string> hosts;
   for (int w = 0; w < seat.workers; ++w) {
     RZ_ASSIGN_OR_RETURN(std::string host, seat.rendezvous->Get(KeyOf(w), seat.join_limit));
@@ -135,7 +125,7 @@ std::string WireVersions() {
 
 absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request) {
   // The children of one launcher are where it is.
-  std::vector<std::string> hosts(static_cast<size_t>(seat.workers), ThisHost());
+  std::vector<std::string> hosts(static_cast<size_t>(seat.workers), "here");
   if (!request.take_endpoint) {
     RZ_ASSIGN_OR_RETURN(hosts, HostsOfWorkers(seat));
   }

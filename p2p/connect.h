@@ -31,9 +31,9 @@ struct ChosenTransport {
 absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 const std::vector<std::string>& hosts);
 
-// What distinguishes this host (and network namespace) from others; the part before a space is for
-// people. RINGZERO_HOST in the environment overrides it.
-std::string ThisHost();
+// This host's name, a space, and what distinguishes it (p2p/host_identity.h). RINGZERO_HOST in the
+// environment stands for both.
+absl::StatusOr<std::string> ThisHost();
 // ThisHost of all workers, told at the rendezvous.
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat);
 
