@@ -52,9 +52,9 @@ absl::Status Load(NcclApi& api) {
   int version = 0;
   const bool known = api.ncclGetVersion(&version) == ncclSuccess;
   if (known && version >= kLeastVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("transport nccl: libnccl.so.2 is version ", version, ", at least ",
-                   kLeastVersion, " is needed"));
+  return absl::FailedPreconditionError(absl::StrCat("transport nccl: libnccl.so.2 is version ",
+                                                    version, ", at least ", kLeastVersion,
+                                                    " is needed"));
 }
 
 }  // namespace
@@ -98,7 +98,8 @@ absl::StatusOr<std::string> NcclVersions() {
   RZ_RETURN_IF_ERROR(LoadedNccl().status);
   int nccl = 0, cuda = 0;
   RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGetVersion(&nccl), nullptr, "ncclGetVersion"));
-  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaRuntimeGetVersion(&cuda), "cudaRuntimeGetVersion"));
+  RZ_RETURN_IF_ERROR(
+      CudaStatus(LoadedNccl().cudaRuntimeGetVersion(&cuda), "cudaRuntimeGetVersion"));
   return absl::StrCat("NCCL ", nccl / 10000, ".", nccl / 100 % 100, ".", nccl % 100,
                       ", CUDA runtime ", cuda / 1000, ".", cuda / 10 % 100);
 }

@@ -117,9 +117,8 @@ absl::Status NcclLane::Connect(const JobSeat& seat, Clock::time_point limit) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   if (options_.max_ctas > 0) config.maxCTAs = options_.max_ctas;
-  const ncclResult_t begun =
-      api.ncclCommInitRankConfig(&communicator_, static_cast<int>(group_.workers.size()), id,
-                                 PlaceOf(self_), &config);
+  const ncclResult_t begun = api.ncclCommInitRankConfig(
+      &communicator_, static_cast<int>(group_.workers.size()), id, PlaceOf(self_), &config);
   RZ_RETURN_IF_ERROR(NcclStatus(begun, communicator_, "ncclCommInitRankConfig"));
   return AwaitCommunicator(communicator_, limit, "ncclCommInitRankConfig");
 }
@@ -193,7 +192,8 @@ absl::Status NcclLane::LaunchNext() {
     if (status.ok()) status = each;
   }
   if (launching_ == 2) {
-    const absl::Status each = NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd");
+    const absl::Status each =
+        NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd");
     if (status.ok()) status = each;
   }
   return status;
@@ -253,9 +253,9 @@ LaneMemory MemoryOf(const NcclLaneOptions& options) {
                                  ? api.cudaMalloc(&data, asked)
                                  : api.cudaMallocManaged(&data, asked, cudaMemAttachGlobal);
     if (made != cudaSuccess) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("cannot allocate ", bytes, " bytes on GPU ", options.device, ": ",
-                       api.cudaGetErrorString(made)));
+      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on GPU ",
+                                                       options.device, ": ",
+                                                       api.cudaGetErrorString(made)));
     }
     return Mapping::Foreign(static_cast<std::byte*>(data), bytes, Release);
   };
@@ -270,8 +270,9 @@ LaneMemory MemoryOf(const NcclLaneOptions& options) {
 absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
                        Clock::time_point limit) {
   char bus[64] = {}, host[256] = {};
-  RZ_RETURN_IF_ERROR(CudaStatus(
-      LoadedNccl().cudaDeviceGetPCIBusId(bus, sizeof(bus), options.device), "cudaDeviceGetPCIBusId"));
+  RZ_RETURN_IF_ERROR(
+      CudaStatus(LoadedNccl().cudaDeviceGetPCIBusId(bus, sizeof(bus), options.device),
+                 "cudaDeviceGetPCIBusId"));
   if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
   const std::string mine = absl::StrCat(host, " GPU ", bus);
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat("nccl/gpu/", seat.self.value), mine));

@@ -50,13 +50,14 @@ struct NcclGroup {
 };
 
 struct NcclLanes {
-  std::vector<std::unique_ptr<Lane>> lanes;  // one for each group; null where this worker is not in it
+  std::vector<std::unique_ptr<Lane>>
+      lanes;  // one for each group; null where this worker is not in it
   LaneMemory memory;
 };
 
-// `groups` are the same, in the same order, at all workers. Their identifiers travel over the seat's
-// rendezvous; every connection is then used once, all together, so that none is set up later.
-// InvalidArgument if two workers have the same GPU, DeadlineExceeded after init_limit.
+// `groups` are the same, in the same order, at all workers. Their identifiers travel over the
+// seat's rendezvous; every connection is then used once, all together, so that none is set up
+// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after init_limit.
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
                                         const NcclLaneOptions& options);
 

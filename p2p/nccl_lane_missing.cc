@@ -11,7 +11,8 @@ bool NcclGroup::Has(WorkerId worker) const {
 
 absl::Status NcclAvailable() {
   return absl::UnimplementedError(
-      "transport nccl: not built into this program (RINGZERO_WITH_CUDA and RINGZERO_WITH_NCCL found "
+      "transport nccl: not built into this program (RINGZERO_WITH_CUDA and RINGZERO_WITH_NCCL "
+      "found "
       "no CUDA toolkit with NCCL, or are OFF)");
 }
 

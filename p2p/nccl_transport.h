@@ -3,11 +3,12 @@
 //   auto news = std::make_shared<LaneNews>();
 //   ... words: shm or ucx, made with LaneWordsOptions(options, news) ...
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateNcclTransport(seat, {.words = std::move(words),
-//                           .news = news, .lane = {.device = 0}, .received_bytes = 1 << 30}, options));
+//                           .news = news, .lane = {.device = 0}, .received_bytes = 1 << 30},
+//                           options));
 //
-// One communicator and stream for every ordered pair of workers that exchange payload (`pairs`), one
-// for messages to oneself, and, with `order`, one for all other pairs together. Payload lies in the
-// GPU's memory (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
+// One communicator and stream for every ordered pair of workers that exchange payload (`pairs`),
+// one for messages to oneself, and, with `order`, one for all other pairs together. Payload lies in
+// the GPU's memory (TransportOptions::memory = MemoryKind::kCuda). As LaneTransport otherwise.
 #ifndef RINGZERO_P2P_NCCL_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_TRANSPORT_H_
 
@@ -32,7 +33,7 @@ struct NcclParts {
   std::shared_ptr<LaneNews> news;
   NcclLaneOptions lane;
   NcclPairs pairs = NcclPairs::kNeighbours;
-  LongHopOrder order;  // none: a message that no pair carries is an error
+  LongHopOrder order;               // none: a message that no pair carries is an error
   size_t received_bytes = 0;        // as LaneParts
   std::vector<uint8_t> word_kinds;  // likewise
   std::chrono::milliseconds stall_limit = std::chrono::seconds(60);

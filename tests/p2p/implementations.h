@@ -20,6 +20,8 @@ struct Implementation {
   MakeTransports transports;
   size_t hidden_bytes = 0;  // that it adds to each payload
   Delivery delivery = Delivery::kSameMemory;
+  // Why the suites cannot run over it on this machine; empty if they can.
+  std::string (*missing)() = [] { return std::string(); };
 };
 
 std::vector<Implementation> AllImplementations();
@@ -27,6 +29,9 @@ std::vector<Implementation> AllImplementations();
 // A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
 class TransportSuite : public testing::TestWithParam<Implementation> {
  protected:
+  void SetUp() override {
+    if (const std::string missing = GetParam().missing(); !missing.empty()) GTEST_SKIP() << missing;
+  }
   Cluster Make(int workers, TransportOptions options = SmallOptions()) {
     return Make(std::vector<TransportOptions>(workers, options));
   }
