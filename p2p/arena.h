@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -75,6 +76,7 @@ class Arena {
 
   size_t numbered_bytes();  // payload of the blocks that AllocateNumbered has made
 
+  std::span<std::byte> memory() const { return {data_.data(), data_.bytes()}; }
   WorkerId owner() const { return owner_; }
   MemoryUse use() const { return use_; }
   void Release();

@@ -173,7 +173,8 @@ absl::Status ChecksummedTransport::ExpectOwned(WorkerId from, MessageKey key, si
 TransportOptions WithChecksumRoom(TransportOptions options) {
   // A block takes 128 bytes at least, and 64 more at most: half of all. Pages that are never
   // touched cost nothing.
-  for (size_t* bytes : {&options.parameter_bytes, &options.sum_bytes}) {
+  for (size_t* bytes : {&options.parameter_bytes, &options.sum_bytes,
+                        &options.received_parameter_bytes, &options.received_sum_bytes}) {
     *bytes += AlignPayload(*bytes / 2);
   }
   return options;

@@ -1,4 +1,4 @@
-// Socket pairs and a board, made before the workers are forked.
+// Socket pairs, a board and rings, made before the workers are forked.
 #include "p2p/shm_endpoint.h"
 
 #include <sys/socket.h>
@@ -11,16 +11,26 @@
 
 namespace ringzero {
 
+std::vector<WorkerId> ShmEndpoint::Members() const {
+  std::vector<WorkerId> members;
+  for (int w = 0; w < static_cast<int>(sockets.size()); ++w) {
+    if (w == self.value || sockets[w]) members.emplace_back(w);
+  }
+  return members;
+}
+
 absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers) {
   if (workers < 1) {
     return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));
   }
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
+  RZ_ASSIGN_OR_RETURN(const std::shared_ptr<ShmRings> rings, ShmRings::Create(workers));
   std::vector<ShmEndpoint> endpoints(workers);
   for (int a = 0; a < workers; ++a) {
     endpoints[a].self = WorkerId(a);
     endpoints[a].sockets.resize(workers);
     endpoints[a].board = board;
+    endpoints[a].rings = rings;
   }
   for (int a = 0; a < workers; ++a) {
     for (int b = a + 1; b < workers; ++b) {

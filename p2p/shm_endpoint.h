@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/heartbeat.h"
+#include "p2p/shm_rings.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -25,8 +26,12 @@ struct ShmEndpoint {
   // By worker, connected SOCK_SEQPACKET. Empty: to itself, and to whoever is no peer of this host.
   std::vector<UniqueFd> sockets;
   std::shared_ptr<PulseBoard> board;  // of all workers, whoever of them is here
+  std::shared_ptr<ShmRings> rings;    // of this host's workers, in order of their numbers
   // How long the others may take until their transports are made, too.
   std::chrono::milliseconds hello_limit = std::chrono::minutes(2);
+
+  // This host's workers, in order: this one and those with a socket.
+  std::vector<WorkerId> Members() const;
 };
 
 // Connected ends for all workers, to be made before the processes are forked. InvalidArgument below

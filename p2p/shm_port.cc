@@ -1,10 +1,8 @@
-// The message thread of one worker: hellos, tokens, deaths.
+// The message thread of one worker: hellos, words, deaths.
 #include "p2p/shm_port.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +12,9 @@ namespace ringzero {
 namespace {
 
 constexpr std::chrono::seconds kFlushLimit(1);
-constexpr int kPacketsPerTurn = 64;  // then the next peer has its turn
+constexpr int kWordsPerTurn = 64;       // then the next peer has its turn
+constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more than a poll
+constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
 
 ShmHello HelloOf(const ShmPortOptions& options) {
   ShmHello hello;
@@ -25,108 +25,224 @@ ShmHello HelloOf(const ShmPortOptions& options) {
   return hello;
 }
 
+bool HasText(ShmToken::Type type) {
+  return type == ShmToken::Type::kAbort || type == ShmToken::Type::kQuestion ||
+         type == ShmToken::Type::kAnswer;
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(const ShmPortOptions& options) {
+absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(ShmEndpoint endpoint,
+                                                         const ShmPortOptions& options) {
+  std::unique_ptr<ShmPort> port(new ShmPort(std::move(endpoint), options));
+  RZ_RETURN_IF_ERROR(port->SayHello(options));
+  std::vector<UniqueFd> watched;  // by member; lent, not owned
+  for (const Inlet& inlet : port->inlets_) watched.emplace_back(inlet.socket.get());
+  auto watch = SocketWatch::Create(watched, [wire = options.wire] { wire->bell().RingForSure(); });
+  for (UniqueFd& each : watched) each.Release();
+  if (!watch.ok()) return watch.status();
+  port->watch_ = *std::move(watch);
+  port->stopped_ = false;
+  if (options.progress == ProgressMode::kThread) {
+    port->thread_ = std::thread([raw = port.get()] { raw->Run(); });
+  }
+  return port;
+}
+
+ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
+    : mailbox_(options.mailbox),
+      wire_(options.wire),
+      arenas_({options.arenas[0]->arena.get(), options.arenas[1]->arena.get()}),
+      progress_(options.progress),
+      heartbeat_(mailbox_->self(), endpoint.board, {options.peer_timeout}),
+      hello_deadline_(Clock::now() + endpoint.hello_limit),
+      hello_limit_(endpoint.hello_limit),
+      stopped_(true) {
+  for (const WorkerId from : wire_->members()) {
+    const bool is_self = from == mailbox_->self();
+    inlets_.push_back({.from = from,
+                       .socket = std::move(endpoint.sockets[from.value]),
+                       .ring = wire_->ReaderFrom(from),
+                       .greeted = is_self});
+    inlets_.back().text.reserve(kMaxTextBytes);
+    if (!is_self) ++ungreeted_;
+  }
+}
+
+absl::Status ShmPort::SayHello(const ShmPortOptions& options) {
   const ShmHello hello = HelloOf(options);
   std::vector<int> files;
   for (const ShmArena* arena : options.arenas) {
     files.push_back(arena->files.data.get());
     files.push_back(arena->files.counts.get());
   }
-  for (const WorkerId peer : options.wire->peers()) {
-    RZ_RETURN_IF_ERROR(options.wire->SendHello(peer, hello, files));
+  for (const Inlet& inlet : inlets_) {
+    if (!inlet.socket) continue;
+    const auto bytes = std::as_bytes(std::span(&hello, 1));
+    if (SendPacket(inlet.socket.get(), bytes, files) == SendResult::kFull) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot say hello to worker ", inlet.from.value, ": its socket is full"));
+    }  // a broken one is found closed when it is read
   }
-  return std::unique_ptr<ShmPort>(new ShmPort(options));
-}
-
-ShmPort::ShmPort(const ShmPortOptions& options)
-    : mailbox_(options.mailbox),
-      wire_(options.wire),
-      arenas_({options.arenas[0]->arena.get(), options.arenas[1]->arena.get()}),
-      heartbeat_(mailbox_->self(), options.board, {options.peer_timeout}),
-      greeted_(mailbox_->workers(), true),
-      hello_deadline_(Clock::now() + options.hello_limit),
-      hello_limit_(options.hello_limit) {
-  for (const WorkerId peer : wire_->peers()) greeted_[peer.value] = false;
-  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
 }
 
 void ShmPort::Stop() {
-  if (!thread_.joinable()) return;
+  if (std::exchange(stopped_, true)) return;
   stopping_ = true;
   wire_->Wake();
-  thread_.join();
+  if (thread_.joinable()) {
+    thread_.join();
+  } else {
+    Run();  // kCaller: we are the message thread
+  }
+  watch_.reset();
   wire_->Disconnect();
+  for (Inlet& inlet : inlets_) inlet.socket.Reset();
 }
 
-std::chrono::milliseconds ShmPort::WaitLimit() const {
+std::chrono::nanoseconds ShmPort::WaitLimit() const {
   if (stopping_) return std::chrono::milliseconds(10);
-  Clock::time_point until = heartbeat_.next();
-  for (const bool greeted : greeted_) {
-    if (!greeted) until = std::min(until, hello_deadline_);
-  }
-  return std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  const Clock::time_point until =
+      ungreeted_ == 0 ? heartbeat_.next() : std::min(heartbeat_.next(), hello_deadline_);
+  return until - Clock::now();
+}
+
+bool ShmPort::HasNews() const {
+  if (watch_->HasNews() || stopping_) return true;
+  return std::any_of(inlets_.begin(), inlets_.end(),
+                     [](const Inlet& inlet) { return inlet.ring.HasWord(); });
 }
 
 void ShmPort::Run() {
   Clock::time_point stop_by = Clock::time_point::max();
   while (true) {
-    const ShmWire::News news = wire_->Wait(WaitLimit());
     // Read before the callbacks run: what a destructor has made ready is among them.
     const bool stopping = stopping_;
-    if (stopping && stop_by == Clock::time_point::max()) stop_by = Clock::now() + kFlushLimit;
-    for (const ShmToken& token : news.from_myself) {
-      PacketBuffer buffer;
-      std::memcpy(buffer.data(), &token, sizeof(token));
-      const absl::Status taken = TakeToken(mailbox_->self(), buffer, sizeof(token));
-      if (!taken.ok()) mailbox_->Fail(taken);
-    }
-    for (const WorkerId from : news.readable) ReadFrom(from);
-    CheckHellos();
-    CheckPulses();
-    mailbox_->RunCallbacks();
-    if (stopping && (wire_->Flushed() || Clock::now() > stop_by)) return;
+    const bool busy = Turn();
+    const Clock::time_point now = Clock::now();
+    Tick(now);
+    if (stopping && stop_by == Clock::time_point::max()) stop_by = now + kFlushLimit;
+    if (stopping && (!wire_->HasWaiting() || now > stop_by)) return;
+    if (busy) continue;
+    wire_->Sleep(WaitLimit(), [&] { return stopping ? watch_->HasNews() : HasNews(); });
   }
 }
 
-void ShmPort::CheckHellos() {
-  for (int worker = 0; worker < mailbox_->workers(); ++worker) {
-    if (greeted_[worker] || Clock::now() < hello_deadline_) continue;
-    mailbox_->Fail(absl::DeadlineExceededError(absl::StrCat(
-        "worker ", worker, " has not said hello within ", hello_limit_.count(), " ms")));
-    greeted_.assign(greeted_.size(), true);  // said once
+bool ShmPort::Poll() {
+  if (progress_ == ProgressMode::kThread) return false;
+  const bool busy = Turn();
+  if (++polls_ % kPollsPerTick == 0) Tick(Clock::now());
+  return busy;
+}
+
+void ShmPort::PollWhile(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
+  if (progress_ == ProgressMode::kThread) return;
+  const Clock::time_point end = Clock::now() + limit;
+  while (condition() && Clock::now() < end) {
+    const bool busy = Turn();
+    Tick(Clock::now());
+    if (!busy) wire_->Sleep(std::min(WaitLimit(), end - Clock::now()), [&] { return HasNews(); });
   }
 }
 
-void ShmPort::CheckPulses() {
-  for (const Silence& silence : heartbeat_.Tick(Clock::now())) {
+bool ShmPort::Turn() {
+  bool busy = watch_->HasNews() && ReadSockets();
+  for (Inlet& inlet : inlets_) busy = ReadRing(inlet, kWordsPerTurn) || busy;
+  if (wire_->HasWaiting()) busy = wire_->Flush() || busy;
+  busy = wire_->TakeWoken() || busy;
+  if (busy) mailbox_->RunCallbacks();
+  return busy;
+}
+
+void ShmPort::Tick(Clock::time_point now) {
+  const std::vector<Silence> silences = heartbeat_.Tick(now);
+  for (const Silence& silence : silences) {
+    if (InletOf(silence.worker) == nullptr) continue;
     wire_->GiveUp(silence.worker);
     mailbox_->OnSilence(silence.worker, silence.lasted);
   }
+  if (ungreeted_ != 0) CheckHellos(now);
 }
 
-void ShmPort::ReadFrom(WorkerId from) {
+void ShmPort::CheckHellos(Clock::time_point now) {
+  if (now < hello_deadline_) return;
+  for (Inlet& inlet : inlets_) {
+    if (inlet.greeted) continue;
+    mailbox_->Fail(absl::DeadlineExceededError(absl::StrCat(
+        "worker ", inlet.from.value, " has not said hello within ", hello_limit_.count(), " ms")));
+    inlet.greeted = true;  // said once
+  }
+  ungreeted_ = 0;
+}
+
+ShmPort::Inlet* ShmPort::InletOf(WorkerId worker) {
+  const auto found = std::find_if(inlets_.begin(), inlets_.end(),
+                                  [worker](const Inlet& inlet) { return inlet.from == worker; });
+  return found == inlets_.end() ? nullptr : &*found;
+}
+
+void ShmPort::Fail(const Inlet& inlet, const absl::Status& why) {
+  if (why.ok()) return;
+  mailbox_->Fail(Annotate(why, absl::StrCat("a packet of worker ", inlet.from.value)));
+}
+
+bool ShmPort::ReadSockets() {
+  watch_->Begin();
+  bool any = false;
+  for (size_t i = 0; i < inlets_.size(); ++i) {
+    if (!watch_->Take(i)) continue;
+    ReadSocket(inlets_[i]);
+    any = true;
+  }
+  return any;
+}
+
+void ShmPort::ReadSocket(Inlet& inlet) {
   PacketBuffer buffer;
-  for (int i = 0; i < kPacketsPerTurn; ++i) {
-    ReceiveResult packet = wire_->Receive(from, buffer);
+  while (inlet.socket) {
+    ReceiveResult packet = ReceivePacket(inlet.socket.get(), buffer);
     if (packet.kind == ReceiveResult::Kind::kNothing) return;
-    if (packet.kind == ReceiveResult::Kind::kClosed) {
-      wire_->ClosePeer(from);
-      greeted_[from.value] = true;  // it never will: that is told as a death
-      return mailbox_->OnDisconnect(from);
-    }
-    const size_t bytes = packet.bytes;
-    const absl::Status taken = greeted_[from.value] ? TakeToken(from, buffer, bytes)
-                                                    : TakeHello(from, buffer, std::move(packet));
-    if (!taken.ok()) {
-      mailbox_->Fail(Annotate(taken, absl::StrCat("a packet of worker ", from.value)));
+    if (packet.kind == ReceiveResult::Kind::kClosed) return Close(inlet);
+    if (!inlet.greeted) {
+      Fail(inlet, TakeHello(inlet, buffer, std::move(packet)));
+    } else {
+      Fail(inlet, absl::InternalError("it is a second hello"));
     }
   }
 }
 
-absl::Status ShmPort::TakeHello(WorkerId from, const PacketBuffer& buffer, ReceiveResult packet) {
-  greeted_[from.value] = true;
+void ShmPort::Close(Inlet& inlet) {
+  inlet.socket.Reset();
+  if (!inlet.greeted) --ungreeted_;
+  inlet.greeted = true;  // it never will: that is told as a death
+  // Its last words were written before it closed.
+  ReadRing(inlet, kLastWords);
+  wire_->ClosePeer(inlet.from);
+  mailbox_->OnDisconnect(inlet.from);
+}
+
+bool ShmPort::ReadRing(Inlet& inlet, int most) {
+  RingWord word;
+  int count = 0;
+  while (count < most && inlet.ring.Pop(word)) {
+    Fail(inlet, TakeWord(inlet, word));
+    ++count;
+  }
+  if (count != 0) wire_->Publish(inlet.ring, inlet.from);
+  return count != 0;
+}
+
+absl::Status ShmPort::ReceiveHello(Inlet& inlet) {
+  PacketBuffer buffer;
+  ReceiveResult packet = ReceivePacket(inlet.socket.get(), buffer);
+  if (packet.kind != ReceiveResult::Kind::kPacket) return absl::OkStatus();  // Adopt complains
+  return TakeHello(inlet, buffer, std::move(packet));
+}
+
+absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet) {
+  inlet.greeted = true;
+  --ungreeted_;
   ShmHello hello;
   if (packet.bytes != sizeof(hello) || packet.descriptors.size() != 2 * kMemoryUses) {
     return absl::InternalError("it is no hello");
@@ -136,62 +252,69 @@ absl::Status ShmPort::TakeHello(WorkerId from, const PacketBuffer& buffer, Recei
     return absl::InternalError(
         absl::StrCat("it speaks version ", hello.version, " of the protocol, not ", kShmVersion));
   }
-  if (hello.worker != from.value || hello.workers != mailbox_->workers()) {
+  if (hello.worker != inlet.from.value || hello.workers != mailbox_->workers()) {
     return absl::InternalError(absl::StrCat("it calls itself worker ", hello.worker, " of ",
                                             hello.workers, ", not of ", mailbox_->workers()));
   }
   for (int i = 0; i < kMemoryUses; ++i) {
     const ArenaFiles files = {std::move(packet.descriptors[2 * i]),
                               std::move(packet.descriptors[2 * i + 1])};
-    RZ_ASSIGN_OR_RETURN(ArenaPtr view,
-                        MapShmArena(from, static_cast<MemoryUse>(i), hello.arena_bytes[i], files));
+    RZ_ASSIGN_OR_RETURN(ArenaPtr view, MapShmArena(inlet.from, static_cast<MemoryUse>(i),
+                                                   hello.arena_bytes[i], files));
     views_.Add(std::move(view));
   }
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    mailbox_->OnCredit(from, static_cast<uint8_t>(kind), hello.slots[kind]);
+    mailbox_->OnCredit(inlet.from, static_cast<uint8_t>(kind), hello.slots[kind]);
   }
   return absl::OkStatus();
 }
 
-absl::Status ShmPort::TakeToken(WorkerId from, const PacketBuffer& buffer, size_t bytes) {
-  ShmToken token;
-  if (bytes < sizeof(token)) return absl::InternalError("it is too short");
-  std::memcpy(&token, buffer.data(), sizeof(token));
+absl::Status ShmPort::TakeWord(Inlet& inlet, const RingWord& word) {
+  if (inlet.in_text) {
+    const size_t missing = inlet.token.bytes - inlet.text.size();
+    inlet.text.append(reinterpret_cast<const char*>(word.data()), std::min(missing, word.size()));
+    if (inlet.text.size() < inlet.token.bytes) return absl::OkStatus();
+    inlet.in_text = false;
+    return TakeToken(inlet);
+  }
+  std::memcpy(&inlet.token, word.data(), sizeof(inlet.token));
+  inlet.text.clear();
+  if (!HasText(inlet.token.type) || inlet.token.bytes == 0) return TakeToken(inlet);
+  if (inlet.token.bytes > kMaxTextBytes) return absl::InternalError("its text is too long");
+  inlet.in_text = true;
+  return absl::OkStatus();
+}
+
+absl::Status ShmPort::TakeToken(Inlet& inlet) {
+  const ShmToken& token = inlet.token;
+  const WorkerId from = inlet.from;
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
-  const std::string text(reinterpret_cast<const char*>(buffer.data()) + sizeof(token),
-                         bytes - sizeof(token));
   switch (token.type) {
     case ShmToken::Type::kMessage: return TakeMessage(from, token);
     case ShmToken::Type::kCredit: mailbox_->OnCredit(from, token.kind, 1); return absl::OkStatus();
     case ShmToken::Type::kAbort:
-      mailbox_->OnAbort(from, absl::Status(static_cast<absl::StatusCode>(token.code), text));
+      mailbox_->OnAbort(from, absl::Status(static_cast<absl::StatusCode>(token.code), inlet.text));
       return absl::OkStatus();
     case ShmToken::Type::kQuestion:
-      mailbox_->OnQuestion(from, token.tag, text);
+      mailbox_->OnQuestion(from, token.tag, inlet.text);
       return absl::OkStatus();
     case ShmToken::Type::kAnswer:
-      mailbox_->OnAnswer(from, token.tag, text);
+      mailbox_->OnAnswer(from, token.tag, inlet.text);
       return absl::OkStatus();
     case ShmToken::Type::kGoodbye: mailbox_->OnGoodbye(from); return absl::OkStatus();
   }
   return absl::InternalError("its type is unknown");
 }
 
-absl::Status ShmPort::ReceiveHello(WorkerId from) {
-  PacketBuffer buffer;
-  ReceiveResult packet = wire_->Receive(from, buffer);
-  if (packet.kind != ReceiveResult::Kind::kPacket) return absl::OkStatus();  // Adopt complains
-  return TakeHello(from, buffer, std::move(packet));
-}
-
 absl::Status ShmPort::TakeMessage(WorkerId from, const ShmToken& token) {
   const WorkerId origin(token.origin);
-  if (token.use >= kMemoryUses || origin.value < 0 || origin.value >= mailbox_->workers()) {
+  Inlet* const whose = InletOf(origin);
+  if (token.use >= kMemoryUses || whose == nullptr) {
     return absl::InternalError("it names memory that does not exist");
   }
   const auto use = static_cast<MemoryUse>(token.use);
-  // The origin's hello was written before this block left it, but on another socket.
-  if (!greeted_[origin.value]) RZ_RETURN_IF_ERROR(ReceiveHello(origin));
+  // The origin's hello was written before this block left it, but is perhaps not read yet.
+  if (!whose->greeted) RZ_RETURN_IF_ERROR(ReceiveHello(*whose));
   const ArenaBlock block = {token.block, token.offset, token.bytes};
   RZ_ASSIGN_OR_RETURN(Buffer buffer, origin == mailbox_->self() ? arenas_[token.use]->Adopt(block)
                                                                 : views_.Adopt(origin, use, block));

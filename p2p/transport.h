@@ -143,8 +143,9 @@ class Transport {
   // Idempotent. A transport destroyed without Close is, to its peers, a worker that died.
   virtual absl::Status Close() = 0;
 
-  // ProgressMode::kCaller: moves what can be moved now and runs what has become ready, on the calling
-  // thread, one at a time; never blocks. True if anything happened. With kThread it does nothing.
+  // ProgressMode::kCaller: moves what can be moved now and runs what has become ready, on the
+  // calling thread, one at a time; never blocks. True if anything happened. With kThread it does
+  // nothing.
   virtual bool Poll() { return false; }
 
   virtual TransportStats stats() const = 0;
@@ -158,6 +159,10 @@ struct TransportOptions {
   // up to 64 bytes, plus 64; for every distinct size the most that is ever alive of it.
   size_t parameter_bytes = 0;
   size_t sum_bytes = 0;
+  // Likewise, of what has come from others and is still held, or still leaving, at the same time.
+  // For transports that receive into memory of their own (ucx); the others take none.
+  size_t received_parameter_bytes = 0;
+  size_t received_sum_bytes = 0;
   // A peer whose message thread gives no sign of life for so long is lost (p2p/heartbeat.h). The
   // same on all workers, and not below 1 ms.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);

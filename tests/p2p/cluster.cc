@@ -24,7 +24,12 @@ bool Eventually(const std::function<bool()>& condition) {
 }
 
 TransportOptions SmallOptions() {
-  return {.slots = {2}, .parameter_bytes = 1 << 20, .sum_bytes = 1 << 20, .on_failure = nullptr};
+  return {.slots = {2},
+          .parameter_bytes = 1 << 20,
+          .sum_bytes = 1 << 20,
+          .received_parameter_bytes = 1 << 20,
+          .received_sum_bytes = 1 << 20,
+          .on_failure = nullptr};
 }
 
 Cluster MakeCluster(const MakeTransports& make, const std::vector<TransportOptions>& options) {

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,14 @@
 
 namespace ringzero {
 
+// Whether what is delivered is the very memory that was sent, or a copy of it at the receiver.
+enum class Delivery { kSameMemory, kCopy };
+
 struct Implementation {
   std::string name;
   MakeTransports transports;
   size_t hidden_bytes = 0;  // that it adds to each payload
+  Delivery delivery = Delivery::kSameMemory;
 };
 
 std::vector<Implementation> AllImplementations();
@@ -23,6 +28,11 @@ std::vector<Implementation> AllImplementations();
 // A suite's fixture. Use with RINGZERO_FOR_ALL_TRANSPORTS(Suite).
 class TransportSuite : public testing::TestWithParam<Implementation> {
  protected:
+  bool same_memory() const { return GetParam().delivery == Delivery::kSameMemory; }
+  // Does it hold: at once where memory is one; soon where a copy may still be leaving.
+  bool HoldsOnceItHasLeft(const std::function<bool()>& condition) const {
+    return same_memory() ? condition() : Eventually(condition);
+  }
   Cluster Make(int workers, TransportOptions options = SmallOptions()) {
     return Make(std::vector<TransportOptions>(workers, options));
   }
