@@ -20,20 +20,20 @@ constexpr size_t kPartBytes = kMaxTextBytes - 64;  // beside "number last "
 
 std::unique_ptr<Control> Control::Create(Waiting* waiting) {
   std::unique_ptr<Control> control(new Control(waiting));
-  waiting->transport().AnswerWith([inbox = control->inbox_, waiting](WorkerId from,
-                                                                     const std::string& question) {
-    const std::vector<std::string> words = absl::StrSplit(question, absl::MaxSplits(' ', 2));
-    uint64_t number = 0;
-    if (words.size() != 3 || !absl::SimpleAtoi(words[0], &number)) return std::string("what?");
-    {
-      const std::lock_guard<std::mutex> lock(waiting->mutex());
-      const std::pair<int, uint64_t> place(from.value, number);
-      inbox->texts[place] += words[2];
-      if (words[1] == "last") inbox->complete[place] = true;
-    }
-    waiting->Notify();
-    return std::string("ok");
-  });
+  waiting->transport().AnswerWith(
+      [inbox = control->inbox_, waiting](WorkerId from, const std::string& question) {
+        const std::vector<std::string> words = absl::StrSplit(question, absl::MaxSplits(' ', 2));
+        uint64_t number = 0;
+        if (words.size() != 3 || !absl::SimpleAtoi(words[0], &number)) return std::string("what?");
+        {
+          const std::lock_guard<std::mutex> lock(waiting->mutex());
+          const std::pair<int, uint64_t> place(from.value, number);
+          inbox->texts[place] += words[2];
+          if (words[1] == "last") inbox->complete[place] = true;
+        }
+        waiting->Notify();
+        return std::string("ok");
+      });
   return control;
 }
 
@@ -58,8 +58,8 @@ absl::Status Control::SendPart(WorkerId to, const std::string& what, const std::
     RZ_ASSIGN_OR_RETURN(const std::string got, **answer);
     if (got == "ok") return absl::OkStatus();
     if (!got.empty()) {
-      return absl::InternalError(absl::StrCat("worker ", to.value, " does not understand \"",
-                                              what, "\""));
+      return absl::InternalError(
+          absl::StrCat("worker ", to.value, " does not understand \"", what, "\""));
     }
     // It is there but does not listen yet (Transport::AnswerWith): it has just been created.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -80,9 +80,8 @@ absl::Status Control::Send(WorkerId to, const std::string& what, const std::stri
 absl::StatusOr<std::string> Control::Receive(WorkerId from, const std::string& what,
                                              Manner manner) {
   const std::pair<int, uint64_t> place(from.value, number_);
-  RZ_RETURN_IF_ERROR(
-      waiting_->Until(absl::StrCat("\"", what, "\" of worker ", from.value), manner,
-                      [this, place] { return inbox_->complete.contains(place); }));
+  RZ_RETURN_IF_ERROR(waiting_->Until(absl::StrCat("\"", what, "\" of worker ", from.value), manner,
+                                     [this, place] { return inbox_->complete.contains(place); }));
   const std::lock_guard<std::mutex> lock(waiting_->mutex());
   inbox_->complete.erase(place);
   return std::move(inbox_->texts.extract(place).mapped());

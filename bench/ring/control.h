@@ -1,8 +1,9 @@
 // Control: what the workers of ring_perf tell each other between measurements: who is ready, and
 // the numbers to worker 0.
 //
-//   RZ_ASSIGN_OR_RETURN(std::vector<std::string> all, control.Gather("ready", my_text, Manner::kBusy));
-//   RZ_ASSIGN_OR_RETURN(std::string word, control.Tell("go", text_of_worker_0, Manner::kIdle));
+//   RZ_ASSIGN_OR_RETURN(std::vector<std::string> all, control.Gather("ready", my_text,
+//   Manner::kBusy)); RZ_ASSIGN_OR_RETURN(std::string word, control.Tell("go", text_of_worker_0,
+//   Manner::kIdle));
 //
 // It goes as questions of the transport, so that it takes no credit, no memory and no channel from
 // what is measured, and works over every transport. All workers call the same methods in the same
@@ -38,7 +39,7 @@ class Control {
 
  private:
   struct Inbox {  // shared with the answerer, which the transport keeps
-    std::map<std::pair<int, uint64_t>, std::string> texts;     // (from, number): so far
+    std::map<std::pair<int, uint64_t>, std::string> texts;  // (from, number): so far
     std::map<std::pair<int, uint64_t>, bool> complete;
   };
   explicit Control(Waiting* waiting) : waiting_(waiting), inbox_(std::make_shared<Inbox>()) {}

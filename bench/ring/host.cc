@@ -62,7 +62,7 @@ double MemcpySpeed(const HostFacts& facts) {
   std::memset(from.get(), 1, bytes);
   std::memset(to.get(), 2, bytes);
   std::vector<double> speeds;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 3; ++i) {
     const Clock::time_point begin = Clock::now();
     std::memcpy(to.get(), from.get(), bytes);
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the copy is not optimized away
@@ -128,8 +128,8 @@ absl::Status PinToCore(int core) {
   CPU_ZERO(&set);
   CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-    return absl::InternalError(absl::StrCat("cannot pin a thread to core ", core, ": ",
-                                            std::strerror(errno)));
+    return absl::InternalError(
+        absl::StrCat("cannot pin a thread to core ", core, ": ", std::strerror(errno)));
   }
   return absl::OkStatus();
 }

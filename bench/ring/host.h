@@ -16,9 +16,9 @@
 namespace ringzero {
 
 struct HostFacts {
-  std::string name;       // of the host
-  std::string cpu_model;  // "unknown" where /proc/cpuinfo does not say
-  std::vector<int> cores;  // that this process may use, ascending
+  std::string name;             // of the host
+  std::string cpu_model;        // "unknown" where /proc/cpuinfo does not say
+  std::vector<int> cores;       // that this process may use, ascending
   size_t last_cache_bytes = 0;  // 32 MiB where the system does not say
 };
 HostFacts ReadHostFacts();

@@ -52,6 +52,7 @@ constexpr FlagSpec kFlags[] = {
     {"", "--slots", "N", "credit of each channel (twice -m, at least 2; train: the plan's)"},
     {"", "--plan", "FILE", "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it"},
     {"", "--compare", nullptr, "run the peer tool in the same run, by turns, and print the ratio"},
+    {"", "--skip_host", nullptr, "do not measure the host before and after"},
     {"", "--csv", "FILE", "write the results as CSV, too"},
     {"", "--inject", "flip", "test of this program: damage one checked message"},
 };
@@ -72,9 +73,9 @@ constexpr std::pair<const char*, const char*> kForeign[] = {
 };
 
 // Flags that say which messages there are.
-const std::set<std::string> kNotOfTrain = {"--minbytes",  "--maxbytes", "--stepbytes",
+const std::set<std::string> kNotOfTrain = {"--minbytes",   "--maxbytes",  "--stepbytes",
                                            "--stepfactor", "--agg_iters", "--datatype",
-                                           "--copy",      "--cached",   "--inject"};
+                                           "--copy",       "--cached",    "--inject"};
 
 const FlagSpec& NearestFlag(const std::string& name) {
   const auto distance = [&name](const FlagSpec& flag) {
@@ -96,8 +97,8 @@ absl::StatusOr<const FlagSpec*> FindFlag(const std::string& name) {
           absl::StrCat(name, " of nccl-tests has no meaning here (", instead, ")"));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      name, ": unknown flag; the nearest known one is ", NearestFlag(name).name));
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": unknown flag; the nearest known one is ", NearestFlag(name).name));
 }
 
 absl::Status Wrong(const std::string& flag, const std::string& wanted, const std::string& found) {
@@ -129,8 +130,8 @@ absl::StatusOr<size_t> ParseSize(const std::string& flag, const std::string& tex
       break;
     }
   }
-  const size_t power = std::string("KMG").find(
-      suffix.size() == 1 ? static_cast<char>(suffix[0] & ~0x20) : ' ');
+  const size_t power =
+      std::string("KMG").find(suffix.size() == 1 ? static_cast<char>(suffix[0] & ~0x20) : ' ');
   if (power != std::string::npos) {
     unit = std::pow(1024.0, static_cast<double>(power) + 1);
   } else if (!suffix.empty()) {
@@ -239,6 +240,8 @@ absl::Status Apply(const std::string& name, const std::string& text, RingOptions
     to.caching = Caching::kCached;
   } else if (name == "--compare") {
     to.comparing = Comparing::kPeerTool;
+  } else if (name == "--skip_host") {
+    to.host_speed = HostSpeedIs::kLeftOut;
   } else if (name == "--plan") {
     to.plan_file = text;
   } else if (name == "--csv") {
@@ -251,13 +254,13 @@ absl::Status Apply(const std::string& name, const std::string& text, RingOptions
 
 absl::Status CheckTogether(const RingOptions& options) {
   if (options.min_bytes > options.max_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("-b ", options.min_bytes, " is more than -e ",
-                                                   options.max_bytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("-b ", options.min_bytes, " is more than -e ", options.max_bytes));
   }
   for (const ElementType type : options.types) {
     if (options.min_bytes < SizeOf(type)) {
-      return absl::InvalidArgumentError(absl::StrCat("-b ", options.min_bytes,
-                                                     ": not one element of type ", ToString(type)));
+      return absl::InvalidArgumentError(
+          absl::StrCat("-b ", options.min_bytes, ": not one element of type ", ToString(type)));
     }
     if (options.mode == RingMode::kReduce && !CanAdd(type)) {
       return absl::InvalidArgumentError(
@@ -276,9 +279,9 @@ absl::Status CheckTogether(const RingOptions& options) {
         absl::StrCat("--workers ", options.workers, ": --mode pingpong is between 2 workers"));
   }
   if ((options.mode == RingMode::kTrain) == options.plan_file.empty()) {
-    return absl::InvalidArgumentError(
-        options.plan_file.empty() ? "--mode train: which plan? --plan FILE is missing"
-                                  : "--plan: has a meaning with --mode train alone");
+    return absl::InvalidArgumentError(options.plan_file.empty()
+                                          ? "--mode train: which plan? --plan FILE is missing"
+                                          : "--plan: has a meaning with --mode train alone");
   }
   return absl::OkStatus();
 }
@@ -335,7 +338,8 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
       return parsed;
     }
     if (flag->value == nullptr) {
-      if (end < word.size()) return absl::InvalidArgumentError(absl::StrCat(name, ": takes no value"));
+      if (end < word.size())
+        return absl::InvalidArgumentError(absl::StrCat(name, ": takes no value"));
     } else if (rest.empty()) {
       if (at == words.size() || (is_long && end < word.size())) {
         return absl::InvalidArgumentError(
@@ -363,11 +367,12 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
 }
 
 std::string RingHelp() {
-  std::string text = "usage: ring_perf [FLAG ...]      (docs/ring_perf.md explains every number)\n\n";
+  std::string text =
+      "usage: ring_perf [FLAG ...]      (docs/ring_perf.md explains every number)\n\n";
   for (const FlagSpec& flag : kFlags) {
-    const std::string shown = absl::StrCat(*flag.letter ? flag.letter : "  ",
-                                           *flag.letter ? ", " : "  ", flag.name,
-                                           flag.value ? " " : "", flag.value ? flag.value : "");
+    const std::string shown =
+        absl::StrCat(*flag.letter ? flag.letter : "  ", *flag.letter ? ", " : "  ", flag.name,
+                     flag.value ? " " : "", flag.value ? flag.value : "");
     absl::StrAppendFormat(&text, "  %-32s %s\n", shown, flag.help);
   }
   return text;

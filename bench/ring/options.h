@@ -22,10 +22,11 @@ namespace ringzero {
 enum class RingMode { kShift, kRelay, kReduce, kPingpong, kTrain };
 // How the workers' times become the `time` column (-a).
 enum class Average { kWorker0, kMean, kMin, kMax };
-enum class Caching { kRotate, kCached };      // --cached
-enum class Receiving { kLeave, kCopy };       // --copy
-enum class Pinning { kNone, kOneCoreEach };   // --pin
-enum class Comparing { kNothing, kPeerTool };  // --compare
+enum class Caching { kRotate, kCached };         // --cached
+enum class Receiving { kLeave, kCopy };          // --copy
+enum class Pinning { kNone, kOneCoreEach };      // --pin
+enum class HostSpeedIs { kMeasured, kLeftOut };  // --skip_host
+enum class Comparing { kNothing, kPeerTool };    // --compare
 // For tests of this program itself (--inject): a bit of one checked message is flipped.
 enum class Injection { kNothing, kFlip };
 
@@ -42,9 +43,9 @@ struct RingOptions {
   int timeout_s = 0;  // 0: no limit of the user's
   Average average = Average::kMean;
   std::vector<ElementType> types = {ElementType::kFloat};
-  bool timestamps = false;      // -S
-  bool per_iteration = false;   // -I
-  int per_iteration_skip = 0;   // -K
+  bool timestamps = false;     // -S
+  bool per_iteration = false;  // -I
+  int per_iteration_skip = 0;  // -K
   std::string json_file;
   std::string csv_file;
 
@@ -58,6 +59,7 @@ struct RingOptions {
   Caching caching = Caching::kRotate;
   Comparing comparing = Comparing::kNothing;
   Injection injection = Injection::kNothing;
+  HostSpeedIs host_speed = HostSpeedIs::kMeasured;
   std::string plan_file;  // train
   int slots = 0;          // credit per channel; 0: twice the aggregate, at least 2
   std::string command;    // the whole command line, for the header

@@ -75,7 +75,8 @@ class Wake final : public Peer {
   explicit Wake(const PeerSetup& setup) : setup_(setup) {}
 
   std::string name() const override {
-    return spins() ? "a word in shared memory, both spinning" : "a bare futex wake, receiver asleep";
+    return spins() ? "a word in shared memory, both spinning"
+                   : "a bare futex wake, receiver asleep";
   }
   absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
 

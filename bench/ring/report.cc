@@ -21,7 +21,9 @@ std::string Fit(double value, size_t width) {
   return absl::StrFormat("%.*e", width >= 7 ? 1 : 0, value);
 }
 
-std::string SpeedText(const HostSpeed& speed) {
+std::string SpeedText(const std::optional<HostSpeed>& measured) {
+  if (!measured) return "not measured (--skip_host)";
+  const HostSpeed& speed = *measured;
   std::string text = absl::StrFormat("memcpy %.2f GB/s", speed.memcpy_gb_per_s);
   if (speed.core_to_core_us < 0) return absl::StrCat(text, ", core to core: one core only");
   absl::StrAppendFormat(&text, ", core to core %.3f us, futex wake %.2f us", speed.core_to_core_us,
@@ -33,9 +35,7 @@ std::string SpeedText(const HostSpeed& speed) {
 
 const char* ReductionOf(RingMode mode) { return mode == RingMode::kReduce ? "sum" : "none"; }
 
-int RootOf(RingMode mode) {
-  return mode == RingMode::kRelay || mode == RingMode::kReduce ? 0 : -1;
-}
+int RootOf(RingMode mode) { return mode == RingMode::kRelay || mode == RingMode::kReduce ? 0 : -1; }
 
 double BusFactor(RingMode mode, int workers) {
   switch (mode) {
@@ -57,7 +57,8 @@ std::string TimeNow() {
   return text.data();
 }
 
-std::string Report::Header(const std::vector<WorkerFacts>& workers, const HostSpeed& before) {
+std::string Report::Header(const std::vector<WorkerFacts>& workers,
+                           const std::optional<HostSpeed>& before) {
   workers_ = workers;
   before_ = before;
   started_ = TimeNow();
@@ -70,8 +71,7 @@ std::string Report::Header(const std::vector<WorkerFacts>& workers, const HostSp
       "warmup iters: %d iters: %d agg iters: %d validation: %d\n",
       options_.workers, ToString(options_.mode), options_.transport,
       options_.memory == MemoryKind::kHost ? "host" : "cuda", options_.min_bytes,
-      options_.max_bytes,
-      factor ? options_.step_factor : static_cast<int64_t>(options_.step_bytes),
+      options_.max_bytes, factor ? options_.step_factor : static_cast<int64_t>(options_.step_bytes),
       factor ? "factor" : "bytes", options_.warmup, options_.iterations, options_.aggregate,
       options_.check);
   absl::StrAppendFormat(
@@ -95,9 +95,9 @@ std::string Report::Header(const std::vector<WorkerFacts>& workers, const HostSp
 }
 
 std::string Report::ColumnNames() const {
-  std::string names = absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s", "size",
-                                      "count", "type", "redop", "root", "time", "algbw", "busbw",
-                                      "#wrong");
+  std::string names =
+      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s", "size", "count", "type",
+                      "redop", "root", "time", "algbw", "busbw", "#wrong");
   std::string units = absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s", "(B)",
                                       "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "");
   if (options_.per_iteration) {
@@ -119,10 +119,11 @@ std::string Report::ColumnNames() const {
 
 std::string Report::Line(Row row) {
   row.timestamp = TimeNow();
-  std::string line = absl::StrFormat(
-      "%12d  %12d  %8s  %6s  %6d  %7s  %6s  %6s  %6s", row.bytes, row.count, ToString(row.type),
-      ReductionOf(options_.mode), RootOf(options_.mode), Fit(row.time_us, 7), Fit(row.algbw, 6),
-      Fit(row.busbw, 6), row.wrong ? absl::StrFormat("%g", static_cast<double>(*row.wrong)) : "N/A");
+  std::string line =
+      absl::StrFormat("%12d  %12d  %8s  %6s  %6d  %7s  %6s  %6s  %6s", row.bytes, row.count,
+                      ToString(row.type), ReductionOf(options_.mode), RootOf(options_.mode),
+                      Fit(row.time_us, 7), Fit(row.algbw, 6), Fit(row.busbw, 6),
+                      row.wrong ? absl::StrFormat("%g", static_cast<double>(*row.wrong)) : "N/A");
   if (options_.per_iteration) {
     const Statistics& s = row.statistics;
     for (const double value : {s.min, s.max, s.p99, s.variation_percent, s.median}) {
@@ -131,15 +132,15 @@ std::string Report::Line(Row row) {
   }
   if (row.comparison) {
     const Comparison& c = *row.comparison;
-    absl::StrAppendFormat(&line, "  %7s  %7s  %6s  %7s", Fit(c.peer_us, 7),
-                          Fit(c.peer_gb_per_s, 7), Fit(c.ratio, 6), Fit(c.difference_us, 7));
+    absl::StrAppendFormat(&line, "  %7s  %7s  %6s  %7s", Fit(c.peer_us, 7), Fit(c.peer_gb_per_s, 7),
+                          Fit(c.ratio, 6), Fit(c.difference_us, 7));
   }
   if (options_.timestamps) absl::StrAppendFormat(&line, "  %19s", row.timestamp);
   rows_.push_back(std::move(row));
   return line + "\n";
 }
 
-std::string Report::Footer(const HostSpeed& after) {
+std::string Report::Footer(const std::optional<HostSpeed>& after) {
   after_ = after;
   ended_ = TimeNow();
   std::string text = absl::StrCat("# After: ", SpeedText(after_), "\n");

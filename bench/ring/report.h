@@ -23,10 +23,10 @@ namespace ringzero {
 
 // What a peer tool reached beside one line.
 struct Comparison {
-  double peer_us = 0;         // median of its rounds
-  double peer_gb_per_s = 0;   // of that, by the same formula as busbw
-  double ratio = 0;           // median over rounds of peer time / our time: 1 as fast, 2 twice as fast
-  double difference_us = 0;   // median over rounds of our time - peer time
+  double peer_us = 0;        // median of its rounds
+  double peer_gb_per_s = 0;  // of that, by the same formula as busbw
+  double ratio = 0;  // median over rounds of peer time / our time: 1 as fast, 2 twice as fast
+  double difference_us = 0;  // median over rounds of our time - peer time
   std::vector<double> rounds_us, peer_rounds_us;
 };
 
@@ -39,10 +39,10 @@ struct Row {
   double time_us = 0;  // as -a says
   double algbw = 0;    // GB/s
   double busbw = 0;
-  std::optional<int64_t> wrong;  // nothing: not checked
+  std::optional<int64_t> wrong;                // nothing: not checked
   std::vector<std::vector<double>> worker_us;  // by worker, of each iteration
-  std::vector<double> iteration_us;  // of each iteration the slowest worker's
-  Statistics statistics;             // of these, less -K
+  std::vector<double> iteration_us;            // of each iteration the slowest worker's
+  Statistics statistics;                       // of these, less -K
   std::optional<Comparison> comparison;
   std::string timestamp;
 };
@@ -61,9 +61,10 @@ class Report {
  public:
   Report(const RingOptions& options, const HostFacts& facts) : options_(options), facts_(facts) {}
 
-  std::string Header(const std::vector<WorkerFacts>& workers, const HostSpeed& before);
+  std::string Header(const std::vector<WorkerFacts>& workers,
+                     const std::optional<HostSpeed>& before);
   std::string Line(Row row);
-  std::string Footer(const HostSpeed& after);
+  std::string Footer(const std::optional<HostSpeed>& after);
   // -J and --csv. InvalidArgument naming the file that cannot be written.
   absl::Status WriteFiles() const;
 
@@ -82,7 +83,7 @@ class Report {
   std::string peer_;                // what --compare compares with, in words
   std::vector<std::string> notes_;  // of the plan, of the transport
   std::vector<WorkerFacts> workers_;
-  HostSpeed before_, after_;
+  std::optional<HostSpeed> before_, after_;  // nothing: left out
   std::string started_, ended_;
   std::vector<Row> rows_;
 };

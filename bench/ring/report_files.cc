@@ -18,7 +18,9 @@ using Json = nlohmann::ordered_json;
 // Version of the schema in docs/ring_perf.md.
 constexpr int kSchema = 1;
 
-Json SpeedJson(const HostSpeed& speed) {
+Json SpeedJson(const std::optional<HostSpeed>& measured) {
+  if (!measured) return Json();
+  const HostSpeed& speed = *measured;
   Json json = {{"memcpy_gb_per_s", speed.memcpy_gb_per_s}};
   const bool cores = speed.core_to_core_us >= 0;
   json["core_to_core_us"] = cores ? Json(speed.core_to_core_us) : Json();
@@ -27,9 +29,12 @@ Json SpeedJson(const HostSpeed& speed) {
 }
 
 Json ComparisonJson(const Comparison& c) {
-  return {{"time_us", c.peer_us},           {"bus_bw", c.peer_gb_per_s},
-          {"ratio", c.ratio},               {"difference_us", c.difference_us},
-          {"rounds_us", c.peer_rounds_us},  {"our_rounds_us", c.rounds_us}};
+  return {{"time_us", c.peer_us},
+          {"bus_bw", c.peer_gb_per_s},
+          {"ratio", c.ratio},
+          {"difference_us", c.difference_us},
+          {"rounds_us", c.peer_rounds_us},
+          {"our_rounds_us", c.rounds_us}};
 }
 
 Json RowJson(const Row& row, const RingOptions& options) {
@@ -84,9 +89,9 @@ absl::Status CheckOutputs(const RingOptions& options) {
 
 std::string Report::ToJson() const {
   Json json = {{"version", kSchema},
-                         {"start_time", started_},
-                         {"args", options_.command},
-                         {"ringzero_version", RINGZERO_VERSION}};
+               {"start_time", started_},
+               {"args", options_.command},
+               {"ringzero_version", RINGZERO_VERSION}};
   json["config"] = {{"mode", ToString(options_.mode)},
                     {"transport", options_.transport},
                     {"memory", options_.memory == MemoryKind::kHost ? "host" : "cuda"},
@@ -107,12 +112,9 @@ std::string Report::ToJson() const {
                     {"average", static_cast<int>(options_.average)},
                     {"compared_with", peer_.empty() ? Json() : Json(peer_)},
                     {"notes", notes_}};
-  json["host"] = {{"name", facts_.name},
-                  {"cpu_model", facts_.cpu_model},
-                  {"cores", facts_.cores},
-                  {"last_cache_bytes", facts_.last_cache_bytes},
-                  {"before", SpeedJson(before_)},
-                  {"after", SpeedJson(after_)}};
+  json["host"] = {{"name", facts_.name},          {"cpu_model", facts_.cpu_model},
+                  {"cores", facts_.cores},        {"last_cache_bytes", facts_.last_cache_bytes},
+                  {"before", SpeedJson(before_)}, {"after", SpeedJson(after_)}};
   json["devices"] = Json::array();
   for (const WorkerFacts& worker : workers_) {
     json["devices"].push_back({{"rank", worker.worker},
@@ -140,8 +142,7 @@ std::string Report::ToCsv() const {
                           row.count, ToString(row.type), ReductionOf(options_.mode),
                           RootOf(options_.mode), row.time_us, row.algbw, row.busbw,
                           row.wrong ? std::to_string(*row.wrong) : "");
-    for (const double value :
-         {s.min, s.max, s.mean, s.median, s.p95, s.p99, s.variation_percent}) {
+    for (const double value : {s.min, s.max, s.mean, s.median, s.p95, s.p99, s.variation_percent}) {
       absl::StrAppendFormat(&text, ",%.6g", value);
     }
     if (row.comparison) {

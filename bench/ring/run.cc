@@ -59,8 +59,8 @@ absl::Status TakePlan(RingJob& job) {
   RZ_ASSIGN_OR_RETURN(job.plan, ReadTrafficPlan(options.plan_file));
   const Plan& plan = job.plan;
   if (options.workers != 0 && options.workers != plan.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("--workers ", options.workers, ": the plan has ",
-                                                   plan.workers));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--workers ", options.workers, ": the plan has ", plan.workers));
   }
   options.workers = plan.workers;
   if (options.slots == 0) options.slots = plan.window;
@@ -87,7 +87,8 @@ absl::StatusOr<int64_t> RunParsed(RingOptions options) {
 int SignalOf(const absl::Status& status) {
   constexpr absl::string_view kBefore = "interrupted by signal ";
   const absl::string_view message = status.message();
-  if (status.code() != absl::StatusCode::kCancelled || !absl::StartsWith(message, kBefore)) return 0;
+  if (status.code() != absl::StatusCode::kCancelled || !absl::StartsWith(message, kBefore))
+    return 0;
   int number = 0;
   const size_t end = message.find(' ', kBefore.size());
   return absl::SimpleAtoi(message.substr(kBefore.size(), end - kBefore.size()), &number) ? number

@@ -39,7 +39,8 @@ std::span<std::byte> SharedArea::BytesOf(WorkerId worker) const {
 }
 
 std::atomic<uint32_t>& SharedArea::WordOf(WorkerId worker) const {
-  return *reinterpret_cast<std::atomic<uint32_t>*>(memory_ + static_cast<size_t>(worker.value) * kLine);
+  return *reinterpret_cast<std::atomic<uint32_t>*>(memory_ +
+                                                   static_cast<size_t>(worker.value) * kLine);
 }
 
 }  // namespace ringzero

@@ -17,7 +17,7 @@ struct Statistics {
   double max = 0;
   double p95 = 0;  // nearest rank: the smallest value that 95 % do not exceed
   double p99 = 0;
-  double deviation = 0;  // of the whole population, not of a sample of it
+  double deviation = 0;          // of the whole population, not of a sample of it
   double variation_percent = 0;  // deviation / mean
 };
 

@@ -52,9 +52,7 @@ class HopTraffic final : public Traffic {
   // Whether this worker begins operations by itself; the others react.
   bool Begins() const { return setup_.mode == RingMode::kShift || self_.value == 0; }
   // Whether the calling thread has something to do with what comes.
-  bool ReadsPayload() const {
-    return sums() || checking_ || setup_.receiving == Receiving::kCopy;
-  }
+  bool ReadsPayload() const { return sums() || checking_ || setup_.receiving == Receiving::kCopy; }
   bool SendsOwn() const { return Begins() || setup_.mode == RingMode::kPingpong; }
   DataKey KeyOf(int worker, uint64_t operation) const {
     return {WorkerId(worker), repetition_ * setup_.aggregate + operation};
@@ -83,8 +81,8 @@ class HopTraffic final : public Traffic {
   std::vector<Buffer> terms_;      // what it adds, in its own memory
   std::vector<Buffer> copies_;     // where it copies what comes
 
-  // Of the run at hand. While it runs they belong to whoever handles arrivals: the calling thread if
-  // it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
+  // Of the run at hand. While it runs they belong to whoever handles arrivals: the calling thread
+  // if it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
   std::mutex actor_mutex_;
   bool checking_ = false;
   uint64_t repetition_ = 0;
@@ -245,8 +243,7 @@ absl::StatusOr<Buffer> HopTraffic::NewSum(int slot) {
 }
 
 absl::Status HopTraffic::ShareOwn(int operation) {
-  return transport_.Share(right_, {kCopyKind, tag_ + operation},
-                          own_[operation % setup_.buffers]);
+  return transport_.Share(right_, {kCopyKind, tag_ + operation}, own_[operation % setup_.buffers]);
 }
 
 absl::Status HopTraffic::Handle(Arrival arrival) {

@@ -1,8 +1,9 @@
 // Traffic: what one worker sends, passes on and receives in one mode and for one size.
 //
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Traffic> traffic, MakeTraffic(setup));
-//   RZ_ASSIGN_OR_RETURN(std::vector<double> seconds, traffic->Time(20));        // one per iteration
-//   RZ_ASSIGN_OR_RETURN(int64_t wrong, traffic->Check(repetition));             // wrong elements
+//   RZ_ASSIGN_OR_RETURN(std::vector<double> seconds, traffic->Time(20));        // one per
+//   iteration RZ_ASSIGN_OR_RETURN(int64_t wrong, traffic->Check(repetition));             // wrong
+//   elements
 //
 // All workers make the same calls in the same order and Meet before each. What reacts to a message
 // runs where the engine reacts: on the transport's message thread (or in Poll); what reads payload
@@ -29,8 +30,8 @@ struct TrafficSetup {
   ElementType type = ElementType::kFloat;
   size_t bytes = 0;  // of one message
   int aggregate = 1;
-  int buffers = 1;  // that take turns, at least `aggregate`
-  int first_sum = 0;       // numbers [first_sum, first_sum + buffers) of AllocateNumbered are its own
+  int buffers = 1;    // that take turns, at least `aggregate`
+  int first_sum = 0;  // numbers [first_sum, first_sum + buffers) of AllocateNumbered are its own
   uint64_t first_tag = 0;  // messages are numbered on from here
 };
 

@@ -85,8 +85,7 @@ class TrainTraffic final : public Traffic {
     return plan_.stage(stage).sum_bytes == 0 ? 0 : std::max(0, version.value);
   }
   DataKey KeyOf(StageId stage, Version version) const {
-    return {WorkerId(stage.value),
-            repetition_ + static_cast<uint64_t>(Contents(stage, version))};
+    return {WorkerId(stage.value), repetition_ + static_cast<uint64_t>(Contents(stage, version))};
   }
 
   absl::Status Run(int iterations);
@@ -111,7 +110,7 @@ class TrainTraffic final : public Traffic {
   Waiting& waiting_;
   Transport& transport_;
   const WorkerId self_;
-  Plan plan_;  // its iterations: those of the run at hand
+  Plan plan_;                                       // its iterations: those of the run at hand
   std::map<int, std::vector<SharedBuffer>> owned_;  // by stage: its versions
 
   std::mutex actor_mutex_;  // guards what follows: the caller begins and retries, callbacks go on
@@ -135,9 +134,9 @@ absl::Status TrainTraffic::Prepare() {
     const StagePlan& stage = plan_.stages[j];
     if (stage.owner != self_ || stage.parameter_bytes == 0) continue;
     for (int v = 0; v < versions(); ++v) {
-      RZ_ASSIGN_OR_RETURN(Buffer buffer,
-                          transport_.Allocate(static_cast<size_t>(stage.parameter_bytes),
-                                              MemoryUse::kParameters));
+      RZ_ASSIGN_OR_RETURN(
+          Buffer buffer,
+          transport_.Allocate(static_cast<size_t>(stage.parameter_bytes), MemoryUse::kParameters));
       Poison(Bytes(buffer));
       owned_[j].push_back(std::move(buffer).Seal());
     }
@@ -161,7 +160,8 @@ absl::StatusOr<int64_t> TrainTraffic::Check(uint64_t repetition) {
   repetition_ = repetition * (kIterations + 1);
   wrong_ = 0;
   for (auto& [stage, buffers] : owned_) {
-    RZ_RETURN_IF_ERROR(Refill(Owned(StageId(stage), Version(0)), KeyOf(StageId(stage), Version(0))));
+    RZ_RETURN_IF_ERROR(
+        Refill(Owned(StageId(stage), Version(0)), KeyOf(StageId(stage), Version(0))));
   }
   RZ_RETURN_IF_ERROR(Run(kIterations));
   return wrong_;
@@ -208,8 +208,9 @@ absl::Status TrainTraffic::Run(int iterations) {
 absl::Status TrainTraffic::Append(int end) {
   end = std::min(end, plan_.iterations + 1);  // the closing one, too: what is on its way arrives
   while (appended_ < end) {
-    RZ_ASSIGN_OR_RETURN(const Program program,
-                        MakeProgram(plan_, self_, {Iteration(appended_), Iteration(appended_ + 1)}));
+    RZ_ASSIGN_OR_RETURN(
+        const Program program,
+        MakeProgram(plan_, self_, {Iteration(appended_), Iteration(appended_ + 1)}));
     ++appended_;
     RZ_ASSIGN_OR_RETURN(const int64_t first, state_->Append(program.ops));
     const int64_t last = state_->end();
@@ -237,11 +238,10 @@ absl::Status TrainTraffic::Expect(int64_t number) {
           OnArrival(number, [&got](OpState& state) { state.shared = *std::move(got); });
         });
   }
-  return transport_.ExpectOwned(
-      op.peer, key, bytes, [this, number](absl::StatusOr<Buffer> got) {
-        if (!got.ok()) return Tell(got.status());
-        OnArrival(number, [&got](OpState& state) { state.owned = *std::move(got); });
-      });
+  return transport_.ExpectOwned(op.peer, key, bytes, [this, number](absl::StatusOr<Buffer> got) {
+    if (!got.ok()) return Tell(got.status());
+    OnArrival(number, [&got](OpState& state) { state.owned = *std::move(got); });
+  });
 }
 
 void TrainTraffic::OnArrival(int64_t number, const std::function<void(OpState&)>& keep) {
@@ -357,8 +357,7 @@ absl::Status TrainTraffic::Send(int64_t number) {
   if (CarriesParameters(op.channel)) {
     const Read& read = linked.reads[0];
     return transport_.Share(
-        op.peer, key,
-        read.owned ? Owned(read.stage, read.version) : state_->at(read.op).shared);
+        op.peer, key, read.owned ? Owned(read.stage, read.version) : state_->at(read.op).shared);
   }
   if (op.channel == Channel::kSnapshots) {
     return transport_.Share(op.peer, key, snapshots_.at(op.stage.value));

@@ -4,9 +4,9 @@
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Traffic> traffic,
 //                       MakeTrainTraffic({.waiting = &waiting, .plan = plan}));
 //
-// Each Time and each Check is a whole run of the plan with as many iterations: what computes is done
-// as soon as it may start, sums and versions go where the engine's would go, and nothing is written
-// into them (but in a Check). Memory and credit are the engine's.
+// Each Time and each Check is a whole run of the plan with as many iterations: what computes is
+// done as soon as it may start, sums and versions go where the engine's would go, and nothing is
+// written into them (but in a Check). Memory and credit are the engine's.
 #ifndef RINGZERO_BENCH_RING_TRAIN_TRAFFIC_H_
 #define RINGZERO_BENCH_RING_TRAIN_TRAFFIC_H_
 

@@ -24,23 +24,25 @@ constexpr int kTurnsPerLook = 4096;
 
 absl::Status Waiting::Until(const std::string& what, Manner manner,
                             const std::function<bool()>& done) {
-  return options_.progress == ProgressMode::kThread ? Sleep(what, done) : Poll(what, manner, done);
+  return options_.progress == ProgressMode::kThread ? Sleep(what, manner, done)
+                                                    : Poll(what, manner, done);
 }
 
-absl::Status Waiting::Late(const std::string& what) const {
+absl::Status Waiting::Late(const std::string& what, Manner manner) const {
   const Transport& transport = *options_.transport;
   return absl::DeadlineExceededError(absl::StrCat("worker ", transport.self().value, " waited ",
-                                                  options_.limit.count(), " ms for ", what));
+                                                  LimitOf(manner).count(), " ms for ", what));
 }
 
-absl::Status Waiting::Sleep(const std::string& what, const std::function<bool()>& done) {
-  const auto deadline = Clock::now() + options_.limit;
+absl::Status Waiting::Sleep(const std::string& what, Manner manner,
+                            const std::function<bool()>& done) {
+  const auto deadline = Clock::now() + LimitOf(manner);
   std::unique_lock<std::mutex> lock(mutex_);
   while (!done()) {
     lock.unlock();
     const absl::Status ended = options_.transport->status();
     if (!ended.ok()) return ended;
-    if (Clock::now() >= deadline) return Late(what);
+    if (Clock::now() >= deadline) return Late(what, manner);
     lock.lock();
     changed_.wait_until(lock, std::min(deadline, Clock::now() + kLook), done);
   }
@@ -49,7 +51,7 @@ absl::Status Waiting::Sleep(const std::string& what, const std::function<bool()>
 
 absl::Status Waiting::Poll(const std::string& what, Manner manner,
                            const std::function<bool()>& done) {
-  const auto deadline = Clock::now() + options_.limit;
+  const auto deadline = Clock::now() + LimitOf(manner);
   for (int turn = 1;; ++turn) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -59,7 +61,7 @@ absl::Status Waiting::Poll(const std::string& what, Manner manner,
     if (turn % kTurnsPerLook == 0 || manner == Manner::kIdle) {
       const absl::Status ended = options_.transport->status();
       if (!ended.ok()) return ended;
-      if (Clock::now() >= deadline) return Late(what);
+      if (Clock::now() >= deadline) return Late(what, manner);
     }
     if (moved) continue;
     if (manner == Manner::kIdle) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -20,8 +21,8 @@
 #include "bench/ring/control.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
-#include "bench/ring/train_traffic.h"
 #include "bench/ring/traffic.h"
+#include "bench/ring/train_traffic.h"
 #include "bench/ring/waiting.h"
 
 namespace ringzero {
@@ -29,7 +30,7 @@ namespace {
 
 // By how many turns of ours and the peer's a comparison is made.
 constexpr int kRounds = 4;
-constexpr std::chrono::minutes kWaitLimit(10);  // without -T
+constexpr std::chrono::seconds kWaitLimit(600);  // without -T
 
 int Rounds(const RingOptions& options) {
   return options.comparing == Comparing::kNothing ? 1 : kRounds;
@@ -130,7 +131,8 @@ class RingWorker {
         waiting_({.transport = transport.get(),
                   .progress = job.options.progress,
                   .limit = job.options.timeout_s > 0 ? std::chrono::seconds(job.options.timeout_s)
-                                                     : std::chrono::seconds(kWaitLimit),
+                                                     : kWaitLimit,
+                  .idle_limit = kWaitLimit,
                   .workers_per_core =
                       (transport->workers() + static_cast<int>(job.facts.cores.size()) - 1) /
                       static_cast<int>(job.facts.cores.size())}),
@@ -148,6 +150,10 @@ class RingWorker {
 
  private:
   bool first() const { return transport_->self().value == 0; }
+  std::optional<HostSpeed> SpeedOfHost() const {
+    if (options_.host_speed == HostSpeedIs::kLeftOut) return std::nullopt;
+    return MeasureHost(job_.facts);
+  }
   absl::StatusOr<int64_t> RunAll();
   absl::Status Introduce();
   absl::Status RunLine(int cycle, ElementType type, size_t bytes);
@@ -171,10 +177,10 @@ class RingWorker {
 absl::StatusOr<int64_t> RingWorker::RunAll() {
   control_ = Control::Create(&waiting_);
   if (options_.comparing == Comparing::kPeerTool) {
-    RZ_ASSIGN_OR_RETURN(peer_, MakePeer({.options = options_,
-                                         .facts = job_.facts,
-                                         .area = job_.area,
-                                         .waiting = &waiting_}));
+    RZ_ASSIGN_OR_RETURN(
+        peer_,
+        MakePeer(
+            {.options = options_, .facts = job_.facts, .area = job_.area, .waiting = &waiting_}));
     report_.set_peer(peer_->name());
   }
   RZ_RETURN_IF_ERROR(Introduce());
@@ -186,7 +192,7 @@ absl::StatusOr<int64_t> RingWorker::RunAll() {
     }
   }
   if (first()) {
-    std::fputs(report_.Footer(MeasureHost(job_.facts)).c_str(), stdout);
+    std::fputs(report_.Footer(SpeedOfHost()).c_str(), stdout);
     std::fflush(stdout);
     RZ_RETURN_IF_ERROR(report_.WriteFiles());
   }
@@ -208,21 +214,23 @@ absl::Status RingWorker::Introduce() {
           : std::to_string(job_.facts.cores[self.value % job_.facts.cores.size()]),
       transport_->LinkTo(WorkerId((self.value + 1) % workers)),
       transport_->LinkTo(WorkerId((self.value + workers - 1) % workers))};
-  RZ_ASSIGN_OR_RETURN(
-      const std::vector<std::string> all,
-      control_->Gather("who it is", absl::StrJoin(mine, "\n"), Manner::kIdle));
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                      control_->Gather("who it is", absl::StrJoin(mine, "\n"), Manner::kIdle));
   if (first()) {
     std::vector<WorkerFacts> facts;
     for (const std::string& text : all) {
       std::vector<std::string> words = absl::StrSplit(text, '\n');
       words.resize(5);
-      WorkerFacts worker{.worker = static_cast<int>(facts.size()), .host = words[1],
-                         .core = words[2], .right = words[3], .left = words[4]};
+      WorkerFacts worker{.worker = static_cast<int>(facts.size()),
+                         .host = words[1],
+                         .core = words[2],
+                         .right = words[3],
+                         .left = words[4]};
       if (!absl::SimpleAtoi(words[0], &worker.pid)) worker.pid = -1;
       facts.push_back(std::move(worker));
     }
     report_.set_notes(job_.notes);
-    std::fputs(report_.Header(facts, MeasureHost(job_.facts)).c_str(), stdout);
+    std::fputs(report_.Header(facts, SpeedOfHost()).c_str(), stdout);
     std::fflush(stdout);
   }
   return control_->Meet("the header", Manner::kIdle);
@@ -244,11 +252,9 @@ absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                       control_->Gather("the numbers", ToText(measured), Manner::kBusy));
   if (first()) {
-    RZ_RETURN_IF_ERROR(ReportLine({.cycle = cycle,
-                                   .bytes = setup.bytes,
-                                   .count = setup.bytes / SizeOf(type),
-                                   .type = type},
-                                  texts));
+    RZ_RETURN_IF_ERROR(ReportLine(
+        {.cycle = cycle, .bytes = setup.bytes, .count = setup.bytes / SizeOf(type), .type = type},
+        texts));
   }
   RZ_RETURN_IF_ERROR(control_->Meet("the end of a line", Manner::kIdle));
   traffic_.reset();
@@ -259,9 +265,9 @@ absl::StatusOr<Measured> RingWorker::Measure(Traffic& traffic, const TrafficSetu
   RZ_RETURN_IF_ERROR(control_->Meet("its buffers", Manner::kBusy));
   if (options_.warmup > 0) RZ_RETURN_IF_ERROR(traffic.Time(options_.warmup).status());
   if (peer_ != nullptr) RZ_RETURN_IF_ERROR(peer_->Prepare(setup));
-  const bool evict = options_.caching == Caching::kRotate &&
-                     static_cast<size_t>(setup.buffers) * setup.bytes <
-                         2 * job_.facts.last_cache_bytes;
+  const bool evict =
+      options_.caching == Caching::kRotate &&
+      static_cast<size_t>(setup.buffers) * setup.bytes < 2 * job_.facts.last_cache_bytes;
   Measured measured;
   for (int round = 0; round < Rounds(options_); ++round) {
     if (evict) EvictCaches(job_.facts);
