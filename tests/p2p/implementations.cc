@@ -15,9 +15,9 @@ std::vector<Implementation> AllImplementations() {
   };
   if (UcxVersion().empty()) return all;
   constexpr auto kCopied = Implementation::SameMemory::kNo;
-  all.push_back({"ucx", UcxTransports(), 0, kCopied});
-  all.push_back({"ucx_tcp", UcxTcpTransports(), 0, kCopied});
-  all.push_back({"checksummed_ucx", Checksummed(UcxTransports()), 8, kCopied});
+  all.push_back({"ucx", UcxTransports(), 0, kCopied, "/memory"});
+  all.push_back({"ucx_tcp", UcxTcpTransports(), 0, kCopied, "ucx tcp/"});
+  all.push_back({"checksummed_ucx", Checksummed(UcxTransports()), 8, kCopied, "/memory"});
   return all;
 }
 

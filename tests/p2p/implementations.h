@@ -21,6 +21,7 @@ struct Implementation {
   // left.
   enum class SameMemory { kYes, kNo };
   SameMemory same_memory = SameMemory::kYes;
+  std::string link = "";  // is part of LinkTo's answer
 };
 
 std::vector<Implementation> AllImplementations();
