@@ -287,6 +287,7 @@ void UcxLinks::CancelReceives(Peer& peer) {
 
 void UcxLinks::Shut() {
   for (Peer& peer : peers_) CancelReceives(peer);
+  worker_->DropUnexpected();
 }
 
 std::optional<WorkerId> UcxLinks::Ungreeted() const {

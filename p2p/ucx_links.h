@@ -127,7 +127,7 @@ class UcxLinks final : public UcxListener {
     WorkerId worker;
     bool here = false;  // this port reaches it
     bool greeted = false;
-    bool gone = false;  // broken, or it has said farewell: nothing is sent any more
+    bool gone = false;    // broken, or it has said farewell: nothing is sent any more
     bool silent = false;  // given up: words may still reach it, but nothing is waited for
     bool closed = false;
     bool heard = false;

@@ -344,9 +344,9 @@ void Port::Stop() {
     const std::lock_guard<std::mutex> lock(mutex_);
     open_ = false;
   }
-  RunCommands();
-  links_.Shut();
   if (mailbox_ != nullptr) {
+    RunCommands();
+    links_.Shut();
     while (worker_->Progress()) {
     }
     mailbox_->RunCallbacks();

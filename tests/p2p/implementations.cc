@@ -24,9 +24,9 @@ std::vector<Implementation> AllImplementations() {
       {"checksummed_shm", Checksummed(ShmTransports()), 8},
       {"lanes", LaneTransports(), 0, Delivery::kCopy},
       {"lanes_shm", LaneTransports(ShmTransports()), 0, Delivery::kCopy},
-      {"ucx", UcxTransports(), 0, Delivery::kCopy, UcxMissing},
-      {"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy, UcxMissing},
-      {"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy, UcxMissing},
+      {"ucx", UcxTransports(), 0, Delivery::kCopy, UcxMissing, "/memory"},
+      {"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy, UcxMissing, "ucx tcp/"},
+      {"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy, UcxMissing, "/memory"},
       {"nccl", NcclTransports(), 0, Delivery::kCopy, [] { return NcclMissing(kMostWorkers); }},
   };
 }

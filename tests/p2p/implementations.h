@@ -23,6 +23,7 @@ struct Implementation {
   Delivery delivery = Delivery::kSameMemory;
   // Why the suites cannot run over it on this machine; empty if they can.
   std::string (*missing)() = [] { return std::string(); };
+  std::string link = "";  // is part of LinkTo's answer
 };
 
 std::vector<Implementation> AllImplementations();
