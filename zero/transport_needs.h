@@ -11,7 +11,7 @@
 
 namespace ringzero {
 
-// Slots, parameter_bytes and sum_bytes for `self`; on_failure is left to the caller.
+// Slots and memory for `self`; on_failure is left to the caller.
 TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>& layouts,
                                 WorkerId self, int metrics_count);
 
