@@ -27,6 +27,8 @@ std::vector<Implementation> AllImplementations() {
       {"ucx", UcxTransports(), 0, Delivery::kCopy, UcxMissing, "/memory"},
       {"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy, UcxMissing, "ucx tcp/"},
       {"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy, UcxMissing, "/memory"},
+      // With two hosts every message to a neighbour goes over UCX, and every second one stays here.
+      {"mixed", MixedTransports(2), 0, Delivery::kCopy, UcxMissing},
       {"nccl", NcclTransports(), 0, Delivery::kCopy, [] { return NcclMissing(kMostWorkers); }},
   };
 }
