@@ -13,9 +13,7 @@
 #include "base/status.h"
 #include "p2p/host_identity.h"
 #include "p2p/shm_connect.h"
-#if defined(RINGZERO_HAVE_UCX)
 #include "p2p/ucx_transport.h"
-#endif
 
 namespace ringzero {
 namespace {
@@ -29,13 +27,13 @@ absl::Status NotPossible(absl::string_view what) {
 }
 
 absl::Status CheckBuilt(TransportChoice choice) {
-#if !defined(RINGZERO_HAVE_UCX)
-  if (choice == TransportChoice::kUcx) {
+  if (choice == TransportChoice::kUcx && UcxVersion().empty()) {
     return NotPossible("ucx is not built in (RINGZERO_WITH_UCX)");
   }
-#endif
   if (choice == TransportChoice::kNccl) {
-    return NotPossible("nccl is not built in (RINGZERO_WITH_NCCL)");
+    return NotPossible(
+        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; auto, "
+        "shm or ucx would do");
   }
   return absl::OkStatus();
 }
@@ -50,15 +48,12 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeShm(const JobSeat& seat, ConnectR
   return CreateShmTransport(std::move(endpoint), request.options);
 }
 
+// The launcher's page of pulses tells who is stopped, whatever UCX says.
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat,
-                                                   const TransportOptions& options) {
-#if defined(RINGZERO_HAVE_UCX)
-  return CreateUcxTransport(seat, options);
-#else
-  (void)seat;
-  (void)options;
-  return CheckBuilt(TransportChoice::kUcx);
-#endif
+                                                   const ConnectRequest& request) {
+  UcxOptions ucx;
+  if (request.take_endpoint) ucx.board = request.take_endpoint().board;
+  return CreateUcxTransport(seat, request.options, ucx);
 }
 
 }  // namespace
@@ -117,9 +112,7 @@ absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
 
 std::string WireVersions() {
   std::string versions;
-#if defined(RINGZERO_HAVE_UCX)
-  absl::StrAppend(&versions, "ucx = built in\n");
-#endif
+  absl::StrAppend(&versions, "ucx = ", UcxVersion(), "\n");
   return versions;
 }
 
@@ -132,7 +125,7 @@ absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request) 
   RZ_ASSIGN_OR_RETURN(ChosenTransport chosen, ChooseTransport(request.transport, hosts));
   Connection made{.why = std::move(chosen.why)};
   if (chosen.transport == TransportChoice::kUcx) {
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeUcx(seat, request.options));
+    RZ_ASSIGN_OR_RETURN(made.transport, MakeUcx(seat, request));
   } else {
     RZ_ASSIGN_OR_RETURN(made.transport, MakeShm(seat, std::move(request)));
   }

@@ -22,6 +22,7 @@
 #include "p2p/share_results.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
+#include "zero/received_needs.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -69,9 +70,14 @@ absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plan
   return run;
 }
 
-TransportOptions NeedsOf(const RunWorkersOptions& options, const PlannedRun& run, WorkerId self) {
+absl::StatusOr<TransportOptions> NeedsOf(const RunWorkersOptions& options, const PlannedRun& run,
+                                         WorkerId self) {
   TransportOptions needs =
       TransportNeeds(run.planned.plan, run.planned.layouts, self, options.metrics_count);
+  RZ_ASSIGN_OR_RETURN(const ReceivedBytes received,
+                      ReceivedNeeds(run.planned.plan, self, options.metrics_count));
+  needs.received_parameter_bytes = received.parameters;
+  needs.received_sum_bytes = received.sums;
   needs.peer_timeout = options.peer_timeout;
   return options.checksums ? WithChecksumRoom(std::move(needs)) : needs;
 }
@@ -205,7 +211,10 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
   std::vector<std::unique_ptr<Transport>> transports(static_cast<size_t>(plan.workers));
   if (NeedsTransport(plan)) {
     std::vector<TransportOptions> needs;
-    for (int w = 0; w < plan.workers; ++w) needs.push_back(NeedsOf(options, run, WorkerId(w)));
+    for (int w = 0; w < plan.workers; ++w) {
+      RZ_ASSIGN_OR_RETURN(TransportOptions worker_needs, NeedsOf(options, run, WorkerId(w)));
+      needs.push_back(std::move(worker_needs));
+    }
     RZ_ASSIGN_OR_RETURN(transports, CreateLocalTransports(needs));
   }
   std::vector<absl::StatusOr<std::string>> results(transports.size(),

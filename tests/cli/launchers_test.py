@@ -165,6 +165,41 @@ class SameBits(Job):
         self.assertNotIn("Slurm", err)
 
 
+class Ucx(Job):
+    def setUp(self):
+        super().setUp()
+        asked = self.run_program("train", self.config(), "--set", "cyclic.transport=ucx")
+        if "ucx is not built in" in asked.stderr:
+            self.skipTest("built without UCX")
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        self.said = asked.stderr
+
+    def test_every_rule_has_the_bits_of_shm(self):
+        self.assertIn("transport: ucx between all workers (asked for; one host)", self.said)
+        for rule in ("dp", "cdp_v1", "cdp_v2"):
+            config = self.config(**{"cyclic.rule": rule, "gradient_accumulation_steps": 2})
+            digests = {self.train(config, "--workers", 3, "--set", f"cyclic.transport={transport}")["parameters_sha256"]
+                       for transport in ("shm", "ucx")}
+            self.assertEqual(len(digests), 1, rule)
+
+    def test_batch_norm_and_evaluation(self):
+        config = self.config(**{"model": {"type": "resnet", "depth": 8, "width": 4}, "iterations": 6,
+                                "data": {"type": "random", "samples": 128, "input": [1, 8, 8]},
+                                "train_micro_batch_size_per_gpu": 4})
+        runs = [self.train(config, "--set", f"cyclic.transport={transport}") for transport in ("shm", "ucx")]
+        for key in ("parameters_sha256", "accuracy", "loss", "bytes_per_step"):
+            self.assertEqual(runs[0][key], runs[1][key], key)
+
+    def test_auto_takes_it_between_hosts(self):
+        config = self.config()
+        expected = self.train(config, "--workers", 3)["parameters_sha256"]
+        environments = [dict(slurm(w, 3), RINGZERO_HOST=f"node{w // 2}") for w in range(3)]
+        said = self.succeeds(self.start_job(config, environments, "--rendezvous", self.meeting(), "--summary",
+                                            self.path("summary.json")))
+        self.assertIn("transport: ucx between all workers (2 hosts)", said)
+        self.assertEqual(self.digest("summary.json"), expected)
+
+
 class Disagreement(Job):
     def start_odd(self, options_of_2, **environment_of_2):
         config = self.config()
