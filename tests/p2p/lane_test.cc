@@ -154,7 +154,13 @@ TEST(LaneWordTest, ParsesItsOwnAndRefusesTheRest) {
 TEST(LaneWireTest, NonsenseFromAPeerIsNamed) {
   const std::string mark(kLaneWordMark);
   const LaneWord huge = {.type = LaneWord::Type::kAnnounce, .bytes = uint64_t{1} << 60};
-  for (const std::string& text : {mark, mark + "nonsense", ToText(LaneHello()), ToText(huge)}) {
+  LaneWord overflowing = huge;
+  overflowing.bytes = ~uint64_t{0};
+  LaneWord large = huge;
+  large.bytes = uint64_t{1} << 40;
+  const std::string go = ToText(LaneWord{.type = LaneWord::Type::kGo, .number = 3});
+  for (const std::string& text : {mark, mark + "nonsense", ToText(LaneHello()), ToText(huge),
+                                  ToText(overflowing), ToText(large), go}) {
     auto news = std::make_shared<LaneNews>();
     auto words = LocalTransports()({LaneWordsOptions(SmallOptions(), news), SmallOptions()});
     ASSERT_TRUE(words.ok());

@@ -325,6 +325,7 @@ TEST_P(TransportContract, AGivenBufferHasOneHolderAtOnce) {
 TEST_P(TransportContract, MemoryIsExhaustedAndComesBackFromAnotherWorker) {
   TransportOptions options = SmallOptions();
   options.sum_bytes = 2 * (AlignPayload(kBytes) + 64);
+  options.received_sum_bytes = AlignPayload(kBytes) + 64;
   Cluster cluster = Make(2, options);
   Buffer first = Filled(cluster[0], MemoryUse::kSums, kValues, 1);
   // At least one more, as asked for; a decorator may have made room for its own.
