@@ -8,10 +8,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/host_identity.h"
+#include "p2p/mixed_transport.h"
 #include "p2p/shm_connect.h"
 #include "p2p/ucx_transport.h"
 
@@ -32,28 +32,34 @@ absl::Status CheckBuilt(TransportChoice choice) {
   }
   if (choice == TransportChoice::kNccl) {
     return NotPossible(
-        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; auto, "
-        "shm or ucx would do");
+        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; "
+        "auto, shm or ucx would do");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeShm(const JobSeat& seat, ConnectRequest request) {
-  if (request.take_endpoint) return CreateShmTransport(request.take_endpoint(), request.options);
+std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts) {
   std::vector<WorkerId> peers;
-  for (int w = 0; w < seat.workers; ++w) {
-    if (w != seat.self.value) peers.push_back(WorkerId(w));
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    const WorkerId worker(static_cast<int>(w));
+    if (worker != self && hosts[w] == hosts[static_cast<size_t>(self.value)]) {
+      peers.push_back(worker);
+    }
   }
-  RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
-  return CreateShmTransport(std::move(endpoint), request.options);
+  return peers;
 }
 
-// The launcher's page of pulses tells who is stopped, whatever UCX says.
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat,
-                                                   const ConnectRequest& request) {
-  UcxOptions ucx;
-  if (request.take_endpoint) ucx.board = request.take_endpoint().board;
-  return CreateUcxTransport(seat, request.options, ucx);
+absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const JobSeat& seat,
+                                                ShmEndpoint endpoint,
+                                                const TransportOptions& options) {
+  switch (choice) {
+    case TransportChoice::kShm: return CreateShmTransport(std::move(endpoint), options);
+    // The host's page of pulses tells who is stopped, whatever UCX says.
+    case TransportChoice::kUcx: return CreateUcxTransport(seat, options, {.board = endpoint.board});
+    case TransportChoice::kAuto: return CreateMixedTransport(seat, std::move(endpoint), options);
+    case TransportChoice::kNccl: break;
+  }
+  return CheckBuilt(choice);
 }
 
 }  // namespace
@@ -68,17 +74,19 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
     case TransportChoice::kUcx:
       return ChosenTransport{asked,
                              absl::StrCat("ucx between all workers (asked for; ", where, ")")};
-    case TransportChoice::kNccl:
-      return ChosenTransport{asked,
-                             absl::StrCat("nccl between all workers (asked for; ", where, ")")};
+    case TransportChoice::kNccl: break;  // CheckBuilt has refused it
     case TransportChoice::kAuto:
       if (count == 1) {
         return ChosenTransport{TransportChoice::kShm, "shm between all workers (one host)"};
       }
       RZ_RETURN_IF_ERROR(
           Annotate(CheckBuilt(TransportChoice::kUcx), absl::StrCat("the workers are on ", where)));
-      return ChosenTransport{TransportChoice::kUcx,
-                             absl::StrCat("ucx between all workers (", where, ")")};
+      if (count == hosts.size()) {
+        return ChosenTransport{TransportChoice::kUcx,
+                               absl::StrCat("ucx between all workers (", where, ")")};
+      }
+      return ChosenTransport{TransportChoice::kAuto,
+                             absl::StrCat("shm within a host, ucx between hosts (", where, ")")};
   }
   for (size_t w = 1; w < hosts.size(); ++w) {
     if (hosts[w] == hosts[0]) continue;
@@ -123,12 +131,15 @@ absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request) 
     RZ_ASSIGN_OR_RETURN(hosts, HostsOfWorkers(seat));
   }
   RZ_ASSIGN_OR_RETURN(ChosenTransport chosen, ChooseTransport(request.transport, hosts));
-  Connection made{.why = std::move(chosen.why)};
-  if (chosen.transport == TransportChoice::kUcx) {
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeUcx(seat, request));
+  ShmEndpoint endpoint;
+  if (request.take_endpoint) {
+    endpoint = request.take_endpoint();
   } else {
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeShm(seat, std::move(request)));
+    RZ_ASSIGN_OR_RETURN(endpoint, ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
   }
+  Connection made{.why = std::move(chosen.why)};
+  RZ_ASSIGN_OR_RETURN(made.transport,
+                      Make(chosen.transport, seat, std::move(endpoint), request.options));
   return made;
 }
 

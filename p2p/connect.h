@@ -24,6 +24,7 @@ enum class TransportChoice { kAuto, kShm, kUcx, kNccl };
 
 // kAuto decided; pure. `hosts`: the host of each worker.
 struct ChosenTransport {
+  // kAuto: by pair, shm within a host and ucx between hosts (p2p/mixed_transport.h).
   TransportChoice transport = TransportChoice::kShm;
   std::string why;  // in words, with what was chosen
 };
@@ -43,7 +44,7 @@ std::string WireVersions();
 struct ConnectRequest {
   TransportChoice transport = TransportChoice::kAuto;
   TransportOptions options;
-  // For shm between the children of one launcher: its endpoint; else the workers connect by
+  // For the children of one launcher: its endpoint; else the workers of a host connect by
   // themselves.
   std::function<ShmEndpoint()> take_endpoint;
 };

@@ -21,8 +21,12 @@ using Messages = std::map<ChannelKey, std::vector<size_t>>;
 // By channel and size, the most that are alive at once.
 using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 
-// What repeats is seen in few iterations; what is special: the first ones, the last ones, those around
-// an evaluation or a collected version.
+// A slot is free when its message begins to leave for the next worker, so in a channel as many
+// again as there are slots may be leaving.
+constexpr size_t kLives = 2;
+
+// What repeats is seen in few iterations; what is special: the first ones, the last ones, those
+// around an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
   constexpr int kBefore = 1;
   constexpr int kAfter = 3;
@@ -79,8 +83,7 @@ size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kBuffers:
     case Channel::kSnapshots: return static_cast<size_t>(plan.stage(message.stage).buffer_bytes);
     case Channel::kMetrics:
-    case Channel::kReports:
-      return static_cast<size_t>(std::max(1, metrics_count)) * sizeof(double);
+    case Channel::kReports: return static_cast<size_t>(std::max(1, metrics_count)) * sizeof(double);
     case Channel::kToken:
     case Channel::kNone: break;
   }
@@ -98,7 +101,7 @@ absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int
       if (op.kind != OpKind::kReceive || op.peer == self) continue;
       messages[{op.peer, op.channel}].push_back(MessageBytes(plan, op, metrics_count));
     }
-    CountAlive(messages, static_cast<size_t>(std::max(plan.window, 1)), most);
+    CountAlive(messages, kLives * static_cast<size_t>(std::max(plan.window, 1)), most);
   }
   for (const auto& [key, count] : most) {
     const auto& [from, channel, size] = key;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "sharding/program.h"
 #include "sharding/verify.h"
@@ -476,7 +477,9 @@ absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
 }
 
 TransportOptions TrainNeeds(const Plan& plan, WorkerId self) {
-  return TransportNeeds(plan, LayoutsOf(plan), self, kMetrics);
+  absl::StatusOr<TransportOptions> needs = TransportNeeds(plan, LayoutsOf(plan), self, kMetrics);
+  RZ_CHECK(needs.ok(), needs.status().ToString());  // the plan is verified
+  return *std::move(needs);
 }
 
 }  // namespace ringzero

@@ -22,7 +22,6 @@
 #include "p2p/share_results.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
-#include "zero/received_needs.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -72,12 +71,8 @@ absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plan
 
 absl::StatusOr<TransportOptions> NeedsOf(const RunWorkersOptions& options, const PlannedRun& run,
                                          WorkerId self) {
-  TransportOptions needs =
-      TransportNeeds(run.planned.plan, run.planned.layouts, self, options.metrics_count);
-  RZ_ASSIGN_OR_RETURN(const ReceivedBytes received,
-                      ReceivedNeeds(run.planned.plan, self, options.metrics_count));
-  needs.received_parameter_bytes = received.parameters;
-  needs.received_sum_bytes = received.sums;
+  RZ_ASSIGN_OR_RETURN(TransportOptions needs, TransportNeeds(run.planned.plan, run.planned.layouts,
+                                                             self, options.metrics_count));
   needs.peer_timeout = options.peer_timeout;
   return options.checksums ? WithChecksumRoom(std::move(needs)) : needs;
 }

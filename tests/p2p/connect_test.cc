@@ -28,8 +28,12 @@ TEST(ConnectTest, SeveralHostsNeedUcx) {
     return;
   }
   ASSERT_TRUE(chosen.ok()) << chosen.status();
-  EXPECT_EQ(chosen->transport, Choice::kUcx);
-  EXPECT_EQ(chosen->why, "ucx between all workers (2 hosts)");
+  EXPECT_EQ(chosen->transport, Choice::kAuto);
+  EXPECT_EQ(chosen->why, "shm within a host, ucx between hosts (2 hosts)");
+  const auto alone = ChooseTransport(Choice::kAuto, {"a x", "b y", "c z"});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(alone->transport, Choice::kUcx);
+  EXPECT_EQ(alone->why, "ucx between all workers (3 hosts)");
 }
 
 TEST(ConnectTest, WhatIsAskedForAndNotPossibleIsAnError) {

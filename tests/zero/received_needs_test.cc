@@ -27,7 +27,8 @@ Plan MakePlan(int workers, int stages, Rule rule) {
   return plan;
 }
 
-// The whole run, by brute force: for each channel and each window of messages that follow each other.
+// The whole run, by brute force: for each channel and each window of messages that follow each
+// other.
 ReceivedBytes MostInAnyWindow(const Plan& plan, WorkerId self) {
   const auto program = MakeProgram(plan, self, WholeRun(plan));
   EXPECT_TRUE(program.ok()) << program.status();
@@ -41,7 +42,7 @@ ReceivedBytes MostInAnyWindow(const Plan& plan, WorkerId self) {
     std::map<size_t, size_t> by_size;
     for (size_t begin = 0; begin < sizes.size(); ++begin) {
       std::map<size_t, size_t> alive;
-      const size_t end = std::min(sizes.size(), begin + static_cast<size_t>(plan.window));
+      const size_t end = std::min(sizes.size(), begin + 2 * static_cast<size_t>(plan.window));
       for (size_t i = begin; i < end; ++i) ++alive[sizes[i]];
       for (const auto& [size, count] : alive) by_size[size] = std::max(by_size[size], count);
     }
