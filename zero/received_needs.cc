@@ -21,6 +21,11 @@ using Messages = std::map<ChannelKey, std::vector<size_t>>;
 // By channel and size, the most that are alive at once.
 using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 
+// At most W messages of a channel are alive, but not W that follow each other: one may still be leaving
+// for the next worker when those behind it are gone. It is overtaken by less than a second window: what
+// leaves a channel does so nearly in order.
+constexpr size_t kWindows = 2;
+
 // What repeats is seen in few iterations; what is special: the first ones, the last ones, those around
 // an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
@@ -45,10 +50,12 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
 void CountAlive(const Messages& messages, size_t window, Alive& most) {
   for (const auto& [channel, sizes] : messages) {
     std::map<size_t, size_t> alive;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (i >= window) --alive[sizes[i - window]];
-      size_t& count = most[{channel.first, channel.second, sizes[i]}];
-      count = std::max(count, ++alive[sizes[i]]);
+    const auto at = [&](size_t i) { return sizes[i % sizes.size()]; };
+    // Around and around: what is seen here comes again later, next to itself.
+    for (size_t i = 0; i < sizes.size() + 2 * kWindows * window; ++i) {
+      if (i >= kWindows * window) --alive[at(i - kWindows * window)];
+      size_t& count = most[{channel.first, channel.second, at(i)}];
+      count = std::min(std::max(count, ++alive[at(i)]), window);
     }
   }
 }
