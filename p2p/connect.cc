@@ -32,7 +32,8 @@ absl::Status CheckBuilt(TransportChoice choice) {
   }
   if (choice == TransportChoice::kNccl) {
     return NotPossible(
-        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; auto, "
+        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; "
+        "auto, "
         "shm or ucx would do");
   }
   return absl::OkStatus();

@@ -21,13 +21,13 @@ using Messages = std::map<ChannelKey, std::vector<size_t>>;
 // By channel and size, the most that are alive at once.
 using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 
-// At most W messages of a channel are alive, but not W that follow each other: one may still be leaving
-// for the next worker when those behind it are gone. It is overtaken by less than a second window: what
-// leaves a channel does so nearly in order.
+// At most W messages of a channel are alive, but not W that follow each other: one may still be
+// leaving for the next worker when those behind it are gone. It is overtaken by less than a second
+// window: what leaves a channel does so nearly in order.
 constexpr size_t kWindows = 2;
 
-// What repeats is seen in few iterations; what is special: the first ones, the last ones, those around
-// an evaluation or a collected version.
+// What repeats is seen in few iterations; what is special: the first ones, the last ones, those
+// around an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
   constexpr int kBefore = 1;
   constexpr int kAfter = 3;
@@ -86,8 +86,7 @@ size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kBuffers:
     case Channel::kSnapshots: return static_cast<size_t>(plan.stage(message.stage).buffer_bytes);
     case Channel::kMetrics:
-    case Channel::kReports:
-      return static_cast<size_t>(std::max(1, metrics_count)) * sizeof(double);
+    case Channel::kReports: return static_cast<size_t>(std::max(1, metrics_count)) * sizeof(double);
     case Channel::kToken:
     case Channel::kNone: break;
   }

@@ -26,8 +26,8 @@ struct ReceivedBytes {
   size_t sums = 0;        // of owned ones
 };
 
-// Per channel and size the most among any 2·W messages that follow each other, and not more than the
-// window W, as no more are delivered at once. Errors of MakeProgram.
+// Per channel and size the most among any 2·W messages that follow each other, and not more than
+// the window W, as no more are delivered at once. Errors of MakeProgram.
 absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int metrics_count);
 
 }  // namespace ringzero
