@@ -100,9 +100,10 @@ absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, cons
   const WorkerId self = process.job.self;
   WorkerSeat seat{.self = self, .run = run};
   if (NeedsTransport(run.planned.plan)) {
+    RZ_ASSIGN_OR_RETURN(TransportOptions needs, NeedsOf(options, run, self));
     RZ_ASSIGN_OR_RETURN(Connection made,
                         Connect(process.job, {.transport = options.transport,
-                                              .options = NeedsOf(options, run, self),
+                                              .options = std::move(needs),
                                               .take_endpoint = std::move(process.take_endpoint)}));
     seat.transport = Decorate(std::move(made.transport), options);
     if (self.value == 0) {
