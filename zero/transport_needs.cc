@@ -25,8 +25,8 @@ struct Arrivals {
   const Plan& plan;
   size_t window;
 
-  // Channels from the one worker before this one. A slot is free when its message begins to leave, so
-  // as many again may be leaving.
+  // Channels from the one worker before this one. A slot is free when its message begins to leave,
+  // so as many again may be leaving.
   size_t FromNeighbour(size_t channels) const { return 2 * window * channels; }
   // Channels from whoever owns or has them: each stage has at most three labels alive at once.
   size_t FromAnybody(size_t channels, size_t stages) const {
