@@ -15,11 +15,11 @@ absent() {
   order+=("$1")
 }
 
-# program NAME FEATURES HOW COMMAND: version from `COMMAND --version`, place from the path.
+# program NAME FEATURES HOW COMMAND [OPTION]: version from `COMMAND --version` (or OPTION), place from the path.
 program() {
   local place
   if place=$(command -v "$4"); then
-    show "$1" "$("$4" --version 2>/dev/null | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1)" "$place"
+    show "$1" "$("$4" "${5:---version}" 2>/dev/null | grep -oE '[0-9]+(\.[0-9]+)+' | head -n 1)" "$place"
   else
     absent "$1" "$2" "$3"
   fi
@@ -163,6 +163,7 @@ library zlib zlib1g-dev 'include/zlib.h' 's/^#define ZLIB_VERSION "(.*)"/\1/p'
 library xxHash libxxhash-dev 'include/xxhash.h' 's/^#define XXH_VERSION_(MAJOR|MINOR|RELEASE) +([0-9]+).*/\2/p'
 data
 program clang-format "test" "Debian: apt-get install clang-format" clang-format
+program iproute2 "test" "Debian: apt-get install iproute2" ip -V
 program clang-tidy "full" "Debian: apt-get install clang-tidy" clang-tidy
 gpu
 limits

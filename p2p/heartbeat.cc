@@ -35,6 +35,12 @@ absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
   return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
 }
 
+absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::OfFile(int descriptor, int workers) {
+  RZ_ASSIGN_OR_RETURN(Mapping memory,
+                      Mapping::OfFile(descriptor, FileBytes(workers), Mapping::Access::kReadWrite));
+  return std::shared_ptr<PulseBoard>(new PulseBoard(workers, std::move(memory)));
+}
+
 PulseBoard::Pulse& PulseBoard::At(WorkerId worker) const {
   RZ_CHECK(worker.value >= 0 && worker.value < workers_, absl::StrCat("worker ", worker.value));
   return *std::launder(reinterpret_cast<Pulse*>(memory_.data() + worker.value * sizeof(Pulse)));

@@ -53,6 +53,10 @@ class PulseBoard {
 
   // Shared with the processes that this one forks later. ResourceExhausted without memory.
   static absl::StatusOr<std::shared_ptr<PulseBoard>> Create(int workers);
+  // In a file of FileBytes (p2p/memory_file.h), zeroed by whoever made it; it may be closed
+  // afterwards.
+  static absl::StatusOr<std::shared_ptr<PulseBoard>> OfFile(int descriptor, int workers);
+  static size_t FileBytes(int workers) { return workers * sizeof(Pulse); }
 
   int workers() const { return workers_; }
   void Beat(WorkerId worker, Clock::time_point now);
@@ -61,7 +65,7 @@ class PulseBoard {
 
  private:
   struct alignas(64) Pulse {
-    std::atomic<Clock::rep> last;  // 0: not begun
+    std::atomic<Clock::rep> last;  // 0: not begun; any bits are one
   };
   static_assert(std::atomic<Clock::rep>::is_always_lock_free);
 

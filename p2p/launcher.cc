@@ -17,6 +17,8 @@
 #include "base/status.h"
 #include "p2p/failure.h"
 #include "p2p/heartbeat.h"
+#include "p2p/launch_rendezvous.h"
+#include "p2p/random_bytes.h"
 #include "p2p/record_stream.h"
 #include "p2p/unique_fd.h"
 #include "p2p/worker_process.h"
@@ -25,6 +27,7 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr size_t kSecretBytes = 32;
 
 // SIGINT, SIGTERM and SIGCHLD come through a descriptor while this lives.
 class SignalScope {
@@ -96,6 +99,7 @@ class Launch {
 
   void Wait();
   void ReadRecords(WorkerProcess& child);
+  void SendAnswers();
   void ReadSignals();
   void ReapAll();
   void Fail(WorkerId worker, const absl::Status& status);
@@ -109,6 +113,7 @@ class Launch {
   const LaunchOptions& options_;
   SignalScope& signals_;
   std::vector<WorkerProcess> children_;
+  LaunchStore store_;
   AwakeClock awake_;
   std::vector<Stop> stops_;                                     // by worker
   Clock::time_point stop_deadline_ = Clock::time_point::max();  // when CheckStopped is due
@@ -121,11 +126,12 @@ class Launch {
 
 absl::Status Launch::Start(const WorkerBody& body) {
   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
+  RZ_ASSIGN_OR_RETURN(const std::string secret, RandomBytes(kSecretBytes));
   children_.reserve(options_.workers);
   for (int w = 0; w < options_.workers; ++w) {
-    const auto run = [&, w](RecordWriter& records) {
+    const auto run = [&, w](const WorkerProcess::Stream& stream) {
       // Whatever belongs to others is closed here, or their deaths would not be seen.
-      WorkerContext context(std::move(endpoints[w]), records);
+      WorkerContext context(std::move(endpoints[w]), stream, secret);
       endpoints.clear();
       for (WorkerProcess& other : children_) other.Abandon();
       signals_.Close();
@@ -142,6 +148,7 @@ absl::StatusOr<std::vector<std::string>> Launch::Run() {
   while (AnyAlive()) {
     Wait();
     for (WorkerProcess& child : children_) ReadRecords(child);
+    SendAnswers();
     ReadSignals();
     ReapAll();
     CheckStopped();
@@ -160,7 +167,8 @@ absl::StatusOr<std::vector<std::string>> Launch::Run() {
 void Launch::Wait() {
   std::vector<pollfd> files = {{signals_.descriptor(), POLLIN, 0}};
   for (const WorkerProcess& child : children_) {
-    if (child.socket() >= 0) files.push_back({child.socket(), POLLIN, 0});
+    const short events = child.has_answers() ? POLLIN | POLLOUT : POLLIN;
+    if (child.socket() >= 0) files.push_back({child.socket(), events, 0});
   }
   const Clock::time_point until = std::min(deadline_, stop_deadline_);
   int limit = -1;
@@ -175,6 +183,7 @@ void Launch::ReadRecords(WorkerProcess& child) {
   std::vector<Record> records;
   child.ReadRecords(records);
   for (Record& record : records) {
+    if (LaunchStore::Takes(record)) store_.Handle(child.worker(), record);
     switch (record.type) {
       case Record::Type::kReport:
         if (options_.on_report) options_.on_report(child.worker(), record.kind, record.text);
@@ -185,7 +194,15 @@ void Launch::ReadRecords(WorkerProcess& child) {
              ReportedBy(child.worker(),
                         absl::Status(static_cast<absl::StatusCode>(record.code), record.text)));
         break;
+      default: break;
     }
+  }
+}
+
+void Launch::SendAnswers() {
+  for (WorkerProcess& child : children_) {
+    for (const Record& answer : store_.TakeAnswers(child.worker())) child.Answer(answer);
+    if (child.has_answers()) child.SendAnswers();
   }
 }
 
@@ -312,20 +329,33 @@ absl::Status CheckOneThread() {
 
 }  // namespace
 
-WorkerContext::WorkerContext(ShmEndpoint endpoint, RecordWriter& records)
+WorkerContext::WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream,
+                             std::string secret)
     : self_(endpoint.self),
       workers_(static_cast<int>(endpoint.sockets.size())),
       endpoint_(std::move(endpoint)),
-      records_(records) {}
+      stream_(stream),
+      secret_(std::move(secret)) {}
+
+JobSeat WorkerContext::Seat() {
+  const auto ask = [this](const Record& record) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return stream_.records.Write(record);
+  };
+  return {.self = self_,
+          .workers = workers_,
+          .secret = secret_,
+          .rendezvous = std::make_shared<LaunchRendezvous>(stream_.socket, ask)};
+}
 
 absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return records_.Write({Record::Type::kReport, 0, kind, text});
+  return stream_.records.Write({Record::Type::kReport, 0, kind, text});
 }
 
 absl::Status WorkerContext::Fail(const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return records_.Write(
+  return stream_.records.Write(
       {Record::Type::kFailure, static_cast<int32_t>(why.code()), "", std::string(why.message())});
 }
 

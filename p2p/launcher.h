@@ -23,8 +23,9 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/record_stream.h"
+#include "p2p/job_seat.h"
 #include "p2p/shm_transport.h"
+#include "p2p/worker_process.h"
 
 namespace ringzero {
 
@@ -41,16 +42,19 @@ struct LaunchOptions {
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
 };
 
-// A worker's side, in its own process. Thread-safe but for TakeEndpoint.
+// A worker's side, in its own process. Thread-safe but for TakeEndpoint and Seat.
 class WorkerContext {
  public:
-  WorkerContext(ShmEndpoint endpoint, RecordWriter& records);
+  WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream, std::string secret);
 
   WorkerId self() const { return self_; }
   int workers() const { return workers_; }
   // For CreateShmTransport; once. If it is never taken, the others' transports wait for this
   // worker's hello until the body returns.
   ShmEndpoint TakeEndpoint() { return std::move(endpoint_); }
+  // To connect in any other way. Its rendezvous asks the launching process, and must be gone before
+  // the body returns.
+  JobSeat Seat();
   // To on_report; never waits for it. Unavailable when the launching process is gone,
   // ResourceExhausted (and not reported) when it has left 1 MiB unread.
   absl::Status Report(const std::string& kind, const std::string& text);
@@ -61,7 +65,8 @@ class WorkerContext {
   const WorkerId self_;
   const int workers_;
   ShmEndpoint endpoint_;
-  RecordWriter& records_;
+  const WorkerProcess::Stream stream_;
+  const std::string secret_;
   std::mutex mutex_;  // one record at a time
 };
 

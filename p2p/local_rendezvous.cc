@@ -14,6 +14,11 @@ class LocalRendezvous final : public Rendezvous {
   std::string name() const override { return "local"; }
 
   absl::Status Put(const std::string& key, const std::string& value) override {
+    if (value.size() > kMaxRendezvousValueBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("rendezvous local: '", key, "' has ",
+                                                     value.size(), " bytes; ",
+                                                     kMaxRendezvousValueBytes, " are the most"));
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto [entry, is_new] = values_.emplace(key, value);
     if (!is_new && entry->second != value) {
@@ -28,8 +33,8 @@ class LocalRendezvous final : public Rendezvous {
     std::unique_lock<std::mutex> lock(mutex_);
     const bool came = changed_.wait_for(lock, limit, [&] { return values_.count(key) != 0; });
     if (came) return values_[key];
-    return absl::DeadlineExceededError(absl::StrCat("rendezvous local: nobody put '", key,
-                                                    "' within ", limit.count(), " ms"));
+    return absl::DeadlineExceededError(
+        absl::StrCat("rendezvous local: nobody put '", key, "' within ", limit.count(), " ms"));
   }
 
  private:

@@ -2,6 +2,7 @@
 #include "p2p/local_transport.h"
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -18,6 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);
+constexpr uint32_t kIdlePollsPerTurn = 16;  // the clock is looked at once in so many
 
 struct Event {
   enum class Kind { kParcel, kCredit, kAbort, kGoodbye, kDisconnect, kQuestion, kAnswer };
@@ -37,11 +39,13 @@ class Inbox {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!open_) return;
     events_.push_back(std::move(event));
+    has_news_.store(true, std::memory_order_release);
     changed_.notify_one();
   }
   void Wake() {
     const std::lock_guard<std::mutex> lock(mutex_);
     woken_ = true;
+    has_news_.store(true, std::memory_order_release);
     changed_.notify_one();
   }
   void Stop() {
@@ -54,9 +58,12 @@ class Inbox {
     std::unique_lock<std::mutex> lock(mutex_);
     changed_.wait_until(lock, until, [this] { return stopping_ || woken_ || !events_.empty(); });
     woken_ = false;
+    has_news_.store(false, std::memory_order_relaxed);
     events.swap(events_);
     return !stopping_;
   }
+  // For whoever polls: whether Take has anything to do.
+  bool HasNews() const { return has_news_.load(std::memory_order_acquire); }
   // From now on events are dropped: nobody reads them any more.
   void Shut() {
     std::vector<Event> rest;
@@ -70,6 +77,7 @@ class Inbox {
   std::condition_variable changed_;
   std::vector<Event> events_;
   bool woken_ = false;
+  std::atomic<bool> has_news_{false};  // there are events, or it was woken
   bool stopping_ = false;
   bool open_ = true;
 };
@@ -121,31 +129,51 @@ class LocalTransport final : public MailboxTransport {
                  std::array<ArenaPtr, 2> arenas, Heartbeat heartbeat)
       : MailboxTransport(std::move(mailbox), std::move(arenas[0]), std::move(arenas[1])),
         wire_(std::move(wire)),
-        heartbeat_(std::move(heartbeat)),
-        thread_([this] { Run(); }) {}
+        heartbeat_(std::move(heartbeat)) {}
+
+  // Without it, Poll is to be called.
+  void StartThread() {
+    thread_ = std::thread([this] {
+      while (Turn(heartbeat_.next())) {
+      }
+    });
+  }
 
   ~LocalTransport() override {
+    const bool polled = !thread_.joinable();
+    const Clock::time_point end = Clock::now() + kDrainLimit;
+    while (polled && mailbox().waits_for_credit() && Clock::now() < end) Turn(heartbeat_.next());
     mailbox().Shutdown(kDrainLimit);
     wire_->inbox().Stop();
-    thread_.join();
+    if (polled) {
+      Turn(Clock::now());
+    } else {
+      thread_.join();
+    }
     wire_->Disconnect();
   }
 
   std::string name() const override { return "local"; }
 
+  bool Poll() override {
+    if (thread_.joinable()) return false;
+    const bool busy = wire_->inbox().HasNews();
+    if (busy || ++idle_polls_ % kIdlePollsPerTurn == 0) Turn(Clock::now());
+    return busy;
+  }
+
  private:
   bool CanCarry(BufferCell*) const override { return true; }
 
-  void Run() {
-    for (bool running = true; running;) {
-      std::vector<Event> events;
-      running = wire_->inbox().Take(events, heartbeat_.next());
-      for (Event& event : events) Handle(event);
-      for (const Silence& silence : heartbeat_.Tick(Clock::now())) {
-        mailbox().OnSilence(silence.worker, silence.lasted);
-      }
-      mailbox().RunCallbacks();
-    }
+  // Waits for events until `until`, handles them, and beats; false when stopped.
+  bool Turn(Clock::time_point until) {
+    const bool running = wire_->inbox().Take(events_, until);
+    for (Event& event : events_) Handle(event);
+    events_.clear();
+    const std::vector<Silence> silences = heartbeat_.Tick(Clock::now());
+    for (const Silence& each : silences) mailbox().OnSilence(each.worker, each.lasted);
+    mailbox().RunCallbacks();
+    return running;
   }
 
   void Handle(Event& event) {
@@ -163,7 +191,9 @@ class LocalTransport final : public MailboxTransport {
   }
 
   const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox, which handles keep alive
-  Heartbeat heartbeat_;                    // the message thread's
+  Heartbeat heartbeat_;                    // the message thread's, as the next two
+  std::vector<Event> events_;              // kept, so that its memory is used again
+  uint32_t idle_polls_ = 0;
   std::thread thread_;
 };
 
@@ -191,6 +221,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
   for (int to = 0; to < workers; ++to) {
     RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options[to]));
     RZ_RETURN_IF_ERROR(CheckPeerTimeout(options[to]));
+    if (options[to].memory != MemoryKind::kHost) {
+      return absl::InvalidArgumentError("local carries memory of the host, not of a GPU");
+    }
     for (int from = 0; from < workers; ++from) {
       for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
         mailboxes[from]->OnCredit(WorkerId(to), static_cast<uint8_t>(kind), slots[kind]);
@@ -206,9 +239,11 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int w = 0; w < workers; ++w) {
-    transports.push_back(
+    auto transport =
         std::make_unique<LocalTransport>(mailboxes[w], wires[w], std::move(arenas[w]),
-                                         Heartbeat(WorkerId(w), board, {options[w].peer_timeout})));
+                                         Heartbeat(WorkerId(w), board, {options[w].peer_timeout}));
+    if (options[w].progress == ProgressMode::kThread) transport->StartThread();
+    transports.push_back(std::move(transport));
   }
   return transports;
 }

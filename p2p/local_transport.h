@@ -5,7 +5,8 @@
 //                       CreateLocalTransports({options, options}));    // two workers
 //   transports[0]->Share(WorkerId(1), key, version);
 //
-// Each transport has a message thread of its own, which sleeps while nothing happens. They may be
+// Each transport has a message thread of its own, which sleeps while nothing happens (or, with
+// ProgressMode::kCaller, none). They may be
 // destroyed in any order and from any thread but a message thread; handles may outlive them.
 #ifndef RINGZERO_P2P_LOCAL_TRANSPORT_H_
 #define RINGZERO_P2P_LOCAL_TRANSPORT_H_

@@ -39,7 +39,11 @@ absl::Status CheckPeerTimeout(const TransportOptions& options) {
 
 Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
                  std::shared_ptr<Wire> wire)
-    : self_(self), wire_(std::move(wire)), on_failure_(std::move(on_failure)), peers_(workers) {
+    : self_(self),
+      wire_(std::move(wire)),
+      slot_cells_(sizeof(SlotCell)),
+      on_failure_(std::move(on_failure)),
+      peers_(workers) {
   stats_.bytes_sent.resize(kMaxMessageKinds);
   stats_.messages_sent.resize(kMaxMessageKinds);
 }
@@ -120,8 +124,9 @@ void Mailbox::Match(WorkerId from, uint8_t kind) {
       return EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
                           expected);
     }
-    Buffer delivered(new SlotCell(shared_from_this(), from, kind, std::move(parcel.buffer)));
-    ready_.push_back({std::move(expected.arrival), std::move(delivered)});
+    Buffer delivered = SlotCell::Wrap(shared_from_this(), {from, kind}, std::move(parcel.buffer));
+    next_.ready.push_back(
+        {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered)});
     channel.arrived.pop_front();
     channel.expected.pop_front();
     matched = true;
@@ -217,8 +222,10 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
   report_failure_ = true;
   for (Peer& peer : peers_) {
     for (Channel& channel : peer.channels) {
-      for (Expected& expected : channel.expected)
-        ready_.push_back({std::move(expected.arrival), why});
+      for (size_t i = 0; i < channel.expected.size(); ++i) {
+        Expected& each = channel.expected[i];
+        next_.ready.push_back({std::move(each.arrival), std::move(each.shared_arrival), why});
+      }
       // Dropping handles under our lock is fine: no cell's drop takes it.
       channel.expected.clear();
       channel.waiting.clear();
@@ -237,31 +244,36 @@ void Mailbox::RunCallbacks() {
   // Whoever of several message threads is here runs what the others have made ready, too.
   const std::lock_guard<std::mutex> one_at_a_time(callbacks_mutex_);
   while (true) {
-    std::vector<Ready> ready;
-    std::vector<ReadyAnswer> answers;
-    std::vector<Question> questions;
     Answerer answerer;
     std::function<void(const absl::Status&)> on_failure;
     absl::Status status;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      ready.swap(ready_);
-      answers.swap(answers_);
-      questions.swap(questions_);
-      if (!questions.empty()) answerer = answerer_;
+      std::swap(running_, next_);
+      if (!running_.questions.empty()) answerer = answerer_;
       status = status_;
       if (report_failure_) on_failure = std::exchange(on_failure_, nullptr);
       report_failure_ = false;
     }
+    auto& [ready, answers, questions] = running_;
     if (ready.empty() && answers.empty() && questions.empty() && on_failure == nullptr) return;
     if (on_failure != nullptr) on_failure(status);
-    for (Ready& each : ready) each.arrival(std::move(each.result));
+    for (Ready& each : ready) Call(each);
     for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
     for (const Question& each : questions) {
       const std::string answer = answerer ? answerer(each.from, each.text) : std::string();
       wire_->SendAnswer(each.from, each.number, answer.substr(0, kMaxTextBytes));
     }
+    ready.clear();
+    answers.clear();
+    questions.clear();
   }
+}
+
+void Mailbox::Call(Ready& ready) {
+  if (ready.shared_arrival == nullptr) return ready.arrival(std::move(ready.result));
+  if (!ready.result.ok()) return ready.shared_arrival(ready.result.status());
+  ready.shared_arrival(SharedBuffer(ready.result->Detach()));
 }
 
 absl::Status Mailbox::Close() {
@@ -300,8 +312,8 @@ std::vector<Undelivered> Mailbox::undelivered() const {
   std::vector<Undelivered> waiting;
   for (int worker = 0; worker < workers(); ++worker) {
     for (const Channel& channel : peers_[worker].channels) {
-      for (const Parcel& parcel : channel.waiting) {
-        waiting.push_back({WorkerId(worker), parcel.key});
+      for (size_t i = 0; i < channel.waiting.size(); ++i) {
+        waiting.push_back({WorkerId(worker), channel.waiting[i].key});
       }
     }
   }
@@ -330,14 +342,14 @@ void Mailbox::AnswerWith(Answerer answerer) {
 void Mailbox::OnQuestion(WorkerId from, uint64_t number, std::string question) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
-  questions_.push_back({from, number, std::move(question)});
+  next_.questions.push_back({from, number, std::move(question)});
 }
 
 void Mailbox::OnAnswer(WorkerId from, uint64_t number, std::string answer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto asked = asked_.find(number);
   if (asked == asked_.end() || asked->second.to != from) return;
-  answers_.push_back({std::move(asked->second.arrival), std::move(answer)});
+  next_.answers.push_back({std::move(asked->second.arrival), std::move(answer)});
   asked_.erase(asked);
 }
 
@@ -347,7 +359,7 @@ void Mailbox::FailQuestions(const absl::Status& why, std::optional<WorkerId> to)
       ++asked;
       continue;
     }
-    answers_.push_back({std::move(asked->second.arrival), why});
+    next_.answers.push_back({std::move(asked->second.arrival), why});
     asked = asked_.erase(asked);
   }
 }
@@ -358,6 +370,11 @@ bool Mailbox::SaidGoodbyes() const {
     if (!peer.told_goodbye) return false;
   }
   return true;
+}
+
+bool Mailbox::waits_for_credit() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return closing_ && !SaidGoodbyes();
 }
 
 void Mailbox::Shutdown(std::chrono::milliseconds limit) {

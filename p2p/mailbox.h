@@ -14,7 +14,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,6 +26,8 @@
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "base/ids.h"
+#include "p2p/ring_queue.h"
+#include "p2p/slot_pool.h"
 #include "p2p/transport.h"
 #include "p2p/wire.h"
 
@@ -46,6 +47,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     Ownership ownership = Ownership::kShared;
     size_t bytes = 0;
     Arrival arrival;
+    SharedArrival shared_arrival = nullptr;  // or this one
   };
 
   Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
@@ -87,16 +89,20 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   // every open Expect (Cancelled).
   void Shutdown(std::chrono::milliseconds limit);
 
+  // Has been closed, and something still waits for credit: Shutdown would wait for that.
+  bool waits_for_credit() const;
+
   WorkerId self() const { return self_; }
   int workers() const { return static_cast<int>(peers_.size()); }
   Wire& wire() { return *wire_; }
+  SlotPool& slot_cells() { return slot_cells_; }
 
  private:
   struct Channel {  // one per peer and kind, both directions
     int credit = 0;
-    std::deque<Parcel> waiting;     // to the peer, without credit
-    std::deque<Parcel> arrived;     // from the peer, not yet expected
-    std::deque<Expected> expected;  // from the peer, not yet arrived
+    RingQueue<Parcel> waiting;     // to the peer, without credit
+    RingQueue<Parcel> arrived;     // from the peer, not yet expected
+    RingQueue<Expected> expected;  // from the peer, not yet arrived
   };
   struct Peer {
     std::array<Channel, kMaxMessageKinds> channels;
@@ -105,6 +111,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   };
   struct Ready {
     Arrival arrival;
+    SharedArrival shared_arrival;
     absl::StatusOr<Buffer> result;
   };
   struct Asked {
@@ -120,10 +127,16 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
     AnswerArrival arrival;
     absl::StatusOr<std::string> result;
   };
+  struct Runnable {  // what one round of RunCallbacks runs
+    std::vector<Ready> ready;
+    std::vector<ReadyAnswer> answers;
+    std::vector<Question> questions;
+  };
   enum class Tell { kNobody, kPeers };
 
   absl::Status CheckCall(WorkerId peer, MessageKey key,
                          const char* what) const;  // lock held, as below
+  static void Call(Ready& ready);
   void Pump(WorkerId to, uint8_t kind);
   void Match(WorkerId from, uint8_t kind);
   void EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected);
@@ -138,8 +151,10 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
   const WorkerId self_;
   const std::shared_ptr<Wire> wire_;
+  SlotPool slot_cells_;
 
   std::mutex callbacks_mutex_;  // held while callbacks run, and taken before mutex_
+  Runnable running_;            // callbacks_mutex_ held; kept, so that its memory is used again
   mutable std::mutex mutex_;
   std::condition_variable drained_;
   std::function<void(const absl::Status&)> on_failure_;  // emptied by its one call
@@ -147,11 +162,9 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   bool closing_ = false;
   absl::Status status_;
   std::vector<Peer> peers_;
-  std::vector<Ready> ready_;
   std::map<uint64_t, Asked> asked_;  // by number
   uint64_t questions_asked_ = 0;
-  std::vector<Question> questions_;  // of the others, not yet answered
-  std::vector<ReadyAnswer> answers_;
+  Runnable next_;  // what RunCallbacks is to run; its questions are the others'
   Answerer answerer_;
   TransportStats stats_;
 };

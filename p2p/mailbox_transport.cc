@@ -17,11 +17,16 @@ absl::StatusOr<Buffer> MailboxTransport::AllocateNumbered(int number, size_t byt
   return MyArena(MemoryUse::kSums).AllocateNumbered(number, bytes);
 }
 
+absl::Status MailboxTransport::CopyIn(const Buffer& into, const std::byte* from) const {
+  std::memcpy(into.data(), from, into.size());
+  return absl::OkStatus();
+}
+
 absl::Status MailboxTransport::Send(WorkerId to, Parcel parcel, MemoryUse copy_into) {
   if (parcel.buffer && !CanCarry(parcel.buffer.cell()->root())) {
     const size_t bytes = parcel.buffer.size();
     RZ_ASSIGN_OR_RETURN(Buffer copy, Allocate(bytes, copy_into));
-    std::memcpy(copy.data(), parcel.buffer.data(), bytes);
+    RZ_RETURN_IF_ERROR(CopyIn(copy, parcel.buffer.data()));
     bytes_copied_.fetch_add(bytes, std::memory_order_relaxed);
     parcel.buffer = std::move(copy);
   }
@@ -44,11 +49,7 @@ absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) 
 
 absl::Status MailboxTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                                             SharedArrival arrival) {
-  auto unpack = [arrival = std::move(arrival)](absl::StatusOr<Buffer> result) {
-    if (!result.ok()) return arrival(result.status());
-    arrival(SharedBuffer(result->Detach()));
-  };
-  return mailbox_->Expect(from, {key, Ownership::kShared, bytes, std::move(unpack)});
+  return mailbox_->Expect(from, {key, Ownership::kShared, bytes, nullptr, std::move(arrival)});
 }
 
 absl::Status MailboxTransport::ExpectOwned(WorkerId from, MessageKey key, size_t bytes,

@@ -45,6 +45,8 @@ class MailboxTransport : public Transport {
 
   // Can the wire carry this cell as it is? If not, it is copied into an arena.
   virtual bool CanCarry(BufferCell* root) const = 0;
+  // Copies the payload of memory from elsewhere into a block of an arena.
+  virtual absl::Status CopyIn(const Buffer& into, const std::byte* from) const;
   Mailbox& mailbox() const { return *mailbox_; }
   Arena& MyArena(MemoryUse use) const {
     return use == MemoryUse::kParameters ? *parameters_ : *sums_;

@@ -82,7 +82,14 @@ absl::StatusOr<Mapping> Mapping::OfFile(int descriptor, size_t bytes, Access acc
   return Mapping(*data, bytes);
 }
 
+Mapping Mapping::Foreign(std::byte* data, size_t bytes, Release release) {
+  Mapping mapping(data, bytes);
+  mapping.release_ = release;
+  return mapping;
+}
+
 void Mapping::BackByHugePages(size_t begin, size_t end) const {
+  if (release_ != nullptr) return;
   begin = begin / kHugePage * kHugePage;
   end = std::min((end + kHugePage - 1) / kHugePage, bytes_ / kHugePage) * kHugePage;
   if (begin >= end) return;
@@ -92,7 +99,12 @@ void Mapping::BackByHugePages(size_t begin, size_t end) const {
 }
 
 Mapping::~Mapping() {
-  if (data_ != nullptr) munmap(data_, bytes_ == 0 ? 1 : bytes_);
+  if (data_ == nullptr) return;
+  if (release_ != nullptr) {
+    release_(data_, bytes_);
+  } else {
+    munmap(data_, bytes_ == 0 ? 1 : bytes_);
+  }
 }
 
 }  // namespace ringzero

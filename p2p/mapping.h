@@ -28,12 +28,20 @@ class Mapping {
   // be closed afterwards.
   static absl::StatusOr<Mapping> OfFile(int descriptor, size_t bytes, Access access);
 
+  // Memory that something else has made (a device), which `release` gives back at the end. It may
+  // not be touched by the processor: whoever makes it says so.
+  using Release = void (*)(std::byte* data, size_t bytes);
+  static Mapping Foreign(std::byte* data, size_t bytes, Release release);
+
   Mapping() = default;
   Mapping(Mapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        release_(std::exchange(other.release_, nullptr)) {}
   Mapping& operator=(Mapping&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(release_, other.release_);
     return *this;
   }
   ~Mapping();
@@ -51,6 +59,7 @@ class Mapping {
 
   std::byte* data_ = nullptr;
   size_t bytes_ = 0;
+  Release release_ = nullptr;  // none: it is unmapped
 };
 
 }  // namespace ringzero

@@ -1,4 +1,5 @@
-// Records of any size over a stream socket: what a worker process tells the one that launched it.
+// Records of any size over a stream socket: what a worker process tells the one that launched it,
+// and what that one answers.
 //
 //   RecordWriter writer(socket);
 //   writer.Write({Record::Type::kReport, 0, "progress", "step 7"});               // does not block
@@ -9,6 +10,8 @@
 // Not thread-safe.
 #ifndef RINGZERO_P2P_RECORD_STREAM_H_
 #define RINGZERO_P2P_RECORD_STREAM_H_
+
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <string>
@@ -23,6 +26,9 @@ struct Record {
     kReport = 1,  // kind and text, while it runs
     kResult,      // text: the body's value; the last record
     kFailure,     // code and text: an error of the body, which goes on to its end
+    kPut,         // of p2p/launch_rendezvous.h, like the next two
+    kGet,
+    kAnswer,
   };
   Type type = Type::kReport;
   int32_t code = 0;  // absl::StatusCode
@@ -38,13 +44,16 @@ class RecordWriter {
   // ResourceExhausted, and the record is dropped, when so much waits already; Unavailable when the
   // reader is gone.
   absl::Status Write(const Record& record);
+  // Sends what waits, as far as the reader takes it; does not block.
+  absl::Status Flush() { return Send(MSG_DONTWAIT); }
+  bool waits() const { return !waiting_.empty(); }
   // The last record, and all that waits. Unavailable as above.
   absl::Status Finish(const Record& record);
 
  private:
   absl::Status Send(int flags);  // until nothing waits or, not blocking, the socket is full
 
-  const int socket_;
+  int socket_;
   std::string waiting_;
 };
 

@@ -3,13 +3,15 @@
 //   RZ_RETURN_IF_ERROR(rendezvous->Put("ucx/0", address));
 //   RZ_ASSIGN_OR_RETURN(std::string theirs, rendezvous->Get("ucx/1", std::chrono::seconds(60)));
 //
-// Keys belong to one start of one job: an implementation keeps jobs and restarts apart. A key is put
-// once, by one worker. Used at start-up alone, by one thread of a worker at a time; calls may block
-// up to their limit. All implementations pass one contract suite (tests/p2p/rendezvous_test.cc).
+// Keys belong to one start of one job: an implementation keeps jobs and restarts apart. A key is
+// put once, by one worker. Used at a run's start and end, by one thread of a worker at a time;
+// calls may block up to their limit. All implementations pass one contract suite
+// (tests/p2p/rendezvous_test.cc).
 #ifndef RINGZERO_P2P_RENDEZVOUS_H_
 #define RINGZERO_P2P_RENDEZVOUS_H_
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -18,6 +20,8 @@
 
 namespace ringzero {
 
+inline constexpr size_t kMaxRendezvousValueBytes = 64 << 10;
+
 class Rendezvous {
  public:
   virtual ~Rendezvous() = default;
@@ -25,11 +29,11 @@ class Rendezvous {
   // "file:///shared/job7", "tcp://host:29500", …: for messages.
   virtual std::string name() const = 0;
 
-  // Values are any bytes, at most 64 KiB. Unavailable when the store cannot be reached,
-  // AlreadyExists when the key has another value.
+  // Keys and values are any bytes, values at most kMaxRendezvousValueBytes (else InvalidArgument).
+  // Unavailable when the store cannot be reached, AlreadyExists when the key has another value.
   virtual absl::Status Put(const std::string& key, const std::string& value) = 0;
   // Waits until somebody has put it. DeadlineExceeded, naming key and store, after `limit`;
-  // Unavailable when the store is gone.
+  // Unavailable when the store is gone; InvalidArgument when what lies there is no worker's.
   virtual absl::StatusOr<std::string> Get(const std::string& key,
                                           std::chrono::milliseconds limit) = 0;
 };

@@ -26,6 +26,7 @@ struct ArenaFiles {
 };
 
 struct ShmArena {
+  size_t bytes = 0;
   ArenaPtr arena;
   ArenaFiles files;  // may be closed once they have been sent
 };

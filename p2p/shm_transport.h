@@ -7,41 +7,25 @@
 //
 // Every worker owns two memory files (parameters, sums), which the others map: parameters
 // read-only, so that a stray write there is a segmentation fault of the process that does it.
-// Tokens go over Unix sockets, one pair per two workers; a socket that closes without a goodbye is
-// a dead worker, and one whose message thread no longer writes on the board that all share is a
-// stopped one. Nothing has a name in the file system, so nothing is left behind however a process
-// ends.
+// Tokens go through rings in shared memory; whoever sleeps is woken by a futex, and with
+// ProgressMode::kCaller nobody sleeps (docs/decisions/0021). A socket per two workers tells of
+// death: one that closes without a goodbye is a dead worker, and one whose message thread no longer
+// writes on the board that all share is a stopped one. Nothing has a name in the file system, so
+// nothing is left behind however a process ends.
 //
-// All endpoints may also live in one process (tests do that). A transport must be destroyed on
-// another thread than its message thread; handles may outlive it.
+// Workers that nobody forked together get their endpoints from ConnectShmEndpoint
+// (p2p/shm_connect.h). All endpoints may also live in one process (tests do that). A transport must
+// be destroyed on another thread than its message thread; handles may outlive it.
 #ifndef RINGZERO_P2P_SHM_TRANSPORT_H_
 #define RINGZERO_P2P_SHM_TRANSPORT_H_
 
-#include <chrono>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/ids.h"
-#include "p2p/heartbeat.h"
+#include "p2p/shm_endpoint.h"
 #include "p2p/transport.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
-
-// One worker's end of the sockets. Every other copy must be closed (destroyed) in every process, or
-// a death is not seen.
-struct ShmEndpoint {
-  WorkerId self;
-  std::vector<UniqueFd> sockets;      // to each worker, connected SOCK_SEQPACKET; to itself: empty
-  std::shared_ptr<PulseBoard> board;  // of all workers
-  // How long the others may take until their transports are made, too.
-  std::chrono::milliseconds hello_limit = std::chrono::minutes(2);
-};
-
-// Connected ends for all workers, to be made before the processes are forked. InvalidArgument below
-// 1 worker, ResourceExhausted without descriptors.
-absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers);
 
 // Does not wait for the others: messages go out once their receiver has said hello. A worker that
 // has not done so within hello_limit ends the transport with DeadlineExceeded.

@@ -1,99 +1,107 @@
-// Writes at once where it can, queues where the socket is full, waits with epoll.
+// Writes at once where it can, queues where the ring is full.
 #include "p2p/shm_wire.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/status.h"
 #include "p2p/arena.h"
 
 namespace ringzero {
-namespace {
 
-constexpr uint32_t kWakeEvent = 0xFFFFFFFF;  // epoll's data for wake_; otherwise a worker's number
-
-std::span<const std::byte> BytesOf(const std::string& packet) {
-  return {reinterpret_cast<const std::byte*>(packet.data()), packet.size()};
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<ShmWire>> ShmWire::Create(WorkerId self,
-                                                         std::vector<UniqueFd> sockets) {
-  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!epoll || !wake) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make an epoll or an eventfd: ", std::strerror(errno)));
+ShmWire::ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings)
+    : self_(self),
+      members_(std::move(members)),
+      rings_(std::move(rings)),
+      bell_(rings_->bell(MemberOf(self))) {
+  const int me = MemberOf(self_);
+  for (int m = 0; m < static_cast<int>(members_.size()); ++m) {
+    peers_.push_back(std::make_unique<Peer>(members_[m], &rings_->bell(m), rings_->Writer(me, m)));
   }
-  std::shared_ptr<ShmWire> wire(
-      new ShmWire(self, std::move(epoll), std::move(wake), std::move(sockets)));
-  RZ_RETURN_IF_ERROR(wire->Watch());
-  return wire;
 }
 
-ShmWire::ShmWire(WorkerId self, UniqueFd epoll, UniqueFd wake, std::vector<UniqueFd> sockets)
-    : self_(self), epoll_(std::move(epoll)), wake_(std::move(wake)), peers_(sockets.size()) {
-  for (size_t w = 0; w < sockets.size(); ++w) peers_[w].socket = std::move(sockets[w]);
+int ShmWire::MemberOf(WorkerId worker) const {
+  const auto found = std::lower_bound(members_.begin(), members_.end(), worker);
+  RZ_CHECK(found != members_.end() && *found == worker,
+           absl::StrCat("worker ", worker.value, " is not of this host"));
+  return static_cast<int>(found - members_.begin());
 }
 
-absl::Status ShmWire::Watch() {
-  epoll_event event = {};
-  event.events = EPOLLIN;
-  event.data.u32 = kWakeEvent;
-  int rc = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event);
-  for (size_t worker = 0; rc == 0 && worker < peers_.size(); ++worker) {
-    if (!peers_[worker].socket) continue;
-    event.data.u32 = static_cast<uint32_t>(worker);
-    rc = epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, peers_[worker].socket.get(), &event);
-  }
-  if (rc == 0) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("cannot watch a socket: ", std::strerror(errno)));
+ShmWire::Peer* ShmWire::PeerOf(WorkerId worker) { return peers_[MemberOf(worker)].get(); }
+
+RingReader ShmWire::ReaderFrom(WorkerId from) {
+  return rings_->Reader(MemberOf(from), MemberOf(self_));
 }
 
-void ShmWire::WatchWritable(int worker, bool writable) {
-  epoll_event event = {};
-  event.events = writable ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  event.data.u32 = static_cast<uint32_t>(worker);
-  epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, peers_[worker].socket.get(), &event);
+void ShmWire::Publish(RingReader& reader, WorkerId from) {
+  if (reader.Publish()) PeerOf(from)->doorbell->Ring();
 }
 
 bool ShmWire::Send(WorkerId to, const ShmToken& token, const std::string& text) {
+  Peer& peer = *PeerOf(to);
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!open_) return false;
-    if (to != self_) {
-      Peer& peer = peers_[to.value];
-      if (!peer.socket) return false;
-      Packet packet(reinterpret_cast<const char*>(&token), sizeof(token));
-      packet += text;
-      peer.waiting.push_back(std::move(packet));
-      if (peer.waiting.size() == 1) Flush(peer, to.value);
-      return true;
+    const std::lock_guard<std::mutex> lock(peer.mutex);
+    if (!peer.open) return false;
+    RingWord word = {};
+    std::memcpy(word.data(), &token, sizeof(token));
+    Put(peer, word);
+    for (size_t at = 0; at < text.size(); at += word.size()) {
+      std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
+      Put(peer, word);
     }
-    from_myself_.push_back(token);
   }
-  Wake();
+  peer.doorbell->Ring();
   return true;
 }
 
-void ShmWire::Flush(Peer& peer, int worker) {
-  while (!peer.waiting.empty()) {
-    const SendResult sent = SendPacket(peer.socket.get(), BytesOf(peer.waiting.front()));
-    if (sent == SendResult::kFull && !peer.given_up) return WatchWritable(worker, true);
-    if (sent == SendResult::kFull) return peer.waiting.clear();
-    // A broken one is noticed as closed by whoever reads it; until then everything to it is lost.
-    if (sent == SendResult::kBroken) return peer.waiting.clear();
-    peer.waiting.pop_front();
+void ShmWire::Put(Peer& peer, const RingWord& word) {
+  if (!peer.open || (peer.waiting.empty() && peer.ring.Push(word))) return;
+  if (peer.given_up) {
+    peer.open = false;  // nothing may follow what is lost
+    return;
   }
+  if (peer.waiting.empty()) full_.fetch_add(1, std::memory_order_seq_cst);
+  peer.waiting.push_back(word);
+  Flush(peer);
+}
+
+bool ShmWire::Flush(Peer& peer) {
+  bool any = false;
+  while (!peer.waiting.empty()) {
+    if (!peer.ring.Push(peer.waiting.front())) {
+      // Its reader will ring our bell, and the message thread flushes.
+      if (!peer.ring.AskForRoom()) return any;
+      continue;
+    }
+    peer.waiting.pop_front();
+    any = true;
+    if (peer.waiting.empty()) full_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  return any;
+}
+
+bool ShmWire::Flush() {
+  bool any = false;
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    bool more = false;
+    {
+      const std::lock_guard<std::mutex> lock(peer->mutex);
+      more = Flush(*peer);
+    }
+    if (more) peer->doorbell->Ring();
+    any = any || more;
+  }
+  return any;
+}
+
+bool ShmWire::HasRoom() {
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    const std::lock_guard<std::mutex> lock(peer->mutex);
+    if (!peer->waiting.empty() && peer->ring.HasRoom()) return true;
+  }
+  return false;
 }
 
 void ShmWire::SendParcel(WorkerId to, Parcel parcel) {
@@ -121,10 +129,12 @@ void ShmWire::SendCredit(WorkerId to, uint8_t kind) {
 }
 
 void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {
+  const std::string text(why.message().substr(0, kMaxTextBytes));
   ShmToken token;
   token.type = ShmToken::Type::kAbort;
   token.code = static_cast<int32_t>(why.code());
-  Send(to, token, std::string(why.message().substr(0, kMaxTextBytes)));
+  token.bytes = text.size();
+  Send(to, token, text);
 }
 
 void ShmWire::SendGoodbye(WorkerId to) {
@@ -137,6 +147,7 @@ void ShmWire::SendQuestion(WorkerId to, uint64_t number, const std::string& ques
   ShmToken token;
   token.type = ShmToken::Type::kQuestion;
   token.tag = number;
+  token.bytes = question.size();
   Send(to, token, question);
 }
 
@@ -144,83 +155,41 @@ void ShmWire::SendAnswer(WorkerId to, uint64_t number, const std::string& answer
   ShmToken token;
   token.type = ShmToken::Type::kAnswer;
   token.tag = number;
+  token.bytes = answer.size();
   Send(to, token, answer);
 }
 
 void ShmWire::Wake() {
-  const uint64_t one = 1;
-  // Fails only when the counter is full, and then it is readable anyway.
-  (void)!write(wake_.get(), &one, sizeof(one));
+  woken_.store(true, std::memory_order_seq_cst);
+  bell_.Ring();
 }
 
-absl::Status ShmWire::SendHello(WorkerId to, const ShmHello& hello,
-                                std::span<const int> descriptors) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const std::span<const std::byte> bytes = std::as_bytes(std::span(&hello, 1));
-  if (SendPacket(peers_[to.value].socket.get(), bytes, descriptors) == SendResult::kFull) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot say hello to worker ", to.value, ": its socket is full"));
-  }
-  return absl::OkStatus();  // a broken one is found closed when it is read
+void ShmWire::Drop(Peer& peer) {
+  if (!peer.waiting.empty()) full_.fetch_sub(1, std::memory_order_seq_cst);
+  peer.waiting.clear();
 }
 
-ShmWire::News ShmWire::Wait(std::chrono::milliseconds limit) {
-  std::array<epoll_event, 64> events;
-  const int timeout = static_cast<int>(std::clamp<int64_t>(limit.count(), 0, 3'600'000));
-  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
-  News news;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (int i = 0; i < count; ++i) {
-    if (events[i].data.u32 == kWakeEvent) {
-      uint64_t ignored = 0;
-      (void)!read(wake_.get(), &ignored, sizeof(ignored));
-      continue;
-    }
-    const int worker = static_cast<int>(events[i].data.u32);
-    Peer& peer = peers_[worker];
-    if ((events[i].events & EPOLLOUT) != 0) {
-      WatchWritable(worker, false);
-      Flush(peer, worker);
-    }
-    if ((events[i].events & ~EPOLLOUT) != 0) news.readable.push_back(WorkerId(worker));
-  }
-  news.from_myself.swap(from_myself_);
-  return news;
+void ShmWire::ClosePeer(WorkerId worker) {
+  Peer& peer = *PeerOf(worker);
+  const std::lock_guard<std::mutex> lock(peer.mutex);
+  peer.open = false;
+  Drop(peer);
 }
 
-ReceiveResult ShmWire::Receive(WorkerId from, std::span<std::byte> buffer) {
-  // Only the message thread closes sockets, and this is it: no lock.
-  const UniqueFd& socket = peers_[from.value].socket;
-  if (!socket) return ReceiveResult();
-  return ReceivePacket(socket.get(), buffer);
-}
-
-void ShmWire::ClosePeer(WorkerId peer) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  peers_[peer.value].socket.Reset();  // which takes it out of the epoll, too
-  peers_[peer.value].waiting.clear();
-}
-
-void ShmWire::GiveUp(WorkerId peer) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  peers_[peer.value].given_up = true;
-  if (!peers_[peer.value].socket) return;
-  Flush(peers_[peer.value], peer.value);
-  WatchWritable(peer.value, false);
-}
-
-bool ShmWire::Flushed() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.waiting.empty(); });
+void ShmWire::GiveUp(WorkerId worker) {
+  Peer& peer = *PeerOf(worker);
+  const std::lock_guard<std::mutex> lock(peer.mutex);
+  peer.given_up = true;
+  Flush(peer);
+  if (!peer.waiting.empty()) peer.open = false;  // nothing may follow what is lost
+  Drop(peer);
 }
 
 void ShmWire::Disconnect() {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  open_ = false;
-  for (Peer& peer : peers_) {
-    peer.socket.Reset();
-    peer.waiting.clear();
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    const std::lock_guard<std::mutex> lock(peer->mutex);
+    peer->open = false;
+    Drop(*peer);
   }
 }
 

@@ -5,12 +5,16 @@
 
 namespace ringzero {
 
-SlotCell::SlotCell(std::shared_ptr<Mailbox> mailbox, WorkerId from, uint8_t kind, Buffer root)
+SlotCell::SlotCell(std::shared_ptr<Mailbox> mailbox, const Slot& slot, Buffer root)
     : BufferCell(root.data(), root.size()),
       mailbox_(std::move(mailbox)),
-      from_(from),
-      kind_(kind),
+      slot_(slot),
       root_(std::move(root)) {}
+
+Buffer SlotCell::Wrap(std::shared_ptr<Mailbox> mailbox, const Slot& slot, Buffer root) {
+  void* const memory = mailbox->slot_cells().Take();
+  return Buffer(new (memory) SlotCell(std::move(mailbox), slot, std::move(root)));
+}
 
 Buffer SlotCell::Unwrap(Buffer handle) {
   auto* slot = dynamic_cast<SlotCell*>(handle.cell());
@@ -35,10 +39,10 @@ int SlotCell::holders() const {
 
 void SlotCell::FreeSlot() {
   const std::shared_ptr<Mailbox> mailbox = mailbox_;
-  const WorkerId from = from_;
-  const uint8_t kind = kind_;
-  delete this;
-  mailbox->wire().SendCredit(from, kind);
+  const Slot slot = slot_;
+  this->~SlotCell();
+  mailbox->slot_cells().Return(this);
+  mailbox->wire().SendCredit(slot.from, slot.kind);
 }
 
 }  // namespace ringzero

@@ -1,11 +1,12 @@
 // SlotCell: a delivered payload's handle at its receiver; its last drop frees the slot and the
 // payload.
 //
-//   Buffer delivered(new SlotCell(mailbox, from, kind, std::move(root)));
+//   Buffer delivered = SlotCell::Wrap(mailbox, {from, kind}, std::move(root));
 //   Buffer travelling = SlotCell::Unwrap(std::move(delivered));    // credit goes back, the root
 //   goes on
 //
-// Thread-safe, as BufferCell says. Takes no lock of a Mailbox, so it may be dropped anywhere.
+// Thread-safe, as BufferCell says. Takes no lock of a Mailbox, so it may be dropped anywhere. Lies
+// in the Mailbox's pool, which it keeps alive.
 #ifndef RINGZERO_P2P_SLOT_CELL_H_
 #define RINGZERO_P2P_SLOT_CELL_H_
 
@@ -20,7 +21,11 @@ namespace ringzero {
 
 class SlotCell final : public BufferCell {
  public:
-  SlotCell(std::shared_ptr<Mailbox> mailbox, WorkerId from, uint8_t kind, Buffer root);
+  struct Slot {  // of the channel from `from`
+    WorkerId from;
+    uint8_t kind;
+  };
+  static Buffer Wrap(std::shared_ptr<Mailbox> mailbox, const Slot& slot, Buffer root);
 
   // The root's holder for a journey, in exchange for `handle`'s. A handle that is no SlotCell's is
   // its own root. If it was the last handle its holder moves, so that a payload with one holder
@@ -34,12 +39,12 @@ class SlotCell final : public BufferCell {
   BufferCell* root() override { return root_.cell(); }
 
  private:
+  SlotCell(std::shared_ptr<Mailbox> mailbox, const Slot& slot, Buffer root);
   ~SlotCell() override = default;
   void FreeSlot();
 
   const std::shared_ptr<Mailbox> mailbox_;
-  const WorkerId from_;
-  const uint8_t kind_;
+  const Slot slot_;
   Buffer root_;
   std::atomic<int> holders_{1};
 };

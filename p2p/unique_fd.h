@@ -26,6 +26,8 @@ class UniqueFd {
 
   int get() const { return descriptor_; }
   explicit operator bool() const { return descriptor_ >= 0; }
+  // Whoever calls it closes it.
+  int Release() { return std::exchange(descriptor_, -1); }
   void Reset() {
     if (descriptor_ >= 0) close(descriptor_);
     descriptor_ = -1;

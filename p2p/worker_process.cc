@@ -39,7 +39,7 @@ void FlushOutput() {
 
 [[noreturn]] void RunChild(const WorkerProcess::Spawn& spawn, int socket) {
   RecordWriter records(socket);
-  absl::StatusOr<std::string> result = spawn.body(records);
+  absl::StatusOr<std::string> result = spawn.body({socket, records});
   Record last;
   last.type = result.ok() ? Record::Type::kResult : Record::Type::kFailure;
   last.code = static_cast<int32_t>(result.status().code());
@@ -76,7 +76,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& 
 }
 
 WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket)
-    : worker_(worker), pid_(pid), socket_(std::move(socket)) {}
+    : worker_(worker), pid_(pid), socket_(std::move(socket)), answers_(socket_.get()) {}
 
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : worker_(other.worker_),
@@ -84,7 +84,8 @@ WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
       stop_(other.stop_),
       end_(std::move(other.end_)),
       socket_(std::move(other.socket_)),
-      reader_(std::move(other.reader_)) {}
+      reader_(std::move(other.reader_)),
+      answers_(std::move(other.answers_)) {}
 
 WorkerProcess::~WorkerProcess() {
   if (pid_ <= 0) return;
@@ -96,6 +97,14 @@ WorkerProcess::~WorkerProcess() {
 void WorkerProcess::ReadRecords(std::vector<Record>& records) {
   if (!socket_) return;
   if (reader_.Read(socket_.get(), records) == RecordReader::State::kClosed) socket_.Reset();
+}
+
+void WorkerProcess::Answer(const Record& record) {
+  if (socket_) answers_.Write(record).IgnoreError();
+}
+
+void WorkerProcess::SendAnswers() {
+  if (socket_) answers_.Flush().IgnoreError();
 }
 
 void WorkerProcess::AskSystem() {

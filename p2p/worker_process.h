@@ -24,9 +24,14 @@ namespace ringzero {
 
 class WorkerProcess {
  public:
-  // Runs in the child with its end of the record stream; what it returns becomes the last record.
-  // Everything that the child must not keep open is closed by it first.
-  using Body = std::function<absl::StatusOr<std::string>(RecordWriter& records)>;
+  // A child's end of the record stream.
+  struct Stream {
+    int socket;  // where answers arrive
+    RecordWriter& records;
+  };
+  // Runs in the child; what it returns becomes the last record. Everything that the child must not
+  // keep open is closed by it first.
+  using Body = std::function<absl::StatusOr<std::string>(const Stream& stream)>;
   struct Spawn {
     sigset_t signal_mask;  // the child's
     Body body;
@@ -48,6 +53,11 @@ class WorkerProcess {
 
   // Reads records; does not block.
   void ReadRecords(std::vector<Record>& records);
+  // To the child; does not block. What a child does not read, or one that has gone, is its loss.
+  void Answer(const Record& record);
+  // What Answer could not send yet: try again when the socket can be written to.
+  bool has_answers() const { return socket_ && answers_.waits(); }
+  void SendAnswers();
   // How it ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with code 3".
   struct End {
     int signal = 0;
@@ -74,6 +84,7 @@ class WorkerProcess {
   std::optional<End> end_;
   UniqueFd socket_;
   RecordReader reader_;
+  RecordWriter answers_;
 };
 
 }  // namespace ringzero

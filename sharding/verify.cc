@@ -81,8 +81,7 @@ absl::StatusOr<LinkedRing> ShortenedRing(const Plan& plan) {
 }
 
 // The smallest window of at least `least` without a cycle. A larger one never waits longer.
-absl::StatusOr<int> SmallestFrom(const LinkedRing& ring, int least) {
-  const WaitGraph graph(ring);
+absl::StatusOr<int> SmallestFrom(const WaitGraph& graph, int least) {
   if (graph.CheckProgress(least).ok()) return least;
   int low = least, high = std::max(least, graph.LargestUsefulWindow());
   RZ_RETURN_IF_ERROR(graph.CheckProgress(high));
@@ -93,9 +92,20 @@ absl::StatusOr<int> SmallestFrom(const LinkedRing& ring, int least) {
   return high;
 }
 
+absl::StatusOr<MergedOrder> OrderFor(const Plan& plan, const LinkedRing& ring, Merging merging) {
+  if (merging == Merging::kNone) return MergedOrder();
+  RZ_ASSIGN_OR_RETURN(MergedOrder order, MakeMergedOrder(plan, ring));
+  RZ_RETURN_IF_ERROR(CheckMergedOrder(plan, ring, order));
+  return order;
+}
+
+std::string Named(Merging merging) {
+  return absl::StrCat("on a transport with merged FIFOs (", ToString(merging), ")");
+}
+
 }  // namespace
 
-absl::Status Verify(const Plan& plan, std::span<const Program> programs) {
+absl::Status Verify(const Plan& plan, std::span<const Program> programs, Merging merging) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   if (plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
@@ -104,9 +114,13 @@ absl::Status Verify(const Plan& plan, std::span<const Program> programs) {
   RZ_RETURN_IF_ERROR(CheckObligations(plan, programs));
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
   RZ_RETURN_IF_ERROR(CheckDataflow(plan, ring));
-  const WaitGraph graph(ring);
-  RZ_RETURN_IF_ERROR(graph.CheckProgress(std::max(plan.window, 1)));
-  return graph.CheckOverwrites(plan);
+  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
+  const WaitGraph graph(ring, merging, order);
+  const absl::Status progress = graph.CheckProgress(std::max(plan.window, 1));
+  if (!progress.ok() && merging != Merging::kNone) return Annotate(progress, Named(merging));
+  RZ_RETURN_IF_ERROR(progress);
+  // What may be read late, may be so without merging: these waits are fewer.
+  return WaitGraph(ring).CheckOverwrites(plan);
 }
 
 Plan ShortenedPlan(const Plan& plan) {
@@ -127,18 +141,18 @@ Plan ShortenedPlan(const Plan& plan) {
   return shortened;
 }
 
-absl::Status VerifyPlan(const Plan& plan) {
+absl::Status VerifyPlan(const Plan& plan, Merging merging) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   const Plan shortened = ShortenedPlan(plan);
   RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
                       MakePrograms(shortened, WholeRun(shortened)));
-  return Verify(shortened, programs);
+  return Verify(shortened, programs, merging);
 }
 
-absl::StatusOr<int> ChooseWindow(const Plan& plan) {
+absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   if (plan.window > 0) {
-    RZ_RETURN_IF_ERROR(VerifyPlan(plan));
+    RZ_RETURN_IF_ERROR(VerifyPlan(plan, merging));
     return plan.window;
   }
   int least = 2 * plan.stages_per_worker();
@@ -148,13 +162,17 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan) {
       if (!token.in_following_lap) least = std::max(least, token.after - token.before + 1);
     }
   }
+  if (merging == Merging::kPerPair) least *= 2;
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
-  return SmallestFrom(ring, least);
+  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(ShortenedPlan(plan), ring, merging));
+  const absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);
+  if (window.ok() || merging == Merging::kNone) return window;
+  return Annotate(window.status(), absl::StrCat(Named(merging), " no window is enough"));
 }
 
 absl::StatusOr<int> SmallestWindow(const Plan& plan) {
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
-  return SmallestFrom(ring, 1);
+  return SmallestFrom(WaitGraph(ring), 1);
 }
 
 }  // namespace ringzero

@@ -15,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "sharding/merged_order.h"
 #include "sharding/plan.h"
 #include "sharding/program.h"
 
@@ -29,19 +30,25 @@ namespace ringzero {
 // - every read has the version of the update rule, every sum each gradient once and in order;
 // - no version is overwritten while anybody may still read it;
 // - nothing waits in a circle, with plan.window slots of credit per channel.
-absl::Status Verify(const Plan& plan, std::span<const Program> programs);
+//
+// `merging`: for a transport that has fewer FIFOs than channels (merged_order.h). Then the merged
+// order is checked, too, and with Merging::kPerPair plan.window is the credit of all payload from
+// one neighbour. A plan with stagger and unequal costs may be refused there for any window: its
+// tokens hold an operation up that the merged order has before another.
+absl::Status Verify(const Plan& plan, std::span<const Program> programs,
+                    Merging merging = Merging::kNone);
 
 // A plan whose run is so short that Verify is fast, and in which everything that differs between
 // iterations still happens: the first, later ones, an evaluation, the last, and the closing one.
 Plan ShortenedPlan(const Plan& plan);
 
 // Verify of the programs of ShortenedPlan(plan).
-absl::Status VerifyPlan(const Plan& plan);
+absl::Status VerifyPlan(const Plan& plan, Merging merging = Merging::kNone);
 
 // Credit per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
 // at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no
-// window is large enough.
-absl::StatusOr<int> ChooseWindow(const Plan& plan);
+// window is large enough. With Merging::kPerPair twice that: 4·ceil(S/N).
+absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging = Merging::kNone);
 
 // The smallest window with which VerifyPlan passes; plan.window is not read.
 absl::StatusOr<int> SmallestWindow(const Plan& plan);

@@ -3,16 +3,46 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace ringzero {
 
-WaitGraph::WaitGraph(const LinkedRing& ring) : ring_(ring), place_(ring.count(), {-1, -1}) {
+WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder& order)
+    : ring_(ring),
+      place_(ring.count(), {-1, -1}),
+      credit_place_(ring.count(), {-1, -1}),
+      behind_(ring.count()) {
+  if (merging != Merging::kNone) ChainLongHops(order.long_hops);
+  if (merging == Merging::kPerPair) credits_ = order.pairs;
+  for (const std::vector<int>& pair : credits_) {
+    for (size_t i = 1; i < pair.size(); ++i) behind_[pair[i]].push_back(pair[i - 1]);
+  }
+  std::vector<bool> merged(ring.count(), false);
+  for (const std::vector<int>& pair : credits_) {
+    for (const int receive : pair) merged[receive] = true;
+  }
   for (size_t q = 0; q < ring.queues.size(); ++q) {
     const std::vector<int>& receives = ring.queues[q].receives;
     for (size_t i = 0; i < receives.size(); ++i) {
       place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
+    }
+    if (!receives.empty() && !merged[receives[0]]) credits_.push_back(receives);
+  }
+  for (size_t c = 0; c < credits_.size(); ++c) {
+    for (size_t i = 0; i < credits_[c].size(); ++i) {
+      credit_place_[credits_[c][i]] = {static_cast<int>(c), static_cast<int>(i)};
+    }
+  }
+}
+
+void WaitGraph::ChainLongHops(const std::vector<int>& long_hops) {
+  std::map<int, int> last;  // by worker
+  for (const int receive : long_hops) {
+    for (const int worker : {ring_.worker_of(receive), ring_.op(receive).peer.value}) {
+      const auto [before, first] = last.try_emplace(worker, receive);
+      if (!first) behind_[receive].push_back(std::exchange(before->second, receive));
     }
   }
 }
@@ -28,8 +58,10 @@ WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
       const std::vector<int>& receives = ring_.queues[queue].receives;
       waits.all.push_back({ring_.partner[node], Why::kMessage});
       if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
-      if (number >= window) {
-        for (const int free : ring_.frees[receives[number - window]]) {
+      for (const int before : behind_[node]) waits.all.push_back({before, Why::kMerged});
+      const auto [credit, place] = credit_place_[node];
+      if (place >= window) {
+        for (const int free : ring_.frees[credits_[credit][place - window]]) {
           waits.all.push_back({free, Why::kSlot});
         }
       }
@@ -85,6 +117,7 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
     const char* why = wait.why == Why::kAfter     ? " waits for "
                       : wait.why == Why::kMessage ? " waits for the message of "
                       : wait.why == Why::kOrder   ? " waits behind "
+                      : wait.why == Why::kMerged  ? " waits in a merged FIFO behind "
                                                   : " waits for a slot until ";
     if (length++ < kShown) absl::StrAppend(&text, ring_.Describe(node), why);
     node = wait.on;
@@ -138,7 +171,7 @@ absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
 
 int WaitGraph::LargestUsefulWindow() const {
   size_t most = 1;
-  for (const MessageQueue& queue : ring_.queues) most = std::max(most, queue.receives.size());
+  for (const std::vector<int>& receives : credits_) most = std::max(most, receives.size());
   return static_cast<int>(most);
 }
 

@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "sharding/linked_ring.h"
+#include "sharding/merged_order.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -27,7 +28,11 @@ namespace ringzero {
 class WaitGraph {
  public:
   // `ring` must outlive this.
-  explicit WaitGraph(const LinkedRing& ring);
+  explicit WaitGraph(const LinkedRing& ring) : WaitGraph(ring, Merging::kNone, MergedOrder()) {}
+  // Besides, messages wait for each other as in `order`: with kLongHops an operation of the long
+  // hops for the one before it at either of its workers; with kPerPair payload for the one before
+  // it from the same neighbour, and its W slots are of all kinds together.
+  WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder& order);
 
   // FailedPrecondition, spelling out one cycle of waits, if W = `window` slots per channel
   // deadlock.
@@ -43,7 +48,7 @@ class WaitGraph {
   int LargestUsefulWindow() const;
 
  private:
-  enum class Why { kAfter, kMessage, kOrder, kSlot };
+  enum class Why { kAfter, kMessage, kOrder, kSlot, kMerged };
   struct Wait {
     int on;
     Why why;
@@ -62,7 +67,13 @@ class WaitGraph {
   std::string DescribeCycle(const Waits& waits, const std::vector<bool>& done) const;
 
   const LinkedRing& ring_;
+  void ChainLongHops(const std::vector<int>& long_hops);
+
   std::vector<std::pair<int, int>> place_;  // of a receive: its queue and its number in it
+  // The receives that share W slots: a channel's, or a neighbour's.
+  std::vector<std::vector<int>> credits_;
+  std::vector<std::pair<int, int>> credit_place_;
+  std::vector<std::vector<int>> behind_;  // of a receive: what merged order has before it
 };
 
 }  // namespace ringzero

@@ -1,21 +1,26 @@
 # Installs the peers, PyTorch and DeepSpeed for Python, into .deps/peers: about 2.2 GB to download, once. Sourced by ./rz
-# after cmake/rz_install.sh, and only for `./rz bench peers`.
+# after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench peers`, `./rz bench latency`.
 
 peers_folder=$root/bench/peers
 
-# bench_peers ARGUMENTS...: installs and builds what is missing, and becomes the benchmark.
-bench_peers() {
-  install_packages build
-  local python
+# bench_with_peers NAME ARGUMENTS...: installs and builds what is missing, and becomes that benchmark.
+bench_with_peers() {
+  local name=$1 python packages=(build) targets=(ringzero)
+  shift
+  if [ "$name" = latency ]; then # its hosts are network namespaces
+    packages+=(test)
+    targets+=(hosts_link)
+  fi
+  install_packages "${packages[@]}"
   python=$(peers_python) ||
-    die "bench peers needs Python 3.11 with pip, which its pinned wheels are for (Debian 12: python3 and python3-pip)"
+    die "bench $name needs Python 3.11 with pip, which its pinned wheels are for (Debian 12: python3 and python3-pip)"
   # What is wrong with the arguments is said before anything is downloaded.
-  PYTHONPATH=$root/bench "$python" -m peers --check "$@" || exit $?
+  PYTHONPATH=$root/bench:$root/tests "$python" -m "$name" --check "$@" || exit $?
   case " $* " in *" --help "* | *" -h "*) exit 0 ;; esac
   install_all build
   install_peers "$python"
-  build release ringzero
-  PYTHONPATH=$root/bench:$deps/peers exec "$python" -m peers --program "$root/build/bin/ringzero" "$@"
+  build release "${targets[@]}"
+  PYTHONPATH=$root/bench:$root/tests:$deps/peers exec "$python" -m "$name" --program "$root/build/bin/ringzero" "$@"
 }
 
 peers_python() {

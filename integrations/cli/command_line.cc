@@ -40,6 +40,8 @@ struct OptionSpec {
 
 constexpr OptionSpec kOptions[] = {
     {"--workers", "N", "train|plan", "number of workers (cyclic.workers, 4 unless configured)"},
+    {"--worker", "W", "train", "be worker W of a job of --workers that others start, too"},
+    {"--rendezvous", "PLACE", "train", "where they meet: file:///folder or tcp://host:port"},
     {"--set", "KEY.PATH=VALUE", "train|plan", "override a value of the configuration; repeatable"},
     {"--summary", "FILE", "train", "write the run's numbers as JSON"},
     {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
@@ -79,6 +81,11 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
   if (name == "--workers") {
     RZ_ASSIGN_OR_RETURN(const int workers, ParseNumber(name, value, 1));
     line.overrides.push_back(absl::StrCat("cyclic.workers=", workers));
+    line.identity.workers = workers;
+  } else if (name == "--worker") {
+    RZ_ASSIGN_OR_RETURN(line.identity.worker, ParseNumber(name, value, 0));
+  } else if (name == "--rendezvous") {
+    line.identity.rendezvous = value;
   } else if (name == "--set") {
     line.overrides.push_back(value);
   } else if (name == "--summary") {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/identity.h"
 
 namespace ringzero {
 
@@ -19,6 +20,7 @@ struct CommandLine {
   enum class Command { kTrain, kPlan, kHelp, kVersion } command = Command::kHelp;
   std::string config;                  // file
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
+  IdentityFlags identity;              // --worker, --workers, --rendezvous
   // train; empty: not asked for
   std::string summary;
   std::string init;

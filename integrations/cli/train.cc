@@ -1,17 +1,22 @@
-// The parent: it never uses torch itself, so it may fork. Workers are its children: with shm one
-// process each, with local the threads of one process. So both end alike, whatever ends them.
+// The parent: it never uses torch itself, so it may fork. Workers are its children: one process
+// each, or, with local, the threads of one process. So both end alike, whatever ends them. In a job
+// that somebody else has launched there is no parent: this process is one worker, and worker 0
+// speaks for all.
 #include "integrations/cli/train.h"
 
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
@@ -21,7 +26,9 @@
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/summary.h"
 #include "integrations/cli/train_worker.h"
+#include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
+#include "p2p/agreement.h"
 #include "p2p/launcher.h"
 
 namespace ringzero {
@@ -33,7 +40,21 @@ struct TrainRun {
   const Dataset& data;
   const RunLength& length;
   ProgressScreen& screen;
+  const std::optional<JobSeat>& seat;  // in a job from outside
+
+  bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 };
+
+TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
+  switch (transport) {
+    case CyclicConfig::Transport::kShm: return TransportChoice::kShm;
+    case CyclicConfig::Transport::kUcx: return TransportChoice::kUcx;
+    case CyclicConfig::Transport::kNccl: return TransportChoice::kNccl;
+    case CyclicConfig::Transport::kAuto:
+    case CyclicConfig::Transport::kLocal: break;
+  }
+  return TransportChoice::kAuto;
+}
 
 std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
     const TrainRun& run) {
@@ -47,28 +68,41 @@ Injection InjectionAnywhere(const TrainRun& run) {
   return Injection(run.config.cyclic.inject, WorkerId(run.config.cyclic.inject.worker));
 }
 
+using Note = std::function<absl::Status(const std::string&)>;
+
+// Says what is going to run.
+absl::Status SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
+  const Plan& plan = planned.planned.plan;
+  RZ_RETURN_IF_ERROR(note(
+      absl::StrFormat("%d parameters in %d layers, %d stages; %d workers (%s), rule %s, %d "
+                      "iterations of %d samples",
+                      planned.model.parameter_count, planned.model.layers.size(),
+                      plan.stage_count(), plan.workers, run.config.keys.String("cyclic.transport"),
+                      ToString(plan.rule), plan.iterations, run.config.batch.train_batch)));
+  for (const std::string& warning : planned.planned.warnings) {
+    RZ_RETURN_IF_ERROR(note(absl::StrCat("warning: ", warning)));
+  }
+  return absl::OkStatus();
+}
+
+// Plans, and checks what can be checked with the plan.
+absl::StatusOr<PlannedRun> PlanAndCheck(const TrainRun& run) {
+  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.config, run.length, run.data.shape()));
+  if (!run.line.init.empty()) {
+    RZ_RETURN_IF_ERROR(InitFile::Open(run.line.init, planned.model).status());
+  }
+  return planned;
+}
+
 // Plans in a child of its own, so that what is wrong with the plan or with the initial values is
 // said once, and before the workers start. Says what is going to run.
 absl::Status CheckPlanInChild(const TrainRun& run) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
     InjectionAnywhere(run).Reach(InjectConfig::Point::kPlan);
     PrepareTorch(run.config.cyclic.threads);
-    RZ_ASSIGN_OR_RETURN(const PlannedRun planned,
-                        PlanRun(run.config, run.length, run.data.shape()));
-    if (!run.line.init.empty()) {
-      RZ_RETURN_IF_ERROR(InitFile::Open(run.line.init, planned.model).status());
-    }
-    const Plan& plan = planned.planned.plan;
-    RZ_RETURN_IF_ERROR(context.Report(
-        "note", absl::StrFormat("%d parameters in %d layers, %d stages; %d workers (%s), rule %s, "
-                                "%d iterations of %d samples",
-                                planned.model.parameter_count, planned.model.layers.size(),
-                                plan.stage_count(), plan.workers,
-                                run.config.keys.String("cyclic.transport"), ToString(plan.rule),
-                                plan.iterations, run.config.batch.train_batch)));
-    for (const std::string& warning : planned.planned.warnings) {
-      RZ_RETURN_IF_ERROR(context.Report("note", absl::StrCat("warning: ", warning)));
-    }
+    RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run));
+    RZ_RETURN_IF_ERROR(SayPlan(
+        run, planned, [&](const std::string& text) { return context.Report("note", text); }));
     return std::string();
   };
   const LaunchOptions launch{
@@ -92,17 +126,41 @@ TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
   return task;
 }
 
-// One report, as JSON, per worker.
+// What the workers' data must have alike, wherever each finds them.
+std::string DataLines(const TrainRun& run) {
+  return absl::StrCat("training samples = ", run.data.train().size(),
+                      "\ntest samples = ", run.data.test().size(),
+                      "\nsample = ", absl::StrJoin(run.data.shape().input, " x "),
+                      "\nclasses = ", run.data.shape().classes, "\n");
+}
+
+// In every worker; the workers that we launch were spoken for by CheckPlanInChild.
+absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
+  if (!run.seat.has_value()) return PlanRun(run.config, run.length, run.data.shape());
+  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanAndCheck(run));
+  if (run.speaks()) {
+    RZ_RETURN_IF_ERROR(SayPlan(run, planned, [&](const std::string& text) {
+      run.screen.Note(text);
+      return absl::OkStatus();
+    }));
+  }
+  return planned;
+}
+
+// One report, as JSON, per worker; in a job from outside at worker 0 only.
 absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
-  const bool processes = run.config.cyclic.transport == CyclicConfig::Transport::kShm;
+  const bool processes = run.config.cyclic.transport != CyclicConfig::Transport::kLocal;
   RunWorkersOptions options{
       .workers = run.config.cyclic.workers,
       .as = processes ? RunWorkersOptions::As::kProcesses : RunWorkersOptions::As::kThreads,
+      .transport = ChoiceOf(run.config.cyclic.transport),
+      .seat = run.seat,
+      .agreement = {{"configuration", run.config.keys.SharedLines()}, {"data", DataLines(run)}},
       .threads = run.config.cyclic.threads,
       .metrics_count = kMetricsCount,
       .peer_timeout = run.config.cyclic.peer_timeout,
       .checksums = run.config.cyclic.checksums};
-  options.on_report = Listener(run);
+  if (run.speaks()) options.on_report = Listener(run);
   const InjectConfig& inject = run.config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
@@ -127,7 +185,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
     return ToJson(report);
   };
   return RunWorkers(
-      options, [&] { return PlanRun(run.config, run.length, run.data.shape()); }, work);
+      options, [&] { return PlanHere(run); }, work);
 }
 
 absl::Status CheckFiles(const CommandLine& line) {
@@ -137,20 +195,50 @@ absl::Status CheckFiles(const CommandLine& line) {
   return absl::OkStatus();
 }
 
-}  // namespace
+struct Prepared {
+  Config config;
+  std::unique_ptr<Dataset> data;
+  RunLength length;
+};
 
-absl::Status RunTrain(const CommandLine& line) {
+absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<OutsideJob>& job) {
+  const bool writes = !job.has_value() || job->seat.self.value == 0;
+  if (writes) RZ_RETURN_IF_ERROR(CheckFiles(line));
+  std::vector<std::string> overrides = line.overrides;
+  if (job.has_value()) overrides.push_back(absl::StrCat("cyclic.workers=", job->seat.workers));
+  Prepared prepared;
+  RZ_ASSIGN_OR_RETURN(prepared.config, LoadConfig(line.config, overrides));
+  if (job.has_value() && prepared.config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+    return prepared.config.Error(
+        "cyclic.transport",
+        absl::StrCat("local is for threads of one process, but this one is worker ",
+                     job->seat.self.value, " of ", job->seat.workers, " (", job->identity.source,
+                     ")"));
+  }
+  RZ_ASSIGN_OR_RETURN(prepared.data, OpenData(prepared.config));
+  RZ_ASSIGN_OR_RETURN(prepared.length, MeasureRun(prepared.config, *prepared.data));
+  return prepared;
+}
+
+absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job) {
   const auto start = std::chrono::steady_clock::now();
-  RZ_RETURN_IF_ERROR(CheckFiles(line));
-  RZ_ASSIGN_OR_RETURN(const Config config, LoadConfig(line.config, line.overrides));
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
-  RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
+  const absl::StatusOr<Prepared> prepared = Prepare(line, job);
+  if (!prepared.ok()) {
+    // Who waits for this worker in vain hears why.
+    if (job.has_value()) Disagree(job->seat, prepared.status());
+    return prepared.status();
+  }
   ProgressScreen screen(stderr);
-  const TrainRun run{line, config, *data, length, screen};
-  RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
-  for (const std::string& note : length.notes) screen.Note(note);
-
+  std::optional<JobSeat> seat;
+  if (job.has_value()) seat = job->seat;
+  const TrainRun run{line, prepared->config, *prepared->data, prepared->length, screen, seat};
+  if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
+  if (!job.has_value()) RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
+  if (run.speaks()) {
+    for (const std::string& note : run.length.notes) screen.Note(note);
+  }
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunAllWorkers(run));
+  if (!run.speaks()) return absl::OkStatus();
   std::vector<WorkerReport> reports;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));
@@ -159,10 +247,26 @@ absl::Status RunTrain(const CommandLine& line) {
   screen.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const Summary summary = Summarize(
-      {.config = config, .iterations = length.iterations, .seconds = seconds.count()}, reports);
+      {.config = run.config, .iterations = run.length.iterations, .seconds = seconds.count()},
+      reports);
   if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.summary, summary.json));
   std::fputs(summary.text.c_str(), stdout);
   return absl::OkStatus();
+}
+
+// Many workers write to one terminal: each says who it is.
+absl::Status FromWorker(WorkerId self, const absl::Status& status) {
+  const std::string who = absl::StrCat("worker ", self.value);
+  if (status.ok() || absl::StartsWith(status.message(), absl::StrCat(who, ": "))) return status;
+  return Annotate(status, who);
+}
+
+}  // namespace
+
+absl::Status RunTrain(const CommandLine& line) {
+  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job, JoinOutsideJob(line.identity));
+  const absl::Status status = Train(line, job);
+  return job.has_value() ? FromWorker(job->seat.self, status) : status;
 }
 
 }  // namespace ringzero

@@ -1,5 +1,5 @@
 // `ringzero train`: checks everything that can be checked, starts the workers, gathers what they
-// report.
+// report; or is one worker of a job that a launcher from outside has started.
 #ifndef RINGZERO_INTEGRATIONS_CLI_TRAIN_H_
 #define RINGZERO_INTEGRATIONS_CLI_TRAIN_H_
 

@@ -1,8 +1,10 @@
-// Launches processes, or one process with a thread per worker.
+// Launches processes, or one process with a thread per worker; or takes a seat.
 #include "integrations/torch/run_workers.h"
 
 #include <malloc.h>
+#include <torch/version.h>
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -17,8 +19,9 @@
 #include "p2p/failure.h"
 #include "p2p/launcher.h"
 #include "p2p/local_transport.h"
-#include "p2p/shm_transport.h"
+#include "p2p/share_results.h"
 #include "sharding/op.h"
+#include "sharding/plan.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -84,26 +87,78 @@ std::unique_ptr<Transport> Decorate(std::unique_ptr<Transport> transport,
                          }});
 }
 
+// One worker's way from its plan to its result, in a process of its own.
+struct Process {
+  JobSeat job;
+  std::function<ShmEndpoint()> take_endpoint;  // null: there is none
+  std::function<absl::Status(const std::string& kind, const std::string& text)> report;
+};
+
+absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const PlannedRun& run,
+                                          const Work& work, Process process) {
+  const WorkerId self = process.job.self;
+  WorkerSeat seat{.self = self, .run = run};
+  if (NeedsTransport(run.planned.plan)) {
+    RZ_ASSIGN_OR_RETURN(Connection made,
+                        Connect(process.job, {.transport = options.transport,
+                                              .options = NeedsOf(options, run, self),
+                                              .take_endpoint = std::move(process.take_endpoint)}));
+    seat.transport = Decorate(std::move(made.transport), options);
+    if (self.value == 0) {
+      process.report("note", absl::StrCat("transport: ", made.why)).IgnoreError();
+    }
+  }
+  seat.report = std::move(process.report);
+  return Guarded<std::string>([&] { return work(std::move(seat)); });
+}
+
 absl::StatusOr<Results> RunProcesses(const RunWorkersOptions& options, const Plans& plan,
                                      const Work& work) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
     RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, context.self()));
-    WorkerSeat seat{.self = context.self(), .run = run};
-    if (NeedsTransport(run.planned.plan)) {
-      RZ_ASSIGN_OR_RETURN(
-          seat.transport,
-          CreateShmTransport(context.TakeEndpoint(), NeedsOf(options, run, context.self())));
-      seat.transport = Decorate(std::move(seat.transport), options);
-    }
-    seat.report = [&context](const std::string& kind, const std::string& text) {
+    Process process{.job = context.Seat()};
+    process.take_endpoint = [&context] { return context.TakeEndpoint(); };
+    process.report = [&context](const std::string& kind, const std::string& text) {
       return context.Report(kind, text);
     };
-    return Guarded<std::string>([&] { return work(std::move(seat)); });
+    return WorkInProcess(options, run, work, std::move(process));
   };
   return LaunchProcesses({.workers = options.workers,
                           .on_report = options.on_report,
                           .peer_timeout = options.peer_timeout},
                          body);
+}
+
+std::vector<AgreementSection> AgreementOf(const RunWorkersOptions& options, const PlannedRun& run) {
+  std::vector<AgreementSection> sections = {
+      {"versions", absl::StrCat("ringzero = ", RINGZERO_VERSION, "\ntorch = ", TORCH_VERSION, "\n",
+                                WireVersions())}};
+  sections.insert(sections.end(), options.agreement.begin(), options.agreement.end());
+  sections.push_back({"plan", PlanToString(run.planned.plan)});
+  return sections;
+}
+
+// This process is one worker; its peers do the same elsewhere.
+absl::StatusOr<Results> RunInSeat(const RunWorkersOptions& options, const Plans& plan,
+                                  const Work& work) {
+  const JobSeat& job = *options.seat;
+  const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, job.self);
+  if (!run.ok()) {
+    Disagree(job, run.status());
+    return run.status();
+  }
+  RZ_RETURN_IF_ERROR(Agree(job, AgreementOf(options, *run)));
+  Process process{.job = job};
+  process.report = [&](const std::string& kind, const std::string& text) {
+    if (options.on_report) options.on_report(job.self, kind, text);
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<std::string> mine = WorkInProcess(options, *run, work, std::move(process));
+  const auto limit =
+      std::max<std::chrono::milliseconds>(2 * options.peer_timeout, std::chrono::seconds(10));
+  absl::StatusOr<Results> all = ShareResults(job, mine, limit);
+  if (!all.ok()) return CauseOf(all.status());
+  return all;
 }
 
 // Several strings as one, for the way out of the process of all workers; and who reported.
@@ -218,6 +273,7 @@ absl::Status WithoutProcess(const absl::Status& status, absl::string_view name) 
 
 absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,
                                                     const Plans& plan, const Work& work) {
+  if (options.seat.has_value()) return RunInSeat(options, plan, work);
   if (options.as == RunWorkersOptions::As::kThreads) return RunThreads(options, plan, work);
   return RunProcesses(options, plan, work);
 }

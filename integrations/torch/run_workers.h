@@ -1,4 +1,5 @@
-// RunWorkers: the workers of a run, each with the plan and its transport, as processes or threads.
+// RunWorkers: the workers of a run, each with the plan and its transport, as processes or threads;
+// or this process as one worker of a job that somebody else has launched.
 //
 //   absl::StatusOr<std::vector<std::string>> results = RunWorkers(
 //       {.workers = 4}, [] { return PlanMyModel(); },
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,9 @@
 #include "base/ids.h"
 #include "integrations/torch/layer.h"
 #include "integrations/torch/model_plan.h"
+#include "p2p/agreement.h"
+#include "p2p/connect.h"
+#include "p2p/job_seat.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -41,14 +46,20 @@ void PrepareTorch(int threads);
 
 struct RunWorkersOptions {
   int workers = 1;  // as in the plan
-  // kProcesses: over shared memory. kThreads: of one process.
+  // kThreads: of one process, over `local`.
   enum class As { kProcesses, kThreads } as = As::kProcesses;
+  TransportChoice transport = TransportChoice::kAuto;  // of processes
+  // This process' seat in a job from outside (outside_job.h): it is one worker, and launches none.
+  std::optional<JobSeat> seat;
+  // There: what the workers must have alike besides versions and plan.
+  std::vector<AgreementSection> agreement;
   int threads = 1;        // torch's, in each worker
   int metrics_count = 1;  // of RingModelOptions
   // A worker without a sign of life for so long is lost (TransportOptions, LaunchOptions).
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   bool checksums = false;  // p2p/checksummed_transport.h
-  // On the calling thread: what the workers report, each worker's in its order.
+  // On the calling thread: what the workers report, each worker's in its order; with `seat` what
+  // this one does. Worker 0 reports a "note" of what carries messages, and why.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
   // For tests, which bring faults about: called first in every process (kThreads: for worker 0),
   // and around each transport, inside of its checksums.
@@ -65,11 +76,11 @@ struct WorkerSeat {
   std::function<absl::Status(const std::string& kind, const std::string& text)> report;
 };
 
-// What the workers returned, by worker. `plan` is called in every process, with torch prepared;
-// `work` in every worker. Both may throw.
+// What the workers returned, by worker; with a seat nothing but at worker 0. `plan` is called in
+// every process, with torch prepared; `work` in every worker. Both may throw.
 //
 // Errors: the first root cause, with its worker's number in front ("worker 2: bad file") unless it
-// is of the process of all workers; those of LaunchProcesses.
+// is of the process of all workers; those of LaunchProcesses; with a seat, those of Agree.
 absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);

@@ -2,10 +2,12 @@
 #include "integrations/torch/train_model.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "base/status.h"
+#include "integrations/torch/outside_job.h"
 
 namespace ringzero {
 namespace {
@@ -44,16 +46,27 @@ absl::Status TrainModel(const TrainOptions& options,
                         const std::function<absl::StatusOr<Model>()>& model,
                         const std::function<absl::Status(RingModel&)>& loop) {
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
+  TrainOptions mine = options;
+  std::optional<JobSeat> seat;
+  if (options.as == RunWorkersOptions::As::kProcesses) {
+    RZ_ASSIGN_OR_RETURN(std::optional<OutsideJob> job, JoinOutsideJob({}));
+    if (job.has_value()) {
+      seat = std::move(job->seat);
+      mine.plan.workers = seat->workers;
+    }
+  }
   return RunWorkers(
-             {.workers = options.plan.workers,
+             {.workers = mine.plan.workers,
               .as = options.as,
+              .transport = options.transport,
+              .seat = std::move(seat),
               .threads = options.threads,
               .metrics_count = options.metrics_count,
               .peer_timeout = options.peer_timeout,
               .checksums = options.checksums},
-             [&] { return PlanOf(options, model); },
+             [&] { return PlanOf(mine, model); },
              [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
-               RZ_RETURN_IF_ERROR(Train(options, loop, std::move(seat)));
+               RZ_RETURN_IF_ERROR(Train(mine, loop, std::move(seat)));
                return std::string();
              })
       .status();

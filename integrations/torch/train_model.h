@@ -46,7 +46,8 @@ struct TrainOptions {
   OptimizerOptions optimizer;  // the plan's, too
   uint64_t seed = 0;           // of initial values and dropout
   RunWorkersOptions::As as = RunWorkersOptions::As::kProcesses;
-  int threads = 1;        // torch's, in each worker
+  TransportChoice transport = TransportChoice::kAuto;  // of processes
+  int threads = 1;                                     // torch's, in each worker
   int metrics_count = 1;  // numbers that a micro-batch reports to EndMicroBatch
   // In worker 0, on a thread of the engine: the sums of an iteration's (or evaluation's) numbers
   // over its micro-batches, in order.
@@ -58,7 +59,9 @@ struct TrainOptions {
 };
 
 // `model` is called in every process, `loop` in every worker, until NextLap says kDone (what is
-// left then is waited for). Both may throw.
+// left then is waited for). Both may throw. Under torchrun, mpirun or srun this process is one
+// worker, and the launcher says how many there are, whatever the plan's request has
+// (docs/launchers.md).
 absl::Status TrainModel(const TrainOptions& options,
                         const std::function<absl::StatusOr<Model>()>& model,
                         const std::function<absl::Status(RingModel&)>& loop);

@@ -45,7 +45,7 @@ TEST_P(TransportContract, SharesWithoutACopyAndCounts) {
 }
 
 TEST_P(TransportContract, GivesTheSamePhysicalBytes) {
-  if (!same_memory()) GTEST_SKIP() << "what arrives is a copy in the receiver's memory";
+  if (!same_memory()) GTEST_SKIP() << "it delivers copies";
   Cluster cluster = Make(2);
   // The owner keeps looking at its block while the other writes: only shared memory shows that.
   SharedBuffer sum = Filled(cluster[0], MemoryUse::kSums, kValues, 1).Seal();
@@ -259,7 +259,7 @@ TEST_P(TransportContract, SumsTravelAroundTheRingAndGrow) {
 }
 
 TEST_P(TransportContract, UnsealOnlyWithoutReadersAnywhere) {
-  if (!same_memory()) GTEST_SKIP() << "readers elsewhere have copies of their own";
+  if (!same_memory()) GTEST_SKIP() << "it delivers copies";
   Cluster cluster = Make(2);
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 0).Seal();
   EXPECT_EQ(version.holders(), 1);
@@ -278,6 +278,32 @@ TEST_P(TransportContract, UnsealOnlyWithoutReadersAnywhere) {
   reader.Reset();
   ASSERT_EQ(version.holders(), 1);
   EXPECT_TRUE(std::move(version).Unseal().ok());
+}
+
+// Where payload is copied, the sender's block is its own again, and readers elsewhere hold nothing.
+TEST_P(TransportContract, ACopyFreesItsOriginal) {
+  if (same_memory()) GTEST_SKIP() << "it delivers the same memory";
+  TransportOptions options = SmallOptions();
+  options.sum_bytes = AlignPayload(kBytes) + 64;
+  Cluster cluster = Make(2, options);
+  for (uint64_t i = 0; i < 2; ++i) {
+    Waiter<Buffer> waiter;
+    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, kBytes, waiter.Callback()).ok());
+    ASSERT_TRUE(cluster[0]
+                    .Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, kValues, i))
+                    .ok());
+    const Buffer there = waiter.Take();
+    EXPECT_EQ(there.as<float>()[1], i + 1);
+    EXPECT_TRUE(Eventually([&] { return cluster[0].Allocate(kBytes, MemoryUse::kSums).ok(); }));
+  }
+  SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 0).Seal();
+  Waiter<SharedBuffer> copy;
+  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, 0}, kBytes, copy.Callback()).ok());
+  ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 0}, version).ok());
+  const SharedBuffer reader = copy.Take();
+  EXPECT_TRUE(Eventually([&] { return version.holders() == 1; }));
+  EXPECT_TRUE(std::move(version).Unseal().ok());
+  EXPECT_EQ(reader.holders(), 1);
 }
 
 TEST_P(TransportContract, AGivenBufferHasOneHolderAtOnce) {

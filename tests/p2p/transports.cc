@@ -1,14 +1,19 @@
 // One maker per transport, and those around them.
 #include "tests/p2p/transports.h"
 
+#include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
 #include "base/status.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/faulty_transport.h"
+#include "p2p/lane_transport.h"
 #include "p2p/local_transport.h"
+#include "p2p/memory_lane.h"
 #include "p2p/shm_transport.h"
+#include "p2p/transport_decorator.h"
 #include "p2p/ucx_transport.h"
 
 namespace ringzero {
@@ -22,6 +27,60 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
   for (size_t w = 0; w < options.size(); ++w) {
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateShmTransport(std::move(endpoints[w]), options[w]));
+    transports.push_back(std::move(transport));
+  }
+  return transports;
+}
+
+// By worker: the lanes of all ordered pairs that it is one of, and their routes.
+struct LaneEnds {
+  std::vector<std::unique_ptr<Lane>> lanes;
+  LaneRoutes routes;
+};
+
+void AddPair(std::vector<LaneEnds>& ends, int from, int to) {
+  const auto group = MakeMemoryLaneGroup(std::to_string(from) + " -> " + std::to_string(to),
+                                         {WorkerId(from), WorkerId(to)});
+  ends[from].routes.to[to] = static_cast<int>(ends[from].lanes.size());
+  ends[from].lanes.push_back(MakeMemoryLane(group, WorkerId(from)));
+  if (from == to) {
+    ends[from].routes.from[from] = ends[from].routes.to[from];
+    return;
+  }
+  ends[to].routes.from[from] = static_cast<int>(ends[to].lanes.size());
+  ends[to].lanes.push_back(MakeMemoryLane(group, WorkerId(to)));
+}
+
+std::vector<LaneEnds> MakeEnds(int workers) {
+  std::vector<LaneEnds> ends(workers);
+  for (LaneEnds& each : ends) {
+    each.routes.to.assign(workers, kNoLane);
+    each.routes.from.assign(workers, kNoLane);
+  }
+  return ends;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
+    const MakeTransports& words, const std::vector<TransportOptions>& options,
+    std::vector<LaneEnds> ends, const std::vector<uint8_t>& word_kinds = {}) {
+  std::vector<std::shared_ptr<LaneNews>> news;
+  std::vector<TransportOptions> words_options;
+  for (const TransportOptions& each : options) {
+    news.push_back(std::make_shared<LaneNews>());
+    words_options.push_back(LaneWordsOptions(each, news.back()));
+  }
+  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> inner, words(words_options));
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (size_t w = 0; w < options.size(); ++w) {
+    LaneParts parts = {.name = "lanes",
+                       .words = std::move(inner[w]),
+                       .news = news[w],
+                       .lanes = std::move(ends[w].lanes),
+                       .routes = std::move(ends[w].routes),
+                       .memory = HostLaneMemory(),
+                       .word_kinds = word_kinds};
+    RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+                        CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
   }
   return transports;
@@ -61,11 +120,70 @@ MakeTransports Each(MakeTransports transports, Wrap wrap) {
   };
 }
 
+// Somebody who calls Poll, as a program with ProgressMode::kCaller does.
+class PolledTransport final : public TransportDecorator {
+ public:
+  explicit PolledTransport(std::unique_ptr<Transport> inner)
+      : TransportDecorator(std::move(inner)), poller_([this] { Run(); }) {}
+  ~PolledTransport() override {
+    stopping_ = true;
+    poller_.join();
+    DestroyInner();
+  }
+  bool Poll() override { return false; }
+
+ private:
+  void Run() {
+    while (!stopping_) {
+      // Workers outnumber cores: whoever has nothing to do lets the others run.
+      if (!inner().Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+
+  std::atomic<bool> stopping_{false};
+  std::thread poller_;
+};
+
 }  // namespace
 
 MakeTransports LocalTransports() { return CreateLocalTransports; }
 
 MakeTransports ShmTransports() { return MakeShm; }
+
+MakeTransports LaneTransports(MakeTransports words) {
+  return [words = std::move(words)](const std::vector<TransportOptions>& options) {
+    const int workers = static_cast<int>(options.size());
+    std::vector<LaneEnds> ends = MakeEnds(workers);
+    for (int from = 0; from < workers; ++from) {
+      for (int to = 0; to < workers; ++to) AddPair(ends, from, to);
+    }
+    return MakeOverLanes(words, options, std::move(ends));
+  };
+}
+
+MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports words) {
+  return [long_hops = std::move(long_hops),
+          words = std::move(words)](const std::vector<TransportOptions>& options) {
+    const int workers = static_cast<int>(options.size());
+    std::vector<LaneEnds> ends = MakeEnds(workers);
+    std::vector<WorkerId> all;
+    for (int w = 0; w < workers; ++w) {
+      AddPair(ends, w, (w + 1) % workers);
+      all.push_back(WorkerId(w));
+    }
+    const auto group = MakeMemoryLaneGroup("long hops", all);
+    for (int w = 0; w < workers; ++w) {
+      LaneRoutes& routes = ends[w].routes;
+      routes.long_hops = static_cast<int>(ends[w].lanes.size());
+      routes.order = long_hops.order(WorkerId(w));
+      ends[w].lanes.push_back(MakeMemoryLane(group, WorkerId(w)));
+      for (std::vector<int>* route : {&routes.to, &routes.from}) {
+        std::replace(route->begin(), route->end(), kNoLane, routes.long_hops);
+      }
+    }
+    return MakeOverLanes(words, options, std::move(ends), long_hops.word_kinds);
+  };
+}
 
 MakeTransports UcxTransports() {
   return [](const std::vector<TransportOptions>& options)
@@ -97,6 +215,17 @@ MakeTransports Checksummed(MakeTransports transports) {
   };
   return Each(with_room, [](std::unique_ptr<Transport> transport) {
     return MakeChecksummed(std::move(transport), {});
+  });
+}
+
+MakeTransports Polled(MakeTransports transports) {
+  const auto by_caller = [transports =
+                              std::move(transports)](std::vector<TransportOptions> options) {
+    for (TransportOptions& each : options) each.progress = ProgressMode::kCaller;
+    return transports(options);
+  };
+  return Each(by_caller, [](std::unique_ptr<Transport> transport) {
+    return std::make_unique<PolledTransport>(std::move(transport));
   });
 }
 

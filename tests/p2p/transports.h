@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/lane_transport.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -22,6 +23,16 @@ using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<
 
 MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process
+// Lanes over memory: one for every ordered pair of workers, words over `words`.
+MakeTransports LaneTransports(MakeTransports words = LocalTransports());
+// One lane per pair of neighbours, and one for all long hops, in the order that `order` gives each
+// worker; messages of `word_kinds` take no lane.
+struct LongHopLanes {
+  std::function<LongHopOrder(WorkerId)> order;
+  std::vector<uint8_t> word_kinds;
+};
+MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
+                                          MakeTransports words = LocalTransports());
 // Likewise, with a shared board of pulses, as the workers of one host have.
 MakeTransports UcxTransports();
 // Over TCP alone, and silence is judged by messages, as between hosts.
@@ -31,6 +42,8 @@ MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);
 // Payloads are checked from end to end.
 MakeTransports Checksummed(MakeTransports transports);
+// Without message threads: a thread of the test's polls each, and destroys it.
+MakeTransports Polled(MakeTransports transports);
 // The n-th message that arrives at `worker` has one bit flipped.
 struct Damage {
   WorkerId worker;

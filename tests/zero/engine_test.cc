@@ -8,8 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx_transport.h"
+#include "sharding/op.h"
 #include "sharding/schedule.h"
+#include "sharding/verify.h"
 #include "tests/zero/toy_ring.h"
+#include "zero/long_hops.h"
 
 namespace ringzero {
 namespace {
@@ -67,10 +70,12 @@ TEST(EngineTest, BitsOverShapesAndRules) {
               o.collection = {.every = 1 + int(random() % 3),
                               .worker = WorkerId(int(random() % n))};
             }
-            const uint64_t how = random() % 4;
-            MakeTransports transports = how % 2 == 0 ? LocalTransports() : ShmTransports();
+            const uint64_t how = random() % 6;
+            MakeTransports transports = how % 3 == 0   ? LocalTransports()
+                                        : how % 3 == 1 ? ShmTransports()
+                                                       : LaneTransports();
             if (runs % 8 == 7 && !UcxVersion().empty()) transports = UcxTransports();
-            if (how / 2 == 0) transports = Delayed(transports, random(), kMaxDelay);
+            if (how / 3 == 0) transports = Delayed(transports, random(), kMaxDelay);
             ExpectReferenceBits(o, transports);
             ++runs;
           }
@@ -82,6 +87,29 @@ TEST(EngineTest, BitsOverShapesAndRules) {
 }
 
 // What one worker is shown is the sequential loop's, and being shown it changes no bit.
+// One FIFO for all hops that do not go to the right neighbour, in the order that Verify checks.
+TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
+  std::mt19937 random(11);
+  for (int n = 2; n <= 5; ++n) {
+    for (const int s : {n, 2 * n + 1}) {
+      for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+        ToyOptions o{.workers = n, .stages = s, .laps = 1 + int(random() % 2), .rule = rule};
+        o.stagger = rule != Rule::kDp && random() % 2 == 0;
+        o.tied = random() % 2 == 0;
+        if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};
+        if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
+        Plan plan = ToyPlan(o);
+        const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
+        ASSERT_TRUE(window.ok()) << Describe(o) << window.status();
+        o.window = *window;
+        LongHopLanes long_hops = {.order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
+                                  .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
+        ExpectReferenceBits(o, LaneTransportsWithLongHops(std::move(long_hops)));
+      }
+    }
+  }
+}
+
 TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const auto type : {OptimizerOptions::Type::kAdamW, OptimizerOptions::Type::kSgd}) {

@@ -165,13 +165,20 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
   return absl::OkStatus();
 }
 
+CyclicConfig::Transport TransportOf(absl::string_view name) {
+  using Transport = CyclicConfig::Transport;
+  if (name == "local") return Transport::kLocal;
+  if (name == "shm") return Transport::kShm;
+  if (name == "ucx") return Transport::kUcx;
+  return name == "nccl" ? Transport::kNccl : Transport::kAuto;
+}
+
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
   cyclic.slack = Int(keys, "cyclic.slack");
   cyclic.stages = Int(keys, "cyclic.stages");
   cyclic.workers = Int(keys, "cyclic.workers");
-  cyclic.transport = keys.String("cyclic.transport") == "local" ? CyclicConfig::Transport::kLocal
-                                                                : CyclicConfig::Transport::kShm;
+  cyclic.transport = TransportOf(keys.String("cyclic.transport"));
   cyclic.window = Int(keys, "cyclic.window");
   cyclic.pending = Int(keys, "cyclic.pending");
   cyclic.stagger = keys.Bool("cyclic.stagger");

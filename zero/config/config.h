@@ -72,7 +72,8 @@ struct CyclicConfig {
   int slack = 1;
   int stages = 0;  // 0: chosen
   int workers = 4;
-  enum class Transport { kShm, kLocal } transport = Transport::kShm;
+  // kLocal: a thread per worker; else a process each. kAuto: what the workers' hosts allow.
+  enum class Transport { kAuto, kLocal, kShm, kUcx, kNccl } transport = Transport::kAuto;
   int window = 0;  // 0: chosen
   int pending = 1;
   bool stagger = false;

@@ -283,9 +283,10 @@ constexpr KeySpec kKeys[] = {
      .range = {.min = 1, .max = 1024}},
     {.path = "cyclic.transport",
      .type = KeyType::kString,
-     .meaning = "shm: a process per worker; local: a thread per worker",
-     .default_json = "\"shm\"",
-     .choices = "shm|local"},
+     .meaning = "what carries messages: shm within a host, ucx also between hosts, nccl between "
+                "GPUs, auto by the workers' places; local: a thread per worker",
+     .default_json = "\"auto\"",
+     .choices = "auto|local|shm|ucx|nccl"},
     {.path = "cyclic.window",
      .type = KeyType::kInteger,
      .meaning = "W, messages of credit per channel; 0: the plan chooses",

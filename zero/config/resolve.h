@@ -50,6 +50,9 @@ class ResolvedKeys {
 
   // Every value with its origin, as JSON with comments; reads back equal.
   std::string Print() const;
+  // "cyclic.slack = 1", a line each: what the workers of a job must have alike. Without what may
+  // differ between them: where a worker finds its data, how often it prints.
+  std::string SharedLines() const;
 
  private:
   struct Value {

@@ -69,6 +69,18 @@ std::string ResolvedKeys::Print() const {
   return out + "}\n";
 }
 
+std::string ResolvedKeys::SharedLines() const {
+  std::string lines;
+  for (const auto& [path, value] : values_) {
+    const KeySpec* key = FindKey(path);
+    const bool testing = key != nullptr && key->state == KeyState::kTesting;
+    if (testing || path == "data.path" || path == "steps_per_print") continue;
+    if (key != nullptr && key->type == KeyType::kSection) continue;
+    absl::StrAppend(&lines, path, " = ", WriteJson(value.json), "\n");
+  }
+  return lines;
+}
+
 bool ResolvedKeys::HasBelow(const KeySpec& section) const {
   if (section.type != KeyType::kSection) return false;
   for (const KeySpec& key : AllKeys()) {

@@ -76,7 +76,7 @@ TEST(Config, DefaultsOfTheRing) {
   EXPECT_EQ(config.cyclic.workers, 4);
   EXPECT_FALSE(config.cyclic.stagger);
   EXPECT_TRUE(config.cyclic.exchange);
-  EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kShm);
+  EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kAuto);
   EXPECT_EQ(config.cyclic.threads, 1);
   EXPECT_EQ(config.cyclic.wait_timeout, std::chrono::minutes(10));
   EXPECT_EQ(config.cyclic.peer_timeout, std::chrono::seconds(5));

@@ -1,0 +1,120 @@
+// A text goes as one question after the other, each of them answered before the next.
+#include "bench/ring/control.h"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr size_t kPartBytes = kMaxTextBytes - 64;  // beside "number last "
+
+}  // namespace
+
+std::unique_ptr<Control> Control::Create(Waiting* waiting) {
+  std::unique_ptr<Control> control(new Control(waiting));
+  waiting->transport().AnswerWith(
+      [inbox = control->inbox_, waiting](WorkerId from, const std::string& question) {
+        const std::vector<std::string> words = absl::StrSplit(question, absl::MaxSplits(' ', 2));
+        uint64_t number = 0;
+        if (words.size() != 3 || !absl::SimpleAtoi(words[0], &number)) return std::string("what?");
+        {
+          const std::lock_guard<std::mutex> lock(waiting->mutex());
+          const std::pair<int, uint64_t> place(from.value, number);
+          inbox->texts[place] += words[2];
+          if (words[1] == "last") inbox->complete[place] = true;
+        }
+        waiting->Notify();
+        return std::string("ok");
+      });
+  return control;
+}
+
+absl::Status Control::SendPart(WorkerId to, const std::string& what, const std::string& question) {
+  using Answer = absl::StatusOr<std::string>;
+  while (true) {
+    // Shared: if this gives up, the answer may come later.
+    auto answer = std::make_shared<std::optional<Answer>>();
+    RZ_RETURN_IF_ERROR(
+        waiting_->transport().Ask(to, question, [answer, waiting = waiting_](Answer got) {
+          {
+            const std::lock_guard<std::mutex> lock(waiting->mutex());
+            *answer = std::move(got);
+          }
+          waiting->Notify();
+        }));
+    RZ_RETURN_IF_ERROR(waiting_->Until(absl::StrCat("worker ", to.value, " to take \"", what, "\""),
+                                       Manner::kBusy, [&answer] { return answer->has_value(); }));
+    const std::lock_guard<std::mutex> lock(waiting_->mutex());
+    // A worker leaves when it has all that it will be told, so what it took before is no loss.
+    if (absl::IsFailedPrecondition((*answer)->status())) return absl::OkStatus();
+    RZ_ASSIGN_OR_RETURN(const std::string got, **answer);
+    if (got == "ok") return absl::OkStatus();
+    if (!got.empty()) {
+      return absl::InternalError(
+          absl::StrCat("worker ", to.value, " does not understand \"", what, "\""));
+    }
+    // It is there but does not listen yet (Transport::AnswerWith): it has just been created.
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+absl::Status Control::Send(WorkerId to, const std::string& what, const std::string& text) {
+  size_t at = 0;
+  do {
+    const std::string part = text.substr(at, kPartBytes);
+    at += part.size();
+    RZ_RETURN_IF_ERROR(
+        SendPart(to, what, absl::StrCat(number_, at >= text.size() ? " last " : " more ", part)));
+  } while (at < text.size());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Control::Receive(WorkerId from, const std::string& what,
+                                             Manner manner) {
+  const std::pair<int, uint64_t> place(from.value, number_);
+  RZ_RETURN_IF_ERROR(waiting_->Until(absl::StrCat("\"", what, "\" of worker ", from.value), manner,
+                                     [this, place] { return inbox_->complete.contains(place); }));
+  const std::lock_guard<std::mutex> lock(waiting_->mutex());
+  inbox_->complete.erase(place);
+  return std::move(inbox_->texts.extract(place).mapped());
+}
+
+absl::StatusOr<std::vector<std::string>> Control::Gather(const std::string& what,
+                                                         const std::string& text, Manner manner) {
+  ++number_;
+  if (waiting_->transport().self().value != 0) {
+    RZ_RETURN_IF_ERROR(Send(WorkerId(0), what, text));
+    return std::vector<std::string>();
+  }
+  std::vector<std::string> all = {text};
+  for (int w = 1; w < waiting_->transport().workers(); ++w) {
+    RZ_ASSIGN_OR_RETURN(std::string theirs, Receive(WorkerId(w), what, manner));
+    all.push_back(std::move(theirs));
+  }
+  return all;
+}
+
+absl::StatusOr<std::string> Control::Tell(const std::string& what, const std::string& text,
+                                          Manner manner) {
+  ++number_;
+  if (waiting_->transport().self().value != 0) return Receive(WorkerId(0), what, manner);
+  for (int w = 1; w < waiting_->transport().workers(); ++w) {
+    RZ_RETURN_IF_ERROR(Send(WorkerId(w), what, text));
+  }
+  return text;
+}
+
+absl::Status Control::Meet(const std::string& what, Manner manner) {
+  RZ_RETURN_IF_ERROR(Gather(what, "", manner).status());
+  return Tell(what, "", manner).status();
+}
+
+}  // namespace ringzero

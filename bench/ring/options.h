@@ -1,0 +1,84 @@
+// RingOptions: what one run of ring_perf is asked to do; nccl-tests' flags with its meaning and
+// defaults, and a few of our own.
+//
+//   RZ_ASSIGN_OR_RETURN(RingOptions options, ParseRingOptions(argc, argv));
+//   options.min_bytes;      // of -b 64K: 65536
+//
+// Parsing is strict: an unknown flag is InvalidArgument with the nearest known one. Plain values.
+#ifndef RINGZERO_BENCH_RING_OPTIONS_H_
+#define RINGZERO_BENCH_RING_OPTIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/ring/element.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+enum class RingMode { kShift, kRelay, kReduce, kPingpong, kTrain };
+// How the workers' times become the `time` column (-a).
+enum class Average { kWorker0, kMean, kMin, kMax };
+enum class Caching { kRotate, kCached };         // --cached
+enum class Receiving { kLeave, kCopy };          // --copy
+enum class Pinning { kNone, kOneCoreEach };      // --pin
+enum class HostSpeedIs { kMeasured, kLeftOut };  // --skip_host
+enum class Comparing { kNothing, kPeerTool };    // --compare
+// For tests of this program itself (--inject): a bit of one checked message is flipped.
+enum class Injection { kNothing, kFlip };
+
+struct RingOptions {
+  size_t min_bytes = size_t{32} << 20;
+  size_t max_bytes = size_t{32} << 20;
+  size_t step_bytes = size_t{1} << 20;
+  int64_t step_factor = 1;  // 1: fixed increments
+  int iterations = 20;
+  int warmup = 1;
+  int aggregate = 1;
+  int check = 1;
+  int cycles = 1;     // 0: for ever
+  int timeout_s = 0;  // 0: no limit of the user's
+  Average average = Average::kMean;
+  std::vector<ElementType> types = {ElementType::kFloat};
+  bool timestamps = false;     // -S
+  bool per_iteration = false;  // -I
+  int per_iteration_skip = 0;  // -K
+  std::string json_file;
+  std::string csv_file;
+
+  RingMode mode = RingMode::kShift;
+  std::string transport = "shm";
+  MemoryKind memory = MemoryKind::kHost;
+  int workers = 0;  // ParseRingOptions resolves it: 2 for pingpong, the plan's for train, else 4
+  ProgressMode progress = ProgressMode::kThread;
+  Pinning pinning = Pinning::kNone;
+  Receiving receiving = Receiving::kLeave;
+  Caching caching = Caching::kRotate;
+  Comparing comparing = Comparing::kNothing;
+  Injection injection = Injection::kNothing;
+  HostSpeedIs host_speed = HostSpeedIs::kMeasured;
+  std::string plan_file;  // train
+  int slots = 0;          // credit per channel; 0: twice the aggregate, at least 2
+  std::string command;    // the whole command line, for the header
+
+  // The sizes of the table, ascending.
+  std::vector<size_t> Sizes() const;
+};
+
+// `argv` without the program's name. kHelp: `help` is set and nothing else is.
+struct ParsedOptions {
+  RingOptions options;
+  bool help = false;
+};
+absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& words);
+
+std::string RingHelp();
+std::string ToString(RingMode mode);
+std::string ToString(Average average);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BENCH_RING_OPTIONS_H_

@@ -1,0 +1,54 @@
+// Peer: what --compare measures beside us, in the same run and by turns with us.
+//
+//   RZ_RETURN_IF_ERROR(CheckComparable(options));                        // before the run
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Peer> peer, MakePeer(setup));    // on every worker
+//   RZ_ASSIGN_OR_RETURN(double microseconds, peer->Measure(traffic, 20));
+//
+// All workers make the same calls in the same order; used by the calling thread.
+#ifndef RINGZERO_BENCH_RING_PEER_H_
+#define RINGZERO_BENCH_RING_PEER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/ring/host.h"
+#include "bench/ring/options.h"
+#include "bench/ring/shared_area.h"
+#include "bench/ring/traffic.h"
+#include "bench/ring/waiting.h"
+
+namespace ringzero {
+
+class Peer {
+ public:
+  virtual ~Peer() = default;
+  virtual std::string name() const = 0;
+  // Memory for messages of this size; not timed.
+  virtual absl::Status Prepare(const TrafficSetup& traffic) = 0;
+  // Microseconds of one iteration as this worker sees it; 0: another worker measures.
+  virtual absl::StatusOr<double> Measure(const TrafficSetup& traffic, int iterations) = 0;
+};
+
+struct PeerSetup {
+  const RingOptions& options;
+  const HostFacts& facts;
+  std::shared_ptr<SharedArea> area;
+  Waiting* waiting = nullptr;  // outlives the peer
+};
+
+// InvalidArgument when nothing does what these options do, NotFound when the tool is not installed.
+absl::Status CheckComparable(const RingOptions& options);
+absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup);
+
+// Of each worker's part of the shared area, for messages of `bytes` that `buffers` take turns for.
+size_t PeerBytes(size_t bytes, int buffers);
+
+// peer_shm.cc
+std::unique_ptr<Peer> MakeMemcpyRing(const PeerSetup& setup);
+std::unique_ptr<Peer> MakeWake(const PeerSetup& setup);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BENCH_RING_PEER_H_

@@ -1,0 +1,138 @@
+// What shared memory does without us: plain copies from the neighbour, and a bare wake.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/buffer.h"
+#include "base/status.h"
+#include "bench/ring/peer.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double Microseconds(Clock::time_point since) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - since).count();
+}
+
+// Every worker copies from its left neighbour's part into memory of its own, all at the same time,
+// and nobody says when.
+class MemcpyRing final : public Peer {
+ public:
+  explicit MemcpyRing(const PeerSetup& setup) : setup_(setup) {}
+
+  std::string name() const override {
+    return absl::StrCat("memcpy between shared mappings, a ring of ", setup_.options.workers);
+  }
+
+  absl::Status Prepare(const TrafficSetup& traffic) override {
+    copies_.clear();
+    for (int i = 0; i < traffic.buffers; ++i) copies_.push_back(MakeHeapBuffer(traffic.bytes));
+    const std::span<std::byte> mine = setup_.area->BytesOf(self());
+    const size_t needed = PeerBytes(traffic.bytes, traffic.buffers);
+    if (needed > mine.size()) return absl::InternalError("the shared area is too small");
+    FillData({self(), 0}, mine.first(needed));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<double> Measure(const TrafficSetup& traffic, int iterations) override {
+    Transport& transport = setup_.waiting->transport();
+    const int workers = transport.workers();
+    const std::byte* from =
+        setup_.area->BytesOf(WorkerId((self().value + workers - 1) % workers)).data();
+    const size_t stride = PeerBytes(traffic.bytes, 1);
+    double total = 0;
+    // One more before them that is not timed, as in ours.
+    for (int i = -1; i < iterations; ++i) {
+      const Clock::time_point begin = Clock::now();
+      for (int a = 0; a < traffic.aggregate; ++a) {
+        const int slot = ((i + 1) * traffic.aggregate + a) % traffic.buffers;
+        std::memcpy(copies_[slot].data(), from + slot * stride, traffic.bytes);
+      }
+      if (i >= 0) total += Microseconds(begin);
+      transport.Poll();  // a worker that polls is alive
+    }
+    return total / iterations / traffic.aggregate;
+  }
+
+ private:
+  WorkerId self() const { return setup_.waiting->transport().self(); }
+  const PeerSetup setup_;
+  std::vector<Buffer> copies_;
+};
+
+// Two workers pass a word to and fro: asleep, or spinning if ours poll.
+class Wake final : public Peer {
+ public:
+  explicit Wake(const PeerSetup& setup) : setup_(setup) {}
+
+  std::string name() const override {
+    return spins() ? "a word in shared memory, both spinning"
+                   : "a bare futex wake, receiver asleep";
+  }
+  absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
+
+  absl::StatusOr<double> Measure(const TrafficSetup&, int iterations) override {
+    Clock::time_point begin = Clock::now();
+    for (int i = -1; i < iterations; ++i) {
+      if (i == 0) begin = Clock::now();
+      ++turn_;
+      if (self().value == 0) Set(WorkerId(1));
+      RZ_RETURN_IF_ERROR(Await());
+      if (self().value == 1) Set(WorkerId(0));
+    }
+    return Microseconds(begin) / (2.0 * iterations);
+  }
+
+ private:
+  WorkerId self() const { return setup_.waiting->transport().self(); }
+  bool spins() const { return setup_.options.progress == ProgressMode::kCaller; }
+
+  void Set(WorkerId worker) {
+    std::atomic<uint32_t>& word = setup_.area->WordOf(worker);
+    word.store(turn_, std::memory_order_release);
+    if (!spins()) Futex(word, FUTEX_WAKE, 1);
+  }
+
+  absl::Status Await() {
+    std::atomic<uint32_t>& word = setup_.area->WordOf(self());
+    const Clock::time_point begin = Clock::now();
+    for (uint64_t turn = 1;; ++turn) {
+      const uint32_t now = word.load(std::memory_order_acquire);
+      if (now == turn_) return absl::OkStatus();
+      if (!spins()) Futex(word, FUTEX_WAIT, now);
+      if (spins() && turn % 1000000 != 0) continue;
+      RZ_RETURN_IF_ERROR(setup_.waiting->transport().status());
+      if (Clock::now() - begin > std::chrono::seconds(60)) {
+        return absl::DeadlineExceededError("waited 60 s for a bare wake");
+      }
+    }
+  }
+
+  // Waits at most a second.
+  static void Futex(std::atomic<uint32_t>& word, int operation, uint32_t value) {
+    const timespec second{.tv_sec = 1, .tv_nsec = 0};
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), operation, value,
+            operation == FUTEX_WAIT ? &second : nullptr, nullptr, 0);
+  }
+
+  const PeerSetup setup_;
+  uint32_t turn_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> MakeMemcpyRing(const PeerSetup& setup) {
+  return std::make_unique<MemcpyRing>(setup);
+}
+std::unique_ptr<Peer> MakeWake(const PeerSetup& setup) { return std::make_unique<Wake>(setup); }
+
+}  // namespace ringzero

@@ -1,0 +1,339 @@
+// One state machine for all modes: every operation is, on every worker, one arrival from the left
+// neighbour and what follows from it.
+#include "bench/ring/traffic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/buffer.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Kinds 1 and 5: what the engine calls its forward copies and sums.
+constexpr uint8_t kCopyKind = 1;
+constexpr uint8_t kSumKind = 5;
+
+std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
+
+// What has come: a copy, or a sum.
+struct Arrival {
+  int operation = 0;
+  SharedBuffer copy;
+  Buffer sum;
+};
+
+class HopTraffic final : public Traffic {
+ public:
+  explicit HopTraffic(const TrafficSetup& setup)
+      : setup_(setup),
+        transport_(setup.waiting->transport()),
+        self_(transport_.self()),
+        left_((self_.value + transport_.workers() - 1) % transport_.workers()),
+        right_((self_.value + 1) % transport_.workers()),
+        tag_(setup.first_tag) {}
+
+  absl::Status Prepare();
+  absl::StatusOr<std::vector<double>> Time(int iterations) override;
+  absl::StatusOr<int64_t> Check(uint64_t repetition) override;
+  uint64_t next_tag() const override { return tag_; }
+
+ private:
+  bool sums() const { return setup_.mode == RingMode::kReduce; }
+  // Whether this worker begins operations by itself; the others react.
+  bool Begins() const { return setup_.mode == RingMode::kShift || self_.value == 0; }
+  // Whether the calling thread has something to do with what comes.
+  bool ReadsPayload() const { return sums() || checking_ || setup_.receiving == Receiving::kCopy; }
+  bool SendsOwn() const { return Begins() || setup_.mode == RingMode::kPingpong; }
+  DataKey KeyOf(int worker, uint64_t operation) const {
+    return {WorkerId(worker), repetition_ * setup_.aggregate + operation};
+  }
+  int last() const { return transport_.workers() - 1; }
+
+  absl::Status Run(int iterations);
+  absl::Status Expect(int operation);
+  void OnArrival(Arrival arrival);  // message thread
+  absl::Status BeginIteration(int iteration);
+  absl::Status Begin(int operation);
+  absl::Status Handle(Arrival arrival);
+  absl::Status HandleCopy(Arrival arrival);
+  absl::Status HandleSum(Arrival arrival);
+  absl::Status EndOperation();
+  absl::StatusOr<Buffer> NewSum(int slot);
+  absl::Status ShareOwn(int operation);
+  absl::Status Renew(int slot);
+  void Fail(const absl::Status& why);
+
+  const TrafficSetup setup_;
+  Transport& transport_;
+  const WorkerId self_, left_, right_;
+
+  std::vector<SharedBuffer> own_;  // what this worker sends
+  std::vector<Buffer> terms_;      // what it adds, in its own memory
+  std::vector<Buffer> copies_;     // where it copies what comes
+
+  // Of the run at hand. While it runs they belong to whoever handles arrivals: the calling thread
+  // if it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
+  std::mutex actor_mutex_;
+  bool checking_ = false;
+  uint64_t repetition_ = 0;
+  uint64_t tag_;
+  int operations_ = 0;
+  int expected_ = 0;  // operations whose message has been asked for
+  int handled_ = 0;
+  std::vector<Clock::time_point> stamps_;  // ends of iterations
+  int64_t wrong_ = 0;
+
+  // Guarded by waiting's mutex.
+  std::deque<Arrival> queue_;  // for the calling thread
+  bool done_ = false;
+  absl::Status failed_;
+};
+
+absl::Status HopTraffic::Prepare() {
+  for (int i = 0; i < setup_.buffers; ++i) {
+    if (sums()) {
+      terms_.push_back(MakeHeapBuffer(setup_.bytes));
+      FillTerms(setup_.type, {self_, static_cast<uint64_t>(i)}, Bytes(terms_.back()));
+    } else if (SendsOwn()) {
+      RZ_ASSIGN_OR_RETURN(Buffer own, transport_.Allocate(setup_.bytes, MemoryUse::kParameters));
+      FillData({self_, static_cast<uint64_t>(i)}, Bytes(own));
+      own_.push_back(std::move(own).Seal());
+    }
+    if (setup_.receiving == Receiving::kCopy) {
+      copies_.push_back(MakeHeapBuffer(setup_.bytes));
+      Poison(Bytes(copies_.back()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<double>> HopTraffic::Time(int iterations) {
+  checking_ = false;
+  RZ_RETURN_IF_ERROR(Run(iterations + 1));
+  std::vector<double> seconds;
+  // A ping and its pong are two hops; what is reported is one.
+  const double parts = setup_.aggregate * (setup_.mode == RingMode::kPingpong ? 2.0 : 1.0);
+  for (int i = 0; i < iterations; ++i) {
+    seconds.push_back(std::chrono::duration<double>(stamps_[i + 1] - stamps_[i]).count() / parts);
+  }
+  return seconds;
+}
+
+absl::StatusOr<int64_t> HopTraffic::Check(uint64_t repetition) {
+  checking_ = true;
+  repetition_ = repetition;
+  wrong_ = 0;
+  for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Renew(a));
+  RZ_RETURN_IF_ERROR(Run(1));
+  return wrong_;
+}
+
+// New contents for the buffers of one slot: what this worker sends or adds, and poison where it
+// receives.
+absl::Status HopTraffic::Renew(int slot) {
+  const DataKey key = KeyOf(self_.value, slot);
+  if (sums()) FillTerms(setup_.type, key, Bytes(terms_[slot]));
+  if (!copies_.empty()) Poison(Bytes(copies_[slot]));
+  if (own_.empty()) return absl::OkStatus();
+  // The last messages from it may not be quite gone: their receivers are done with them, but that
+  // is on its way.
+  SharedBuffer& own = own_[slot];
+  RZ_RETURN_IF_ERROR(setup_.waiting->Until("the last handle on a buffer", Manner::kBusy,
+                                           [&own] { return own.holders() == 1; }));
+  RZ_ASSIGN_OR_RETURN(Buffer open, std::move(own).Unseal());
+  FillData(key, Bytes(open));
+  own = std::move(open).Seal();
+  return absl::OkStatus();
+}
+
+absl::Status HopTraffic::Run(int iterations) {
+  operations_ = iterations * setup_.aggregate;
+  expected_ = handled_ = 0;
+  stamps_.clear();
+  stamps_.reserve(iterations);
+  done_ = false;
+  {
+    const std::lock_guard<std::mutex> lock(actor_mutex_);
+    RZ_RETURN_IF_ERROR(BeginIteration(0));
+  }
+  while (true) {
+    RZ_RETURN_IF_ERROR(setup_.waiting->Until(
+        absl::StrCat(ToString(setup_.mode), ", ", setup_.bytes, " bytes"), Manner::kBusy,
+        [this] { return done_ || !queue_.empty() || !failed_.ok(); }));
+    std::deque<Arrival> taken;
+    {
+      const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+      RZ_RETURN_IF_ERROR(failed_);
+      if (queue_.empty()) break;
+      taken.swap(queue_);
+    }
+    for (Arrival& arrival : taken) RZ_RETURN_IF_ERROR(Handle(std::move(arrival)));
+  }
+  const std::lock_guard<std::mutex> lock(actor_mutex_);  // the last callback is out of here
+  tag_ += operations_;
+  return absl::OkStatus();
+}
+
+absl::Status HopTraffic::Expect(int operation) {
+  const MessageKey key{sums() ? kSumKind : kCopyKind, tag_ + operation};
+  if (sums()) {
+    return transport_.ExpectOwned(left_, key, setup_.bytes,
+                                  [this, operation](absl::StatusOr<Buffer> got) {
+                                    if (!got.ok()) return Fail(got.status());
+                                    OnArrival({operation, SharedBuffer(), *std::move(got)});
+                                  });
+  }
+  return transport_.ExpectShared(left_, key, setup_.bytes,
+                                 [this, operation](absl::StatusOr<SharedBuffer> got) {
+                                   if (!got.ok()) return Fail(got.status());
+                                   OnArrival({operation, *std::move(got), Buffer()});
+                                 });
+}
+
+void HopTraffic::OnArrival(Arrival arrival) {
+  if (ReadsPayload()) {
+    {
+      const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+      queue_.push_back(std::move(arrival));
+    }
+    return setup_.waiting->Notify();
+  }
+  const std::lock_guard<std::mutex> lock(actor_mutex_);
+  if (absl::Status handled = Handle(std::move(arrival)); !handled.ok()) Fail(handled);
+}
+
+absl::Status HopTraffic::BeginIteration(int iteration) {
+  const int first = iteration * setup_.aggregate;
+  if (Begins()) {
+    for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Begin(first + a));
+  }
+  // One iteration ahead, so that nobody waits for memory to receive into.
+  const int wanted = std::min(operations_, first + 2 * setup_.aggregate);
+  while (expected_ < wanted) RZ_RETURN_IF_ERROR(Expect(expected_++));
+  return absl::OkStatus();
+}
+
+absl::Status HopTraffic::Begin(int operation) {
+  if (!sums()) return ShareOwn(operation);
+  RZ_ASSIGN_OR_RETURN(Buffer sum, NewSum(operation % setup_.buffers));
+  // The first contribution is a copy.
+  std::memcpy(sum.data(), terms_[operation % setup_.buffers].data(), setup_.bytes);
+  return transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(sum));
+}
+
+// The slot's own block, which is where the sum before it in this slot was: that one has come back,
+// but its last handle may still be on its way out.
+absl::StatusOr<Buffer> HopTraffic::NewSum(int slot) {
+  absl::StatusOr<Buffer> sum;
+  RZ_RETURN_IF_ERROR(setup_.waiting->Until("the memory of a sum", Manner::kBusy, [&] {
+    sum = transport_.AllocateNumbered(setup_.first_sum + slot, setup_.bytes);
+    return !absl::IsResourceExhausted(sum.status());
+  }));
+  return sum;
+}
+
+absl::Status HopTraffic::ShareOwn(int operation) {
+  return transport_.Share(right_, {kCopyKind, tag_ + operation}, own_[operation % setup_.buffers]);
+}
+
+absl::Status HopTraffic::Handle(Arrival arrival) {
+  return sums() ? HandleSum(std::move(arrival)) : HandleCopy(std::move(arrival));
+}
+
+absl::Status HopTraffic::HandleCopy(Arrival arrival) {
+  const int operation = arrival.operation;
+  const int slot = operation % setup_.buffers;
+  if (setup_.mode == RingMode::kRelay && self_.value != 0) {
+    RZ_RETURN_IF_ERROR(transport_.Share(right_, {kCopyKind, tag_ + operation}, arrival.copy));
+  }
+  if (setup_.mode == RingMode::kPingpong && self_.value != 0) {
+    RZ_RETURN_IF_ERROR(ShareOwn(operation));
+  }
+  std::span<const std::byte> bytes(arrival.copy.data(), arrival.copy.size());
+  if (setup_.receiving == Receiving::kCopy) {
+    std::memcpy(copies_[slot].data(), bytes.data(), bytes.size());
+    bytes = Bytes(copies_[slot]);
+  }
+  if (checking_) {
+    const int from = setup_.mode == RingMode::kRelay ? 0 : left_.value;
+    wrong_ += CountWrong(setup_.type, KeyOf(from, operation), bytes);
+  }
+  arrival.copy.Reset();
+  return EndOperation();
+}
+
+absl::Status HopTraffic::HandleSum(Arrival arrival) {
+  const int operation = arrival.operation;
+  const int slot = operation % setup_.buffers;
+  if (checking_) {
+    wrong_ += CountWrongSums(setup_.type, KeyOf(left_.value, operation), Bytes(arrival.sum));
+  }
+  if (self_.value == 0) {
+    if (setup_.receiving == Receiving::kCopy) {
+      std::memcpy(copies_[slot].data(), arrival.sum.data(), arrival.sum.size());
+    }
+    arrival.sum.Reset();
+  } else {
+    AddTerms(setup_.type, Bytes(terms_[slot]), Bytes(arrival.sum));
+    RZ_RETURN_IF_ERROR(
+        transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(arrival.sum)));
+  }
+  return EndOperation();
+}
+
+absl::Status HopTraffic::EndOperation() {
+  ++handled_;
+  if (handled_ % setup_.aggregate != 0) return absl::OkStatus();
+  stamps_.push_back(Clock::now());
+  if (handled_ < operations_) return BeginIteration(handled_ / setup_.aggregate);
+  {
+    const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+    done_ = true;
+  }
+  setup_.waiting->Notify();
+  return absl::OkStatus();
+}
+
+void HopTraffic::Fail(const absl::Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+    if (failed_.ok()) failed_ = why;
+  }
+  setup_.waiting->Notify();
+}
+
+// One block as a transport counts it.
+size_t Block(size_t bytes) { return AlignPayload(bytes) + kPayloadAlignment; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) {
+  auto traffic = std::make_unique<HopTraffic>(setup);
+  RZ_RETURN_IF_ERROR(traffic->Prepare());
+  return traffic;
+}
+
+TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self) {
+  TrafficMemory memory;
+  const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
+  if (setup.mode == RingMode::kReduce) {
+    memory.heap_bytes += all;
+    if (self.value == 0) memory.sum_bytes = all;
+  } else if (setup.mode == RingMode::kRelay ? self.value == 0 : true) {
+    memory.parameter_bytes = all;
+  }
+  if (setup.receiving == Receiving::kCopy) memory.heap_bytes += all;
+  return memory;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,63 @@
+// Traffic: what one worker sends, passes on and receives in one mode and for one size.
+//
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Traffic> traffic, MakeTraffic(setup));
+//   RZ_ASSIGN_OR_RETURN(std::vector<double> seconds, traffic->Time(20));        // one per
+//   iteration RZ_ASSIGN_OR_RETURN(int64_t wrong, traffic->Check(repetition));             // wrong
+//   elements
+//
+// All workers make the same calls in the same order and Meet before each. What reacts to a message
+// runs where the engine reacts: on the transport's message thread (or in Poll); what reads payload
+// (copies, sums, checks) runs on the calling thread.
+#ifndef RINGZERO_BENCH_RING_TRAFFIC_H_
+#define RINGZERO_BENCH_RING_TRAFFIC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/ring/element.h"
+#include "bench/ring/options.h"
+#include "bench/ring/waiting.h"
+
+namespace ringzero {
+
+struct TrafficSetup {
+  Waiting* waiting = nullptr;  // outlives the traffic, like its transport
+  RingMode mode = RingMode::kShift;
+  Receiving receiving = Receiving::kLeave;
+  ElementType type = ElementType::kFloat;
+  size_t bytes = 0;  // of one message
+  int aggregate = 1;
+  int buffers = 1;    // that take turns, at least `aggregate`
+  int first_sum = 0;  // numbers [first_sum, first_sum + buffers) of AllocateNumbered are its own
+  uint64_t first_tag = 0;  // messages are numbered on from here
+};
+
+class Traffic {
+ public:
+  virtual ~Traffic() = default;
+  // Seconds that each of `iterations` took this worker; one more before them, from which the clock
+  // runs, brings the workers into step.
+  virtual absl::StatusOr<std::vector<double>> Time(int iterations) = 0;
+  // One iteration with data of `repetition`; how many elements that came here were wrong.
+  virtual absl::StatusOr<int64_t> Check(uint64_t repetition) = 0;
+  // The first number that no message has had.
+  virtual uint64_t next_tag() const = 0;
+};
+
+// All but kTrain (train_traffic.h).
+absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
+
+// What the transport must be able to allocate for it, in TransportOptions' measure.
+struct TrafficMemory {
+  size_t parameter_bytes = 0;
+  size_t sum_bytes = 0;
+  size_t heap_bytes = 0;  // of this worker's own, beside these
+};
+TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BENCH_RING_TRAFFIC_H_

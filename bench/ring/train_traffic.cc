@@ -1,0 +1,482 @@
+// Walks the links of the program as the engine does, with nothing to compute.
+#include "bench/ring/train_traffic.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <span>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/program.h"
+#include "sharding/verify.h"
+#include "zero/program_state.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kMetrics = 4;  // losses and metrics that are folded, as doubles
+// Iterations whose messages are expected at the same time, as in the engine.
+constexpr int kAhead = 3;
+// How often an update looks whether the version that it overwrites is free: nobody tells it.
+constexpr std::chrono::microseconds kLook(100);
+
+size_t MessageBytes(const Plan& plan, const Op& op) {
+  switch (op.channel) {
+    case Channel::kForwardCopy:
+    case Channel::kBackwardCopy:
+    case Channel::kInject:
+    case Channel::kEvaluation:
+    case Channel::kCollection: return static_cast<size_t>(plan.stage(op.stage).parameter_bytes);
+    case Channel::kSum:
+    case Channel::kRetire: return static_cast<size_t>(plan.stage(op.stage).sum_bytes);
+    case Channel::kBuffers:
+    case Channel::kSnapshots: return static_cast<size_t>(plan.stage(op.stage).buffer_bytes);
+    case Channel::kMetrics:
+    case Channel::kReports: return kMetrics * sizeof(double);
+    default: return kPayloadAlignment;
+  }
+}
+
+std::vector<StageLayout> LayoutsOf(const Plan& plan) {
+  std::vector<StageLayout> layouts;
+  for (const StagePlan& stage : plan.stages) {
+    StageLayout layout;
+    layout.parameter_bytes = stage.parameter_bytes;
+    layout.sum_bytes = stage.sum_bytes;
+    layout.statistics_bytes = stage.buffer_bytes;
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
+}
+
+std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
+
+class TrainTraffic final : public Traffic {
+ public:
+  explicit TrainTraffic(const TrainSetup& setup)
+      : waiting_(*setup.waiting),
+        transport_(waiting_.transport()),
+        self_(transport_.self()),
+        plan_(setup.plan) {}
+
+  absl::Status Prepare();
+  absl::StatusOr<std::vector<double>> Time(int iterations) override;
+  absl::StatusOr<int64_t> Check(uint64_t repetition) override;
+  uint64_t next_tag() const override { return 0; }  // tags are the program's
+
+ private:
+  int versions() const { return plan_.rule == Rule::kDp ? 1 : 2; }
+  // The owner's memory of a version.
+  SharedBuffer& Owned(StageId stage, Version version) {
+    return owned_[stage.value][Contents(stage, version) % versions()];
+  }
+  // What lies behind a label: θ_{-1} is θ_0, and a frozen stage is never updated.
+  int Contents(StageId stage, Version version) const {
+    return plan_.stage(stage).sum_bytes == 0 ? 0 : std::max(0, version.value);
+  }
+  DataKey KeyOf(StageId stage, Version version) const {
+    return {WorkerId(stage.value), repetition_ + static_cast<uint64_t>(Contents(stage, version))};
+  }
+
+  absl::Status Run(int iterations);
+  absl::Status Append(int end);
+  absl::Status Expect(int64_t op);
+  absl::Status KeepArrival(OpState& state);
+  void OnArrival(int64_t number, const std::function<void(OpState&)>& keep);  // message thread
+  absl::Status Advance(std::vector<int64_t> ready);
+  absl::StatusOr<bool> Act(int64_t number);  // false: it cannot yet
+  absl::Status Send(int64_t number);
+  absl::StatusOr<bool> Add(int64_t number);
+  absl::StatusOr<bool> Update(int64_t number);
+  absl::Status Begin(int64_t number, size_t bytes);
+  absl::Status Snapshot(int64_t number);
+  absl::StatusOr<Buffer> CopyOf(const std::byte* data, size_t bytes);
+  void End(const Op& op);
+  absl::Status Refill(SharedBuffer& buffer, const DataKey& key);
+  Buffer TakeOver(int64_t number);
+  absl::Status Inspect(const OpState& state);
+  void Tell(const absl::Status& status);
+
+  Waiting& waiting_;
+  Transport& transport_;
+  const WorkerId self_;
+  Plan plan_;                                       // its iterations: those of the run at hand
+  std::map<int, std::vector<SharedBuffer>> owned_;  // by stage: its versions
+
+  std::mutex actor_mutex_;  // guards what follows: the caller begins and retries, callbacks go on
+  std::unique_ptr<ProgramState> state_;
+  std::vector<int64_t> deferred_;  // operations that wait for memory
+  int appended_ = 0;
+  bool checking_ = false;
+  uint64_t repetition_ = 0;
+  int64_t wrong_ = 0;
+  std::vector<Clock::time_point> stamps_;
+  std::map<int, SharedBuffer> snapshots_;  // by stage: running statistics of the result
+
+  // Guarded by the waiting's mutex.
+  bool done_ = false;
+  bool waits_for_memory_ = false;
+  absl::Status failed_;
+};
+
+absl::Status TrainTraffic::Prepare() {
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    const StagePlan& stage = plan_.stages[j];
+    if (stage.owner != self_ || stage.parameter_bytes == 0) continue;
+    for (int v = 0; v < versions(); ++v) {
+      RZ_ASSIGN_OR_RETURN(
+          Buffer buffer,
+          transport_.Allocate(static_cast<size_t>(stage.parameter_bytes), MemoryUse::kParameters));
+      Poison(Bytes(buffer));
+      owned_[j].push_back(std::move(buffer).Seal());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<double>> TrainTraffic::Time(int iterations) {
+  checking_ = false;
+  RZ_RETURN_IF_ERROR(Run(iterations + 1));
+  std::vector<double> seconds;
+  for (int i = 0; i < iterations; ++i) {
+    seconds.push_back(std::chrono::duration<double>(stamps_[i + 1] - stamps_[i]).count());
+  }
+  return seconds;
+}
+
+absl::StatusOr<int64_t> TrainTraffic::Check(uint64_t repetition) {
+  constexpr int kIterations = 3;  // the shortest run in which every version is overwritten once
+  checking_ = true;
+  repetition_ = repetition * (kIterations + 1);
+  wrong_ = 0;
+  for (auto& [stage, buffers] : owned_) {
+    RZ_RETURN_IF_ERROR(
+        Refill(Owned(StageId(stage), Version(0)), KeyOf(StageId(stage), Version(0))));
+  }
+  RZ_RETURN_IF_ERROR(Run(kIterations));
+  return wrong_;
+}
+
+absl::Status TrainTraffic::Refill(SharedBuffer& buffer, const DataKey& key) {
+  RZ_RETURN_IF_ERROR(waiting_.Until("the last handle on a version", Manner::kBusy,
+                                    [&buffer] { return buffer.holders() == 1; }));
+  RZ_ASSIGN_OR_RETURN(Buffer open, std::move(buffer).Unseal());
+  FillData(key, Bytes(open));
+  buffer = std::move(open).Seal();
+  return absl::OkStatus();
+}
+
+absl::Status TrainTraffic::Run(int iterations) {
+  {
+    const std::lock_guard<std::mutex> lock(actor_mutex_);
+    plan_.iterations = iterations;
+    state_ = std::make_unique<ProgramState>(plan_, self_);
+    deferred_.clear();
+    stamps_.clear();
+    appended_ = 0;
+    done_ = waits_for_memory_ = false;
+    RZ_RETURN_IF_ERROR(Append(kAhead));
+  }
+  while (true) {
+    RZ_RETURN_IF_ERROR(waiting_.Until("train, the end of its run", Manner::kBusy, [this] {
+      return done_ || waits_for_memory_ || !failed_.ok();
+    }));
+    {
+      const std::lock_guard<std::mutex> lock(waiting_.mutex());
+      RZ_RETURN_IF_ERROR(failed_);
+      if (done_) break;
+    }
+    if (!transport_.Poll()) std::this_thread::sleep_for(kLook);
+    const std::lock_guard<std::mutex> lock(actor_mutex_);
+    RZ_RETURN_IF_ERROR(Advance(std::exchange(deferred_, {})));
+  }
+  const std::lock_guard<std::mutex> lock(actor_mutex_);  // the last callback is out of here
+  snapshots_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status TrainTraffic::Append(int end) {
+  end = std::min(end, plan_.iterations + 1);  // the closing one, too: what is on its way arrives
+  while (appended_ < end) {
+    RZ_ASSIGN_OR_RETURN(
+        const Program program,
+        MakeProgram(plan_, self_, {Iteration(appended_), Iteration(appended_ + 1)}));
+    ++appended_;
+    RZ_ASSIGN_OR_RETURN(const int64_t first, state_->Append(program.ops));
+    const int64_t last = state_->end();
+    std::vector<int64_t> ready;
+    for (int64_t op = first; op < last; ++op) {
+      if (state_->at(op).linked.op.kind == OpKind::kReceive) {
+        RZ_RETURN_IF_ERROR(Expect(op));
+      } else if (state_->IsReady(op)) {
+        ready.push_back(op);
+      }
+    }
+    RZ_RETURN_IF_ERROR(Advance(std::move(ready)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainTraffic::Expect(int64_t number) {
+  const Op& op = state_->at(number).linked.op;
+  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  const size_t bytes = MessageBytes(plan_, op);
+  if (CarriesParameters(op.channel) || op.channel == Channel::kSnapshots) {
+    return transport_.ExpectShared(
+        op.peer, key, bytes, [this, number](absl::StatusOr<SharedBuffer> got) {
+          if (!got.ok()) return Tell(got.status());
+          OnArrival(number, [&got](OpState& state) { state.shared = *std::move(got); });
+        });
+  }
+  return transport_.ExpectOwned(op.peer, key, bytes, [this, number](absl::StatusOr<Buffer> got) {
+    if (!got.ok()) return Tell(got.status());
+    OnArrival(number, [&got](OpState& state) { state.owned = *std::move(got); });
+  });
+}
+
+void TrainTraffic::OnArrival(int64_t number, const std::function<void(OpState&)>& keep) {
+  const std::lock_guard<std::mutex> lock(actor_mutex_);
+  OpState& state = state_->at(number);
+  keep(state);
+  state.arrived = true;
+  if (checking_) {
+    if (absl::Status status = Inspect(state); !status.ok()) return Tell(status);
+  }
+  if (absl::Status status = KeepArrival(state); !status.ok()) return Tell(status);
+  if (state.waiting == 0) Tell(Advance(state_->Complete(number)));
+}
+
+// As the engine does: into memory of our own, so that its slot is free.
+absl::Status TrainTraffic::KeepArrival(OpState& state) {
+  const Op& op = state.linked.op;
+  if (op.channel == Channel::kToken) {
+    state.owned.Reset();
+  } else if (op.channel == Channel::kBuffers) {
+    RZ_ASSIGN_OR_RETURN(state.owned, CopyOf(state.owned.data(), state.owned.size()));
+  } else if (op.channel == Channel::kSnapshots) {
+    RZ_ASSIGN_OR_RETURN(Buffer copy, CopyOf(state.shared.data(), state.shared.size()));
+    snapshots_[op.stage.value] = std::move(copy).Seal();
+    state.shared.Reset();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Buffer> TrainTraffic::CopyOf(const std::byte* data, size_t bytes) {
+  RZ_ASSIGN_OR_RETURN(Buffer copy, transport_.Allocate(bytes, MemoryUse::kSums));
+  std::copy_n(data, bytes, copy.data());
+  return copy;
+}
+
+// The running statistics stay where they are until this is done; the run's last ones end here.
+absl::Status TrainTraffic::Snapshot(int64_t number) {
+  const LinkedOp& linked = state_->at(number).linked;
+  const Buffer& running = state_->at(linked.snapshot).owned;
+  RZ_ASSIGN_OR_RETURN(Buffer copy, CopyOf(running.data(), running.size()));
+  snapshots_[linked.op.stage.value] = std::move(copy).Seal();
+  TakeOver(number).Reset();
+  return absl::OkStatus();
+}
+
+absl::Status TrainTraffic::Advance(std::vector<int64_t> ready) {
+  for (size_t i = 0; i < ready.size(); ++i) {
+    const int64_t number = ready[i];
+    if (state_->at(number).linked.op.kind != OpKind::kReceive) {
+      RZ_ASSIGN_OR_RETURN(const bool acted, Act(number));
+      if (!acted) {
+        deferred_.push_back(number);
+        continue;
+      }
+    }
+    const std::vector<int64_t> next = state_->Complete(number);
+    ready.insert(ready.end(), next.begin(), next.end());
+  }
+  const bool all = appended_ > plan_.iterations && state_->AllDone();
+  {
+    const std::lock_guard<std::mutex> lock(waiting_.mutex());
+    waits_for_memory_ = !deferred_.empty();
+    done_ = all;
+  }
+  if (all || !deferred_.empty()) waiting_.Notify();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TrainTraffic::Act(int64_t number) {
+  const Op op = state_->at(number).linked.op;
+  switch (op.kind) {
+    case OpKind::kEnd: End(op); break;
+    case OpKind::kSend: RZ_RETURN_IF_ERROR(Send(number)); break;
+    case OpKind::kAdd: return Add(number);
+    case OpKind::kUpdate: return Update(number);
+    case OpKind::kApply:
+      RZ_RETURN_IF_ERROR(Begin(number, static_cast<size_t>(plan_.stage(op.stage).buffer_bytes)));
+      break;
+    case OpKind::kFold: RZ_RETURN_IF_ERROR(Begin(number, kMetrics * sizeof(double))); break;
+    case OpKind::kReport: TakeOver(number).Reset(); break;
+    case OpKind::kSnapshot: RZ_RETURN_IF_ERROR(Snapshot(number)); break;
+    default: break;  // computing: done at once
+  }
+  return true;
+}
+
+// Continues a fold or statistics, or begins them.
+absl::Status TrainTraffic::Begin(int64_t number, size_t bytes) {
+  Buffer buffer = TakeOver(number);
+  if (!buffer) {
+    RZ_ASSIGN_OR_RETURN(buffer, transport_.Allocate(bytes, MemoryUse::kSums));
+  }
+  state_->at(number).owned = std::move(buffer);
+  return absl::OkStatus();
+}
+
+// An iteration ends with the end of its last lap; then the one after the next is expected.
+void TrainTraffic::End(const Op& op) {
+  if (op.iteration.value >= plan_.iterations || op.lap.value != plan_.laps - 1) return;
+  stamps_.push_back(Clock::now());
+  Tell(Append(op.iteration.value + 1 + kAhead));
+}
+
+Buffer TrainTraffic::TakeOver(int64_t number) {
+  const int64_t from = state_->at(number).linked.takes;
+  return from < 0 ? Buffer() : std::move(state_->at(from).owned);
+}
+
+absl::Status TrainTraffic::Send(int64_t number) {
+  const LinkedOp& linked = state_->at(number).linked;
+  const Op& op = linked.op;
+  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  if (CarriesParameters(op.channel)) {
+    const Read& read = linked.reads[0];
+    return transport_.Share(
+        op.peer, key, read.owned ? Owned(read.stage, read.version) : state_->at(read.op).shared);
+  }
+  if (op.channel == Channel::kSnapshots) {
+    return transport_.Share(op.peer, key, snapshots_.at(op.stage.value));
+  }
+  if (op.channel == Channel::kToken) {
+    RZ_ASSIGN_OR_RETURN(Buffer token, transport_.Allocate(kPayloadAlignment, MemoryUse::kSums));
+    return transport_.Give(op.peer, key, std::move(token));
+  }
+  return transport_.Give(op.peer, key, TakeOver(number));
+}
+
+absl::StatusOr<bool> TrainTraffic::Add(int64_t number) {
+  const Op& op = state_->at(number).linked.op;
+  const size_t bytes = static_cast<size_t>(plan_.stage(op.stage).sum_bytes);
+  const bool begins = state_->at(number).linked.takes < 0;
+  Buffer sum;
+  if (begins) {
+    absl::StatusOr<Buffer> made = transport_.AllocateNumbered(op.stage.value, bytes);
+    if (absl::IsResourceExhausted(made.status())) return false;  // the last one is not back yet
+    RZ_ASSIGN_OR_RETURN(sum, std::move(made));
+  } else {
+    sum = TakeOver(number);
+  }
+  if (checking_) {
+    const DataKey key{self_, repetition_ + static_cast<uint64_t>(op.stage.value)};
+    if (begins) {
+      FillTerms(ElementType::kFloat, key, Bytes(sum));
+    } else {
+      std::vector<std::byte> terms(bytes);
+      FillTerms(ElementType::kFloat, key, terms);
+      AddTerms(ElementType::kFloat, terms, Bytes(sum));
+    }
+  }
+  state_->at(number).owned = std::move(sum);
+  return true;
+}
+
+absl::StatusOr<bool> TrainTraffic::Update(int64_t number) {
+  const Op op = state_->at(number).linked.op;
+  const bool travels = plan_.stage(op.stage).parameter_bytes > 0;
+  if (travels && Owned(op.stage, op.version).holders() != 1) return false;
+  Buffer sum = TakeOver(number);
+  if (checking_) {
+    wrong_ += CountWrongSums(ElementType::kFloat,
+                             {.worker = WorkerId(plan_.workers - 1),
+                              .repetition = repetition_ + static_cast<uint64_t>(op.stage.value),
+                              .times = plan_.laps},
+                             Bytes(sum));
+    if (travels) {
+      SharedBuffer& buffer = Owned(op.stage, op.version);
+      RZ_ASSIGN_OR_RETURN(Buffer open, std::move(buffer).Unseal());
+      FillData(KeyOf(op.stage, op.version), Bytes(open));
+      buffer = std::move(open).Seal();
+    }
+  }
+  return true;
+}
+
+absl::Status TrainTraffic::Inspect(const OpState& state) {
+  const Op& op = state.linked.op;
+  if (!CarriesParameters(op.channel)) return absl::OkStatus();  // sums are checked when complete
+  wrong_ += CountWrong(ElementType::kFloat, KeyOf(op.stage, op.version),
+                       {state.shared.data(), state.shared.size()});
+  return absl::OkStatus();
+}
+
+void TrainTraffic::Tell(const absl::Status& status) {
+  if (status.ok()) return;
+  {
+    const std::lock_guard<std::mutex> lock(waiting_.mutex());
+    if (failed_.ok()) failed_ = status;
+  }
+  waiting_.Notify();
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
+  std::ifstream stream(file);
+  std::stringstream text;
+  text << stream.rdbuf();
+  if (!stream) return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": cannot read it"));
+  absl::StatusOr<Plan> plan = ParsePlan(text.str());
+  if (!plan.ok()) return Annotate(plan.status(), absl::StrCat("--plan ", file));
+  plan->evaluation = {};
+  plan->collection = {};
+  plan->iterations = 3;
+  if (!plan->exchange) {
+    return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": in it nothing travels"));
+  }
+  if (plan->window == 0) {
+    RZ_ASSIGN_OR_RETURN(plan->window, ChooseWindow(*plan));
+  }
+  RZ_RETURN_IF_ERROR(Annotate(CheckPlan(*plan), absl::StrCat("--plan ", file)));
+  return plan;
+}
+
+absl::StatusOr<std::unique_ptr<Traffic>> MakeTrainTraffic(const TrainSetup& setup) {
+  auto traffic = std::make_unique<TrainTraffic>(setup);
+  RZ_RETURN_IF_ERROR(traffic->Prepare());
+  return traffic;
+}
+
+absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
+  Plan longer = plan;
+  longer.iterations = 5;
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
+                      MakePrograms(longer, {Iteration(2), Iteration(3)}));
+  size_t bytes = 0;
+  for (const Program& program : programs) {
+    for (const Op& op : program.ops) {
+      if (op.kind == OpKind::kSend) bytes += MessageBytes(plan, op);
+    }
+  }
+  return bytes;
+}
+
+TransportOptions TrainNeeds(const Plan& plan, WorkerId self) {
+  return TransportNeeds(plan, LayoutsOf(plan), self, kMetrics);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,404 @@
+// All sizes one after the other; between them the workers meet, and worker 0 gathers the numbers.
+#include "bench/ring/worker.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "bench/ring/control.h"
+#include "bench/ring/peer.h"
+#include "bench/ring/report.h"
+#include "bench/ring/traffic.h"
+#include "bench/ring/train_traffic.h"
+#include "bench/ring/waiting.h"
+
+namespace ringzero {
+namespace {
+
+// By how many turns of ours and the peer's a comparison is made.
+constexpr int kRounds = 4;
+constexpr std::chrono::seconds kWaitLimit(600);  // without -T
+
+int Rounds(const RingOptions& options) {
+  return options.comparing == Comparing::kNothing ? 1 : kRounds;
+}
+
+int IterationsOfRound(const RingOptions& options) {
+  return (options.iterations + Rounds(options) - 1) / Rounds(options);
+}
+
+// What one worker measured for one line.
+struct Measured {
+  int64_t wrong = 0;
+  std::vector<std::vector<double>> rounds;  // microseconds of each iteration
+  std::vector<double> peer;                 // microseconds of each round
+};
+
+std::string Numbers(const std::vector<double>& values) {
+  return absl::StrJoin(values, " ", [](std::string* out, double value) {
+    absl::StrAppendFormat(out, "%.9g", value);
+  });
+}
+
+absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text) {
+  std::vector<double> values;
+  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    double value = 0;
+    if (!absl::SimpleAtod(word, &value)) {
+      return absl::InternalError(absl::StrCat("\"", word, "\" is no number"));
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+std::string ToText(const Measured& measured) {
+  std::string text = absl::StrCat(measured.wrong, "|", Numbers(measured.peer));
+  for (const auto& round : measured.rounds) absl::StrAppend(&text, "|", Numbers(round));
+  return text;
+}
+
+absl::StatusOr<Measured> ParseMeasured(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '|');
+  Measured measured;
+  if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &measured.wrong)) {
+    return absl::InternalError(absl::StrCat("a worker's numbers are \"", text.substr(0, 40), "\""));
+  }
+  RZ_ASSIGN_OR_RETURN(measured.peer, ParseNumbers(parts[1]));
+  for (size_t i = 2; i < parts.size(); ++i) {
+    RZ_ASSIGN_OR_RETURN(std::vector<double> round, ParseNumbers(parts[i]));
+    measured.rounds.push_back(std::move(round));
+  }
+  return measured;
+}
+
+// One number of the workers' (-a).
+double Combine(Average average, const std::vector<double>& of_workers) {
+  const Statistics s = StatisticsOf(of_workers);
+  switch (average) {
+    case Average::kWorker0: return of_workers.front();
+    case Average::kMean: return s.mean;
+    case Average::kMin: return s.min;
+    case Average::kMax: return s.max;
+  }
+  return 0;
+}
+
+TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
+  const RingOptions& options = job.options;
+  return {.mode = options.mode,
+          .receiving = options.receiving,
+          .type = type,
+          .bytes = bytes / SizeOf(type) * SizeOf(type),
+          .aggregate = options.aggregate,
+          .buffers = BuffersFor(options, job.facts, bytes)};
+}
+
+// Every distinct message size of the run, with the traffic that has it.
+std::vector<TrafficSetup> AllSetups(const RingJob& job) {
+  std::vector<TrafficSetup> setups;
+  std::set<size_t> seen;
+  for (const ElementType type : job.options.types) {
+    for (const size_t bytes : job.options.Sizes()) {
+      TrafficSetup setup = SetupOf(job, type, bytes);
+      if (!seen.insert(setup.bytes).second) continue;
+      if (!setups.empty()) setup.first_sum = setups.back().first_sum + setups.back().buffers;
+      setups.push_back(setup);
+    }
+  }
+  return setups;
+}
+
+class RingWorker {
+ public:
+  RingWorker(const RingJob& job, std::unique_ptr<Transport> transport)
+      : job_(job),
+        options_(job.options),
+        report_(job.options, job.facts),
+        waiting_({.transport = transport.get(),
+                  .progress = job.options.progress,
+                  .limit = job.options.timeout_s > 0 ? std::chrono::seconds(job.options.timeout_s)
+                                                     : kWaitLimit,
+                  .idle_limit = kWaitLimit,
+                  .workers_per_core =
+                      (transport->workers() + static_cast<int>(job.facts.cores.size()) - 1) /
+                      static_cast<int>(job.facts.cores.size())}),
+        transport_(std::move(transport)) {
+    for (const TrafficSetup& setup : AllSetups(job)) setups_.emplace(setup.bytes, setup);
+  }
+
+  absl::StatusOr<int64_t> Run() {
+    absl::StatusOr<int64_t> wrong = RunAll();
+    if (!wrong.ok()) transport_->Abort(wrong.status());
+    // Its callbacks may come until it is gone; they use what else is here.
+    transport_.reset();
+    return wrong;
+  }
+
+ private:
+  bool first() const { return transport_->self().value == 0; }
+  std::optional<HostSpeed> SpeedOfHost() const {
+    if (options_.host_speed == HostSpeedIs::kLeftOut) return std::nullopt;
+    return MeasureHost(job_.facts);
+  }
+  absl::StatusOr<int64_t> RunAll();
+  absl::Status Introduce();
+  absl::Status RunLine(int cycle, ElementType type, size_t bytes);
+  absl::StatusOr<Measured> Measure(Traffic& traffic, const TrafficSetup& setup);
+  absl::Status ReportLine(Row row, const std::vector<std::string>& texts);
+  void Compare(const std::vector<Measured>& all, Row& row);
+
+  const RingJob& job_;
+  const RingOptions& options_;
+  Report report_;
+  Waiting waiting_;
+  std::unique_ptr<Control> control_;
+  std::unique_ptr<Peer> peer_;
+  std::unique_ptr<Traffic> traffic_;
+  std::map<size_t, TrafficSetup> setups_;  // by size of a message
+  uint64_t next_tag_ = 0;
+  uint64_t repetition_ = 0;
+  std::unique_ptr<Transport> transport_;  // goes first
+};
+
+absl::StatusOr<int64_t> RingWorker::RunAll() {
+  control_ = Control::Create(&waiting_);
+  if (options_.comparing == Comparing::kPeerTool) {
+    RZ_ASSIGN_OR_RETURN(
+        peer_,
+        MakePeer(
+            {.options = options_, .facts = job_.facts, .area = job_.area, .waiting = &waiting_}));
+    report_.set_peer(peer_->name());
+  }
+  RZ_RETURN_IF_ERROR(Introduce());
+  for (int cycle = 0; options_.cycles == 0 || cycle < options_.cycles; ++cycle) {
+    for (const ElementType type : options_.types) {
+      for (const size_t bytes : options_.Sizes()) {
+        RZ_RETURN_IF_ERROR(RunLine(cycle, type, bytes));
+      }
+    }
+  }
+  if (first()) {
+    std::fputs(report_.Footer(SpeedOfHost()).c_str(), stdout);
+    std::fflush(stdout);
+    RZ_RETURN_IF_ERROR(report_.WriteFiles());
+  }
+  RZ_RETURN_IF_ERROR(control_->Meet("the end", Manner::kIdle));
+  traffic_.reset();
+  RZ_RETURN_IF_ERROR(transport_->Close());
+  return report_.wrong();
+}
+
+absl::Status RingWorker::Introduce() {
+  const WorkerId self = transport_->self();
+  // Links are known once the neighbours have met.
+  RZ_RETURN_IF_ERROR(control_->Meet("the start", Manner::kIdle));
+  const int workers = transport_->workers();
+  const std::vector<std::string> mine = {
+      std::to_string(getpid()), job_.facts.name,
+      options_.pinning == Pinning::kNone
+          ? "any"
+          : std::to_string(job_.facts.cores[self.value % job_.facts.cores.size()]),
+      transport_->LinkTo(WorkerId((self.value + 1) % workers)),
+      transport_->LinkTo(WorkerId((self.value + workers - 1) % workers))};
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> all,
+                      control_->Gather("who it is", absl::StrJoin(mine, "\n"), Manner::kIdle));
+  if (first()) {
+    std::vector<WorkerFacts> facts;
+    for (const std::string& text : all) {
+      std::vector<std::string> words = absl::StrSplit(text, '\n');
+      words.resize(5);
+      WorkerFacts worker{.worker = static_cast<int>(facts.size()),
+                         .host = words[1],
+                         .core = words[2],
+                         .right = words[3],
+                         .left = words[4]};
+      if (!absl::SimpleAtoi(words[0], &worker.pid)) worker.pid = -1;
+      facts.push_back(std::move(worker));
+    }
+    report_.set_notes(job_.notes);
+    std::fputs(report_.Header(facts, SpeedOfHost()).c_str(), stdout);
+    std::fflush(stdout);
+  }
+  return control_->Meet("the header", Manner::kIdle);
+}
+
+absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
+  TrafficSetup setup = SetupOf(job_, type, bytes);
+  setup.first_sum = setups_.at(setup.bytes).first_sum;
+  setup.waiting = &waiting_;
+  setup.first_tag = next_tag_;
+  if (options_.mode == RingMode::kTrain) {
+    RZ_ASSIGN_OR_RETURN(traffic_, MakeTrainTraffic({.waiting = &waiting_, .plan = job_.plan}));
+  } else {
+    RZ_ASSIGN_OR_RETURN(traffic_, MakeTraffic(setup));
+  }
+  RZ_ASSIGN_OR_RETURN(const Measured measured, Measure(*traffic_, setup));
+  next_tag_ = traffic_->next_tag();
+  // Nobody holds the others' buffers any more when all have come here.
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
+                      control_->Gather("the numbers", ToText(measured), Manner::kBusy));
+  if (first()) {
+    RZ_RETURN_IF_ERROR(ReportLine(
+        {.cycle = cycle, .bytes = setup.bytes, .count = setup.bytes / SizeOf(type), .type = type},
+        texts));
+  }
+  RZ_RETURN_IF_ERROR(control_->Meet("the end of a line", Manner::kIdle));
+  traffic_.reset();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Measured> RingWorker::Measure(Traffic& traffic, const TrafficSetup& setup) {
+  RZ_RETURN_IF_ERROR(control_->Meet("its buffers", Manner::kBusy));
+  if (options_.warmup > 0) RZ_RETURN_IF_ERROR(traffic.Time(options_.warmup).status());
+  if (peer_ != nullptr) RZ_RETURN_IF_ERROR(peer_->Prepare(setup));
+  const bool evict =
+      options_.caching == Caching::kRotate &&
+      static_cast<size_t>(setup.buffers) * setup.bytes < 2 * job_.facts.last_cache_bytes;
+  Measured measured;
+  for (int round = 0; round < Rounds(options_); ++round) {
+    if (evict) EvictCaches(job_.facts);
+    RZ_RETURN_IF_ERROR(control_->Meet("the clock", Manner::kBusy));
+    RZ_ASSIGN_OR_RETURN(std::vector<double> seconds, traffic.Time(IterationsOfRound(options_)));
+    for (double& value : seconds) value *= 1e6;
+    measured.rounds.push_back(std::move(seconds));
+    if (peer_ == nullptr) continue;
+    if (evict) EvictCaches(job_.facts);
+    RZ_RETURN_IF_ERROR(control_->Meet("the peer's clock", Manner::kBusy));
+    RZ_ASSIGN_OR_RETURN(const double peer, peer_->Measure(setup, IterationsOfRound(options_)));
+    measured.peer.push_back(peer);
+    RZ_RETURN_IF_ERROR(control_->Meet("the peer's end", Manner::kIdle));
+  }
+  for (int i = 0; i < options_.check; ++i) {
+    RZ_RETURN_IF_ERROR(control_->Meet("a check", Manner::kBusy));
+    RZ_ASSIGN_OR_RETURN(const int64_t wrong, traffic.Check(++repetition_));
+    measured.wrong += wrong;
+  }
+  return measured;
+}
+
+absl::Status RingWorker::ReportLine(Row row, const std::vector<std::string>& texts) {
+  std::vector<Measured> all;
+  std::vector<double> means;
+  int64_t wrong = 0;
+  for (const std::string& text : texts) {
+    RZ_ASSIGN_OR_RETURN(Measured one, ParseMeasured(text));
+    std::vector<double> times;
+    for (const auto& round : one.rounds) times.insert(times.end(), round.begin(), round.end());
+    means.push_back(StatisticsOf(times).mean);
+    wrong += one.wrong;
+    row.worker_us.push_back(std::move(times));
+    all.push_back(std::move(one));
+  }
+  row.iteration_us = row.worker_us.front();
+  for (const auto& times : row.worker_us) {
+    for (size_t i = 0; i < times.size() && i < row.iteration_us.size(); ++i) {
+      row.iteration_us[i] = std::max(row.iteration_us[i], times[i]);
+    }
+  }
+  row.statistics = StatisticsOf(
+      {row.iteration_us.begin() + options_.per_iteration_skip, row.iteration_us.end()});
+  row.time_us = Combine(options_.average, means);
+  row.algbw = static_cast<double>(row.bytes) / 1e3 / row.time_us;
+  row.busbw = row.algbw * BusFactor(options_.mode, transport_->workers());
+  if (options_.check > 0) row.wrong = wrong;
+  if (peer_ != nullptr) Compare(all, row);
+  std::fputs(report_.Line(std::move(row)).c_str(), stdout);
+  std::fflush(stdout);
+  return absl::OkStatus();
+}
+
+void RingWorker::Compare(const std::vector<Measured>& all, Row& row) {
+  Comparison comparison;
+  std::vector<double> ratios, differences;
+  for (size_t round = 0; round < all.front().rounds.size(); ++round) {
+    std::vector<double> ours, peers;
+    for (const Measured& one : all) {
+      ours.push_back(StatisticsOf(one.rounds[round]).mean);
+      // Tools outside of the workers are run by worker 0 alone.
+      if (one.peer[round] > 0) peers.push_back(one.peer[round]);
+    }
+    const double our = Combine(options_.average, ours);
+    const double peer = peers.empty() ? 0 : Combine(options_.average, peers);
+    comparison.rounds_us.push_back(our);
+    comparison.peer_rounds_us.push_back(peer);
+    ratios.push_back(peer / our);
+    differences.push_back(our - peer);
+  }
+  comparison.peer_us = StatisticsOf(comparison.peer_rounds_us).median;
+  comparison.ratio = StatisticsOf(ratios).median;
+  comparison.difference_us = StatisticsOf(differences).median;
+  comparison.peer_gb_per_s = static_cast<double>(row.bytes) / 1e3 / comparison.peer_us *
+                             BusFactor(options_.mode, transport_->workers());
+  row.comparison = std::move(comparison);
+}
+
+}  // namespace
+
+int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
+  const size_t least = static_cast<size_t>(2) * options.aggregate;
+  if (options.caching == Caching::kCached) return static_cast<int>(least);
+  const size_t operations =
+      (static_cast<size_t>(IterationsOfRound(options)) + 1) * options.aggregate;
+  const size_t past_cache = (2 * facts.last_cache_bytes + bytes - 1) / std::max<size_t>(bytes, 1);
+  return static_cast<int>(std::max(least, std::min(operations, past_cache)));
+}
+
+uint64_t MessagesBeforeCheck(const RingOptions& options) {
+  const int warmup = options.warmup > 0 ? options.warmup + 1 : 0;
+  const int timed = Rounds(options) * (IterationsOfRound(options) + 1);
+  return static_cast<uint64_t>(warmup + timed) * options.aggregate;
+}
+
+TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
+  const bool train = job.options.mode == RingMode::kTrain;
+  TransportOptions needs = train ? TrainNeeds(job.plan, self) : TransportOptions();
+  needs.slots = {job.options.slots};
+  needs.progress = job.options.progress;
+  needs.memory = job.options.memory;
+  if (train) return needs;
+  for (const TrafficSetup& setup : AllSetups(job)) {
+    const TrafficMemory memory = MemoryOf(setup, self);
+    needs.parameter_bytes += memory.parameter_bytes;
+    needs.sum_bytes += memory.sum_bytes;
+  }
+  return needs;
+}
+
+size_t MemoryOfRun(const RingJob& job) {
+  size_t bytes = 0;
+  for (int w = 0; w < job.options.workers; ++w) {
+    if (job.options.mode == RingMode::kTrain) {
+      const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
+      bytes += needs.parameter_bytes + needs.sum_bytes;
+      continue;
+    }
+    size_t heap = 0;
+    for (const TrafficSetup& setup : AllSetups(job)) {
+      const TrafficMemory memory = MemoryOf(setup, WorkerId(w));
+      bytes += memory.parameter_bytes + memory.sum_bytes;
+      heap = std::max(heap, memory.heap_bytes);
+    }
+    bytes += heap + 2 * job.facts.last_cache_bytes;
+  }
+  return bytes;
+}
+
+absl::StatusOr<int64_t> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport) {
+  return RingWorker(job, std::move(transport)).Run();
+}
+
+}  // namespace ringzero

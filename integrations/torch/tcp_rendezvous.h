@@ -1,0 +1,25 @@
+// LibTorch's c10d TCPStore as the place where workers meet: what torchrun offers, and what worker 0
+// can serve itself.
+//
+//   RZ_ASSIGN_OR_RETURN(JobSeat seat, JoinJob(identity, {.open_tcp = OpenTcpStore}));
+//
+// Anybody who can reach the port can read and write there: use it on a network of your own, or give
+// the job a secret (RINGZERO_JOB_SECRET).
+#ifndef RINGZERO_INTEGRATIONS_TORCH_TCP_RENDEZVOUS_H_
+#define RINGZERO_INTEGRATIONS_TORCH_TCP_RENDEZVOUS_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "p2p/join_job.h"
+#include "p2p/rendezvous_store.h"
+
+namespace ringzero {
+
+// Quietens torch's own log unless TORCH_CPP_LOG_LEVEL is set. Waits for the server, up to the
+// place's limit. Unavailable when it does not come, or the port is taken.
+absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcpStore(const TcpPlace& place);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_TCP_RENDEZVOUS_H_

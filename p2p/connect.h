@@ -1,0 +1,61 @@
+// Connect: the transport that a configuration asks for, between workers that have met.
+//
+//   RZ_ASSIGN_OR_RETURN(Connection made, Connect(seat, {.transport = TransportChoice::kAuto,
+//                                                       .options = needs}));
+//   made.transport;   made.why;   // "shm between all workers (one host)"
+//
+// What was asked for and is not possible is an error with the reason; nothing is replaced silently.
+#ifndef RINGZERO_P2P_CONNECT_H_
+#define RINGZERO_P2P_CONNECT_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "p2p/job_seat.h"
+#include "p2p/shm_transport.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+enum class TransportChoice { kAuto, kShm, kUcx, kNccl };
+
+// kAuto decided; pure. `hosts`: the host of each worker.
+struct ChosenTransport {
+  TransportChoice transport = TransportChoice::kShm;
+  std::string why;  // in words, with what was chosen
+};
+// InvalidArgument: shm between hosts, or what this program was built without.
+absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
+                                                const std::vector<std::string>& hosts);
+
+// This host's name, a space, and what distinguishes it (p2p/host_identity.h). RINGZERO_HOST in the
+// environment stands for both.
+absl::StatusOr<std::string> ThisHost();
+// ThisHost of all workers, told at the rendezvous.
+absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat);
+
+// "name = value" lines about what must be alike for workers to understand each other.
+std::string WireVersions();
+
+struct ConnectRequest {
+  TransportChoice transport = TransportChoice::kAuto;
+  TransportOptions options;
+  // For shm between the children of one launcher: its endpoint; else the workers connect by
+  // themselves.
+  std::function<ShmEndpoint()> take_endpoint;
+};
+
+struct Connection {
+  std::unique_ptr<Transport> transport;
+  std::string why;
+};
+
+// All workers of the job must call this. Errors of ChooseTransport and of the transports.
+absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_CONNECT_H_

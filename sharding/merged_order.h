@@ -1,0 +1,96 @@
+// MergedOrder: the order of messages on transports that have fewer FIFOs than the plan has
+// channels.
+//
+//   MergedOrder order = MakeMergedOrder(plan, ring);
+//   WaitGraph(ring, Merging::kLongHops, order).CheckProgress(window);
+//   LongHopOrderer hops(plan, self);                  // a transport's: the same, iteration by
+//   iteration absl::StatusOr<std::optional<MergedHop>> next = hops.Next();
+//
+// A message is due at a time of the potential 2k·m + q (m the micro-batch, q the operation's number
+// in its lap): that of the operation which its receiver computes next; a retire, and a report to
+// worker 0, when it can come, and in dp (where nothing of an iteration begins before all of the
+// last is updated) before the next iteration's first operation. Messages of one FIFO go in the
+// order of due times, then of the receiver's program. Stagger's tokens are words without payload:
+// they go beside all FIFOs.
+//
+// Pure; equal on all workers.
+#ifndef RINGZERO_SHARDING_MERGED_ORDER_H_
+#define RINGZERO_SHARDING_MERGED_ORDER_H_
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sharding/linked_ring.h"
+#include "sharding/op.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+// Which messages share a FIFO.
+enum class Merging {
+  kNone,      // those of a channel
+  kLongHops,  // besides, all that do not go to the right neighbour have one order, over all workers
+  kPerPair,   // besides, all payload to the right neighbour has one FIFO, and one credit of W
+};
+std::string ToString(Merging merging);  // "none", "long_hops", "per_pair"
+
+// Whether a message goes over the FIFO that all workers share. With two workers none does.
+bool IsLongHop(const Plan& plan, WorkerId from, WorkerId to);
+bool HasPayload(Channel channel);
+
+struct MergedHop {
+  WorkerId from;
+  WorkerId to;
+  Op receive;
+  // What it is sorted by: the due time (for dp's retires not after the next iteration begins), the
+  // same before that, the receiver, the place in its program (iteration, line).
+  struct Due {
+    int64_t tau = 0;
+    int64_t unclamped = 0;
+    int receiver = 0;
+    int iteration = 0;
+    int line = 0;
+    auto operator<=>(const Due&) const = default;
+  } due;
+};
+
+// The messages that `worker` receives in one iteration, in its program's order.
+absl::StatusOr<std::vector<MergedHop>> ReceivesOf(const Plan& plan, WorkerId worker, Iteration t);
+
+struct MergedOrder {
+  // Receives, as numbers of the ring's operations.
+  std::vector<std::vector<int>> pairs;  // [w]: from worker w to its right neighbour
+  std::vector<int> long_hops;
+};
+absl::StatusOr<MergedOrder> MakeMergedOrder(const Plan& plan, const LinkedRing& ring);
+
+// FailedPrecondition, naming the message, unless `order` has each payload's receive once, and those
+// of a channel in the channel's order.
+absl::Status CheckMergedOrder(const Plan& plan, const LinkedRing& ring, const MergedOrder& order);
+
+// The long hops of one worker, or of all (kNoWorker), without ever holding more than two
+// iterations. Not thread-safe.
+class LongHopOrderer {
+ public:
+  LongHopOrderer(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {}
+  // Nothing after the last.
+  absl::StatusOr<std::optional<MergedHop>> Next();
+
+ private:
+  absl::Status AddIteration();
+
+  const Plan plan_;
+  const WorkerId self_;
+  int added_ = 0;                 // iterations
+  std::vector<MergedHop> ready_;  // sorted, the first last
+  std::vector<MergedHop> later_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_MERGED_ORDER_H_

@@ -1,0 +1,246 @@
+// The parts of ring_perf: flags, data, statistics, and workers as threads, which sanitizers see.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "bench/ring/element.h"
+#include "bench/ring/host.h"
+#include "bench/ring/options.h"
+#include "bench/ring/run.h"
+#include "bench/ring/statistics.h"
+#include "bench/ring/train_traffic.h"
+#include "bench/ring/waiting.h"
+#include "p2p/local_transport.h"
+#include "p2p/transport_decorator.h"
+#include "sharding/op.h"
+
+namespace ringzero {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::span<std::byte> Bytes(std::vector<float>& values) {
+  return std::as_writable_bytes(std::span(values));
+}
+
+TEST(RingOptions, DefaultsAreThoseOfNcclTests) {
+  const absl::StatusOr<ParsedOptions> parsed = ParseRingOptions({});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const RingOptions& options = parsed->options;
+  EXPECT_THAT(options.Sizes(), ElementsAre(size_t{32} << 20));
+  EXPECT_EQ(options.iterations, 20);
+  EXPECT_EQ(options.warmup, 1);
+  EXPECT_EQ(options.aggregate, 1);
+  EXPECT_EQ(options.check, 1);
+  EXPECT_EQ(options.cycles, 1);
+  EXPECT_EQ(options.timeout_s, 0);
+  EXPECT_EQ(options.average, Average::kMean);
+  EXPECT_THAT(options.types, ElementsAre(ElementType::kFloat));
+}
+
+TEST(RingOptions, SizesGrowByAFactorOrAStep) {
+  const auto sizes = [](const std::vector<std::string>& words) {
+    const absl::StatusOr<ParsedOptions> parsed = ParseRingOptions(words);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed.ok() ? parsed->options.Sizes() : std::vector<size_t>();
+  };
+  EXPECT_THAT(sizes({"-b", "1K", "-e", "8K", "-f", "3"}), ElementsAre(1024, 3072));
+  EXPECT_THAT(sizes({"-b1M", "-e3M"}), ElementsAre(1 << 20, 2 << 20, 3 << 20));
+  EXPECT_THAT(sizes({"--minbytes=0.5g", "--maxbytes=512MiB"}), ElementsAre(size_t{1} << 29));
+}
+
+TEST(RingOptions, AHintForEveryUnknownFlag) {
+  EXPECT_THAT(ParseRingOptions({"--iter", "3"}).status().message(), HasSubstr("--iters"));
+  EXPECT_THAT(ParseRingOptions({"--transprot=shm"}).status().message(), HasSubstr("--transport"));
+  EXPECT_THAT(ParseRingOptions({"-z", "1"}).status().message(), HasSubstr("nccl-tests"));
+}
+
+TEST(Elements, EveryDifferenceCounts) {
+  std::vector<float> values(1001);
+  const DataKey key{WorkerId(3), 7};
+  FillData(key, Bytes(values));
+  EXPECT_EQ(CountWrong(ElementType::kFloat, key, Bytes(values)), 0);
+  EXPECT_GT(CountWrong(ElementType::kFloat, {WorkerId(2), 7}, Bytes(values)), 990);
+  EXPECT_GT(CountWrong(ElementType::kFloat, {WorkerId(3), 8}, Bytes(values)), 990);
+  std::vector<float> shifted(values.begin() + 1, values.end());
+  EXPECT_GT(CountWrong(ElementType::kFloat, key, Bytes(shifted)), 990);
+  for (const size_t at : {size_t{0}, size_t{500}, size_t{1000}}) {
+    Bytes(values)[4 * at + 2] ^= std::byte{16};
+  }
+  EXPECT_EQ(CountWrong(ElementType::kFloat, key, Bytes(values)), 3);
+  EXPECT_EQ(CountWrong(ElementType::kInt8, key, Bytes(values)), 3);
+}
+
+TEST(Elements, SumsAreExact) {
+  for (const ElementType type : AllElementTypes()) {
+    if (!CanAdd(type)) continue;
+    std::vector<std::byte> sum(800), terms(800);
+    for (int w = 0; w < 5; ++w) {
+      FillTerms(type, {WorkerId(w), 9}, w == 0 ? sum : terms);
+      if (w > 0) AddTerms(type, terms, sum);
+      EXPECT_EQ(CountWrongSums(type, {WorkerId(w), 9}, sum), 0) << ToString(type);
+    }
+    EXPECT_GT(CountWrongSums(type, {WorkerId(3), 9}, sum), 0) << ToString(type);
+    EXPECT_GT(CountWrongSums(type, {WorkerId(4), 8}, sum), 0) << ToString(type);
+    sum[SizeOf(type) * 2] ^= std::byte{1};
+    EXPECT_EQ(CountWrongSums(type, {WorkerId(4), 9}, sum), 1) << ToString(type);
+  }
+}
+
+TEST(Statistics, NearestRank) {
+  std::vector<double> values(200);
+  std::iota(values.begin(), values.end(), 1.0);
+  const Statistics s = StatisticsOf(values);
+  EXPECT_EQ(s.min, 1);
+  EXPECT_EQ(s.max, 200);
+  EXPECT_EQ(s.median, 100.5);
+  EXPECT_EQ(s.mean, 100.5);
+  EXPECT_EQ(s.p95, 190);
+  EXPECT_EQ(s.p99, 198);
+  EXPECT_NEAR(s.deviation, 57.7343, 1e-3);
+  EXPECT_NEAR(s.variation_percent, 57.447, 1e-3);
+  EXPECT_EQ(StatisticsOf({7}).p99, 7);
+  EXPECT_EQ(StatisticsOf({}).max, 0);
+}
+
+// The whole program over threads; what it prints is ring_perf_test.py's.
+int RunQuietly(std::vector<std::string> words) {
+  for (const char* word : {"--transport", "local", "-b", "8", "-e", "8K", "-f", "1024", "-n", "3",
+                           "--skip_host", "--cached"}) {
+    words.push_back(word);
+  }
+  testing::internal::CaptureStdout();
+  const int code = RingMain(words);
+  const std::string out = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(out, HasSubstr("Out of bounds values")) << out;
+  return code;
+}
+
+TEST(RingMain, EveryModeOverThreads) {
+  for (const char* mode : {"shift", "relay", "reduce"}) {
+    EXPECT_EQ(RunQuietly({"--mode", mode, "--workers", "3", "-m", "2"}), 0) << mode;
+    EXPECT_EQ(RunQuietly({"--mode", mode, "--workers", "2", "--copy"}), 0) << mode;
+    EXPECT_EQ(RunQuietly({"--mode", mode, "--workers", "1"}), 0) << mode;
+    EXPECT_EQ(RunQuietly({"--mode", mode, "--workers", "3", "--inject", "flip"}), kRingWrongData);
+  }
+  EXPECT_EQ(RunQuietly({"--mode", "pingpong"}), 0);
+  EXPECT_EQ(RunQuietly({"--mode", "pingpong", "--compare"}), 0);
+  EXPECT_EQ(RunQuietly({"--mode", "shift", "--workers", "2", "--copy", "--compare"}), 0);
+}
+
+TEST(RingMain, ExitCodes) {
+  EXPECT_EQ(RingExitCode(absl::OkStatus()), 0);
+  EXPECT_EQ(RingExitCode(absl::InvalidArgumentError("")), 2);
+  EXPECT_EQ(RingExitCode(absl::UnavailableError("worker 1 died")), 3);
+  EXPECT_EQ(RingExitCode(absl::DeadlineExceededError("")), 3);
+  EXPECT_EQ(RingExitCode(absl::CancelledError("interrupted by signal 15 (Terminated)")), 143);
+  EXPECT_EQ(RingExitCode(absl::InternalError("")), 5);
+}
+
+// Damages the n-th payload of one kind that arrives.
+class Damaging final : public TransportDecorator {
+ public:
+  Damaging(std::unique_ptr<Transport> inner, uint8_t kind)
+      : TransportDecorator(std::move(inner)), kind_(kind) {}
+  ~Damaging() override { DestroyInner(); }
+
+  absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
+                            SharedArrival arrival) override {
+    return inner().ExpectShared(
+        from, key, bytes,
+        [this, key, arrival = std::move(arrival)](absl::StatusOr<SharedBuffer> got) {
+          if (got.ok() && key.kind == kind_ && armed.exchange(false)) {
+            Buffer copy = MakeHeapBuffer(got->size());
+            std::copy_n(got->data(), got->size(), copy.data());
+            copy.data()[5] ^= std::byte{4};
+            arrival(std::move(copy).Seal());
+          } else {
+            arrival(std::move(got));
+          }
+        });
+  }
+  absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
+                           OwnedArrival arrival) override {
+    return inner().ExpectOwned(
+        from, key, bytes, [this, key, arrival = std::move(arrival)](absl::StatusOr<Buffer> got) {
+          if (got.ok() && key.kind == kind_ && armed.exchange(false)) {
+            got->data()[5] ^= std::byte{4};
+          }
+          arrival(std::move(got));
+        });
+  }
+
+  std::atomic<bool> armed{false};
+
+ private:
+  const uint8_t kind_;
+};
+
+// Wrong elements that the workers of a plan find when one message of `channel` is damaged in a
+// check; kNone: none is.
+int64_t WrongInTraining(const Plan& plan, Channel channel) {
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < plan.workers; ++w) needs.push_back(TrainNeeds(plan, WorkerId(w)));
+  auto transports = CreateLocalTransports(needs);
+  EXPECT_TRUE(transports.ok());
+  std::atomic<int64_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (int w = 0; w < plan.workers; ++w) {
+    threads.emplace_back([&, w] {
+      auto transport =
+          std::make_unique<Damaging>(std::move((*transports)[w]), static_cast<uint8_t>(channel));
+      Damaging* damaging = transport.get();
+      Waiting waiting({.transport = damaging});
+      auto traffic = MakeTrainTraffic({.waiting = &waiting, .plan = plan});
+      ASSERT_TRUE(traffic.ok()) << traffic.status();
+      const auto times = (*traffic)->Time(4);
+      ASSERT_TRUE(times.ok()) << times.status();
+      EXPECT_EQ(times->size(), 4u);
+      damaging->armed = w == plan.workers - 1 && channel != Channel::kNone;
+      const auto found = (*traffic)->Check(3);
+      ASSERT_TRUE(found.ok()) << found.status();
+      EXPECT_FALSE(damaging->armed) << "nothing of this kind arrived";
+      wrong += *found;
+      // The callbacks end before what they use does.
+      EXPECT_TRUE(transport->Close().ok());
+      transport.reset();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return wrong;
+}
+
+TEST(TrainTraffic, EveryRuleAndWhatADamagedMessageDoes) {
+  for (const char* rule : {"dp", "cdp_v1", "cdp_v2"}) {
+    Plan plan{.workers = 3, .laps = 2, .rule = *ParseRule(rule), .iterations = 3};
+    plan.window = 6;
+    for (int j = 0; j < 4; ++j) {
+      plan.stages.push_back({.name = absl::StrCat("s", j),
+                             .first_layer = j,
+                             .end_layer = j + 1,
+                             .parameter_bytes = 256,
+                             .sum_bytes = j == 0 ? 0 : 256,
+                             .buffer_bytes = j == 2 ? 64 : 0,
+                             .owner = WorkerId(j % 2),
+                             .has_backward = j != 0});
+    }
+    ASSERT_TRUE(CheckPlan(plan).ok()) << CheckPlan(plan);
+    EXPECT_EQ(WrongInTraining(plan, Channel::kNone), 0) << rule;
+    EXPECT_GE(WrongInTraining(plan, Channel::kForwardCopy), 1) << rule;
+    EXPECT_GE(WrongInTraining(plan, Channel::kSum), 1) << rule;
+  }
+}
+
+}  // namespace
+}  // namespace ringzero

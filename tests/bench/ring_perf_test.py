@@ -1,0 +1,305 @@
+#!/usr/bin/env python3
+"""ring_perf as somebody who knows nccl-tests would use it: flags, the table, files, exit codes, a worker that dies."""
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+PROGRAM = os.environ.get("RINGZERO_RING_PERF", os.path.join(ROOT, "build", "bin", "ring_perf"))
+COLUMNS = ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"]
+SMALL = ["-b", "8", "-e", "32K", "-f", "64", "-n", "4"]
+
+
+def plan_text(workers=2, stages=3, rule="cdp_v2", parameter_bytes=1024):
+    lines = [f"plan workers {workers} laps 1 rule {rule} slack 1 pending 1 window 0 stagger 0 retain 0 exchange 1 "
+             "iterations 4 evaluate_every 2 evaluation_laps 1 collect_every 0 collector 0 collect_versions 0"]
+    for stage in range(stages):
+        lines.append(f"stage layers {stage} {stage + 1} parameter_bytes {parameter_bytes} sum_bytes {parameter_bytes} "
+                     f"buffer_bytes 0 state_bytes 0 costs 1 2 owner {workers - 1 - stage * workers // stages} "
+                     f"last_use -1 has_backward 1 name stage{stage}")
+    return "\n".join(lines) + "\n"
+
+
+def table(text):
+    """The lines of an nccl-tests table, by the names of its header; what begins with # is no line."""
+    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    heads = [line[1:].split() for line in text.splitlines() if re.match(r"#\s+size\s", line)]
+    assert len(heads) == 1, text
+    return [dict(zip(heads[0], row)) for row in rows]
+
+
+def footer(text):
+    out = re.search(r"^# Out of bounds values : (\d+) (OK|FAILED)$", text, re.M)
+    bandwidth = re.search(r"^# Avg bus bandwidth    : (\S+) $", text, re.M)
+    return int(out[1]), out[2], float(bandwidth[1])
+
+
+def living_children(pid):
+    found = []
+    for entry in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
+                rest = stat.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if rest[1] == str(pid) and rest[0] != "Z":
+            found.append(int(entry))
+    return sorted(found)
+
+
+class RingPerfTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ringzero-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def run_perf(self, *arguments, code=0):
+        quick = ["--skip_host"] if "train" in arguments else ["--skip_host", "--cached"]
+        done = subprocess.run([PROGRAM, *quick, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                              check=False)
+        self.assertEqual(done.returncode, code, f"{arguments}: {done.stdout}{done.stderr}")
+        return done
+
+    def test_help_names_nccl_tests_flags(self):
+        text = self.run_perf("--help").stdout
+        for letter, name in (("b", "minbytes"), ("e", "maxbytes"), ("f", "stepfactor"), ("i", "stepbytes"),
+                             ("n", "iters"), ("w", "warmup_iters"), ("m", "agg_iters"), ("c", "check"),
+                             ("d", "datatype"), ("a", "average"), ("T", "timeout"), ("J", "output_file"),
+                             ("S", "report_timestamps"), ("N", "run_cycles"), ("I", "per_iter_timing")):
+            self.assertRegex(text, rf"-{letter}, --{name} ")
+
+    def test_every_mode_over_every_transport(self):
+        for transport in ("local", "shm"):
+            for mode in ("shift", "relay", "reduce", "pingpong"):
+                for extra in ([], ["--copy", "-m", "3"]):
+                    with self.subTest(transport=transport, mode=mode, extra=extra):
+                        workers = 2 if mode == "pingpong" else 3
+                        done = self.run_perf(*SMALL, "--transport", transport, "--mode", mode, "--workers", workers,
+                                             "-c", 2, *extra)
+                        rows = table(done.stdout)
+                        self.assertEqual([row["size"] for row in rows], ["8", "512", "32768"])
+                        for row in rows:
+                            self.assertEqual(list(row), COLUMNS)
+                            self.assertEqual(int(row["count"]) * 4, int(row["size"]))
+                            self.assertEqual((row["type"], row["redop"]),
+                                             ("float", "sum" if mode == "reduce" else "none"))
+                            self.assertEqual(row["#wrong"], "0")
+                            self.assertGreater(float(row["time"]), 0)
+                        self.assertEqual(footer(done.stdout)[:2], (0, "OK"))
+                        self.assertIn(f"# nWorkers {workers} mode: {mode} transport: {transport}", done.stdout)
+                        self.assertRegex(done.stdout, rf"#  Worker  0 Pid +\d+ on +\S+ core any: right {transport}, left")
+
+    def test_bandwidths_follow_from_size_and_time(self):
+        for mode, factor in (("shift", 1), ("relay", 3), ("reduce", 3)):
+            [row] = table(self.run_perf("-b", "1M", "-e", "1M", "-n", 3, "--mode", mode, "--workers", 3).stdout)
+            algbw = 2 ** 20 / 1e9 / (float(row["time"]) / 1e6)
+            self.assertAlmostEqual(float(row["algbw"]), algbw, delta=0.006 + 0.01 * algbw)
+            self.assertAlmostEqual(float(row["busbw"]), factor * algbw, delta=0.006 + 0.01 * factor * algbw)
+
+    def test_sizes(self):
+        sizes = lambda *flags: [row["size"] for row in table(
+            self.run_perf(*flags, "-n", 1, "-w", 0, "-c", 0, "--workers", 2, "--transport", "local").stdout)]
+        self.assertEqual(sizes("-b1K", "-e", "4k", "-f", "2"), ["1024", "2048", "4096"])
+        self.assertEqual(sizes("--minbytes=1K", "--maxbytes", "2K", "-i", "512"), ["1024", "1536", "2048"])
+        self.assertEqual(sizes("-b", "10", "-e", "10"), ["8"])  # whole elements, as in nccl-tests
+        self.assertEqual(sizes("-b", "0.5K", "-e", "0.5KB"), ["512"])
+
+    def test_optional_columns_and_cycles(self):
+        done = self.run_perf(*SMALL, "-I", 1, "-K", 1, "-S", 1, "-N", 2, "-c", 0, "--transport", "local", "--workers", 2)
+        rows = table(done.stdout)
+        self.assertEqual(len(rows), 6)
+        for row in rows:
+            self.assertEqual(list(row)[:14], COLUMNS + ["i_min", "i_max", "i_p99", "i_cv%", "i_p50"])
+            self.assertEqual(row["#wrong"], "N/A")
+            self.assertLessEqual(float(row["i_min"]), float(row["i_p50"]))
+            self.assertLessEqual(float(row["i_p50"]), float(row["i_max"]))
+            self.assertRegex(row["timestamp"], r"^\d{4}-\d\d-\d\d$")
+
+    def test_all_datatypes(self):
+        for mode, names in (("shift", 10), ("reduce", 8)):
+            rows = table(self.run_perf("-b", 64, "-e", 64, "-n", 2, "-d", "all", "--mode", mode, "--transport", "local",
+                                       "--workers", 3).stdout)
+            self.assertEqual(len({row["type"] for row in rows}), names)
+            self.assertEqual({row["#wrong"] for row in rows}, {"0"})
+
+    def test_files_agree_with_the_table(self):
+        done = self.run_perf(*SMALL, "-J", self.path("out.json"), "--csv", self.path("out.csv"), "--workers", 2, "-I", 1)
+        rows = table(done.stdout)
+        with open(self.path("out.json"), encoding="utf-8") as file:
+            data = json.load(file)
+        with open(self.path("out.csv"), encoding="utf-8", newline="") as file:
+            lines = list(csv.DictReader(file))
+        self.assertEqual(len(data["results"]), len(rows))
+        self.assertEqual(len(lines), len(rows))
+        for row, result, line in zip(rows, data["results"], lines):
+            measured, each = result["out_of_place"], result["out_of_place_per_iter"]
+            for column, value, text in (("time", measured["time"], line["time_us"]),
+                                        ("algbw", measured["alg_bw"], line["algbw"]),
+                                        ("busbw", measured["bus_bw"], line["busbw"]),
+                                        ("#wrong", measured["nwrong"], line["wrong"]),
+                                        ("i_p50", each["p50_us"], line["p50_us"]),
+                                        ("i_max", each["max_us"], line["max_us"])):
+                self.assertAlmostEqual(float(row[column]), value, delta=0.06 + 0.006 * value)
+                self.assertAlmostEqual(float(text), value, delta=1e-5 * abs(value))
+            self.assertEqual(row["size"], str(result["size"]))
+            self.assertEqual(row["size"], line["size"])
+            self.assertEqual(len(each["times_us"]), 4)
+            self.assertEqual([len(times) for times in each["per_process_max_times_us"]], [4, 4])
+            # What is printed follows from the times that the file has.
+            slowest = [max(pair) for pair in zip(*each["per_process_max_times_us"])]
+            self.assertEqual(slowest, each["times_us"])
+            means = [sum(times) / len(times) for times in each["per_process_max_times_us"]]
+            self.assertAlmostEqual(measured["time"], sum(means) / 2, delta=1e-6 * measured["time"])
+        self.assertAlmostEqual(footer(done.stdout)[2], data["average_bus_bandwidth"]["bandwidth"], delta=1e-3)
+        self.assertEqual(data["config"]["transport"], "shm")
+        self.assertEqual([device["link_right"] for device in data["devices"]], ["shm", "shm"])
+
+    def test_the_host_is_measured_and_buffers_rotate(self):
+        done = subprocess.run([PROGRAM, "-b", "8", "-e", "8", "-J", self.path("host.json")], capture_output=True, text=True,
+                              timeout=120, check=True)
+        self.assertRegex(done.stdout, r"# Before: memcpy [\d.]+ GB/s, core to core")
+        self.assertRegex(done.stdout, r"# After: memcpy [\d.]+ GB/s, core to core")
+        self.assertIn("buffers rotate past the last cache", done.stdout)
+        with open(self.path("host.json"), encoding="utf-8") as file:
+            host = json.load(file)["host"]
+        for when in ("before", "after"):
+            self.assertGreater(host[when]["memcpy_gb_per_s"], 0)
+            if len(host["cores"]) > 1:
+                self.assertGreater(host[when]["core_to_core_us"], 0)
+        self.assertGreater(host["last_cache_bytes"], 0)
+
+    def test_average_chooses_among_workers(self):
+        for flag, combine in ((0, lambda means: means[0]), (2, min), (3, max)):
+            self.run_perf("-b", 64, "-e", 64, "-n", 5, "-a", flag, "-J", self.path("a.json"), "--transport", "local")
+            with open(self.path("a.json"), encoding="utf-8") as file:
+                [result] = json.load(file)["results"]
+            means = [sum(t) / len(t) for t in result["out_of_place_per_iter"]["per_process_max_times_us"]]
+            self.assertAlmostEqual(result["out_of_place"]["time"], combine(means), delta=1e-6 * max(means))
+
+    def test_wrong_data(self):
+        for transport in ("local", "shm"):
+            for mode in ("shift", "relay", "reduce", "pingpong"):
+                for copy in ([], ["--copy"]):
+                    with self.subTest(transport=transport, mode=mode, copy=copy):
+                        done = self.run_perf(*SMALL, "--transport", transport, "--mode", mode, "--workers", 2,
+                                             "--inject", "flip", *copy, code=1)
+                        rows = table(done.stdout)
+                        # One bit, which in a relay everybody who comes after sees, too.
+                        self.assertGreaterEqual(int(rows[0]["#wrong"]), 1)
+                        self.assertEqual([row["#wrong"] for row in rows[1:]], ["0", "0"])
+                        self.assertEqual(footer(done.stdout)[1], "FAILED")
+
+    def test_bad_flags(self):
+        for flags, words in (((["--mood", "shift"]), ["--mood", "nearest", "--mode"]),
+                             (["-b", "12Q"], ["--minbytes", "12Q"]),
+                             (["-b", "2M", "-e", "1M"], ["-b 2097152", "-e 1048576"]),
+                             (["-g", "1"], ["-g", "--workers"]),
+                             (["-n", "0"], ["--iters", "at least 1", '"0"']),
+                             (["-n"], ["--iters", "wanted N"]),
+                             (["-d", "floot"], ["--datatype", "floot"]),
+                             (["-d", "half", "--mode", "reduce"], ["half", "reduce"]),
+                             (["--poll=1"], ["--poll", "no value"]),
+                             (["--mode", "pingpong", "--workers", "3"], ["--workers 3", "2 workers"]),
+                             (["--mode", "train"], ["--plan"]),
+                             (["--mode", "train", "--plan", "/none"], ["--plan /none"]),
+                             (["--mode", "train", "--plan", "/none", "-b", "8"], ["--minbytes", "train"]),
+                             (["--memory", "cuda", "--transport", "shm"], ["--memory cuda"]),
+                             (["-J", "/nowhere/out.json"], ["/nowhere/out.json"]),
+                             (["-J", "out.txt"], [".json"]),
+                             (["--compare", "--mode", "reduce"], ["--compare", "reduce"]),
+                             (["-b", "900G", "-e", "900G"], ["MiB"]),
+                             (["shift"], ["shift", "--help"])):
+            with self.subTest(flags=flags):
+                done = self.run_perf(*flags, code=2)
+                self.assertEqual(done.stdout, "")
+                [line] = done.stderr.splitlines()
+                for word in ["ring_perf: error: ", *words]:
+                    self.assertIn(word, line)
+
+    def test_a_killed_worker(self):
+        process = subprocess.Popen([PROGRAM, "-b", "8M", "-e", "8M", "-n", "1000000", "--copy", "--workers", "3"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            deadline = time.monotonic() + 60
+            while len(living_children(process.pid)) < 3:
+                self.assertLess(time.monotonic(), deadline)
+                time.sleep(0.01)
+            for line in process.stdout:
+                if "(elements)" in line:  # the header is complete: they are at it
+                    break
+            os.kill(living_children(process.pid)[1], signal.SIGKILL)
+            began = time.monotonic()
+            _, errors = process.communicate(timeout=60)
+            self.assertLess(time.monotonic() - began, 10)
+            self.assertEqual(process.returncode, 3, errors)
+            self.assertIn("worker 1 was killed by signal 9", errors)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def test_a_stopped_worker(self):
+        process = subprocess.Popen([PROGRAM, "-b", "8", "-e", "8", "-n", "100000000", "--workers", "2"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            for line in process.stdout:
+                if "(elements)" in line:
+                    break
+            os.kill(living_children(process.pid)[1], signal.SIGSTOP)
+            began = time.monotonic()
+            _, errors = process.communicate(timeout=60)
+            self.assertLess(time.monotonic() - began, 30)
+            self.assertEqual(process.returncode, 3, errors)
+            self.assertIn("worker 1", errors)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+
+    def test_a_timeout(self):
+        # A second is not enough for this many iterations of one wait.
+        done = self.run_perf("-b", "8", "-e", "8", "-n", "100000000", "-T", "1", "--workers", "2", code=3)
+        self.assertIn("waited 1000 ms for shift, 8 bytes", done.stderr)
+
+    def test_a_plan(self):
+        for rule in ("dp", "cdp_v1", "cdp_v2"):
+            with open(self.path("plan.txt"), "w", encoding="utf-8") as file:
+                file.write(plan_text(workers=3, stages=4, rule=rule))
+            for transport in ("local", "shm"):
+                done = self.run_perf("--mode", "train", "--plan", self.path("plan.txt"), "--transport", transport,
+                                     "-n", 5, "-c", 2)
+                [row] = table(done.stdout)
+                # 2 (N - 1) of the parameters, N - 1 of the sums and those that worker 2 does not own, metrics.
+                self.assertEqual(int(row["size"]), 4 * 1024 * (2 * 2 + 2) + 2 * 1024 + 3 * 32)
+                self.assertEqual(row["#wrong"], "0")
+                self.assertIn(f"# Plan: rule {rule}, 3 workers, 4 stages", done.stdout)
+
+    def test_compare(self):
+        for flags, peer in ((["--mode", "shift", "--copy"], "memcpy"), (["--mode", "pingpong"], "futex wake")):
+            for transport in ("local", "shm"):
+                done = self.run_perf("-b", "64K", "-e", "64K", "-n", 8, "--transport", transport, "--workers", 2,
+                                     "--compare", "-J", self.path("c.json"), *flags)
+                [row] = table(done.stdout)
+                self.assertEqual(list(row)[9:], ["p_time", "p_busbw", "ratio", "diff"])
+                self.assertIn("# Compared with: ", done.stdout)
+                self.assertIn(peer, done.stdout)
+                with open(self.path("c.json"), encoding="utf-8") as file:
+                    [result] = json.load(file)["results"]
+                compared = result["peer"]
+                ratios = sorted(p / o for p, o in zip(compared["rounds_us"], compared["our_rounds_us"]))
+                self.assertEqual(len(ratios), 4)
+                self.assertAlmostEqual(compared["ratio"], (ratios[1] + ratios[2]) / 2, delta=1e-6)
+                self.assertAlmostEqual(float(row["ratio"]), compared["ratio"], delta=0.006 + 0.01 * compared["ratio"])
+
+
+if __name__ == "__main__":
+    unittest.main()

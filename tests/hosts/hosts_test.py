@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Training over several hosts: the bits of the reference on a bad network, and an end in time with the name of the lost
+worker when a cable is cut."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+from hosts import Bridge, Hosts, Link, testing  # noqa: E402
+from hosts.crew import Crew  # noqa: E402
+
+ROOT = os.path.dirname(os.path.dirname(HERE))
+PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
+FULL = os.environ.get("RINGZERO_TEST_FULL") == "1"
+LOST_PEER = 3  # exit code
+PEER_TIMEOUT = 2.0
+WAN = Link(delay_ms=2, loss=0.001, gbit=1)
+
+CONFIG = {
+    "model": {"type": "gpt", "layers": 4, "dim": 64, "heads": 2, "vocab": 64, "seq": 32},
+    "data": {"type": "random", "samples": 512},
+    "train_micro_batch_size_per_gpu": 2,
+    "gradient_accumulation_steps": 1,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "iterations": 12,
+    "steps_per_print": 1,
+    "evaluation": {"every": 0},
+    "seed": 5,
+    "cyclic": {"threads": 1, "peer_timeout": PEER_TIMEOUT, "wait_timeout": 60},
+}
+
+
+class HostsCase(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="ringzero-hosts-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def configure(self, iterations=CONFIG["iterations"], **cyclic):
+        config = CONFIG | {"iterations": iterations, "cyclic": CONFIG["cyclic"] | cyclic}
+        with open(self.path("run.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+
+    def digest(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return json.load(file)["parameters_sha256"]
+
+
+class Training(HostsCase):
+    def reference(self, **cyclic):
+        """The same on one host, over shared memory."""
+        self.configure(**cyclic, transport="shm")
+        done = subprocess.run([PROGRAM, "train", "run.json", "--summary", "reference.json"], cwd=self.folder,
+                              capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return self.digest("reference.json")
+
+    def over(self, network, count, per_host=1, transport="ucx", **cyclic):
+        self.configure(**cyclic, workers=count * per_host, transport=transport)
+        with Hosts(count, network) as hosts:
+            with Crew([PROGRAM, "train", "run.json", "--summary", "summary.json"], hosts, self.folder, per_host) as crew:
+                ended = crew.wait(100)
+                self.assertEqual([each.code for each in ended], [0] * len(ended), crew.told())
+            if isinstance(network, Link) and network.loss:
+                self.assertGreater(hosts.counts()["lost"], 0, "the network lost nothing: nothing was tried")
+        return self.digest("summary.json")
+
+    def check(self, network, count, per_host=1, transport="ucx", **cyclic):
+        wanted = self.reference(**cyclic, workers=count * per_host)
+        self.assertEqual(self.over(network, count, per_host, transport, **cyclic), wanted)
+
+    def test_on_a_slow_network_that_loses_frames(self):
+        for rule in ("dp", "cdp_v1", "cdp_v2") if FULL else ("cdp_v2",):
+            with self.subTest(rule=rule):
+                self.check(WAN, 3, rule=rule)
+
+    def test_two_hosts_of_two_workers_each(self):
+        self.check(WAN, 2, per_host=2, rule="cdp_v1")
+
+    def test_over_veth_pairs(self):
+        self.check(Bridge(gbit=1), 2, rule="dp")
+
+
+class CutLink(HostsCase):
+    """A cable is pulled: nobody is told, frames just do not come. Heartbeats do not either."""
+    # An end within this: the silence, the looks at it, and what it takes to tell.
+    LIMIT = 2 * PEER_TIMEOUT + 3.0
+
+    def cut(self, count, cut, at="iteration 3/", **cyclic):
+        """What the workers said when `cut` (a pair, or one host) was done to a run that had come so far."""
+        self.configure(iterations=1000000, workers=count, transport="ucx", **cyclic)
+        with Hosts(count, Link(delay_ms=1, gbit=1)) as hosts:
+            with Crew([PROGRAM, "train", "run.json"], hosts, self.folder) as crew:
+                crew.wait_for(0, at)
+                hosts.cut(*cut)
+                since = time.monotonic()
+                ended = crew.wait(60)
+        for worker, each in enumerate(ended):
+            self.assertEqual(each.code, LOST_PEER, f"worker {worker}: {each.stderr}")
+            self.assertLess(each.at - since, self.LIMIT, f"worker {worker}: {each.stderr}")
+        return [next(line for line in reversed(each.stderr.splitlines()) if "error: " in line) for each in ended]
+
+    def test_one_host_is_cut_off(self):
+        for host in range(3) if FULL else (1,):
+            with self.subTest(host=host):
+                errors = self.cut(3, (host,), rule="cdp_v2")
+                for worker, error in enumerate(errors):
+                    if worker != host:
+                        self.assertRegex(error, rf"worker {host}\b.*(dead|lost|silent|no sign|died|closed|gone)")
+                    else:  # it has lost all others, and cannot know that it is the one
+                        self.assertRegex(error, r"worker [0-2]\b")
+
+    def test_two_hosts_lose_each_other(self):
+        errors = self.cut(3, (0, 1), rule="dp")
+        self.assertRegex(errors[0], r"worker 1\b")
+        self.assertRegex(errors[1], r"worker 0\b")
+        self.assertRegex(errors[2], r"worker [01]\b")
+
+
+if __name__ == "__main__":
+    testing.main()

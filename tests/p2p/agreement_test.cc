@@ -1,0 +1,106 @@
+// What the workers must have alike, and how a difference is said.
+#include "p2p/agreement.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace ringzero {
+namespace {
+
+using Sections = std::vector<AgreementSection>;
+
+// What each worker ends with. `odd` is what the last one has instead.
+std::vector<absl::Status> AgreeAll(int workers, const Sections& sections, const Sections& odd) {
+  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  std::vector<absl::Status> ends(workers);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, w] {
+      const JobSeat seat = {.self = WorkerId(w), .workers = workers, .rendezvous = rendezvous};
+      ends[w] = Agree(seat, w == workers - 1 ? odd : sections);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+void ExpectAll(const std::vector<absl::Status>& ends, const std::string& words) {
+  for (const absl::Status& end : ends) {
+    EXPECT_EQ(end, absl::InvalidArgumentError(words));
+  }
+}
+
+const Sections kOurs = {{"versions", "ringzero = 0.5\ntorch = 2.11.0\n"},
+                        {"configuration", "cyclic.rule = \"dp\"\ncyclic.slack = 1\n"},
+                        {"plan", "stage 0: 1 layer\nstage 1: 2 layers\n"}};
+
+Sections Ours(int section, const std::string& text) {
+  Sections sections = kOurs;
+  sections[section].text = text;
+  return sections;
+}
+
+TEST(AgreementTest, EqualWorkersAgree) {
+  for (const absl::Status& end : AgreeAll(4, kOurs, kOurs)) EXPECT_TRUE(end.ok()) << end;
+  EXPECT_TRUE(Agree({.self = WorkerId(0), .workers = 1}, kOurs).ok());
+}
+
+TEST(AgreementTest, EverybodySaysWhatDiffersAndWhere) {
+  ExpectAll(AgreeAll(3, kOurs, Ours(1, "cyclic.rule = \"dp\"\ncyclic.slack = 0\n")),
+            "worker 2 has cyclic.slack = 0, worker 0 has 1 (configuration)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(0, "ringzero = 0.5\ntorch = 2.12.0\n")),
+            "worker 1 has torch = 2.12.0, worker 0 has 2.11.0 (versions)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(1, "cyclic.rule = \"dp\"\ncyclic.slack = 1\nseed = 3\n")),
+            "worker 1 has seed = 3, worker 0 has no such value (configuration)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(1, "cyclic.rule = \"dp\"\n")),
+            "worker 1 has no cyclic.slack, worker 0 has cyclic.slack = 1 (configuration)");
+  ExpectAll(AgreeAll(2, kOurs, Ours(2, "stage 0: 1 layer\nstage 1: 3 layers\n")),
+            "worker 1 has in line 2 \"stage 1: 3 layers\", worker 0 has \"stage 1: 2 layers\" "
+            "(plan)");
+  ExpectAll(AgreeAll(2, kOurs, {kOurs[0], kOurs[1]}),
+            "worker 1 compares other things than worker 0: another version of ringzero?");
+}
+
+TEST(AgreementTest, WhatIsTooLongToShowIsCompared) {
+  const std::string text(100'000, 'p');
+  std::string other = text;
+  other.back() = 'q';
+  for (const absl::Status& end : AgreeAll(2, Ours(2, text), Ours(2, text))) EXPECT_TRUE(end.ok());
+  ExpectAll(AgreeAll(2, Ours(2, text), Ours(2, other)),
+            "worker 1's differs from worker 0's (plan)");
+}
+
+TEST(AgreementTest, WhoCannotComeSaysWhy) {
+  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  Disagree({.self = WorkerId(1), .workers = 2, .rendezvous = rendezvous},
+           absl::NotFoundError("/data: no such folder"));
+  EXPECT_EQ(Agree({.self = WorkerId(0), .workers = 2, .rendezvous = rendezvous}, kOurs),
+            absl::NotFoundError("worker 1: /data: no such folder"));
+}
+
+TEST(AgreementTest, GarbageIsRefused) {
+  for (const char* garbage : {"", "5:agree3:a", "5:agree1:a1:b", "99999999999999999999:x", "x",
+                              "8:disagree2:xx1:y", "8:disagree1:0", "8:disagree2:991:y"}) {
+    const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+    ASSERT_TRUE(rendezvous->Put("agreement/1", garbage).ok());
+    const absl::Status end =
+        Agree({.self = WorkerId(0), .workers = 2, .rendezvous = rendezvous}, kOurs);
+    EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument) << garbage;
+    EXPECT_TRUE(absl::StrContains(end.message(), "worker 1's statement")) << end;
+  }
+}
+
+TEST(AgreementTest, AMissingWorkerIsADeadline) {
+  const JobSeat seat = {.self = WorkerId(0),
+                        .workers = 2,
+                        .rendezvous = MakeLocalRendezvous(),
+                        .join_limit = std::chrono::milliseconds(50)};
+  EXPECT_EQ(Agree(seat, kOurs).code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,145 @@
+// After start-up a message allocates nothing: operator new is counted over 10,000 of them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "p2p/ucx_transport.h"
+#include "tests/p2p/cluster.h"
+
+namespace {
+
+std::atomic<uint64_t> allocations{0};  // of all threads
+
+void* Allocate(size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  std::abort();
+}
+
+}  // namespace
+
+void* operator new(size_t bytes) { return Allocate(bytes); }
+void* operator new[](size_t bytes) { return Allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+
+namespace ringzero {
+namespace {
+
+constexpr uint64_t kWarmUp = 500;   // rounds of four messages: a version and a sum each way
+constexpr uint64_t kRounds = 2500;  // 10,000 messages
+constexpr size_t kBytes = 64;
+
+struct Mode {
+  std::string name;
+  MakeTransports transports;
+  ProgressMode progress;
+};
+
+// One end of two: gets a sum and a version, gives the sum back and shares its own version.
+// Its callbacks capture one pointer, which std::function keeps without memory.
+class Player {
+ public:
+  Player(Transport& transport, SharedBuffer version)
+      : transport_(transport), other_(1 - transport.self().value), version_(std::move(version)) {}
+
+  void ExpectNext() {
+    const absl::Status shared = transport_.ExpectShared(other_, {0, round_}, kBytes,
+                                                        [this](absl::StatusOr<SharedBuffer> got) {
+                                                          if (!got.ok()) failed_ = true;
+                                                        });
+    const absl::Status owned = transport_.ExpectOwned(
+        other_, {1, round_}, kBytes, [this](absl::StatusOr<Buffer> got) { Take(std::move(got)); });
+    failed_ = failed_ || !shared.ok() || !owned.ok();
+  }
+  void Serve(Buffer sum) {
+    const absl::Status shared = transport_.Share(other_, {0, served_}, version_);
+    const absl::Status given = transport_.Give(other_, {1, served_}, std::move(sum));
+    failed_ = failed_ || !shared.ok() || !given.ok();
+    ++served_;
+  }
+  uint64_t rounds() const { return done_; }
+  bool failed() const { return failed_; }
+
+ private:
+  void Take(absl::StatusOr<Buffer> got) {
+    if (!got.ok()) {
+      failed_ = true;
+      return;
+    }
+    ++round_;
+    if (round_ < last_) ExpectNext();
+    if (served_ < last_) Serve(*std::move(got));
+    ++done_;
+  }
+
+  Transport& transport_;
+  const WorkerId other_;
+  const SharedBuffer version_;
+  uint64_t round_ = 0;
+  uint64_t served_ = 0;
+  uint64_t last_ = kWarmUp + kRounds;
+  std::atomic<uint64_t> done_{0};
+  std::atomic<bool> failed_{false};
+};
+
+class Allocations : public testing::TestWithParam<Mode> {};
+
+TEST_P(Allocations, AMessageNeedsNone) {
+  TransportOptions options = SmallOptions();
+  options.progress = GetParam().progress;
+  Cluster cluster = MakeCluster(GetParam().transports, {options, options});
+  Player first(cluster[0], Filled(cluster[0], MemoryUse::kParameters, 16, 0).Seal());
+  Player second(cluster[1], Filled(cluster[1], MemoryUse::kParameters, 16, 0).Seal());
+  first.ExpectNext();
+  second.ExpectNext();
+  first.Serve(Filled(cluster[0], MemoryUse::kSums, 16, 0));
+  const auto reach = [&](uint64_t rounds) {
+    const auto end = std::chrono::steady_clock::now() + kDeadline;
+    while (first.rounds() < rounds && !first.failed() && !second.failed()) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      const bool busy = cluster[0].Poll() | cluster[1].Poll();
+      if (!busy) std::this_thread::yield();
+    }
+    return !first.failed() && !second.failed();
+  };
+  ASSERT_TRUE(reach(kWarmUp));
+  const uint64_t before = allocations;
+  ASSERT_TRUE(reach(kWarmUp + kRounds));
+  EXPECT_EQ(allocations - before, 0u);
+}
+
+std::vector<Mode> AllModes() {
+  std::vector<Mode> all;
+  const auto add = [&all](const std::string& name, const MakeTransports& transports) {
+    all.push_back({name, transports, ProgressMode::kThread});
+    all.push_back({"polled_" + name, transports, ProgressMode::kCaller});
+  };
+  add("local", LocalTransports());
+  add("shm", ShmTransports());
+  if (!UcxVersion().empty()) {  // whose own allocations are not by operator new
+    add("ucx", UcxTransports());
+    add("ucx_tcp", UcxTcpTransports());
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Allocations, testing::ValuesIn(AllModes()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(AllocationCount, SeesAVector) {
+  const uint64_t before = allocations;
+  const std::vector<int> ten(10);
+  EXPECT_GE(allocations - before, 1u);
+}
+
+}  // namespace
+}  // namespace ringzero

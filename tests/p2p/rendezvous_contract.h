@@ -1,0 +1,46 @@
+// What every Rendezvous promises, as tests over an implementation.
+//
+//   INSTANTIATE_TEST_SUITE_P(Mine, RendezvousContract, testing::Values(Implementation{"mine",
+//   run}));
+//
+// rendezvous_contract.cc is compiled into each test program that brings implementations.
+#ifndef RINGZERO_TESTS_P2P_RENDEZVOUS_CONTRACT_H_
+#define RINGZERO_TESTS_P2P_RENDEZVOUS_CONTRACT_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/rendezvous.h"
+
+namespace ringzero {
+
+using RendezvousBody = std::function<absl::StatusOr<std::string>(WorkerId self, Rendezvous&)>;
+
+struct RendezvousImplementation {
+  std::string name;
+  // Runs the body in so many workers at the same time; what they returned, or the first error.
+  std::function<absl::StatusOr<std::vector<std::string>>(int workers, const RendezvousBody& body)>
+      run;
+};
+
+inline void PrintTo(const RendezvousImplementation& implementation, std::ostream* out) {
+  *out << implementation.name;
+}
+
+class RendezvousContract : public testing::TestWithParam<RendezvousImplementation> {};
+
+// Workers as threads; `join` makes each one's rendezvous.
+absl::StatusOr<std::vector<std::string>> RunInThreads(
+    int workers,
+    const std::function<absl::StatusOr<std::shared_ptr<Rendezvous>>(WorkerId self)>& join,
+    const RendezvousBody& body);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_P2P_RENDEZVOUS_CONTRACT_H_

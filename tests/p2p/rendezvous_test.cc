@@ -1,0 +1,269 @@
+// The contract over local, file and the launcher's; gathering; and what a folder must not be.
+#include "p2p/rendezvous.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/file_rendezvous.h"
+#include "p2p/launcher.h"
+#include "p2p/store_rendezvous.h"
+#include "tests/p2p/rendezvous_contract.h"
+#include "tests/p2p/temporary_folder.h"
+
+namespace ringzero {
+namespace {
+
+using std::chrono::milliseconds;
+using Results = absl::StatusOr<std::vector<std::string>>;
+using Joined = absl::StatusOr<std::shared_ptr<Rendezvous>>;
+
+Results RunLocal(int workers, const RendezvousBody& body) {
+  const std::shared_ptr<Rendezvous> shared = MakeLocalRendezvous();
+  return RunInThreads(
+      workers, [&](WorkerId) -> Joined { return shared; }, body);
+}
+
+Joined JoinFolder(const std::string& folder, const Gathering& gathering) {
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> store,
+                      OpenFileStore({.folder = folder, .job = "a job/1"}));
+  return GatherAt(std::move(store), gathering);
+}
+
+Results RunFile(int workers, const RendezvousBody& body) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("meeting");
+  Results results = RunInThreads(
+      workers, [&](WorkerId self) { return JoinFolder(path, {.self = self, .workers = workers}); },
+      body);
+  // Nothing but the folder itself is left.
+  EXPECT_EQ(folder.List("meeting"), std::vector<std::string>());
+  return results;
+}
+
+Results RunLaunched(int workers, const RendezvousBody& body) {
+  return LaunchProcesses({.workers = workers},
+                         [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+                           const JobSeat seat = context.Seat();
+                           return body(seat.self, *seat.rendezvous);
+                         });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RendezvousContract,
+                         testing::Values(RendezvousImplementation{"local", RunLocal},
+                                         RendezvousImplementation{"file", RunFile},
+                                         RendezvousImplementation{"launcher", RunLaunched}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(JobSeatTest, ALaunchedJobHasOneSecretAndItsNextAnother) {
+  const auto run = [] {
+    return LaunchProcesses({.workers = 3},
+                           [](WorkerContext& context) -> absl::StatusOr<std::string> {
+                             const JobSeat seat = context.Seat();
+                             EXPECT_EQ(seat.workers, 3);
+                             EXPECT_EQ(seat.self, context.self());
+                             return seat.secret;
+                           });
+  };
+  const Results first = run();
+  const Results second = run();
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ((*first)[0].size(), 32u);
+  EXPECT_EQ((*first)[0], (*first)[1]);
+  EXPECT_EQ((*first)[0], (*first)[2]);
+  EXPECT_NE((*first)[0], (*second)[0]);
+}
+
+TEST(LaunchRendezvousTest, AWaitEndsWithTheWorkerThatFails) {
+  const Results results =
+      LaunchProcesses({.workers = 2}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        const JobSeat seat = context.Seat();
+        if (seat.self.value == 1) return absl::InvalidArgumentError("bad file");
+        return seat.rendezvous->Get("never", std::chrono::minutes(1));
+      });
+  EXPECT_EQ(results.status(), absl::InvalidArgumentError("worker 1: bad file"));
+}
+
+class FileRendezvousTest : public testing::Test {
+ protected:
+  Joined Join(const Gathering& gathering) { return JoinFolder(folder_.path("meeting"), gathering); }
+  absl::Status Open(const std::string& name) {
+    return OpenFileStore({.folder = folder_.path(name), .job = "7"}).status();
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(FileRendezvousTest, WhatAnEarlierStartLeftIsNotOurs) {
+  // Copies of an earlier start's files lie there before anybody comes.
+  {
+    const Joined one = Join({.self = WorkerId(0), .workers = 1});
+    ASSERT_TRUE(one.ok()) << one.status();
+    ASSERT_TRUE((*one)->Put("plan", "old").ok());
+    std::filesystem::copy(folder_.path("meeting"), folder_.path("copy"),
+                          std::filesystem::copy_options::recursive);
+  }
+  std::filesystem::remove_all(folder_.path("meeting"));
+  std::filesystem::rename(folder_.path("copy"), folder_.path("meeting"));
+  ASSERT_EQ(chmod(folder_.path("meeting").c_str(), 0700), 0);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path("meeting"))) {
+    ASSERT_EQ(chmod(entry.path().c_str(), 0700), 0);
+  }
+  const Results results = RunInThreads(
+      2,
+      [&](WorkerId self) -> Joined {
+        // Worker 1 is there long before worker 0 clears up.
+        if (self.value == 0) std::this_thread::sleep_for(milliseconds(150));
+        return Join({.self = self, .workers = 2});
+      },
+      [](WorkerId self, Rendezvous& at) -> absl::StatusOr<std::string> {
+        const absl::Status none = at.Get("plan", milliseconds(50)).status();
+        EXPECT_EQ(none.code(), absl::StatusCode::kDeadlineExceeded) << none;
+        RZ_RETURN_IF_ERROR(at.Put(absl::StrCat("mine/", self.value), "new"));
+        return at.Get(absl::StrCat("mine/", 1 - self.value), std::chrono::seconds(20));
+      });
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(*results, std::vector<std::string>(2, "new"));
+  EXPECT_EQ(folder_.List("meeting"), std::vector<std::string>());
+}
+
+TEST_F(FileRendezvousTest, MissingWorkersAreNamed) {
+  const Results results = RunInThreads(
+      2,
+      [&](WorkerId self) {
+        return Join({.self = WorkerId(self.value * 2), .workers = 4, .limit = milliseconds(300)});
+      },
+      [](WorkerId, Rendezvous&) { return std::string(); });
+  EXPECT_EQ(results.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(
+      absl::StrContains(results.status().message(), "workers 1, 3 of 4 did not come within 0.3 s"))
+      << results.status();
+}
+
+TEST_F(FileRendezvousTest, OneWorkerTwiceIsAnError) {
+  std::atomic<int> refused = 0;
+  RunInThreads(
+      2,
+      [&](WorkerId) -> Joined {
+        Joined joined = Join({.self = WorkerId(1), .workers = 3, .limit = milliseconds(500)});
+        if (joined.status().code() == absl::StatusCode::kAlreadyExists) ++refused;
+        return joined;
+      },
+      [](WorkerId, Rendezvous&) { return std::string(); })
+      .IgnoreError();
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(FileRendezvousTest, WorkersThatCountDifferentlyFindOut) {
+  const Results results = RunInThreads(
+      2,
+      [&](WorkerId self) {
+        return Join({.self = self, .workers = self.value == 0 ? 2 : 3, .limit = milliseconds(500)});
+      },
+      [](WorkerId, Rendezvous&) { return std::string(); });
+  EXPECT_FALSE(results.ok());
+}
+
+TEST_F(FileRendezvousTest, AFolderForOthersIsRefused) {
+  ASSERT_EQ(mkdir(folder_.path("open").c_str(), 0755), 0);
+  const absl::Status open = Open("open");
+  EXPECT_EQ(open.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(absl::StrContains(open.message(), "(mode 755); wanted 700")) << open;
+
+  folder_.Write("file", "x");
+  EXPECT_EQ(Open("file").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Open("not/there").code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(OpenFileStore({.folder = "relative"}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Open("new").ok());
+  struct stat about = {};
+  ASSERT_EQ(stat(folder_.path("new").c_str(), &about), 0);
+  EXPECT_EQ(about.st_mode & 0777, 0700u);
+}
+
+TEST_F(FileRendezvousTest, AnotherUsersFolderIsRefused) {
+  ASSERT_EQ(mkdir(folder_.path("theirs").c_str(), 0700), 0);
+  if (chown(folder_.path("theirs").c_str(), geteuid() + 1, static_cast<gid_t>(-1)) != 0) {
+    GTEST_SKIP() << "only root can give a folder away";
+  }
+  const absl::Status theirs = Open("theirs");
+  EXPECT_EQ(theirs.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_TRUE(absl::StrContains(theirs.message(), "belongs to user")) << theirs;
+}
+
+// Whatever lies under a key's name: an error or as good as nothing, and quickly.
+TEST_F(FileRendezvousTest, StrangersGarbageIsRefused) {
+  const Joined joined = Join({.self = WorkerId(0), .workers = 1});
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  Rendezvous& at = **joined;
+  ASSERT_TRUE(at.Put("good", "value").ok());
+  std::string file;
+  for (const std::string& name : folder_.List("meeting")) {
+    if (absl::EndsWith(name, "good")) file = name;
+  }
+  ASSERT_FALSE(file.empty());
+  const auto refused = [&](const std::string& what) {
+    const absl::Status status = at.Get("good", milliseconds(50)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << what << ": " << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "'good'")) << status;
+  };
+  const std::string name = absl::StrCat("meeting/", file);
+  std::ifstream in(folder_.path(name), std::ios::binary);
+  const std::string good((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  unsigned random = 12345;
+  for (int i = 0; i < 300; ++i) {
+    random = random * 1664525u + 1013904223u;
+    std::string bad = good;
+    if (i < 100) {
+      bad.resize(random % good.size());  // cut
+    } else if (i < 200) {
+      bad[random % bad.size()] ^= static_cast<char>(1 + i % 255);  // a wrong byte
+    } else {
+      bad.assign(random % 5000, static_cast<char>(random >> 20));
+    }
+    if (bad == good) continue;
+    folder_.Write(name, bad);
+    refused(absl::StrCat("garbage ", i));
+  }
+  folder_.Write(name, std::string(10 << 20, 'x'));
+  refused("ten MiB");
+  std::filesystem::remove(folder_.path(name));
+  std::filesystem::create_directory(folder_.path(name));
+  refused("a folder");
+  std::filesystem::remove(folder_.path(name));
+  ASSERT_EQ(mkfifo(folder_.path(name).c_str(), 0600), 0);
+  refused("a pipe that nobody writes");
+  std::filesystem::remove(folder_.path(name));
+  std::filesystem::create_symlink("/etc/passwd", folder_.path(name));
+  refused("a link");
+  // Of another key: taken from its place, it is garbage.
+  ASSERT_TRUE(at.Put("other", "theirs").ok());
+  std::filesystem::remove(folder_.path(name));
+  std::string other = name;
+  other.replace(other.rfind("good"), 4, "other");
+  std::filesystem::copy_file(folder_.path(other), folder_.path(name));
+  refused("another key's value");
+}
+
+TEST_F(FileRendezvousTest, GarbageWhereTheyGatherHoldsNobodyUp) {
+  const std::string job = "meeting/ringzero-job-a%20job%2F1/";
+  std::filesystem::create_directories(folder_.path(job));
+  ASSERT_EQ(chmod(folder_.path("meeting").c_str(), 0700), 0);
+  ASSERT_EQ(chmod(folder_.path(job).c_str(), 0700), 0);
+  for (const char* name : {"rz.start", "rz.join.0", "rz.join.1", "rz.accepted.1"}) {
+    folder_.Write(job + name, "garbage\n\0\xff garbage");
+  }
+  const Results results = RunInThreads(
+      2, [&](WorkerId self) { return Join({.self = self, .workers = 2}); },
+      [](WorkerId, Rendezvous&) { return std::string("met"); });
+  ASSERT_TRUE(results.ok()) << results.status();
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,276 @@
+// Messages of several channels in one FIFO: an order that no wait contradicts, and windows enough.
+#include "sharding/merged_order.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sharding/verify.h"
+#include "sharding/wait_graph.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+MergedOrder OrderOf(const Plan& plan, const LinkedRing& ring) {
+  absl::StatusOr<MergedOrder> order = MakeMergedOrder(plan, ring);
+  EXPECT_TRUE(order.ok()) << order.status();
+  EXPECT_EQ(CheckMergedOrder(plan, ring, *order), absl::OkStatus());
+  return *std::move(order);
+}
+
+// N to 6, S to 3N, K to 2, all rules, stagger and all that travels besides.
+std::vector<PlanShape> AllShapes() {
+  std::vector<PlanShape> shapes;
+  int number = 0;
+  for (int n = 1; n <= 6; ++n) {
+    for (int s = 1; s <= 3 * n; ++s) {
+      for (const int k : {1, 2}) {
+        for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+          for (const bool stagger : {false, true}) {
+            if (stagger && rule == Rule::kDp) continue;
+            if (!FullTier() && ++number % 5 != 0) continue;
+            shapes.push_back({.workers = n,
+                              .stages = s,
+                              .laps = k,
+                              .rule = rule,
+                              .slack = s % 3,
+                              .stagger = stagger,
+                              .pending = 1 + s % 2});
+          }
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+TEST(MergedOrderTest, FourKIsEnoughForPlainPlans) {
+  for (const PlanShape& shape : AllShapes()) {
+    const Plan plan = MakeTestPlan(shape);
+    const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kPerPair);
+    ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
+    if (!shape.stagger) {
+      EXPECT_EQ(*window, 4 * plan.stages_per_worker()) << Describe(shape);
+    }
+  }
+}
+
+TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
+  for (const PlanShape& shape : AllShapes()) {
+    const Plan plan = MakeTestPlan(shape);
+    const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
+    ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
+    EXPECT_EQ(*window, *ChooseWindow(plan)) << Describe(shape);
+  }
+}
+
+// With everything else that travels: accepted, with a window that Verify then takes.
+TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
+  int without_stagger = 0, refused = 0, all = 0;
+  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2})) {
+    const PlanShape shape{.workers = 2 + c[0],
+                          .stages = 1 + 3 * c[1],
+                          .laps = 1 + c[2],
+                          .rule = static_cast<Rule>(c[3]),
+                          .slack = c[9],
+                          .stagger = c[4] == 1 && c[3] != 0,
+                          .evaluate_every = c[5],
+                          .evaluation_laps = 1 + c[11],
+                          .collect_every = c[9],
+                          .collector = c[0] % (2 + c[0]),
+                          .statistics = c[6] == 1,
+                          .tied = c[7] == 1,
+                          .frozen = static_cast<Frozen>(c[8]),
+                          .owners = c[2] == 0 ? Owners::kAssigned : Owners::kRandom,
+                          .costs = static_cast<Costs>(c[10])};
+    for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
+      Plan plan = MakeTestPlan(shape);
+      const absl::StatusOr<int> window = ChooseWindow(plan, merging);
+      ++all;
+      if (!window.ok()) {
+        ++refused;
+        if (!shape.stagger) ++without_stagger;
+        EXPECT_THAT(std::string(window.status().message()), HasSubstr("merged FIFOs"));
+        if (!shape.stagger) ADD_FAILURE() << Describe(shape) << ": " << window.status();
+        continue;
+      }
+      plan.window = *window;
+      EXPECT_EQ(Verify(plan, ProgramsOf(plan), merging), absl::OkStatus()) << Describe(shape);
+    }
+  }
+  RecordProperty("cases", all);
+  RecordProperty("refused_with_stagger", refused);
+  EXPECT_EQ(without_stagger, 0);
+  EXPECT_LT(4 * refused, all);
+}
+
+// Costs far from equal, with tokens that hold workers to them: accepted, or refused in words.
+TEST(MergedOrderTest, UnequalCostsWithStagger) {
+  int refused = 0, all = 0;
+  for (int n = 2; n <= 6; ++n) {
+    for (const int s : {n, 2 * n - 1, 2 * n + 1}) {
+      for (uint64_t seed = 1; seed <= (FullTier() ? 20 : 2); ++seed) {
+        for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
+          const Plan plan = MakeTestPlan({.workers = n,
+                                          .stages = s,
+                                          .laps = 1 + static_cast<int>(seed % 2),
+                                          .rule = rule,
+                                          .stagger = true,
+                                          .costs = Costs::kRandom,
+                                          .seed = seed});
+          for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
+            const absl::StatusOr<int> window = ChooseWindow(plan, merging);
+            ++all;
+            if (window.ok()) continue;
+            ++refused;
+            EXPECT_THAT(
+                std::string(window.status().message()),
+                testing::AllOf(HasSubstr("merged FIFOs"), HasSubstr("no window is enough")));
+          }
+        }
+      }
+    }
+  }
+  RecordProperty("cases", all);
+  RecordProperty("refused", refused);
+  EXPECT_LT(10 * refused, all);
+}
+
+// What a transport asks for iteration by iteration is what Verify has checked.
+TEST(MergedOrderTest, TransportsGetTheOrderThatIsChecked) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    const Plan plan = MakeTestPlan({.workers = 4,
+                                    .stages = 6,
+                                    .laps = 2,
+                                    .rule = rule,
+                                    .iterations = 5,
+                                    .evaluate_every = 2,
+                                    .collect_every = 2,
+                                    .collector = 1,
+                                    .statistics = true});
+    const LinkedRing ring = RingOf(plan);
+    const MergedOrder order = OrderOf(plan, ring);
+    ASSERT_GT(order.long_hops.size(), 20u);
+    for (int self = kNoWorker.value; self < plan.workers; ++self) {
+      LongHopOrderer orderer(plan, WorkerId(self));
+      for (const int receive : order.long_hops) {
+        const WorkerId to(ring.worker_of(receive)), from = ring.op(receive).peer;
+        if (self >= 0 && to.value != self && from.value != self) continue;
+        const absl::StatusOr<std::optional<MergedHop>> hop = orderer.Next();
+        ASSERT_TRUE(hop.ok() && hop->has_value());
+        EXPECT_EQ((*hop)->from, from);
+        EXPECT_EQ((*hop)->to, to);
+        EXPECT_EQ((*hop)->receive, ring.op(receive));
+      }
+      EXPECT_EQ(*orderer.Next(), std::nullopt);
+    }
+  }
+}
+
+class MergedMutationTest : public testing::TestWithParam<Rule> {
+ protected:
+  MergedMutationTest()
+      : plan_(MakeTestPlan({.workers = 4, .stages = 8, .rule = GetParam(), .iterations = 4})),
+        ring_(RingOf(plan_)),
+        order_(OrderOf(plan_, ring_)) {
+    plan_.window = 4 * plan_.stages_per_worker();
+  }
+  absl::Status Check(const MergedOrder& order) const {
+    const absl::Status right = CheckMergedOrder(plan_, ring_, order);
+    if (!right.ok()) return right;
+    return WaitGraph(ring_, Merging::kPerPair, order).CheckProgress(plan_.window);
+  }
+
+  Plan plan_;
+  LinkedRing ring_;
+  MergedOrder order_;
+};
+
+TEST_P(MergedMutationTest, TheRightOnePasses) { EXPECT_EQ(Check(order_), absl::OkStatus()); }
+
+TEST_P(MergedMutationTest, AMissingOrDoubleMessageIsRefused) {
+  for (size_t i = 0; i < order_.long_hops.size(); ++i) {
+    MergedOrder order = order_;
+    order.long_hops.erase(order.long_hops.begin() + i);
+    EXPECT_THAT(std::string(Check(order).message()), HasSubstr("missing"));
+    order = order_;
+    order.long_hops.push_back(order.long_hops[i]);
+    EXPECT_THAT(std::string(Check(order).message()), HasSubstr("twice"));
+  }
+}
+
+TEST_P(MergedMutationTest, AMessageInTheWrongQueueIsRefused) {
+  MergedOrder order = order_;
+  order.pairs[0].push_back(order.long_hops.back());
+  order.long_hops.pop_back();
+  EXPECT_THAT(std::string(Check(order).message()), HasSubstr("wrong queue"));
+}
+
+// Neighbours in the order that must keep theirs: those of one channel, and those of which one's
+// sender has first to get the other.
+TEST_P(MergedMutationTest, SwappedMessagesOfAChannelAreRefused) {
+  int swapped = 0;
+  for (std::vector<int>* queue : {&order_.pairs[0], &order_.pairs[3], &order_.long_hops}) {
+    for (size_t i = 1; i < queue->size(); ++i) {
+      const Op &a = ring_.op((*queue)[i - 1]), &b = ring_.op((*queue)[i]);
+      if (a.channel != b.channel || a.peer != b.peer ||
+          ring_.worker_of((*queue)[i - 1]) != ring_.worker_of((*queue)[i])) {
+        continue;
+      }
+      std::swap((*queue)[i - 1], (*queue)[i]);
+      EXPECT_FALSE(Check(order_).ok());
+      std::swap((*queue)[i - 1], (*queue)[i]);
+      ++swapped;
+    }
+  }
+  EXPECT_GT(swapped, 10);
+}
+
+// Moved by a whole iteration, a message waits for what waits for it.
+TEST_P(MergedMutationTest, ALateMessageIsRefused) {
+  int refused = 0, tried = 0;
+  for (size_t i = 0; i < order_.long_hops.size(); ++i) {
+    const Op& op = ring_.op(order_.long_hops[i]);
+    if (op.channel != Channel::kRetire || op.iteration.value > 1) continue;
+    // Behind everything that worker 3 sends and the owner gets, as late as its channel allows.
+    MergedOrder order = order_;
+    const auto at = order.long_hops.begin() + i;
+    const auto end = std::find_if(at + 1, order.long_hops.end(), [&](int receive) {
+      return ring_.op(receive).channel == op.channel && ring_.op(receive).peer == op.peer &&
+             ring_.worker_of(receive) == ring_.worker_of(order_.long_hops[i]);
+    });
+    if (end == at + 1 || end == order.long_hops.end()) continue;
+    std::rotate(at, at + 1, end);
+    ++tried;
+    const absl::Status status = Check(order);
+    if (status.ok()) continue;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("waits in a merged FIFO behind"));
+    ++refused;
+  }
+  EXPECT_GT(tried, 0);
+  EXPECT_GT(refused, 0);
+}
+
+TEST_P(MergedMutationTest, TheReverseIsRefused) {
+  MergedOrder order = order_;
+  std::reverse(order.long_hops.begin(), order.long_hops.end());
+  EXPECT_FALSE(Check(order).ok());
+}
+
+TEST_P(MergedMutationTest, AWindowTooSmallIsRefused) {
+  EXPECT_FALSE(WaitGraph(ring_, Merging::kPerPair, order_).CheckProgress(1).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, MergedMutationTest,
+                         testing::Values(Rule::kDp, Rule::kCdpV1, Rule::kCdpV2),
+                         [](const auto& info) { return ToString(info.param); });
+
+}  // namespace
+}  // namespace ringzero

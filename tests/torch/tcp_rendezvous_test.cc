@@ -1,0 +1,169 @@
+// The rendezvous contract over TCPStore, served by worker 0 and by somebody else (torchrun's
+// agent).
+#include "integrations/torch/tcp_rendezvous.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/store_rendezvous.h"
+#include "p2p/unique_fd.h"
+#include "tests/p2p/rendezvous_contract.h"
+
+namespace ringzero {
+namespace {
+
+using Joined = absl::StatusOr<std::shared_ptr<Rendezvous>>;
+using Results = absl::StatusOr<std::vector<std::string>>;
+using Side = TcpPlace::Side;
+
+int FreePort() {
+  const UniqueFd socket_fd(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  EXPECT_EQ(bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  return ntohs(address.sin_port);
+}
+
+TcpPlace Place(int port, Side side) {
+  return {.host = "localhost",
+          .port = port,
+          .job = "test",
+          .side = side,
+          .limit = std::chrono::seconds(30)};
+}
+
+Joined JoinStore(const TcpPlace& place, const Gathering& gathering) {
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> store, OpenTcpStore(place));
+  return GatherAt(std::move(store), gathering);
+}
+
+Results RunServed(int workers, const RendezvousBody& body) {
+  const int port = FreePort();
+  return RunInThreads(
+      workers,
+      [&](WorkerId self) {
+        const bool serves = self.value == 0;
+        return JoinStore(Place(port, serves ? Side::kServe : Side::kConnect),
+                         {.self = self,
+                          .workers = workers,
+                          .leave_limit = std::chrono::seconds(serves ? 5 : 0)});
+      },
+      body);
+}
+
+// Twice at the same store, as after a restart: nothing of the first start is taken for the
+// second's.
+Results RunAtAgent(int workers, const RendezvousBody& body) {
+  const int port = FreePort();
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RendezvousStore> agent,
+                      OpenTcpStore(Place(port, Side::kServe)));
+  const auto run = [&](int restart) {
+    return RunInThreads(
+        workers,
+        [&](WorkerId self) {
+          return JoinStore(Place(port, Side::kConnect),
+                           {.self = self, .workers = workers, .restart = restart});
+        },
+        body);
+  };
+  RZ_RETURN_IF_ERROR(run(0).status());
+  return run(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Tcp, RendezvousContract,
+                         testing::Values(RendezvousImplementation{"served_by_worker_0", RunServed},
+                                         RendezvousImplementation{"at_an_agent", RunAtAgent}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TcpRendezvousTest, GarbageInTheStoreIsRefused) {
+  const int port = FreePort();
+  const auto agent = OpenTcpStore(Place(port, Side::kServe));
+  ASSERT_TRUE(agent.ok()) << agent.status();
+  // Before anybody gathers, and then under a key of theirs.
+  for (const char* key : {"start", "join.0", "join.1", "accepted.1"}) {
+    ASSERT_TRUE((*agent)->Write(key, std::string("garb\0age", 8)).ok());
+  }
+  const Results results = RunInThreads(
+      2,
+      [&](WorkerId self) {
+        return JoinStore(Place(port, Side::kConnect), {.self = self, .workers = 2});
+      },
+      [&](WorkerId self, Rendezvous& at) -> absl::StatusOr<std::string> {
+        if (self.value == 1) return std::string();
+        const auto start = (*agent)->Read("start");  // its second line is the start's name
+        RZ_RETURN_IF_ERROR(start.status());
+        const std::string text = (*start)->substr((*start)->find('\n') + 1);
+        const std::string name = text.substr(0, text.find(' '));
+        RZ_RETURN_IF_ERROR((*agent)->Write(absl::StrCat(name, "/plan"), "garbage"));
+        const absl::Status status = at.Get("plan", std::chrono::seconds(5)).status();
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+        EXPECT_EQ(at.Put("plan", "mine").code(), absl::StatusCode::kInvalidArgument);
+        return std::string();
+      });
+  EXPECT_TRUE(results.ok()) << results.status();
+}
+
+TEST(TcpRendezvousTest, NobodyThereIsAnErrorInTime) {
+  TcpPlace place = Place(FreePort(), Side::kConnect);
+  place.limit = std::chrono::seconds(1);
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = OpenTcpStore(place).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("tcp://localhost:", place.port)))
+      << status;
+  EXPECT_FALSE(absl::StrContains(status.message(), "\n"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+TEST(TcpRendezvousTest, AStoreThatEndsIsUnavailable) {
+  const int port = FreePort();
+  auto agent = OpenTcpStore(Place(port, Side::kServe));
+  ASSERT_TRUE(agent.ok()) << agent.status();
+  const Joined joined = JoinStore(Place(port, Side::kConnect), {.self = WorkerId(0), .workers = 1});
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  agent->reset();
+  const absl::Status status = (*joined)->Get("never", std::chrono::seconds(20)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+}
+
+// A server of something else: what it says is no protocol of ours, and it ends as an error.
+TEST(TcpRendezvousTest, AStrangersServerIsRefused) {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  std::thread stranger([&] {
+    while (true) {
+      const UniqueFd client(accept(listener.get(), nullptr, nullptr));
+      if (!client) return;
+      const char garbage[] = "HTTP/1.1 400 Bad Request\r\n\r\nwhat do you want?";
+      if (send(client.get(), garbage, sizeof(garbage), MSG_NOSIGNAL) < 0) return;
+    }
+  });
+  TcpPlace place = Place(ntohs(address.sin_port), Side::kConnect);
+  place.host = "127.0.0.1";
+  place.limit = std::chrono::seconds(2);
+  const Joined joined =
+      JoinStore(place, {.self = WorkerId(0), .workers = 1, .limit = std::chrono::seconds(2)});
+  EXPECT_FALSE(joined.ok());
+  shutdown(listener.get(), SHUT_RDWR);
+  stranger.join();
+}
+
+}  // namespace
+}  // namespace ringzero
