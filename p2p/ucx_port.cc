@@ -29,6 +29,7 @@ constexpr std::chrono::seconds kDrainLimit(5);     // for what was sent before a
 constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
 constexpr int kIdleTurns = 32;                     // before the message thread goes to sleep
 constexpr int kTurnsPerLook = 16;                  // at the clock
+constexpr int kProgressPerTurn = 16;               // large payloads go on and on
 
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
@@ -241,7 +242,7 @@ bool Port::RunCommands() {
 
 bool Port::Turn() {
   bool any = RunCommands();
-  while (worker_->Progress()) any = true;
+  for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) any = true;
   if (callbacks_due_.exchange(false)) {
     mailbox_->RunCallbacks();
     any = true;
@@ -374,7 +375,7 @@ void Port::Stop() {
   if (mailbox_ != nullptr) {
     RunCommands();
     links_.Shut();
-    while (worker_->Progress()) {
+    for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) {
     }
     mailbox_->RunCallbacks();
   }
