@@ -92,6 +92,7 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const s
   } else {
     ++peer.sends_under_way;
   }
+  if (operation.header.type == UcxType::kHello) ++hellos_under_way_;
 }
 
 void UcxLinks::SendControl(Peer& peer, UcxType type) {
@@ -247,6 +248,9 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
     peer.heartbeat_under_way = false;
   } else {
     --peer.sends_under_way;
+  }
+  if (operation.kind == Operation::Kind::kMessage && operation.header.type == UcxType::kHello) {
+    --hellos_under_way_;
   }
   FreeOperation(operation);
   SayDueGoodbye(peer);

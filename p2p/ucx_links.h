@@ -74,6 +74,8 @@ class UcxLinks final : public UcxListener {
   void GiveUp(WorkerId peer);
   // The first peer whose hello has not come.
   std::optional<WorkerId> Ungreeted() const;
+  // All hellos have come, and ours have left.
+  bool Met() const { return hellos_under_way_ == 0 && !Ungreeted().has_value(); }
 
   // The end: nothing is under way any more to those who listen; then farewells, and their answers.
   bool Quiet() const;
@@ -177,6 +179,7 @@ class UcxLinks final : public UcxListener {
   bool credits_due_ = false;
   bool clean_up_due_ = false;
   uint64_t refused_ = 0;
+  int hellos_under_way_ = 0;
 };
 
 }  // namespace ringzero

@@ -25,15 +25,14 @@ using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 // again as there are slots may be leaving.
 constexpr size_t kLives = 2;
 
-// What repeats is seen in few iterations; what is special: the first ones, the last ones, those
-// around an evaluation or a collected version.
+// What repeats is seen in as many iterations as fill a channel that has one message in each; what is
+// special: in the first ones, the last ones, those around an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
-  constexpr int kBefore = 1;
-  constexpr int kAfter = 3;
+  const int span = static_cast<int>(kLives) * std::max(plan.window, 1) + 1;
   std::vector<IterationRange> ranges;
   const auto around = [&](int iteration) {
-    const int begin = std::clamp(iteration - kBefore, 0, plan.iterations);
-    const int end = std::clamp(iteration + kAfter, begin + 1, plan.iterations + 1);
+    const int begin = std::clamp(iteration - span, 0, plan.iterations);
+    const int end = std::clamp(iteration + span, begin + 1, plan.iterations + 1);
     ranges.push_back({Iteration(begin), Iteration(end)});
   };
   around(0);

@@ -26,6 +26,7 @@ std::vector<Implementation> AllImplementations() {
       {"lanes_shm", LaneTransports(ShmTransports()), 0, Delivery::kCopy},
       {"ucx", UcxTransports(), 0, Delivery::kCopy, UcxMissing, "/memory"},
       {"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy, UcxMissing, "ucx tcp/"},
+      {"polled_ucx", Polled(UcxTransports()), 0, Delivery::kCopy, UcxMissing, "/memory"},
       {"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy, UcxMissing, "/memory"},
       // With two hosts every message to a neighbour goes over UCX, and every second one stays here.
       {"mixed", MixedTransports(2), 0, Delivery::kCopy, UcxMissing},

@@ -30,6 +30,7 @@
 #include "p2p/job_seat.h"
 #include "p2p/shm_connect.h"
 #include "p2p/shm_transport.h"
+#include "p2p/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/shared_rendezvous.h"
 
@@ -58,8 +59,29 @@ absl::StatusOr<std::unique_ptr<Transport>> ConnectShm(const JobSeat& seat,
   return CreateShmTransport(std::move(endpoint), options);
 }
 
-// A new transport joins with one line.
-std::vector<Wires> AllWires() { return {{"shm", ConnectShm, kSlack}}; }
+// Over UCX's shared memory, with the board of pulses that the workers of one host share.
+absl::StatusOr<std::unique_ptr<Transport>> ConnectUcx(const JobSeat& seat,
+                                                      const TransportOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<WorkerId> peers, PeersOnThisHost(seat));
+  RZ_ASSIGN_OR_RETURN(const ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+  return CreateUcxTransport(seat, options, {.board = endpoint.board});
+}
+
+// As between hosts.
+absl::StatusOr<std::unique_ptr<Transport>> ConnectUcxTcp(const JobSeat& seat,
+                                                         const TransportOptions& options) {
+  return CreateUcxTransport(seat, options, {.settings = {{"TLS", "tcp,self"}}});
+}
+
+// A new transport joins with one line. A killed worker's shared memory looks alive until UCX's next
+// look at its process, and then its silence is noticed at the latest.
+std::vector<Wires> AllWires() {
+  std::vector<Wires> all = {{"shm", ConnectShm, kSlack}};
+  if (UcxVersion().empty()) return all;
+  all.push_back({"ucx", ConnectUcx, kPeerTimeout + kSlack});
+  all.push_back({"ucx_tcp", ConnectUcxTcp, kPeerTimeout + kSlack});
+  return all;
+}
 
 enum class Traffic { kIdle, kStream };
 
@@ -92,6 +114,7 @@ absl::Status PassOn(Transport& transport, Traffic traffic, const std::function<v
 [[noreturn]] void BeWorker(const Wires& wires, const JobSeat& seat, Traffic traffic, int pipe) {
   TransportOptions options = SmallOptions();
   options.sum_bytes = 5 * (kPayload + 64);  // its own, and what its slots may hold
+  options.received_sum_bytes = options.sum_bytes;
   options.peer_timeout = kPeerTimeout;
   auto transport = wires.connect(seat, options);
   if (!transport.ok()) {
