@@ -130,8 +130,9 @@ TEST(MergedOrderTest, UnequalCostsWithStagger) {
             ++all;
             if (window.ok()) continue;
             ++refused;
-            EXPECT_THAT(std::string(window.status().message()),
-                        testing::AllOf(HasSubstr("merged FIFOs"), HasSubstr("no window is enough")));
+            EXPECT_THAT(
+                std::string(window.status().message()),
+                testing::AllOf(HasSubstr("merged FIFOs"), HasSubstr("no window is enough")));
           }
         }
       }

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/schedule.h"
 #include "sharding/op.h"
+#include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/long_hops.h"
@@ -100,9 +100,8 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
         const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
         ASSERT_TRUE(window.ok()) << Describe(o) << window.status();
         o.window = *window;
-        LongHopLanes long_hops = {
-            .order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
-            .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
+        LongHopLanes long_hops = {.order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
+                                  .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
         ExpectReferenceBits(o, LaneTransportsWithLongHops(std::move(long_hops)));
       }
     }
