@@ -25,8 +25,8 @@ using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 // again as there are slots may be leaving.
 constexpr size_t kLives = 2;
 
-// What repeats is seen in as many iterations as fill a channel that has one message in each; what is
-// special: in the first ones, the last ones, those around an evaluation or a collected version.
+// What repeats is seen in as many iterations as fill a channel that has one message in each; what
+// is special: in the first ones, the last ones, those around an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
   const int span = static_cast<int>(kLives) * std::max(plan.window, 1) + 1;
   std::vector<IterationRange> ranges;

@@ -17,6 +17,12 @@ bool WithWake(const RingOptions& options) {
   return options.mode == RingMode::kPingpong && options.receiving == Receiving::kLeave;
 }
 
+bool OverUcx(const RingOptions& options) {
+  return options.transport == "ucx" && options.receiving == Receiving::kLeave &&
+         options.workers == 2 &&
+         (options.mode == RingMode::kPingpong || options.mode == RingMode::kShift);
+}
+
 }  // namespace
 
 absl::Status CheckComparable(const RingOptions& options) {
@@ -24,15 +30,18 @@ absl::Status CheckComparable(const RingOptions& options) {
   if (OverSharedMemory(options) && (WithMemcpy(options) || WithWake(options))) {
     return absl::OkStatus();
   }
+  if (OverUcx(options)) return CheckUcxPerftest();
   return absl::InvalidArgumentError(absl::StrCat(
       "--compare: nothing does what --transport ", options.transport, " --mode ",
       ToString(options.mode),
       " does; there are: shm and local with --mode shift --copy (copies between shared mappings) "
-      "and with --mode pingpong (a bare wake)"));
+      "and with --mode pingpong (a bare wake); ucx with --mode pingpong and with --mode shift "
+      "--workers 2 (ucx_perftest)"));
 }
 
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup) {
   RZ_RETURN_IF_ERROR(CheckComparable(setup.options));
+  if (OverUcx(setup.options)) return MakeUcxPerftest(setup);
   if (setup.area == nullptr) {
     return absl::InternalError("the workers have no shared area to compare in");
   }

@@ -25,9 +25,12 @@ class Peer {
  public:
   virtual ~Peer() = default;
   virtual std::string name() const = 0;
+  // What Measure returns of its iterations, and what ours is compared by, therefore.
+  enum class Typical { kMedian, kMean };
+  virtual Typical typical() const { return Typical::kMedian; }
   // Memory for messages of this size; not timed.
   virtual absl::Status Prepare(const TrafficSetup& traffic) = 0;
-  // Microseconds of one iteration as this worker sees it; 0: another worker measures.
+  // Microseconds of a typical iteration as this worker sees it; 0: another worker measures.
   virtual absl::StatusOr<double> Measure(const TrafficSetup& traffic, int iterations) = 0;
 };
 
@@ -45,6 +48,9 @@ absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup);
 // Of each worker's part of the shared area, for messages of `bytes` that `buffers` take turns for.
 size_t PeerBytes(size_t bytes, int buffers);
 
+// peer_ucx.cc
+absl::Status CheckUcxPerftest();  // NotFound: there is none
+std::unique_ptr<Peer> MakeUcxPerftest(const PeerSetup& setup);
 // peer_shm.cc
 std::unique_ptr<Peer> MakeMemcpyRing(const PeerSetup& setup);
 std::unique_ptr<Peer> MakeWake(const PeerSetup& setup);

@@ -7,12 +7,14 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/buffer.h"
 #include "base/status.h"
 #include "bench/ring/peer.h"
+#include "bench/ring/statistics.h"
 
 namespace ringzero {
 namespace {
@@ -49,7 +51,7 @@ class MemcpyRing final : public Peer {
     const std::byte* from =
         setup_.area->BytesOf(WorkerId((self().value + workers - 1) % workers)).data();
     const size_t stride = PeerBytes(traffic.bytes, 1);
-    double total = 0;
+    std::vector<double> times;
     // One more before them that is not timed, as in ours.
     for (int i = -1; i < iterations; ++i) {
       const Clock::time_point begin = Clock::now();
@@ -57,10 +59,10 @@ class MemcpyRing final : public Peer {
         const int slot = ((i + 1) * traffic.aggregate + a) % traffic.buffers;
         std::memcpy(copies_[slot].data(), from + slot * stride, traffic.bytes);
       }
-      if (i >= 0) total += Microseconds(begin);
+      if (i >= 0) times.push_back(Microseconds(begin) / traffic.aggregate);
       transport.Poll();  // a worker that polls is alive
     }
-    return total / iterations / traffic.aggregate;
+    return StatisticsOf(std::move(times)).median;
   }
 
  private:
@@ -81,15 +83,20 @@ class Wake final : public Peer {
   absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
 
   absl::StatusOr<double> Measure(const TrafficSetup&, int iterations) override {
-    Clock::time_point begin = Clock::now();
+    std::vector<double> times;
+    times.reserve(static_cast<size_t>(iterations) + 1);
+    Clock::time_point last = Clock::now();
     for (int i = -1; i < iterations; ++i) {
-      if (i == 0) begin = Clock::now();
       ++turn_;
       if (self().value == 0) Set(WorkerId(1));
       RZ_RETURN_IF_ERROR(Await());
       if (self().value == 1) Set(WorkerId(0));
+      const Clock::time_point now = Clock::now();
+      const std::chrono::duration<double, std::micro> time = now - last;
+      if (i >= 0) times.push_back(time.count() / 2);
+      last = now;
     }
-    return Microseconds(begin) / (2.0 * iterations);
+    return StatisticsOf(std::move(times)).median;
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "p2p/ucx_transport.h"
 
 namespace ringzero {
 namespace {
@@ -46,7 +47,10 @@ double BusFactor(RingMode mode, int workers) {
   }
 }
 
-std::string VersionText() { return absl::StrCat("ringzero ", RINGZERO_VERSION); }
+std::string VersionText() {
+  const std::string ucx = UcxVersion();
+  return absl::StrCat("ringzero ", RINGZERO_VERSION, ucx.empty() ? "" : ", UCX ", ucx);
+}
 
 std::string TimeNow() {
   const std::time_t now = std::time(nullptr);

@@ -91,7 +91,7 @@ std::string Report::ToJson() const {
   Json json = {{"version", kSchema},
                {"start_time", started_},
                {"args", options_.command},
-               {"ringzero_version", RINGZERO_VERSION}};
+               {"versions", VersionText()}};
   json["config"] = {{"mode", ToString(options_.mode)},
                     {"transport", options_.transport},
                     {"memory", options_.memory == MemoryKind::kHost ? "host" : "cuda"},

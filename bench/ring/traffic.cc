@@ -323,9 +323,13 @@ absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) 
   return traffic;
 }
 
-TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self) {
+TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots) {
   TrafficMemory memory;
   const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
+  // What holds a slot, and as much again that has been passed on and is still leaving.
+  const size_t received = 2 * static_cast<size_t>(slots) * Block(setup.bytes);
+  (setup.mode == RingMode::kReduce ? memory.received_sum_bytes : memory.received_parameter_bytes) =
+      received;
   if (setup.mode == RingMode::kReduce) {
     memory.heap_bytes += all;
     if (self.value == 0) memory.sum_bytes = all;

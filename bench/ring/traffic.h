@@ -54,9 +54,12 @@ absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
 struct TrafficMemory {
   size_t parameter_bytes = 0;
   size_t sum_bytes = 0;
+  size_t received_parameter_bytes = 0;
+  size_t received_sum_bytes = 0;
   size_t heap_bytes = 0;  // of this worker's own, beside these
 };
-TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self);
+// `slots`: of each channel.
+TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots);
 
 }  // namespace ringzero
 

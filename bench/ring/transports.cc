@@ -15,6 +15,7 @@
 #include "p2p/launcher.h"
 #include "p2p/local_transport.h"
 #include "p2p/shm_transport.h"
+#include "p2p/ucx_transport.h"
 
 namespace ringzero {
 namespace {
@@ -39,7 +40,11 @@ absl::Status Pin(const RingJob& job, WorkerId self) {
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const RingJob& job,
                                                          WorkerContext& context) {
   const TransportOptions needs = TransportNeedsOf(job, context.self());
-  if (job.options.transport == "shm") return CreateShmTransport(context.TakeEndpoint(), needs);
+  ShmEndpoint endpoint = context.TakeEndpoint();
+  if (job.options.transport == "shm") return CreateShmTransport(std::move(endpoint), needs);
+  if (job.options.transport == "ucx") {
+    return CreateUcxTransport(context.Seat(), needs, {.board = endpoint.board});
+  }
   return absl::InvalidArgumentError(absl::StrCat("--transport ", job.options.transport));
 }
 
@@ -90,17 +95,17 @@ absl::StatusOr<int64_t> RunProcesses(const RingJob& job) {
 
 absl::Status CheckTransport(const RingOptions& options) {
   const std::string& name = options.transport;
-  if (name == "nccl" || name == "ucx" || name == "auto") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--transport ", name, ": this build has local and shm"));
+  const bool ucx = !UcxVersion().empty();
+  if (name == "nccl" || name == "auto" || (name == "ucx" && !ucx)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--transport ", name, ": this build has local, shm", ucx ? " and ucx" : " and no more"));
   }
   if (options.memory == MemoryKind::kCuda) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--memory cuda: --transport ", name, " carries host memory only"));
-  }
-  if (options.progress == ProgressMode::kCaller && name != "shm") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--poll: --transport ", name, " has message threads only"));
+        absl::StrCat("--memory cuda: --transport ", name,
+                     name == "ucx" ? " copies on the host only: this program fills and checks its "
+                                     "buffers there"
+                                   : " carries host memory only"));
   }
   return absl::OkStatus();
 }

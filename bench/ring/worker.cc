@@ -30,7 +30,12 @@ namespace {
 
 // By how many turns of ours and the peer's a comparison is made.
 constexpr int kRounds = 4;
+constexpr char kNoLink[] = "not connected";      // Transport::LinkTo
 constexpr std::chrono::seconds kWaitLimit(600);  // without -T
+
+bool ReceivesIntoItsOwn(const RingOptions& options) {
+  return options.transport != "local" && options.transport != "shm";
+}
 
 int Rounds(const RingOptions& options) {
   return options.comparing == Comparing::kNothing ? 1 : kRounds;
@@ -207,13 +212,17 @@ absl::Status RingWorker::Introduce() {
   // Links are known once the neighbours have met.
   RZ_RETURN_IF_ERROR(control_->Meet("the start", Manner::kIdle));
   const int workers = transport_->workers();
+  const WorkerId right((self.value + 1) % workers);
+  const WorkerId left((self.value + workers - 1) % workers);
+  RZ_RETURN_IF_ERROR(waiting_.Until("the links to its neighbours", Manner::kIdle, [&] {
+    return transport_->LinkTo(right) != kNoLink && transport_->LinkTo(left) != kNoLink;
+  }));
   const std::vector<std::string> mine = {
       std::to_string(getpid()), job_.facts.name,
       options_.pinning == Pinning::kNone
           ? "any"
           : std::to_string(job_.facts.cores[self.value % job_.facts.cores.size()]),
-      transport_->LinkTo(WorkerId((self.value + 1) % workers)),
-      transport_->LinkTo(WorkerId((self.value + workers - 1) % workers))};
+      transport_->LinkTo(right), transport_->LinkTo(left)};
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                       control_->Gather("who it is", absl::StrJoin(mine, "\n"), Manner::kIdle));
   if (first()) {
@@ -327,7 +336,8 @@ void RingWorker::Compare(const std::vector<Measured>& all, Row& row) {
   for (size_t round = 0; round < all.front().rounds.size(); ++round) {
     std::vector<double> ours, peers;
     for (const Measured& one : all) {
-      ours.push_back(StatisticsOf(one.rounds[round]).mean);
+      const Statistics s = StatisticsOf(one.rounds[round]);
+      ours.push_back(peer_->typical() == Peer::Typical::kMedian ? s.median : s.mean);
       // Tools outside of the workers are run by worker 0 alone.
       if (one.peer[round] > 0) peers.push_back(one.peer[round]);
     }
@@ -371,9 +381,11 @@ TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
   needs.memory = job.options.memory;
   if (train) return needs;
   for (const TrafficSetup& setup : AllSetups(job)) {
-    const TrafficMemory memory = MemoryOf(setup, self);
+    const TrafficMemory memory = MemoryOf(setup, self, job.options.slots);
     needs.parameter_bytes += memory.parameter_bytes;
     needs.sum_bytes += memory.sum_bytes;
+    needs.received_parameter_bytes += memory.received_parameter_bytes;
+    needs.received_sum_bytes += memory.received_sum_bytes;
   }
   return needs;
 }
@@ -384,12 +396,18 @@ size_t MemoryOfRun(const RingJob& job) {
     if (job.options.mode == RingMode::kTrain) {
       const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
       bytes += needs.parameter_bytes + needs.sum_bytes;
+      if (ReceivesIntoItsOwn(job.options)) {
+        bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
+      }
       continue;
     }
     size_t heap = 0;
     for (const TrafficSetup& setup : AllSetups(job)) {
-      const TrafficMemory memory = MemoryOf(setup, WorkerId(w));
+      const TrafficMemory memory = MemoryOf(setup, WorkerId(w), job.options.slots);
       bytes += memory.parameter_bytes + memory.sum_bytes;
+      if (ReceivesIntoItsOwn(job.options)) {
+        bytes += memory.received_parameter_bytes + memory.received_sum_bytes;
+      }
       heap = std::max(heap, memory.heap_bytes);
     }
     bytes += heap + 2 * job.facts.last_cache_bytes;

@@ -283,6 +283,26 @@ class RingPerfTest(unittest.TestCase):
                 self.assertEqual(row["#wrong"], "0")
                 self.assertIn(f"# Plan: rule {rule}, 3 workers, 4 stages", done.stdout)
 
+    def test_ucx(self):
+        done = subprocess.run([PROGRAM, "--transport", "ucx", "--workers", "2", "-b", "64", "-e", "64K", "-f", "32", "-n", "4",
+                               "--skip_host", "--cached"], capture_output=True, text=True, timeout=120, check=False)
+        if "this build has" in done.stderr:
+            self.skipTest("a build without UCX")
+        for mode in ("shift", "relay", "reduce", "pingpong"):
+            for extra in ([], ["--poll"], ["--inject", "flip"]):
+                with self.subTest(mode=mode, extra=extra):
+                    done = self.run_perf(*SMALL, "--transport", "ucx", "--mode", mode, "--workers", 2, "-m", 2, *extra,
+                                         code=1 if "flip" in extra else 0)
+                    self.assertRegex(done.stdout, r"#  Worker  1 Pid.*: right ucx \S+")
+                    self.assertEqual(footer(done.stdout)[1], "FAILED" if "flip" in extra else "OK")
+        with open(self.path("plan.txt"), "w", encoding="utf-8") as file:
+            file.write(plan_text(workers=3, stages=4))
+        [row] = table(self.run_perf("--mode", "train", "--plan", self.path("plan.txt"), "--transport", "ucx", "-n", 4).stdout)
+        self.assertEqual(row["#wrong"], "0")
+        done = self.run_perf("-b", 64, "-e", 64, "-n", 20, "--transport", "ucx", "--mode", "pingpong", "--compare")
+        self.assertIn("ucx_perftest -t tag_lat -e -E sleep", done.stdout)
+        self.assertGreater(float(table(done.stdout)[0]["p_time"]), 0)
+
     def test_compare(self):
         for flags, peer in ((["--mode", "shift", "--copy"], "memcpy"), (["--mode", "pingpong"], "futex wake")):
             for transport in ("local", "shm"):
