@@ -14,22 +14,23 @@
 
 namespace ringzero {
 
-#define RZ_NCCL_FUNCTIONS(F)                                                          \
-  F(ncclGetVersion)                                                                   \
-  F(ncclGetUniqueId)                                                                  \
-  F(ncclCommInitRankConfig)                                                           \
-  F(ncclCommGetAsyncError)                                                            \
-  F(ncclCommAbort)                                                                    \
-  F(ncclGetErrorString) F(ncclGetLastError) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
-      F(ncclGroupEnd)
-#define RZ_CUDA_FUNCTIONS(F)                                                                       \
-  F(cudaRuntimeGetVersion)                                                                         \
-  F(cudaGetDeviceCount)                                                                            \
-  F(cudaGetErrorString)                                                                            \
-  F(cudaSetDevice)                                                                                 \
-  F(cudaDeviceGetPCIBusId)                                                                         \
-  F(cudaStreamCreateWithFlags) F(cudaStreamDestroy) F(cudaStreamQuery) F(cudaEventCreateWithFlags) \
-      F(cudaEventDestroy) F(cudaEventQuery) F(cudaFree)
+#define RZ_NCCL_FUNCTIONS(F) \
+  F(ncclGetVersion)          \
+  F(ncclGetUniqueId)         \
+  F(ncclCommInitRankConfig)  \
+  F(ncclCommGetAsyncError)   \
+  F(ncclCommAbort)           \
+  F(ncclGetErrorString)      \
+  F(ncclGetLastError) F(ncclSend) F(ncclRecv) F(ncclGroupStart) F(ncclGroupEnd)
+#define RZ_CUDA_FUNCTIONS(F)                                                              \
+  F(cudaRuntimeGetVersion)                                                                \
+  F(cudaGetDeviceCount)                                                                   \
+  F(cudaGetErrorString)                                                                   \
+  F(cudaSetDevice)                                                                        \
+  F(cudaDeviceGetPCIBusId)                                                                \
+  F(cudaStreamCreateWithFlags)                                                            \
+  F(cudaStreamDestroy) F(cudaStreamQuery) F(cudaEventCreateWithFlags) F(cudaEventDestroy) \
+      F(cudaEventQuery) F(cudaFree)
 
 struct NcclApi {
 #define RZ_DECLARE(name) decltype(&::name) name = nullptr;

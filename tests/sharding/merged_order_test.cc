@@ -113,18 +113,8 @@ TEST(MergedOrderTest, UnequalCostsWithStagger) {
                                 .costs = Costs::kRandom,
                                 .seed = seed};
           for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
-<<<<<<< HEAD
             const absl::StatusOr<int> window = ChooseWindow(MakeTestPlan(shape), merging);
             EXPECT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
-=======
-            const absl::StatusOr<int> window = ChooseWindow(plan, merging);
-            ++all;
-            if (window.ok()) continue;
-            ++refused;
-            EXPECT_THAT(
-                std::string(window.status().message()),
-                testing::AllOf(HasSubstr("merged FIFOs"), HasSubstr("no window is enough")));
->>>>>>> w-perf
           }
         }
       }

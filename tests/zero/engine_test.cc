@@ -7,192 +7,188 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-<<<<<<< HEAD
 #include "p2p/ucx_transport.h"
-    =======
->>>>>>> w-perf
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/long_hops.h"
 
-    namespace ringzero {
-  namespace {
+namespace ringzero {
+namespace {
 
-  constexpr std::chrono::microseconds kMaxDelay(300);
+constexpr std::chrono::microseconds kMaxDelay(300);
 
-  std::string Describe(const ToyOptions& o) {
-    return absl::StrCat("N ", o.workers, " S ", o.stages, " K ", o.laps, " ", ToString(o.rule),
-                        " slack ", o.slack, " pending ", o.pending, " stagger ", o.stagger,
-                        " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ", o.tied,
-                        " evaluate ", o.evaluation.every, " collect ", o.collection.every, "@",
-                        o.collection.worker.value, " adamw ",
-                        o.optimizer.type == OptimizerOptions::Type::kAdamW);
-  }
+std::string Describe(const ToyOptions& o) {
+  return absl::StrCat("N ", o.workers, " S ", o.stages, " K ", o.laps, " ", ToString(o.rule),
+                      " slack ", o.slack, " pending ", o.pending, " stagger ", o.stagger,
+                      " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ", o.tied,
+                      " evaluate ", o.evaluation.every, " collect ", o.collection.every, "@",
+                      o.collection.worker.value, " adamw ",
+                      o.optimizer.type == OptimizerOptions::Type::kAdamW);
+}
 
-  void ExpectReferenceBits(const ToyOptions& options,
-                           const MakeTransports& transports = LocalTransports()) {
-    SCOPED_TRACE(Describe(options));
-    const absl::StatusOr<ToyResult> ring = RunToyRing(options, transports);
-    ASSERT_TRUE(ring.ok()) << ring.status();
-    const ToyResult reference = RunToyReference(options);
-    EXPECT_EQ(ring->losses, reference.losses);
-    EXPECT_EQ(ring->evaluations, reference.evaluations);
-    EXPECT_EQ(ring->parameters, reference.parameters);
-    EXPECT_EQ(ring->statistics, reference.statistics);
-    EXPECT_EQ(ring->collected, reference.collected);
-  }
+void ExpectReferenceBits(const ToyOptions& options,
+                         const MakeTransports& transports = LocalTransports()) {
+  SCOPED_TRACE(Describe(options));
+  const absl::StatusOr<ToyResult> ring = RunToyRing(options, transports);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const ToyResult reference = RunToyReference(options);
+  EXPECT_EQ(ring->losses, reference.losses);
+  EXPECT_EQ(ring->evaluations, reference.evaluations);
+  EXPECT_EQ(ring->parameters, reference.parameters);
+  EXPECT_EQ(ring->statistics, reference.statistics);
+  EXPECT_EQ(ring->collected, reference.collected);
+}
 
-  TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages = 2}); }
+TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages = 2}); }
 
-  TEST(EngineTest, TwoWorkersTrain) { ExpectReferenceBits({.workers = 2, .stages = 2}); }
+TEST(EngineTest, TwoWorkersTrain) { ExpectReferenceBits({.workers = 2, .stages = 2}); }
 
-  TEST(EngineTest, BitsOverShapesAndRules) {
-    const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
-    std::mt19937 random(7);
-    int runs = 0;
-    for (int n = 1; n <= 5; ++n) {
-      for (const int s : {1, 2, n, 2 * n, 2 * n + 1}) {
-        for (const int k : {1, 3}) {
-          for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-            for (int slack = 0; slack <= 2; ++slack) {
-              if (rule != Rule::kCdpV2 && slack > 0) continue;
-              if (!full && random() % 4 != 0) continue;
-              ToyOptions o{.workers = n, .stages = s, .laps = k, .rule = rule, .slack = slack};
-              o.pending = 1 + int(random() % 2);
-              o.stagger = rule != Rule::kDp && random() % 3 == 0;
-              o.retain = int(random() % 2);
-              o.frozen_prefix = random() % 4 == 0 && s > 1 ? 1 : 0;
-              o.tied = o.frozen_prefix == 0 && s > 1 && random() % 3 == 0;
-              if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1 + int(random() % 2)};
-              o.optimizer.type =
-                  random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
-              o.optimizer.sgd.momentum = 0.9;
-              if (random() % 2 == 0) {
-                o.collection = {.every = 1 + int(random() % 3),
-                                .worker = WorkerId(int(random() % n))};
-              }
-              const uint64_t how = random() % 6;
-              MakeTransports transports = how % 3 == 0   ? LocalTransports()
-                                          : how % 3 == 1 ? ShmTransports()
-                                                         : LaneTransports();
-              if (runs % 8 == 7 && !UcxVersion().empty()) transports = UcxTransports();
-              if (how / 3 == 0) transports = Delayed(transports, random(), kMaxDelay);
-              ExpectReferenceBits(o, transports);
-              ++runs;
-            }
-          }
-        }
-      }
-    }
-    EXPECT_GT(runs, 40);
-  }
-
-  // What one worker is shown is the sequential loop's, and being shown it changes no bit.
-  // One FIFO for all hops that do not go to the right neighbour, in the order that Verify checks.
-  TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
-    std::mt19937 random(11);
-    for (int n = 2; n <= 5; ++n) {
-      for (const int s : {n, 2 * n + 1}) {
+TEST(EngineTest, BitsOverShapesAndRules) {
+  const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
+  std::mt19937 random(7);
+  int runs = 0;
+  for (int n = 1; n <= 5; ++n) {
+    for (const int s : {1, 2, n, 2 * n, 2 * n + 1}) {
+      for (const int k : {1, 3}) {
         for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-          ToyOptions o{.workers = n, .stages = s, .laps = 1 + int(random() % 2), .rule = rule};
-          o.stagger = rule != Rule::kDp && random() % 2 == 0;
-          o.tied = random() % 2 == 0;
-          if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};
-          if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
-          Plan plan = ToyPlan(o);
-          const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
-          ASSERT_TRUE(window.ok()) << Describe(o) << window.status();
-          o.window = *window;
-          LongHopLanes long_hops = {
-              .order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
-              .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
-          ExpectReferenceBits(o, LaneTransportsWithLongHops(std::move(long_hops)));
-        }
-      }
-    }
-  }
-
-  TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
-    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-      for (const auto type : {OptimizerOptions::Type::kAdamW, OptimizerOptions::Type::kSgd}) {
-        ToyOptions o{.workers = 3, .stages = 6, .laps = 2, .iterations = 7, .rule = rule};
-        o.optimizer.type = type;
-        o.frozen_prefix = 1;
-        o.evaluation = {.every = 3, .laps = 1};
-        const absl::StatusOr<ToyResult> plain = RunToyRing(o, LocalTransports());
-        ASSERT_TRUE(plain.ok()) << plain.status();
-        for (int worker = 0; worker < o.workers; ++worker) {
-          for (const CollectionPlan& when :
-               {CollectionPlan{.every = 1}, CollectionPlan{.every = 3, .versions = {7}},
-                CollectionPlan{.versions = {1, 2, 5}}}) {
-            o.collection = when;
-            o.collection.worker = WorkerId(worker);
-            ExpectReferenceBits(o, Delayed(ShmTransports(), 3 * worker + when.every, kMaxDelay));
-            const absl::StatusOr<ToyResult> shown = RunToyRing(o, LocalTransports());
-            ASSERT_TRUE(shown.ok()) << shown.status();
-            EXPECT_FALSE(shown->collected.empty());
-            EXPECT_EQ(shown->parameters, plain->parameters);
-            EXPECT_EQ(shown->losses, plain->losses);
-            EXPECT_EQ(shown->evaluations, plain->evaluations);
-            EXPECT_EQ(shown->parameter_bytes_sent, plain->parameter_bytes_sent);
-            EXPECT_EQ(shown->sum_bytes_sent, plain->sum_bytes_sent);
+          for (int slack = 0; slack <= 2; ++slack) {
+            if (rule != Rule::kCdpV2 && slack > 0) continue;
+            if (!full && random() % 4 != 0) continue;
+            ToyOptions o{.workers = n, .stages = s, .laps = k, .rule = rule, .slack = slack};
+            o.pending = 1 + int(random() % 2);
+            o.stagger = rule != Rule::kDp && random() % 3 == 0;
+            o.retain = int(random() % 2);
+            o.frozen_prefix = random() % 4 == 0 && s > 1 ? 1 : 0;
+            o.tied = o.frozen_prefix == 0 && s > 1 && random() % 3 == 0;
+            if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1 + int(random() % 2)};
+            o.optimizer.type =
+                random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
+            o.optimizer.sgd.momentum = 0.9;
+            if (random() % 2 == 0) {
+              o.collection = {.every = 1 + int(random() % 3),
+                              .worker = WorkerId(int(random() % n))};
+            }
+            const uint64_t how = random() % 6;
+            MakeTransports transports = how % 3 == 0   ? LocalTransports()
+                                        : how % 3 == 1 ? ShmTransports()
+                                                       : LaneTransports();
+            if (runs % 8 == 7 && !UcxVersion().empty()) transports = UcxTransports();
+            if (how / 3 == 0) transports = Delayed(transports, random(), kMaxDelay);
+            ExpectReferenceBits(o, transports);
+            ++runs;
           }
         }
-        o.collection = {};
       }
     }
   }
+  EXPECT_GT(runs, 40);
+}
 
-  TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
-    ExpectReferenceBits({.workers = 3, .stages = 6, .window = 64});
-  }
-
-  TEST(EngineTest, NothingIsCopiedOnOneHost) {
-    const ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}};
-    for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      EXPECT_EQ(ring->bytes_copied, 0);
-    }
-  }
-
-  TEST(EngineTest, MeasuredBytesEqualTheFormula) {
-    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-      for (const int n : {2, 3, 4}) {
-        const ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .iterations = 5, .rule = rule};
-        const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-        ASSERT_TRUE(ring.ok()) << ring.status();
-        const WireBytes steady = SteadyWireBytes(ToyPlan(o));
-        EXPECT_EQ(ring->parameter_bytes_sent, o.iterations * steady.parameters);
-        EXPECT_EQ(ring->sum_bytes_sent, o.iterations * steady.sums);
+// What one worker is shown is the sequential loop's, and being shown it changes no bit.
+// One FIFO for all hops that do not go to the right neighbour, in the order that Verify checks.
+TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
+  std::mt19937 random(11);
+  for (int n = 2; n <= 5; ++n) {
+    for (const int s : {n, 2 * n + 1}) {
+      for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+        ToyOptions o{.workers = n, .stages = s, .laps = 1 + int(random() % 2), .rule = rule};
+        o.stagger = rule != Rule::kDp && random() % 2 == 0;
+        o.tied = random() % 2 == 0;
+        if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};
+        if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
+        Plan plan = ToyPlan(o);
+        const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
+        ASSERT_TRUE(window.ok()) << Describe(o) << window.status();
+        o.window = *window;
+        LongHopLanes long_hops = {.order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
+                                  .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
+        ExpectReferenceBits(o, LaneTransportsWithLongHops(std::move(long_hops)));
       }
     }
   }
+}
 
-  TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
-    ToyOptions o{.stages = 4, .rule = Rule::kDp, .evaluation = {.every = 2, .laps = 1}};
-    std::vector<ToyResult> results;
-    for (const int n : {1, 2, 4}) {
-      o.workers = n;
-      o.laps = 4 / n;
-      o.evaluation.laps = 4 / n;
+TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const auto type : {OptimizerOptions::Type::kAdamW, OptimizerOptions::Type::kSgd}) {
+      ToyOptions o{.workers = 3, .stages = 6, .laps = 2, .iterations = 7, .rule = rule};
+      o.optimizer.type = type;
+      o.frozen_prefix = 1;
+      o.evaluation = {.every = 3, .laps = 1};
+      const absl::StatusOr<ToyResult> plain = RunToyRing(o, LocalTransports());
+      ASSERT_TRUE(plain.ok()) << plain.status();
+      for (int worker = 0; worker < o.workers; ++worker) {
+        for (const CollectionPlan& when :
+             {CollectionPlan{.every = 1}, CollectionPlan{.every = 3, .versions = {7}},
+              CollectionPlan{.versions = {1, 2, 5}}}) {
+          o.collection = when;
+          o.collection.worker = WorkerId(worker);
+          ExpectReferenceBits(o, Delayed(ShmTransports(), 3 * worker + when.every, kMaxDelay));
+          const absl::StatusOr<ToyResult> shown = RunToyRing(o, LocalTransports());
+          ASSERT_TRUE(shown.ok()) << shown.status();
+          EXPECT_FALSE(shown->collected.empty());
+          EXPECT_EQ(shown->parameters, plain->parameters);
+          EXPECT_EQ(shown->losses, plain->losses);
+          EXPECT_EQ(shown->evaluations, plain->evaluations);
+          EXPECT_EQ(shown->parameter_bytes_sent, plain->parameter_bytes_sent);
+          EXPECT_EQ(shown->sum_bytes_sent, plain->sum_bytes_sent);
+        }
+      }
+      o.collection = {};
+    }
+  }
+}
+
+TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
+  ExpectReferenceBits({.workers = 3, .stages = 6, .window = 64});
+}
+
+TEST(EngineTest, NothingIsCopiedOnOneHost) {
+  const ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}};
+  for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    EXPECT_EQ(ring->bytes_copied, 0);
+  }
+}
+
+TEST(EngineTest, MeasuredBytesEqualTheFormula) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int n : {2, 3, 4}) {
+      const ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .iterations = 5, .rule = rule};
       const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
       ASSERT_TRUE(ring.ok()) << ring.status();
-      results.push_back(*ring);
+      const WireBytes steady = SteadyWireBytes(ToyPlan(o));
+      EXPECT_EQ(ring->parameter_bytes_sent, o.iterations * steady.parameters);
+      EXPECT_EQ(ring->sum_bytes_sent, o.iterations * steady.sums);
     }
-    EXPECT_EQ(results[0], results[1]);
-    EXPECT_EQ(results[0], results[2]);
   }
+}
 
-  TEST(EngineTest, TwiceTheSame) {
-    const ToyOptions o{.workers = 4, .stages = 8, .iterations = 6};
-    const absl::StatusOr<ToyResult> first = RunToyRing(o, LocalTransports());
-    const absl::StatusOr<ToyResult> second = RunToyRing(o, LocalTransports());
-    ASSERT_TRUE(first.ok() && second.ok());
-    EXPECT_EQ(*first, *second);
+TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkers) {
+  ToyOptions o{.stages = 4, .rule = Rule::kDp, .evaluation = {.every = 2, .laps = 1}};
+  std::vector<ToyResult> results;
+  for (const int n : {1, 2, 4}) {
+    o.workers = n;
+    o.laps = 4 / n;
+    o.evaluation.laps = 4 / n;
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    results.push_back(*ring);
   }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
 
-  }  // namespace
+TEST(EngineTest, TwiceTheSame) {
+  const ToyOptions o{.workers = 4, .stages = 8, .iterations = 6};
+  const absl::StatusOr<ToyResult> first = RunToyRing(o, LocalTransports());
+  const absl::StatusOr<ToyResult> second = RunToyRing(o, LocalTransports());
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(*first, *second);
+}
+
+}  // namespace
 }  // namespace ringzero
