@@ -25,14 +25,15 @@ using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 // again as there are slots may be leaving.
 constexpr size_t kLives = 2;
 
-// What repeats is seen in as many iterations as fill a channel that has one message in each; what
-// is special: in the first ones, the last ones, those around an evaluation or a collected version.
+// What repeats is seen in few iterations; what is special: the first ones, the last ones, those
+// around an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
-  const int span = static_cast<int>(kLives) * std::max(plan.window, 1) + 1;
+  constexpr int kBefore = 1;
+  constexpr int kAfter = 3;
   std::vector<IterationRange> ranges;
   const auto around = [&](int iteration) {
-    const int begin = std::clamp(iteration - span, 0, plan.iterations);
-    const int end = std::clamp(iteration + span, begin + 1, plan.iterations + 1);
+    const int begin = std::clamp(iteration - kBefore, 0, plan.iterations);
+    const int end = std::clamp(iteration + kAfter, begin + 1, plan.iterations + 1);
     ranges.push_back({Iteration(begin), Iteration(end)});
   };
   around(0);
@@ -45,13 +46,16 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
   return ranges;
 }
 
+// Slides a window over each channel's messages, as if they came again and again: those of an
+// evaluation do, after many iterations.
 void CountAlive(const Messages& messages, size_t window, Alive& most) {
   for (const auto& [channel, sizes] : messages) {
     std::map<size_t, size_t> alive;
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (i >= window) --alive[sizes[i - window]];
-      size_t& count = most[{channel.first, channel.second, sizes[i]}];
-      count = std::max(count, ++alive[sizes[i]]);
+    for (size_t i = 0; i < sizes.size() + window; ++i) {
+      if (i >= window) --alive[sizes[(i - window) % sizes.size()]];
+      const size_t size = sizes[i % sizes.size()];
+      size_t& count = most[{channel.first, channel.second, size}];
+      count = std::max(count, ++alive[size]);
     }
   }
 }
