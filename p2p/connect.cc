@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/host_identity.h"
@@ -47,6 +49,23 @@ std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hos
     }
   }
   return peers;
+}
+
+// What really carries messages to the right neighbours, told at the rendezvous: "2 x ucx tcp/eth0".
+// For worker 0; the others only tell.
+absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, const Transport& transport) {
+  const auto key = [](int worker) { return absl::StrCat("link/", worker); };
+  const WorkerId right((seat.self.value + 1) % seat.workers);
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key(seat.self.value), transport.LinkTo(right)));
+  if (seat.self.value != 0) return std::string();
+  std::map<std::string, int> links;
+  for (int w = 0; w < seat.workers; ++w) {
+    RZ_ASSIGN_OR_RETURN(const std::string link, seat.rendezvous->Get(key(w), seat.join_limit));
+    ++links[link];
+  }
+  std::vector<std::string> words;
+  for (const auto& [link, count] : links) words.push_back(absl::StrCat(count, " x ", link));
+  return absl::StrJoin(words, ", ");
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const JobSeat& seat,
@@ -140,6 +159,9 @@ absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request) 
   Connection made{.why = std::move(chosen.why)};
   RZ_ASSIGN_OR_RETURN(made.transport,
                       Make(chosen.transport, seat, std::move(endpoint), request.options));
+  if (chosen.transport == TransportChoice::kShm) return made;  // there is one way only
+  RZ_ASSIGN_OR_RETURN(const std::string links, LinksToTheRight(seat, *made.transport));
+  absl::StrAppend(&made.why, "; to the right neighbours: ", links);
   return made;
 }
 

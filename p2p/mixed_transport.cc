@@ -84,6 +84,8 @@ class MixedTransport final : public MailboxTransport {
     here_->Stop();
   }
 
+  absl::Status Meet() { return there_->Meet(); }
+
   std::string name() const override { return "shm+ucx"; }
   std::string LinkTo(WorkerId to) const override {
     if (to == self()) return "self";
@@ -174,7 +176,9 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
                                                             .peer_timeout = options.peer_timeout,
                                                             .progress = options.progress}));
   for (int i = 0; i < kMemoryUses; ++i) parts.arenas[i] = std::move(memory[i].arena);
-  return std::make_unique<MixedTransport>(std::move(parts));
+  auto transport = std::make_unique<MixedTransport>(std::move(parts));
+  RZ_RETURN_IF_ERROR(transport->Meet());
+  return transport;
 }
 
 }  // namespace ringzero

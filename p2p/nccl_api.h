@@ -22,15 +22,15 @@ namespace ringzero {
   F(ncclCommAbort)           \
   F(ncclGetErrorString)      \
   F(ncclGetLastError) F(ncclSend) F(ncclRecv) F(ncclGroupStart) F(ncclGroupEnd)
-#define RZ_CUDA_FUNCTIONS(F)                                                              \
-  F(cudaRuntimeGetVersion)                                                                \
-  F(cudaGetDeviceCount)                                                                   \
-  F(cudaGetErrorString)                                                                   \
-  F(cudaSetDevice)                                                                        \
-  F(cudaDeviceGetPCIBusId)                                                                \
-  F(cudaStreamCreateWithFlags)                                                            \
-  F(cudaStreamDestroy) F(cudaStreamQuery) F(cudaEventCreateWithFlags) F(cudaEventDestroy) \
-      F(cudaEventQuery) F(cudaFree)
+#define RZ_CUDA_FUNCTIONS(F)   \
+  F(cudaRuntimeGetVersion)     \
+  F(cudaGetDeviceCount)        \
+  F(cudaGetErrorString)        \
+  F(cudaSetDevice)             \
+  F(cudaDeviceGetPCIBusId)     \
+  F(cudaStreamCreateWithFlags) \
+  F(cudaStreamDestroy)         \
+  F(cudaStreamQuery) F(cudaEventCreateWithFlags) F(cudaEventDestroy) F(cudaEventQuery) F(cudaFree)
 
 struct NcclApi {
 #define RZ_DECLARE(name) decltype(&::name) name = nullptr;

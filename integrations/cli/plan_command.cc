@@ -43,7 +43,9 @@ absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
 }  // namespace
 
 absl::Status RunPlan(const CommandLine& line) {
-  if (!line.svg.empty()) RZ_RETURN_IF_ERROR(CheckWritable(line.svg));
+  for (const std::string& path : {line.svg, line.text}) {
+    if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
+  }
   RZ_ASSIGN_OR_RETURN(const Config config, LoadConfig(line.config, line.overrides));
   if (line.program >= config.cyclic.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -71,6 +73,7 @@ absl::Status RunPlan(const CommandLine& line) {
     absl::StrAppend(&text, "\n", ToString(program));
   }
   if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.svg, RenderSvg(plan, shown)));
+  if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.text, PlanToString(plan)));
   std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }
