@@ -1,0 +1,34 @@
+#!/usr/bin/env python3
+"""Runs strike_test and prints the failure table of docs/p2p.md: what was killed or stopped, what the others noticed, when.
+
+usage: tests/p2p/failure_table.py [STRIKE_TEST]      RINGZERO_TEST_FULL=1: 20 points per cell instead of 3
+"""
+import json
+import subprocess
+import sys
+import tempfile
+
+VICTIM = {"kill": "`kill -9`", "stop": "`SIGSTOP`"}
+MOMENT = {"idle": "idle", "stream": "in a stream of 64 MiB payloads"}
+
+
+def main():
+    program = sys.argv[1] if len(sys.argv) > 1 else "build/release/tests/p2p/strike_test"
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        done = subprocess.run([program, f"--gtest_output=json:{file.name}"], stdout=subprocess.DEVNULL, check=False)
+        cases = json.load(file)["testsuites"]
+    print("| transport | victim | moment | survivors that named it | all had ended after | in the words |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for case in (case for suite in cases for case in suite["testsuite"]):
+        transport, victim, moment = case["name"].split("/")[-1].rsplit("_", 2)
+        if "failures" in case or "slowest_ms" not in case:
+            print(f"| {transport} | {VICTIM[victim]} | {MOMENT[moment]} | **failed** | | |")
+            continue
+        words = case["words"].replace(" | ", "; ").replace("; ", "<br>")
+        print(f"| {transport} | {VICTIM[victim]} | {MOMENT[moment]} | {case['survivors']} of {case['survivors']} | "
+              f"{int(case['slowest_ms']) / 1000:.2f} s | worker N{words} |")
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
