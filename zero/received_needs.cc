@@ -1,4 +1,4 @@
-// Slides a window of credit over the receives of each channel.
+// Counts the receives of each channel by size, as far as its slots allow.
 #include "zero/received_needs.h"
 
 #include <algorithm>
@@ -25,6 +25,10 @@ using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 // again as there are slots may be leaving.
 constexpr size_t kLives = 2;
 
+// A range has all that is under way at once: nobody is more than two iterations ahead. What comes
+// rarely, an evaluation's say, may meet the end of the last such.
+constexpr size_t kRounds = 2;
+
 // What repeats is seen in few iterations; what is special: the first ones, the last ones, those
 // around an evaluation or a collected version.
 std::vector<IterationRange> Ranges(const Plan& plan) {
@@ -46,16 +50,15 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
   return ranges;
 }
 
-// Slides a window over each channel's messages, as if they came again and again: those of an
-// evaluation do, after many iterations.
+// Any of them may be alive, not only some that follow each other: one may be held for long while
+// others pass it.
 void CountAlive(const Messages& messages, size_t window, Alive& most) {
   for (const auto& [channel, sizes] : messages) {
-    std::map<size_t, size_t> alive;
-    for (size_t i = 0; i < sizes.size() + window; ++i) {
-      if (i >= window) --alive[sizes[(i - window) % sizes.size()]];
-      const size_t size = sizes[i % sizes.size()];
-      size_t& count = most[{channel.first, channel.second, size}];
-      count = std::max(count, ++alive[size]);
+    std::map<size_t, size_t> counts;
+    for (const size_t size : sizes) ++counts[size];
+    for (const auto& [size, count] : counts) {
+      size_t& alive = most[{channel.first, channel.second, size}];
+      alive = std::max(alive, std::min(kLives * window, kRounds * count));
     }
   }
 }
@@ -104,7 +107,7 @@ absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int
       if (op.kind != OpKind::kReceive || op.peer == self) continue;
       messages[{op.peer, op.channel}].push_back(MessageBytes(plan, op, metrics_count));
     }
-    CountAlive(messages, kLives * static_cast<size_t>(std::max(plan.window, 1)), most);
+    CountAlive(messages, static_cast<size_t>(std::max(plan.window, 1)), most);
   }
   for (const auto& [key, count] : most) {
     const auto& [from, channel, size] = key;

@@ -26,8 +26,9 @@ struct ReceivedBytes {
   size_t sums = 0;        // of owned ones
 };
 
-// Per channel the greatest sum by size over any 2·`window` messages that follow each other: that
-// many are delivered or still leaving at once. Errors of MakeProgram.
+// Per channel and size as many as there are among the messages that may be under way at once, and
+// at most 2·`window`, half of them delivered and half still leaving. Address space: a block that is
+// never used costs nothing. Errors of MakeProgram.
 absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int metrics_count);
 
 }  // namespace ringzero
