@@ -26,8 +26,8 @@ using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 constexpr size_t kLives = 2;
 
 // A range has all that is under way at once: nobody is more than two iterations ahead. What comes
-// rarely, an evaluation's say, may meet the end of the last such.
-constexpr size_t kRounds = 2;
+// rarely, an evaluation's say, may meet the ends of the last two.
+constexpr size_t kRounds = 3;
 
 // What repeats is seen in few iterations; what is special: the first ones, the last ones, those
 // around an evaluation or a collected version.
