@@ -196,7 +196,7 @@ class Ucx(Job):
         environments = [dict(slurm(w, 3), RINGZERO_HOST=f"node{w // 2}") for w in range(3)]
         said = self.succeeds(self.start_job(config, environments, "--rendezvous", self.meeting(), "--summary",
                                             self.path("summary.json")))
-        self.assertIn("transport: ucx between all workers (2 hosts)", said)
+        self.assertIn("transport: shm within a host, ucx between hosts (2 hosts)", said)
         self.assertEqual(self.digest("summary.json"), expected)
 
 

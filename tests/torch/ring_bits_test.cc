@@ -194,11 +194,10 @@ TEST(RingBitsTest, DpDoesNotDependOnTheNumberOfWorkers) {
   }
 }
 
-// |a - b| in units of the last place of the larger magnitude that entered the update.
-double Ulps(float a, float b, float before) {
+// The last place of the larger magnitude that entered the update.
+double UlpOf(float a, float b, float before) {
   const float scale = std::max({std::abs(a), std::abs(b), std::abs(before)});
-  const float ulp = std::nextafter(scale, INFINITY) - scale;
-  return std::abs(double(a) - double(b)) / double(ulp);
+  return double(std::nextafter(scale, INFINITY)) - double(scale);
 }
 
 TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
@@ -216,12 +215,16 @@ TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
       const TrainingResult ordinary = TrainOrdinaryLoop(task, 4, 1);
       const TrainingResult before = TrainOrdinaryLoop(task, 4, 0);
       EXPECT_EQ(ring->losses, ordinary.losses);
-      // torch's square root is not always the correctly rounded one (docs/decisions/0008).
-      const double limit = optimizer == OptimizerOptions::Type::kSgd ? 1.0 : 2.0;
+      // torch's square root is not always the correctly rounded one, more or less often by
+      // processor (docs/decisions/0008): one unit of its last place is 2^-23 of a first step, which
+      // is the rate.
+      const double root =
+          optimizer == OptimizerOptions::Type::kSgd ? 0 : task.optimizer.learning_rate * 0x1p-23;
       for (const auto& [name, values] : ring->parameters) {
         const std::vector<float>& wanted = ordinary.parameters.at(name);
         for (size_t i = 0; i < values.size(); ++i) {
-          EXPECT_LE(Ulps(values[i], wanted[i], before.parameters.at(name)[i]), limit)
+          const double ulp = UlpOf(values[i], wanted[i], before.parameters.at(name)[i]);
+          EXPECT_LE(std::abs(double(values[i]) - double(wanted[i])), ulp + root)
               << name << " " << i << std::hexfloat << ": " << values[i] << ", wanted " << wanted[i];
         }
       }
