@@ -217,9 +217,10 @@ TEST(RingBitsTest, DpAgreesWithAnOrdinaryLoop) {
       EXPECT_EQ(ring->losses, ordinary.losses);
       // torch's square root is not always the correctly rounded one, more or less often by
       // processor (docs/decisions/0008): one unit of its last place is 2^-23 of a first step, which
-      // is the rate.
-      const double root =
-          optimizer == OptimizerOptions::Type::kSgd ? 0 : task.optimizer.learning_rate * 0x1p-23;
+      // is the rate; the quotient and the sum that follow may then round the other way.
+      const double root = optimizer == OptimizerOptions::Type::kSgd
+                              ? 0
+                              : 3 * task.optimizer.learning_rate * 0x1p-23;
       for (const auto& [name, values] : ring->parameters) {
         const std::vector<float>& wanted = ordinary.parameters.at(name);
         for (size_t i = 0; i < values.size(); ++i) {
