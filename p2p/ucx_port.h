@@ -18,6 +18,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,12 +49,12 @@ struct UcxPortOptions {
 
 class UcxPort : public Wire {
  public:
-  // Puts this worker's address into the rendezvous. Does not wait.
+  // Puts this worker's address into the rendezvous. Does not wait. InvalidArgument for a seat that
+  // is none.
   static absl::StatusOr<std::shared_ptr<UcxPort>> Open(UcxPortOptions options);
 
   // As UcxWorker has them.
   virtual absl::Status Register(std::span<std::byte> memory) = 0;
-  virtual absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) = 0;
   // Where what arrives is put, by MemoryUse; theirs until Stop.
   virtual void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) = 0;
 
@@ -64,6 +65,7 @@ class UcxPort : public Wire {
   // Blocks until the others have said hello, too, or the error that ended the mailbox: a worker
   // that dies or stops from now on is missed. DeadlineExceeded, naming one, after seat.join_limit.
   virtual absl::Status Meet() = 0;
+  virtual bool met() const = 0;  // Meet would not block
   // ProgressMode::kCaller, as Transport::Poll.
   virtual bool Poll() = 0;
   // After Mailbox::Shutdown: sends what is left, tells the others, ends. Later words are dropped.
@@ -71,6 +73,13 @@ class UcxPort : public Wire {
   // As Transport::LinkTo: "ucx posix/memory cma/memory".
   virtual std::string LinkTo(WorkerId to) const = 0;
 };
+
+// InvalidArgument for a seat that is none.
+absl::Status CheckSeat(const JobSeat& seat);
+
+// Mailbox::Shutdown of a transport with such a port. With ProgressMode::kCaller nobody but `poll`
+// moves what still waits for credit.
+void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll);
 
 }  // namespace ringzero
 
