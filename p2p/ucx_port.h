@@ -1,10 +1,11 @@
 // UcxPort: a mailbox's words over UCX to some of the workers, and the thread that moves them.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<UcxPort> port, UcxPort::Open({.seat = seat, …}));
-//   RZ_RETURN_IF_ERROR(port->Register(arena->memory()));        // what is sent from and received
-//   into RZ_RETURN_IF_ERROR(port->Join());                           // blocks until the others are
-//   there port->Start(*mailbox);   port->Meet();   …   port->Stop();                  // the
-//   mailbox outlives this span
+//   RZ_RETURN_IF_ERROR(port->Register(arena->memory()));   // sent from, received into
+//   RZ_RETURN_IF_ERROR(port->Join());                      // blocks until the others are there
+//   port->Start(*mailbox);                                 // which outlives Stop
+//   RZ_RETURN_IF_ERROR(port->Meet());
+//   port->Stop();
 //
 // A payload is received into a block of `receive_into`, exact in size: a small one comes behind its
 // header and is copied there; for a larger one the block is posted when its message is awaited and
