@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/mailbox_transport.h"
 #include "p2p/shm_arena.h"
@@ -16,9 +17,6 @@
 
 namespace ringzero {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kDrainLimit(5);
 
 // Members of the host, this worker among them: over `here`; all others over `there`.
 class MixedWire final : public Wire {
@@ -43,8 +41,8 @@ class MixedWire final : public Wire {
   void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override {
     To(to).SendAnswer(to, number, answer);
   }
-  // One of the two threads is enough to run callbacks.
-  void Wake() override { here_->Wake(); }
+  // One of the two threads runs the callbacks: the one that has messages.
+  void Wake() override { here_->members().size() > 1 ? here_->Wake() : there_->Wake(); }
 
  private:
   Wire& To(WorkerId worker) const {
@@ -57,12 +55,12 @@ class MixedWire final : public Wire {
 };
 
 struct MixedParts {
-  std::shared_ptr<Mailbox> mailbox;
-  std::shared_ptr<MixedWire> wire;
-  std::array<ArenaPtr, kMemoryUses> arenas;
-  std::unique_ptr<ShmPort> here;
-  std::shared_ptr<UcxPort> there;
   ProgressMode progress = ProgressMode::kThread;
+  std::array<ArenaPtr, kMemoryUses> arenas;  // before the ports, which let go of them at their end
+  std::shared_ptr<UcxPort> there;
+  std::shared_ptr<MixedWire> wire;
+  std::shared_ptr<Mailbox> mailbox;
+  std::unique_ptr<ShmPort> here;
 };
 
 class MixedTransport final : public MailboxTransport {
@@ -78,13 +76,18 @@ class MixedTransport final : public MailboxTransport {
   }
 
   ~MixedTransport() override {
-    if (progress_ == ProgressMode::kCaller) PollOut();
-    mailbox().Shutdown(progress_ == ProgressMode::kCaller ? std::chrono::seconds(0) : kDrainLimit);
+    ShutDown(mailbox(), progress_, [this] { return Poll(); });
     there_->Stop();
     here_->Stop();
   }
 
-  absl::Status Meet() { return there_->Meet(); }
+  absl::Status Meet() {
+    // Whom we wait for may wait for us in shared memory.
+    while (progress_ == ProgressMode::kCaller && !there_->met()) {
+      if (!Poll()) std::this_thread::yield();
+    }
+    return there_->Meet();
+  }
 
   std::string name() const override { return "shm+ucx"; }
   std::string LinkTo(WorkerId to) const override {
@@ -101,14 +104,6 @@ class MixedTransport final : public MailboxTransport {
   bool CanCarry(BufferCell* root) const override {
     const auto* cell = dynamic_cast<const ArenaCell*>(root);
     return cell != nullptr && (IsMine(cell->arena()) || here_->HasView(*cell));
-  }
-
-  // Nobody else moves what still waits for credit.
-  void PollOut() {
-    const auto until = Clock::now() + kDrainLimit;
-    while (mailbox().waits_for_credit() && Clock::now() < until) {
-      if (!Poll()) std::this_thread::yield();
-    }
   }
 
   const std::shared_ptr<MixedWire> wire_;
@@ -143,9 +138,15 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
     return absl::InvalidArgumentError(
         "shared memory with ucx carries memory of the hosts, not of a GPU");
   }
+  if (endpoint.self != seat.self || endpoint.sockets.size() != static_cast<size_t>(seat.workers)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an endpoint of worker ", endpoint.self.value, " of ", endpoint.sockets.size(),
+                     " for the seat of worker ", seat.self.value, " of ", seat.workers));
+  }
   UcxPortOptions port_options = PortOptions(seat, endpoint.Members(), options);
   port_options.slots = slots;
   port_options.settings = ucx.settings;
+  std::array<ShmArena, kMemoryUses> memory;  // before the port, as in MixedParts
   MixedParts parts = {.progress = options.progress};
   RZ_ASSIGN_OR_RETURN(parts.there, UcxPort::Open(std::move(port_options)));
 
@@ -153,7 +154,6 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
   const std::array<size_t, kMemoryUses> bytes = {
       options.parameter_bytes + options.received_parameter_bytes,
       options.sum_bytes + options.received_sum_bytes};
-  std::array<ShmArena, kMemoryUses> memory;
   for (int i = 0; i < kMemoryUses; ++i) {
     RZ_ASSIGN_OR_RETURN(memory[i], MakeShmArena(seat.self, static_cast<MemoryUse>(i), bytes[i]));
     RZ_RETURN_IF_ERROR(parts.there->Register(memory[i].arena->memory()));

@@ -7,7 +7,9 @@
 //
 // There is one memory: what comes over UCX is received into the arenas that the peers of this host
 // map, so passing it on to them copies nothing, and what they hand over is sent from where it lies.
-// Each of the two ways has a message thread of its own; callbacks run on either, one at a time.
+// Each of the two ways has a message thread of its own. Callbacks run on that of shared memory, of
+// a worker that is alone on its host on that of UCX, one at a time; the last ones in the
+// destructor.
 #ifndef RINGZERO_P2P_MIXED_TRANSPORT_H_
 #define RINGZERO_P2P_MIXED_TRANSPORT_H_
 

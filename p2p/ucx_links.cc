@@ -2,12 +2,13 @@
 #include "p2p/ucx_links.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -19,6 +20,11 @@ std::span<const std::byte> BytesOf(const std::string& text) {
 template <typename T>
 std::span<const std::byte> BytesOfValue(const T& value) {
   return std::as_bytes(std::span(&value, 1));
+}
+
+// What UCX also says of one whose end it has not understood yet.
+bool MayBeItsEnd(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status);
 }
 
 }  // namespace
@@ -34,7 +40,9 @@ UcxLinks::UcxLinks(const UcxPortOptions& options)
     peer.pass_in = PassFor(secret, w, self_.value);
     peer.nonce = uint64_t{random()} << 32 | random();
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-      peer.in[kind].arriving.resize(static_cast<size_t>(options.slots[kind]));
+      Incoming& in = peer.in[kind];
+      in.slots = static_cast<uint32_t>(options.slots[kind]);
+      in.arriving.resize(std::bit_ceil(in.slots));
     }
   }
   for (const WorkerId peer : options.peers) peers_[peer.value].here = peer != self_;
@@ -85,7 +93,14 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const s
                                                .wanted = operation.header.type == UcxType::kHello
                                                              ? UcxWorker::Wanted::kReply
                                                              : UcxWorker::Wanted::kNothing});
-  // A failed one: its endpoint is broken, and OnBroken tells of that.
+  if (fate == UcxWorker::Fate::kFailed) {
+    const UcxHeader& header = operation.header;
+    Suspect(peer, absl::InternalError(absl::StrCat(
+                      "UCX refuses ",
+                      header.type == UcxType::kParcel
+                          ? ToString(MessageKey{header.kind, header.tag})
+                          : absl::StrCat("a word of type ", static_cast<int>(header.type)))));
+  }
   if (fate != UcxWorker::Fate::kUnderWay) return FreeOperation(operation);
   if (operation.kind == Operation::Kind::kHeartbeat) {
     peer.heartbeat_under_way = true;
@@ -121,6 +136,8 @@ void UcxLinks::SayHello() {
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = options_.slots[kind];
     Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
     operation.header = HeaderTo(peer, UcxType::kHello);
+    // Whoever is at this address has proved nothing yet: the proof is for hellos alone.
+    operation.header.pass = 0;
     operation.text.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
     SendOperation(peer, operation, BytesOf(operation.text));
   }
@@ -148,11 +165,18 @@ void UcxLinks::SendParcel(WorkerId to, Parcel parcel) {
   Operation& payload = TakeOperation(Operation::Kind::kPayload, to);
   payload.buffer = std::move(parcel.buffer);
   const UcxWorker::Fate fate =
-      worker_->SendTagged(to.value, {.tag = PayloadTag(self_.value, header.kind, header.number),
+      worker_->SendTagged(to.value, {.tag = PayloadTag(peer.pass_out, header.kind, header.number),
                                      .data = data,
                                      .operation = &payload});
-  if (fate != UcxWorker::Fate::kUnderWay) return FreeOperation(payload);
-  ++peer.sends_under_way;
+  if (fate == UcxWorker::Fate::kUnderWay) {
+    ++peer.sends_under_way;
+    return;
+  }
+  FreeOperation(payload);
+  if (fate == UcxWorker::Fate::kFailed) {
+    Suspect(peer,
+            absl::InternalError(absl::StrCat("UCX refuses the payload of ", ToString(parcel.key))));
+  }
 }
 
 void UcxLinks::SendCredit(WorkerId to, uint8_t kind) {
@@ -231,19 +255,25 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
     Incoming& in = peer.in[operation.header.kind];
     const uint32_t number = operation.header.number;
     Arriving& arriving = in.arriving[number % in.arriving.size()];
-    RZ_CHECK(arriving.posted == &operation, absl::StrCat("receive ", number, " is not its own"));
-    arriving.posted = nullptr;
     Buffer buffer = std::move(operation.buffer);
     const uint8_t kind = operation.header.kind;
     FreeOperation(operation);
+    // After a misfit the slot may be another message's.
+    if (arriving.posted != &operation) return;
+    arriving.posted = nullptr;
     if (status.ok() && bytes == buffer.size()) {
       arriving.buffer = std::move(buffer);
       arriving.filled = true;
-      return Deliver(peer, kind);
+    } else if (MayBeItsEnd(status)) {
+      Suspect(peer, Annotate(status, absl::StrCat("receiving payload ", number, " of kind ",
+                                                  static_cast<int>(kind))));
+    } else {
+      arriving.failed = status.ok() ? absl::InternalError("its payload has another size") : status;
     }
-    // Cancelled with its peer, or a size that its announcement tells more about.
+    if (mailbox_ != nullptr) Deliver(peer, kind);
     return;
   }
+  if (!status.ok()) Suspect(peer, Annotate(status, "sending"));
   if (operation.kind == Operation::Kind::kHeartbeat) {
     peer.heartbeat_under_way = false;
   } else {
@@ -257,10 +287,26 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
 }
 
 void UcxLinks::OnBroken(int worker, const absl::Status&) {
+  if (mailbox_ == nullptr) return;
   Peer& peer = peers_[worker];
   peer.gone = true;
   clean_up_due_ = true;
   mailbox_->OnDisconnect(peer.worker);
+}
+
+void UcxLinks::Suspect(const Peer& peer, const absl::Status& why) {
+  if (suspicion_.has_value() || peer.gone || peer.silent) return;
+  suspicion_ = {peer.worker, why, std::chrono::steady_clock::now()};
+}
+
+void UcxLinks::CheckSuspicion(std::chrono::steady_clock::time_point now) {
+  if (!suspicion_.has_value()) return;
+  const Peer& peer = peers_[suspicion_->worker.value];
+  if (peer.gone || peer.silent) return suspicion_.reset();
+  if (now - suspicion_->since < 2 * options_.peer_timeout) return;
+  mailbox_->Fail(Annotate(
+      suspicion_->why, absl::StrCat("worker ", peer.worker.value, ", which is alive, over ucx")));
+  suspicion_.reset();
 }
 
 void UcxLinks::GiveUp(WorkerId worker) {

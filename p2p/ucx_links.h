@@ -72,6 +72,9 @@ class UcxLinks final : public UcxListener {
   void CleanUp();
   // It gives no sign of life: nothing is waited for any more.
   void GiveUp(WorkerId peer);
+  // An operation that failed is the end of its peer, as a rule, and named as that when it is found:
+  // within peer_timeout. Of one that is alive after twice that time it is an error of its own.
+  void CheckSuspicion(std::chrono::steady_clock::time_point now);
   // The first peer whose hello has not come.
   std::optional<WorkerId> Ungreeted() const;
   // All hellos have come, and ours have left.
@@ -86,8 +89,6 @@ class UcxLinks final : public UcxListener {
 
   const std::string& Lanes(WorkerId peer) const { return peers_[peer.value].lanes; }
   void ReadLanes();
-  // Messages from whoever could not prove to be of this job.
-  uint64_t refused() const { return refused_; }
 
   void OnMessage(const Message& message) override;
   void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) override;
@@ -112,9 +113,11 @@ class UcxLinks final : public UcxListener {
     Awaited wanted;    // if awaited
     Buffer buffer;
     Operation* posted = nullptr;
+    absl::Status failed;  // of the receive
   };
   struct Incoming {                  // a channel from a peer; numbers wrap around
-    std::vector<Arriving> arriving;  // by number modulo slots
+    std::vector<Arriving> arriving;  // by number modulo their count, a power of two
+    uint32_t slots = 0;              // not more than there are of them
     RingQueue<Awaited> waiting;      // awaited beyond the slots
     uint32_t awaited = 0;            // number of the next message that gets its Awaited
     uint32_t delivered = 0;          // number of the next one that the mailbox gets
@@ -123,7 +126,6 @@ class UcxLinks final : public UcxListener {
   struct Outgoing {
     uint32_t sent = 0;
     uint32_t credited = 0;  // slots that came back
-    uint32_t slots = 0;     // once it has said hello
   };
   struct Peer {
     WorkerId worker;
@@ -146,6 +148,13 @@ class UcxLinks final : public UcxListener {
     std::string lanes;
   };
 
+  struct Suspicion {
+    WorkerId worker;
+    absl::Status why;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  void Suspect(const Peer& peer, const absl::Status& why);
   Operation& TakeOperation(Operation::Kind kind, WorkerId peer);
   void FreeOperation(Operation& operation);
   UcxHeader HeaderTo(Peer& peer, UcxType type);
@@ -178,8 +187,8 @@ class UcxLinks final : public UcxListener {
   std::vector<Operation*> free_operations_;
   bool credits_due_ = false;
   bool clean_up_due_ = false;
-  uint64_t refused_ = 0;
   int hellos_under_way_ = 0;
+  std::optional<Suspicion> suspicion_;  // the first
 };
 
 }  // namespace ringzero

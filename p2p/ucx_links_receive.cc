@@ -23,20 +23,15 @@ Ownership OwnershipOf(const UcxHeader& header) {
 }  // namespace
 
 void UcxLinks::OnMessage(const Message& message) {
+  if (mailbox_ == nullptr) return;  // UCX moves messages at a worker's end, too, begun or not
   UcxHeader header;
-  if (message.header.size() < sizeof(header)) {
-    ++refused_;
-    return;
-  }
+  if (message.header.size() < sizeof(header)) return;
   std::memcpy(&header, message.header.data(), sizeof(header));
   if (header.type == UcxType::kHello) return TakeHello(message, header);
   if (header.type == UcxType::kRefusal) return TakeRefusal(message, header);
   const bool known = header.from < peers_.size() && peers_[header.from].here &&
                      header.pass == peers_[header.from].pass_in;
-  if (!known) {  // a stranger: not heard, and not our death
-    ++refused_;
-    return;
-  }
+  if (!known) return;  // a stranger: not heard, and not our death
   Peer& peer = peers_[header.from];
   peer.heard = true;
   absl::Status taken = TakeCredits(peer, header);
@@ -97,12 +92,10 @@ void UcxLinks::TakeHello(const Message& message, const UcxHeader&) {
     peer.heard = true;
     peer.lanes = worker_->Lanes(hello.from);
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-      peer.out[kind].slots = static_cast<uint32_t>(hello.slots[kind]);
       mailbox_->OnCredit(peer.worker, static_cast<uint8_t>(kind), hello.slots[kind]);
     }
     return;
   }
-  ++refused_;
   if (message.reply != nullptr) {
     UcxHeader header;
     header.type = UcxType::kRefusal;
@@ -128,7 +121,6 @@ void UcxLinks::TakeRefusal(const Message& message, const UcxHeader& header) {
                      TextOf(message.header.subspan(sizeof(header))).substr(0, kMostRefusalBytes))));
     return;
   }
-  ++refused_;
 }
 
 absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
@@ -207,9 +199,9 @@ absl::Status UcxLinks::TakeAnnouncement(Peer& peer, const UcxHeader& header,
   if (header.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
   if (!peer.greeted) return absl::InternalError("it comes before a hello");
   Incoming& in = peer.in[header.kind];
-  const auto slots = static_cast<uint32_t>(in.arriving.size());
+  const uint32_t slots = in.slots;
   const uint32_t room = in.freed + slots - in.delivered;  // from the next one on
-  Arriving& arriving = in.arriving[header.number % slots];
+  Arriving& arriving = in.arriving[header.number % in.arriving.size()];
   if (header.number - in.delivered >= room || arriving.announced) {
     return absl::InternalError(absl::StrCat("message ", header.number, " of kind ",
                                             static_cast<int>(header.kind),
@@ -243,17 +235,19 @@ void UcxLinks::Await(WorkerId from, const Awaited& awaited) {
 // Gives the next awaited messages their slots, as far as there are any.
 void UcxLinks::Advance(Peer& peer, uint8_t kind) {
   Incoming& in = peer.in[kind];
-  const auto slots = static_cast<uint32_t>(in.arriving.size());
+  const uint32_t slots = in.slots;
   while (!in.waiting.empty() && in.awaited - in.freed < slots) {
     const uint32_t number = in.awaited++;
     const Awaited wanted = in.waiting.front();
     in.waiting.pop_front();
     if (number - in.delivered >= slots) continue;  // it came first, and the mailbox has it
-    Arriving& arriving = in.arriving[number % slots];
+    Arriving& arriving = in.arriving[number % in.arriving.size()];
     arriving.awaited = true;
     arriving.wanted = wanted;
     const bool small = wanted.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
-    if (!small && !arriving.filled && !peer.gone) Post(peer, kind, number);
+    if (!small && !arriving.filled && arriving.posted == nullptr && !peer.gone) {
+      Post(peer, kind, number);
+    }
   }
   Deliver(peer, kind);
 }
@@ -275,7 +269,7 @@ void UcxLinks::Post(Peer& peer, uint8_t kind, uint32_t number) {
   receive.buffer = *std::move(block);
   arriving.posted = &receive;
   const UcxWorker::Receiving receiving =
-      worker_->ReceiveTagged({.tag = PayloadTag(peer.worker.value, kind, number),
+      worker_->ReceiveTagged({.tag = PayloadTag(peer.pass_in, kind, number),
                               .data = {receive.buffer.data(), receive.buffer.size()},
                               .operation = &receive});
   if (receiving.fate == UcxWorker::Fate::kUnderWay) return;
@@ -297,6 +291,12 @@ void UcxLinks::Deliver(Peer& peer, uint8_t kind) {
       const Awaited& wanted = arriving.wanted;
       if (!arriving.awaited || (wanted.key == key && wanted.ownership == ownership &&
                                 wanted.bytes == arriving.header.bytes)) {
+        // Cancelled with its peer, whose end is told of elsewhere: not the first cause.
+        if (!arriving.failed.ok() && !peer.gone && !peer.silent) {
+          mailbox_->Fail(
+              Annotate(arriving.failed, absl::StrCat("the payload of worker ", peer.worker.value,
+                                                     "'s ", ToString(key), " over ucx")));
+        }
         return;  // its payload is on the way, or waits until it is awaited
       }
       return mailbox_->OnMisfit(peer.worker, key, ownership, arriving.header.bytes);

@@ -22,7 +22,7 @@
 namespace ringzero {
 
 inline constexpr uint32_t kUcxMagic = 0x585a5552;  // "RUZX"
-inline constexpr uint32_t kUcxVersion = 1;
+inline constexpr uint32_t kUcxVersion = 2;
 
 // Payloads up to here travel behind their header, larger ones in a tagged message of their own.
 inline constexpr size_t kUcxSmallBytes = 4096 + 64;
@@ -83,9 +83,10 @@ inline uint64_t PassFor(std::string_view secret, int from, int to) {
   return pass;
 }
 
-// Tag of the UCX message with the payload of the `number`-th message of a channel.
-inline uint64_t PayloadTag(int from, uint8_t kind, uint32_t number) {
-  return uint64_t{static_cast<uint16_t>(from)} << 48 | uint64_t{kind} << 40 | number;
+// Tag of the UCX message with the payload of the `number`-th message of a channel; `pass`: from its
+// sender to its receiver, so that nobody else's bytes are taken for it.
+inline uint64_t PayloadTag(uint64_t pass, uint8_t kind, uint32_t number) {
+  return pass ^ (uint64_t{kind} << 40 | number);
 }
 
 }  // namespace ringzero

@@ -51,13 +51,11 @@ class Port final : public UcxPort {
 
   absl::Status OpenWorker();
   absl::Status Register(std::span<std::byte> memory) override { return worker_->Register(memory); }
-  absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) override {
-    return worker_->Allocate(bytes);
-  }
   void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) override { arenas_ = arenas; }
   absl::Status Join() override;
   void Start(Mailbox& mailbox) override;
   absl::Status Meet() override;
+  bool met() const override { return met_; }
   bool Poll() override;
   void Stop() override;
   std::string LinkTo(WorkerId to) const override;
@@ -259,6 +257,7 @@ void Port::Look() {
   const Clock::time_point now = Clock::now();
   CheckHellos(now);
   CheckPulses(now);
+  links_.CheckSuspicion(now);
 }
 
 void Port::CheckHellos(Clock::time_point now) {
@@ -386,6 +385,7 @@ void Port::Stop() {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
+  RZ_RETURN_IF_ERROR(CheckSeat(options.seat));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
     return absl::ResourceExhaustedError(

@@ -1,10 +1,11 @@
 // UcxPort: a mailbox's words over UCX to some of the workers, and the thread that moves them.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<UcxPort> port, UcxPort::Open({.seat = seat, …}));
-//   RZ_RETURN_IF_ERROR(port->Register(arena->memory()));        // what is sent from and received
-//   into RZ_RETURN_IF_ERROR(port->Join());                           // blocks until the others are
-//   there port->Start(*mailbox);   port->Meet();   …   port->Stop();                  // the
-//   mailbox outlives this span
+//   RZ_RETURN_IF_ERROR(port->Register(arena->memory()));   // sent from, received into
+//   RZ_RETURN_IF_ERROR(port->Join());                      // blocks until the others are there
+//   port->Start(*mailbox);                                 // which outlives Stop
+//   RZ_RETURN_IF_ERROR(port->Meet());
+//   port->Stop();
 //
 // A payload is received into a block of `receive_into`, exact in size: a small one comes behind its
 // header and is copied there; for a larger one the block is posted when its message is awaited and
@@ -18,6 +19,7 @@
 
 #include <array>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,12 +50,12 @@ struct UcxPortOptions {
 
 class UcxPort : public Wire {
  public:
-  // Puts this worker's address into the rendezvous. Does not wait.
+  // Puts this worker's address into the rendezvous. Does not wait. InvalidArgument for a seat that
+  // is none.
   static absl::StatusOr<std::shared_ptr<UcxPort>> Open(UcxPortOptions options);
 
   // As UcxWorker has them.
   virtual absl::Status Register(std::span<std::byte> memory) = 0;
-  virtual absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes) = 0;
   // Where what arrives is put, by MemoryUse; theirs until Stop.
   virtual void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) = 0;
 
@@ -64,6 +66,7 @@ class UcxPort : public Wire {
   // Blocks until the others have said hello, too, or the error that ended the mailbox: a worker
   // that dies or stops from now on is missed. DeadlineExceeded, naming one, after seat.join_limit.
   virtual absl::Status Meet() = 0;
+  virtual bool met() const = 0;  // Meet would not block
   // ProgressMode::kCaller, as Transport::Poll.
   virtual bool Poll() = 0;
   // After Mailbox::Shutdown: sends what is left, tells the others, ends. Later words are dropped.
@@ -71,6 +74,13 @@ class UcxPort : public Wire {
   // As Transport::LinkTo: "ucx posix/memory cma/memory".
   virtual std::string LinkTo(WorkerId to) const = 0;
 };
+
+// InvalidArgument for a seat that is none.
+absl::Status CheckSeat(const JobSeat& seat);
+
+// Mailbox::Shutdown of a transport with such a port. With ProgressMode::kCaller nobody but `poll`
+// moves what still waits for credit.
+void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll);
 
 }  // namespace ringzero
 

@@ -1,7 +1,10 @@
-// Four arenas, a mailbox and one port for all peers.
+// Four arenas, a mailbox and one port for all peers; what all transports with such a port need.
 #include "p2p/ucx_transport.h"
 
+#include <array>
+#include <chrono>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -11,15 +14,13 @@
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kDrainLimit(5);
-
 struct UcxParts {
-  std::shared_ptr<Mailbox> mailbox;
-  std::shared_ptr<UcxPort> port;
+  ProgressMode progress;
+  // Before the port: UCX lets go of memory only at its end.
   std::array<ArenaPtr, kUcxMemoryUses> own;
   std::array<ArenaPtr, kUcxMemoryUses> received;
-  ProgressMode progress;
+  std::shared_ptr<UcxPort> port;
+  std::shared_ptr<Mailbox> mailbox;
 };
 
 class UcxTransport final : public MailboxTransport {
@@ -36,8 +37,7 @@ class UcxTransport final : public MailboxTransport {
   absl::Status Meet() { return port_->Meet(); }
 
   ~UcxTransport() override {
-    if (progress_ == ProgressMode::kCaller) PollOut();
-    mailbox().Shutdown(progress_ == ProgressMode::kCaller ? std::chrono::seconds(0) : kDrainLimit);
+    ShutDown(mailbox(), progress_, [this] { return Poll(); });
     port_->Stop();
   }
 
@@ -48,14 +48,6 @@ class UcxTransport final : public MailboxTransport {
  private:
   // UCX sends from any memory.
   bool CanCarry(BufferCell*) const override { return true; }
-
-  // Nobody else moves what still waits for credit.
-  void PollOut() {
-    const auto until = Clock::now() + kDrainLimit;
-    while (mailbox().closing() && !drained() && status().ok() && Clock::now() < until) {
-      if (!Poll()) std::this_thread::yield();
-    }
-  }
 
   const std::shared_ptr<UcxPort> port_;  // shared with the mailbox, which handles keep alive
   const std::array<ArenaPtr, kUcxMemoryUses> received_;
@@ -70,22 +62,32 @@ absl::StatusOr<ArenaPtr> MakeArena(UcxPort& port, WorkerId owner, MemoryUse use,
   return arena;
 }
 
+constexpr std::chrono::seconds kDrainLimit(5);
+
+}  // namespace
+
 absl::Status CheckSeat(const JobSeat& seat) {
   if (seat.workers >= 1 && seat.self.value >= 0 && seat.self.value < seat.workers &&
       seat.workers <= 65535 && seat.rendezvous != nullptr) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
-      absl::StrCat("transport 'ucx': worker ", seat.self.value, " of ", seat.workers,
+      absl::StrCat("ucx: worker ", seat.self.value, " of ", seat.workers,
                    seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job"));
 }
 
-}  // namespace
+void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll) {
+  if (progress == ProgressMode::kThread) return mailbox.Shutdown(kDrainLimit);
+  const auto until = std::chrono::steady_clock::now() + kDrainLimit;
+  while (mailbox.waits_for_credit() && std::chrono::steady_clock::now() < until) {
+    if (!poll()) std::this_thread::yield();
+  }
+  mailbox.Shutdown(std::chrono::milliseconds(0));
+}
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
                                                               const UcxOptions& ucx) {
-  RZ_RETURN_IF_ERROR(CheckSeat(seat));
   RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   UcxPortOptions port_options = {.seat = seat,
@@ -96,20 +98,25 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
                                  .board = ucx.board,
                                  .settings = ucx.settings};
   for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
-  RZ_ASSIGN_OR_RETURN(std::shared_ptr<UcxPort> port, UcxPort::Open(std::move(port_options)));
-
-  UcxParts parts = {.port = port, .progress = options.progress};
+  UcxParts parts = {.progress = options.progress};
+  RZ_ASSIGN_OR_RETURN(parts.port, UcxPort::Open(std::move(port_options)));
+  if (options.memory != MemoryKind::kHost) {
+    return absl::InvalidArgumentError(
+        "memory 'cuda' over ucx: CUDA is here, but arenas lie in memory of the host as yet; "
+        "memory 'host' works, NCCL (transport 'nccl') carries CUDA's");
+  }
   const std::array<size_t, kUcxMemoryUses> own = {options.parameter_bytes, options.sum_bytes};
   const std::array<size_t, kUcxMemoryUses> received = {options.received_parameter_bytes,
                                                        options.received_sum_bytes};
   for (int i = 0; i < kUcxMemoryUses; ++i) {
     const auto use = static_cast<MemoryUse>(i);
-    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*port, seat.self, use, own[i]));
-    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(*port, seat.self, use, received[i]));
+    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*parts.port, seat.self, use, own[i]));
+    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(*parts.port, seat.self, use, received[i]));
   }
-  port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
-  RZ_RETURN_IF_ERROR(port->Join());
-  parts.mailbox = std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, port);
+  parts.port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
+  RZ_RETURN_IF_ERROR(parts.port->Join());
+  parts.mailbox =
+      std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, parts.port);
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
     parts.mailbox->OnCredit(seat.self, static_cast<uint8_t>(kind), slots[kind]);
   }

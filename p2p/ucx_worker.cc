@@ -27,7 +27,9 @@ absl::Status Error(const char* what, ucs_status_t status) {
 absl::Status StatusOf(ucs_status_t status) {
   if (status == UCS_OK) return absl::OkStatus();
   if (status == UCS_ERR_CANCELED) return absl::CancelledError("cancelled");
-  return absl::UnavailableError(absl::StrCat("UCX: ", ucs_status_string(status)));
+  const std::string words = absl::StrCat("UCX: ", ucs_status_string(status));
+  if (status == UCS_ERR_MESSAGE_TRUNCATED) return absl::InternalError(words);
+  return absl::UnavailableError(words);
 }
 
 ucs_memory_type_t TypeOf(MemoryKind kind) {
@@ -277,28 +279,6 @@ absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   }
   state_->regions.push_back(region);
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::span<std::byte>> UcxWorker::Allocate(size_t bytes) {
-  if (bytes == 0) return std::span<std::byte>();
-  ucp_mem_map_params_t params = {};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_LENGTH | UCP_MEM_MAP_PARAM_FIELD_FLAGS |
-                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
-  params.length = bytes;
-  params.flags = UCP_MEM_MAP_ALLOCATE;
-  params.memory_type = TypeOf(state_->memory);
-  ucp_mem_h handle = nullptr;
-  ucs_status_t status = ucp_mem_map(state_->context, &params, &handle);
-  ucp_mem_attr_t facts = {};
-  facts.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
-  if (status == UCS_OK) status = ucp_mem_query(handle, &facts);
-  if (status != UCS_OK) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("UCX: no ", bytes, " bytes of memory: ", ucs_status_string(status)));
-  }
-  auto* begin = static_cast<std::byte*>(facts.address);
-  state_->regions.push_back({begin, begin + facts.length, handle});
-  return std::span<std::byte>(begin, bytes);
 }
 
 ucp_mem_h UcxWorker::State::HandleOf(const std::byte* data) const {

@@ -51,7 +51,8 @@ class UcxListener {
   virtual ~UcxListener() = default;
   // An active message; gone when this returns.
   virtual void OnMessage(const Message& message) = 0;
-  // A send or a receive that was under way is over. `bytes` of a receive are what came.
+  // A send or a receive that was under way is over. `bytes` of a receive are what came. Cancelled,
+  // Internal when more came than there was room for, else Unavailable.
   virtual void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) = 0;
   // The endpoint to `peer` is broken: it died, or the network between.
   virtual void OnBroken(int peer, const absl::Status& why) = 0;
@@ -95,8 +96,6 @@ class UcxWorker {
   absl::Status Connect(int peer, const std::string& address);
   // Memory that is sent from and received into with a handle; until the worker's end.
   absl::Status Register(std::span<std::byte> memory);
-  // Memory of options.memory's kind that UCX allocates and registers; until the worker's end.
-  absl::StatusOr<std::span<std::byte>> Allocate(size_t bytes);
 
   // An active message: eager, so for small data alone.
   Fate SendMessage(int peer, const Send& send);

@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "p2p/ucx_links.h"
 #include "p2p/ucx_packet.h"
 #include "p2p/ucx_transport.h"
 #include "p2p/ucx_worker.h"
@@ -59,6 +60,18 @@ class Stranger final : public UcxListener {
     if (fate != UcxWorker::Fate::kUnderWay) under_way_ = false;
     const auto until = std::chrono::steady_clock::now() + kDeadline;
     while (under_way_ && std::chrono::steady_clock::now() < until) worker_->Progress();
+  }
+  // A payload by itself, as announced ones come.
+  void SayTagged(int to, uint64_t tag, std::string data) {
+    UcxOperation operation{.listener = this};
+    under_way_ = true;
+    const auto bytes = std::as_writable_bytes(std::span(data.data(), data.size()));
+    const UcxWorker::Fate fate =
+        worker_->SendTagged(to, {.tag = tag, .data = bytes, .operation = &operation});
+    if (fate != UcxWorker::Fate::kUnderWay) under_way_ = false;
+    const auto until = std::chrono::steady_clock::now() + kDeadline;
+    while (under_way_ && std::chrono::steady_clock::now() < until) worker_->Progress();
+    EXPECT_FALSE(under_way_);
   }
   // What comes back, "" within the limit.
   std::string Refusal(milliseconds limit) {
@@ -157,11 +170,63 @@ TEST(UcxMalformed, StrangersAreRefusedAndDoNoHarm) {
     for (char& each : data) each = static_cast<char>(random());
     stranger.Say(static_cast<int>(random() % 2), noise, data);
   }
+  // Messages of one endpoint come in order: an answer to this proves that all those were read.
+  for (int to = 0; to < 2; ++to) {
+    stranger.Say(to, TextOf(header), "short");
+    EXPECT_TRUE(absl::StrContains(stranger.Refusal(kDeadline), "bytes, not 5"));
+  }
   for (uint64_t tag = 0; tag < 3; ++tag) {
     ExpectToWork(**made[0], **made[1], tag);
     ExpectToWork(**made[1], **made[0], tag);
   }
   EXPECT_TRUE((*made[0])->status().ok() && (*made[1])->status().ok());
+}
+
+// A stranger who knows kinds and numbers fills nobody's receive; one who knows the pass would.
+TEST(UcxMalformed, APayloadIsTakenFromItsSenderAlone) {
+  constexpr size_t kFloats = 1250;  // more than travels behind a header
+  for (const uint64_t pass : {uint64_t{1} << 48, PassFor(kSecret, 1, 0)}) {
+    const bool insider = pass == PassFor(kSecret, 1, 0);
+    Job job = JobOf(2);
+    std::vector<Result> made = job.Make();
+    ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
+    Stranger stranger(*job.rendezvous, 2);
+    stranger.SayTagged(0, PayloadTag(pass, 0, 0), std::string(kFloats * sizeof(float), '\0'));
+    Waiter<Buffer> waiter;
+    Transport& to = **made[0];
+    Transport& from = **made[1];
+    ASSERT_TRUE(
+        to.ExpectOwned(from.self(), {0, 5}, kFloats * sizeof(float), waiter.Callback()).ok());
+    ASSERT_TRUE(from.Give(to.self(), {0, 5}, Filled(from, MemoryUse::kSums, kFloats, 3)).ok());
+    EXPECT_EQ(waiter.Take().as<float>()[0], insider ? 0 : 3);
+  }
+}
+
+// Longer than what is expected: an error in words, not a wait for ever.
+TEST(UcxMalformed, APayloadOfAnotherSizeEndsTheJobWithWords) {
+  constexpr size_t kBytes = 5000;
+  for (const size_t sent : {kBytes - 100, kBytes + 100}) {
+    Job job = JobOf(2);
+    std::vector<Result> made = job.Make();
+    ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
+    Stranger insider(*job.rendezvous, 2);
+    Waiter<Buffer> waiter;
+    ASSERT_TRUE((*made[0])->ExpectOwned(WorkerId(1), {0, 5}, kBytes, waiter.Callback()).ok());
+    UcxHeader header;
+    header.type = UcxType::kParcel;
+    header.from = 1;
+    header.pass = PassFor(kSecret, 1, 0);
+    header.tag = 5;
+    header.bytes = kBytes;
+    header.ownership = 1;
+    insider.Say(0, TextOf(header), "");
+    insider.SayTagged(0, PayloadTag(header.pass, 0, 0), std::string(sent, 'x'));
+    for (Result& transport : made) {
+      EXPECT_TRUE(Eventually([&] { return !(*transport)->status().ok(); })) << sent;
+      EXPECT_TRUE(absl::StrContains((*transport)->status().message(), "the payload of worker 1's"))
+          << (*transport)->status();
+    }
+  }
 }
 
 // One who knows the secret and sends what cannot be: an error of all that says what.
@@ -241,6 +306,29 @@ TEST(UcxMalformed, AMissingWorkerIsNamedInTime) {
   const Result made = CreateUcxTransport(job.seats[0], job.options[0]);
   EXPECT_EQ(made.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(absl::StrContains(made.status().message(), "worker 1")) << made.status();
+}
+
+// A worker whose join fails has no mailbox yet, and UCX hands it the others' hellos while it ends.
+// When a hello comes in there is UCX's choice: so it is said here without UCX.
+TEST(UcxMalformed, WhatComesBeforeTheBeginningIsDropped) {
+  UcxPortOptions options;
+  options.seat = JobOf(2).seats[0];
+  options.peers = {WorkerId(0), WorkerId(1)};
+  options.slots.assign(kMaxMessageKinds, 2);
+  UcxLinks links(options);
+  UcxHeader header;
+  header.type = UcxType::kHello;
+  UcxHello hello;
+  hello.from = 1;
+  hello.workers = 2;
+  hello.proof = HelloProof(kSecret, 1, 0);
+  hello.peer_timeout_ms = static_cast<uint64_t>(options.peer_timeout.count());
+  hello.slots.fill(2);
+  const std::string header_bytes = TextOf(header), hello_bytes = TextOf(hello);
+  links.OnMessage({.header = BytesOf(header_bytes), .data = BytesOf(hello_bytes)});
+  EXPECT_EQ(links.Ungreeted(), WorkerId(1));
+  links.OnBroken(1, absl::UnavailableError("it is gone"));
+  EXPECT_EQ(links.Ungreeted(), WorkerId(1));
 }
 
 TEST(UcxMalformed, SettingsAndMemoryThatAreNotThereAreRefused) {

@@ -7,6 +7,9 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "p2p/mixed_transport.h"
+#include "p2p/rendezvous.h"
 #include "p2p/ucx_worker.h"
 #include "tests/p2p/cluster.h"
 
@@ -48,6 +51,30 @@ TEST(UcxTransportTest, TheEnvironmentChoosesTheWay) {
   const Environment tls("UCX_TLS", "posix,self");
   const std::string link = Link();
   EXPECT_TRUE(absl::StrContains(link, "posix/memory")) << link;
+}
+
+TEST(UcxTransportTest, ASeatThatIsNoneIsRefused) {
+  JobSeat seat = {.self = WorkerId(2), .workers = 2, .rendezvous = MakeLocalRendezvous()};
+  EXPECT_EQ(CreateUcxTransport(seat, SmallOptions()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  seat.self = WorkerId(0);
+  seat.rendezvous = nullptr;
+  EXPECT_EQ(CreateUcxTransport(seat, SmallOptions()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// The endpoint says who is here, the seat who there is.
+TEST(UcxTransportTest, AnEndpointOfAnotherSeatIsRefused) {
+  for (const int workers : {1, 3}) {
+    auto endpoints = MakeShmEndpoints(2);
+    ASSERT_TRUE(endpoints.ok()) << endpoints.status();
+    const JobSeat seat = {
+        .self = WorkerId(0), .workers = workers, .rendezvous = MakeLocalRendezvous()};
+    const auto made = CreateMixedTransport(seat, std::move((*endpoints)[0]), SmallOptions());
+    EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(absl::StrContains(made.status().message(), absl::StrCat("of ", workers)))
+        << made.status();
+  }
 }
 
 // A receive of somebody who never sends is not failed by UCX: it must be cancelled, and says so.
