@@ -10,6 +10,11 @@
 #include "p2p/slot_cell.h"
 
 namespace ringzero {
+namespace {
+
+constexpr size_t kReadyPerPeer = 16;  // so many messages wait for their callbacks without growth
+
+}  // namespace
 
 std::string ToString(MessageKey key) {
   return absl::StrCat("kind ", static_cast<int>(key.kind), ", tag ", key.tag);
@@ -46,6 +51,8 @@ Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Stat
       peers_(workers) {
   stats_.bytes_sent.resize(kMaxMessageKinds);
   stats_.messages_sent.resize(kMaxMessageKinds);
+  // How many are ready at once depends on who runs when: not a first time that allocates.
+  for (Runnable* each : {&running_, &next_}) each->ready.reserve(kReadyPerPeer * peers_.size());
 }
 
 absl::Status Mailbox::CheckCall(WorkerId peer, MessageKey key, const char* what) const {
