@@ -181,6 +181,7 @@ absl::Status Mailbox::OnSlots(WorkerId from, uint8_t kind, int slots) {
   channel.slots = slots;
   channel.credit = slots;
   Pump(from, kind);
+  if (closing_) SayGoodbyes();
   return absl::OkStatus();
 }
 
