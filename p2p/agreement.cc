@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/failure.h"
 
 namespace ringzero {
@@ -168,9 +169,10 @@ absl::Status Compare(int worker, const Statement& theirs, const Statement& mine)
 absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
   if (seat.workers == 1) return absl::OkStatus();
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), Write(sections)));
+  const Deadline deadline(seat.join_limit);
   std::vector<Statement> statements;
   for (int w = 0; w < seat.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(const std::string text, seat.rendezvous->Get(KeyOf(w), seat.join_limit));
+    RZ_ASSIGN_OR_RETURN(const std::string text, seat.rendezvous->Get(KeyOf(w), deadline.Left()));
     RZ_ASSIGN_OR_RETURN(Statement statement, Read(text, w));
     if (!statement.failed.ok()) return ReportedBy(WorkerId(w), statement.failed);
     statements.push_back(std::move(statement));

@@ -23,8 +23,9 @@ struct AgreementSection {
   std::string text;  // of any size; what is beyond 16 KiB is only compared
 };
 
-// Waits for all workers, up to the seat's join_limit. InvalidArgument: a difference. The code and
-// words of a worker that Disagrees, with its number in front. As Rendezvous otherwise.
+// Waits for all workers, for all together up to the seat's join_limit. InvalidArgument: a
+// difference. The code and words of a worker that Disagrees, with its number in front. As
+// Rendezvous otherwise.
 absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections);
 
 // Instead of Agree: this worker ends with `why`.

@@ -110,9 +110,14 @@ absl::StatusOr<Buffer> Arena::AllocateFrom(std::vector<ArenaCell*>& same_size, s
 }
 
 absl::StatusOr<Buffer> Arena::Adopt(const ArenaBlock& block) {
-  const bool fits = block.index < MaxBlocks(data_.bytes()) && block.bytes <= data_.bytes() &&
-                    block.offset <= data_.bytes() - block.bytes;
+  bool fits = block.index < MaxBlocks(data_.bytes()) && block.bytes <= data_.bytes() &&
+              block.offset <= data_.bytes() - block.bytes &&
+              AlignPayload(block.offset) == block.offset;
+  // What travels is counted: an invented token, or one that came twice, must not be dropped later.
+  fits = fits && CountAt(block.index)->load(std::memory_order_acquire) > 0;
   const std::lock_guard<std::mutex> lock(mutex_);
+  // The owner has a cell of each block that there is.
+  fits = fits && (carved_bytes_ == 0 || block.index < cells_.size());
   ArenaCell* cell = fits ? CellAt(block) : nullptr;
   if (cell == nullptr || cell->block().offset != block.offset || cell->size() != block.bytes) {
     return absl::InternalError(absl::StrCat(

@@ -1,9 +1,8 @@
 // Chooses and makes a transport.
 #include "p2p/connect.h"
 
-#include <unistd.h>
-
-#include <cstdlib>
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
 #include <utility>
@@ -12,15 +11,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
-#include "p2p/host_identity.h"
+#include "p2p/deadline.h"
 #include "p2p/mixed_transport.h"
 #include "p2p/shm_connect.h"
 #include "p2p/ucx_transport.h"
 
 namespace ringzero {
 namespace {
-
-std::string KeyOf(int worker) { return absl::StrCat("place/", worker); }
 
 std::string HostName(const std::string& host) { return host.substr(0, host.find(' ')); }
 
@@ -40,28 +37,39 @@ absl::Status CheckBuilt(TransportChoice choice) {
   return absl::OkStatus();
 }
 
-std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts) {
-  std::vector<WorkerId> peers;
-  for (size_t w = 0; w < hosts.size(); ++w) {
-    const WorkerId worker(static_cast<int>(w));
-    if (worker != self && hosts[w] == hosts[static_cast<size_t>(self.value)]) {
-      peers.push_back(worker);
+constexpr std::chrono::milliseconds kLookInterval(100);
+
+// Waits at the rendezvous, and ends with the transport: who died there puts nothing any more.
+absl::StatusOr<std::string> GetWhileUp(const JobSeat& seat, const std::string& key,
+                                       const Deadline& deadline, Transport& transport) {
+  while (true) {
+    const auto left = deadline.Left();
+    absl::StatusOr<std::string> value = seat.rendezvous->Get(key, std::min(left, kLookInterval));
+    if (value.ok()) return value;
+    while (transport.Poll()) {  // nothing to do where a thread of its own does it
+    }
+    RZ_RETURN_IF_ERROR(transport.status());
+    if (value.status().code() != absl::StatusCode::kDeadlineExceeded || left <= kLookInterval) {
+      return value;
     }
   }
-  return peers;
 }
 
 // What really carries messages to the right neighbours, told at the rendezvous: "2 x ucx tcp/eth0".
 // For worker 0; the others only tell.
-absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, const Transport& transport) {
+absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& transport) {
   const auto key = [](int worker) { return absl::StrCat("link/", worker); };
   const WorkerId right((seat.self.value + 1) % seat.workers);
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key(seat.self.value), transport.LinkTo(right)));
   if (seat.self.value != 0) return std::string();
+  const Deadline deadline(seat.join_limit);
   std::map<std::string, int> links;
   for (int w = 0; w < seat.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(const std::string link, seat.rendezvous->Get(key(w), seat.join_limit));
-    ++links[link];
+    absl::StatusOr<std::string> link = GetWhileUp(seat, key(w), deadline, transport);
+    if (!link.ok()) {
+      return Annotate(link.status(), absl::StrCat("waiting for worker ", w, "'s link"));
+    }
+    ++links[*link];
   }
   std::vector<std::string> words;
   for (const auto& [link, count] : links) words.push_back(absl::StrCat(count, " x ", link));
@@ -114,27 +122,6 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                     "; auto or ucx would do"));
   }
   return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
-}
-
-absl::StatusOr<std::string> ThisHost() {
-  if (const char* given = std::getenv("RINGZERO_HOST"); given != nullptr && *given != '\0') {
-    return given;
-  }
-  char name[256] = {};
-  if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '?';
-  RZ_ASSIGN_OR_RETURN(const std::string identity, HostIdentity());
-  return absl::StrCat(name, " ", identity);
-}
-
-absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
-  RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), mine));
-  std::vector<std::string> hosts;
-  for (int w = 0; w < seat.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(std::string host, seat.rendezvous->Get(KeyOf(w), seat.join_limit));
-    hosts.push_back(std::move(host));
-  }
-  return hosts;
 }
 
 std::string WireVersions() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/host_identity.h"
 #include "p2p/job_seat.h"
 #include "p2p/shm_transport.h"
 #include "p2p/transport.h"
@@ -31,12 +32,6 @@ struct ChosenTransport {
 // InvalidArgument: shm between hosts, or what this program was built without.
 absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 const std::vector<std::string>& hosts);
-
-// This host's name, a space, and what distinguishes it (p2p/host_identity.h). RINGZERO_HOST in the
-// environment stands for both.
-absl::StatusOr<std::string> ThisHost();
-// ThisHost of all workers, told at the rendezvous.
-absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat);
 
 // "name = value" lines about what must be alike for workers to understand each other.
 std::string WireVersions();

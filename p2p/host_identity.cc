@@ -3,22 +3,22 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 absl::Status CannotTell(const std::string& path) {
   return absl::UnavailableError(
@@ -42,7 +42,7 @@ absl::StatusOr<std::string> Namespace(const std::string& kind) {
   return absl::StrCat(facts.st_dev, ":", facts.st_ino);
 }
 
-std::string HostKey(int worker) { return absl::StrCat("host/", worker); }
+std::string KeyOf(int worker) { return absl::StrCat("host/", worker); }
 
 }  // namespace
 
@@ -53,20 +53,38 @@ absl::StatusOr<std::string> HostIdentity() {
   return absl::StrCat("boot ", boot, ", network ", network, ", users ", users);
 }
 
-absl::StatusOr<std::vector<WorkerId>> PeersOnThisHost(const JobSeat& seat) {
-  const Clock::time_point deadline = Clock::now() + seat.join_limit;
-  RZ_ASSIGN_OR_RETURN(const std::string here, HostIdentity());
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(HostKey(seat.self.value), here));
-  std::vector<WorkerId> peers;
-  for (int worker = 0; worker < seat.workers; ++worker) {
-    if (worker == seat.self.value) continue;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    const absl::StatusOr<std::string> there =
-        seat.rendezvous->Get(HostKey(worker), std::max(left, std::chrono::milliseconds(0)));
-    if (!there.ok()) {
-      return Annotate(there.status(), absl::StrCat("worker ", worker, " has not told its host"));
+absl::StatusOr<std::string> ThisHost() {
+  if (const char* given = std::getenv("RINGZERO_HOST"); given != nullptr && *given != '\0') {
+    return given;
+  }
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '?';
+  RZ_ASSIGN_OR_RETURN(const std::string identity, HostIdentity());
+  return absl::StrCat(name, " ", identity);
+}
+
+absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
+  RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), mine));
+  const Deadline deadline(seat.join_limit);
+  std::vector<std::string> hosts;
+  for (int w = 0; w < seat.workers; ++w) {
+    absl::StatusOr<std::string> host = seat.rendezvous->Get(KeyOf(w), deadline.Left());
+    if (!host.ok()) {
+      return Annotate(host.status(), absl::StrCat("worker ", w, " has not told its host"));
     }
-    if (*there == here) peers.emplace_back(worker);
+    hosts.push_back(*std::move(host));
+  }
+  return hosts;
+}
+
+std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts) {
+  std::vector<WorkerId> peers;
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    const WorkerId worker(static_cast<int>(w));
+    if (worker != self && hosts[w] == hosts[static_cast<size_t>(self.value)]) {
+      peers.push_back(worker);
+    }
   }
   return peers;
 }

@@ -1,7 +1,8 @@
 // Which workers share a host, and so can share memory.
 //
-//   RZ_ASSIGN_OR_RETURN(std::vector<WorkerId> peers, PeersOnThisHost(seat));
-//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+//   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
+//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint,
+//                       ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
 //
 // A host is one boot of one kernel, one network namespace (where the Unix sockets by which workers
 // meet have their names) and one user namespace (where uids mean the same): what looks like two
@@ -22,10 +23,16 @@ namespace ringzero {
 // 4:4026531840, users 4:4026531837". Unavailable where /proc does not tell.
 absl::StatusOr<std::string> HostIdentity();
 
-// The other workers of this worker's host, in order. All workers of the job must call it, once:
-// each tells its host at the rendezvous ("host/3") and waits for what the others tell, at most
-// seat.join_limit for all. DeadlineExceeded names the first worker that is missing.
-absl::StatusOr<std::vector<WorkerId>> PeersOnThisHost(const JobSeat& seat);
+// This host's name, a space, and its identity. RINGZERO_HOST in the environment stands for both.
+absl::StatusOr<std::string> ThisHost();
+
+// ThisHost of each worker. All workers of the job must call it, once: each tells its host at the
+// rendezvous ("host/3") and waits for what the others tell, at most seat.join_limit for all.
+// DeadlineExceeded names the first worker that is missing.
+absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat);
+
+// The other workers of `self`'s host, in order. Pure.
+std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts);
 
 }  // namespace ringzero
 

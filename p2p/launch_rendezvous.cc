@@ -99,7 +99,8 @@ absl::StatusOr<Record> LaunchRendezvous::AwaitAnswer(std::chrono::milliseconds l
     if (left.count() <= 0) {
       return absl::DeadlineExceededError("rendezvous launcher: the launching process is silent");
     }
-    pollfd file = {socket_, POLLIN, 0};
+    RZ_ASSIGN_OR_RETURN(const bool waits, flush_());
+    pollfd file = {socket_, static_cast<short>(waits ? POLLIN | POLLOUT : POLLIN), 0};
     poll(&file, 1, static_cast<int>(std::min<int64_t>(left.count(), 1000)));
   }
 }

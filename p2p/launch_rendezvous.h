@@ -35,12 +35,15 @@ class LaunchStore {
   std::map<WorkerId, std::vector<Record>> answers_;
 };
 
-// A child's side. One thread at a time. `ask` sends a record; `socket` is where answers arrive, and
+// A child's side. One thread at a time. `ask` sends a record, as far as the socket takes it, and
+// `flush` more of it; true while something still waits. `socket` is where answers arrive, and
 // outlives this.
 class LaunchRendezvous final : public Rendezvous {
  public:
   using Ask = std::function<absl::Status(const Record&)>;
-  LaunchRendezvous(int socket, Ask ask) : socket_(socket), ask_(std::move(ask)) {}
+  using Flush = std::function<absl::StatusOr<bool>()>;
+  LaunchRendezvous(int socket, Ask ask, Flush flush)
+      : socket_(socket), ask_(std::move(ask)), flush_(std::move(flush)) {}
 
   std::string name() const override { return "launcher"; }
   absl::Status Put(const std::string& key, const std::string& value) override;
@@ -51,6 +54,7 @@ class LaunchRendezvous final : public Rendezvous {
 
   const int socket_;
   const Ask ask_;
+  const Flush flush_;
   RecordReader reader_;
   std::vector<Record> arrived_;
   int32_t question_ = 0;  // the latest; answers to earlier ones come too late

@@ -342,10 +342,15 @@ JobSeat WorkerContext::Seat() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return stream_.records.Write(record);
   };
+  const auto flush = [this]() -> absl::StatusOr<bool> {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    RZ_RETURN_IF_ERROR(stream_.records.Flush());
+    return stream_.records.waits();
+  };
   return {.self = self_,
           .workers = workers_,
           .secret = secret_,
-          .rendezvous = std::make_shared<LaunchRendezvous>(stream_.socket, ask)};
+          .rendezvous = std::make_shared<LaunchRendezvous>(stream_.socket, ask, flush)};
 }
 
 absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {

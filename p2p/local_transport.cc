@@ -19,6 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);
+constexpr size_t kEventsPerPeer = 32;       // come at once without growth
 constexpr uint32_t kIdlePollsPerTurn = 16;  // the clock is looked at once in so many
 
 struct Event {
@@ -52,6 +53,10 @@ class Inbox {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
     changed_.notify_one();
+  }
+  void Reserve(size_t events) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    events_.reserve(events);
   }
   // Blocks until something happens, or `until`; false when stopped.
   bool Take(std::vector<Event>& events, Clock::time_point until) {
@@ -130,6 +135,13 @@ class LocalTransport final : public MailboxTransport {
       : MailboxTransport(std::move(mailbox), std::move(arenas[0]), std::move(arenas[1])),
         wire_(std::move(wire)),
         heartbeat_(std::move(heartbeat)) {}
+
+  // Room for so many events at once, here and in the inbox (the two take turns). How many there
+  // are depends on who runs when: the first time must not allocate.
+  void Reserve(size_t events) {
+    events_.reserve(events);
+    wire_->inbox().Reserve(events);
+  }
 
   // Without it, Poll is to be called.
   void StartThread() {
@@ -242,6 +254,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     auto transport =
         std::make_unique<LocalTransport>(mailboxes[w], wires[w], std::move(arenas[w]),
                                          Heartbeat(WorkerId(w), board, {options[w].peer_timeout}));
+    transport->Reserve(kEventsPerPeer * static_cast<size_t>(workers));
     if (options[w].progress == ProgressMode::kThread) transport->StartThread();
     transports.push_back(std::move(transport));
   }

@@ -10,6 +10,11 @@
 #include "p2p/slot_cell.h"
 
 namespace ringzero {
+namespace {
+
+constexpr size_t kReadyPerPeer = 16;  // so many messages wait for their callbacks without growth
+
+}  // namespace
 
 std::string ToString(MessageKey key) {
   return absl::StrCat("kind ", static_cast<int>(key.kind), ", tag ", key.tag);
@@ -46,6 +51,8 @@ Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Stat
       peers_(workers) {
   stats_.bytes_sent.resize(kMaxMessageKinds);
   stats_.messages_sent.resize(kMaxMessageKinds);
+  // How many are ready at once depends on who runs when: not a first time that allocates.
+  for (Runnable* each : {&running_, &next_}) each->ready.reserve(kReadyPerPeer * peers_.size());
 }
 
 absl::Status Mailbox::CheckCall(WorkerId peer, MessageKey key, const char* what) const {
@@ -159,11 +166,38 @@ void Mailbox::OnParcel(WorkerId from, Parcel parcel) {
   Match(from, kind);
 }
 
+absl::Status Mailbox::OnSlots(WorkerId from, uint8_t kind, int slots) {
+  RZ_CHECK(kind < kMaxMessageKinds, absl::StrCat("kind ", kind));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Channel& channel = peers_[from.value].channels[kind];
+  if (slots < 1) {  // we would never send, and wait
+    return absl::InternalError(
+        absl::StrCat("it has ", slots, " slots for kind ", kind, "; at least 1 is needed"));
+  }
+  if (channel.slots != 0 || channel.credit != 0) {
+    return absl::InternalError(absl::StrCat("it gave credit for kind ", kind, " before its slots"));
+  }
+  if (!status_.ok()) return absl::OkStatus();
+  channel.slots = slots;
+  channel.credit = slots;
+  Pump(from, kind);
+  if (closing_) SayGoodbyes();
+  return absl::OkStatus();
+}
+
 void Mailbox::OnCredit(WorkerId from, uint8_t kind, int count) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
   RZ_CHECK(kind < kMaxMessageKinds, absl::StrCat("kind ", kind));
-  peers_[from.value].channels[kind].credit += count;
+  Channel& channel = peers_[from.value].channels[kind];
+  channel.credit += count;
+  if (channel.slots != 0 && channel.credit > channel.slots) {
+    End(absl::InternalError(absl::StrCat("worker ", from.value, " gave credit for ", channel.credit,
+                                         " messages of kind ", kind, ", but has ", channel.slots,
+                                         " slots")),
+        Tell::kPeers);
+    return;
+  }
   Pump(from, kind);
   if (closing_) SayGoodbyes();
 }
@@ -171,8 +205,8 @@ void Mailbox::OnCredit(WorkerId from, uint8_t kind, int count) {
 void Mailbox::OnAbort(WorkerId from, const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   // Passed on, though `from` tells everybody: we may leave before the others have read that, and
-  // must not be taken for the one that began it.
-  End(AbortedBy(from, why), Tell::kPeers);
+  // must not be taken for the one that began it. An OK would leave us half dead: it is no reason.
+  End(AbortedBy(from, why.ok() ? absl::UnknownError("it gave no reason") : why), Tell::kPeers);
 }
 
 void Mailbox::OnGoodbye(WorkerId from) {
@@ -182,6 +216,7 @@ void Mailbox::OnGoodbye(WorkerId from) {
   FailQuestions(absl::FailedPreconditionError(
                     absl::StrCat("worker ", from.value, " said goodbye before it answered")),
                 from);
+  if (!next_.answers.empty()) wire_->Wake();
   for (const Channel& channel : peer.channels) {
     const bool awaited = !channel.expected.empty();
     if (!awaited && channel.waiting.empty()) continue;

@@ -71,6 +71,9 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   // The next message of the channel is another than the one expected (which there is): for wires
   // that see this before its payload is there. Ends the transport as OnParcel would.
   void OnMisfit(WorkerId from, MessageKey key, Ownership ownership, size_t bytes);
+  // How many messages of this kind the peer takes at once: told once, before any credit of its. Its
+  // credit is checked against that from then on. Internal: what cannot be true.
+  absl::Status OnSlots(WorkerId from, uint8_t kind, int slots);
   void OnCredit(WorkerId from, uint8_t kind, int count);
   void OnAbort(WorkerId from, const absl::Status& why);
   void OnGoodbye(WorkerId from);
@@ -100,6 +103,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
  private:
   struct Channel {  // one per peer and kind, both directions
     int credit = 0;
+    int slots = 0;                 // the peer's, if OnSlots told them: credit is never more
     RingQueue<Parcel> waiting;     // to the peer, without credit
     RingQueue<Parcel> arrived;     // from the peer, not yet expected
     RingQueue<Expected> expected;  // from the peer, not yet arrived

@@ -4,16 +4,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/failure.h"
 
 namespace ringzero {
 namespace {
+
+// Whoever failed has put its reason before it was found missing, or is about to.
+constexpr std::chrono::seconds kReasonLimit(1);
 
 std::string HeadKey(int worker) { return absl::StrCat("result/", worker); }
 std::string PartKey(int worker, size_t part) { return absl::StrCat("result/", worker, "/", part); }
@@ -31,10 +36,19 @@ absl::Status Put(const JobSeat& seat, const absl::StatusOr<std::string>& mine) {
   return seat.rendezvous->Put(HeadKey(self), absl::StrCat(code, " ", parts));
 }
 
-absl::StatusOr<std::string> Get(const JobSeat& seat, int worker, std::chrono::milliseconds limit) {
-  const absl::StatusOr<std::string> head = seat.rendezvous->Get(HeadKey(worker), limit);
+// For all workers together: `limit` is what a message tells, `deadline` has what is left of it.
+struct Patience {
+  explicit Patience(std::chrono::milliseconds whole) : limit(whole), deadline(whole) {}
+  const std::chrono::milliseconds limit;
+  const Deadline deadline;
+};
+
+// A worker's result, or its error as it put it.
+absl::StatusOr<std::string> Get(const JobSeat& seat, int worker, const Patience& patience) {
+  const absl::StatusOr<std::string> head =
+      seat.rendezvous->Get(HeadKey(worker), patience.deadline.Left());
   if (head.status().code() == absl::StatusCode::kDeadlineExceeded) {
-    const double seconds = std::chrono::duration<double>(limit).count();
+    const double seconds = std::chrono::duration<double>(patience.limit).count();
     return absl::UnavailableError(
         absl::StrFormat("worker %d has left no result within %g s", worker, seconds));
   }
@@ -48,12 +62,31 @@ absl::StatusOr<std::string> Get(const JobSeat& seat, int worker, std::chrono::mi
   }
   std::string text;
   for (size_t part = 0; part < parts; ++part) {
-    RZ_ASSIGN_OR_RETURN(const std::string next, seat.rendezvous->Get(PartKey(worker, part), limit));
+    RZ_ASSIGN_OR_RETURN(const std::string next,
+                        seat.rendezvous->Get(PartKey(worker, part), patience.deadline.Left()));
     text += next;
   }
   if (code == 0) return text;
-  return ReportedBy(WorkerId(worker),
-                    CauseOf(absl::Status(static_cast<absl::StatusCode>(code), text)));
+  return absl::Status(static_cast<absl::StatusCode>(code), text);
+}
+
+// What a worker has to say when another did not come or went away: perhaps that one said why.
+bool MayBlameWrongly(const absl::Status& why) {
+  return why.code() == absl::StatusCode::kDeadlineExceeded ||
+         (why.code() == absl::StatusCode::kUnavailable &&
+          absl::StrContains(why.message(), "worker "));
+}
+
+// `found`, unless it only tells that others are not there and one of these has left its reason.
+absl::Status FirstCause(const JobSeat& seat, const absl::Status& found) {
+  if (!MayBlameWrongly(found)) return found;
+  const Patience patience(kReasonLimit);
+  for (int w = 1; w < seat.workers; ++w) {
+    const absl::Status theirs = Get(seat, w, patience).status();
+    if (theirs.ok() || IsEcho(theirs) || MayBlameWrongly(theirs)) continue;
+    return ReportedBy(WorkerId(w), theirs);
+  }
+  return found;
 }
 
 }  // namespace
@@ -67,11 +100,15 @@ absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat,
     RZ_RETURN_IF_ERROR(put);
     return std::vector<std::string>();
   }
-  if (!mine.ok()) return mine.status();
+  if (!mine.ok()) return FirstCause(seat, mine.status());
+  const Patience patience(limit);
   std::vector<std::string> all = {*mine};
   for (int w = 1; w < seat.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(std::string theirs, Get(seat, w, limit));
-    all.push_back(std::move(theirs));
+    absl::StatusOr<std::string> theirs = Get(seat, w, patience);
+    if (!theirs.ok()) {
+      return FirstCause(seat, ReportedBy(WorkerId(w), CauseOf(theirs.status())));
+    }
+    all.push_back(*std::move(theirs));
   }
   return all;
 }

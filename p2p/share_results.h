@@ -17,7 +17,9 @@
 namespace ringzero {
 
 // This worker's error comes back as it is. Worker 0: the first error among the others, with that
-// worker's number in front; Unavailable when one has left nothing within `limit`.
+// worker's number in front; Unavailable when one has left nothing within `limit` (for all
+// together). An error that only tells that another is not there (DeadlineExceeded, Unavailable) is
+// replaced by that one's own, if it left one.
 absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat,
                                                       const absl::StatusOr<std::string>& mine,
                                                       std::chrono::milliseconds limit);

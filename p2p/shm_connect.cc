@@ -2,13 +2,11 @@
 #include "p2p/shm_connect.h"
 
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <list>
@@ -17,18 +15,18 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/memory_file.h"
 #include "p2p/packet_socket.h"
+#include "p2p/random_bytes.h"
 #include "p2p/shm_handshake.h"
 
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 // More connections of which nobody knows yet whose they are: the oldest is cut off.
 constexpr size_t kMostStrangers = 256;
 
@@ -36,11 +34,10 @@ absl::Status SystemError(const std::string& what) {
   return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(errno)));
 }
 
-absl::Status Randomize(std::span<uint8_t> bytes) {
-  // Up to 256 bytes are never cut short.
-  const ssize_t got = getrandom(bytes.data(), bytes.size(), 0);
-  if (got == static_cast<ssize_t>(bytes.size())) return absl::OkStatus();
-  return SystemError("no random bytes (getrandom)");
+absl::Status Randomize(Nonce& nonce) {
+  RZ_ASSIGN_OR_RETURN(const std::string random, RandomBytes(nonce.size()));
+  std::copy(random.begin(), random.end(), nonce.begin());
+  return absl::OkStatus();
 }
 
 // An abstract socket's address: its name begins with a zero byte and has no file.
@@ -92,9 +89,7 @@ struct Connection {
 class Gathering {
  public:
   Gathering(const JobSeat& seat, std::span<const WorkerId> peers)
-      : seat_(seat),
-        deadline_(Clock::now() + seat.join_limit),
-        missing_(peers.begin(), peers.end()) {
+      : seat_(seat), deadline_(seat.join_limit), missing_(peers.begin(), peers.end()) {
     missing_.erase(seat.self);
     members_ = static_cast<int>(missing_.size()) + 1;
     endpoint_.self = seat.self;
@@ -111,11 +106,6 @@ class Gathering {
   WorkerId PeerOf(const Connection& connection) const {
     return WorkerId(Connects(connection) ? connection.opening.to : connection.opening.from);
   }
-  std::chrono::milliseconds Left() const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
-    return std::max(left, std::chrono::milliseconds(0));
-  }
-
   absl::Status MakeShared();
   absl::Status MapShared(std::span<const UniqueFd> files);
   absl::Status Listen();
@@ -133,8 +123,9 @@ class Gathering {
   absl::Status Missing() const;
 
   const JobSeat& seat_;
-  const Clock::time_point deadline_;
+  const Deadline deadline_;
   std::set<WorkerId> missing_;
+  std::set<WorkerId> unproven_;  // somebody called itself so, and did not know the secret
   ShmEndpoint endpoint_;
   int members_ = 0;                     // of this host
   std::vector<UniqueFd> shared_files_;  // at the lowest worker, which makes them: board, rings
@@ -180,10 +171,8 @@ absl::Status Gathering::MapShared(std::span<const UniqueFd> files) {
 }
 
 absl::Status Gathering::Listen() {
-  Nonce random;
-  RZ_RETURN_IF_ERROR(Randomize(random));
-  const std::string name = absl::StrCat(
-      "ringzero-", absl::BytesToHexString(std::string(random.begin(), random.begin() + 16)));
+  RZ_ASSIGN_OR_RETURN(const std::string random, RandomHex(16));
+  const std::string name = "ringzero-" + random;
   RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
   listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_ ||
@@ -196,14 +185,14 @@ absl::Status Gathering::Listen() {
 
 absl::Status Gathering::ConnectTo(WorkerId peer) {
   const std::string who = absl::StrCat("worker ", peer.value);
-  const absl::StatusOr<std::string> name = seat_.rendezvous->Get(KeyOf(peer), Left());
+  const absl::StatusOr<std::string> name = seat_.rendezvous->Get(KeyOf(peer), deadline_.Left());
   if (!name.ok()) return Annotate(name.status(), who + " is missing on this host");
   RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(*name));
   Connection made;
   made.socket = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!made.socket) return SystemError("cannot make a Unix socket");
   // While the other's queue of connections is full this blocks.
-  const auto left = Left();
+  const auto left = deadline_.Left();
   const timeval limit = {left.count() / 1000, left.count() % 1000 * 1000 + 1};
   setsockopt(made.socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   if (connect(made.socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.bytes) !=
@@ -226,7 +215,7 @@ absl::Status Gathering::ConnectTo(WorkerId peer) {
 absl::Status Gathering::Wait() {
   std::vector<pollfd> files = {{listener_.get(), POLLIN, 0}};
   for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
-  const std::chrono::milliseconds left = Left();
+  const std::chrono::milliseconds left = deadline_.Left();
   if (left.count() == 0) return Missing();
   if (poll(files.data(), files.size(), static_cast<int>(left.count())) <= 0)
     return absl::OkStatus();
@@ -271,7 +260,7 @@ absl::StatusOr<Gathering::Next> Gathering::Take(Connection& connection) {
   switch (connection.awaits) {
     case Connection::Awaits::kOpening:
       return closed ? Next::kDrop : TakeOpening(connection, packet);
-    case Connection::Awaits::kProof: return closed ? Next::kDrop : TakeProof(connection, packet);
+    case Connection::Awaits::kProof: return TakeProof(connection, packet);  // closed: of 0 bytes
     case Connection::Awaits::kChallenge:
       if (!closed) RZ_RETURN_IF_ERROR(TakeChallenge(connection, packet));
       if (!closed) return Next::kGoOn;
@@ -307,7 +296,11 @@ Gathering::Next Gathering::TakeProof(Connection& connection, std::span<const std
       ProofOf(Prover::kConnects, seat_.secret, connection.opening, connection.challenge);
   // Another connection may have been faster: then this one is a second of the same worker.
   const bool awaited = missing_.count(WorkerId(connection.opening.from)) != 0;
-  if (!Read(packet, proof) || !SameDigest(proof.mac, right) || !awaited) return Next::kDrop;
+  if (!awaited) return Next::kDrop;
+  if (!Read(packet, proof) || !SameDigest(proof.mac, right)) {
+    unproven_.insert(WorkerId(connection.opening.from));  // perhaps it comes yet
+    return Next::kDrop;
+  }
   std::vector<int> descriptors;
   for (const UniqueFd& file : shared_files_) descriptors.push_back(file.get());
   const SendResult sent = SendStruct(connection.socket.get(), Welcome(), descriptors);
@@ -345,9 +338,15 @@ absl::Status Gathering::Missing() const {
   const std::string who = absl::StrJoin(missing_, ", ", [](std::string* out, WorkerId worker) {
     absl::StrAppend(out, worker.value);
   });
-  return absl::DeadlineExceededError(absl::StrCat(missing_.size() == 1 ? "worker " : "workers ",
-                                                  who, " did not connect on this host within ",
-                                                  seat_.join_limit.count(), " ms"));
+  std::string why =
+      absl::StrCat(missing_.size() == 1 ? "worker " : "workers ", who,
+                   " did not connect on this host within ", seat_.join_limit.count(), " ms");
+  for (const WorkerId worker : unproven_) {
+    if (missing_.count(worker) == 0) continue;
+    absl::StrAppend(&why, "; a process that called itself worker ", worker.value,
+                    " did not prove that it knows this job's secret");
+  }
+  return absl::DeadlineExceededError(why);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // ConnectShmEndpoint: shared memory for workers that one launcher did not fork, torchrun's say.
 //
-//   RZ_ASSIGN_OR_RETURN(std::vector<WorkerId> peers, PeersOnThisHost(seat));
-//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+//   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
+//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint,
+//                       ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(std::move(endpoint), options));
 //
 // Each worker listens on a Unix socket with a random abstract name, which it tells at the
@@ -23,8 +24,9 @@ namespace ringzero {
 
 // `peers`: the other workers of this host; each of them must call this with the same set (itself
 // out, us in). Blocks until all are connected. DeadlineExceeded after seat.join_limit, naming who
-// is missing; PermissionDenied, naming the worker that refused us or that we refuse (another secret
-// or user); Unavailable when one is gone; ResourceExhausted when the system refuses.
+// is missing, and who of them came and did not know the secret (it may be a stranger: the right one
+// is awaited on); PermissionDenied, naming the worker below us that is of another job or user;
+// Unavailable when one is gone; ResourceExhausted when the system refuses.
 absl::StatusOr<ShmEndpoint> ConnectShmEndpoint(const JobSeat& seat,
                                                std::span<const WorkerId> peers);
 

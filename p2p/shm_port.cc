@@ -15,6 +15,7 @@ constexpr std::chrono::seconds kFlushLimit(1);
 constexpr std::chrono::milliseconds kLookInterval(1);  // at sockets, when no thread watches them
 constexpr int kWordsPerTurn = 64;                      // then the next peer has its turn
 constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more than a poll
+constexpr int kMaxCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
 constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
 
 ShmHello HelloOf(const ShmPortOptions& options) {
@@ -274,7 +275,8 @@ absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, Receiv
     views_.Add(std::move(view));
   }
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
-    mailbox_->OnCredit(inlet.from, static_cast<uint8_t>(kind), hello.slots[kind]);
+    RZ_RETURN_IF_ERROR(
+        mailbox_->OnSlots(inlet.from, static_cast<uint8_t>(kind), hello.slots[kind]));
   }
   return absl::OkStatus();
 }
@@ -303,6 +305,8 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
     case ShmToken::Type::kMessage: return TakeMessage(from, token);
     case ShmToken::Type::kCredit: mailbox_->OnCredit(from, token.kind, 1); return absl::OkStatus();
     case ShmToken::Type::kAbort:
+      if (token.code < 1 || token.code > kMaxCode)
+        return absl::InternalError("its code is unknown");
       mailbox_->OnAbort(from, absl::Status(static_cast<absl::StatusCode>(token.code), inlet.text));
       return absl::OkStatus();
     case ShmToken::Type::kQuestion:

@@ -7,6 +7,7 @@
 #ifndef RINGZERO_P2P_SLOT_POOL_H_
 #define RINGZERO_P2P_SLOT_POOL_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <mutex>
 #include <new>
@@ -25,10 +26,7 @@ class SlotPool {
 
   void* Take() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (free_.empty()) {
-      free_.reserve(++made_);  // Return never allocates
-      return ::operator new(object_bytes_);
-    }
+    if (free_.empty()) Make(std::max(made_, kAtFirst));
     void* const memory = free_.back();
     free_.pop_back();
     return memory;
@@ -39,6 +37,16 @@ class SlotPool {
   }
 
  private:
+  // Several at once: how many are out at a time depends on who runs when, and the first moment in
+  // which it is one more must not cost an allocation each time.
+  static constexpr size_t kAtFirst = 16;
+
+  void Make(size_t count) {        // mutex_ held
+    free_.reserve(made_ + count);  // Return never allocates
+    for (size_t i = 0; i < count; ++i) free_.push_back(::operator new(object_bytes_));
+    made_ += count;
+  }
+
   const size_t object_bytes_;
   std::mutex mutex_;  // a leaf: nothing is called with it held
   std::vector<void*> free_;

@@ -3,8 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <future>
+#include <memory>
+#include <utility>
+
 #include "absl/strings/match.h"
 #include "p2p/ucx_transport.h"
+#include "tests/p2p/cluster.h"
 
 namespace ringzero {
 namespace {
@@ -44,6 +50,74 @@ TEST(ConnectTest, WhatIsAskedForAndNotPossibleIsAnError) {
                                        "would do"));
   EXPECT_EQ(ChooseTransport(Choice::kNccl, {"a"}).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+JobSeat SeatOf(int self, std::shared_ptr<Rendezvous> rendezvous) {
+  return {.self = WorkerId(self),
+          .workers = 2,
+          .secret = "a secret of this job",
+          .rendezvous = std::move(rendezvous),
+          .join_limit = kDeadline};
+}
+
+using Connecting = std::future<absl::StatusOr<Connection>>;
+
+Connecting ConnectAs(const JobSeat& seat, Choice choice) {
+  return std::async(std::launch::async, [seat, choice] {
+    return Connect(seat, {.transport = choice, .options = SmallOptions()});
+  });
+}
+
+TEST(ConnectTest, WorkersOfOneHostMeetAndTalk) {
+  unsetenv("RINGZERO_HOST");
+  const auto rendezvous = MakeLocalRendezvous();
+  Connecting at0 = ConnectAs(SeatOf(0, rendezvous), Choice::kAuto);
+  Connecting at1 = ConnectAs(SeatOf(1, rendezvous), Choice::kAuto);
+  const absl::StatusOr<Connection> made[] = {at0.get(), at1.get()};
+  for (int w = 0; w < 2; ++w) {
+    ASSERT_TRUE(made[w].ok()) << made[w].status();
+    EXPECT_EQ(made[w]->transport->name(), "shm");
+    EXPECT_EQ(made[w]->why, "shm between all workers (one host)");
+  }
+  for (int from = 0; from < 2; ++from) {
+    Transport& sender = *made[from]->transport;
+    Transport& receiver = *made[1 - from]->transport;
+    Waiter<Buffer> waiter;
+    ASSERT_TRUE(receiver.ExpectOwned(WorkerId(from), {0, 5}, 64, waiter.Callback()).ok());
+    const auto value = static_cast<float>(3 + from);
+    Buffer sum = Filled(sender, MemoryUse::kSums, 16, value);
+    ASSERT_TRUE(sender.Give(WorkerId(1 - from), {0, 5}, std::move(sum)).ok());
+    EXPECT_EQ(waiter.Take().as<float>()[0], value);
+  }
+}
+
+// Worker 1's, which fails after all have met.
+class FailsLate final : public Rendezvous {
+ public:
+  explicit FailsLate(std::shared_ptr<Rendezvous> store) : store_(std::move(store)) {}
+  std::string name() const override { return store_->name(); }
+  absl::Status Put(const std::string& key, const std::string& value) override {
+    if (absl::StartsWith(key, "link/")) return absl::DataLossError("nothing works any more");
+    return store_->Put(key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key,
+                                  std::chrono::milliseconds limit) override {
+    return store_->Get(key, limit);
+  }
+
+ private:
+  const std::shared_ptr<Rendezvous> store_;
+};
+
+TEST(ConnectTest, WhoDiesBeforeItToldItsLinkIsNotAwaited) {
+  if (UcxVersion().empty()) GTEST_SKIP() << "built without ucx; shm tells no links";
+  const auto rendezvous = MakeLocalRendezvous();
+  Connecting at0 = ConnectAs(SeatOf(0, rendezvous), Choice::kUcx);
+  Connecting at1 = ConnectAs(SeatOf(1, std::make_shared<FailsLate>(rendezvous)), Choice::kUcx);
+  EXPECT_EQ(at1.get().status(), absl::DataLossError("nothing works any more"));
+  const absl::Status end = at0.get().status();
+  EXPECT_NE(end.code(), absl::StatusCode::kDeadlineExceeded) << end;
+  EXPECT_TRUE(absl::StrContains(end.message(), "worker 1")) << end;
 }
 
 }  // namespace

@@ -46,9 +46,9 @@ Joining Join(const JobSeat& seat, std::vector<WorkerId> peers) {
 
 Joining JoinHost(const JobSeat& seat) {
   return std::async(std::launch::async, [seat]() -> absl::StatusOr<ShmEndpoint> {
-    auto peers = PeersOnThisHost(seat);
-    if (!peers.ok()) return peers.status();
-    return ConnectShmEndpoint(seat, *peers);
+    const auto hosts = HostsOfWorkers(seat);
+    if (!hosts.ok()) return hosts.status();
+    return ConnectShmEndpoint(seat, PeersOf(seat.self, *hosts));
   });
 }
 
@@ -141,7 +141,7 @@ TEST(ShmConnect, WhoIsMissingIsNamedInTime) {
   const auto nobody = MakeLocalRendezvous();
   JobSeat alone = SeatOf(2, 3, nobody);
   alone.join_limit = std::chrono::milliseconds(50);
-  const absl::Status lost = PeersOnThisHost(alone).status();
+  const absl::Status lost = HostsOfWorkers(alone).status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kDeadlineExceeded) << lost;
   EXPECT_THAT(lost.ToString(), HasSubstr("worker 0 has not told its host"));
 }
@@ -156,7 +156,9 @@ TEST(ShmConnect, AnotherSecretIsRefused) {
   EXPECT_EQ(ConnectShmEndpoint(other, std::vector{WorkerId(0)}).status(),
             absl::PermissionDeniedError("worker 0 on this host does not know this job's secret"));
   EXPECT_EQ(at0.get().status(),
-            absl::DeadlineExceededError("worker 1 did not connect on this host within 300 ms"));
+            absl::DeadlineExceededError(
+                "worker 1 did not connect on this host within 300 ms; a process that called itself "
+                "worker 1 did not prove that it knows this job's secret"));
 }
 
 // A client without manners, connected to worker 0's socket.

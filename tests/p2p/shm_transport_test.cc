@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,6 +15,9 @@
 #include <vector>
 
 #include "p2p/packet_socket.h"
+#include "p2p/shm_arena.h"
+#include "p2p/shm_packet.h"
+#include "p2p/shm_rings.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {
@@ -139,6 +143,96 @@ TEST(ShmTransport, ForeignMemoryIsCopiedAndCounted) {
   ASSERT_TRUE(
       cluster[0].Give(WorkerId(1), {2, 0}, Filled(cluster[1], MemoryUse::kSums, 16, 0)).ok());
   EXPECT_EQ(cluster[0].stats().bytes_copied, 224u);
+}
+
+// Worker 1 of two by hand: says a hello and puts words of its own into the ring to worker 0.
+class Forger {
+ public:
+  explicit Forger(ShmEndpoint endpoint)
+      : endpoint_(std::move(endpoint)), ring_(endpoint_.rings->Writer(1, 0)) {}
+
+  void SayHello(int slots) {
+    ShmHello hello;
+    hello.worker = 1;
+    hello.workers = 2;
+    for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = slots;
+    std::vector<int> files;
+    for (int i = 0; i < kMemoryUses; ++i) {
+      auto arena = MakeShmArena(WorkerId(1), static_cast<MemoryUse>(i), size_t{1} << 20);
+      ASSERT_TRUE(arena.ok()) << arena.status();
+      hello.arena_bytes[i] = arena->bytes;
+      arenas_.push_back(*std::move(arena));
+      files.push_back(arenas_.back().files.data.get());
+      files.push_back(arenas_.back().files.counts.get());
+    }
+    const auto bytes = std::as_bytes(std::span(&hello, 1));
+    ASSERT_EQ(SendPacket(endpoint_.sockets[0].get(), bytes, files), SendResult::kSent);
+  }
+  void Put(const ShmToken& token) {
+    RingWord word = {};
+    std::memcpy(word.data(), &token, sizeof(token));
+    ASSERT_TRUE(ring_.Push(word));
+    endpoint_.rings->bell(0).RingForSure();
+  }
+
+ private:
+  ShmEndpoint endpoint_;
+  RingWriter ring_;
+  std::vector<ShmArena> arenas_;
+};
+
+absl::Status EndAfter(int slots, const std::vector<ShmToken>& tokens) {
+  std::vector<ShmEndpoint> endpoints = Endpoints(2);
+  Forger forger(std::move(endpoints[1]));
+  forger.SayHello(slots);
+  const auto transport = Connect(std::move(endpoints[0]));
+  Waiter<Buffer> waiter;
+  EXPECT_TRUE(transport->ExpectOwned(WorkerId(1), {0, 0}, 64, waiter.Callback()).ok());
+  for (const ShmToken& token : tokens) forger.Put(token);
+  const absl::Status end = EndOf(*transport);
+  EXPECT_EQ(waiter.TakeResult().status(), end);
+  return end;
+}
+
+TEST(ShmTransport, WordsThatCannotBeTrueEndIt) {
+  using Type = ShmToken::Type;
+  const std::string block = "a packet of worker 1: a message names block ";
+  EXPECT_EQ(
+      EndAfter(2, {{.type = Type::kMessage, .use = 1, .origin = 1, .bytes = 64}}),
+      absl::InternalError(block + "0 at 0 of 64 bytes, which worker 1's memory does not have"));
+  // Worker 0's own memory, of which nothing was ever cut.
+  EXPECT_EQ(
+      EndAfter(2, {{.type = Type::kMessage, .use = 1, .block = 3, .offset = 64, .bytes = 64}}),
+      absl::InternalError(block + "3 at 64 of 64 bytes, which worker 0's memory does not have"));
+  EXPECT_EQ(EndAfter(2, {{.type = Type::kMessage, .origin = 7}}),
+            absl::InternalError("a packet of worker 1: it names memory that does not exist"));
+  EXPECT_EQ(EndAfter(2, {{.type = Type::kMessage, .kind = 200}}),
+            absl::InternalError("a packet of worker 1: its kind is unknown"));
+  EXPECT_EQ(EndAfter(2, {{.type = static_cast<Type>(77)}}),
+            absl::InternalError("a packet of worker 1: its type is unknown"));
+  for (const int code : {0, -1, 17}) {
+    EXPECT_EQ(EndAfter(2, {{.type = Type::kAbort, .code = code}}),
+              absl::InternalError("a packet of worker 1: its code is unknown"));
+  }
+  EXPECT_EQ(EndAfter(2, {{.type = Type::kCredit, .kind = 1}}),
+            absl::InternalError("worker 1 gave credit for 3 messages of kind 1, but has 2 slots"));
+  for (const int slots : {0, -5}) {
+    EXPECT_EQ(EndAfter(slots, {}),
+              absl::InternalError("a packet of worker 1: it has " + std::to_string(slots) +
+                                  " slots for kind 0; at least 1 is needed"));
+  }
+}
+
+TEST(ShmTransport, AQuestionToWhoLeavesIsAnsweredWithAnError) {
+  TransportOptions polled = SmallOptions();
+  polled.progress = ProgressMode::kCaller;  // so that it leaves without reading the question
+  Cluster cluster = MakeCluster(ShmTransports(), {SmallOptions(), polled});
+  Waiter<std::string> answer;
+  ASSERT_TRUE(cluster[0].Ask(WorkerId(1), "are you there?", answer.Callback()).ok());
+  ASSERT_TRUE(cluster[1].Close().ok());
+  EXPECT_EQ(answer.TakeResult().status(),
+            absl::FailedPreconditionError("worker 1 said goodbye before it answered"));
+  ASSERT_TRUE(cluster[0].Close().ok());
 }
 
 TEST(ShmTransport, ALongAbortTextIsCut) {

@@ -56,16 +56,17 @@ struct Wires {
 
 absl::StatusOr<std::unique_ptr<Transport>> ConnectShm(const JobSeat& seat,
                                                       const TransportOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<WorkerId> peers, PeersOnThisHost(seat));
-  RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
+  RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
   return CreateShmTransport(std::move(endpoint), options);
 }
 
 // Over UCX's shared memory, with the board of pulses that the workers of one host share.
 absl::StatusOr<std::unique_ptr<Transport>> ConnectUcx(const JobSeat& seat,
                                                       const TransportOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<WorkerId> peers, PeersOnThisHost(seat));
-  RZ_ASSIGN_OR_RETURN(const ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
+  RZ_ASSIGN_OR_RETURN(const ShmEndpoint endpoint,
+                      ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
   return CreateUcxTransport(seat, options, {.board = endpoint.board});
 }
 
