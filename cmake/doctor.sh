@@ -78,6 +78,19 @@ libtorch() {
   absent LibTorch "train test" "./rz build installs the pinned wheel"
 }
 
+ucx() {
+  local folder
+  for folder in ${CMAKE_PREFIX_PATH:+${CMAKE_PREFIX_PATH//:/ }} "$deps/site" /usr; do
+    for folder in "$folder" "$folder/libucx"; do
+      [ -e "$folder/include/ucp/api/ucp_version.h" ] || continue
+      show UCX "$(awk '$1 == "#define" && $2 ~ /^UCP_API_(MAJOR|MINOR)$/ {printf "%s%s", dot, $3; dot = "."}' \
+        "$folder/include/ucp/api/ucp_version.h")" "$folder"
+      return
+    done
+  done
+  show UCX "not found" "no transport ucx; ./rz build installs the pinned wheel"
+}
+
 data() {
   local folder=/usr/share/datasets/fashion-mnist
   if [ "$(ls "$folder"/*-ubyte.gz 2>/dev/null | wc -l)" = 4 ]; then
@@ -141,6 +154,7 @@ program CMake "train test" "Debian: apt-get install cmake" cmake
 program Ninja "train test" "Debian: apt-get install ninja-build" ninja
 program Python "train test" "Debian: apt-get install python3" python3
 libtorch
+ucx
 library Abseil libabsl-dev 'include/absl/base/config.h' 's/^#define ABSL_LTS_RELEASE_VERSION ([0-9]+).*/\1/p'
 library GoogleTest "libgtest-dev libgmock-dev" 'lib*/*/pkgconfig/gtest.pc' 's/^Version: *//p'
 library nlohmann-json nlohmann-json3-dev 'include/nlohmann/detail/*macro*.hpp' 's/^#define NLOHMANN_JSON_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p'

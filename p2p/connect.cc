@@ -4,26 +4,23 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
-#if __has_include("p2p/shm_connect.h")
+#include "p2p/host_identity.h"
+#include "p2p/mixed_transport.h"
 #include "p2p/shm_connect.h"
-#define RINGZERO_HAVE_SHM_CONNECT 1
-#endif
-#if defined(RINGZERO_HAVE_UCX)
 #include "p2p/ucx_transport.h"
-#endif
 
 namespace ringzero {
 namespace {
 
-std::string KeyOf(int worker) { return absl::StrCat("host/", worker); }
+std::string KeyOf(int worker) { return absl::StrCat("place/", worker); }
 
 std::string HostName(const std::string& host) { return host.substr(0, host.find(' ')); }
 
@@ -32,41 +29,56 @@ absl::Status NotPossible(absl::string_view what) {
 }
 
 absl::Status CheckBuilt(TransportChoice choice) {
-#if !defined(RINGZERO_HAVE_UCX)
-  if (choice == TransportChoice::kUcx) {
+  if (choice == TransportChoice::kUcx && UcxVersion().empty()) {
     return NotPossible("ucx is not built in (RINGZERO_WITH_UCX)");
   }
-#endif
   if (choice == TransportChoice::kNccl) {
-    return NotPossible("nccl is not built in (RINGZERO_WITH_NCCL)");
+    return NotPossible(
+        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; "
+        "auto, shm or ucx would do");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeShm(const JobSeat& seat, ConnectRequest request) {
-  if (request.take_endpoint) return CreateShmTransport(request.take_endpoint(), request.options);
-#if defined(RINGZERO_HAVE_SHM_CONNECT)
+std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts) {
   std::vector<WorkerId> peers;
-  for (int w = 0; w < seat.workers; ++w) {
-    if (w != seat.self.value) peers.push_back(WorkerId(w));
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    const WorkerId worker(static_cast<int>(w));
+    if (worker != self && hosts[w] == hosts[static_cast<size_t>(self.value)]) {
+      peers.push_back(worker);
+    }
   }
-  RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
-  return CreateShmTransport(std::move(endpoint), request.options);
-#else
-  (void)seat;
-  return NotPossible("shm is not possible between processes that one launcher did not fork");
-#endif
+  return peers;
 }
 
-absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat,
-                                                   const TransportOptions& options) {
-#if defined(RINGZERO_HAVE_UCX)
-  return CreateUcxTransport(seat, options);
-#else
-  (void)seat;
-  (void)options;
-  return CheckBuilt(TransportChoice::kUcx);
-#endif
+// What really carries messages to the right neighbours, told at the rendezvous: "2 x ucx tcp/eth0".
+// For worker 0; the others only tell.
+absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, const Transport& transport) {
+  const auto key = [](int worker) { return absl::StrCat("link/", worker); };
+  const WorkerId right((seat.self.value + 1) % seat.workers);
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key(seat.self.value), transport.LinkTo(right)));
+  if (seat.self.value != 0) return std::string();
+  std::map<std::string, int> links;
+  for (int w = 0; w < seat.workers; ++w) {
+    RZ_ASSIGN_OR_RETURN(const std::string link, seat.rendezvous->Get(key(w), seat.join_limit));
+    ++links[link];
+  }
+  std::vector<std::string> words;
+  for (const auto& [link, count] : links) words.push_back(absl::StrCat(count, " x ", link));
+  return absl::StrJoin(words, ", ");
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const JobSeat& seat,
+                                                ShmEndpoint endpoint,
+                                                const TransportOptions& options) {
+  switch (choice) {
+    case TransportChoice::kShm: return CreateShmTransport(std::move(endpoint), options);
+    // The host's page of pulses tells who is stopped, whatever UCX says.
+    case TransportChoice::kUcx: return CreateUcxTransport(seat, options, {.board = endpoint.board});
+    case TransportChoice::kAuto: return CreateMixedTransport(seat, std::move(endpoint), options);
+    case TransportChoice::kNccl: break;
+  }
+  return CheckBuilt(choice);
 }
 
 }  // namespace
@@ -81,17 +93,19 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
     case TransportChoice::kUcx:
       return ChosenTransport{asked,
                              absl::StrCat("ucx between all workers (asked for; ", where, ")")};
-    case TransportChoice::kNccl:
-      return ChosenTransport{asked,
-                             absl::StrCat("nccl between all workers (asked for; ", where, ")")};
+    case TransportChoice::kNccl: break;  // CheckBuilt has refused it
     case TransportChoice::kAuto:
       if (count == 1) {
         return ChosenTransport{TransportChoice::kShm, "shm between all workers (one host)"};
       }
       RZ_RETURN_IF_ERROR(
           Annotate(CheckBuilt(TransportChoice::kUcx), absl::StrCat("the workers are on ", where)));
-      return ChosenTransport{TransportChoice::kUcx,
-                             absl::StrCat("ucx between all workers (", where, ")")};
+      if (count == hosts.size()) {
+        return ChosenTransport{TransportChoice::kUcx,
+                               absl::StrCat("ucx between all workers (", where, ")")};
+      }
+      return ChosenTransport{TransportChoice::kAuto,
+                             absl::StrCat("shm within a host, ucx between hosts (", where, ")")};
   }
   for (size_t w = 1; w < hosts.size(); ++w) {
     if (hosts[w] == hosts[0]) continue;
@@ -102,21 +116,19 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
   return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
 }
 
-std::string ThisHost() {
+absl::StatusOr<std::string> ThisHost() {
   if (const char* given = std::getenv("RINGZERO_HOST"); given != nullptr && *given != '\0') {
     return given;
   }
   char name[256] = {};
   if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '?';
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id") >> std::ws, boot);
-  char space[64] = {};  // "net:[4026531840]"
-  if (readlink("/proc/self/ns/net", space, sizeof(space) - 1) < 0) space[0] = '\0';
-  return absl::StrCat(name, " ", boot, " ", space);
+  RZ_ASSIGN_OR_RETURN(const std::string identity, HostIdentity());
+  return absl::StrCat(name, " ", identity);
 }
 
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), ThisHost()));
+  RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), mine));
   std::vector<std::string> hosts;
   for (int w = 0; w < seat.workers; ++w) {
     RZ_ASSIGN_OR_RETURN(std::string host, seat.rendezvous->Get(KeyOf(w), seat.join_limit));
@@ -127,25 +139,29 @@ absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
 
 std::string WireVersions() {
   std::string versions;
-#if defined(RINGZERO_HAVE_UCX)
-  absl::StrAppend(&versions, "ucx = built in\n");
-#endif
+  absl::StrAppend(&versions, "ucx = ", UcxVersion(), "\n");
   return versions;
 }
 
 absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request) {
   // The children of one launcher are where it is.
-  std::vector<std::string> hosts(static_cast<size_t>(seat.workers), ThisHost());
+  std::vector<std::string> hosts(static_cast<size_t>(seat.workers), "here");
   if (!request.take_endpoint) {
     RZ_ASSIGN_OR_RETURN(hosts, HostsOfWorkers(seat));
   }
   RZ_ASSIGN_OR_RETURN(ChosenTransport chosen, ChooseTransport(request.transport, hosts));
-  Connection made{.why = std::move(chosen.why)};
-  if (chosen.transport == TransportChoice::kUcx) {
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeUcx(seat, request.options));
+  ShmEndpoint endpoint;
+  if (request.take_endpoint) {
+    endpoint = request.take_endpoint();
   } else {
-    RZ_ASSIGN_OR_RETURN(made.transport, MakeShm(seat, std::move(request)));
+    RZ_ASSIGN_OR_RETURN(endpoint, ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
   }
+  Connection made{.why = std::move(chosen.why)};
+  RZ_ASSIGN_OR_RETURN(made.transport,
+                      Make(chosen.transport, seat, std::move(endpoint), request.options));
+  if (chosen.transport == TransportChoice::kShm) return made;  // there is one way only
+  RZ_ASSIGN_OR_RETURN(const std::string links, LinksToTheRight(seat, *made.transport));
+  absl::StrAppend(&made.why, "; to the right neighbours: ", links);
   return made;
 }
 

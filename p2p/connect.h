@@ -24,6 +24,7 @@ enum class TransportChoice { kAuto, kShm, kUcx, kNccl };
 
 // kAuto decided; pure. `hosts`: the host of each worker.
 struct ChosenTransport {
+  // kAuto: by pair, shm within a host and ucx between hosts (p2p/mixed_transport.h).
   TransportChoice transport = TransportChoice::kShm;
   std::string why;  // in words, with what was chosen
 };
@@ -31,9 +32,9 @@ struct ChosenTransport {
 absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 const std::vector<std::string>& hosts);
 
-// What distinguishes this host (and network namespace) from others; the part before a space is for
-// people. RINGZERO_HOST in the environment overrides it.
-std::string ThisHost();
+// This host's name, a space, and what distinguishes it (p2p/host_identity.h). RINGZERO_HOST in the
+// environment stands for both.
+absl::StatusOr<std::string> ThisHost();
 // ThisHost of all workers, told at the rendezvous.
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat);
 
@@ -43,14 +44,14 @@ std::string WireVersions();
 struct ConnectRequest {
   TransportChoice transport = TransportChoice::kAuto;
   TransportOptions options;
-  // For shm between the children of one launcher: its endpoint; else the workers connect by
+  // For the children of one launcher: its endpoint; else the workers of a host connect by
   // themselves.
   std::function<ShmEndpoint()> take_endpoint;
 };
 
 struct Connection {
   std::unique_ptr<Transport> transport;
-  std::string why;
+  std::string why;  // at worker 0 also what UCX really took: "…: 4 x ucx posix/memory cma/memory"
 };
 
 // All workers of the job must call this. Errors of ChooseTransport and of the transports.

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "p2p/agreement.h"
 #include "p2p/file_rendezvous.h"
 #include "p2p/random_bytes.h"
 #include "p2p/store_rendezvous.h"
@@ -90,7 +91,12 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     }
     RZ_ASSIGN_OR_RETURN(seat.rendezvous, GatherAt(std::move(store), gathering));
   }
-  RZ_ASSIGN_OR_RETURN(seat.secret, ShareSecret(seat, options));
+  const absl::StatusOr<std::string> secret = ShareSecret(seat, options);
+  if (!secret.ok()) {
+    Disagree(seat, secret.status());  // the others wait for our statement
+    return secret.status();
+  }
+  seat.secret = *secret;
   return seat;
 }
 

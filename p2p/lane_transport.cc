@@ -85,6 +85,7 @@ class LaneTransport final : public MailboxTransport {
 
   std::string name() const override { return name_; }
   std::string LinkTo(WorkerId to) const override {
+    if (to == self()) return "self";
     return absl::StrCat(name_, " (words: ", words_->LinkTo(to), ")");
   }
   std::vector<Undelivered> undelivered() const override {

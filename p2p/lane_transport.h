@@ -91,8 +91,8 @@ struct LaneParts {
   // being passed on. 0: 2 x slots x kinds times all that may be allocated, which costs nothing in
   // the host's memory until it is used; a device needs a figure.
   size_t received_bytes = 0;
-  // Kinds whose payload means nothing (the plan's tokens): they take no lane, and are delivered as a
-  // block of that size with unspecified contents. The same at all workers.
+  // Kinds whose payload means nothing (the plan's tokens): they take no lane, and are delivered as
+  // a block of that size with unspecified contents. The same at all workers.
   std::vector<uint8_t> word_kinds;
   // A lane operation that takes so long is stuck.
   std::chrono::milliseconds stall_limit = std::chrono::seconds(60);

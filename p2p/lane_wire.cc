@@ -115,7 +115,7 @@ void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
     failure_ = absl::InvalidArgumentError(absl::StrCat("no lane leads from worker ", self_.value,
                                                        " to worker ", to.value, " (",
                                                        ToString(parcel.key), ")"));
-    return driver_->Post([self = shared_from_this()] { self->RunTurn(); });
+    return driver_->Post([self = shared_from_this()] { self->Settle(); });
   }
   Peer& peer = peers_[to.value];
   LaneWord word = {.type = LaneWord::Type::kAnnounce,
@@ -134,7 +134,7 @@ void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
   }
   if (failed.ok()) return;
   failure_ = failed;
-  driver_->Post([self = shared_from_this()] { self->RunTurn(); });
+  driver_->Post([self = shared_from_this()] { self->Settle(); });
 }
 
 void LaneWire::SendCredit(WorkerId to, uint8_t kind) {
@@ -143,7 +143,7 @@ void LaneWire::SendCredit(WorkerId to, uint8_t kind) {
   if (to != self_) return Say(to, {.type = LaneWord::Type::kCredit, .kind = kind});
   // The mailbox may be locked: it is told on a thread of ours.
   ++own_credits_[kind];
-  driver_->Post([self = shared_from_this()] { self->RunTurn(); });
+  driver_->Post([self = shared_from_this()] { self->Settle(); });
 }
 
 void LaneWire::SendAbort(WorkerId, const absl::Status& why) {
@@ -221,7 +221,7 @@ void LaneWire::Wake() {
   driver_->Post([self = shared_from_this()] { self->RunTurn(); });
 }
 
-void LaneWire::RunTurn() {
+void LaneWire::Settle() {
   std::shared_ptr<Mailbox> mailbox;
   int own[kMaxMessageKinds] = {};
   absl::Status failure;
@@ -236,7 +236,16 @@ void LaneWire::RunTurn() {
     if (own[kind] > 0) mailbox->OnCredit(self_, static_cast<uint8_t>(kind), own[kind]);
   }
   if (!failure.ok()) mailbox->Fail(failure);
-  mailbox->RunCallbacks();
+}
+
+void LaneWire::RunTurn() {
+  Settle();
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mailbox = mailbox_;
+  }
+  if (mailbox != nullptr) mailbox->RunCallbacks();
 }
 
 void LaneWire::Fail(const absl::Status& why) {
@@ -296,7 +305,7 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
     Peer& peer = peers_[from.value];
     switch (word.type) {
       case LaneWord::Type::kAnnounce: RZ_RETURN_IF_ERROR(Accept(from, word)); break;
-      case LaneWord::Type::kGo: Go(from, word); break;
+      case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
       case LaneWord::Type::kCredit: break;
       case LaneWord::Type::kGoodbye:
         peer.goodbye_came = true;
@@ -341,28 +350,25 @@ absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& word) {
                   }});
   LaneWord go = word;
   go.type = LaneWord::Type::kGo;
-  if (from == self_) {
-    Go(from, go);
-  } else {
-    Say(from, go);
-  }
+  if (from == self_) return Go(from, go);
+  Say(from, go);
   return absl::OkStatus();
 }
 
-void LaneWire::Go(WorkerId to, const LaneWord& word) {
+absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
   std::deque<Announced>& announced = peers_[to.value].announced;
   const auto which = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
     return each.number == word.number;
   });
-  if (which == announced.end()) return;  // a malformed word: the lane will stall and say so
+  if (which == announced.end()) return absl::InternalError("a go for what was not announced");
   if (IsLong(self_, to)) {
     which->may_go = true;
-    AdvanceLongHops().IgnoreError();  // no receive can fail here that did not fail before
-    return;
+    return AdvanceLongHops();
   }
   Announced parcel = std::move(*which);
   announced.erase(which);
   StartSend(to, std::move(parcel));
+  return absl::OkStatus();
 }
 
 void LaneWire::StartSend(WorkerId to, Announced announced) {

@@ -89,7 +89,7 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   void StartSend(WorkerId to, Announced announced);
   absl::Status StartReceive(WorkerId from, const LaneWord& word);
   absl::Status Accept(WorkerId from, const LaneWord& word);
-  void Go(WorkerId to, const LaneWord& word);
+  absl::Status Go(WorkerId to, const LaneWord& word);
   // A message without payload.
   absl::StatusOr<Parcel> TakeEmpty(const LaneWord& word);
   absl::Status AdvanceLongHops();
@@ -101,7 +101,9 @@ class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire
   absl::Status TakeWord(WorkerId from, const LaneWord& word);
   void Sent(WorkerId to);
   void Received(WorkerId from, Parcel parcel);
-  void RunTurn();
+  // What was noted with the mailbox's lock held.
+  void Settle();
+  void RunTurn();  // and the callbacks
   void Fail(const absl::Status& why);
 
   const WorkerId self_;

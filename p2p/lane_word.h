@@ -81,8 +81,10 @@ inline absl::StatusOr<LaneWord> ParseLaneWord(std::string_view text) {
   }
   LaneWord word;
   std::memcpy(&word, text.data() + kLaneWordMark.size(), sizeof(word));
-  if (word.type < LaneWord::Type::kAnnounce || word.type > LaneWord::Type::kGoodbye ||
-      word.kind >= kMaxMessageKinds || word.ownership > static_cast<uint8_t>(Ownership::kOwned)) {
+  constexpr uint64_t kMostBytes = uint64_t{1} << 48;  // no sum of sizes overflows
+  if (word.bytes > kMostBytes || word.type < LaneWord::Type::kAnnounce ||
+      word.type > LaneWord::Type::kGoodbye || word.kind >= kMaxMessageKinds ||
+      word.ownership > static_cast<uint8_t>(Ownership::kOwned)) {
     return absl::InternalError("a lane's word means nothing");
   }
   return word;

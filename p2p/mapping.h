@@ -28,8 +28,8 @@ class Mapping {
   // be closed afterwards.
   static absl::StatusOr<Mapping> OfFile(int descriptor, size_t bytes, Access access);
 
-  // Memory that something else has made (a device), which `release` gives back at the end. It may not
-  // be touched by the processor: whoever makes it says so.
+  // Memory that something else has made (a device), which `release` gives back at the end. It may
+  // not be touched by the processor: whoever makes it says so.
   using Release = void (*)(std::byte* data, size_t bytes);
   static Mapping Foreign(std::byte* data, size_t bytes, Release release);
 

@@ -12,7 +12,8 @@ namespace ringzero {
 namespace {
 
 constexpr std::chrono::seconds kFlushLimit(1);
-constexpr int kWordsPerTurn = 64;       // then the next peer has its turn
+constexpr std::chrono::milliseconds kLookInterval(1);  // at sockets, when no thread watches them
+constexpr int kWordsPerTurn = 64;                      // then the next peer has its turn
 constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more than a poll
 constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
 
@@ -38,7 +39,11 @@ absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(ShmEndpoint endpoint,
   RZ_RETURN_IF_ERROR(port->SayHello(options));
   std::vector<UniqueFd> watched;  // by member; lent, not owned
   for (const Inlet& inlet : port->inlets_) watched.emplace_back(inlet.socket.get());
-  auto watch = SocketWatch::Create(watched, [wire = options.wire] { wire->bell().RingForSure(); });
+  std::function<void()> on_news;
+  if (options.progress == ProgressMode::kThread) {
+    on_news = [wire = options.wire] { wire->bell().RingForSure(); };
+  }
+  auto watch = SocketWatch::Create(watched, std::move(on_news));
   for (UniqueFd& each : watched) each.Release();
   if (!watch.ok()) return watch.status();
   port->watch_ = *std::move(watch);
@@ -103,6 +108,7 @@ void ShmPort::Stop() {
 
 std::chrono::nanoseconds ShmPort::WaitLimit() const {
   if (stopping_) return std::chrono::milliseconds(10);
+  if (progress_ == ProgressMode::kCaller) return kLookInterval;  // nobody rings for a socket
   const Clock::time_point until =
       ungreeted_ == 0 ? heartbeat_.next() : std::min(heartbeat_.next(), hello_deadline_);
   return until - Clock::now();
@@ -156,6 +162,10 @@ bool ShmPort::Turn() {
 }
 
 void ShmPort::Tick(Clock::time_point now) {
+  if (progress_ == ProgressMode::kCaller && now >= next_look_) {
+    watch_->Look();
+    next_look_ = now + kLookInterval;
+  }
   const std::vector<Silence> silences = heartbeat_.Tick(now);
   for (const Silence& silence : silences) {
     if (InletOf(silence.worker) == nullptr) continue;

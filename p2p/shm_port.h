@@ -110,6 +110,7 @@ class ShmPort {
   int ungreeted_ = 0;
   const Clock::time_point hello_deadline_;
   const std::chrono::milliseconds hello_limit_;
+  Clock::time_point next_look_;  // kCaller: at the sockets
   uint32_t polls_ = 0;
   bool stopped_ = false;
   std::atomic<bool> stopping_{false};

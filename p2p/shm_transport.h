@@ -7,13 +7,15 @@
 //
 // Every worker owns two memory files (parameters, sums), which the others map: parameters
 // read-only, so that a stray write there is a segmentation fault of the process that does it.
-// Tokens go over Unix sockets, one pair per two workers; a socket that closes without a goodbye is
-// a dead worker, and one whose message thread no longer writes on the board that all share is a
-// stopped one. Nothing has a name in the file system, so nothing is left behind however a process
-// ends.
+// Tokens go through rings in shared memory; whoever sleeps is woken by a futex, and with
+// ProgressMode::kCaller nobody sleeps (docs/decisions/0021). A socket per two workers tells of
+// death: one that closes without a goodbye is a dead worker, and one whose message thread no longer
+// writes on the board that all share is a stopped one. Nothing has a name in the file system, so
+// nothing is left behind however a process ends.
 //
-// All endpoints may also live in one process (tests do that). A transport must be destroyed on
-// another thread than its message thread; handles may outlive it.
+// Workers that nobody forked together get their endpoints from ConnectShmEndpoint
+// (p2p/shm_connect.h). All endpoints may also live in one process (tests do that). A transport must
+// be destroyed on another thread than its message thread; handles may outlive it.
 #ifndef RINGZERO_P2P_SHM_TRANSPORT_H_
 #define RINGZERO_P2P_SHM_TRANSPORT_H_
 

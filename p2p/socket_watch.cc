@@ -47,27 +47,32 @@ SocketWatch::SocketWatch(UniqueFd epoll, UniqueFd stop, size_t sockets,
     : epoll_(std::move(epoll)),
       stop_(std::move(stop)),
       on_news_(std::move(on_news)),
-      news_(sockets),
-      thread_([this] { Run(); }) {}
+      news_(sockets) {
+  if (on_news_ == nullptr) return;
+  thread_ = std::thread([this] {
+    while (LookFor(-1)) {
+    }
+  });
+}
 
 SocketWatch::~SocketWatch() {
+  if (!thread_.joinable()) return;
   const uint64_t one = 1;
   (void)!write(stop_.get(), &one, sizeof(one));
   thread_.join();
 }
 
-void SocketWatch::Run() {
-  while (true) {
-    std::array<epoll_event, 64> events;
-    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), -1);
-    for (int i = 0; i < count; ++i) {
-      if (events[i].data.u32 == kStop) return;
-      news_[events[i].data.u32].store(true, std::memory_order_release);
-    }
-    if (count <= 0) continue;
-    has_news_.store(true, std::memory_order_seq_cst);
-    on_news_();
+bool SocketWatch::LookFor(int milliseconds) {
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), milliseconds);
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u32 == kStop) return false;
+    news_[events[i].data.u32].store(true, std::memory_order_release);
   }
+  if (count <= 0) return true;
+  has_news_.store(true, std::memory_order_seq_cst);
+  if (on_news_ != nullptr) on_news_();
+  return true;
 }
 
 }  // namespace ringzero

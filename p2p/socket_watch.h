@@ -1,10 +1,11 @@
-// SocketWatch: a thread that sleeps until something comes on one of a few sockets, or one closes.
+// SocketWatch: tells that something has come on one of a few sockets, or that one has closed.
 //
 //   RZ_ASSIGN_OR_RETURN(auto watch, SocketWatch::Create(sockets, [bell] { bell->RingForSure(); }));
 //   if (watch->HasNews()) for (…) if (watch->Take(i)) …;     // read sockets[i] until it is empty
 //
-// It costs nothing while nothing happens; whoever waits for something else (a futex, a poll of
-// rings) need not look at sockets. Thread-safe; Take by one thread.
+// A thread sleeps until something happens, so whoever waits for something else (a futex) need not
+// look at sockets. Or there is none, and the caller Looks now and then: one that polls must not
+// have to rely on another thread's turn. Thread-safe; Begin, Take and Look by one thread.
 #ifndef RINGZERO_P2P_SOCKET_WATCH_H_
 #define RINGZERO_P2P_SOCKET_WATCH_H_
 
@@ -22,12 +23,14 @@ namespace ringzero {
 
 class SocketWatch {
  public:
-  // `on_news` is called on the watch's own thread. Empty descriptors are left out; the others may
-  // be closed at any time. ResourceExhausted when the system refuses.
+  // `on_news` is called on the watch's own thread; nullptr: there is none. Empty descriptors are
+  // left out; the others may be closed at any time. ResourceExhausted when the system refuses.
   static absl::StatusOr<std::unique_ptr<SocketWatch>> Create(std::span<const UniqueFd> sockets,
                                                              std::function<void()> on_news);
   ~SocketWatch();
 
+  // Looks once, without waiting.
+  void Look() { LookFor(0); }
   bool HasNews() const { return has_news_.load(std::memory_order_seq_cst); }
   // HasNews is false from now on until there is more.
   void Begin() { has_news_.store(false, std::memory_order_seq_cst); }
@@ -36,7 +39,7 @@ class SocketWatch {
 
  private:
   SocketWatch(UniqueFd epoll, UniqueFd stop, size_t sockets, std::function<void()> on_news);
-  void Run();
+  bool LookFor(int milliseconds);  // false when it is to stop
 
   const UniqueFd epoll_;
   const UniqueFd stop_;

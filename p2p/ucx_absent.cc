@@ -1,14 +1,28 @@
-// CreateUcxTransport in a build without UCX: an error that says so.
+// What needs UCX, in a build without it: errors that say so.
+#include "p2p/mixed_transport.h"
 #include "p2p/ucx_transport.h"
 
 namespace ringzero {
+namespace {
+
+absl::Status NotBuilt() {
+  return absl::UnimplementedError(
+      "transport 'ucx': this build has no UCX (configure with RINGZERO_WITH_UCX=ON to see what is "
+      "missing)");
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat&,
                                                               const TransportOptions&,
                                                               const UcxOptions&) {
-  return absl::UnimplementedError(
-      "transport 'ucx': this build has no UCX (configure with RINGZERO_WITH_UCX=ON to see what is "
-      "missing)");
+  return NotBuilt();
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat&, ShmEndpoint,
+                                                                const TransportOptions&,
+                                                                const UcxOptions&) {
+  return NotBuilt();
 }
 
 std::string UcxVersion() { return ""; }

@@ -92,6 +92,7 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const s
   } else {
     ++peer.sends_under_way;
   }
+  if (operation.header.type == UcxType::kHello) ++hellos_under_way_;
 }
 
 void UcxLinks::SendControl(Peer& peer, UcxType type) {
@@ -248,6 +249,9 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
   } else {
     --peer.sends_under_way;
   }
+  if (operation.kind == Operation::Kind::kMessage && operation.header.type == UcxType::kHello) {
+    --hellos_under_way_;
+  }
   FreeOperation(operation);
   SayDueGoodbye(peer);
 }
@@ -287,6 +291,7 @@ void UcxLinks::CancelReceives(Peer& peer) {
 
 void UcxLinks::Shut() {
   for (Peer& peer : peers_) CancelReceives(peer);
+  worker_->DropUnexpected();
 }
 
 std::optional<WorkerId> UcxLinks::Ungreeted() const {

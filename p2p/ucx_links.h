@@ -74,6 +74,8 @@ class UcxLinks final : public UcxListener {
   void GiveUp(WorkerId peer);
   // The first peer whose hello has not come.
   std::optional<WorkerId> Ungreeted() const;
+  // All hellos have come, and ours have left.
+  bool Met() const { return hellos_under_way_ == 0 && !Ungreeted().has_value(); }
 
   // The end: nothing is under way any more to those who listen; then farewells, and their answers.
   bool Quiet() const;
@@ -127,7 +129,7 @@ class UcxLinks final : public UcxListener {
     WorkerId worker;
     bool here = false;  // this port reaches it
     bool greeted = false;
-    bool gone = false;  // broken, or it has said farewell: nothing is sent any more
+    bool gone = false;    // broken, or it has said farewell: nothing is sent any more
     bool silent = false;  // given up: words may still reach it, but nothing is waited for
     bool closed = false;
     bool heard = false;
@@ -177,6 +179,7 @@ class UcxLinks final : public UcxListener {
   bool credits_due_ = false;
   bool clean_up_due_ = false;
   uint64_t refused_ = 0;
+  int hellos_under_way_ = 0;
 };
 
 }  // namespace ringzero

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -28,6 +29,7 @@ constexpr std::chrono::seconds kDrainLimit(5);     // for what was sent before a
 constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
 constexpr int kIdleTurns = 32;                     // before the message thread goes to sleep
 constexpr int kTurnsPerLook = 16;                  // at the clock
+constexpr int kProgressPerTurn = 16;               // large payloads go on and on
 
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
@@ -55,6 +57,7 @@ class Port final : public UcxPort {
   void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) override { arenas_ = arenas; }
   absl::Status Join() override;
   void Start(Mailbox& mailbox) override;
+  absl::Status Meet() override;
   bool Poll() override;
   void Stop() override;
   std::string LinkTo(WorkerId to) const override;
@@ -95,6 +98,7 @@ class Port final : public UcxPort {
   void Run(Command& command);
   bool Turn();
   void Look();
+  void CheckMet();
   void CheckHellos(Clock::time_point now);
   void CheckPulses(Clock::time_point now);
   void ReadLanes();
@@ -115,6 +119,8 @@ class Port final : public UcxPort {
   std::atomic<bool> stopping_{false};
   mutable std::mutex lanes_mutex_;
   std::vector<std::string> lanes_;
+  std::condition_variable met_changed_;
+  std::atomic<bool> met_{false};
 
   // The message thread's, or Poll's.
   std::vector<Command> running_;
@@ -175,6 +181,27 @@ void Port::Start(Mailbox& mailbox) {
   if (options_.progress == ProgressMode::kThread) thread_ = std::thread([this] { RunThread(); });
 }
 
+absl::Status Port::Meet() {
+  while (!met_) {
+    if (options_.progress == ProgressMode::kCaller) {
+      if (!Poll()) std::this_thread::yield();
+      continue;
+    }
+    std::unique_lock<std::mutex> lock(lanes_mutex_);
+    met_changed_.wait(lock, [this] { return met_.load(); });
+  }
+  return mailbox_->status();
+}
+
+// Met: all hellos have come and ours have left, or that will never be.
+void Port::CheckMet() {
+  if (met_ || (!links_.Met() && mailbox_->status().ok())) return;
+  ReadLanes();
+  const std::lock_guard<std::mutex> lock(lanes_mutex_);
+  met_ = true;
+  met_changed_.notify_all();
+}
+
 void Port::Push(Command command) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -215,7 +242,7 @@ bool Port::RunCommands() {
 
 bool Port::Turn() {
   bool any = RunCommands();
-  while (worker_->Progress()) any = true;
+  for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) any = true;
   if (callbacks_due_.exchange(false)) {
     mailbox_->RunCallbacks();
     any = true;
@@ -223,6 +250,7 @@ bool Port::Turn() {
   if (RunCommands()) any = true;
   links_.SendCredits();
   links_.CleanUp();
+  if (!met_.load(std::memory_order_relaxed)) CheckMet();
   return any;
 }
 
@@ -328,7 +356,7 @@ void Port::Finish() {
     Look();
   } while (!links_.Quiet() && Clock::now() < drained);
   links_.SayFarewell();
-  const auto seen = Clock::now() + kFarewellLimit;
+  const auto seen = failed ? drained : Clock::now() + kFarewellLimit;
   while (!links_.FarewellSeen() && Clock::now() < seen) {
     if (!Turn()) std::this_thread::yield();
     Look();
@@ -344,10 +372,10 @@ void Port::Stop() {
     const std::lock_guard<std::mutex> lock(mutex_);
     open_ = false;
   }
-  RunCommands();
-  links_.Shut();
   if (mailbox_ != nullptr) {
-    while (worker_->Progress()) {
+    RunCommands();
+    links_.Shut();
+    for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) {
     }
     mailbox_->RunCallbacks();
   }

@@ -3,8 +3,8 @@
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<UcxPort> port, UcxPort::Open({.seat = seat, …}));
 //   RZ_RETURN_IF_ERROR(port->Register(arena->memory()));        // what is sent from and received
 //   into RZ_RETURN_IF_ERROR(port->Join());                           // blocks until the others are
-//   there port->Start(*mailbox);   …   port->Stop();                  // the mailbox outlives this
-//   span
+//   there port->Start(*mailbox);   port->Meet();   …   port->Stop();                  // the
+//   mailbox outlives this span
 //
 // A payload is received into a block of `receive_into`, exact in size: a small one comes behind its
 // header and is copied there; for a larger one the block is posted when its message is awaited and
@@ -61,6 +61,9 @@ class UcxPort : public Wire {
   virtual absl::Status Join() = 0;
   // Says hello; a thread of the port's own moves messages from now on, or Poll.
   virtual void Start(Mailbox& mailbox) = 0;
+  // Blocks until the others have said hello, too, or the error that ended the mailbox: a worker
+  // that dies or stops from now on is missed. DeadlineExceeded, naming one, after seat.join_limit.
+  virtual absl::Status Meet() = 0;
   // ProgressMode::kCaller, as Transport::Poll.
   virtual bool Poll() = 0;
   // After Mailbox::Shutdown: sends what is left, tells the others, ends. Later words are dropped.

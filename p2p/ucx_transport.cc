@@ -33,6 +33,8 @@ class UcxTransport final : public MailboxTransport {
     port_->Start(mailbox());
   }
 
+  absl::Status Meet() { return port_->Meet(); }
+
   ~UcxTransport() override {
     if (progress_ == ProgressMode::kCaller) PollOut();
     mailbox().Shutdown(progress_ == ProgressMode::kCaller ? std::chrono::seconds(0) : kDrainLimit);
@@ -111,7 +113,9 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
     parts.mailbox->OnCredit(seat.self, static_cast<uint8_t>(kind), slots[kind]);
   }
-  return std::make_unique<UcxTransport>(std::move(parts));
+  auto transport = std::make_unique<UcxTransport>(std::move(parts));
+  RZ_RETURN_IF_ERROR(transport->Meet());
+  return transport;
 }
 
 std::string UcxVersion() { return UcxWorker::Version(); }

@@ -3,11 +3,11 @@
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, CreateUcxTransport(seat, options));
 //   transport->LinkTo(WorkerId(1));      // "ucx posix/memory cma/memory"
 //
-// Blocks until all workers' addresses are in the seat's rendezvous, at most seat.join_limit; their
-// hellos may come later. Payloads are copied by UCX from the sender's memory into a block of the
-// receiver's (TransportOptions::received_…_bytes); a given buffer is free again at its owner as
-// soon as it has left. Every hello proves that its sender knows the job's secret. docs/p2p.md says
-// what UCX is told and why; UCX_… variables of the environment go first.
+// Blocks until all workers have said hello, at most seat.join_limit. Payloads are copied by UCX
+// from the sender's memory into a block of the receiver's (TransportOptions::received_…_bytes); a
+// given buffer is free again at its owner as soon as it has left. Every hello proves that its
+// sender knows the job's secret. docs/p2p.md says what UCX is told and why; UCX_… variables of the
+// environment go first.
 //
 // A transport must be destroyed on another thread than its message thread; handles may outlive it.
 #ifndef RINGZERO_P2P_UCX_TRANSPORT_H_

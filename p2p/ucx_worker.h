@@ -105,6 +105,8 @@ class UcxWorker {
   Fate SendTagged(int peer, const Tagged& send);
   // Into exactly `data`; a longer message is an error. From whomever sends with this tag.
   Receiving ReceiveTagged(const Tagged& receive);
+  // Forgets tagged messages that came and were never received. For the end.
+  void DropUnexpected();
   // The listener is told soon, unless the data are already on their way.
   void Cancel(const UcxOperation& receive);
 

@@ -7,38 +7,55 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/program.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {
 
-// 2k times the micro-batch's number: when its lap begins.
-int64_t LapBegin(const Plan& plan, WorkerId w, std::pair<int, int> iteration_and_lap) {
-  const auto [t, l] = iteration_and_lap;
-  const int64_t m = (static_cast<int64_t>(t) * plan.laps + l) * plan.workers + w.value;
-  return 2 * plan.stages_per_worker() * m;
-}
+using Wide = __int128;
+using Due = MergedHop::Due;
 
-int64_t Tau(const Plan& plan, WorkerId w, const Op& compute) {
-  const int stages = plan.stage_count();
-  const int j = compute.stage.value;
-  const int q = compute.kind == OpKind::kForward ? j : 2 * stages - 1 - j;
-  return LapBegin(plan, w, {compute.iteration.value, compute.lap.value}) + q;
-}
+// Time by cost, in units of 1 / N of the plan's.
+class CostClock {
+ public:
+  explicit CostClock(const Plan& plan) : plan_(plan), before_(1, 0) {
+    for (const StagePlan& stage : plan.stages) Add(stage.forward_cost);
+    for (int j = plan.stage_count() - 1; j >= 0; --j) {
+      Add(plan.stages[j].has_backward ? plan.stages[j].backward_cost : 0);
+    }
+  }
+
+  // When operation q (0..2S: the end) of a micro-batch's lap begins.
+  Due At(const MicroBatch& m, int q) const {
+    const int64_t number =
+        (static_cast<int64_t>(m.iteration.value) * plan_.laps + m.lap.value) * plan_.workers +
+        m.worker.value;
+    return {.time = number * before_.back() + plan_.workers * before_[q],
+            .operation = number * static_cast<int64_t>(before_.size()) + q};
+  }
+  Due Begin(WorkerId w, Iteration t) const { return At({w, t, Lap(0)}, 0); }
+  int Number(const Op& compute) const {
+    const int j = compute.stage.value;
+    return compute.kind == OpKind::kForward ? j : 2 * plan_.stage_count() - 1 - j;
+  }
+
+ private:
+  void Add(int64_t cost) { before_.push_back(before_.back() + cost); }
+
+  const Plan& plan_;
+  std::vector<Wide> before_;  // of operation q: the cost of those before it
+};
 
 // When the last worker has what it sends to an owner, or to worker 0.
-std::optional<int64_t> WhenItComes(const Plan& plan, const Op& receive) {
-  const WorkerId last(plan.workers - 1);
-  const int t = receive.iteration.value;
-  if (receive.channel == Channel::kRetire) {
-    const int after_backward = 2 * plan.stage_count() - receive.stage.value;
-    return LapBegin(plan, last, {t, plan.laps - 1}) + after_backward;
-  }
+std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const Op& receive) {
+  const Iteration t = receive.iteration;
+  const MicroBatch last{WorkerId(plan.workers - 1), t, Lap(plan.laps - 1)};
+  const int stages = plan.stage_count();
+  if (receive.channel == Channel::kRetire) return clock.At(last, 2 * stages - receive.stage.value);
   if (receive.channel != Channel::kReports) return std::nullopt;
-  if (receive.copy != Copy::kEvaluation) {
-    return LapBegin(plan, last, {t, plan.laps - 1}) + 2 * plan.stage_count();
-  }
-  const bool before = plan.rule == Rule::kDp && t < plan.iterations;  // its laps
-  return LapBegin(plan, last, {before ? t : t + 1, 0});
+  if (receive.copy != Copy::kEvaluation) return clock.At(last, 2 * stages);
+  const bool before_laps = plan.rule == Rule::kDp && t.value < plan.iterations;
+  return clock.Begin(last.worker, before_laps ? t : Iteration(t.value + 1));
 }
 
 // What is taken in after the operation that it belongs to, not before the next.
@@ -71,30 +88,36 @@ absl::StatusOr<std::vector<MergedHop>> ReceivesOf(const Plan& plan, WorkerId wor
   RZ_ASSIGN_OR_RETURN(const Program program,
                       MakeProgram(plan, worker, {t, Iteration(t.value + 1)}));
   const int count = static_cast<int>(program.ops.size());
+  const CostClock clock(plan);
+  const Iteration following(t.value + 1);
   // The due time of what is used by the next operation of a training lap; after the last of the
   // iteration (evaluations, collections) that of the next iteration, even if there is none.
-  std::vector<int64_t> next(count + 1, LapBegin(plan, worker, {t.value + 1, 0}));
+  std::vector<Due> next(count + 1, clock.Begin(worker, following));
   for (int line = count - 1; line >= 0; --line) {
     const Op& op = program.ops[line];
-    next[line] = IsTraining(op) ? Tau(plan, worker, op) : next[line + 1];
+    next[line] = next[line + 1];
+    if (IsTraining(op)) next[line] = clock.At({worker, op.iteration, op.lap}, clock.Number(op));
   }
   std::vector<MergedHop> hops;
-  std::optional<int64_t> before;  // of the operation before, in this lap
+  std::optional<Due> ended;  // the operation before
   for (int line = 0; line < count; ++line) {
     const Op& op = program.ops[line];
-    if (IsTraining(op)) before = Tau(plan, worker, op);
+    if (IsTraining(op)) ended = clock.At({worker, op.iteration, op.lap}, clock.Number(op) + 1);
     if (op.kind != OpKind::kReceive || !HasPayload(op.channel)) continue;
-    int64_t tau = next[line];
+    Due due = next[line];
     const bool follows = FollowsItsOperation(op.channel) && op.copy != Copy::kEvaluation;
-    if (follows && before.has_value()) tau = *before + 1;
-    if (const std::optional<int64_t> comes = WhenItComes(plan, op)) tau = *comes;
-    MergedHop hop = {.from = op.peer, .to = worker, .receive = op};
-    hop.due = {tau, tau, worker.value, t.value, line};
+    if (follows && ended.has_value()) due = *ended;
+    if (const std::optional<Due> comes = WhenItComes(plan, clock, op)) due = *comes;
     // In dp all of an iteration's is used before the next begins.
     if (plan.rule == Rule::kDp) {
-      hop.due.tau = std::min(tau, LapBegin(plan, WorkerId(0), {t.value + 1, 0}) - 1);
+      const Due begins = clock.Begin(WorkerId(0), following);
+      due.time = std::min(due.time, begins.time);
+      due.operation = std::min(due.operation, begins.operation - 1);
     }
-    hops.push_back(hop);
+    due.receiver = worker.value;
+    due.iteration = t.value;
+    due.line = line;
+    hops.push_back({.from = op.peer, .to = worker, .receive = op, .due = due});
   }
   return hops;
 }
@@ -182,14 +205,14 @@ absl::Status LongHopOrderer::AddIteration() {
     }
   }
   ++added_;
-  // Nothing of a later iteration is due before worker 0 begins it (dp's retires: just before).
-  const int64_t until = LapBegin(plan_, WorkerId(0), {added_, 0});
+  // Nothing of a later iteration is due before worker 0 begins it.
+  const Wide until = CostClock(plan_).Begin(WorkerId(0), Iteration(added_)).time;
   std::sort(later_.begin(), later_.end(),
             [](const MergedHop& a, const MergedHop& b) { return a.due < b.due; });
   const auto end = added_ > plan_.iterations
                        ? later_.end()
                        : std::find_if(later_.begin(), later_.end(),
-                                      [&](const MergedHop& hop) { return hop.due.tau >= until; });
+                                      [&](const MergedHop& hop) { return hop.due.time >= until; });
   ready_.assign(std::make_reverse_iterator(end), later_.rend());
   later_.erase(later_.begin(), end);
   return absl::OkStatus();

@@ -6,12 +6,14 @@
 //   LongHopOrderer hops(plan, self);                  // a transport's: the same, iteration by
 //   iteration absl::StatusOr<std::optional<MergedHop>> next = hops.Next();
 //
-// A message is due at a time of the potential 2k·m + q (m the micro-batch, q the operation's number
-// in its lap): that of the operation which its receiver computes next; a retire, and a report to
-// worker 0, when it can come, and in dp (where nothing of an iteration begins before all of the
-// last is updated) before the next iteration's first operation. Messages of one FIFO go in the
-// order of due times, then of the receiver's program. Stagger's tokens are words without payload:
-// they go beside all FIFOs.
+// A message is due at a time by cost (as versions and tokens are, schedule.h): micro-batch m begins
+// at m·T/N, and operation p of its lap at that plus the cost before it. It is due when the
+// operation begins which its receiver computes next, or when the one that it follows has ended
+// (sums, statistics, metrics); a retire, and a report to worker 0, when it can come; in dp, where
+// nothing of an iteration begins before all of the last is updated, before the next iteration
+// begins. Equal times go in the order of micro-batches and operations, equal costs by 2k·m + q so.
+// Messages of one FIFO go in the order of due times, then of the receiver's program. Stagger's
+// tokens are words without payload: they go beside all FIFOs.
 //
 // Pure; equal on all workers.
 #ifndef RINGZERO_SHARDING_MERGED_ORDER_H_
@@ -47,14 +49,13 @@ struct MergedHop {
   WorkerId from;
   WorkerId to;
   Op receive;
-  // What it is sorted by: the due time (for dp's retires not after the next iteration begins), the
-  // same before that, the receiver, the place in its program (iteration, line).
+  // What it is sorted by.
   struct Due {
-    int64_t tau = 0;
-    int64_t unclamped = 0;
+    __int128 time = 0;      // times N
+    int64_t operation = 0;  // the micro-batch's number times 2S + 1, and q
     int receiver = 0;
     int iteration = 0;
-    int line = 0;
+    int line = 0;  // in its receiver's program of that iteration
     auto operator<=>(const Due&) const = default;
   } due;
 };

@@ -33,8 +33,7 @@ namespace ringzero {
 //
 // `merging`: for a transport that has fewer FIFOs than channels (merged_order.h). Then the merged
 // order is checked, too, and with Merging::kPerPair plan.window is the credit of all payload from
-// one neighbour. A plan with stagger and unequal costs may be refused there for any window: its
-// tokens hold an operation up that the merged order has before another.
+// one neighbour.
 absl::Status Verify(const Plan& plan, std::span<const Program> programs,
                     Merging merging = Merging::kNone);
 

@@ -8,17 +8,9 @@
 #include "base/status.h"
 #include "sharding/program.h"
 #include "zero/engine_impl.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
-namespace {
-
-bool IsOwnedMessage(Channel channel) {
-  return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kBuffers ||
-         channel == Channel::kMetrics || channel == Channel::kReports ||
-         channel == Channel::kToken || channel == Channel::kStates;
-}
-
-}  // namespace
 
 Engine::Impl::Impl(EngineOptions options)
     : options_(std::move(options)),
@@ -99,26 +91,7 @@ absl::Status Engine::Impl::AppendIterations(int end) {
 }
 
 size_t Engine::Impl::MessageBytes(const Op& op) const {
-  switch (op.channel) {
-    case Channel::kForwardCopy:
-    case Channel::kBackwardCopy:
-    case Channel::kInject:
-    case Channel::kEvaluation:
-    case Channel::kCollection: return static_cast<size_t>(plan_.stage(op.stage).parameter_bytes);
-    case Channel::kStates: {
-      const StagePlan& stage = plan_.stage(op.stage);
-      return static_cast<size_t>(op.copy == Copy::kState ? stage.state_bytes : stage.sum_bytes);
-    }
-    case Channel::kSum:
-    case Channel::kRetire: return static_cast<size_t>(plan_.stage(op.stage).sum_bytes);
-    case Channel::kBuffers:
-    case Channel::kSnapshots: return static_cast<size_t>(plan_.stage(op.stage).buffer_bytes);
-    case Channel::kMetrics:
-    case Channel::kReports: return std::max(1, options_.metrics_count) * sizeof(double);
-    case Channel::kToken:
-    case Channel::kNone: break;
-  }
-  return kPayloadAlignment;
+  return ringzero::MessageBytes(plan_, op, options_.metrics_count);
 }
 
 std::string Engine::Impl::Where(const Op& op) const {

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+#include "zero/received_needs.h"
+
 namespace ringzero {
 namespace {
 
@@ -21,8 +24,9 @@ constexpr size_t kCollectionsAlive = 2;
 
 }  // namespace
 
-TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>& layouts,
-                                WorkerId self, int metrics_count) {
+absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
+                                                const std::vector<StageLayout>& layouts,
+                                                WorkerId self, int metrics_count) {
   TransportOptions options;
   options.slots = {std::max(plan.window, 1)};
   const size_t versions = plan.rule == Rule::kDp ? 1 : 2;
@@ -42,6 +46,9 @@ TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>
   const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
   const size_t tokens = Block(static_cast<int64_t>(kPayloadAlignment));
   options.sum_bytes += 4 * kIterationsAlive * metrics + (2 * options.slots[0] + 2) * tokens;
+  RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));
+  options.received_parameter_bytes = received.parameters;
+  options.received_sum_bytes = received.sums;
   return options;
 }
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
 #include "sharding/plan.h"
@@ -11,9 +12,11 @@
 
 namespace ringzero {
 
-// Slots, parameter_bytes and sum_bytes for `self`; on_failure is left to the caller.
-TransportOptions TransportNeeds(const Plan& plan, const std::vector<StageLayout>& layouts,
-                                WorkerId self, int metrics_count);
+// Slots and memory for `self`, and what it receives at once (zero/received_needs.h); on_failure is
+// left to the caller. Errors of MakeProgram.
+absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
+                                                const std::vector<StageLayout>& layouts,
+                                                WorkerId self, int metrics_count);
 
 }  // namespace ringzero
 

@@ -146,8 +146,8 @@ absl::Status AwaitListener(int port, Transport& transport) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     transport.Poll();  // a worker that polls is alive
   }
-  return absl::DeadlineExceededError(absl::StrCat("ucx_perftest did not listen at port ", port,
-                                                  " within ", kLimit.count(), " s"));
+  return absl::DeadlineExceededError(
+      absl::StrCat("ucx_perftest did not listen at port ", port, " within ", kLimit.count(), " s"));
 }
 
 // The named column in microseconds, of what -f -v prints: names, then numbers.
@@ -211,8 +211,7 @@ class UcxPerftest final : public Peer {
     }
     double sum = 0;
     for (Child& client : clients) {
-      RZ_ASSIGN_OR_RETURN(const std::string text,
-                          client.Read(transport));
+      RZ_ASSIGN_OR_RETURN(const std::string text, client.Read(transport));
       RZ_ASSIGN_OR_RETURN(const double time,
                           Column(text, TwoWays() ? "overall_lat" : "50.0_percentile_lat"));
       sum += time;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "sharding/program.h"
 #include "sharding/verify.h"
@@ -476,31 +477,9 @@ absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
 }
 
 TransportOptions TrainNeeds(const Plan& plan, WorkerId self) {
-  TransportOptions needs = TransportNeeds(plan, LayoutsOf(plan), self, kMetrics);
-  // Where payload is received into memory of its own: of each size what the channels that bring it
-  // have slots for, and no more than there are messages of an iteration; and as much again that has
-  // been passed on and is still leaving.
-  const size_t window = static_cast<size_t>(std::max(plan.window, 1));
-  const size_t workers = static_cast<size_t>(plan.workers);
-  std::map<int64_t, size_t> copies, sums;  // bytes -> stages
-  for (const StagePlan& stage : plan.stages) {
-    ++copies[stage.parameter_bytes];
-    ++sums[stage.sum_bytes];
-    ++sums[stage.buffer_bytes];
-  }
-  const auto received = [&](const std::map<int64_t, size_t>& sizes, size_t channels) {
-    size_t bytes = 0;
-    for (const auto& [size, stages] : sizes) {
-      const size_t blocks = 2 * std::min(window * channels, 2 * stages * channels);
-      bytes += blocks * (AlignPayload(static_cast<size_t>(size)) + kPayloadAlignment);
-    }
-    return bytes;
-  };
-  // Forward and backward copies, what is collected, and injections of every other owner.
-  needs.received_parameter_bytes = received(copies, 3 + workers);
-  // Sums and statistics of the left neighbour, what retires, tokens, folds.
-  needs.received_sum_bytes = received(sums, 4) + 16 * window * 2 * kPayloadAlignment;
-  return needs;
+  absl::StatusOr<TransportOptions> needs = TransportNeeds(plan, LayoutsOf(plan), self, kMetrics);
+  RZ_CHECK(needs.ok(), needs.status().ToString());  // the plan is verified
+  return *std::move(needs);
 }
 
 }  // namespace ringzero

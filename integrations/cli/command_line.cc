@@ -47,6 +47,8 @@ constexpr OptionSpec kOptions[] = {
     {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
     {"--dump-parameters", "FILE", "train", "write the trained parameters as safetensors"},
     {"--svg", "FILE", "plan", "draw the schedule"},
+    {"--text", "FILE", "plan", "write the plan as text (for ring_perf --mode train --plan FILE)"},
+    {"--hosts", "H", "plan", "say what carries messages if the workers are on H hosts (1)"},
     {"--program", "WORKER", "plan", "print what one worker does in the first iterations"},
     {"--grid", nullptr, "plan", "print the worker x time grid"},
 };
@@ -96,6 +98,10 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
     line.dump_parameters = value;
   } else if (name == "--svg") {
     line.svg = value;
+  } else if (name == "--text") {
+    line.text = value;
+  } else if (name == "--hosts") {
+    RZ_ASSIGN_OR_RETURN(line.hosts, ParseNumber(name, value, 1));
   } else if (name == "--program") {
     RZ_ASSIGN_OR_RETURN(line.program, ParseNumber(name, value, 0));
   } else {

@@ -27,6 +27,8 @@ struct CommandLine {
   std::string dump_parameters;
   // plan
   std::string svg;
+  std::string text;
+  int hosts = 1;     // that the workers are on, in equal runs of their numbers
   int program = -1;  // worker whose program is printed
   bool grid = false;
 };

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -20,15 +21,37 @@ namespace {
 // What is drawn and printed: the first iterations show all that repeats.
 constexpr int kShownIterations = 2;
 
+// What would carry messages, if the workers were on so many hosts, in equal runs of their numbers.
+absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
+  const int workers = config.cyclic.workers;
+  if (hosts > workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--hosts: wanted at most ", workers, " (one per worker), found ", hosts));
+  }
+  if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+    if (hosts == 1) return "local between all workers (threads of one process)";
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cyclic.transport: local is for threads of one process, not for ", hosts, " hosts"));
+  }
+  std::vector<std::string> places;
+  for (int w = 0; w < workers; ++w) places.push_back(absl::StrCat("host", w * hosts / workers));
+  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen,
+                      ChooseTransport(ChoiceOf(config.cyclic.transport), places));
+  return chosen.why;
+}
+
 }  // namespace
 
 absl::Status RunPlan(const CommandLine& line) {
-  if (!line.svg.empty()) RZ_RETURN_IF_ERROR(CheckWritable(line.svg));
+  for (const std::string& path : {line.svg, line.text}) {
+    if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
+  }
   RZ_ASSIGN_OR_RETURN(const Config config, LoadConfig(line.config, line.overrides));
   if (line.program >= config.cyclic.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--program: wanted a worker below ", config.cyclic.workers, ", found ", line.program));
   }
+  RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(config, line.hosts));
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
   RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
   PrepareTorch(config.cyclic.threads);
@@ -36,6 +59,7 @@ absl::Status RunPlan(const CommandLine& line) {
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
+  absl::StrAppend(&text, "transport: ", transport, "\n");
   absl::StrAppend(&text, DescribeMemory(memory, run.model.parameter_count));
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
@@ -49,6 +73,7 @@ absl::Status RunPlan(const CommandLine& line) {
     absl::StrAppend(&text, "\n", ToString(program));
   }
   if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.svg, RenderSvg(plan, shown)));
+  if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.text, PlanToString(plan)));
   std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -104,4 +104,15 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
   return length;
 }
 
+TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
+  switch (transport) {
+    case CyclicConfig::Transport::kShm: return TransportChoice::kShm;
+    case CyclicConfig::Transport::kUcx: return TransportChoice::kUcx;
+    case CyclicConfig::Transport::kNccl: return TransportChoice::kNccl;
+    case CyclicConfig::Transport::kAuto:
+    case CyclicConfig::Transport::kLocal: break;
+  }
+  return TransportChoice::kAuto;
+}
+
 }  // namespace ringzero

@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "integrations/data/dataset.h"
+#include "p2p/connect.h"
 #include "sharding/plan.h"
 #include "zero/config/config.h"
 
@@ -28,6 +29,9 @@ struct RunLength {
   std::vector<std::string> notes;  // for the user: what is dropped
 };
 absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
+
+// What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
+TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
 }  // namespace ringzero
 

@@ -45,17 +45,6 @@ struct TrainRun {
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 };
 
-TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
-  switch (transport) {
-    case CyclicConfig::Transport::kShm: return TransportChoice::kShm;
-    case CyclicConfig::Transport::kUcx: return TransportChoice::kUcx;
-    case CyclicConfig::Transport::kNccl: return TransportChoice::kNccl;
-    case CyclicConfig::Transport::kAuto:
-    case CyclicConfig::Transport::kLocal: break;
-  }
-  return TransportChoice::kAuto;
-}
-
 std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
     const TrainRun& run) {
   return [&screen = run.screen](WorkerId, const std::string& kind, const std::string& text) {

@@ -69,9 +69,10 @@ absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plan
   return run;
 }
 
-TransportOptions NeedsOf(const RunWorkersOptions& options, const PlannedRun& run, WorkerId self) {
-  TransportOptions needs =
-      TransportNeeds(run.planned.plan, run.planned.layouts, self, options.metrics_count);
+absl::StatusOr<TransportOptions> NeedsOf(const RunWorkersOptions& options, const PlannedRun& run,
+                                         WorkerId self) {
+  RZ_ASSIGN_OR_RETURN(TransportOptions needs, TransportNeeds(run.planned.plan, run.planned.layouts,
+                                                             self, options.metrics_count));
   needs.peer_timeout = options.peer_timeout;
   return options.checksums ? WithChecksumRoom(std::move(needs)) : needs;
 }
@@ -99,9 +100,10 @@ absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, cons
   const WorkerId self = process.job.self;
   WorkerSeat seat{.self = self, .run = run};
   if (NeedsTransport(run.planned.plan)) {
+    RZ_ASSIGN_OR_RETURN(TransportOptions needs, NeedsOf(options, run, self));
     RZ_ASSIGN_OR_RETURN(Connection made,
                         Connect(process.job, {.transport = options.transport,
-                                              .options = NeedsOf(options, run, self),
+                                              .options = std::move(needs),
                                               .take_endpoint = std::move(process.take_endpoint)}));
     seat.transport = Decorate(std::move(made.transport), options);
     if (self.value == 0) {
@@ -205,7 +207,10 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
   std::vector<std::unique_ptr<Transport>> transports(static_cast<size_t>(plan.workers));
   if (NeedsTransport(plan)) {
     std::vector<TransportOptions> needs;
-    for (int w = 0; w < plan.workers; ++w) needs.push_back(NeedsOf(options, run, WorkerId(w)));
+    for (int w = 0; w < plan.workers; ++w) {
+      RZ_ASSIGN_OR_RETURN(TransportOptions worker_needs, NeedsOf(options, run, WorkerId(w)));
+      needs.push_back(std::move(worker_needs));
+    }
     RZ_ASSIGN_OR_RETURN(transports, CreateLocalTransports(needs));
   }
   std::vector<absl::StatusOr<std::string>> results(transports.size(),

@@ -25,7 +25,7 @@ class CommandLine(TestCase):
         self.fails(self.run_program("trian"), 2, "trian", "train")
 
     def test_unknown_option(self):
-        self.fails(self.run_program("train", self.config(), "--worker", "2"), 2, "--worker", "--workers")
+        self.fails(self.run_program("train", self.config(), "--workres", "2"), 2, "--workres", "--workers")
 
     def test_option_of_another_command(self):
         self.fails(self.run_program("plan", self.config(), "--summary", "x"), 2, "--summary", "plan")

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "p2p/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 
 namespace {
@@ -116,13 +117,23 @@ TEST_P(Allocations, AMessageNeedsNone) {
   EXPECT_EQ(allocations - before, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, Allocations,
-    testing::Values(Mode{"local", LocalTransports(), ProgressMode::kThread},
-                    Mode{"polled_local", LocalTransports(), ProgressMode::kCaller},
-                    Mode{"shm", ShmTransports(), ProgressMode::kThread},
-                    Mode{"polled_shm", ShmTransports(), ProgressMode::kCaller}),
-    [](const auto& info) { return info.param.name; });
+std::vector<Mode> AllModes() {
+  std::vector<Mode> all;
+  const auto add = [&all](const std::string& name, const MakeTransports& transports) {
+    all.push_back({name, transports, ProgressMode::kThread});
+    all.push_back({"polled_" + name, transports, ProgressMode::kCaller});
+  };
+  add("local", LocalTransports());
+  add("shm", ShmTransports());
+  if (!UcxVersion().empty()) {  // whose own allocations are not by operator new
+    add("ucx", UcxTransports());
+    add("ucx_tcp", UcxTcpTransports());
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Allocations, testing::ValuesIn(AllModes()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(AllocationCount, SeesAVector) {
   const uint64_t before = allocations;

@@ -2,11 +2,19 @@
 #include "tests/p2p/implementations.h"
 
 #include "p2p/ucx_transport.h"
+#include "tests/p2p/nccl_transports.h"
 
 namespace ringzero {
+namespace {
+
+std::string UcxMissing() { return UcxVersion().empty() ? "built without UCX" : ""; }
+
+constexpr int kMostWorkers = 4;  // in any test of the suites
+
+}  // namespace
 
 std::vector<Implementation> AllImplementations() {
-  std::vector<Implementation> all = {
+  return {
       {"local", LocalTransports()},
       {"shm", ShmTransports()},
       {"polled_local", Polled(LocalTransports())},
@@ -16,12 +24,14 @@ std::vector<Implementation> AllImplementations() {
       {"checksummed_shm", Checksummed(ShmTransports()), 8},
       {"lanes", LaneTransports(), 0, Delivery::kCopy},
       {"lanes_shm", LaneTransports(ShmTransports()), 0, Delivery::kCopy},
+      {"ucx", UcxTransports(), 0, Delivery::kCopy, UcxMissing, "/memory"},
+      {"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy, UcxMissing, "ucx tcp/"},
+      {"polled_ucx", Polled(UcxTransports()), 0, Delivery::kCopy, UcxMissing, "/memory"},
+      {"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy, UcxMissing, "/memory"},
+      // With two hosts every message to a neighbour goes over UCX, and every second one stays here.
+      {"mixed", MixedTransports(2), 0, Delivery::kCopy, UcxMissing},
+      {"nccl", NcclTransports(), 0, Delivery::kCopy, [] { return NcclMissing(kMostWorkers); }},
   };
-  if (UcxVersion().empty()) return all;
-  all.push_back({"ucx", UcxTransports(), 0, Delivery::kCopy});
-  all.push_back({"ucx_tcp", UcxTcpTransports(), 0, Delivery::kCopy});
-  all.push_back({"checksummed_ucx", Checksummed(UcxTransports()), 8, Delivery::kCopy});
-  return all;
 }
 
 }  // namespace ringzero

@@ -21,6 +21,9 @@ struct Implementation {
   MakeTransports transports;
   size_t hidden_bytes = 0;  // that it adds to each payload
   Delivery delivery = Delivery::kSameMemory;
+  // Why the suites cannot run over it on this machine; empty if they can.
+  std::string (*missing)() = [] { return std::string(); };
+  std::string link = "";  // is part of LinkTo's answer
 };
 
 std::vector<Implementation> AllImplementations();
@@ -32,6 +35,9 @@ class TransportSuite : public testing::TestWithParam<Implementation> {
   // Does it hold: at once where memory is one; soon where a copy may still be leaving.
   bool HoldsOnceItHasLeft(const std::function<bool()>& condition) const {
     return same_memory() ? condition() : Eventually(condition);
+  }
+  void SetUp() override {
+    if (const std::string missing = GetParam().missing(); !missing.empty()) GTEST_SKIP() << missing;
   }
   Cluster Make(int workers, TransportOptions options = SmallOptions()) {
     return Make(std::vector<TransportOptions>(workers, options));

@@ -1,4 +1,4 @@
-// What only processes that share memory can get wrong: deaths, hellos, full sockets, copies.
+// What only processes that share memory can get wrong: deaths, hellos, full rings, copies.
 #include "p2p/shm_transport.h"
 
 #include <gtest/gtest.h>
@@ -94,8 +94,8 @@ TEST(ShmTransport, MessagesMayBeSentBeforeTheOtherExists) {
   EXPECT_EQ(waiter.Take().as<float>()[0], 3);
 }
 
-TEST(ShmTransport, AFullSocketBlocksNobody) {
-  constexpr uint64_t kMessages = 5000;  // a socket takes a few hundred
+TEST(ShmTransport, AFullRingBlocksNobodyAndKeepsOrder) {
+  constexpr uint64_t kMessages = 5000;  // a ring takes a tenth
   TransportOptions options = SmallOptions();
   options.slots = {kMessages};
   std::vector<ShmEndpoint> endpoints = Endpoints(2);
@@ -116,7 +116,13 @@ TEST(ShmTransport, AFullSocketBlocksNobody) {
   for (uint64_t i = 1; i < kMessages; ++i) {
     ASSERT_TRUE(first->Share(WorkerId(1), {0, i}, version).ok());
   }
+  // A text of many words, behind all that waits.
+  second->AnswerWith([](WorkerId, const std::string& question) { return question; });
+  const std::string text(kMaxTextBytes, 'q');
+  Waiter<std::string> answer;
+  ASSERT_TRUE(first->Ask(WorkerId(1), text, answer.Callback()).ok());
   gate.Callback()(SharedBuffer());
+  EXPECT_EQ(answer.Take(), text);
   Waiter<SharedBuffer> waiter;
   for (uint64_t i = 1; i < kMessages; ++i) {
     ASSERT_TRUE(second->ExpectShared(WorkerId(0), {0, i}, 64, waiter.Callback()).ok());

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -324,6 +325,7 @@ TEST_P(TransportContract, AGivenBufferHasOneHolderAtOnce) {
 TEST_P(TransportContract, MemoryIsExhaustedAndComesBackFromAnotherWorker) {
   TransportOptions options = SmallOptions();
   options.sum_bytes = 2 * (AlignPayload(kBytes) + 64);
+  options.received_sum_bytes = AlignPayload(kBytes) + 64;
   Cluster cluster = Make(2, options);
   Buffer first = Filled(cluster[0], MemoryUse::kSums, kValues, 1);
   // At least one more, as asked for; a decorator may have made room for its own.
@@ -386,6 +388,84 @@ TEST_P(TransportContract, HeapBuffersTravelToo) {
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 0}, version).ok());
   EXPECT_EQ(owned.Take().as<float>()[9], 5);
   EXPECT_EQ(shared.Take().as<float>()[9], 0);
+}
+
+// Sizes at which transports change their ways; what is large is awaited before it is sent, and
+// after.
+TEST_P(TransportContract, PayloadsOfAllSizesArriveWholeAndInOrder) {
+  const std::vector<int> sizes = {1,     15,     1024,    1039, 1040,  1041,   1056,
+                                  5000,  16384,  65537,   3,    90000, 262144, 2,
+                                  40000, 250000, 1 << 18, 7,    1025,  100000};
+  size_t room = 0;
+  for (const int values : sizes) room += AlignPayload(values * sizeof(float)) + 64;
+  TransportOptions options = SmallOptions();
+  options.parameter_bytes = options.sum_bytes = room;
+  options.received_parameter_bytes = options.received_sum_bytes = room;
+  options.slots = {3};
+  Cluster cluster = Make(2, options);
+  std::vector<Waiter<Buffer>> owned(sizes.size());
+  std::vector<Waiter<SharedBuffer>> shared(sizes.size());
+  const auto expect = [&](size_t i) {
+    const size_t bytes = sizes[i] * sizeof(float);
+    const WorkerId from(0);
+    ASSERT_TRUE(cluster[1].ExpectOwned(from, {0, i}, bytes, owned[i].Callback()).ok());
+    ASSERT_TRUE(cluster[1].ExpectShared(from, {1, i}, bytes, shared[i].Callback()).ok());
+  };
+  for (size_t i = 0; i < sizes.size() / 2; ++i) expect(i);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Buffer sum = Filled(cluster[0], MemoryUse::kSums, sizes[i], i);
+    Buffer copy = Filled(cluster[0], MemoryUse::kParameters, sizes[i], 2 * i);
+    ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, i}, std::move(sum)).ok());
+    ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, i}, std::move(copy).Seal()).ok());
+  }
+  for (size_t i = sizes.size() / 2; i < sizes.size(); ++i) expect(i);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const Buffer sum = owned[i].Take();
+    const SharedBuffer copy = shared[i].Take();
+    ASSERT_TRUE(sum && copy);
+    ASSERT_EQ(reinterpret_cast<uintptr_t>(sum.data()) % kPayloadAlignment, 0u);
+    for (int v = 0; v < sizes[i]; ++v) {
+      ASSERT_EQ(sum.as<float>()[v], static_cast<float>(i) + v);
+      ASSERT_EQ(copy.as<float>()[v], static_cast<float>(2 * i) + v);
+    }
+  }
+}
+
+TEST_P(TransportContract, LargeMismatchesFailBothAndNameBoth) {
+  constexpr size_t kLarge = 1 << 17;
+  const std::vector<std::pair<MessageKey, size_t>> expected = {
+      {{2, 111}, kLarge}, {{2, 222}, 2 * kLarge}, {{2, 222}, 64}};
+  for (const auto& [key, bytes] : expected) {
+    Cluster cluster = Make(2);
+    Waiter<Buffer> sums;
+    Waiter<Buffer> senders;
+    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {4, 9}, 64, senders.Callback()).ok());
+    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, bytes, sums.Callback()).ok());
+    Buffer sum = Filled(cluster[0], MemoryUse::kSums, kLarge / sizeof(float), 0);
+    ASSERT_TRUE(cluster[0].Give(WorkerId(1), {2, 222}, std::move(sum)).ok());
+    const std::string sent = absl::StrCat("tag 222, ", kLarge + GetParam().hidden_bytes, " bytes");
+    const std::string awaited =
+        absl::StrCat("tag ", key.tag, ", ", bytes + GetParam().hidden_bytes, " bytes");
+    for (Waiter<Buffer>* waiter : {&sums, &senders}) {
+      const absl::Status status = waiter->TakeResult().status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+      EXPECT_NE(status.ToString().find(sent), std::string::npos) << status;
+      EXPECT_NE(status.ToString().find(awaited), std::string::npos) << status;
+    }
+  }
+}
+
+TEST_P(TransportContract, SaysWhatCarriesItsMessages) {
+  Cluster cluster = Make(2);
+  EXPECT_EQ(cluster[0].LinkTo(WorkerId(0)), "self");
+  Waiter<Buffer> waiter;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, 64, waiter.Callback()).ok());
+  ASSERT_TRUE(
+      cluster[0].Give(WorkerId(1), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  waiter.Take();
+  EXPECT_TRUE(Eventually([&] {
+    return cluster[0].LinkTo(WorkerId(1)).find(GetParam().link) != std::string::npos;
+  })) << cluster[0].LinkTo(WorkerId(1));
 }
 
 TEST_P(TransportContract, RefusesWhatMakesNoSense) {

@@ -12,6 +12,8 @@
 #include "p2p/lane_transport.h"
 #include "p2p/local_transport.h"
 #include "p2p/memory_lane.h"
+#include "p2p/mixed_transport.h"
+#include "p2p/shm_connect.h"
 #include "p2p/shm_transport.h"
 #include "p2p/transport_decorator.h"
 #include "p2p/ucx_transport.h"
@@ -86,17 +88,20 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
   return transports;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeUcx(
-    const std::vector<TransportOptions>& options, const UcxOptions& ucx) {
+// Each worker makes its own, all at once: they wait for one another.
+using MakeOne = std::function<absl::StatusOr<std::unique_ptr<Transport>>(const JobSeat&,
+                                                                         const TransportOptions&)>;
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
+    const std::vector<TransportOptions>& options, const MakeOne& make) {
   const auto workers = static_cast<int>(options.size());
   JobSeat seat = {
       .workers = workers, .secret = "of this test", .rendezvous = MakeLocalRendezvous()};
   std::vector<absl::StatusOr<std::unique_ptr<Transport>>> made(options.size());
-  std::vector<std::thread> threads;  // each waits for the others
+  std::vector<std::thread> threads;
   for (int w = 0; w < workers; ++w) {
     threads.emplace_back([&, seat, w]() mutable {
       seat.self = WorkerId(w);
-      made[w] = CreateUcxTransport(seat, options[w], ucx);
+      made[w] = make(seat, options[w]);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -106,6 +111,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeUcx(
     transports.push_back(*std::move(each));
   }
   return transports;
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeUcx(
+    const std::vector<TransportOptions>& options, const UcxOptions& ucx) {
+  return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
+    return CreateUcxTransport(seat, each, ucx);
+  });
 }
 
 // What `transports` makes, each wrapped.
@@ -191,6 +203,22 @@ MakeTransports UcxTransports() {
     UcxOptions ucx;
     RZ_ASSIGN_OR_RETURN(ucx.board, PulseBoard::Create(static_cast<int>(options.size())));
     return MakeUcx(options, ucx);
+  };
+}
+
+MakeTransports MixedTransports(int hosts) {
+  return [hosts](const std::vector<TransportOptions>& options) {
+    const MakeOne make =
+        [hosts](const JobSeat& seat,
+                const TransportOptions& each) -> absl::StatusOr<std::unique_ptr<Transport>> {
+      std::vector<WorkerId> peers;
+      for (int w = seat.self.value % hosts; w < seat.workers; w += hosts) {
+        if (w != seat.self.value) peers.push_back(WorkerId(w));
+      }
+      RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+      return CreateMixedTransport(seat, std::move(endpoint), each);
+    };
+    return MakeTogether(options, make);
   };
 }
 

@@ -37,6 +37,8 @@ MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
 MakeTransports UcxTransports();
 // Over TCP alone, and silence is judged by messages, as between hosts.
 MakeTransports UcxTcpTransports();
+// Workers with equal numbers modulo `hosts` share a host and its memory; the others meet over UCX.
+MakeTransports MixedTransports(int hosts);
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);

@@ -73,7 +73,6 @@ TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
 
 // With everything else that travels: accepted, with a window that Verify then takes.
 TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
-  int without_stagger = 0, refused = 0, all = 0;
   for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2})) {
     const PlanShape shape{.workers = 2 + c[0],
                           .stages = 1 + 3 * c[1],
@@ -93,54 +92,34 @@ TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
     for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
       Plan plan = MakeTestPlan(shape);
       const absl::StatusOr<int> window = ChooseWindow(plan, merging);
-      ++all;
-      if (!window.ok()) {
-        ++refused;
-        if (!shape.stagger) ++without_stagger;
-        EXPECT_THAT(std::string(window.status().message()), HasSubstr("merged FIFOs"));
-        if (!shape.stagger) ADD_FAILURE() << Describe(shape) << ": " << window.status();
-        continue;
-      }
+      ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
       plan.window = *window;
       EXPECT_EQ(Verify(plan, ProgramsOf(plan), merging), absl::OkStatus()) << Describe(shape);
     }
   }
-  RecordProperty("cases", all);
-  RecordProperty("refused_with_stagger", refused);
-  EXPECT_EQ(without_stagger, 0);
-  EXPECT_LT(4 * refused, all);
 }
 
-// Costs far from equal, with tokens that hold workers to them: accepted, or refused in words.
+// Costs far from equal, with tokens that hold workers to them: due times are by cost, too.
 TEST(MergedOrderTest, UnequalCostsWithStagger) {
-  int refused = 0, all = 0;
   for (int n = 2; n <= 6; ++n) {
     for (const int s : {n, 2 * n - 1, 2 * n + 1}) {
       for (uint64_t seed = 1; seed <= (FullTier() ? 20 : 2); ++seed) {
         for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
-          const Plan plan = MakeTestPlan({.workers = n,
-                                          .stages = s,
-                                          .laps = 1 + static_cast<int>(seed % 2),
-                                          .rule = rule,
-                                          .stagger = true,
-                                          .costs = Costs::kRandom,
-                                          .seed = seed});
+          const PlanShape shape{.workers = n,
+                                .stages = s,
+                                .laps = 1 + static_cast<int>(seed % 2),
+                                .rule = rule,
+                                .stagger = true,
+                                .costs = Costs::kRandom,
+                                .seed = seed};
           for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
-            const absl::StatusOr<int> window = ChooseWindow(plan, merging);
-            ++all;
-            if (window.ok()) continue;
-            ++refused;
-            EXPECT_THAT(
-                std::string(window.status().message()),
-                testing::AllOf(HasSubstr("merged FIFOs"), HasSubstr("no window is enough")));
+            const absl::StatusOr<int> window = ChooseWindow(MakeTestPlan(shape), merging);
+            EXPECT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
           }
         }
       }
     }
   }
-  RecordProperty("cases", all);
-  RecordProperty("refused", refused);
-  EXPECT_LT(10 * refused, all);
 }
 
 // What a transport asks for iteration by iteration is what Verify has checked.

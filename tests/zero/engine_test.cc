@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "p2p/ucx_transport.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
@@ -73,6 +74,7 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             MakeTransports transports = how % 3 == 0   ? LocalTransports()
                                         : how % 3 == 1 ? ShmTransports()
                                                        : LaneTransports();
+            if (runs % 8 == 7 && !UcxVersion().empty()) transports = UcxTransports();
             if (how / 3 == 0) transports = Delayed(transports, random(), kMaxDelay);
             ExpectReferenceBits(o, transports);
             ++runs;

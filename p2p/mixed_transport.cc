@@ -1,0 +1,184 @@
+// A wire that chooses between two, two arenas in memory files, and a port for each wire.
+#include "p2p/mixed_transport.h"
+
+#include <array>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "p2p/mailbox_transport.h"
+#include "p2p/shm_arena.h"
+#include "p2p/shm_port.h"
+#include "p2p/shm_wire.h"
+#include "p2p/ucx_port.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kDrainLimit(5);
+
+// Members of the host, this worker among them: over `here`; all others over `there`.
+class MixedWire final : public Wire {
+ public:
+  MixedWire(int workers, std::shared_ptr<ShmWire> here, std::shared_ptr<UcxPort> there)
+      : here_(std::move(here)), there_(std::move(there)), is_here_(workers, false) {
+    for (const WorkerId member : here_->members()) is_here_[member.value] = true;
+  }
+
+  bool IsHere(WorkerId worker) const { return is_here_[worker.value]; }
+
+  void SendParcel(WorkerId to, Parcel parcel) override { To(to).SendParcel(to, std::move(parcel)); }
+  void AwaitParcel(WorkerId from, const Awaited& awaited) override {
+    To(from).AwaitParcel(from, awaited);
+  }
+  void SendCredit(WorkerId to, uint8_t kind) override { To(to).SendCredit(to, kind); }
+  void SendAbort(WorkerId to, const absl::Status& why) override { To(to).SendAbort(to, why); }
+  void SendGoodbye(WorkerId to) override { To(to).SendGoodbye(to); }
+  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
+    To(to).SendQuestion(to, number, question);
+  }
+  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override {
+    To(to).SendAnswer(to, number, answer);
+  }
+  // One of the two threads is enough to run callbacks.
+  void Wake() override { here_->Wake(); }
+
+ private:
+  Wire& To(WorkerId worker) const {
+    return IsHere(worker) ? static_cast<Wire&>(*here_) : static_cast<Wire&>(*there_);
+  }
+
+  const std::shared_ptr<ShmWire> here_;
+  const std::shared_ptr<UcxPort> there_;
+  std::vector<bool> is_here_;  // by worker
+};
+
+struct MixedParts {
+  std::shared_ptr<Mailbox> mailbox;
+  std::shared_ptr<MixedWire> wire;
+  std::array<ArenaPtr, kMemoryUses> arenas;
+  std::unique_ptr<ShmPort> here;
+  std::shared_ptr<UcxPort> there;
+  ProgressMode progress = ProgressMode::kThread;
+};
+
+class MixedTransport final : public MailboxTransport {
+ public:
+  explicit MixedTransport(MixedParts parts)
+      : MailboxTransport(std::move(parts.mailbox), std::move(parts.arenas[0]),
+                         std::move(parts.arenas[1])),
+        wire_(std::move(parts.wire)),
+        here_(std::move(parts.here)),
+        there_(std::move(parts.there)),
+        progress_(parts.progress) {
+    there_->Start(mailbox());
+  }
+
+  ~MixedTransport() override {
+    if (progress_ == ProgressMode::kCaller) PollOut();
+    mailbox().Shutdown(progress_ == ProgressMode::kCaller ? std::chrono::seconds(0) : kDrainLimit);
+    there_->Stop();
+    here_->Stop();
+  }
+
+  absl::Status Meet() { return there_->Meet(); }
+
+  std::string name() const override { return "shm+ucx"; }
+  std::string LinkTo(WorkerId to) const override {
+    if (to == self()) return "self";
+    return wire_->IsHere(to) ? "shm" : there_->LinkTo(to);
+  }
+  bool Poll() override {
+    const bool here = here_->Poll();
+    return there_->Poll() || here;
+  }
+
+ private:
+  // UCX sends from any memory, shared memory only from what its receivers map.
+  bool CanCarry(BufferCell* root) const override {
+    const auto* cell = dynamic_cast<const ArenaCell*>(root);
+    return cell != nullptr && (IsMine(cell->arena()) || here_->HasView(*cell));
+  }
+
+  // Nobody else moves what still waits for credit.
+  void PollOut() {
+    const auto until = Clock::now() + kDrainLimit;
+    while (mailbox().waits_for_credit() && Clock::now() < until) {
+      if (!Poll()) std::this_thread::yield();
+    }
+  }
+
+  const std::shared_ptr<MixedWire> wire_;
+  const std::unique_ptr<ShmPort> here_;
+  const std::shared_ptr<UcxPort> there_;
+  const ProgressMode progress_;
+};
+
+UcxPortOptions PortOptions(const JobSeat& seat, const std::vector<WorkerId>& here,
+                           const TransportOptions& options) {
+  std::vector<bool> is_here(static_cast<size_t>(seat.workers), false);
+  for (const WorkerId member : here) is_here[static_cast<size_t>(member.value)] = true;
+  UcxPortOptions port = {.seat = seat,
+                         .peer_timeout = options.peer_timeout,
+                         .progress = options.progress,
+                         .memory = options.memory};
+  for (int w = 0; w < seat.workers; ++w) {
+    if (!is_here[static_cast<size_t>(w)]) port.peers.push_back(WorkerId(w));
+  }
+  return port;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& seat,
+                                                                ShmEndpoint endpoint,
+                                                                const TransportOptions& options,
+                                                                const UcxOptions& ucx) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
+  RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
+  if (options.memory != MemoryKind::kHost) {
+    return absl::InvalidArgumentError(
+        "shared memory with ucx carries memory of the hosts, not of a GPU");
+  }
+  UcxPortOptions port_options = PortOptions(seat, endpoint.Members(), options);
+  port_options.slots = slots;
+  port_options.settings = ucx.settings;
+  MixedParts parts = {.progress = options.progress};
+  RZ_ASSIGN_OR_RETURN(parts.there, UcxPort::Open(std::move(port_options)));
+
+  // What is received over UCX takes blocks of the same arenas.
+  const std::array<size_t, kMemoryUses> bytes = {
+      options.parameter_bytes + options.received_parameter_bytes,
+      options.sum_bytes + options.received_sum_bytes};
+  std::array<ShmArena, kMemoryUses> memory;
+  for (int i = 0; i < kMemoryUses; ++i) {
+    RZ_ASSIGN_OR_RETURN(memory[i], MakeShmArena(seat.self, static_cast<MemoryUse>(i), bytes[i]));
+    RZ_RETURN_IF_ERROR(parts.there->Register(memory[i].arena->memory()));
+  }
+  parts.there->ReceiveInto({memory[0].arena.get(), memory[1].arena.get()});
+  RZ_RETURN_IF_ERROR(parts.there->Join());
+
+  auto here = std::make_shared<ShmWire>(seat.self, endpoint.Members(), endpoint.rings);
+  parts.wire = std::make_shared<MixedWire>(seat.workers, here, parts.there);
+  parts.mailbox =
+      std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, parts.wire);
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+    parts.mailbox->OnCredit(seat.self, static_cast<uint8_t>(kind), slots[kind]);
+  }
+  RZ_ASSIGN_OR_RETURN(parts.here,
+                      ShmPort::Create(std::move(endpoint), {.mailbox = parts.mailbox,
+                                                            .wire = here,
+                                                            .arenas = {&memory[0], &memory[1]},
+                                                            .slots = slots,
+                                                            .peer_timeout = options.peer_timeout,
+                                                            .progress = options.progress}));
+  for (int i = 0; i < kMemoryUses; ++i) parts.arenas[i] = std::move(memory[i].arena);
+  auto transport = std::make_unique<MixedTransport>(std::move(parts));
+  RZ_RETURN_IF_ERROR(transport->Meet());
+  return transport;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,33 @@
+// MixedTransport: shared memory to the workers of this host, UCX to all others, in one mailbox.
+//
+//   RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers_here));
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+//                       CreateMixedTransport(seat, std::move(endpoint), options));
+//   transport->LinkTo(WorkerId(1));   // "shm", or "ucx tcp/eth0"
+//
+// There is one memory: what comes over UCX is received into the arenas that the peers of this host
+// map, so passing it on to them copies nothing, and what they hand over is sent from where it lies.
+// Each of the two ways has a message thread of its own; callbacks run on either, one at a time.
+#ifndef RINGZERO_P2P_MIXED_TRANSPORT_H_
+#define RINGZERO_P2P_MIXED_TRANSPORT_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "p2p/job_seat.h"
+#include "p2p/shm_endpoint.h"
+#include "p2p/transport.h"
+#include "p2p/ucx_transport.h"
+
+namespace ringzero {
+
+// `endpoint`: of the peers of this host; who is not in it is reached over UCX. Blocks and fails as
+// CreateUcxTransport; InvalidArgument for memory other than the hosts'.
+absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& seat,
+                                                                ShmEndpoint endpoint,
+                                                                const TransportOptions& options,
+                                                                const UcxOptions& ucx = {});
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_MIXED_TRANSPORT_H_

@@ -1,0 +1,109 @@
+// What can be said of NCCL without a GPU, and the ring of one worker where there is one.
+#include "p2p/nccl_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+
+#include "tests/p2p/cluster.h"
+#include "tests/p2p/nccl_transports.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Maps() {
+  std::ifstream file("/proc/self/maps");
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// First of all tests: programs that do not ask for NCCL must not have it in their memory.
+TEST(ANcclTest, NothingIsLoadedBeforeItIsAskedFor) {
+  EXPECT_THAT(Maps(), Not(AnyOf(HasSubstr("libnccl"), HasSubstr("libcudart"))));
+  const absl::Status available = NcclAvailable();
+  if (available.code() == absl::StatusCode::kUnimplemented) GTEST_SKIP() << available.message();
+  EXPECT_THAT(Maps(), HasSubstr("libnccl"));
+}
+
+TEST(ANcclTest, SaysWhyItCannot) {
+  const absl::Status status = NcclAvailable();
+  if (!status.ok()) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("transport nccl: "));
+  }
+  if (status.code() == absl::StatusCode::kUnimplemented) GTEST_SKIP() << status.message();
+  EXPECT_NE(status.code(), absl::StatusCode::kFailedPrecondition)
+      << "it was built with these libraries, and every function must be found: " << status;
+  const absl::StatusOr<std::string> versions = NcclVersions();
+  ASSERT_TRUE(versions.ok()) << versions.status();
+  EXPECT_THAT(*versions, AllOf(HasSubstr("NCCL 2."), HasSubstr("CUDA runtime ")));
+}
+
+TEST(ANcclTest, WithoutAGpuItIsAnError) {
+  const absl::Status available = NcclAvailable();
+  if (available.ok()) GTEST_SKIP() << "there is a GPU";
+  const JobSeat seat{.rendezvous = MakeLocalRendezvous()};
+  EXPECT_EQ(CreateNcclTransport(seat, {}, SmallOptions()).status(), available);
+}
+
+TEST(NcclPlanTest, NeighboursOneselfAndLongHops) {
+  const LongHopOrder order = [](int64_t) { return std::nullopt; };
+  const NcclPlan plan = PlanNccl(WorkerId(1), 4, NcclPairs::kNeighbours, order);
+  std::vector<std::string> names;
+  for (const NcclGroup& group : plan.groups) names.push_back(group.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"0 -> 0", "0 -> 1", "1 -> 1", "1 -> 2", "2 -> 2",
+                                             "2 -> 3", "3 -> 0", "3 -> 3", "long hops"}));
+  EXPECT_EQ(plan.routes.to, (std::vector<int>{8, 2, 3, 8}));
+  EXPECT_EQ(plan.routes.from, (std::vector<int>{1, 2, 8, 8}));
+  EXPECT_EQ(plan.routes.long_hops, 8);
+  EXPECT_EQ(plan.groups[8].workers.size(), 4u);
+  EXPECT_TRUE(plan.groups[1].Has(WorkerId(1)));
+  EXPECT_FALSE(plan.groups[1].Has(WorkerId(2)));
+  // Without an order there is no lane for them; with two workers no hop is long.
+  EXPECT_EQ(PlanNccl(WorkerId(1), 4, NcclPairs::kNeighbours, nullptr).routes.to,
+            (std::vector<int>{kNoLane, 2, 3, kNoLane}));
+  EXPECT_EQ(PlanNccl(WorkerId(0), 2, NcclPairs::kNeighbours, order).routes.long_hops, kNoLane);
+  EXPECT_EQ(PlanNccl(WorkerId(0), 1, NcclPairs::kNeighbours, order).groups.size(), 1u);
+  EXPECT_EQ(PlanNccl(WorkerId(0), 3, NcclPairs::kAll, order).groups.size(), 9u);
+}
+
+// On a machine with one GPU: every part but the way between two.
+TEST(NcclSelfRingTest, AWorkerSendsToItself) {
+  if (const std::string missing = NcclMissing(1); !missing.empty()) GTEST_SKIP() << missing;
+  Cluster cluster = MakeCluster(NcclTransports(), {SmallOptions()});
+  for (uint64_t i = 0; i < 100; ++i) {
+    Waiter<Buffer> owned;
+    Waiter<SharedBuffer> shared;
+    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(0), {0, i}, 400, owned.Callback()).ok());
+    ASSERT_TRUE(cluster[0].ExpectShared(WorkerId(0), {1, i}, 400, shared.Callback()).ok());
+    ASSERT_TRUE(
+        cluster[0].Give(WorkerId(0), {0, i}, Filled(cluster[0], MemoryUse::kSums, 100, i)).ok());
+    ASSERT_TRUE(cluster[0]
+                    .Share(WorkerId(0), {1, i},
+                           Filled(cluster[0], MemoryUse::kParameters, 100, 2 * i).Seal())
+                    .ok());
+    EXPECT_EQ(owned.Take().as<float>()[99], i + 99);
+    EXPECT_EQ(shared.Take().as<float>()[99], 2 * i + 99);
+  }
+  EXPECT_TRUE(cluster[0].Close().ok());
+}
+
+TEST(NcclSelfRingTest, AnAbortEndsWhatIsUnderWay) {
+  if (const std::string missing = NcclMissing(1); !missing.empty()) GTEST_SKIP() << missing;
+  Cluster cluster = MakeCluster(NcclTransports(), {SmallOptions()});
+  Waiter<Buffer> waiter;
+  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(0), {0, 0}, 64, waiter.Callback()).ok());
+  cluster[0].Abort(absl::DataLossError("enough"));
+  EXPECT_EQ(waiter.TakeResult().status(), absl::DataLossError("enough"));
+}
+
+}  // namespace
+}  // namespace ringzero

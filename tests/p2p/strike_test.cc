@@ -1,0 +1,266 @@
+// A worker is killed or stopped at a random moment: all others end in time and name it.
+//
+// Processes, connected through a rendezvous. Idle, or with 64 MiB payloads going round the ring.
+// Three moments per cell; 20 with RINGZERO_TEST_FULL.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/failure.h"
+#include "p2p/host_identity.h"
+#include "p2p/job_seat.h"
+#include "p2p/shm_connect.h"
+#include "p2p/shm_transport.h"
+#include "p2p/ucx_transport.h"
+#include "tests/p2p/cluster.h"
+#include "tests/p2p/shared_rendezvous.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr int kWorkers = 4;
+constexpr size_t kPayload = size_t{64} << 20;
+constexpr milliseconds kPeerTimeout(1500);
+constexpr milliseconds kSlack(1000);  // for two busy cores: noticing, telling, ending
+
+struct Wires {
+  std::string name;
+  std::function<absl::StatusOr<std::unique_ptr<Transport>>(const JobSeat&, const TransportOptions&)>
+      connect;
+  milliseconds death_limit;  // how long a killed worker may go unnoticed, ends included
+};
+
+absl::StatusOr<std::unique_ptr<Transport>> ConnectShm(const JobSeat& seat,
+                                                      const TransportOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<WorkerId> peers, PeersOnThisHost(seat));
+  RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+  return CreateShmTransport(std::move(endpoint), options);
+}
+
+// Over UCX's shared memory, with the board of pulses that the workers of one host share.
+absl::StatusOr<std::unique_ptr<Transport>> ConnectUcx(const JobSeat& seat,
+                                                      const TransportOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<WorkerId> peers, PeersOnThisHost(seat));
+  RZ_ASSIGN_OR_RETURN(const ShmEndpoint endpoint, ConnectShmEndpoint(seat, peers));
+  return CreateUcxTransport(seat, options, {.board = endpoint.board});
+}
+
+// As between hosts.
+absl::StatusOr<std::unique_ptr<Transport>> ConnectUcxTcp(const JobSeat& seat,
+                                                         const TransportOptions& options) {
+  return CreateUcxTransport(seat, options, {.settings = {{"TLS", "tcp,self"}}});
+}
+
+// A new transport joins with one line. A killed worker's shared memory looks alive until UCX's next
+// look at its process, and then its silence is noticed at the latest.
+std::vector<Wires> AllWires() {
+  std::vector<Wires> all = {{"shm", ConnectShm, kSlack}};
+  if (UcxVersion().empty()) return all;
+  all.push_back({"ucx", ConnectUcx, kPeerTimeout + kSlack});
+  all.push_back({"ucx_tcp", ConnectUcxTcp, kPeerTimeout + kSlack});
+  return all;
+}
+
+enum class Traffic { kIdle, kStream };
+
+// Child ------------------------------------------------------------------------------------------
+
+void Say(int pipe, const std::string& words) {
+  if (write(pipe, words.data(), words.size()) != static_cast<ssize_t>(words.size())) _exit(3);
+}
+
+// Receives from the left and sends to the right until it cannot; returns why.
+absl::Status PassOn(Transport& transport, Traffic traffic, const std::function<void()>& begun) {
+  const int self = transport.self().value;
+  const WorkerId left((self + kWorkers - 1) % kWorkers);
+  const WorkerId right((self + 1) % kWorkers);
+  Waiter<Buffer> arrived;
+  if (traffic == Traffic::kStream) {
+    RZ_ASSIGN_OR_RETURN(Buffer mine, transport.Allocate(kPayload, MemoryUse::kSums));
+    RZ_RETURN_IF_ERROR(transport.Give(right, {0, 0}, std::move(mine)));
+  }
+  for (uint64_t round = 0;; ++round) {
+    RZ_RETURN_IF_ERROR(transport.ExpectOwned(left, {0, round}, kPayload, arrived.Callback()));
+    if (traffic == Traffic::kIdle || round == 1) begun();
+    RZ_ASSIGN_OR_RETURN(Buffer got, arrived.TakeResult());
+    got.data()[0] = static_cast<std::byte>(round);
+    got.data()[kPayload - 1] = static_cast<std::byte>(round);
+    RZ_RETURN_IF_ERROR(transport.Give(right, {0, round + 1}, std::move(got)));
+  }
+}
+
+[[noreturn]] void BeWorker(const Wires& wires, const JobSeat& seat, Traffic traffic, int pipe) {
+  TransportOptions options = SmallOptions();
+  options.sum_bytes = 5 * (kPayload + 64);  // its own, and what its slots may hold
+  options.received_sum_bytes = options.sum_bytes;
+  options.peer_timeout = kPeerTimeout;
+  auto transport = wires.connect(seat, options);
+  if (!transport.ok()) {
+    Say(pipe, transport.status().ToString());
+    _exit(1);
+  }
+  const absl::Status why = PassOn(**transport, traffic, [pipe] { Say(pipe, "+"); });
+  transport->reset();
+  // What the transport says of its end, the cause inside an echo in front.
+  Say(pipe, std::string(CauseOf(why).message()));
+  _exit(0);
+}
+
+// Parent -----------------------------------------------------------------------------------------
+
+// Always killed (stopped or not) and reaped.
+class Child {
+ public:
+  Child(pid_t pid, int pipe) : pid_(pid), pipe_(pipe) {}
+  Child(Child&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), pipe_(std::move(other.pipe_)) {}
+  Child& operator=(Child&&) = delete;
+  ~Child() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  void Signal(int signal) { ASSERT_EQ(kill(pid_, signal), 0); }
+  // Until it has said `count` bytes, or has ended. False when it did neither by `end`.
+  bool Listen(size_t count, Clock::time_point end) {
+    while (said_.size() < count && pipe_) {
+      pollfd file = {pipe_.get(), POLLIN, 0};
+      const auto left = std::chrono::ceil<milliseconds>(end - Clock::now()).count();
+      if (left < 0 || poll(&file, 1, static_cast<int>(left)) == 0) return false;
+      char buffer[4096];
+      const ssize_t got = read(pipe_.get(), buffer, sizeof(buffer));
+      if (got <= 0) pipe_.Reset();
+      if (got > 0) said_.append(buffer, static_cast<size_t>(got));
+    }
+    return true;
+  }
+  const std::string& said() const { return said_; }
+  bool ended() const { return !pipe_; }
+
+ private:
+  pid_t pid_;
+  UniqueFd pipe_;
+  std::string said_;
+};
+
+struct Cell {
+  Wires wires;
+  int signal;
+  Traffic traffic;
+};
+
+std::string NameOf(const Cell& cell) {
+  return absl::StrCat(cell.wires.name, cell.signal == SIGKILL ? "_kill" : "_stop",
+                      cell.traffic == Traffic::kIdle ? "_idle" : "_stream");
+}
+
+std::vector<Child> ForkAll(const Cell& cell) {
+  std::vector<Child> children;
+  const std::shared_ptr<Rendezvous> rendezvous = MakeSharedRendezvous();
+  for (int w = 0; w < kWorkers; ++w) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
+    const pid_t pid = fork();
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      close(ends[0]);
+      BeWorker(cell.wires,
+               {.self = WorkerId(w),
+                .workers = kWorkers,
+                .secret = "strike",
+                .rendezvous = rendezvous,
+                .join_limit = kDeadline},
+               cell.traffic, ends[1]);
+    }
+    close(ends[1]);
+    children.emplace_back(pid, ends[0]);
+  }
+  return children;
+}
+
+std::set<std::string> SharedMemoryFiles() {
+  std::set<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    files.insert(entry.path().string());
+  }
+  return files;
+}
+
+void StrikeOnce(const Cell& cell, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const int victim = static_cast<int>(random() % kWorkers);
+  const milliseconds moment(random() % 200);
+  SCOPED_TRACE(absl::StrCat("seed ", seed, ": worker ", victim, " after ", moment.count(), " ms"));
+  const std::set<std::string> files = SharedMemoryFiles();
+  {
+    std::vector<Child> children = ForkAll(cell);
+    for (Child& child : children) {
+      ASSERT_TRUE(child.Listen(1, Clock::now() + kDeadline));
+      ASSERT_EQ(child.said().substr(0, 1), "+") << child.said();
+    }
+    std::this_thread::sleep_for(moment);
+    const Clock::time_point struck = Clock::now();
+    children[victim].Signal(cell.signal);
+    const milliseconds limit =
+        cell.signal == SIGKILL ? cell.wires.death_limit : kPeerTimeout + kSlack;
+    for (int w = 0; w < kWorkers; ++w) {
+      if (w == victim) continue;
+      const bool in_time = children[w].Listen(1 << 20, struck + limit);
+      EXPECT_TRUE(in_time) << "worker " << w << " said: " << children[w].said();
+      EXPECT_TRUE(absl::StartsWith(children[w].said(), absl::StrCat("+worker ", victim, " ")))
+          << "worker " << w << " said: " << children[w].said();
+    }
+  }
+  EXPECT_EQ(SharedMemoryFiles(), files);
+}
+
+class Strike : public testing::TestWithParam<Cell> {};
+
+TEST_P(Strike, TheVictimIsNamedByAllOthersInTime) {
+  const int points = std::getenv("RINGZERO_TEST_FULL") != nullptr ? 20 : 3;
+  for (int point = 0; point < points; ++point) {
+    StrikeOnce(GetParam(), static_cast<uint64_t>(point));
+    if (HasFailure()) return;
+  }
+}
+
+std::vector<Cell> AllCells() {
+  std::vector<Cell> cells;
+  for (const Wires& wires : AllWires()) {
+    for (const int signal : {SIGKILL, SIGSTOP}) {
+      for (const Traffic traffic : {Traffic::kIdle, Traffic::kStream}) {
+        cells.push_back({wires, signal, traffic});
+      }
+    }
+  }
+  return cells;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Strike, testing::ValuesIn(AllCells()),
+                         [](const auto& info) { return NameOf(info.param); });
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,259 @@
+// Strangers and nonsense over UCX: refused with words, and the right workers neither end nor hang.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "p2p/ucx_packet.h"
+#include "p2p/ucx_transport.h"
+#include "p2p/ucx_worker.h"
+#include "tests/p2p/cluster.h"
+
+namespace ringzero {
+namespace {
+
+using std::chrono::milliseconds;
+using Result = absl::StatusOr<std::unique_ptr<Transport>>;
+
+constexpr char kSecret[] = "of this job";
+
+std::span<const std::byte> BytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+template <typename T>
+std::string TextOf(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+// Somebody who has a worker's address, from the rendezvous say, and UCX.
+class Stranger final : public UcxListener {
+ public:
+  explicit Stranger(Rendezvous& rendezvous, int workers) {
+    auto made =
+        UcxWorker::Create({.peers = workers, .listener = this, .progress = ProgressMode::kCaller});
+    EXPECT_TRUE(made.ok()) << made.status();
+    worker_ = *std::move(made);
+    for (int w = 0; w < workers; ++w) {
+      const absl::StatusOr<std::string> address =
+          rendezvous.Get(absl::StrCat("ucx/", w), kDeadline);
+      EXPECT_TRUE(address.ok());
+      EXPECT_TRUE(worker_->Connect(w, address->substr(address->find('\n') + 1)).ok());
+    }
+  }
+  void Say(int to, const std::string& header, const std::string& data) {
+    UcxOperation operation{.listener = this};
+    under_way_ = true;
+    const UcxWorker::Fate fate = worker_->SendMessage(to, {.header = BytesOf(header),
+                                                           .data = BytesOf(data),
+                                                           .operation = &operation,
+                                                           .wanted = UcxWorker::Wanted::kReply});
+    if (fate != UcxWorker::Fate::kUnderWay) under_way_ = false;
+    const auto until = std::chrono::steady_clock::now() + kDeadline;
+    while (under_way_ && std::chrono::steady_clock::now() < until) worker_->Progress();
+  }
+  // What comes back, "" within the limit.
+  std::string Refusal(milliseconds limit) {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    while (refusal_.empty() && std::chrono::steady_clock::now() < until) worker_->Progress();
+    return std::exchange(refusal_, "");
+  }
+
+  void OnMessage(const Message& message) override {
+    UcxHeader header;
+    if (message.header.size() < sizeof(header)) return;
+    std::memcpy(&header, message.header.data(), sizeof(header));
+    const auto text = message.header.subspan(sizeof(header));
+    if (header.type == UcxType::kRefusal) {
+      refusal_.assign(reinterpret_cast<const char*>(text.data()), text.size());
+    }
+  }
+  void OnDone(UcxOperation&, const absl::Status&, size_t) override { under_way_ = false; }
+  void OnBroken(int, const absl::Status&) override { under_way_ = false; }
+
+ private:
+  bool under_way_ = false;
+  std::string refusal_;
+  std::unique_ptr<UcxWorker> worker_;
+};
+
+struct Job {
+  std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  std::vector<JobSeat> seats;
+  std::vector<TransportOptions> options;
+  std::vector<Result> Make() {
+    std::vector<Result> made(seats.size());
+    std::vector<std::thread> threads;
+    for (size_t w = 0; w < seats.size(); ++w) {
+      threads.emplace_back([&, w] { made[w] = CreateUcxTransport(seats[w], options[w]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return made;
+  }
+};
+
+Job JobOf(int workers) {
+  Job job;
+  for (int w = 0; w < workers; ++w) {
+    job.seats.push_back({.self = WorkerId(w),
+                         .workers = workers,
+                         .secret = kSecret,
+                         .rendezvous = job.rendezvous,
+                         .join_limit = std::chrono::seconds(20)});
+    job.options.push_back(SmallOptions());
+  }
+  return job;
+}
+
+void ExpectToWork(Transport& from, Transport& to, uint64_t tag) {
+  Waiter<Buffer> waiter;
+  ASSERT_TRUE(to.ExpectOwned(from.self(), {0, tag}, 64, waiter.Callback()).ok());
+  ASSERT_TRUE(from.Give(to.self(), {0, tag}, Filled(from, MemoryUse::kSums, 16, 3)).ok());
+  EXPECT_EQ(waiter.Take().as<float>()[0], 3);
+}
+
+TEST(UcxMalformed, StrangersAreRefusedAndDoNoHarm) {
+  Job job = JobOf(2);
+  std::vector<Result> made = job.Make();
+  ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
+  Stranger stranger(*job.rendezvous, 2);
+
+  UcxHeader header;
+  header.type = UcxType::kHello;
+  UcxHello hello;
+  hello.from = 1;
+  hello.workers = 2;
+  hello.proof = HelloProof("of another job", 1, 0);
+  stranger.Say(0, TextOf(header), TextOf(hello));
+  EXPECT_EQ(stranger.Refusal(kDeadline), "it does not know this job's secret");
+  hello.version = 7;
+  stranger.Say(0, TextOf(header), TextOf(hello));
+  EXPECT_TRUE(absl::StartsWith(stranger.Refusal(kDeadline), "it speaks version 7"));
+  stranger.Say(0, TextOf(header), "short");
+  EXPECT_TRUE(absl::StrContains(stranger.Refusal(kDeadline), "bytes, not 5"));
+
+  // Aborts, farewells and parcels without the pass; and bytes without any sense.
+  for (const UcxType type : {UcxType::kAbort, UcxType::kFarewell, UcxType::kGoodbye,
+                             UcxType::kParcel, UcxType::kCredits, UcxType::kRefusal}) {
+    UcxHeader forged;
+    forged.type = type;
+    forged.from = 1;
+    forged.bytes = uint64_t{1} << 60;
+    forged.credits.fill(200);
+    stranger.Say(0, TextOf(forged), "we give up");
+  }
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 300; ++i) {
+    std::string noise(random() % 200, '\0'), data(random() % 5000, '\0');
+    for (char& each : noise) each = static_cast<char>(random());
+    for (char& each : data) each = static_cast<char>(random());
+    stranger.Say(static_cast<int>(random() % 2), noise, data);
+  }
+  for (uint64_t tag = 0; tag < 3; ++tag) {
+    ExpectToWork(**made[0], **made[1], tag);
+    ExpectToWork(**made[1], **made[0], tag);
+  }
+  EXPECT_TRUE((*made[0])->status().ok() && (*made[1])->status().ok());
+}
+
+// One who knows the secret and sends what cannot be: an error of all that says what.
+TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
+  struct Case {
+    UcxHeader header;
+    std::string data;
+    std::string words;
+  };
+  std::vector<Case> cases(6);
+  cases[0] = {
+      {.bytes = 64, .number = 5, .type = UcxType::kParcel}, std::string(64, 'x'), "no slot"};
+  cases[1] = {{.bytes = 64, .type = UcxType::kParcel, .kind = 99}, std::string(64, 'x'), "kind"};
+  cases[2] = {{.bytes = 64, .type = UcxType::kParcel}, "short", "says 64 bytes and brings 5"};
+  cases[3] = {
+      {.bytes = 4000, .type = UcxType::kParcel}, std::string(5000, 'x'), "it has 5000 bytes"};
+  cases[4] = {{.type = static_cast<UcxType>(77)}, "", "type is unknown"};
+  cases[5] = {{.type = UcxType::kCredits}, "", "gives back 9 slots"};
+  cases[5].header.credits[3] = 9;
+  for (Case& each : cases) {
+    Job job = JobOf(2);
+    std::vector<Result> made = job.Make();
+    ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
+    Stranger insider(*job.rendezvous, 2);
+    each.header.from = 1;
+    each.header.pass = PassFor(kSecret, 1, 0);
+    insider.Say(0, TextOf(each.header), each.data);
+    for (Result& transport : made) {
+      EXPECT_TRUE(Eventually([&] { return !(*transport)->status().ok(); })) << each.words;
+      EXPECT_TRUE(absl::StrContains((*transport)->status().message(), each.words))
+          << (*transport)->status();
+    }
+  }
+}
+
+TEST(UcxMalformed, WorkersWhoDifferSayWhat) {
+  struct Case {
+    std::function<void(Job&)> change;
+    std::string words;
+  };
+  const std::vector<Case> cases = {
+      {[](Job& job) { job.seats[1].secret = "of another job"; }, "job's secret"},
+      {[](Job& job) { job.options[1].peer_timeout = milliseconds(777); }, "777 ms"},
+      {[](Job& job) { job.seats[1].workers = 3; }, "worker 1 of 3"},
+  };
+  for (const Case& each : cases) {
+    Job job = JobOf(2);
+    for (JobSeat& seat : job.seats) seat.join_limit = std::chrono::seconds(4);
+    each.change(job);
+    if (job.seats[1].workers == 3) {  // its third is a copy of the first
+      std::thread([rendezvous = job.rendezvous] {
+        const auto address = rendezvous->Get("ucx/0", kDeadline);
+        if (address.ok()) rendezvous->Put("ucx/2", *address).IgnoreError();
+      }).detach();
+    }
+    std::vector<Result> made = job.Make();
+    bool said = false;
+    for (const Result& transport : made) {
+      EXPECT_FALSE(transport.ok()) << each.words;
+      said = said || absl::StrContains(transport.status().message(), each.words);
+    }
+    EXPECT_TRUE(said) << each.words << ": " << made[0].status() << "; " << made[1].status();
+  }
+}
+
+TEST(UcxMalformed, AnAddressOfAnotherVersionIsRefused) {
+  Job job = JobOf(2);
+  job.seats.pop_back();
+  ASSERT_TRUE(job.rendezvous->Put("ucx/1", "ringzero ucx 7\nnothing").ok());
+  const Result made = CreateUcxTransport(job.seats[0], job.options[0]);
+  EXPECT_TRUE(absl::StrContains(made.status().message(), "'ringzero ucx 7'")) << made.status();
+}
+
+TEST(UcxMalformed, AMissingWorkerIsNamedInTime) {
+  Job job = JobOf(2);
+  job.seats[0].join_limit = milliseconds(200);
+  const Result made = CreateUcxTransport(job.seats[0], job.options[0]);
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(absl::StrContains(made.status().message(), "worker 1")) << made.status();
+}
+
+TEST(UcxMalformed, SettingsAndMemoryThatAreNotThereAreRefused) {
+  Job job = JobOf(1);
+  const Result unknown =
+      CreateUcxTransport(job.seats[0], job.options[0], {.settings = {{"TLS", "no_such_way"}}});
+  EXPECT_FALSE(unknown.ok());
+  job.options[0].memory = MemoryKind::kCuda;
+  const Result cuda =
+      CreateUcxTransport(job.seats[0], job.options[0], {.settings = {{"TLS", "tcp,self"}}});
+  EXPECT_EQ(cuda.status().code(), absl::StatusCode::kInvalidArgument) << cuda.status();
+  EXPECT_TRUE(absl::StrContains(cuda.status().message(), "CUDA")) << cuda.status();
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,77 @@
+// What UCX is told, and what the user's environment may say instead.
+#include "p2p/ucx_transport.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "p2p/ucx_worker.h"
+#include "tests/p2p/cluster.h"
+
+namespace ringzero {
+namespace {
+
+// A variable of the environment while it lives.
+class Environment {
+ public:
+  Environment(std::string name, const char* value) : name_(std::move(name)) {
+    setenv(name_.c_str(), value, 1);
+  }
+  ~Environment() { unsetenv(name_.c_str()); }
+
+ private:
+  const std::string name_;
+};
+
+std::string Link() {
+  Cluster cluster = MakeCluster(UcxTransports(), {SmallOptions(), SmallOptions()});
+  return cluster[0].LinkTo(WorkerId(1));
+}
+
+TEST(UcxTransportTest, TakesSharedMemoryOnOneHost) {
+  const std::string link = Link();
+  EXPECT_TRUE(absl::StrContains(link, "/memory")) << link;
+  EXPECT_FALSE(absl::StrContains(link, "tcp")) << link;
+}
+
+// The trap that the setting is there for: without it UCX takes TCP, and says nothing. We do.
+TEST(UcxTransportTest, WithoutErrorHandlingADemotionToTcpIsSeen) {
+  const Environment posix("UCX_POSIX_ERROR_HANDLING", "n");
+  const Environment sysv("UCX_SYSV_ERROR_HANDLING", "n");
+  const std::string link = Link();
+  EXPECT_TRUE(absl::StrContains(link, "ucx tcp/")) << link;
+}
+
+TEST(UcxTransportTest, TheEnvironmentChoosesTheWay) {
+  const Environment tls("UCX_TLS", "posix,self");
+  const std::string link = Link();
+  EXPECT_TRUE(absl::StrContains(link, "posix/memory")) << link;
+}
+
+// A receive of somebody who never sends is not failed by UCX: it must be cancelled, and says so.
+TEST(UcxTransportTest, APostedReceiveEndsByCancelAlone) {
+  struct Listener final : UcxListener {
+    void OnMessage(const Message&) override {}
+    void OnDone(UcxOperation&, const absl::Status& status, size_t) override { done = status; }
+    void OnBroken(int, const absl::Status&) override {}
+    absl::Status done = absl::UnknownError("not yet");
+  } listener;
+  auto worker =
+      UcxWorker::Create({.peers = 1, .listener = &listener, .progress = ProgressMode::kCaller});
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  std::vector<std::byte> memory(100);
+  UcxOperation operation{.listener = &listener};
+  const auto receiving =
+      (*worker)->ReceiveTagged({.tag = 1, .data = memory, .operation = &operation});
+  ASSERT_EQ(receiving.fate, UcxWorker::Fate::kUnderWay);
+  for (int i = 0; i < 1000; ++i) (*worker)->Progress();
+  EXPECT_EQ(listener.done.code(), absl::StatusCode::kUnknown);
+  (*worker)->Cancel(operation);
+  for (int i = 0; i < 1000; ++i) (*worker)->Progress();
+  EXPECT_EQ(listener.done.code(), absl::StatusCode::kCancelled);
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,83 @@
+// What a worker holds of others' messages: never less than any window of credit can deliver.
+#include "zero/received_needs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/buffer.h"
+#include "sharding/program.h"
+
+namespace ringzero {
+namespace {
+
+Plan MakePlan(int workers, int stages, Rule rule) {
+  Plan plan{.workers = workers, .laps = 2, .rule = rule, .window = 3, .iterations = 40};
+  plan.evaluation = {.every = 7, .laps = 2};
+  for (int j = 0; j < stages; ++j) {
+    const int64_t bytes = 64 * (1 + j % 3);  // three sizes
+    plan.stages.push_back({.name = "s",
+                           .first_layer = j,
+                           .end_layer = j + 1,
+                           .parameter_bytes = bytes,
+                           .sum_bytes = bytes,
+                           .owner = WorkerId(j % workers)});
+  }
+  return plan;
+}
+
+// The whole run, by brute force: for each channel and each window of messages that follow each
+// other.
+ReceivedBytes MostInAnyWindow(const Plan& plan, WorkerId self) {
+  const auto program = MakeProgram(plan, self, WholeRun(plan));
+  EXPECT_TRUE(program.ok()) << program.status();
+  std::map<std::pair<WorkerId, Channel>, std::vector<size_t>> messages;
+  for (const Op& op : program->ops) {
+    if (op.kind != OpKind::kReceive || op.peer == self) continue;
+    messages[{op.peer, op.channel}].push_back(MessageBytes(plan, op, 1));
+  }
+  ReceivedBytes most;
+  for (const auto& [channel, sizes] : messages) {
+    std::map<size_t, size_t> by_size;
+    for (size_t begin = 0; begin < sizes.size(); ++begin) {
+      std::map<size_t, size_t> alive;
+      const size_t end = std::min(sizes.size(), begin + 2 * static_cast<size_t>(plan.window));
+      for (size_t i = begin; i < end; ++i) ++alive[sizes[i]];
+      for (const auto& [size, count] : alive) by_size[size] = std::max(by_size[size], count);
+    }
+    for (const auto& [size, count] : by_size) {
+      const size_t bytes = count * (AlignPayload(size) + kPayloadAlignment);
+      (IsOwnedMessage(channel.second) ? most.sums : most.parameters) += bytes;
+    }
+  }
+  return most;
+}
+
+TEST(ReceivedNeedsTest, AFewIterationsTellOfAll) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int workers : {2, 3, 4}) {
+      for (const int stages : {2, 5, 12}) {
+        const Plan plan = MakePlan(workers, stages, rule);
+        for (int w = 0; w < workers; ++w) {
+          const auto needs = ReceivedNeeds(plan, WorkerId(w), 1);
+          ASSERT_TRUE(needs.ok()) << needs.status();
+          const ReceivedBytes most = MostInAnyWindow(plan, WorkerId(w));
+          EXPECT_GE(needs->parameters, most.parameters)
+              << ToString(rule) << " " << workers << " " << stages << " " << w;
+          EXPECT_GE(needs->sums, most.sums)
+              << ToString(rule) << " " << workers << " " << stages << " " << w;
+        }
+      }
+    }
+  }
+}
+
+TEST(ReceivedNeedsTest, NothingTravelsToOneWorker) {
+  const auto needs = ReceivedNeeds(MakePlan(1, 4, Rule::kCdpV2), WorkerId(0), 1);
+  ASSERT_TRUE(needs.ok());
+  EXPECT_EQ(needs->parameters + needs->sums, 0u);
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,35 @@
+// ReceivedNeeds: how much a worker holds at once of what others have sent it, by its program: for
+// transports that receive into memory of their own.
+//
+//   RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));
+//   options.received_parameter_bytes = received.parameters;
+#ifndef RINGZERO_ZERO_RECEIVED_NEEDS_H_
+#define RINGZERO_ZERO_RECEIVED_NEEDS_H_
+
+#include <cstddef>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "sharding/op.h"
+#include "sharding/plan.h"
+
+namespace ringzero {
+
+// A message's payload. `metrics_count`: numbers that a micro-batch reports.
+size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count);
+
+// Given (and so received as a buffer of one's own), not shared.
+bool IsOwnedMessage(Channel channel);
+
+struct ReceivedBytes {
+  size_t parameters = 0;  // of shared messages
+  size_t sums = 0;        // of owned ones
+};
+
+// Per channel the greatest sum by size over any 2·`window` messages that follow each other: that
+// many are delivered or still leaving at once. Errors of MakeProgram.
+absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int metrics_count);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_RECEIVED_NEEDS_H_
