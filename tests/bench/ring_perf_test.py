@@ -302,6 +302,11 @@ class RingPerfTest(unittest.TestCase):
         done = self.run_perf("-b", 64, "-e", 64, "-n", 20, "--transport", "ucx", "--mode", "pingpong", "--compare")
         self.assertIn("ucx_perftest -t tag_lat -e -E sleep", done.stdout)
         self.assertGreater(float(table(done.stdout)[0]["p_time"]), 0)
+        for mode, words in (("stream", "-O 8"), ("shift", "-O 4, one each way")):
+            done = self.run_perf("-b", "64K", "-e", "64K", "-n", 8, "-m", 4, "--transport", "ucx", "--workers", 2,
+                                 "--mode", mode, "--compare")
+            self.assertIn(f"ucx_perftest -t tag_bw -e -E sleep {words}", done.stdout)
+            self.assertGreater(float(table(done.stdout)[0]["p_time"]), 0)
 
     def run_outside_job(self, *arguments, codes=(0, 0), each=({}, {}), launcher=("PMI_RANK", "PMI_SIZE")):
         """Two processes that somebody else started; their (stdout, stderr), by worker."""
