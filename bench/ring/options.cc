@@ -41,10 +41,12 @@ constexpr FlagSpec kFlags[] = {
     {"-I", "--per_iter_timing", "0|1", "columns i_min i_max i_p99 i_cv% i_p50 (0)"},
     {"-K", "--per_iter_skip", "N", "leave the first N iterations out of these (0)"},
     {"-h", "--help", nullptr, "this text"},
-    {"", "--mode", "MODE", "shift, relay, reduce, pingpong or train (shift)"},
+    {"", "--mode", "MODE", "shift, relay, reduce, pingpong, stream or train (shift)"},
     {"", "--transport", "NAME", "local, shm, ucx, nccl or auto (shm)"},
     {"", "--memory", "KIND", "host or cuda (host)"},
-    {"", "--workers", "N", "how many (4; pingpong: 2; train: the plan's)"},
+    {"", "--workers", "N", "how many (4; pingpong, stream: 2; train: the plan's)"},
+    {"", "--worker", "W", "this process is worker W of --workers, started by somebody else"},
+    {"", "--rendezvous", "PLACE", "where they meet: file:///folder (a launcher's workers, too)"},
     {"", "--poll", nullptr, "workers poll; else a message thread sleeps until something comes"},
     {"", "--pin", nullptr, "worker w stays on the w-th of the cores that this process may use"},
     {"", "--copy", nullptr, "receivers copy what arrives into memory of their own"},
@@ -214,6 +216,7 @@ absl::Status Apply(const std::string& name, const std::string& text, RingOptions
                              {"relay", RingMode::kRelay},
                              {"reduce", RingMode::kReduce},
                              {"pingpong", RingMode::kPingpong},
+                             {"stream", RingMode::kStream},
                              {"train", RingMode::kTrain}},
                             to.mode);
   } else if (name == "--transport") {
@@ -228,6 +231,11 @@ absl::Status Apply(const std::string& name, const std::string& text, RingOptions
     return Choose<Injection>(name, text, {{"flip", Injection::kFlip}}, to.injection);
   } else if (name == "--workers") {
     RZ_ASSIGN_OR_RETURN(to.workers, ParseCount(name, text, 1));
+    to.identity.workers = to.workers;
+  } else if (name == "--worker") {
+    RZ_ASSIGN_OR_RETURN(to.identity.worker, ParseCount(name, text, 0));
+  } else if (name == "--rendezvous") {
+    to.identity.rendezvous = text;
   } else if (name == "--slots") {
     RZ_ASSIGN_OR_RETURN(to.slots, ParseCount(name, text, 1));
   } else if (name == "--poll") {
@@ -274,10 +282,7 @@ absl::Status CheckTogether(const RingOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat("-K ", options.per_iteration_skip,
                                                    ": wanted less than -n ", options.iterations));
   }
-  if (options.mode == RingMode::kPingpong && options.workers != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--workers ", options.workers, ": --mode pingpong is between 2 workers"));
-  }
+  RZ_RETURN_IF_ERROR(CheckWorkers(options));
   if ((options.mode == RingMode::kTrain) == options.plan_file.empty()) {
     return absl::InvalidArgumentError(options.plan_file.empty()
                                           ? "--mode train: which plan? --plan FILE is missing"
@@ -286,7 +291,15 @@ absl::Status CheckTogether(const RingOptions& options) {
   return absl::OkStatus();
 }
 
+bool BetweenTwo(RingMode mode) { return mode == RingMode::kPingpong || mode == RingMode::kStream; }
+
 }  // namespace
+
+absl::Status CheckWorkers(const RingOptions& options) {
+  if (!BetweenTwo(options.mode) || options.workers == 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--workers ", options.workers, ": --mode ",
+                                                 ToString(options.mode), " is between 2 workers"));
+}
 
 std::string ToString(RingMode mode) {
   switch (mode) {
@@ -294,6 +307,7 @@ std::string ToString(RingMode mode) {
     case RingMode::kRelay: return "relay";
     case RingMode::kReduce: return "reduce";
     case RingMode::kPingpong: return "pingpong";
+    case RingMode::kStream: return "stream";
     case RingMode::kTrain: return "train";
   }
   return "";
@@ -357,7 +371,7 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
           absl::StrCat(name, ": has no meaning with --mode train, whose messages are the plan's"));
     }
   }
-  if (options.workers == 0 && !train) options.workers = options.mode == RingMode::kPingpong ? 2 : 4;
+  if (options.workers == 0 && !train) options.workers = BetweenTwo(options.mode) ? 2 : 4;
   if (options.slots == 0 && !train) options.slots = std::max(2, 2 * options.aggregate);
   if (options.types.size() > 1 && options.mode == RingMode::kReduce) {  // -d all: all that it can
     std::erase_if(options.types, [](ElementType type) { return !CanAdd(type); });

@@ -15,11 +15,12 @@
 
 #include "absl/status/statusor.h"
 #include "bench/ring/element.h"
+#include "p2p/identity.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
 
-enum class RingMode { kShift, kRelay, kReduce, kPingpong, kTrain };
+enum class RingMode { kShift, kRelay, kReduce, kPingpong, kStream, kTrain };
 // How the workers' times become the `time` column (-a).
 enum class Average { kWorker0, kMean, kMin, kMax };
 enum class Caching { kRotate, kCached };         // --cached
@@ -52,7 +53,8 @@ struct RingOptions {
   RingMode mode = RingMode::kShift;
   std::string transport = "shm";
   MemoryKind memory = MemoryKind::kHost;
-  int workers = 0;  // ParseRingOptions resolves it: 2 for pingpong, the plan's for train, else 4
+  int workers =
+      0;  // ParseRingOptions resolves it: 2 for pingpong and stream, the plan's for train, else 4
   ProgressMode progress = ProgressMode::kThread;
   Pinning pinning = Pinning::kNone;
   Receiving receiving = Receiving::kLeave;
@@ -61,8 +63,10 @@ struct RingOptions {
   Injection injection = Injection::kNothing;
   HostSpeedIs host_speed = HostSpeedIs::kMeasured;
   std::string plan_file;  // train
-  int slots = 0;          // credit per channel; 0: twice the aggregate, at least 2
-  std::string command;    // the whole command line, for the header
+  // --worker, --workers as given, --rendezvous: where this process is one worker of an outside job.
+  IdentityFlags identity;
+  int slots = 0;        // credit per channel; 0: twice the aggregate, at least 2
+  std::string command;  // the whole command line, for the header
 
   // The sizes of the table, ascending.
   std::vector<size_t> Sizes() const;
@@ -74,6 +78,9 @@ struct ParsedOptions {
   bool help = false;
 };
 absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& words);
+
+// InvalidArgument for a number of workers that the mode cannot have.
+absl::Status CheckWorkers(const RingOptions& options);
 
 std::string RingHelp();
 std::string ToString(RingMode mode);

@@ -20,7 +20,8 @@ bool WithWake(const RingOptions& options) {
 bool OverUcx(const RingOptions& options) {
   return options.transport == "ucx" && options.receiving == Receiving::kLeave &&
          options.workers == 2 &&
-         (options.mode == RingMode::kPingpong || options.mode == RingMode::kShift);
+         (options.mode == RingMode::kPingpong || options.mode == RingMode::kShift ||
+          options.mode == RingMode::kStream);
 }
 
 }  // namespace
@@ -35,9 +36,11 @@ absl::Status CheckComparable(const RingOptions& options) {
       "--compare: nothing does what --transport ", options.transport, " --mode ",
       ToString(options.mode),
       " does; there are: shm and local with --mode shift --copy (copies between shared mappings) "
-      "and with --mode pingpong (a bare wake); ucx with --mode pingpong and with --mode shift "
-      "--workers 2 (ucx_perftest)"));
+      "and with --mode pingpong (a bare wake); ucx with --mode pingpong, --mode stream and "
+      "--mode shift --workers 2 (ucx_perftest)"));
 }
+
+bool NeedsSharedArea(const RingOptions& options) { return OverSharedMemory(options); }
 
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup) {
   RZ_RETURN_IF_ERROR(CheckComparable(setup.options));

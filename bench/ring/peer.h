@@ -43,6 +43,8 @@ struct PeerSetup {
 
 // InvalidArgument when nothing does what these options do, NotFound when the tool is not installed.
 absl::Status CheckComparable(const RingOptions& options);
+// Whether that is done in memory that all workers share (PeerSetup::area).
+bool NeedsSharedArea(const RingOptions& options);
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup);
 
 // Of each worker's part of the shared area, for messages of `bytes` that `buffers` take turns for.

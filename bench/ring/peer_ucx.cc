@@ -35,6 +35,11 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLimit(120);  // of one run of the tool
 
+// Bytes that one run of the tool sends: beyond them it sends fewer messages than ours does, for
+// where it is slow (it sleeps, cores are few) a large size would take minutes.
+constexpr size_t kMostBytes = size_t{512} << 20;
+constexpr size_t kFewestMessages = 8;
+
 // The built-against UCX's folder; empty in a build without it.
 #ifndef RINGZERO_UCX_ROOT
 #define RINGZERO_UCX_ROOT ""
@@ -167,6 +172,12 @@ absl::StatusOr<double> Column(const std::string& text, const char* name) {
   return absl::InternalError(absl::StrCat("ucx_perftest wrote no figures: ", text));
 }
 
+size_t Messages(const TrafficSetup& traffic, int iterations) {
+  const size_t wanted = static_cast<size_t>(iterations) * traffic.aggregate;
+  const size_t most = std::max(kFewestMessages, kMostBytes / std::max<size_t>(traffic.bytes, 1));
+  return std::min(wanted, most);
+}
+
 class UcxPerftest final : public Peer {
  public:
   explicit UcxPerftest(const PeerSetup& setup)
@@ -174,10 +185,11 @@ class UcxPerftest final : public Peer {
 
   std::string name() const override {
     return absl::StrCat(tool_, " -t ", test(), " -e -E ", wait(),
+                        Bandwidth() ? absl::StrCat(" -O ", Outstanding()) : "",
                         TwoWays() ? ", one each way" : "");
   }
   // Of a bandwidth the messages' single times say nothing: they come in bursts.
-  Typical typical() const override { return TwoWays() ? Typical::kMean : Typical::kMedian; }
+  Typical typical() const override { return Bandwidth() ? Typical::kMean : Typical::kMedian; }
   absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
 
   absl::StatusOr<double> Measure(const TrafficSetup& traffic, int iterations) override {
@@ -186,21 +198,21 @@ class UcxPerftest final : public Peer {
     std::vector<Child> servers, clients;
     for (int way = 0; way < (TwoWays() ? 2 : 1); ++way) {
       RZ_ASSIGN_OR_RETURN(const int port, FreePort());
-      std::vector<std::string> words = {
-          tool_,
-          "-p",
-          std::to_string(port),
-          "-t",
-          test(),
-          "-s",
-          std::to_string(traffic.bytes),
-          "-n",
-          std::to_string(iterations * traffic.aggregate),
-          "-w",
-          std::to_string(std::max(1, setup_.options.warmup * traffic.aggregate)),
-          "-e",
-          "-E",
-          wait()};
+      std::vector<std::string> words = {tool_,
+                                        "-p",
+                                        std::to_string(port),
+                                        "-t",
+                                        test(),
+                                        "-s",
+                                        std::to_string(traffic.bytes),
+                                        "-n",
+                                        std::to_string(Messages(traffic, iterations)),
+                                        "-w",
+                                        std::to_string(WarmUp(traffic)),
+                                        "-e",
+                                        "-E",
+                                        wait()};
+      if (Bandwidth()) words.insert(words.end(), {"-O", std::to_string(Outstanding())});
       RZ_ASSIGN_OR_RETURN(Child server, Child::Start(Pinned(words, way), environment_));
       RZ_RETURN_IF_ERROR(AwaitListener(port, transport));
       words.insert(words.begin() + 1, "127.0.0.1");
@@ -213,7 +225,7 @@ class UcxPerftest final : public Peer {
     for (Child& client : clients) {
       RZ_ASSIGN_OR_RETURN(const std::string text, client.Read(transport));
       RZ_ASSIGN_OR_RETURN(const double time,
-                          Column(text, TwoWays() ? "overall_lat" : "50.0_percentile_lat"));
+                          Column(text, Bandwidth() ? "overall_lat" : "50.0_percentile_lat"));
       sum += time;
     }
     return sum / static_cast<double>(clients.size());
@@ -221,7 +233,19 @@ class UcxPerftest final : public Peer {
 
  private:
   bool TwoWays() const { return setup_.options.mode == RingMode::kShift; }
-  std::string test() const { return TwoWays() ? "tag_bw" : "tag_lat"; }
+  bool Bandwidth() const { return setup_.options.mode != RingMode::kPingpong; }
+  std::string test() const { return Bandwidth() ? "tag_bw" : "tag_lat"; }
+  // Ours have run long since when the clock starts; its processes have only just begun.
+  size_t WarmUp(const TrafficSetup& traffic) const {
+    const size_t ours = static_cast<size_t>(setup_.options.warmup) * traffic.aggregate;
+    const size_t window = 2 * static_cast<size_t>(Outstanding());
+    return std::min(std::max({ours, window, kFewestMessages}), Messages(traffic, 1 << 20));
+  }
+  // As many messages under way as ours: a shift waits for all of an iteration's before the next.
+  int Outstanding() const {
+    return setup_.options.mode == RingMode::kShift ? setup_.options.aggregate
+                                                   : setup_.options.slots;
+  }
   std::string wait() const {
     return setup_.options.progress == ProgressMode::kCaller ? "poll" : "sleep";
   }

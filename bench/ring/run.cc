@@ -13,10 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
-#include "bench/ring/train_traffic.h"
+#include "bench/ring/seat.h"
+#include "bench/ring/train_messages.h"
 #include "bench/ring/transports.h"
+#include "p2p/identity.h"
 
 namespace ringzero {
 namespace {
@@ -42,7 +45,9 @@ absl::Status CheckMemory(const RingJob& job) {
 }
 
 absl::Status MakeArea(RingJob& job) {
-  if (job.options.comparing == Comparing::kNothing) return absl::OkStatus();
+  if (job.options.comparing == Comparing::kNothing || !NeedsSharedArea(job.options)) {
+    return absl::OkStatus();
+  }
   size_t bytes = 0;
   for (const size_t size : job.options.Sizes()) {
     bytes = std::max(bytes, PeerBytes(size, BuffersFor(job.options, job.facts, size)));
@@ -72,14 +77,23 @@ absl::Status TakePlan(RingJob& job) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int64_t> RunParsed(RingOptions options) {
-  RingJob job{.options = std::move(options), .facts = ReadHostFacts()};
+// Completes the job; what can be found wrong before anything starts.
+absl::Status CheckJob(RingJob& job) {
+  if (job.identity) RZ_RETURN_IF_ERROR(TakeIdentity(job));
   RZ_RETURN_IF_ERROR(TakePlan(job));
   RZ_RETURN_IF_ERROR(CheckTransport(job.options));
   RZ_RETURN_IF_ERROR(CheckComparable(job.options));
-  RZ_RETURN_IF_ERROR(CheckOutputs(job.options));
+  const bool writes = !job.identity || job.identity->self.value == 0;
+  if (writes) RZ_RETURN_IF_ERROR(CheckOutputs(job.options));
   RZ_RETURN_IF_ERROR(CheckMemory(job));
-  RZ_RETURN_IF_ERROR(MakeArea(job));
+  return MakeArea(job);
+}
+
+absl::StatusOr<int64_t> RunParsed(RingOptions options) {
+  RingJob job{.options = std::move(options), .facts = ReadHostFacts()};
+  RZ_ASSIGN_OR_RETURN(job.identity, FindIdentity(job.options.identity, CurrentEnvironment()));
+  if (job.identity) return RunInSeat(std::move(job), CheckJob);
+  RZ_RETURN_IF_ERROR(CheckJob(job));
   return RunRing(job);
 }
 

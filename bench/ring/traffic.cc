@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/buffer.h"
 #include "base/status.h"
+#include "bench/ring/stream_traffic.h"
 
 namespace ringzero {
 namespace {
@@ -120,12 +121,10 @@ absl::Status HopTraffic::Prepare() {
 absl::StatusOr<std::vector<double>> HopTraffic::Time(int iterations) {
   checking_ = false;
   RZ_RETURN_IF_ERROR(Run(iterations + 1));
-  std::vector<double> seconds;
+  std::vector<double> seconds = SecondsBetween(stamps_);
   // A ping and its pong are two hops; what is reported is one.
   const double parts = setup_.aggregate * (setup_.mode == RingMode::kPingpong ? 2.0 : 1.0);
-  for (int i = 0; i < iterations; ++i) {
-    seconds.push_back(std::chrono::duration<double>(stamps_[i + 1] - stamps_[i]).count() / parts);
-  }
+  for (double& each : seconds) each /= parts;
   return seconds;
 }
 
@@ -145,15 +144,7 @@ absl::Status HopTraffic::Renew(int slot) {
   if (sums()) FillTerms(setup_.type, key, Bytes(terms_[slot]));
   if (!copies_.empty()) Poison(Bytes(copies_[slot]));
   if (own_.empty()) return absl::OkStatus();
-  // The last messages from it may not be quite gone: their receivers are done with them, but that
-  // is on its way.
-  SharedBuffer& own = own_[slot];
-  RZ_RETURN_IF_ERROR(setup_.waiting->Until("the last handle on a buffer", Manner::kBusy,
-                                           [&own] { return own.holders() == 1; }));
-  RZ_ASSIGN_OR_RETURN(Buffer open, std::move(own).Unseal());
-  FillData(key, Bytes(open));
-  own = std::move(open).Seal();
-  return absl::OkStatus();
+  return Refill(*setup_.waiting, own_[slot], key);
 }
 
 absl::Status HopTraffic::Run(int iterations) {
@@ -315,9 +306,40 @@ void HopTraffic::Fail(const absl::Status& why) {
 // One block as a transport counts it.
 size_t Block(size_t bytes) { return AlignPayload(bytes) + kPayloadAlignment; }
 
+TrafficMemory MemoryOfStream(const TrafficSetup& setup, WorkerId self, int slots) {
+  const size_t messages = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
+  const size_t received = 2 * static_cast<size_t>(slots);
+  if (self.value == 0) {
+    return {.parameter_bytes = messages,
+            .received_parameter_bytes = received * Block(kStreamAnswerBytes)};
+  }
+  return {.parameter_bytes = Block(kStreamAnswerBytes),
+          .received_parameter_bytes = received * Block(setup.bytes),
+          .heap_bytes = setup.receiving == Receiving::kCopy ? messages : 0};
+}
+
 }  // namespace
 
+std::vector<double> SecondsBetween(
+    const std::vector<std::chrono::steady_clock::time_point>& stamps) {
+  std::vector<double> seconds;
+  for (size_t i = 1; i < stamps.size(); ++i) {
+    seconds.push_back(std::chrono::duration<double>(stamps[i] - stamps[i - 1]).count());
+  }
+  return seconds;
+}
+
+absl::Status Refill(Waiting& waiting, SharedBuffer& buffer, const DataKey& key) {
+  RZ_RETURN_IF_ERROR(waiting.Until("the last handle on a buffer", Manner::kBusy,
+                                   [&buffer] { return buffer.holders() == 1; }));
+  RZ_ASSIGN_OR_RETURN(Buffer open, std::move(buffer).Unseal());
+  FillData(key, {open.data(), open.size()});
+  buffer = std::move(open).Seal();
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) {
+  if (setup.mode == RingMode::kStream) return MakeStreamTraffic(setup);
   auto traffic = std::make_unique<HopTraffic>(setup);
   RZ_RETURN_IF_ERROR(traffic->Prepare());
   return traffic;
@@ -325,6 +347,7 @@ absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) 
 
 TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots) {
   TrafficMemory memory;
+  if (setup.mode == RingMode::kStream) return MemoryOfStream(setup, self, slots);
   const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
   // What holds a slot, and as much again that has been passed on and is still leaving.
   const size_t received = 2 * static_cast<size_t>(slots) * Block(setup.bytes);

@@ -11,12 +11,14 @@
 #ifndef RINGZERO_BENCH_RING_TRAFFIC_H_
 #define RINGZERO_BENCH_RING_TRAFFIC_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/buffer.h"
 #include "bench/ring/element.h"
 #include "bench/ring/options.h"
 #include "bench/ring/waiting.h"
@@ -46,6 +48,14 @@ class Traffic {
   // The first number that no message has had.
   virtual uint64_t next_tag() const = 0;
 };
+
+// Between each stamp and the next.
+std::vector<double> SecondsBetween(
+    const std::vector<std::chrono::steady_clock::time_point>& stamps);
+
+// New contents for a buffer that was sent: its receivers are done with it, but that may still be on
+// its way.
+absl::Status Refill(Waiting& waiting, SharedBuffer& buffer, const DataKey& key);
 
 // All but kTrain (train_traffic.h).
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);

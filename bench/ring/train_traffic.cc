@@ -3,62 +3,29 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <span>
-#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 #include "base/status.h"
+#include "bench/ring/train_messages.h"
 #include "sharding/program.h"
-#include "sharding/verify.h"
 #include "zero/program_state.h"
-#include "zero/transport_needs.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kMetrics = 4;  // losses and metrics that are folded, as doubles
 // Iterations whose messages are expected at the same time, as in the engine.
 constexpr int kAhead = 3;
 // How often an update looks whether the version that it overwrites is free: nobody tells it.
 constexpr std::chrono::microseconds kLook(100);
-
-size_t MessageBytes(const Plan& plan, const Op& op) {
-  switch (op.channel) {
-    case Channel::kForwardCopy:
-    case Channel::kBackwardCopy:
-    case Channel::kInject:
-    case Channel::kEvaluation:
-    case Channel::kCollection: return static_cast<size_t>(plan.stage(op.stage).parameter_bytes);
-    case Channel::kSum:
-    case Channel::kRetire: return static_cast<size_t>(plan.stage(op.stage).sum_bytes);
-    case Channel::kBuffers:
-    case Channel::kSnapshots: return static_cast<size_t>(plan.stage(op.stage).buffer_bytes);
-    case Channel::kMetrics:
-    case Channel::kReports: return kMetrics * sizeof(double);
-    default: return kPayloadAlignment;
-  }
-}
-
-std::vector<StageLayout> LayoutsOf(const Plan& plan) {
-  std::vector<StageLayout> layouts;
-  for (const StagePlan& stage : plan.stages) {
-    StageLayout layout;
-    layout.parameter_bytes = stage.parameter_bytes;
-    layout.sum_bytes = stage.sum_bytes;
-    layout.statistics_bytes = stage.buffer_bytes;
-    layouts.push_back(std::move(layout));
-  }
-  return layouts;
-}
 
 std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
 
@@ -103,7 +70,6 @@ class TrainTraffic final : public Traffic {
   absl::Status Snapshot(int64_t number);
   absl::StatusOr<Buffer> CopyOf(const std::byte* data, size_t bytes);
   void End(const Op& op);
-  absl::Status Refill(SharedBuffer& buffer, const DataKey& key);
   Buffer TakeOver(int64_t number);
   absl::Status Inspect(const OpState& state);
   void Tell(const absl::Status& status);
@@ -148,11 +114,7 @@ absl::Status TrainTraffic::Prepare() {
 absl::StatusOr<std::vector<double>> TrainTraffic::Time(int iterations) {
   checking_ = false;
   RZ_RETURN_IF_ERROR(Run(iterations + 1));
-  std::vector<double> seconds;
-  for (int i = 0; i < iterations; ++i) {
-    seconds.push_back(std::chrono::duration<double>(stamps_[i + 1] - stamps_[i]).count());
-  }
-  return seconds;
+  return SecondsBetween(stamps_);
 }
 
 absl::StatusOr<int64_t> TrainTraffic::Check(uint64_t repetition) {
@@ -162,19 +124,10 @@ absl::StatusOr<int64_t> TrainTraffic::Check(uint64_t repetition) {
   wrong_ = 0;
   for (auto& [stage, buffers] : owned_) {
     RZ_RETURN_IF_ERROR(
-        Refill(Owned(StageId(stage), Version(0)), KeyOf(StageId(stage), Version(0))));
+        Refill(waiting_, Owned(StageId(stage), Version(0)), KeyOf(StageId(stage), Version(0))));
   }
   RZ_RETURN_IF_ERROR(Run(kIterations));
   return wrong_;
-}
-
-absl::Status TrainTraffic::Refill(SharedBuffer& buffer, const DataKey& key) {
-  RZ_RETURN_IF_ERROR(waiting_.Until("the last handle on a version", Manner::kBusy,
-                                    [&buffer] { return buffer.holders() == 1; }));
-  RZ_ASSIGN_OR_RETURN(Buffer open, std::move(buffer).Unseal());
-  FillData(key, Bytes(open));
-  buffer = std::move(open).Seal();
-  return absl::OkStatus();
 }
 
 absl::Status TrainTraffic::Run(int iterations) {
@@ -231,8 +184,8 @@ absl::Status TrainTraffic::Append(int end) {
 absl::Status TrainTraffic::Expect(int64_t number) {
   const Op& op = state_->at(number).linked.op;
   const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
-  const size_t bytes = MessageBytes(plan_, op);
-  if (CarriesParameters(op.channel) || op.channel == Channel::kSnapshots) {
+  const size_t bytes = MessageBytes(plan_, op, kTrainMetrics);
+  if (!IsOwnedMessage(op.channel)) {
     return transport_.ExpectShared(
         op.peer, key, bytes, [this, number](absl::StatusOr<SharedBuffer> got) {
           if (!got.ok()) return Tell(got.status());
@@ -321,7 +274,7 @@ absl::StatusOr<bool> TrainTraffic::Act(int64_t number) {
     case OpKind::kApply:
       RZ_RETURN_IF_ERROR(Begin(number, static_cast<size_t>(plan_.stage(op.stage).buffer_bytes)));
       break;
-    case OpKind::kFold: RZ_RETURN_IF_ERROR(Begin(number, kMetrics * sizeof(double))); break;
+    case OpKind::kFold: RZ_RETURN_IF_ERROR(Begin(number, kTrainMetrics * sizeof(double))); break;
     case OpKind::kReport: TakeOver(number).Reset(); break;
     case OpKind::kSnapshot: RZ_RETURN_IF_ERROR(Snapshot(number)); break;
     default: break;  // computing: done at once
@@ -436,50 +389,10 @@ void TrainTraffic::Tell(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
-  std::ifstream stream(file);
-  std::stringstream text;
-  text << stream.rdbuf();
-  if (!stream) return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": cannot read it"));
-  absl::StatusOr<Plan> plan = ParsePlan(text.str());
-  if (!plan.ok()) return Annotate(plan.status(), absl::StrCat("--plan ", file));
-  plan->evaluation = {};
-  plan->collection = {};
-  plan->iterations = 3;
-  if (!plan->exchange) {
-    return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": in it nothing travels"));
-  }
-  if (plan->window == 0) {
-    RZ_ASSIGN_OR_RETURN(plan->window, ChooseWindow(*plan));
-  }
-  RZ_RETURN_IF_ERROR(Annotate(CheckPlan(*plan), absl::StrCat("--plan ", file)));
-  return plan;
-}
-
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTrainTraffic(const TrainSetup& setup) {
   auto traffic = std::make_unique<TrainTraffic>(setup);
   RZ_RETURN_IF_ERROR(traffic->Prepare());
   return traffic;
-}
-
-absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
-  Plan longer = plan;
-  longer.iterations = 5;
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
-                      MakePrograms(longer, {Iteration(2), Iteration(3)}));
-  size_t bytes = 0;
-  for (const Program& program : programs) {
-    for (const Op& op : program.ops) {
-      if (op.kind == OpKind::kSend) bytes += MessageBytes(plan, op);
-    }
-  }
-  return bytes;
-}
-
-TransportOptions TrainNeeds(const Plan& plan, WorkerId self) {
-  absl::StatusOr<TransportOptions> needs = TransportNeeds(plan, LayoutsOf(plan), self, kMetrics);
-  RZ_CHECK(needs.ok(), needs.status().ToString());  // the plan is verified
-  return *std::move(needs);
 }
 
 }  // namespace ringzero

@@ -10,21 +10,25 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "bench/ring/needs.h"
+#include "bench/ring/worker.h"
+#include "p2p/connect.h"
 #include "p2p/failure.h"
 #include "p2p/faulty_transport.h"
 #include "p2p/launcher.h"
 #include "p2p/local_transport.h"
-#include "p2p/shm_transport.h"
+#include "p2p/nccl_lane.h"
 #include "p2p/ucx_transport.h"
 
 namespace ringzero {
 namespace {
 
-// Whose messages --inject damages.
-constexpr int kDamaged = 0;
+// What arrives here --inject damages.
+int DamagedWorker(RingMode mode) { return mode == RingMode::kStream ? 1 : 0; }
 
 std::unique_ptr<Transport> Injected(const RingJob& job, std::unique_ptr<Transport> transport) {
-  if (job.options.injection == Injection::kNothing || transport->self().value != kDamaged) {
+  if (job.options.injection == Injection::kNothing ||
+      transport->self().value != DamagedWorker(job.options.mode)) {
     return transport;
   }
   const uint64_t message = MessagesBeforeCheck(job.options) + 1;
@@ -33,19 +37,13 @@ std::unique_ptr<Transport> Injected(const RingJob& job, std::unique_ptr<Transpor
 
 absl::Status Pin(const RingJob& job, WorkerId self) {
   if (job.options.pinning == Pinning::kNone) return absl::OkStatus();
-  return PinToCore(job.facts.cores[self.value % job.facts.cores.size()]);
+  return PinToCore(CoreOf(job, self));
 }
 
-// The transport of one worker that is a process.
-absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(const RingJob& job,
-                                                         WorkerContext& context) {
-  const TransportOptions needs = TransportNeedsOf(job, context.self());
-  ShmEndpoint endpoint = context.TakeEndpoint();
-  if (job.options.transport == "shm") return CreateShmTransport(std::move(endpoint), needs);
-  if (job.options.transport == "ucx") {
-    return CreateUcxTransport(context.Seat(), needs, {.board = endpoint.board});
-  }
-  return absl::InvalidArgumentError(absl::StrCat("--transport ", job.options.transport));
+// Of a transport between processes.
+TransportChoice ChoiceOf(const std::string& name) {
+  if (name == "shm") return TransportChoice::kShm;
+  return name == "ucx" ? TransportChoice::kUcx : TransportChoice::kAuto;
 }
 
 absl::StatusOr<int64_t> RunThreads(const RingJob& job) {
@@ -76,10 +74,9 @@ absl::StatusOr<int64_t> RunThreads(const RingJob& job) {
 
 absl::StatusOr<int64_t> RunProcesses(const RingJob& job) {
   const auto body = [&job](WorkerContext& context) -> absl::StatusOr<std::string> {
-    RZ_RETURN_IF_ERROR(Pin(job, context.self()));  // its message thread, too, which it makes later
-    RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, MakeTransport(job, context));
-    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
-                        RunRingWorker(job, Injected(job, std::move(transport))));
+    ProcessPlace place{.seat = context.Seat()};
+    place.take_endpoint = [&context] { return context.TakeEndpoint(); };
+    RZ_ASSIGN_OR_RETURN(const int64_t wrong, RunProcess(job, std::move(place)));
     return absl::StrCat(wrong);
   };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
@@ -91,14 +88,35 @@ absl::StatusOr<int64_t> RunProcesses(const RingJob& job) {
   return wrong;
 }
 
+// Whatever the reason is: this was asked for and is not there.
+absl::Status Refusal(const std::string& name, const absl::Status& why) {
+  if (why.ok()) return why;
+  return absl::InvalidArgumentError(absl::StrCat("--transport ", name, ": ", why.message()));
+}
+
 }  // namespace
+
+absl::StatusOr<int64_t> RunProcess(RingJob job, ProcessPlace place) {
+  const WorkerId self = place.seat.self;
+  RZ_RETURN_IF_ERROR(Pin(job, self));  // its message thread, too, which it makes later
+  RZ_ASSIGN_OR_RETURN(Connection made,
+                      Connect(place.seat, {.transport = ChoiceOf(job.options.transport),
+                                           .options = TransportNeedsOf(job, self),
+                                           .take_endpoint = std::move(place.take_endpoint)}));
+  job.notes.push_back(absl::StrCat("Transport: ", made.why));
+  return RunRingWorker(job, Injected(job, std::move(made.transport)));
+}
 
 absl::Status CheckTransport(const RingOptions& options) {
   const std::string& name = options.transport;
-  const bool ucx = !UcxVersion().empty();
-  if (name == "nccl" || name == "auto" || (name == "ucx" && !ucx)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--transport ", name, ": this build has local, shm", ucx ? " and ucx" : " and no more"));
+  if (name == "nccl") {
+    RZ_RETURN_IF_ERROR(Refusal(name, NcclAvailable()));
+    return absl::InvalidArgumentError(
+        "--transport nccl: its buffers lie in the GPU's memory, and this program fills and checks "
+        "them on the host");
+  }
+  if (name == "ucx" && UcxVersion().empty()) {
+    return absl::InvalidArgumentError("--transport ucx: this build has local, shm and auto");
   }
   if (options.memory == MemoryKind::kCuda) {
     return absl::InvalidArgumentError(

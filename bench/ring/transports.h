@@ -9,16 +9,26 @@
 #define RINGZERO_BENCH_RING_TRANSPORTS_H_
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "bench/ring/worker.h"
+#include "bench/ring/job.h"
+#include "p2p/job_seat.h"
+#include "p2p/shm_transport.h"
 
 namespace ringzero {
 
 // InvalidArgument, saying what was wanted and what is there, for a transport, memory or way of
 // waiting that this build or this machine does not have.
 absl::Status CheckTransport(const RingOptions& options);
+
+struct ProcessPlace {
+  JobSeat seat;
+  std::function<ShmEndpoint()> take_endpoint;  // null: somebody else started the workers
+};
+// Runs the one worker that this process is. The number of wrong elements of all.
+absl::StatusOr<int64_t> RunProcess(RingJob job, ProcessPlace place);
 
 // Runs all workers: threads for local, processes for the others. The number of wrong elements, or
 // the first cause of a failure. Call it from a process with one thread.

@@ -9,16 +9,16 @@
 #include <cstdio>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "bench/ring/control.h"
+#include "bench/ring/measured.h"
+#include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
 #include "bench/ring/traffic.h"
@@ -28,103 +28,14 @@
 namespace ringzero {
 namespace {
 
-// By how many turns of ours and the peer's a comparison is made.
-constexpr int kRounds = 4;
 constexpr char kNoLink[] = "not connected";      // Transport::LinkTo
 constexpr std::chrono::seconds kWaitLimit(600);  // without -T
 
-bool ReceivesIntoItsOwn(const RingOptions& options) {
-  return options.transport != "local" && options.transport != "shm";
-}
-
-int Rounds(const RingOptions& options) {
-  return options.comparing == Comparing::kNothing ? 1 : kRounds;
-}
-
-int IterationsOfRound(const RingOptions& options) {
-  return (options.iterations + Rounds(options) - 1) / Rounds(options);
-}
-
-// What one worker measured for one line.
-struct Measured {
-  int64_t wrong = 0;
-  std::vector<std::vector<double>> rounds;  // microseconds of each iteration
-  std::vector<double> peer;                 // microseconds of each round
-};
-
-std::string Numbers(const std::vector<double>& values) {
-  return absl::StrJoin(values, " ", [](std::string* out, double value) {
-    absl::StrAppendFormat(out, "%.9g", value);
-  });
-}
-
-absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text) {
-  std::vector<double> values;
-  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    double value = 0;
-    if (!absl::SimpleAtod(word, &value)) {
-      return absl::InternalError(absl::StrCat("\"", word, "\" is no number"));
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
-std::string ToText(const Measured& measured) {
-  std::string text = absl::StrCat(measured.wrong, "|", Numbers(measured.peer));
-  for (const auto& round : measured.rounds) absl::StrAppend(&text, "|", Numbers(round));
-  return text;
-}
-
-absl::StatusOr<Measured> ParseMeasured(const std::string& text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, '|');
-  Measured measured;
-  if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &measured.wrong)) {
-    return absl::InternalError(absl::StrCat("a worker's numbers are \"", text.substr(0, 40), "\""));
-  }
-  RZ_ASSIGN_OR_RETURN(measured.peer, ParseNumbers(parts[1]));
-  for (size_t i = 2; i < parts.size(); ++i) {
-    RZ_ASSIGN_OR_RETURN(std::vector<double> round, ParseNumbers(parts[i]));
-    measured.rounds.push_back(std::move(round));
-  }
-  return measured;
-}
-
-// One number of the workers' (-a).
-double Combine(Average average, const std::vector<double>& of_workers) {
-  const Statistics s = StatisticsOf(of_workers);
-  switch (average) {
-    case Average::kWorker0: return of_workers.front();
-    case Average::kMean: return s.mean;
-    case Average::kMin: return s.min;
-    case Average::kMax: return s.max;
-  }
-  return 0;
-}
-
-TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
-  const RingOptions& options = job.options;
-  return {.mode = options.mode,
-          .receiving = options.receiving,
-          .type = type,
-          .bytes = bytes / SizeOf(type) * SizeOf(type),
-          .aggregate = options.aggregate,
-          .buffers = BuffersFor(options, job.facts, bytes)};
-}
-
-// Every distinct message size of the run, with the traffic that has it.
-std::vector<TrafficSetup> AllSetups(const RingJob& job) {
-  std::vector<TrafficSetup> setups;
-  std::set<size_t> seen;
-  for (const ElementType type : job.options.types) {
-    for (const size_t bytes : job.options.Sizes()) {
-      TrafficSetup setup = SetupOf(job, type, bytes);
-      if (!seen.insert(setup.bytes).second) continue;
-      if (!setups.empty()) setup.first_sum = setups.back().first_sum + setups.back().buffers;
-      setups.push_back(setup);
-    }
-  }
-  return setups;
+int WorkersPerCore(const RingJob& job) {
+  const bool told = job.identity && job.identity->local_workers;
+  const int workers = told ? *job.identity->local_workers : job.options.workers;
+  const int cores = static_cast<int>(job.facts.cores.size());
+  return (workers + cores - 1) / cores;
 }
 
 class RingWorker {
@@ -138,9 +49,7 @@ class RingWorker {
                   .limit = job.options.timeout_s > 0 ? std::chrono::seconds(job.options.timeout_s)
                                                      : kWaitLimit,
                   .idle_limit = kWaitLimit,
-                  .workers_per_core =
-                      (transport->workers() + static_cast<int>(job.facts.cores.size()) - 1) /
-                      static_cast<int>(job.facts.cores.size())}),
+                  .workers_per_core = WorkersPerCore(job)}),
         transport_(std::move(transport)) {
     for (const TrafficSetup& setup : AllSetups(job)) setups_.emplace(setup.bytes, setup);
   }
@@ -201,10 +110,16 @@ absl::StatusOr<int64_t> RingWorker::RunAll() {
     std::fflush(stdout);
     RZ_RETURN_IF_ERROR(report_.WriteFiles());
   }
-  RZ_RETURN_IF_ERROR(control_->Meet("the end", Manner::kIdle));
+  RZ_RETURN_IF_ERROR(control_->Gather("the end", "", Manner::kIdle).status());
+  RZ_ASSIGN_OR_RETURN(const std::string all,
+                      control_->Tell("the result", absl::StrCat(report_.wrong()), Manner::kIdle));
   traffic_.reset();
   RZ_RETURN_IF_ERROR(transport_->Close());
-  return report_.wrong();
+  int64_t wrong = 0;
+  if (!absl::SimpleAtoi(all, &wrong)) {
+    return absl::InternalError(absl::StrCat("the result is \"", all, "\""));
+  }
+  return wrong;
 }
 
 absl::Status RingWorker::Introduce() {
@@ -219,9 +134,7 @@ absl::Status RingWorker::Introduce() {
   }));
   const std::vector<std::string> mine = {
       std::to_string(getpid()), job_.facts.name,
-      options_.pinning == Pinning::kNone
-          ? "any"
-          : std::to_string(job_.facts.cores[self.value % job_.facts.cores.size()]),
+      options_.pinning == Pinning::kNone ? "any" : std::to_string(CoreOf(job_, self)),
       transport_->LinkTo(right), transport_->LinkTo(left)};
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> all,
                       control_->Gather("who it is", absl::StrJoin(mine, "\n"), Manner::kIdle));
@@ -357,63 +270,6 @@ void RingWorker::Compare(const std::vector<Measured>& all, Row& row) {
 }
 
 }  // namespace
-
-int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
-  const size_t least = static_cast<size_t>(2) * options.aggregate;
-  if (options.caching == Caching::kCached) return static_cast<int>(least);
-  const size_t operations =
-      (static_cast<size_t>(IterationsOfRound(options)) + 1) * options.aggregate;
-  const size_t past_cache = (2 * facts.last_cache_bytes + bytes - 1) / std::max<size_t>(bytes, 1);
-  return static_cast<int>(std::max(least, std::min(operations, past_cache)));
-}
-
-uint64_t MessagesBeforeCheck(const RingOptions& options) {
-  const int warmup = options.warmup > 0 ? options.warmup + 1 : 0;
-  const int timed = Rounds(options) * (IterationsOfRound(options) + 1);
-  return static_cast<uint64_t>(warmup + timed) * options.aggregate;
-}
-
-TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
-  const bool train = job.options.mode == RingMode::kTrain;
-  TransportOptions needs = train ? TrainNeeds(job.plan, self) : TransportOptions();
-  needs.slots = {job.options.slots};
-  needs.progress = job.options.progress;
-  needs.memory = job.options.memory;
-  if (train) return needs;
-  for (const TrafficSetup& setup : AllSetups(job)) {
-    const TrafficMemory memory = MemoryOf(setup, self, job.options.slots);
-    needs.parameter_bytes += memory.parameter_bytes;
-    needs.sum_bytes += memory.sum_bytes;
-    needs.received_parameter_bytes += memory.received_parameter_bytes;
-    needs.received_sum_bytes += memory.received_sum_bytes;
-  }
-  return needs;
-}
-
-size_t MemoryOfRun(const RingJob& job) {
-  size_t bytes = 0;
-  for (int w = 0; w < job.options.workers; ++w) {
-    if (job.options.mode == RingMode::kTrain) {
-      const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
-      bytes += needs.parameter_bytes + needs.sum_bytes;
-      if (ReceivesIntoItsOwn(job.options)) {
-        bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
-      }
-      continue;
-    }
-    size_t heap = 0;
-    for (const TrafficSetup& setup : AllSetups(job)) {
-      const TrafficMemory memory = MemoryOf(setup, WorkerId(w), job.options.slots);
-      bytes += memory.parameter_bytes + memory.sum_bytes;
-      if (ReceivesIntoItsOwn(job.options)) {
-        bytes += memory.received_parameter_bytes + memory.received_sum_bytes;
-      }
-      heap = std::max(heap, memory.heap_bytes);
-    }
-    bytes += heap + 2 * job.facts.last_cache_bytes;
-  }
-  return bytes;
-}
 
 absl::StatusOr<int64_t> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport) {
   return RingWorker(job, std::move(transport)).Run();

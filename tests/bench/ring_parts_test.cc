@@ -18,6 +18,7 @@
 #include "bench/ring/options.h"
 #include "bench/ring/run.h"
 #include "bench/ring/statistics.h"
+#include "bench/ring/train_messages.h"
 #include "bench/ring/train_traffic.h"
 #include "bench/ring/waiting.h"
 #include "p2p/local_transport.h"

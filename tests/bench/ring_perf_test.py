@@ -79,10 +79,10 @@ class RingPerfTest(unittest.TestCase):
 
     def test_every_mode_over_every_transport(self):
         for transport in ("local", "shm"):
-            for mode in ("shift", "relay", "reduce", "pingpong"):
+            for mode in ("shift", "relay", "reduce", "pingpong", "stream"):
                 for extra in ([], ["--copy", "-m", "3"]):
                     with self.subTest(transport=transport, mode=mode, extra=extra):
-                        workers = 2 if mode == "pingpong" else 3
+                        workers = 2 if mode in ("pingpong", "stream") else 3
                         done = self.run_perf(*SMALL, "--transport", transport, "--mode", mode, "--workers", workers,
                                              "-c", 2, *extra)
                         rows = table(done.stdout)
@@ -187,7 +187,7 @@ class RingPerfTest(unittest.TestCase):
 
     def test_wrong_data(self):
         for transport in ("local", "shm"):
-            for mode in ("shift", "relay", "reduce", "pingpong"):
+            for mode in ("shift", "relay", "reduce", "pingpong", "stream"):
                 for copy in ([], ["--copy"]):
                     with self.subTest(transport=transport, mode=mode, copy=copy):
                         done = self.run_perf(*SMALL, "--transport", transport, "--mode", mode, "--workers", 2,
@@ -288,7 +288,7 @@ class RingPerfTest(unittest.TestCase):
                                "--skip_host", "--cached"], capture_output=True, text=True, timeout=120, check=False)
         if "this build has" in done.stderr:
             self.skipTest("a build without UCX")
-        for mode in ("shift", "relay", "reduce", "pingpong"):
+        for mode in ("shift", "relay", "reduce", "pingpong", "stream"):
             for extra in ([], ["--poll"], ["--inject", "flip"]):
                 with self.subTest(mode=mode, extra=extra):
                     done = self.run_perf(*SMALL, "--transport", "ucx", "--mode", mode, "--workers", 2, "-m", 2, *extra,
@@ -302,6 +302,109 @@ class RingPerfTest(unittest.TestCase):
         done = self.run_perf("-b", 64, "-e", 64, "-n", 20, "--transport", "ucx", "--mode", "pingpong", "--compare")
         self.assertIn("ucx_perftest -t tag_lat -e -E sleep", done.stdout)
         self.assertGreater(float(table(done.stdout)[0]["p_time"]), 0)
+        for mode, words in (("stream", "-O 8"), ("shift", "-O 4, one each way")):
+            done = self.run_perf("-b", "64K", "-e", "64K", "-n", 8, "-m", 4, "--transport", "ucx", "--workers", 2,
+                                 "--mode", mode, "--compare")
+            self.assertIn(f"ucx_perftest -t tag_bw -e -E sleep {words}", done.stdout)
+            self.assertGreater(float(table(done.stdout)[0]["p_time"]), 0)
+
+    def run_outside_job(self, *arguments, codes=(0, 0), each=({}, {}), launcher=("PMI_RANK", "PMI_SIZE")):
+        """Two processes that somebody else started; their (stdout, stderr), by worker."""
+        with tempfile.TemporaryDirectory(prefix="ringzero-test-", dir=self.folder) as place:
+            processes = []
+            for worker in (0, 1):
+                environment = dict(os.environ, RINGZERO_RENDEZVOUS=f"file://{place}", **each[worker])
+                environment.update({launcher[0]: str(worker), launcher[1]: "2"} if launcher else {})
+                words = [str(word).replace("{worker}", str(worker)) for word in arguments]
+                processes.append(subprocess.Popen([PROGRAM, "--skip_host", "--cached", *words], env=environment,
+                                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+            try:
+                outputs = [process.communicate(timeout=120) for process in processes]
+            finally:
+                for process in processes:
+                    if process.poll() is None:
+                        process.kill()
+                        process.communicate()
+        self.assertEqual(tuple(process.returncode for process in processes), codes, outputs)
+        return outputs
+
+    def test_a_worker_of_an_outside_job(self):
+        for launcher, source, extra in ((("PMI_RANK", "PMI_SIZE"), "PMI", []),
+                                        (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), "Open MPI", []),
+                                        (("RANK", "WORLD_SIZE"), "torchrun", []),
+                                        (None, "command line", ["--worker", "{worker}", "--workers", 2])):
+            for transport in ("shm", "auto"):
+                with self.subTest(source=source, transport=transport):
+                    first, other = self.run_outside_job(*SMALL, "--transport", transport, "-J", self.path("job.json"),
+                                                        *extra, launcher=launcher)
+                    self.assertEqual([row["#wrong"] for row in table(first[0])], ["0", "0", "0"])
+                    self.assertIn("# nWorkers 2 ", first[0])
+                    self.assertEqual(first[0].count(f"2 by {source}, rendezvous file://"), 1)
+                    self.assertIn("# Transport: shm between all workers", first[0])
+                    self.assertEqual((first[1], other), ("", ("", "")))
+                    with open(self.path("job.json"), encoding="utf-8") as file:
+                        self.assertEqual([d["rank"] for d in json.load(file)["devices"]], [0, 1])
+                    os.remove(self.path("job.json"))
+
+    def test_an_outside_job_over_hosts(self):
+        each = ({"RINGZERO_HOST": "one"}, {"RINGZERO_HOST": "two"})
+        if not self.has_ucx():
+            self.skipTest("a build without UCX")
+        first, other = self.run_outside_job(*SMALL, "--transport", "auto", each=each)
+        self.assertIn("# Transport: ucx between all workers (2 hosts); to the right neighbours: 2 x ucx", first[0])
+        self.assertRegex(first[0], r"#  Worker  1 Pid.*: right ucx \S+")
+        self.assertEqual(other, ("", ""))
+        first, other = self.run_outside_job(*SMALL, "--transport", "shm", each=each, codes=(2, 2))
+        for output in (first, other):
+            self.assertIn("shm is for workers of one host", output[1])
+
+    def test_what_an_outside_job_cannot(self):
+        for words, wanted in ((["--transport", "local"], "threads of one process"),
+                              (["--mode", "pingpong", "--compare"], "workers inherit"),
+                              (["-n", "1{worker}"], "has --iters = 11, worker 0 has 10")):
+            with self.subTest(words=words):
+                for out, errors in self.run_outside_job("-b", 64, "-e", 64, *words, codes=(2, 2)):
+                    self.assertEqual(out, "")
+                    self.assertIn(wanted, errors)
+                    self.assertEqual(len(errors.splitlines()), 1)
+        for out, errors in self.run_outside_job(*SMALL, "--rendezvous", "tcp://127.0.0.1:9", codes=(2, 2)):
+            self.assertIn("tcp", errors)
+        first, other = self.run_outside_job(*SMALL, "--inject", "flip", codes=(1, 1))
+        self.assertEqual(footer(first[0])[1], "FAILED")
+        self.assertEqual(other, ("", ""))
+
+    def test_a_killed_worker_of_an_outside_job(self):
+        environment = dict(os.environ, RINGZERO_RENDEZVOUS=f"file://{self.path('place')}", PMI_SIZE="2")
+        os.mkdir(self.path("place"), mode=0o700)
+        first, other = [subprocess.Popen([PROGRAM, "-b", "1M", "-e", "1M", "-n", "1000000", "--copy", "--skip_host"],
+                                         env=dict(environment, PMI_RANK=str(worker)), text=True,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE) for worker in (0, 1)]
+        try:
+            for line in first.stdout:
+                if "(elements)" in line:
+                    break
+            other.kill()
+            began = time.monotonic()
+            _, errors = first.communicate(timeout=60)
+            self.assertLess(time.monotonic() - began, 10)
+            self.assertEqual(first.returncode, 3, errors)
+            self.assertIn("worker 1 died", errors)
+        finally:
+            for process in (first, other):
+                process.kill()
+                process.communicate()
+
+    def test_auto_and_nccl(self):
+        done = self.run_perf(*SMALL, "--transport", "auto", "--workers", 2)
+        self.assertIn("# Transport: shm between all workers (one host)", done.stdout)
+        self.assertEqual(footer(done.stdout)[1], "OK")
+        done = self.run_perf("--transport", "nccl", code=2)
+        self.assertRegex(done.stderr, r"--transport nccl: .*(not built|GPU|librar)")
+
+    def has_ucx(self):
+        done = subprocess.run([PROGRAM, "--transport", "ucx", "--workers", "2", "-b", "64", "-e", "64", "-n", "1",
+                               "--skip_host", "--cached"], capture_output=True, text=True, timeout=120, check=False)
+        return "this build has" not in done.stderr
 
     def test_compare(self):
         for flags, peer in ((["--mode", "shift", "--copy"], "memcpy"), (["--mode", "pingpong"], "futex wake")):

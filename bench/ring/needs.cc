@@ -1,0 +1,117 @@
+// Counts what each size of the run needs, and adds up.
+#include "bench/ring/needs.h"
+
+#include <algorithm>
+#include <set>
+
+#include "bench/ring/train_messages.h"
+
+namespace ringzero {
+namespace {
+
+// By how many turns of ours and the peer's a comparison is made.
+constexpr int kRounds = 4;
+
+bool ReceivesIntoItsOwn(const RingOptions& options) {
+  return options.transport != "local" && options.transport != "shm";
+}
+
+}  // namespace
+
+int CoreOf(const RingJob& job, WorkerId worker) {
+  const bool told = job.identity && job.identity->local_worker;
+  const int place = told ? *job.identity->local_worker : worker.value;
+  return job.facts.cores[place % job.facts.cores.size()];
+}
+
+int Rounds(const RingOptions& options) {
+  return options.comparing == Comparing::kNothing ? 1 : kRounds;
+}
+
+int IterationsOfRound(const RingOptions& options) {
+  return (options.iterations + Rounds(options) - 1) / Rounds(options);
+}
+
+TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
+  const RingOptions& options = job.options;
+  return {.mode = options.mode,
+          .receiving = options.receiving,
+          .type = type,
+          .bytes = bytes / SizeOf(type) * SizeOf(type),
+          .aggregate = options.aggregate,
+          .buffers = BuffersFor(options, job.facts, bytes)};
+}
+
+std::vector<TrafficSetup> AllSetups(const RingJob& job) {
+  std::vector<TrafficSetup> setups;
+  std::set<size_t> seen;
+  for (const ElementType type : job.options.types) {
+    for (const size_t bytes : job.options.Sizes()) {
+      TrafficSetup setup = SetupOf(job, type, bytes);
+      if (!seen.insert(setup.bytes).second) continue;
+      if (!setups.empty()) setup.first_sum = setups.back().first_sum + setups.back().buffers;
+      setups.push_back(setup);
+    }
+  }
+  return setups;
+}
+
+int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
+  const size_t least = static_cast<size_t>(2) * options.aggregate;
+  if (options.caching == Caching::kCached) return static_cast<int>(least);
+  const size_t operations =
+      (static_cast<size_t>(IterationsOfRound(options)) + 1) * options.aggregate;
+  const size_t past_cache = (2 * facts.last_cache_bytes + bytes - 1) / std::max<size_t>(bytes, 1);
+  return static_cast<int>(std::max(least, std::min(operations, past_cache)));
+}
+
+uint64_t MessagesBeforeCheck(const RingOptions& options) {
+  const int warmup = options.warmup > 0 ? options.warmup + 1 : 0;
+  const int timed = Rounds(options) * (IterationsOfRound(options) + 1);
+  return static_cast<uint64_t>(warmup + timed) * options.aggregate;
+}
+
+TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
+  const bool train = job.options.mode == RingMode::kTrain;
+  TransportOptions needs = train ? TrainNeeds(job.plan, self) : TransportOptions();
+  needs.slots = {job.options.slots};
+  needs.progress = job.options.progress;
+  needs.memory = job.options.memory;
+  if (train) return needs;
+  for (const TrafficSetup& setup : AllSetups(job)) {
+    const TrafficMemory memory = MemoryOf(setup, self, job.options.slots);
+    needs.parameter_bytes += memory.parameter_bytes;
+    needs.sum_bytes += memory.sum_bytes;
+    needs.received_parameter_bytes += memory.received_parameter_bytes;
+    needs.received_sum_bytes += memory.received_sum_bytes;
+  }
+  return needs;
+}
+
+size_t MemoryOfRun(const RingJob& job) {
+  size_t bytes = 0;
+  for (int w = 0; w < job.options.workers; ++w) {
+    if (job.identity && job.identity->self.value != w) continue;  // the others count theirs
+    if (job.options.mode == RingMode::kTrain) {
+      const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
+      bytes += needs.parameter_bytes + needs.sum_bytes;
+      if (ReceivesIntoItsOwn(job.options)) {
+        bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
+      }
+      continue;
+    }
+    size_t heap = 0;
+    for (const TrafficSetup& setup : AllSetups(job)) {
+      const TrafficMemory memory = MemoryOf(setup, WorkerId(w), job.options.slots);
+      bytes += memory.parameter_bytes + memory.sum_bytes;
+      if (ReceivesIntoItsOwn(job.options)) {
+        bytes += memory.received_parameter_bytes + memory.received_sum_bytes;
+      }
+      heap = std::max(heap, memory.heap_bytes);
+    }
+    bytes += heap + 2 * job.facts.last_cache_bytes;
+  }
+  return bytes;
+}
+
+}  // namespace ringzero

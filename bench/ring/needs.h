@@ -1,0 +1,47 @@
+// What a run of ring_perf needs before it starts: sizes, buffers, slots and memory.
+//
+//   TransportOptions needs = TransportNeedsOf(job, self);
+//   for (const TrafficSetup& setup : AllSetups(job)) …;
+//
+// Pure functions of the job.
+#ifndef RINGZERO_BENCH_RING_NEEDS_H_
+#define RINGZERO_BENCH_RING_NEEDS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/ids.h"
+#include "bench/ring/host.h"
+#include "bench/ring/job.h"
+#include "bench/ring/options.h"
+#include "bench/ring/traffic.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+// What the transport of `self` must have: slots, memory, progress.
+TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self);
+
+// Bytes of memory, about, that the workers will hold that this process is or starts.
+size_t MemoryOfRun(const RingJob& job);
+
+// The core that --pin gives a worker that is this process or its child.
+int CoreOf(const RingJob& job, WorkerId worker);
+
+// Turns of ours (with --compare: and the peer's) that the iterations are divided into.
+int Rounds(const RingOptions& options);
+int IterationsOfRound(const RingOptions& options);
+
+TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes);
+// Every distinct message size of the run, with the traffic that has it.
+std::vector<TrafficSetup> AllSetups(const RingJob& job);
+
+// One line's worth: how many buffers take turns for messages of `bytes`.
+int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes);
+// How many messages arrive at a worker before the first that is checked.
+uint64_t MessagesBeforeCheck(const RingOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BENCH_RING_NEEDS_H_

@@ -1,0 +1,75 @@
+// Reads a plan and asks its programs.
+#include "bench/ring/train_messages.h"
+
+#include <fstream>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "sharding/program.h"
+#include "sharding/verify.h"
+#include "zero/received_needs.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+namespace {
+
+std::vector<StageLayout> LayoutsOf(const Plan& plan) {
+  std::vector<StageLayout> layouts;
+  for (const StagePlan& stage : plan.stages) {
+    StageLayout layout;
+    layout.parameter_bytes = stage.parameter_bytes;
+    layout.sum_bytes = stage.sum_bytes;
+    layout.statistics_bytes = stage.buffer_bytes;
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
+  std::ifstream stream(file);
+  std::stringstream text;
+  text << stream.rdbuf();
+  if (!stream) return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": cannot read it"));
+  absl::StatusOr<Plan> plan = ParsePlan(text.str());
+  if (!plan.ok()) return Annotate(plan.status(), absl::StrCat("--plan ", file));
+  plan->evaluation = {};
+  plan->collection = {};
+  plan->iterations = 3;
+  if (!plan->exchange) {
+    return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": in it nothing travels"));
+  }
+  if (plan->window == 0) {
+    RZ_ASSIGN_OR_RETURN(plan->window, ChooseWindow(*plan));
+  }
+  RZ_RETURN_IF_ERROR(Annotate(CheckPlan(*plan), absl::StrCat("--plan ", file)));
+  return plan;
+}
+
+absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
+  Plan longer = plan;
+  longer.iterations = 5;
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
+                      MakePrograms(longer, {Iteration(2), Iteration(3)}));
+  size_t bytes = 0;
+  for (const Program& program : programs) {
+    for (const Op& op : program.ops) {
+      if (op.kind == OpKind::kSend) bytes += MessageBytes(plan, op, kTrainMetrics);
+    }
+  }
+  return bytes;
+}
+
+TransportOptions TrainNeeds(const Plan& plan, WorkerId self) {
+  absl::StatusOr<TransportOptions> needs =
+      TransportNeeds(plan, LayoutsOf(plan), self, kTrainMetrics);
+  RZ_CHECK(needs.ok(), needs.status().ToString());  // the plan is verified
+  return *std::move(needs);
+}
+
+}  // namespace ringzero
