@@ -3,11 +3,16 @@
 
 #include <c10/util/Logging.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
+#include <functional>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 #include <vector>
@@ -30,74 +35,110 @@ std::string FirstLine(const std::exception& error) {
   return std::string(words.substr(0, words.find('\n')));
 }
 
+using Store = c10::intrusive_ptr<c10d::TCPStore>;
+
+// What a call of torch's came to within `limit`. Torch waits for an answer as long as it takes, and
+// a network that drops everything gives none: then the thread that waits is left behind, with all
+// that it needs, and whoever asked goes on.
+template <typename T>
+absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> call) {
+  auto promise = std::make_shared<std::promise<absl::StatusOr<T>>>();
+  std::future<absl::StatusOr<T>> result = promise->get_future();
+  std::thread([promise, call = std::move(call)] {
+    try {
+      promise->set_value(call());
+    } catch (const std::exception& error) {
+      promise->set_value(absl::UnavailableError(FirstLine(error)));
+    }
+  }).detach();
+  if (result.wait_for(limit) != std::future_status::ready) {
+    const double seconds = std::chrono::duration<double>(limit).count();
+    return absl::UnavailableError(absl::StrCat("no answer within ", seconds, " s"));
+  }
+  return result.get();
+}
+
+Store OpenStore(const TcpPlace& place) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(place.port);
+  options.isServer = place.side == TcpPlace::Side::kServe;
+  options.waitWorkers = false;
+  options.timeout = place.limit;
+  // torchrun's static rendezvous may have a server of its own in this process' place.
+  options.multiTenant = true;
+  return c10::make_intrusive<c10d::TCPStore>(place.host, options);
+}
+
 class TcpStore final : public RendezvousStore {
  public:
   explicit TcpStore(const TcpPlace& place)
       : name_(absl::StrCat("tcp://", place.host, ":", place.port)),
-        prefix_(absl::StrCat("ringzero/", place.job, "/")) {}
+        prefix_(absl::StrCat("ringzero/", place.job, "/")),
+        answer_limit_(place.answer_limit) {}
 
   absl::Status Open(const TcpPlace& place) {
     // Torch logs each failed try with a backtrace; ours is one line, when all have failed.
     if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = kFatal;
-    return Guarded("cannot connect", [&] {
-      c10d::TCPStoreOptions options;
-      options.port = static_cast<uint16_t>(place.port);
-      options.isServer = place.side == TcpPlace::Side::kServe;
-      options.waitWorkers = false;
-      options.timeout = place.limit;
-      // torchrun's static rendezvous may have a server of its own in this process' place.
-      options.multiTenant = true;
-      store_ = c10::make_intrusive<c10d::TCPStore>(place.host, options);
-    });
+    absl::StatusOr<Store> store =
+        Within<Store>(place.limit + place.answer_limit, [place] { return OpenStore(place); });
+    if (!store.ok()) return Lost("cannot connect", store.status());
+    store_ = *std::move(store);
+    return absl::OkStatus();
   }
 
   std::string name() const override { return name_; }
 
   absl::Status Write(const std::string& key, const std::string& value) override {
-    return Guarded(absl::StrCat("cannot put '", key, "'"),
-                   [&] { store_->set(prefix_ + key, ToBytes(value)); });
+    const auto call = [store = store_, key = prefix_ + key, value] {
+      store->set(key, ToBytes(value));
+      return true;
+    };
+    return Ask<bool>(absl::StrCat("cannot put '", key, "'"), call).status();
   }
 
   absl::StatusOr<std::string> WriteOnce(const std::string& key, const std::string& value) override {
-    Bytes there;
-    RZ_RETURN_IF_ERROR(Guarded(absl::StrCat("cannot put '", key, "'"), [&] {
-      there = store_->compareSet(prefix_ + key, Bytes(), ToBytes(value));
-    }));
-    return std::string(there.begin(), there.end());
+    const auto call = [store = store_, key = prefix_ + key, value] {
+      const Bytes there = store->compareSet(key, Bytes(), ToBytes(value));
+      return std::string(there.begin(), there.end());
+    };
+    return Ask<std::string>(absl::StrCat("cannot put '", key, "'"), call);
   }
 
   absl::StatusOr<std::optional<std::string>> Read(const std::string& key) override {
-    std::optional<std::string> value;
-    RZ_RETURN_IF_ERROR(Guarded(absl::StrCat("cannot read '", key, "'"), [&] {
-      if (!store_->check({prefix_ + key})) return;
-      const Bytes bytes = store_->get(prefix_ + key);
-      if (bytes.size() > kMaxStoredBytes) {
-        value.emplace();  // no worker of ours wrote it
-      } else {
-        value.emplace(bytes.begin(), bytes.end());
-      }
-    }));
-    return value;
+    const auto call = [store = store_, key = prefix_ + key]() -> std::optional<std::string> {
+      if (!store->check({key})) return std::nullopt;
+      const Bytes bytes = store->get(key);
+      if (bytes.size() > kMaxStoredBytes) return std::string();  // no worker of ours wrote it
+      return std::string(bytes.begin(), bytes.end());
+    };
+    return Ask<std::optional<std::string>>(absl::StrCat("cannot read '", key, "'"), call);
   }
 
   // The store ends with its server; what is in it is small.
   void Clear(const std::string&) override {}
 
  private:
-  template <typename Body>
-  absl::Status Guarded(const std::string& what, const Body& body) const {
-    try {
-      body();
-      return absl::OkStatus();
-    } catch (const std::exception& error) {
-      return absl::UnavailableError(
-          absl::StrCat("rendezvous ", name_, ": ", what, ": ", FirstLine(error)));
-    }
+  absl::Status Lost(const std::string& what, const absl::Status& why) const {
+    return absl::UnavailableError(
+        absl::StrCat("rendezvous ", name_, ": ", what, ": ", why.message()));
+  }
+
+  // After a call without an answer the connection is somewhere in the middle of it: no other
+  // follows.
+  template <typename T>
+  absl::StatusOr<T> Ask(const std::string& what, std::function<T()> call) {
+    if (!lost_.ok()) return Lost(what, lost_);
+    absl::StatusOr<T> answer = Within<T>(answer_limit_, std::move(call));
+    if (answer.ok()) return answer;
+    lost_ = answer.status();
+    return Lost(what, lost_);
   }
 
   const std::string name_;
   const std::string prefix_;
-  c10::intrusive_ptr<c10d::TCPStore> store_;
+  const std::chrono::milliseconds answer_limit_;
+  Store store_;
+  absl::Status lost_;
 };
 
 }  // namespace
