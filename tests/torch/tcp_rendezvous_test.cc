@@ -137,6 +137,27 @@ TEST(TcpRendezvousTest, AStoreThatEndsIsUnavailable) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
 }
 
+// As behind a cut cable: the connection is there, and no answer comes.
+TEST(TcpRendezvousTest, AStoreThatNeverAnswersIsAnErrorInTime) {
+  const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  ASSERT_EQ(listen(listener.get(), 8), 0);
+  TcpPlace place = Place(ntohs(address.sin_port), Side::kConnect);
+  place.host = "127.0.0.1";
+  place.limit = std::chrono::seconds(1);
+  place.answer_limit = std::chrono::milliseconds(500);
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = OpenTcpStore(place).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "no answer within 1.5 s")) << status;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
 // A server of something else: what it says is no protocol of ours, and it ends as an error.
 TEST(TcpRendezvousTest, AStrangersServerIsRefused) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
