@@ -300,6 +300,8 @@ absl::Status ShmPort::TakeWord(Inlet& inlet, const RingWord& word) {
 absl::Status ShmPort::TakeToken(Inlet& inlet) {
   const ShmToken& token = inlet.token;
   const WorkerId from = inlet.from;
+  // It was written before the first word, but on the socket.
+  if (!inlet.greeted) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
   if (token.kind >= kMaxMessageKinds) return absl::InternalError("its kind is unknown");
   switch (token.type) {
     case ShmToken::Type::kMessage: return TakeMessage(from, token);
