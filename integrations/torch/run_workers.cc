@@ -159,8 +159,11 @@ absl::StatusOr<Results> RunInSeat(const RunWorkersOptions& options, const Plans&
   const auto limit =
       std::max<std::chrono::milliseconds>(2 * options.peer_timeout, std::chrono::seconds(10));
   absl::StatusOr<Results> all = ShareResults(job, mine, limit);
-  if (!all.ok()) return CauseOf(all.status());
-  return all;
+  if (all.ok()) return all;
+  absl::Status cause = CauseOf(all.status());
+  // It lives: what lies between the two is broken.
+  if (SilentWorker(cause) != job.self) return cause;
+  return Annotate(cause, "another worker heard nothing of this one, though it lives");
 }
 
 // Several strings as one, for the way out of the process of all workers; and who reported.
