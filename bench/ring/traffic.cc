@@ -193,11 +193,12 @@ absl::Status HopTraffic::Expect(int operation) {
 
 void HopTraffic::OnArrival(Arrival arrival) {
   if (ReadsPayload()) {
+    Waiting& waiting = *setup_.waiting;
     {
-      const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
+      const std::lock_guard<std::mutex> lock(waiting.mutex());
       queue_.push_back(std::move(arrival));
     }
-    return setup_.waiting->Notify();
+    return waiting.Notify();  // this may be gone: whoever waits has all that it waited for
   }
   const std::lock_guard<std::mutex> lock(actor_mutex_);
   if (absl::Status handled = Handle(std::move(arrival)); !handled.ok()) Fail(handled);
