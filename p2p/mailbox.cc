@@ -428,11 +428,6 @@ absl::Status Mailbox::status() const {
   return status_;
 }
 
-bool Mailbox::closing() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return closing_;
-}
-
 TransportStats Mailbox::stats() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return stats_;

@@ -63,7 +63,6 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   void AnswerWith(Answerer answerer);
   std::vector<Undelivered> undelivered() const;
   absl::Status status() const;
-  bool closing() const;  // after Close
   TransportStats stats() const;
 
   // The message thread's side.

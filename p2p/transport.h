@@ -17,10 +17,10 @@
 // The receiver's options say how many. Sending to oneself is a channel like any other.
 //
 // No call blocks. Arrival callbacks run on the transport's own message thread of this worker (with
-// ProgressMode::kCaller: in Poll), one at a time, must not block, and may call any method of
-// Transport but Poll. Every accepted Expect's callback
-// is called exactly once: with the buffer, or with the error that ended the transport. All methods
-// are thread-safe. Sends on one channel are ordered by the calls' order, so callers that care call
+// ProgressMode::kCaller: in Poll; one over two wires has two such threads), one at a time, must not
+// block, and may call any method of Transport but Poll. Every accepted Expect's callback is called
+// exactly once: with the buffer, or with the error that ended the transport. All methods are
+// thread-safe. Sends on one channel are ordered by the calls' order, so callers that care call
 // from one thread at a time.
 #ifndef RINGZERO_P2P_TRANSPORT_H_
 #define RINGZERO_P2P_TRANSPORT_H_
