@@ -37,6 +37,8 @@ class RendezvousStore {
   virtual absl::StatusOr<std::optional<std::string>> Read(const std::string& key) = 0;
   // Removes the values whose keys begin so, as well as it can; "" for all.
   virtual void Clear(const std::string& prefix) = 0;
+  // All workers have come: nobody's arrival keeps the store from answering any more.
+  virtual void Gathered() {}
 };
 
 }  // namespace ringzero

@@ -273,6 +273,7 @@ absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousS
         absl::StrCat("there is no worker ", gathering.self.value, " among ", gathering.workers));
   }
   RZ_ASSIGN_OR_RETURN(std::string start, Gatherer(*store, gathering).Run());
+  store->Gathered();
   return std::make_shared<StoreRendezvous>(std::move(store), gathering, std::move(start));
 }
 

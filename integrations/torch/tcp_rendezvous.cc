@@ -3,6 +3,7 @@
 
 #include <c10/util/Logging.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -24,6 +25,7 @@
 namespace ringzero {
 namespace {
 
+using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<uint8_t>;
 constexpr int kFatal = 3;
 
@@ -74,7 +76,8 @@ class TcpStore final : public RendezvousStore {
   explicit TcpStore(const TcpPlace& place)
       : name_(absl::StrCat("tcp://", place.host, ":", place.port)),
         prefix_(absl::StrCat("ringzero/", place.job, "/")),
-        answer_limit_(place.answer_limit) {}
+        answer_limit_(place.answer_limit),
+        join_deadline_(Clock::now() + place.limit + place.answer_limit) {}
 
   absl::Status Open(const TcpPlace& place) {
     // Torch logs each failed try with a backtrace; ours is one line, when all have failed.
@@ -117,10 +120,21 @@ class TcpStore final : public RendezvousStore {
   // The store ends with its server; what is in it is small.
   void Clear(const std::string&) override {}
 
+  void Gathered() override { join_deadline_.reset(); }
+
  private:
   absl::Status Lost(const std::string& what, const absl::Status& why) const {
     return absl::UnavailableError(
         absl::StrCat("rendezvous ", name_, ": ", what, ": ", why.message()));
+  }
+
+  // The server looks up the name of each client's address before it answers anybody again, and a
+  // name server that does not answer keeps it for 10 s or more (resolv.conf(5): timeout, attempts).
+  // So as long as workers arrive, no answer for a while does not mean that the store is lost.
+  std::chrono::milliseconds AnswerLimit() const {
+    if (!join_deadline_.has_value()) return answer_limit_;
+    return std::max(answer_limit_, std::chrono::duration_cast<std::chrono::milliseconds>(
+                                       *join_deadline_ - Clock::now()));
   }
 
   // After a call without an answer the connection is somewhere in the middle of it: no other
@@ -128,7 +142,7 @@ class TcpStore final : public RendezvousStore {
   template <typename T>
   absl::StatusOr<T> Ask(const std::string& what, std::function<T()> call) {
     if (!lost_.ok()) return Lost(what, lost_);
-    absl::StatusOr<T> answer = Within<T>(answer_limit_, std::move(call));
+    absl::StatusOr<T> answer = Within<T>(AnswerLimit(), std::move(call));
     if (answer.ok()) return answer;
     lost_ = answer.status();
     return Lost(what, lost_);
@@ -137,6 +151,7 @@ class TcpStore final : public RendezvousStore {
   const std::string name_;
   const std::string prefix_;
   const std::chrono::milliseconds answer_limit_;
+  std::optional<Clock::time_point> join_deadline_;  // until all have come
   Store store_;
   absl::Status lost_;
 };

@@ -5,8 +5,10 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -24,16 +26,19 @@ using Joined = absl::StatusOr<std::shared_ptr<Rendezvous>>;
 using Results = absl::StatusOr<std::vector<std::string>>;
 using Side = TcpPlace::Side;
 
-int FreePort() {
-  const UniqueFd socket_fd(socket(AF_INET, SOCK_STREAM, 0));
+int ListeningPort(const UniqueFd& listener) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof(address);
-  EXPECT_EQ(bind(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(listen(listener.get(), 8), 0);
   return ntohs(address.sin_port);
 }
+
+// Nobody listens there any more.
+int FreePort() { return ListeningPort(UniqueFd(socket(AF_INET, SOCK_STREAM, 0))); }
 
 TcpPlace Place(int port, Side side) {
   return {.host = "localhost",
@@ -85,6 +90,83 @@ INSTANTIATE_TEST_SUITE_P(Tcp, RendezvousContract,
                          testing::Values(RendezvousImplementation{"served_by_worker_0", RunServed},
                                          RendezvousImplementation{"at_an_agent", RunAtAgent}),
                          [](const auto& info) { return info.param.name; });
+
+UniqueFd ConnectTo(int port) {
+  UniqueFd connection(socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(connect(connection.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return connection;
+}
+
+// Stands between one client and its server, and holds the server's answers back while it is told
+// to.
+class Relay {
+ public:
+  explicit Relay(int server_port)
+      : listener_(socket(AF_INET, SOCK_STREAM, 0)),
+        port_(ListeningPort(listener_)),
+        thread_([this, server_port] { Run(server_port); }) {}
+  ~Relay() {
+    ended_ = true;
+    thread_.join();
+  }
+  int port() const { return port_; }
+  void Hold(bool held) { held_ = held; }
+
+ private:
+  static bool Pass(int from, int to) {
+    char bytes[4096];
+    const ssize_t count = recv(from, bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (count < 0) return true;  // nothing yet
+    return count > 0 && send(to, bytes, static_cast<size_t>(count), MSG_NOSIGNAL) == count;
+  }
+  void Run(int server_port) {
+    const UniqueFd client(accept(listener_.get(), nullptr, nullptr));
+    const UniqueFd server = ConnectTo(server_port);
+    bool open = true;
+    while (open && !ended_) {
+      pollfd ready[] = {{client.get(), POLLIN, 0}, {server.get(), POLLIN, 0}};
+      poll(ready, held_ ? 1 : 2, 5);
+      open = Pass(client.get(), server.get()) && (held_ || Pass(server.get(), client.get()));
+    }
+  }
+
+  std::atomic<bool> held_{false};
+  std::atomic<bool> ended_{false};
+  const UniqueFd listener_;
+  const int port_;
+  std::thread thread_;
+};
+
+// A server that looks up a client's name for seconds answers nobody else meanwhile: while workers
+// arrive that is no loss, later it is.
+TEST(TcpRendezvousTest, AnswersMayBeLateOnlyUntilAllHaveCome) {
+  const int port = FreePort();
+  const auto agent = OpenTcpStore(Place(port, Side::kServe));
+  ASSERT_TRUE(agent.ok()) << agent.status();
+  Relay relay(port);
+  TcpPlace place = Place(relay.port(), Side::kConnect);
+  place.host = "127.0.0.1";
+  place.answer_limit = std::chrono::milliseconds(200);
+  absl::StatusOr<std::unique_ptr<RendezvousStore>> store = OpenTcpStore(place);
+  ASSERT_TRUE(store.ok()) << store.status();
+  relay.Hold(true);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    relay.Hold(false);
+  });
+  const Joined joined = GatherAt(*std::move(store), {.self = WorkerId(0), .workers = 1});
+  later.join();
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  ASSERT_TRUE((*joined)->Put("key", "value").ok());
+  relay.Hold(true);
+  const absl::Status status = (*joined)->Get("key", std::chrono::seconds(20)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "no answer within 0.2 s")) << status;
+}
 
 TEST(TcpRendezvousTest, GarbageInTheStoreIsRefused) {
   const int port = FreePort();
@@ -140,14 +222,7 @@ TEST(TcpRendezvousTest, AStoreThatEndsIsUnavailable) {
 // As behind a cut cable: the connection is there, and no answer comes.
 TEST(TcpRendezvousTest, AStoreThatNeverAnswersIsAnErrorInTime) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  ASSERT_EQ(listen(listener.get(), 8), 0);
-  TcpPlace place = Place(ntohs(address.sin_port), Side::kConnect);
+  TcpPlace place = Place(ListeningPort(listener), Side::kConnect);
   place.host = "127.0.0.1";
   place.limit = std::chrono::seconds(1);
   place.answer_limit = std::chrono::milliseconds(500);
@@ -161,13 +236,6 @@ TEST(TcpRendezvousTest, AStoreThatNeverAnswersIsAnErrorInTime) {
 // A server of something else: what it says is no protocol of ours, and it ends as an error.
 TEST(TcpRendezvousTest, AStrangersServerIsRefused) {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-  ASSERT_EQ(listen(listener.get(), 8), 0);
   std::thread stranger([&] {
     while (true) {
       const UniqueFd client(accept(listener.get(), nullptr, nullptr));
@@ -176,7 +244,7 @@ TEST(TcpRendezvousTest, AStrangersServerIsRefused) {
       if (send(client.get(), garbage, sizeof(garbage), MSG_NOSIGNAL) < 0) return;
     }
   });
-  TcpPlace place = Place(ntohs(address.sin_port), Side::kConnect);
+  TcpPlace place = Place(ListeningPort(listener), Side::kConnect);
   place.host = "127.0.0.1";
   place.limit = std::chrono::seconds(2);
   const Joined joined =
