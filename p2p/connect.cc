@@ -13,8 +13,8 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mixed_transport.h"
-#include "p2p/shm_connect.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/shm/shm_connect.h"
+#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 namespace {

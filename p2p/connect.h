@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "p2p/host_identity.h"
-#include "p2p/job_seat.h"
-#include "p2p/shm_transport.h"
+#include "p2p/rendezvous/host_identity.h"
+#include "p2p/rendezvous/job_seat.h"
+#include "p2p/shm/shm_transport.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/mailbox_transport.h"
-#include "p2p/shm_arena.h"
-#include "p2p/shm_port.h"
-#include "p2p/shm_wire.h"
-#include "p2p/ucx_port.h"
+#include "p2p/shm/shm_arena.h"
+#include "p2p/shm/shm_port.h"
+#include "p2p/shm/shm_wire.h"
+#include "p2p/ucx/ucx_port.h"
 
 namespace ringzero {
 namespace {

@@ -16,10 +16,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "p2p/job_seat.h"
-#include "p2p/shm_endpoint.h"
+#include "p2p/rendezvous/job_seat.h"
+#include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 

@@ -22,10 +22,10 @@ MAY_INCLUDE = {
 
 # A library's headers -> the only files that may include them: the sources of their own implementation.
 LIBRARIES = (
-    (r"uc[pst]/|uc[pst]\.h", r"ucx.*\.cc$"),
-    (r"nccl.*\.h", r"nccl.*\.cc$|p2p/nccl_api\.h$"),
-    (r"cuda.*\.h|cuda/|driver_types\.h", r"cuda.*\.(cc|cu)$|nccl.*\.cc$|p2p/nccl_api\.h$"),
-    (r"p2p/nccl_api\.h", r"p2p/nccl.*\.cc$"),  # the table of functions, for those sources alone
+    (r"uc[pst]/|uc[pst]\.h", r"/ucx[^/]*\.cc$"),
+    (r"nccl.*\.h", r"/nccl[^/]*\.cc$|p2p/nccl/nccl_api\.h$"),
+    (r"cuda.*\.h|cuda/|driver_types\.h", r"cuda.*\.(cc|cu)$|/nccl[^/]*\.cc$|p2p/nccl/nccl_api\.h$"),
+    (r"p2p/nccl/nccl_api\.h", r"p2p/nccl/nccl[^/]*\.cc$"),  # the table of functions, for those sources alone
     (r"liburing", r"uring.*\.cc$"),
     (r"torch/|c10/|ATen/|caffe2/", r"^(integrations/torch|tests|bench|examples)/"),
 )
@@ -88,20 +88,20 @@ BAD = (
     ("zero/a.h", "#include <torch/torch.h>"),
     ("integrations/cli/a.cc", "#include <ATen/ATen.h>"),
     ("p2p/transport.cc", "#include <ucp/api/ucp.h>"),
-    ("p2p/ucx_transport.h", "#include <ucp/api/ucp.h>"),
+    ("p2p/ucx/ucx_transport.h", "#include <ucp/api/ucp.h>"),
     ("p2p/shm.cc", "#include <cuda_runtime.h>"),
     ("zero/a.cc", "#include <nccl.h>"),
-    ("p2p/nccl_lane.h", "#include <nccl.h>"),
-    ("p2p/lane.cc", '#include "p2p/nccl_api.h"'),
+    ("p2p/nccl/nccl_lane.h", "#include <nccl.h>"),
+    ("p2p/nccl/lane.cc", '#include "p2p/nccl/nccl_api.h"'),
     ("offload/a.cc", "#include <liburing.h>"),
 )
 GOOD = (
     ("base/a.cc", '#include "base/a.h"\n#include <chrono>\n#include "absl/status/status.h"'),
     ("sharding/a.cc", '#include "base/ids.h"\n// #include "zero/engine.h"'),
-    ("p2p/ucx_transport.cc", "#include <ucp/api/ucp.h>"),
-    ("p2p/nccl_api.h", "#include <nccl.h>\n#include <cuda_runtime_api.h>"),
-    ("p2p/nccl_lane.cc", '#include "p2p/nccl_api.h"'),
-    ("p2p/nccl/transport.cc", "#include <nccl.h>\n#include <cuda_runtime.h>"),
+    ("p2p/ucx/ucx_transport.cc", "#include <ucp/api/ucp.h>"),
+    ("p2p/nccl/nccl_api.h", "#include <nccl.h>\n#include <cuda_runtime_api.h>"),
+    ("p2p/nccl/nccl_lane.cc", '#include "p2p/nccl/nccl_api.h"'),
+    ("p2p/nccl/nccl_lane.cc", "#include <nccl.h>\n#include <cuda_runtime.h>"),
     ("offload/uring_file.cc", "#include <liburing.h>"),
     ("zero/a.cc", '#include "p2p/transport.h"\n#include "offload/a.h"'),
     ("integrations/torch/a.h", '#include <torch/torch.h>\n#include "zero/engine.h"'),

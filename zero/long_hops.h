@@ -7,7 +7,7 @@
 #define RINGZERO_ZERO_LONG_HOPS_H_
 
 #include "base/ids.h"
-#include "p2p/lane_transport.h"
+#include "p2p/nccl/lane_transport.h"
 #include "sharding/plan.h"
 
 namespace ringzero {

@@ -14,7 +14,7 @@
 #include "bench/ring/host.h"
 #include "bench/ring/options.h"
 #include "bench/ring/shared_area.h"
-#include "p2p/identity.h"
+#include "p2p/rendezvous/identity.h"
 #include "sharding/plan.h"
 
 namespace ringzero {

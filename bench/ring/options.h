@@ -15,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/ring/element.h"
-#include "p2p/identity.h"
+#include "p2p/rendezvous/identity.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

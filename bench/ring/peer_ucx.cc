@@ -257,7 +257,7 @@ class UcxPerftest final : public Peer {
     return words;
   }
 
-  // Ours, with what our transport tells UCX unless the environment does (p2p/ucx_worker.cc).
+  // Ours, with what our transport tells UCX unless the environment does (p2p/ucx/ucx_worker.cc).
   std::vector<std::string> Environment() const {
     const std::string library =
         (std::filesystem::path(tool_).parent_path().parent_path() / "lib").string();

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 namespace {

@@ -19,7 +19,7 @@
 #include "bench/ring/seat.h"
 #include "bench/ring/train_messages.h"
 #include "bench/ring/transports.h"
-#include "p2p/identity.h"
+#include "p2p/rendezvous/identity.h"
 
 namespace ringzero {
 namespace {

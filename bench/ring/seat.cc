@@ -13,11 +13,11 @@
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
 #include "bench/ring/transports.h"
-#include "p2p/agreement.h"
 #include "p2p/connect.h"
 #include "p2p/failure.h"
-#include "p2p/join_job.h"
-#include "p2p/share_results.h"
+#include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/join_job.h"
+#include "p2p/rendezvous/share_results.h"
 #include "sharding/plan.h"
 
 namespace ringzero {

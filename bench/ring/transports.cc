@@ -15,10 +15,10 @@
 #include "p2p/connect.h"
 #include "p2p/failure.h"
 #include "p2p/faulty_transport.h"
-#include "p2p/launcher.h"
+#include "p2p/launch/launcher.h"
 #include "p2p/local_transport.h"
-#include "p2p/nccl_lane.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/nccl/nccl_lane.h"
+#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 namespace {

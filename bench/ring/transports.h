@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "bench/ring/job.h"
-#include "p2p/job_seat.h"
-#include "p2p/shm_transport.h"
+#include "p2p/rendezvous/job_seat.h"
+#include "p2p/shm/shm_transport.h"
 
 namespace ringzero {
 

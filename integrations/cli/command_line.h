@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "p2p/identity.h"
+#include "p2p/rendezvous/identity.h"
 
 namespace ringzero {
 

@@ -22,7 +22,7 @@ const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narena
 namespace ringzero {
 namespace {
 
-// Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launcher.h).
+// Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launch/launcher.h).
 int SignalOf(const absl::Status& status) {
   constexpr char kWords[] = "interrupted by signal ";
   const std::string message(status.message());

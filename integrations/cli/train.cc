@@ -28,8 +28,8 @@
 #include "integrations/cli/train_worker.h"
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
-#include "p2p/agreement.h"
-#include "p2p/launcher.h"
+#include "p2p/launch/launcher.h"
+#include "p2p/rendezvous/agreement.h"
 
 namespace ringzero {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
-#include "p2p/join_job.h"
+#include "p2p/rendezvous/join_job.h"
 
 namespace ringzero {
 namespace {

@@ -9,8 +9,8 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "p2p/identity.h"
-#include "p2p/job_seat.h"
+#include "p2p/rendezvous/identity.h"
+#include "p2p/rendezvous/job_seat.h"
 
 namespace ringzero {
 
@@ -19,9 +19,9 @@ struct OutsideJob {
   JobSeat seat;
 };
 
-// Nothing when nobody says that there is one (p2p/identity.h). Else waits for all its workers: two
-// minutes, or RINGZERO_JOIN_TIMEOUT seconds. Errors of FindIdentity and JoinJob, the latter with
-// this worker's number in front.
+// Nothing when nobody says that there is one (p2p/rendezvous/identity.h). Else waits for all its
+// workers: two minutes, or RINGZERO_JOIN_TIMEOUT seconds. Errors of FindIdentity and JoinJob, the
+// latter with this worker's number in front.
 absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const IdentityFlags& flags);
 
 }  // namespace ringzero

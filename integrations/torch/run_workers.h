@@ -8,8 +8,8 @@
 //         return "my summary"; });
 //
 // train_model.h does all of this for an ordinary loop. Called by a process of one thread that has
-// not computed with torch yet: its children do (p2p/launcher.h). Nothing is left behind, however it
-// ends.
+// not computed with torch yet: its children do (p2p/launch/launcher.h). Nothing is left behind,
+// however it ends.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 
@@ -26,9 +26,9 @@
 #include "base/ids.h"
 #include "integrations/torch/layer.h"
 #include "integrations/torch/model_plan.h"
-#include "p2p/agreement.h"
 #include "p2p/connect.h"
-#include "p2p/job_seat.h"
+#include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/job_seat.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

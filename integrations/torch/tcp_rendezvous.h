@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "p2p/join_job.h"
-#include "p2p/rendezvous_store.h"
+#include "p2p/rendezvous/join_job.h"
+#include "p2p/rendezvous/rendezvous_store.h"
 
 namespace ringzero {
 

@@ -1,5 +1,5 @@
 // What the workers must have alike, and how a difference is said.
-#include "p2p/agreement.h"
+#include "p2p/rendezvous/agreement.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/shm_arena.h"
+#include "p2p/shm/shm_arena.h"
 
 namespace ringzero {
 namespace {

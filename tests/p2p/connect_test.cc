@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

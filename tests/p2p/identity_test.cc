@@ -1,5 +1,5 @@
 // Who a process is, under every launcher, and what is refused.
-#include "p2p/identity.h"
+#include "p2p/rendezvous/identity.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // One line per transport.
 #include "tests/p2p/implementations.h"
 
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/nccl_transports.h"
 
 namespace ringzero {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "p2p/lane_driver.h"
-#include "p2p/lane_word.h"
-#include "p2p/memory_lane.h"
+#include "p2p/nccl/lane_driver.h"
+#include "p2p/nccl/lane_word.h"
+#include "p2p/nccl/memory_lane.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

@@ -1,5 +1,5 @@
 // What can be said of NCCL without a GPU, and the ring of one worker where there is one.
-#include "p2p/nccl_transport.h"
+#include "p2p/nccl/nccl_transport.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

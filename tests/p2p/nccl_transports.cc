@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/local_transport.h"
-#include "p2p/nccl_transport.h"
+#include "p2p/nccl/nccl_transport.h"
 
 namespace ringzero {
 namespace {

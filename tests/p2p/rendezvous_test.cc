@@ -1,5 +1,5 @@
 // The contract over local, file and the launcher's; gathering; and what a folder must not be.
-#include "p2p/rendezvous.h"
+#include "p2p/rendezvous/rendezvous.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -14,11 +14,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/file_rendezvous.h"
-#include "p2p/launch_rendezvous.h"
-#include "p2p/launcher.h"
-#include "p2p/record_stream.h"
-#include "p2p/store_rendezvous.h"
+#include "p2p/launch/launcher.h"
+#include "p2p/launch/record_stream.h"
+#include "p2p/rendezvous/file_rendezvous.h"
+#include "p2p/rendezvous/launch_rendezvous.h"
+#include "p2p/rendezvous/store_rendezvous.h"
 #include "p2p/unique_fd.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/p2p/temporary_folder.h"

@@ -1,5 +1,5 @@
 // What worker 0 gets of the others' results, and whose failure it names.
-#include "p2p/share_results.h"
+#include "p2p/rendezvous/share_results.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "p2p/rendezvous.h"
+#include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
 

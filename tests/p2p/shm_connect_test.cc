@@ -1,5 +1,5 @@
 // Workers that nobody forked together find each other; strangers do no harm and leave no trace.
-#include "p2p/shm_connect.h"
+#include "p2p/shm/shm_connect.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/host_identity.h"
-#include "p2p/packet_socket.h"
-#include "p2p/shm_handshake.h"
-#include "p2p/shm_transport.h"
+#include "p2p/rendezvous/host_identity.h"
+#include "p2p/shm/packet_socket.h"
+#include "p2p/shm/shm_handshake.h"
+#include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

@@ -1,5 +1,5 @@
 // Rings of words: order, fullness, asking for room, two threads, doorbells, and nonsense in memory.
-#include "p2p/shm_rings.h"
+#include "p2p/shm/shm_rings.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "p2p/memory_file.h"
-#include "p2p/packet_socket.h"
-#include "p2p/shm_packet.h"
-#include "p2p/shm_transport.h"
+#include "p2p/shm/packet_socket.h"
+#include "p2p/shm/shm_packet.h"
+#include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

@@ -1,5 +1,5 @@
 // What only processes that share memory can get wrong: deaths, hellos, full rings, copies.
-#include "p2p/shm_transport.h"
+#include "p2p/shm/shm_transport.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/packet_socket.h"
-#include "p2p/shm_arena.h"
-#include "p2p/shm_packet.h"
-#include "p2p/shm_rings.h"
+#include "p2p/shm/packet_socket.h"
+#include "p2p/shm/shm_arena.h"
+#include "p2p/shm/shm_packet.h"
+#include "p2p/shm/shm_rings.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

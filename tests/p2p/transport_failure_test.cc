@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "p2p/local_transport.h"
-#include "p2p/shm_transport.h"
+#include "p2p/shm/shm_transport.h"
 #include "tests/p2p/implementations.h"
 
 namespace ringzero {

@@ -9,14 +9,14 @@
 #include "base/status.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/faulty_transport.h"
-#include "p2p/lane_transport.h"
 #include "p2p/local_transport.h"
-#include "p2p/memory_lane.h"
 #include "p2p/mixed_transport.h"
-#include "p2p/shm_connect.h"
-#include "p2p/shm_transport.h"
+#include "p2p/nccl/lane_transport.h"
+#include "p2p/nccl/memory_lane.h"
+#include "p2p/shm/shm_connect.h"
+#include "p2p/shm/shm_transport.h"
 #include "p2p/transport_decorator.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/lane_transport.h"
+#include "p2p/nccl/lane_transport.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

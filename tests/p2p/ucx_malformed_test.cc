@@ -12,10 +12,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "p2p/ucx_links.h"
-#include "p2p/ucx_packet.h"
-#include "p2p/ucx_transport.h"
-#include "p2p/ucx_worker.h"
+#include "p2p/ucx/ucx_links.h"
+#include "p2p/ucx/ucx_packet.h"
+#include "p2p/ucx/ucx_transport.h"
+#include "p2p/ucx/ucx_worker.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

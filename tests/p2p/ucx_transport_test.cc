@@ -1,5 +1,5 @@
 // What UCX is told, and what the user's environment may say instead.
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "p2p/mixed_transport.h"
-#include "p2p/rendezvous.h"
-#include "p2p/ucx_worker.h"
+#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/ucx/ucx_worker.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "p2p/ucx_transport.h"
+#include "p2p/ucx/ucx_transport.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"

@@ -1,0 +1,380 @@
+// The parent's loop: records, signals, deaths, deadlines; and which failure was the first cause.
+#include "p2p/launch/launcher.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/failure.h"
+#include "p2p/heartbeat.h"
+#include "p2p/launch/record_stream.h"
+#include "p2p/launch/worker_process.h"
+#include "p2p/random_bytes.h"
+#include "p2p/rendezvous/launch_rendezvous.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kSecretBytes = 32;
+
+// SIGINT, SIGTERM and SIGCHLD come through a descriptor while this lives.
+class SignalScope {
+ public:
+  static absl::StatusOr<std::unique_ptr<SignalScope>> Create() {
+    std::unique_ptr<SignalScope> scope(new SignalScope);
+    if (!scope->descriptor_) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot make a signalfd: ", std::strerror(errno)));
+    }
+    return scope;
+  }
+  ~SignalScope() {
+    // What still pends is delivered as if we had not been here.
+    sigaction(SIGCHLD, &previous_child_action_, nullptr);
+    sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
+  }
+
+  int descriptor() const { return descriptor_.get(); }
+  const sigset_t& previous_mask() const { return previous_mask_; }
+  // The next one that came, or 0.
+  int Next() {
+    signalfd_siginfo info = {};
+    const ssize_t got = read(descriptor_.get(), &info, sizeof(info));
+    return got == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+  }
+  void Close() { descriptor_.Reset(); }  // in a child
+
+ private:
+  SignalScope() {
+    struct sigaction child_action = {};
+    child_action.sa_handler = SIG_DFL;  // ignored, children would vanish without a status
+    sigaction(SIGCHLD, &child_action, &previous_child_action_);
+    sigset_t mask;
+    sigemptyset(&mask);
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
+    sigprocmask(SIG_BLOCK, &mask, &previous_mask_);
+    descriptor_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
+  }
+
+  sigset_t previous_mask_;
+  struct sigaction previous_child_action_;
+  UniqueFd descriptor_;
+};
+
+class Launch {
+ public:
+  Launch(const LaunchOptions& options, SignalScope& signals)
+      : options_(options),
+        signals_(signals),
+        awake_(Clock::now(), options.peer_timeout / 5),
+        stops_(options.workers),
+        results_(options.workers) {}
+
+  absl::Status Start(const WorkerBody& body);
+  absl::StatusOr<std::vector<std::string>> Run();
+
+ private:
+  struct Failure {
+    WorkerId worker;
+    absl::Status status;  // names its worker, or is an echo
+  };
+  struct Stop {
+    int count = 0;            // which of the worker's stops
+    Clock::time_point since;  // awake time
+    bool lost = false;        // it took too long, and was said
+  };
+  enum class Phase { kRunning, kGrace, kTerminated, kKilled };
+
+  void Wait();
+  void ReadRecords(WorkerProcess& child);
+  void SendAnswers();
+  void ReadSignals();
+  void ReapAll();
+  void Fail(WorkerId worker, const absl::Status& status);
+  void Enter(Phase phase);
+  void CheckStopped();
+  void Lose(WorkerProcess& child);
+  void CheckDeadline();
+  bool AnyAlive() const;
+  absl::Status Cause() const;
+
+  const LaunchOptions& options_;
+  SignalScope& signals_;
+  std::vector<WorkerProcess> children_;
+  LaunchStore store_;
+  AwakeClock awake_;
+  std::vector<Stop> stops_;                                     // by worker
+  Clock::time_point stop_deadline_ = Clock::time_point::max();  // when CheckStopped is due
+  std::vector<std::optional<std::string>> results_;
+  std::vector<Failure> failures_;  // in order of time
+  int interrupted_by_ = 0;
+  Phase phase_ = Phase::kRunning;
+  Clock::time_point deadline_ = Clock::time_point::max();  // of the phase
+};
+
+absl::Status Launch::Start(const WorkerBody& body) {
+  RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
+  RZ_ASSIGN_OR_RETURN(const std::string secret, RandomBytes(kSecretBytes));
+  children_.reserve(options_.workers);
+  for (int w = 0; w < options_.workers; ++w) {
+    const auto run = [&, w](const WorkerProcess::Stream& stream) {
+      // Whatever belongs to others is closed here, or their deaths would not be seen.
+      WorkerContext context(std::move(endpoints[w]), stream, secret);
+      endpoints.clear();
+      for (WorkerProcess& other : children_) other.Abandon();
+      signals_.Close();
+      return body(context);
+    };
+    RZ_ASSIGN_OR_RETURN(WorkerProcess child,
+                        WorkerProcess::Fork(WorkerId(w), {signals_.previous_mask(), run}));
+    children_.push_back(std::move(child));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> Launch::Run() {
+  while (AnyAlive()) {
+    Wait();
+    for (WorkerProcess& child : children_) ReadRecords(child);
+    SendAnswers();
+    ReadSignals();
+    ReapAll();
+    CheckStopped();
+    CheckDeadline();
+  }
+  if (interrupted_by_ != 0) {
+    return absl::CancelledError(absl::StrCat("interrupted by signal ", interrupted_by_, " (",
+                                             strsignal(interrupted_by_), ")"));
+  }
+  RZ_RETURN_IF_ERROR(Cause());
+  std::vector<std::string> results;
+  for (std::optional<std::string>& result : results_) results.push_back(*std::move(result));
+  return results;
+}
+
+void Launch::Wait() {
+  std::vector<pollfd> files = {{signals_.descriptor(), POLLIN, 0}};
+  for (const WorkerProcess& child : children_) {
+    const short events = child.has_answers() ? POLLIN | POLLOUT : POLLIN;
+    if (child.socket() >= 0) files.push_back({child.socket(), events, 0});
+  }
+  const Clock::time_point until = std::min(deadline_, stop_deadline_);
+  int limit = -1;
+  if (until != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    limit = static_cast<int>(std::max<int64_t>(left.count(), 0));
+  }
+  poll(files.data(), files.size(), limit);
+}
+
+void Launch::ReadRecords(WorkerProcess& child) {
+  std::vector<Record> records;
+  child.ReadRecords(records);
+  for (Record& record : records) {
+    if (LaunchStore::Takes(record)) store_.Handle(child.worker(), record);
+    switch (record.type) {
+      case Record::Type::kReport:
+        if (options_.on_report) options_.on_report(child.worker(), record.kind, record.text);
+        break;
+      case Record::Type::kResult: results_[child.worker().value] = std::move(record.text); break;
+      case Record::Type::kFailure:
+        Fail(child.worker(),
+             ReportedBy(child.worker(),
+                        absl::Status(static_cast<absl::StatusCode>(record.code), record.text)));
+        break;
+      default: break;
+    }
+  }
+}
+
+void Launch::SendAnswers() {
+  for (WorkerProcess& child : children_) {
+    for (const Record& answer : store_.TakeAnswers(child.worker())) child.Answer(answer);
+    if (child.has_answers()) child.SendAnswers();
+  }
+}
+
+void Launch::ReadSignals() {
+  while (const int signal = signals_.Next()) {
+    if (signal == SIGCHLD) continue;  // ReapAll asks every child anyway
+    // The second one means: now.
+    const bool again = interrupted_by_ != 0;
+    if (!again) interrupted_by_ = signal;
+    Enter(again ? Phase::kKilled : Phase::kTerminated);
+  }
+}
+
+void Launch::ReapAll() {
+  for (WorkerProcess& child : children_) {
+    const std::optional<WorkerProcess::End> end = child.Reap();
+    if (!end.has_value()) continue;
+    ReadRecords(child);  // the last it said
+    const bool ended_by_us =
+        (end->signal == SIGTERM || end->signal == SIGKILL) && phase_ >= Phase::kTerminated;
+    const int worker = child.worker().value;
+    const bool told = results_[worker].has_value() ||
+                      std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
+                        return failure.worker.value == worker;
+                      });
+    if (told || ended_by_us) continue;
+    const char* const rest = end->signal == 0 ? " and without a result" : "";
+    Fail(child.worker(),
+         absl::UnavailableError(absl::StrCat("worker ", worker, " ", end->words, rest)));
+  }
+}
+
+void Launch::Fail(WorkerId worker, const absl::Status& status) {
+  // Its peers may be first to miss a worker that we know more about.
+  const std::optional<WorkerId> silent = SilentWorker(status);
+  if (silent.has_value() && silent->value < options_.workers) Lose(children_[silent->value]);
+  failures_.push_back({worker, status});
+  Enter(Phase::kGrace);
+}
+
+void Launch::CheckStopped() {
+  const Clock::time_point now = Clock::now();
+  const Clock::time_point awake = awake_.Tick(now);
+  stop_deadline_ = Clock::time_point::max();
+  for (WorkerProcess& child : children_) {
+    Stop& stop = stops_[child.worker().value];
+    const WorkerProcess::Stop stopped = child.Stopped();
+    if (stopped.signal == 0 || stop.lost) continue;
+    if (stop.count != stopped.count) {
+      stop.count = stopped.count;
+      stop.since = awake;
+    }
+    const Clock::duration left = options_.peer_timeout - (awake - stop.since);
+    if (left <= Clock::duration::zero()) {
+      Lose(child);
+    } else {
+      // Often enough for awake_ to see when we were stopped ourselves.
+      const Clock::duration interval = options_.peer_timeout / 5;
+      stop_deadline_ = std::min(stop_deadline_, now + std::min(left, interval));
+    }
+  }
+}
+
+// If it is stopped: that is a failure, and it could not end by itself.
+void Launch::Lose(WorkerProcess& child) {
+  const int signal = child.Stopped().signal;
+  if (signal == 0 || std::exchange(stops_[child.worker().value].lost, true)) return;
+  const double seconds = std::chrono::duration<double>(options_.peer_timeout).count();
+  const std::string words =
+      absl::StrCat("worker ", child.worker().value, " was stopped by signal ", signal, " (",
+                   strsignal(signal), "); peer_timeout is ", seconds, " s");
+  failures_.push_back({child.worker(), absl::UnavailableError(words)});
+  child.Signal(SIGKILL);
+  Enter(Phase::kGrace);
+}
+
+void Launch::Enter(Phase phase) {
+  if (phase <= phase_) return;
+  phase_ = phase;
+  if (phase == Phase::kGrace) {
+    deadline_ = Clock::now() + options_.grace;
+    return;
+  }
+  const bool kill = phase == Phase::kKilled;
+  for (WorkerProcess& child : children_) {
+    child.Signal(kill || child.Stopped().signal != 0 ? SIGKILL : SIGTERM);
+  }
+  deadline_ = kill ? Clock::time_point::max() : Clock::now() + options_.patience;
+}
+
+void Launch::CheckDeadline() {
+  if (Clock::now() < deadline_) return;
+  Enter(phase_ == Phase::kGrace ? Phase::kTerminated : Phase::kKilled);
+}
+
+bool Launch::AnyAlive() const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const WorkerProcess& child) { return child.alive(); });
+}
+
+absl::Status Launch::Cause() const {
+  if (failures_.empty()) return absl::OkStatus();
+  for (const Failure& failure : failures_) {
+    if (!IsEcho(failure.status)) return failure.status;
+  }
+  // Whoever began it did not come to report; the echo still names it.
+  return CauseOf(failures_.front().status);
+}
+
+absl::Status CheckOneThread() {
+#if !defined(__SANITIZE_THREAD__)  // which has a thread of its own
+  int threads = 0;
+  if (DIR* folder = opendir("/proc/self/task")) {
+    while (const dirent* entry = readdir(folder)) threads += entry->d_name[0] != '.';
+    closedir(folder);
+  }
+  if (threads > 1) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "processes must be launched before threads are started: ", threads, " run already"));
+  }
+#endif
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+WorkerContext::WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream,
+                             std::string secret)
+    : self_(endpoint.self),
+      workers_(static_cast<int>(endpoint.sockets.size())),
+      endpoint_(std::move(endpoint)),
+      stream_(stream),
+      secret_(std::move(secret)) {}
+
+JobSeat WorkerContext::Seat() {
+  const auto ask = [this](const Record& record) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return stream_.records.Write(record);
+  };
+  const auto flush = [this]() -> absl::StatusOr<bool> {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    RZ_RETURN_IF_ERROR(stream_.records.Flush());
+    return stream_.records.waits();
+  };
+  return {.self = self_,
+          .workers = workers_,
+          .secret = secret_,
+          .rendezvous = std::make_shared<LaunchRendezvous>(stream_.socket, ask, flush)};
+}
+
+absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stream_.records.Write({Record::Type::kReport, 0, kind, text});
+}
+
+absl::Status WorkerContext::Fail(const absl::Status& why) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return stream_.records.Write(
+      {Record::Type::kFailure, static_cast<int32_t>(why.code()), "", std::string(why.message())});
+}
+
+absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
+                                                         const WorkerBody& body) {
+  if (options.workers < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.workers, " workers; at least 1 is needed"));
+  }
+  RZ_RETURN_IF_ERROR(CheckOneThread());
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<SignalScope> signals, SignalScope::Create());
+  Launch launch(options, *signals);
+  RZ_RETURN_IF_ERROR(launch.Start(body));
+  return launch.Run();
+}
+
+}  // namespace ringzero

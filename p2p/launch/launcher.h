@@ -1,0 +1,91 @@
+// LaunchProcesses: one process per worker, their reports gathered, all ended when one fails.
+//
+//   absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(
+//       {.workers = 4, .on_report = [](WorkerId, const std::string& kind, const std::string& text)
+//       {}},
+//       [](WorkerContext& context) -> absl::StatusOr<std::string> {
+//         RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+//                             CreateShmTransport(context.TakeEndpoint(), options));
+//         ... context.Report("progress", "step 7").IgnoreError(); ...
+//         return "my summary";
+//       });
+//
+// No process, socket or memory is left behind, however it ends, the launching process's own death
+// by SIGKILL included.
+#ifndef RINGZERO_P2P_LAUNCH_LAUNCHER_H_
+#define RINGZERO_P2P_LAUNCH_LAUNCHER_H_
+
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/launch/worker_process.h"
+#include "p2p/rendezvous/job_seat.h"
+#include "p2p/shm/shm_transport.h"
+
+namespace ringzero {
+
+struct LaunchOptions {
+  int workers = 1;
+  // Called on the launching thread with what the workers Report, each worker's in its order.
+  // Nothing else is read meanwhile.
+  std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
+  // After a first failure the others may take `grace` to end by themselves; then they get SIGTERM
+  // (after SIGINT or SIGTERM to the launching process: at once), and SIGKILL `patience` later.
+  std::chrono::milliseconds grace = std::chrono::milliseconds(600);
+  std::chrono::milliseconds patience = std::chrono::milliseconds(1000);
+  // A worker that is stopped (SIGSTOP) for so long is lost; one that has to end gets SIGKILL.
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+};
+
+// A worker's side, in its own process. Thread-safe but for TakeEndpoint and Seat.
+class WorkerContext {
+ public:
+  WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream, std::string secret);
+
+  WorkerId self() const { return self_; }
+  int workers() const { return workers_; }
+  // For CreateShmTransport; once. If it is never taken, the others' transports wait for this
+  // worker's hello until the body returns.
+  ShmEndpoint TakeEndpoint() { return std::move(endpoint_); }
+  // To connect in any other way. Its rendezvous asks the launching process, and must be gone before
+  // the body returns.
+  JobSeat Seat();
+  // To on_report; never waits for it. Unavailable when the launching process is gone,
+  // ResourceExhausted (and not reported) when it has left 1 MiB unread.
+  absl::Status Report(const std::string& kind, const std::string& text);
+  // Tells the failure before the body returns, which it may take long to do. Errors as Report.
+  absl::Status Fail(const absl::Status& why);
+
+ private:
+  const WorkerId self_;
+  const int workers_;
+  ShmEndpoint endpoint_;
+  const WorkerProcess::Stream stream_;
+  const std::string secret_;
+  std::mutex mutex_;  // one record at a time
+};
+
+using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
+
+// Forks, runs `body` in every child, and returns what they returned, by worker. Call it from a
+// process with one thread (FailedPrecondition otherwise), before anything starts more.
+//
+// Errors: the first root cause, with its worker's number in front ("worker 2: bad file"), not what
+// the others report in turn; Unavailable "worker 2 was killed by signal 9 (Killed)", "worker 2
+// exited with code 3 and without a result" or "worker 2 was stopped by signal 19 (Stopped
+// (signal)); peer_timeout is 5 s"; Cancelled "interrupted by signal 2 (Interrupt)" when the
+// launching process got SIGINT or SIGTERM, which it does not see otherwise while this runs. Time in
+// which the launching process was stopped itself counts for nobody, and stopping it stops no
+// worker. Children ignore SIGINT and SIGPIPE, die by SIGTERM, and leave by _exit with their output
+// flushed.
+absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
+                                                         const WorkerBody& body);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_LAUNCH_LAUNCHER_H_

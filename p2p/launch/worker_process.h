@@ -1,0 +1,92 @@
+// WorkerProcess: one forked child that runs a body and reports; ended and reaped by its owner.
+//
+//   RZ_ASSIGN_OR_RETURN(WorkerProcess child, WorkerProcess::Fork(worker, spawn));
+//   poll(child.socket()) ...; child.ReadRecords(records);   child.Signal(SIGTERM);
+//
+// Move-only; used by one thread, of a process that has only this one when it forks.
+#ifndef RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_
+#define RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_
+
+#include <signal.h>
+#include <sys/types.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/launch/record_stream.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+
+class WorkerProcess {
+ public:
+  // A child's end of the record stream.
+  struct Stream {
+    int socket;  // where answers arrive
+    RecordWriter& records;
+  };
+  // Runs in the child; what it returns becomes the last record. Everything that the child must not
+  // keep open is closed by it first.
+  using Body = std::function<absl::StatusOr<std::string>(const Stream& stream)>;
+  struct Spawn {
+    sigset_t signal_mask;  // the child's
+    Body body;
+  };
+
+  // ResourceExhausted when the system refuses.
+  static absl::StatusOr<WorkerProcess> Fork(WorkerId worker, const Spawn& spawn);
+
+  WorkerProcess(WorkerProcess&&) noexcept;
+  WorkerProcess& operator=(WorkerProcess&&) = delete;
+  // Kills (SIGKILL) and reaps it if it still lives.
+  ~WorkerProcess();
+
+  WorkerId worker() const { return worker_; }
+  // For poll; -1 once it is closed.
+  int socket() const { return socket_.get(); }
+  // Until Reap has said how it ended.
+  bool alive() const { return pid_ > 0 || end_.has_value(); }
+
+  // Reads records; does not block.
+  void ReadRecords(std::vector<Record>& records);
+  // To the child; does not block. What a child does not read, or one that has gone, is its loss.
+  void Answer(const Record& record);
+  // What Answer could not send yet: try again when the socket can be written to.
+  bool has_answers() const { return socket_ && answers_.waits(); }
+  void SendAnswers();
+  // How it ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with code 3".
+  struct End {
+    int signal = 0;
+    std::string words;
+  };
+  std::optional<End> Reap();
+  // Whether it is stopped (SIGSTOP, SIGTSTP, …) now.
+  struct Stop {
+    int signal = 0;  // 0: it runs
+    int count = 0;   // of all its stops so far
+  };
+  Stop Stopped();
+  void Signal(int signal);
+  // In another child: closes what belongs to the parent, and leaves the process alone.
+  void Abandon();
+
+ private:
+  WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket);
+  void AskSystem();
+
+  WorkerId worker_;
+  pid_t pid_;  // -1: reaped
+  Stop stop_;
+  std::optional<End> end_;
+  UniqueFd socket_;
+  RecordReader reader_;
+  RecordWriter answers_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_

@@ -1,0 +1,107 @@
+// LaneTransport: a Transport whose payload goes over lanes and whose words go over another
+// Transport.
+//
+//   auto news = std::make_shared<LaneNews>();
+//   TransportOptions words_options = LaneWordsOptions(options, news);
+//   ... make the transport `words` with them, on any transport: local, shm, ucx ...
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
+//                       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news =
+//                       news,
+//                                            .lanes = std::move(lanes), .routes = routes,
+//                                            .memory = memory}, options));
+//
+// Payload is copied from worker to worker: a block that was sent is free again when its send is
+// complete, and a delivered one lies in memory of its receiver's own. What is delivered has
+// arrived: a callback comes when the lane says that its operation is complete
+// (docs/decisions/0017). Otherwise as Transport says; the suites of tests/p2p run over it.
+#ifndef RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_
+#define RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "p2p/mapping.h"
+#include "p2p/nccl/lane.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+// A message that goes over the lane of the long hops.
+struct LongHop {
+  WorkerId from;
+  WorkerId to;
+  MessageKey key;
+  bool operator==(const LongHop&) const = default;
+};
+// The n-th long hop, n = 0, 1, …, in the one order of all workers, of those that this worker takes
+// part in; nothing after the last. Every worker's is a part of the same order
+// (sharding/merged_order.h makes and checks it). Called in order of n, once each.
+using LongHopOrder = std::function<std::optional<LongHop>(int64_t n)>;
+
+// Which lane (number in LaneParts::lanes) carries what; by worker. kNoLane: such a message is an
+// error.
+inline constexpr int kNoLane = -1;
+struct LaneRoutes {
+  std::vector<int> to;      // from this worker
+  std::vector<int> from;    // to this worker
+  int long_hops = kNoLane;  // the lane, if any, whose operations have `order`
+  LongHopOrder order;
+};
+
+// Memory that the lanes reach.
+struct LaneMemory {
+  MemoryKind kind = MemoryKind::kHost;
+  std::function<absl::StatusOr<Mapping>(size_t bytes)> map;
+  // Copies from the host's memory.
+  std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy_in;
+};
+LaneMemory HostLaneMemory();
+
+// What the transport for words tells.
+class LaneNews {
+ public:
+  using Listener = std::function<void(const absl::Status&)>;
+  void Tell(const absl::Status& why);
+  void ListenWith(Listener listener);  // what was told before comes now; none: nobody listens
+
+ private:
+  std::mutex mutex_;
+  std::optional<absl::Status> told_;
+  Listener listener_;
+};
+
+// How the transport for words must be created: without payload, `options`' limits, its end told to
+// `news`.
+TransportOptions LaneWordsOptions(const TransportOptions& options, std::shared_ptr<LaneNews> news);
+
+struct LaneParts {
+  std::string name;  // of the transport
+  std::unique_ptr<Transport> words;
+  std::shared_ptr<LaneNews> news;  // shared with words' options
+  std::vector<std::unique_ptr<Lane>> lanes;
+  LaneRoutes routes;
+  LaneMemory memory;
+  // Memory for payload that arrives: per channel and slot a block, and one more for each that is
+  // being passed on. 0: 2 x slots x kinds times all that may be allocated, which costs nothing in
+  // the host's memory until it is used; a device needs a figure.
+  size_t received_bytes = 0;
+  // Kinds whose payload means nothing (the plan's tokens): they take no lane, and are delivered as
+  // a block of that size with unspecified contents. The same at all workers.
+  std::vector<uint8_t> word_kinds;
+  // A lane operation that takes so long is stuck.
+  std::chrono::milliseconds stall_limit = std::chrono::seconds(60);
+};
+
+// InvalidArgument for options that cannot be, or routes that name no lane.
+absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
+                                                               const TransportOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_

@@ -1,0 +1,469 @@
+// Announcements, goes, and what waits for its turn.
+#include "p2p/nccl/lane_wire.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr size_t kWakeBytes = 64;
+
+}  // namespace
+
+LaneWire::LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
+                   const std::vector<uint8_t>& word_kinds)
+    : self_(self),
+      routes_(std::move(routes)),
+      received_(std::move(received)),
+      peers_(routes_.to.size()) {
+  peers_[self.value].greeted = true;
+  for (const uint8_t kind : word_kinds) is_word_[kind % kMaxMessageKinds] = true;
+}
+
+void LaneWire::Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  mailbox_ = std::move(mailbox);
+  words_ = words;
+  driver_ = driver;
+}
+
+void LaneWire::Detach() {
+  std::shared_ptr<Mailbox> mailbox;  // it holds us: let go of it outside of our lock
+  std::vector<Peer> rest(peers_.size());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  mailbox = std::move(mailbox_);
+  rest.swap(peers_);
+  words_ = nullptr;
+  driver_ = nullptr;
+  ended_ = true;
+}
+
+void LaneWire::SayHello(const std::vector<int>& slots) {
+  LaneHello hello;
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = slots[kind];
+  const std::lock_guard<std::mutex> lock(mutex_);
+  hello_ = ToText(hello);
+  for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+    if (w == self_.value) continue;
+    const auto answered = [self = shared_from_this(), w](const absl::StatusOr<std::string>& text) {
+      // Empty: it is not there yet, and will say hello itself.
+      if (text.ok() && !text->empty()) self->TakeHello(WorkerId(w), *text);
+    };
+    words_->Ask(WorkerId(w), hello_, answered).IgnoreError();  // refused: words have ended
+  }
+}
+
+void LaneWire::TakeHello(WorkerId from, const std::string& text) {
+  if (!IsLaneHello(text)) {
+    return Fail(absl::InternalError(absl::StrCat("worker ", from.value, " has no lanes")));
+  }
+  const absl::StatusOr<LaneHello> hello = ParseLaneHello(text);
+  if (!hello.ok()) {
+    return Fail(Annotate(hello.status(), absl::StrCat("from worker ", from.value)));
+  }
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (std::exchange(peers_[from.value].greeted, true)) return;
+    mailbox = mailbox_;
+    SayGoodbyeIfReady(from);
+  }
+  if (mailbox == nullptr) return;
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+    mailbox->OnCredit(from, static_cast<uint8_t>(kind), hello->slots[kind]);
+  }
+  mailbox->RunCallbacks();
+}
+
+bool LaneWire::SaidGoodbye(WorkerId to) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return peers_[to.value].goodbye_wanted;
+}
+
+bool LaneWire::IsReceived(const BufferCell* cell) const {
+  const auto* block = dynamic_cast<const ArenaCell*>(cell);
+  return block != nullptr && &block->arena() == received_.get();
+}
+
+bool LaneWire::IsLong(WorkerId from, WorkerId to) const {
+  const int lane = from == self_ ? routes_.to[to.value] : routes_.from[from.value];
+  return lane == routes_.long_hops;
+}
+
+void LaneWire::Say(WorkerId to, const LaneWord& word) {
+  // A question that is not accepted has nobody to read it: the words have ended, and say so.
+  if (words_ != nullptr) {
+    words_->Ask(to, ToText(word), [](const absl::StatusOr<std::string>&) {}).IgnoreError();
+  }
+}
+
+void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return;
+  if (is_word_[parcel.key.kind] && to != self_) {
+    return Say(to, {.type = LaneWord::Type::kAnnounce,
+                    .kind = parcel.key.kind,
+                    .ownership = static_cast<uint8_t>(parcel.ownership),
+                    .tag = parcel.key.tag,
+                    .bytes = parcel.buffer.size()});
+  }
+  if (routes_.to[to.value] == kNoLane) {
+    failure_ = absl::InvalidArgumentError(absl::StrCat("no lane leads from worker ", self_.value,
+                                                       " to worker ", to.value, " (",
+                                                       ToString(parcel.key), ")"));
+    return driver_->Post([self = shared_from_this()] { self->Settle(); });
+  }
+  Peer& peer = peers_[to.value];
+  LaneWord word = {.type = LaneWord::Type::kAnnounce,
+                   .kind = parcel.key.kind,
+                   .ownership = static_cast<uint8_t>(parcel.ownership),
+                   .tag = parcel.key.tag,
+                   .bytes = parcel.buffer.size(),
+                   .number = peer.announcements++};
+  peer.announced.push_back({std::move(parcel), word.number});
+  absl::Status failed;
+  if (to == self_) {
+    failed = Accept(self_, word);
+  } else {
+    Say(to, word);
+    if (IsLong(self_, to)) failed = AdvanceLongHops();
+  }
+  if (failed.ok()) return;
+  failure_ = failed;
+  driver_->Post([self = shared_from_this()] { self->Settle(); });
+}
+
+void LaneWire::SendCredit(WorkerId to, uint8_t kind) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return;
+  if (to != self_) return Say(to, {.type = LaneWord::Type::kCredit, .kind = kind});
+  // The mailbox may be locked: it is told on a thread of ours.
+  ++own_credits_[kind];
+  driver_->Post([self = shared_from_this()] { self->Settle(); });
+}
+
+void LaneWire::SendAbort(WorkerId, const absl::Status& why) {
+  std::vector<std::deque<Announced>> dropped;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (ended_) return;
+  ended_ = true;
+  for (Peer& peer : peers_) dropped.push_back(std::move(peer.announced));
+  for (Peer& peer : peers_) peer.announced.clear();
+  driver_->Abort();
+  words_->Abort(why);  // which tells everybody
+  drained_.notify_all();
+}
+
+void LaneWire::SendGoodbye(WorkerId to) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  peers_[to.value].goodbye_wanted = true;
+  SayGoodbyeIfReady(to);
+}
+
+void LaneWire::SayGoodbyeIfReady(WorkerId to) {
+  Peer& peer = peers_[to.value];
+  // A word must not overtake payload.
+  if (ended_ || !peer.greeted || peer.goodbye_said) return;
+  if (!peer.announced.empty() || peer.sending > 0) return;
+  if (peer.goodbye_wanted) {
+    peer.goodbye_said = true;
+    Say(to, {.type = LaneWord::Type::kGoodbye, .number = peer.announcements});
+  }
+  drained_.notify_all();
+}
+
+void LaneWire::SendQuestion(WorkerId to, uint64_t number, const std::string& question) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (words_ == nullptr) return;
+  words_
+      ->Ask(to, question,
+            [self = shared_from_this(), to, number](const absl::StatusOr<std::string>& answer) {
+              // Its goodbye fails the question.
+              if (answer.ok() && *answer == kLaneGone) return;
+              std::shared_ptr<Mailbox> mailbox;
+              {
+                const std::lock_guard<std::mutex> lock(self->mutex_);
+                mailbox = self->mailbox_;
+              }
+              if (mailbox == nullptr || !answer.ok()) return;  // the end of words is told elsewhere
+              mailbox->OnAnswer(to, number, *answer);
+              mailbox->RunCallbacks();
+            })
+      .IgnoreError();
+}
+
+void LaneWire::Wake() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (words_ == nullptr || wake_underway_) return;
+  wake_underway_ = true;
+  // A message to ourselves: so the callbacks run on the thread that gives the signs of life, and a
+  // callback that hangs is seen as what it is.
+  absl::StatusOr<Buffer> buffer = words_->Allocate(kWakeBytes, MemoryUse::kSums);
+  const MessageKey key = {0, wakes_++};
+  const auto woken = [self = shared_from_this()](absl::StatusOr<Buffer> woken) {
+    if (woken.ok()) woken->Reset();
+    {
+      const std::lock_guard<std::mutex> lock(self->mutex_);
+      self->wake_underway_ = false;
+      self->drained_.notify_all();
+    }
+    self->RunTurn();
+  };
+  if (!ended_ && buffer.ok() && words_->ExpectOwned(self_, key, kWakeBytes, woken).ok()) {
+    words_->Give(self_, key, *std::move(buffer)).IgnoreError();  // refused: `woken` gets that error
+    return;
+  }
+  wake_underway_ = false;  // the words have ended: there is nobody left to look alive to
+  driver_->Post([self = shared_from_this()] { self->RunTurn(); });
+}
+
+void LaneWire::Settle() {
+  std::shared_ptr<Mailbox> mailbox;
+  int own[kMaxMessageKinds] = {};
+  absl::Status failure;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mailbox = mailbox_;
+    std::swap(own, own_credits_);
+    failure = std::exchange(failure_, absl::OkStatus());
+  }
+  if (mailbox == nullptr) return;
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+    if (own[kind] > 0) mailbox->OnCredit(self_, static_cast<uint8_t>(kind), own[kind]);
+  }
+  if (!failure.ok()) mailbox->Fail(failure);
+}
+
+void LaneWire::RunTurn() {
+  Settle();
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mailbox = mailbox_;
+  }
+  if (mailbox != nullptr) mailbox->RunCallbacks();
+}
+
+void LaneWire::Fail(const absl::Status& why) {
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mailbox = mailbox_;
+  }
+  if (mailbox == nullptr) return;
+  mailbox->Fail(why);
+  mailbox->RunCallbacks();
+}
+
+void LaneWire::OnWordsFailed(const absl::Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    bool all_told = true;
+    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+      all_told = all_told && (w == self_.value || peers_[w].goodbye_said);
+    }
+    // Nobody needs us, nor we anybody; an abort is still news.
+    if (all_told && why.code() == absl::StatusCode::kUnavailable) return;
+  }
+  Fail(why);
+}
+
+std::string LaneWire::OnWord(WorkerId from, const std::string& text) {
+  if (IsLaneHello(text)) {
+    TakeHello(from, text);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return hello_;
+  }
+  absl::StatusOr<LaneWord> word = ParseLaneWord(text);
+  const absl::Status taken = word.ok() ? TakeWord(from, *word) : word.status();
+  if (!taken.ok()) Fail(Annotate(taken, absl::StrCat("from worker ", from.value)));
+  return "";
+}
+
+absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
+  bool goodbye = false;
+  std::shared_ptr<Mailbox> mailbox;
+  if (word.type == LaneWord::Type::kAnnounce && is_word_[word.kind]) {
+    RZ_ASSIGN_OR_RETURN(Parcel parcel, TakeEmpty(word));
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      mailbox = mailbox_;
+    }
+    if (mailbox == nullptr) return absl::OkStatus();
+    mailbox->OnParcel(from, std::move(parcel));
+    mailbox->RunCallbacks();
+    return absl::OkStatus();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (ended_) return absl::OkStatus();
+    mailbox = mailbox_;
+    Peer& peer = peers_[from.value];
+    switch (word.type) {
+      case LaneWord::Type::kAnnounce: RZ_RETURN_IF_ERROR(Accept(from, word)); break;
+      case LaneWord::Type::kGo: RZ_RETURN_IF_ERROR(Go(from, word)); break;
+      case LaneWord::Type::kCredit: break;
+      case LaneWord::Type::kGoodbye:
+        peer.goodbye_came = true;
+        goodbye = peer.receiving == 0 && peer.offered.empty();
+        break;
+    }
+  }
+  if (word.type == LaneWord::Type::kCredit) mailbox->OnCredit(from, word.kind, 1);
+  if (goodbye) mailbox->OnGoodbye(from);
+  mailbox->RunCallbacks();
+  return absl::OkStatus();
+}
+
+absl::Status LaneWire::Accept(WorkerId from, const LaneWord& word) {
+  if (routes_.from[from.value] == kNoLane) {
+    return absl::InternalError(absl::StrCat("worker ", from.value,
+                                            " announced a payload to worker ", self_.value,
+                                            ", but no lane leads here"));
+  }
+  if (!IsLong(from, self_)) return StartReceive(from, word);
+  peers_[from.value].offered.push_back(word);
+  return AdvanceLongHops();
+}
+
+absl::StatusOr<Parcel> LaneWire::TakeEmpty(const LaneWord& word) {
+  RZ_ASSIGN_OR_RETURN(Buffer block, received_->Allocate(word.bytes));
+  return Parcel{{word.kind, word.tag}, static_cast<Ownership>(word.ownership), std::move(block)};
+}
+
+absl::Status LaneWire::StartReceive(WorkerId from, const LaneWord& word) {
+  absl::StatusOr<Buffer> block = received_->Allocate(word.bytes);
+  if (!block.ok()) return Annotate(block.status(), "payload that arrives (received_bytes)");
+  const MessageKey key = {word.kind, word.tag};
+  const auto ownership = static_cast<Ownership>(word.ownership);
+  ++peers_[from.value].receiving;
+  driver_->Start({.lane = routes_.from[from.value],
+                  .direction = LaneOp::Direction::kReceive,
+                  .peer = from,
+                  .buffer = *std::move(block),
+                  .done = [self = shared_from_this(), from, key, ownership](Buffer arrived) {
+                    self->Received(from, {key, ownership, std::move(arrived)});
+                  }});
+  LaneWord go = word;
+  go.type = LaneWord::Type::kGo;
+  if (from == self_) return Go(from, go);
+  Say(from, go);
+  return absl::OkStatus();
+}
+
+absl::Status LaneWire::Go(WorkerId to, const LaneWord& word) {
+  std::deque<Announced>& announced = peers_[to.value].announced;
+  const auto which = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
+    return each.number == word.number;
+  });
+  if (which == announced.end()) return absl::InternalError("a go for what was not announced");
+  if (IsLong(self_, to)) {
+    which->may_go = true;
+    return AdvanceLongHops();
+  }
+  Announced parcel = std::move(*which);
+  announced.erase(which);
+  StartSend(to, std::move(parcel));
+  return absl::OkStatus();
+}
+
+void LaneWire::StartSend(WorkerId to, Announced announced) {
+  ++peers_[to.value].sending;
+  driver_->Start({.lane = routes_.to[to.value],
+                  .direction = LaneOp::Direction::kSend,
+                  .peer = to,
+                  .buffer = std::move(announced.parcel.buffer),
+                  .done = [self = shared_from_this(), to](Buffer sent) {
+                    sent.Reset();
+                    self->Sent(to);
+                  }});
+}
+
+absl::Status LaneWire::AdvanceLongHops() {
+  absl::Status failed;
+  while (routes_.order != nullptr) {
+    if (!long_hop_.has_value()) long_hop_ = routes_.order(next_long_hop_++);
+    if (!long_hop_.has_value()) {
+      --next_long_hop_;
+      break;
+    }
+    if (!AdvanceLongHop(*long_hop_, failed)) break;
+    long_hop_.reset();
+  }
+  return failed;
+}
+
+bool LaneWire::AdvanceLongHop(const LongHop& hop, absl::Status& failed) {
+  if (hop.to == self_) {
+    std::deque<LaneWord>& offered = peers_[hop.from.value].offered;
+    const auto word = std::find_if(offered.begin(), offered.end(), [&](const LaneWord& each) {
+      return MessageKey{each.kind, each.tag} == hop.key;
+    });
+    if (word == offered.end()) return false;
+    failed = StartReceive(hop.from, *word);
+    offered.erase(word);
+    return failed.ok();
+  }
+  std::deque<Announced>& announced = peers_[hop.to.value].announced;
+  const auto parcel = std::find_if(announced.begin(), announced.end(), [&](const Announced& each) {
+    return each.parcel.key == hop.key;
+  });
+  if (parcel == announced.end() || !parcel->may_go) return false;
+  Announced next = std::move(*parcel);
+  announced.erase(parcel);
+  StartSend(hop.to, std::move(next));
+  return true;
+}
+
+void LaneWire::Sent(WorkerId to) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  --peers_[to.value].sending;
+  SayGoodbyeIfReady(to);
+}
+
+void LaneWire::Received(WorkerId from, Parcel parcel) {
+  std::shared_ptr<Mailbox> mailbox;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mailbox = mailbox_;
+  }
+  if (mailbox == nullptr) return;
+  mailbox->OnParcel(from, std::move(parcel));
+  bool goodbye = false;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Peer& peer = peers_[from.value];
+    goodbye = --peer.receiving == 0 && peer.goodbye_came && peer.offered.empty();
+  }
+  if (goodbye) mailbox->OnGoodbye(from);
+}
+
+void LaneWire::Drain(std::chrono::milliseconds limit) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  drained_.wait_for(lock, limit, [this] {
+    if (ended_) return !wake_underway_;
+    for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+      const Peer& peer = peers_[w];
+      if (!peer.announced.empty() || peer.sending > 0) return false;
+      if (peer.goodbye_wanted && !peer.goodbye_said) return false;
+    }
+    return !wake_underway_;
+  });
+}
+
+std::vector<Undelivered> LaneWire::undelivered() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<Undelivered> waiting;
+  for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
+    for (const Announced& each : peers_[w].announced) {
+      waiting.push_back({WorkerId(w), each.parcel.key});
+    }
+  }
+  return waiting;
+}
+
+}  // namespace ringzero

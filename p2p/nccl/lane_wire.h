@@ -1,0 +1,132 @@
+// LaneWire: a Mailbox's words over another Transport, its payload over lanes.
+//
+//   auto wire = std::make_shared<LaneWire>(std::move(parts));
+//   wire->Attach(mailbox, words, &driver);         // then words' answerer and failures come here
+//
+// A payload's journey: it has credit (the mailbox) -> announced by a word -> its receiver takes a
+// block, starts the receive and says go -> its sender starts the send. So both ends of a lane
+// operation are started only when the payload is there and its slot is free, in an order that both
+// know: nothing that waits occupies a device, and the kinds of messages do not wait for each other.
+// In the lane of the long hops the receiver says go when the operation is the next in the one order
+// (LongHopOrder).
+//
+// Words are questions of the inner transport, which brings hellos, signs of life, deaths and aborts
+// as well. Its message thread runs the mailbox's callbacks. Thread-safe. Lock order: mailbox, wire,
+// the inner transport's own.
+#ifndef RINGZERO_P2P_NCCL_LANE_WIRE_H_
+#define RINGZERO_P2P_NCCL_LANE_WIRE_H_
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "p2p/arena.h"
+#include "p2p/mailbox.h"
+#include "p2p/nccl/lane_driver.h"
+#include "p2p/nccl/lane_transport.h"
+#include "p2p/nccl/lane_word.h"
+#include "p2p/wire.h"
+
+namespace ringzero {
+
+class LaneWire final : public Wire, public std::enable_shared_from_this<LaneWire> {
+ public:
+  // `word_kinds`: LaneParts::word_kinds.
+  LaneWire(WorkerId self, LaneRoutes routes, ArenaPtr received,
+           const std::vector<uint8_t>& word_kinds);
+
+  // Until Detach, `words` and `driver` live. `slots` are this worker's, by kind.
+  void Attach(std::shared_ptr<Mailbox> mailbox, Transport* words, LaneDriver* driver);
+  void SayHello(const std::vector<int>& slots);
+  // Ends the connection with both; from now on nothing is sent.
+  void Detach();
+
+  void SendParcel(WorkerId to, Parcel parcel) override;
+  void SendCredit(WorkerId to, uint8_t kind) override;
+  void SendAbort(WorkerId to, const absl::Status& why) override;
+  void SendGoodbye(WorkerId to) override;
+  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
+  void SendAnswer(WorkerId, uint64_t, const std::string&) override {}  // `words` answers itself
+  void Wake() override;
+
+  // The inner message thread's side: the answer to a word.
+  std::string OnWord(WorkerId from, const std::string& text);
+  void OnWordsFailed(const absl::Status& why);  // also the lanes' failures
+
+  // Waits until all that was sent and every goodbye is gone, at most `limit`.
+  void Drain(std::chrono::milliseconds limit);
+  // Announced, and not on a lane yet.
+  std::vector<Undelivered> undelivered() const;
+  bool IsReceived(const BufferCell* cell) const;
+  bool SaidGoodbye(WorkerId to) const;
+
+ private:
+  struct Announced {  // by us: waits for its go
+    Parcel parcel;
+    uint64_t number = 0;
+    bool may_go = false;
+  };
+  struct Peer {
+    std::deque<Announced> announced;
+    std::deque<LaneWord> offered;  // by it, in the lane of the long hops: not its turn yet
+    uint64_t announcements = 0;
+    int sending = 0;  // on a lane
+    int receiving = 0;
+    bool greeted = false;         // its hello has come
+    bool goodbye_wanted = false;  // when all before it is gone
+    bool goodbye_said = false;
+    bool goodbye_came = false;  // to be told when all before it is here
+  };
+
+  // All with mutex_ held.
+  void Say(WorkerId to, const LaneWord& word);
+  void SayGoodbyeIfReady(WorkerId to);
+  void StartSend(WorkerId to, Announced announced);
+  absl::Status StartReceive(WorkerId from, const LaneWord& word);
+  absl::Status Accept(WorkerId from, const LaneWord& word);
+  absl::Status Go(WorkerId to, const LaneWord& word);
+  // A message without payload.
+  absl::StatusOr<Parcel> TakeEmpty(const LaneWord& word);
+  absl::Status AdvanceLongHops();
+  bool AdvanceLongHop(const LongHop& hop, absl::Status& failed);
+  bool IsLong(WorkerId from, WorkerId to) const;
+
+  // Without it.
+  void TakeHello(WorkerId from, const std::string& text);
+  absl::Status TakeWord(WorkerId from, const LaneWord& word);
+  void Sent(WorkerId to);
+  void Received(WorkerId from, Parcel parcel);
+  // What was noted with the mailbox's lock held.
+  void Settle();
+  void RunTurn();  // and the callbacks
+  void Fail(const absl::Status& why);
+
+  const WorkerId self_;
+  const LaneRoutes routes_;
+  bool is_word_[kMaxMessageKinds] = {};
+  const ArenaPtr received_;  // where payloads arrive
+
+  mutable std::mutex mutex_;
+  std::condition_variable drained_;
+  std::shared_ptr<Mailbox> mailbox_;  // and it holds us, until Detach
+  Transport* words_ = nullptr;
+  LaneDriver* driver_ = nullptr;
+  std::string hello_;  // ours
+  std::vector<Peer> peers_;
+  int64_t next_long_hop_ = 0;
+  std::optional<LongHop> long_hop_;  // whose turn it is
+  bool ended_ = false;
+  bool wake_underway_ = false;
+  uint64_t wakes_ = 0;
+  int own_credits_[kMaxMessageKinds] = {};  // slots of messages to ourselves, not yet told
+  absl::Status failure_;                    // found with the mailbox's lock held, not yet told
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_NCCL_LANE_WIRE_H_

@@ -1,0 +1,350 @@
+// A Lane of NCCL's sends and receives, and how all of a worker's are connected.
+#include "p2p/nccl/nccl_lane.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/nccl/nccl_api.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr size_t kWarmUpBytes = 64;
+constexpr std::chrono::seconds kAbortLimit(5);
+
+// OK: it is done. Nothing but OK and errors comes out before `limit`.
+absl::Status AwaitCommunicator(ncclComm_t communicator, Clock::time_point limit, const char* what) {
+  while (true) {
+    ncclResult_t state = ncclSuccess;
+    RZ_RETURN_IF_ERROR(
+        NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator, &state), communicator, what));
+    if (state != ncclInProgress) return NcclStatus(state, communicator, what);
+    if (Clock::now() > limit) {
+      return absl::DeadlineExceededError(absl::StrCat(what, " is not done (init_limit)"));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+class NcclLane final : public Lane {
+ public:
+  NcclLane(NcclGroup group, WorkerId self, NcclLaneOptions options)
+      : group_(std::move(group)), self_(self), options_(options) {}
+  ~NcclLane() override {
+    Abort();
+    if (stream_ != nullptr) (void)LoadedNccl().cudaStreamDestroy(stream_);
+    for (const cudaEvent_t event : free_events_) (void)LoadedNccl().cudaEventDestroy(event);
+  }
+
+  std::string name() const override { return absl::StrCat("nccl ", group_.name); }
+
+  absl::Status Connect(const JobSeat& seat, Clock::time_point limit);
+  // Within one group call of all lanes, on `scratch` of two times the workers' warm-up payloads.
+  absl::Status WarmUp(std::byte* scratch);
+  absl::Status AwaitWarm(Clock::time_point limit);
+
+  absl::Status Start(const LaneOp& op) override {
+    if (communicator_ == nullptr) return absl::CancelledError("it was aborted");
+    queue_.push_back(op);
+    return Advance();
+  }
+
+  absl::StatusOr<int64_t> Completed() override {
+    if (communicator_ == nullptr) return absl::CancelledError("it was aborted");
+    RZ_RETURN_IF_ERROR(Advance());
+    return completed_;
+  }
+
+  void Abort() override;
+
+ private:
+  struct Marked {  // on the device, until its event
+    cudaEvent_t event;
+    int operations;
+  };
+
+  // A worker's place in the communicator: what NCCL counts.
+  int PlaceOf(WorkerId worker) const {
+    const auto at = std::find(group_.workers.begin(), group_.workers.end(), worker);
+    return static_cast<int>(at - group_.workers.begin());
+  }
+  absl::Status Advance();
+  absl::StatusOr<bool> IsBusy();
+  absl::Status LaunchNext();
+  ncclResult_t Enqueue(const LaneOp& op);
+  absl::Status Mark();
+  absl::Status Collect();
+
+  const NcclGroup group_;
+  const WorkerId self_;
+  const NcclLaneOptions options_;
+  ncclComm_t communicator_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::deque<LaneOp> queue_;  // not launched
+  int launching_ = 0;         // operations that NCCL is enqueueing
+  std::deque<Marked> marked_;
+  std::vector<cudaEvent_t> free_events_;
+  int64_t completed_ = 0;
+};
+
+absl::Status NcclLane::Connect(const JobSeat& seat, Clock::time_point limit) {
+  const NcclApi& api = LoadedNccl();
+  RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options_.device), "cudaSetDevice"));
+  RZ_RETURN_IF_ERROR(CudaStatus(api.cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                                "cudaStreamCreateWithFlags"));
+  ncclUniqueId id = {};
+  const std::string key = absl::StrCat("nccl/", group_.name);
+  if (group_.workers.front() == self_) {
+    RZ_RETURN_IF_ERROR(NcclStatus(api.ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"));
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key, std::string(id.internal, sizeof(id.internal))));
+  } else {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    RZ_ASSIGN_OR_RETURN(const std::string text,
+                        seat.rendezvous->Get(key, std::max(left, std::chrono::milliseconds(1))));
+    if (text.size() != sizeof(id.internal)) {
+      return absl::InternalError(absl::StrCat("'", key, "' has ", text.size(), " bytes"));
+    }
+    std::memcpy(id.internal, text.data(), text.size());
+  }
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  if (options_.max_ctas > 0) config.maxCTAs = options_.max_ctas;
+  const ncclResult_t begun = api.ncclCommInitRankConfig(
+      &communicator_, static_cast<int>(group_.workers.size()), id, PlaceOf(self_), &config);
+  RZ_RETURN_IF_ERROR(NcclStatus(begun, communicator_, "ncclCommInitRankConfig"));
+  return AwaitCommunicator(communicator_, limit, "ncclCommInitRankConfig");
+}
+
+absl::Status NcclLane::WarmUp(std::byte* scratch) {
+  for (const WorkerId peer : group_.workers) {
+    if (peer == self_ && group_.workers.size() > 1) continue;
+    for (const auto direction : {LaneOp::Direction::kSend, LaneOp::Direction::kReceive}) {
+      const ncclResult_t result = Enqueue({direction, peer, scratch, kWarmUpBytes});
+      RZ_RETURN_IF_ERROR(NcclStatus(result, communicator_, "the first use"));
+      scratch += kWarmUpBytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NcclLane::AwaitWarm(Clock::time_point limit) {
+  RZ_RETURN_IF_ERROR(AwaitCommunicator(communicator_, limit, "the first use"));
+  while (true) {
+    const cudaError_t state = LoadedNccl().cudaStreamQuery(stream_);
+    if (state == cudaSuccess) return absl::OkStatus();
+    if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
+    if (Clock::now() > limit) {
+      return absl::DeadlineExceededError("the first use is not done (init_limit)");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+absl::StatusOr<bool> NcclLane::IsBusy() {
+  ncclResult_t state = ncclSuccess;
+  RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator_, &state),
+                                communicator_, "ncclCommGetAsyncError"));
+  RZ_RETURN_IF_ERROR(NcclStatus(state, communicator_, "an operation"));
+  return state == ncclInProgress;
+}
+
+absl::Status NcclLane::Advance() {
+  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options_.device), "cudaSetDevice"));
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(const bool busy, IsBusy());
+    if (busy) break;  // nothing may be called of it now
+    if (launching_ > 0) RZ_RETURN_IF_ERROR(Mark());
+    const bool to_oneself = !queue_.empty() && queue_.front().peer == self_;
+    if (queue_.empty() || (to_oneself && queue_.size() < 2)) break;
+    RZ_RETURN_IF_ERROR(LaunchNext());
+  }
+  return Collect();
+}
+
+ncclResult_t NcclLane::Enqueue(const LaneOp& op) {
+  const int place = PlaceOf(op.peer);
+  return op.direction == LaneOp::Direction::kSend
+             ? LoadedNccl().ncclSend(op.data, op.bytes, ncclUint8, place, communicator_, stream_)
+             : LoadedNccl().ncclRecv(op.data, op.bytes, ncclUint8, place, communicator_, stream_);
+}
+
+absl::Status NcclLane::LaunchNext() {
+  // To oneself: only both ends together can be launched.
+  launching_ = queue_.front().peer == self_ ? 2 : 1;
+  if (launching_ == 2) {
+    RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGroupStart(), communicator_, "ncclGroupStart"));
+  }
+  absl::Status status;
+  for (int i = 0; i < launching_; ++i) {
+    const LaneOp op = queue_.front();
+    queue_.pop_front();
+    const bool sends = op.direction == LaneOp::Direction::kSend;
+    const absl::Status each =
+        NcclStatus(Enqueue(op), communicator_, sends ? "ncclSend" : "ncclRecv");
+    if (status.ok()) status = each;
+  }
+  if (launching_ == 2) {
+    const absl::Status each =
+        NcclStatus(LoadedNccl().ncclGroupEnd(), communicator_, "ncclGroupEnd");
+    if (status.ok()) status = each;
+  }
+  return status;
+}
+
+absl::Status NcclLane::Mark() {
+  cudaEvent_t event = nullptr;
+  if (free_events_.empty()) {
+    RZ_RETURN_IF_ERROR(CudaStatus(
+        LoadedNccl().cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate"));
+  } else {
+    event = free_events_.back();
+    free_events_.pop_back();
+  }
+  marked_.push_back({event, std::exchange(launching_, 0)});
+  return CudaStatus(LoadedNccl().cudaEventRecord(event, stream_), "cudaEventRecord");
+}
+
+absl::Status NcclLane::Collect() {
+  while (!marked_.empty()) {
+    const cudaError_t state = LoadedNccl().cudaEventQuery(marked_.front().event);
+    if (state == cudaErrorNotReady) break;
+    RZ_RETURN_IF_ERROR(CudaStatus(state, "a transfer"));
+    completed_ += marked_.front().operations;
+    free_events_.push_back(marked_.front().event);
+    marked_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+void NcclLane::Abort() {
+  if (communicator_ == nullptr) return;
+  const NcclApi& api = LoadedNccl();
+  (void)api.cudaSetDevice(options_.device);
+  (void)api.ncclCommAbort(std::exchange(communicator_, nullptr));
+  // Its kernels leave when they see that; until then they may write.
+  const Clock::time_point limit = Clock::now() + kAbortLimit;
+  while (api.cudaStreamQuery(stream_) == cudaErrorNotReady && Clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  for (const Marked& each : marked_) free_events_.push_back(each.event);
+  marked_.clear();
+  queue_.clear();
+}
+
+void Release(std::byte* data, size_t) { (void)LoadedNccl().cudaFree(data); }
+
+LaneMemory MemoryOf(const NcclLaneOptions& options) {
+  LaneMemory memory;
+  memory.kind = options.memory == NcclMemory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
+  memory.map = [options](size_t bytes) -> absl::StatusOr<Mapping> {
+    const NcclApi& api = LoadedNccl();
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options.device), "cudaSetDevice"));
+    void* data = nullptr;
+    const size_t asked = std::max<size_t>(bytes, kWarmUpBytes);
+    const cudaError_t made = options.memory == NcclMemory::kDevice
+                                 ? api.cudaMalloc(&data, asked)
+                                 : api.cudaMallocManaged(&data, asked, cudaMemAttachGlobal);
+    if (made != cudaSuccess) {
+      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on GPU ",
+                                                       options.device, ": ",
+                                                       api.cudaGetErrorString(made)));
+    }
+    return Mapping::Foreign(static_cast<std::byte*>(data), bytes, Release);
+  };
+  memory.copy_in = [options](std::byte* to, const std::byte* from, size_t bytes) -> absl::Status {
+    RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options.device), "cudaSetDevice"));
+    return CudaStatus(LoadedNccl().cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  };
+  return memory;
+}
+
+// What names a GPU in a whole job. NCCL would refuse it too, later and in other words.
+absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
+                       Clock::time_point limit) {
+  char bus[64] = {}, host[256] = {};
+  RZ_RETURN_IF_ERROR(
+      CudaStatus(LoadedNccl().cudaDeviceGetPCIBusId(bus, sizeof(bus), options.device),
+                 "cudaDeviceGetPCIBusId"));
+  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '\0';
+  const std::string mine = absl::StrCat(host, " GPU ", bus);
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat("nccl/gpu/", seat.self.value), mine));
+  for (int w = 0; w < seat.workers; ++w) {
+    if (w == seat.self.value) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
+    RZ_ASSIGN_OR_RETURN(const std::string theirs,
+                        seat.rendezvous->Get(absl::StrCat("nccl/gpu/", w),
+                                             std::max(left, std::chrono::milliseconds(1))));
+    if (theirs != mine) continue;
+    return absl::InvalidArgumentError(absl::StrCat("transport nccl: workers ", seat.self.value,
+                                                   " and ", w, " both have ", mine,
+                                                   "; each needs a GPU of its own"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const LaneMemory& memory,
+                       std::pair<int, Clock::time_point> workers_and_limit) {
+  const auto [workers, limit] = workers_and_limit;
+  const size_t each_bytes = 2 * kWarmUpBytes * static_cast<size_t>(workers);
+  RZ_ASSIGN_OR_RETURN(const Mapping scratch, memory.map(each_bytes * lanes.size()));
+  RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGroupStart(), nullptr, "ncclGroupStart"));
+  absl::Status status;
+  std::byte* at = scratch.data();
+  for (NcclLane* lane : lanes) {
+    if (status.ok()) status = lane->WarmUp(at);
+    at += each_bytes;
+  }
+  const absl::Status ended = NcclStatus(LoadedNccl().ncclGroupEnd(), nullptr, "ncclGroupEnd");
+  if (status.ok()) status = ended;
+  for (NcclLane* lane : lanes) {
+    if (status.ok()) status = Annotate(lane->AwaitWarm(limit), lane->name());
+  }
+  // `scratch` goes after all that may still use it.
+  for (NcclLane* lane : lanes) {
+    if (!status.ok()) lane->Abort();
+  }
+  return status;
+}
+
+}  // namespace
+
+bool NcclGroup::Has(WorkerId worker) const {
+  return std::find(workers.begin(), workers.end(), worker) != workers.end();
+}
+
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
+                                        const NcclLaneOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const int devices, NcclDevices());
+  if (options.device < 0 || options.device >= devices) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport nccl: GPU ", options.device, "; there are ", devices));
+  }
+  const Clock::time_point limit = Clock::now() + options.init_limit;
+  RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options.device), "cudaSetDevice"));
+  RZ_RETURN_IF_ERROR(CheckGpus(seat, options, limit));
+  NcclLanes made{.memory = MemoryOf(options)};
+  std::vector<NcclLane*> mine;
+  // One after the other, in the order of all workers: nobody waits in a circle.
+  for (const NcclGroup& group : groups) {
+    if (!group.Has(seat.self)) {
+      made.lanes.push_back(nullptr);
+      continue;
+    }
+    auto lane = std::make_unique<NcclLane>(group, seat.self, options);
+    RZ_RETURN_IF_ERROR(Annotate(lane->Connect(seat, limit), lane->name()));
+    mine.push_back(lane.get());
+    made.lanes.push_back(std::move(lane));
+  }
+  RZ_RETURN_IF_ERROR(WarmUpAll(mine, made.memory, {seat.workers, limit}));
+  return made;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,66 @@
+// Lanes over NCCL: each is a communicator and its stream.
+//
+//   RZ_RETURN_IF_ERROR(NcclAvailable());
+//   RZ_ASSIGN_OR_RETURN(NcclLanes made, MakeNcclLanes(seat, {.name = "0 -> 1", …}, options));
+//
+// Communicators are non-blocking: nothing here waits in NCCL, but MakeNcclLanes, up to a limit.
+// CUDA and NCCL are loaded when the first of these functions is called, not with the program: a run
+// that needs neither never maps them. Functions are thread-safe; lanes are as Lane says.
+#ifndef RINGZERO_P2P_NCCL_NCCL_LANE_H_
+#define RINGZERO_P2P_NCCL_NCCL_LANE_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/nccl/lane.h"
+#include "p2p/nccl/lane_transport.h"
+#include "p2p/rendezvous/job_seat.h"
+
+namespace ringzero {
+
+// OK where lanes over NCCL can be made. Else why not: it was not built (Unimplemented), the
+// libraries are not there or too old (FailedPrecondition), there is no GPU (Unavailable).
+absl::Status NcclAvailable();
+// How many GPUs this process sees; the error of NcclAvailable.
+absl::StatusOr<int> NcclDevices();
+// "NCCL 2.28.9, CUDA runtime 13.0": what was loaded.
+absl::StatusOr<std::string> NcclVersions();
+
+// Where payload lies: memory of the GPU, or memory that GPU and host both address, slowly (tests).
+enum class NcclMemory { kDevice, kManaged };
+
+struct NcclLaneOptions {
+  int device = 0;    // this worker's GPU; NCCL refuses two workers on one
+  int max_ctas = 0;  // thread blocks that a lane's operation may occupy; 0: NCCL's choice
+  NcclMemory memory = NcclMemory::kDevice;
+  // For all communicators together.
+  std::chrono::milliseconds init_limit = std::chrono::minutes(2);
+};
+
+// Workers that share a FIFO.
+struct NcclGroup {
+  std::string name;  // "0 -> 1"; one per group
+  std::vector<WorkerId> workers;
+  bool Has(WorkerId worker) const;
+};
+
+struct NcclLanes {
+  std::vector<std::unique_ptr<Lane>>
+      lanes;  // one for each group; null where this worker is not in it
+  LaneMemory memory;
+};
+
+// `groups` are the same, in the same order, at all workers. Their identifiers travel over the
+// seat's rendezvous; every connection is then used once, all together, so that none is set up
+// later. InvalidArgument if two workers have the same GPU, DeadlineExceeded after init_limit.
+absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
+                                        const NcclLaneOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_NCCL_NCCL_LANE_H_

@@ -1,0 +1,294 @@
+// One table of launchers, and what is checked of the one that is taken.
+#include "p2p/rendezvous/identity.h"
+
+#include <unistd.h>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+using Names = std::vector<const char*>;  // the first that is set counts
+
+// The variables of one launcher.
+struct Launcher {
+  const char* source;
+  Names worker;
+  Names workers;
+  Names local_worker;
+  Names local_workers;
+  Names job;  // all that are set together make the id
+  Names restart;
+};
+
+const std::vector<Launcher>& Launchers() {
+  static const std::vector<Launcher>& launchers = *new std::vector<Launcher>{
+      {.source = "torchrun",
+       .worker = {"RANK"},
+       .workers = {"WORLD_SIZE"},
+       .local_worker = {"LOCAL_RANK"},
+       .local_workers = {"LOCAL_WORLD_SIZE"},
+       .job = {"TORCHELASTIC_RUN_ID"},
+       .restart = {"TORCHELASTIC_RESTART_COUNT"}},
+      {.source = "Open MPI",
+       .worker = {"OMPI_COMM_WORLD_RANK"},
+       .workers = {"OMPI_COMM_WORLD_SIZE"},
+       .local_worker = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+       .local_workers = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
+       .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+      {.source = "PMI",
+       .worker = {"PMI_RANK"},
+       .workers = {"PMI_SIZE"},
+       .local_worker = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
+       .local_workers = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+       .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}},
+      // PMIx itself has no variable for how many there are; its launchers have theirs.
+      {.source = "PMIx",
+       .worker = {"PMIX_RANK"},
+       .workers = {"PMIX_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+       .local_worker = {"PMIX_LOCAL_RANK", "SLURM_LOCALID"},
+       .local_workers = {"PMIX_LOCAL_SIZE"},
+       .job = {"PMIX_NAMESPACE"}},
+      {.source = "Slurm",
+       .worker = {"SLURM_PROCID"},
+       .workers = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
+       .local_worker = {"SLURM_LOCALID"},
+       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+       .restart = {"SLURM_RESTART_COUNT"}},
+  };
+  return launchers;
+}
+
+class Reader {
+ public:
+  Reader(const IdentityFlags& flags, const Environment& environment)
+      : flags_(flags), environment_(environment) {}
+
+  absl::StatusOr<std::optional<Identity>> Read();
+
+ private:
+  // Empty counts as not set.
+  const char* Set(const Names& names) const;
+  const std::string& ValueOf(const char* name) const { return environment_.at(name); }
+  // The number of the first of `names` that is set.
+  absl::StatusOr<std::optional<int>> Number(const Names& names) const;
+
+  const Launcher* Find() const;
+  absl::Status ReadLauncher(const Launcher& launcher);
+  absl::Status ReadFlags(const Launcher* launcher);
+  absl::Status CheckFlags(const Launcher& launcher) const;
+  absl::Status ReadPlace();
+  absl::Status CheckPlace() const;
+
+  const IdentityFlags& flags_;
+  const Environment& environment_;
+  Identity identity_;
+};
+
+const char* Reader::Set(const Names& names) const {
+  for (const char* name : names) {
+    const auto found = environment_.find(name);
+    if (found != environment_.end() && !found->second.empty()) return name;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::optional<int>> Reader::Number(const Names& names) const {
+  const char* name = Set(names);
+  if (name == nullptr) return std::nullopt;
+  int number = 0;
+  if (!absl::SimpleAtoi(ValueOf(name), &number) || number < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": wanted a number from 0, found \"", ValueOf(name), "\""));
+  }
+  return number;
+}
+
+const Launcher* Reader::Find() const {
+  for (const Launcher& launcher : Launchers()) {
+    const bool slurm = absl::string_view(launcher.source) == "Slurm";
+    // A batch script's own environment looks like a task's; only srun makes steps.
+    if (slurm && Set({"SLURM_STEP_ID"}) == nullptr) continue;
+    const char* worker = Set(launcher.worker);
+    // Sizes are shared between launchers; torchrun's own is the one that people set by hand.
+    const bool only_size =
+        absl::string_view(launcher.source) == "torchrun" && Set(launcher.workers) != nullptr;
+    if (worker == nullptr && !only_size) continue;
+    const char* workers = Set(launcher.workers);
+    if (slurm && workers != nullptr && ValueOf(workers) == "1") continue;
+    return &launcher;
+  }
+  return nullptr;
+}
+
+absl::Status Reader::ReadLauncher(const Launcher& launcher) {
+  RZ_ASSIGN_OR_RETURN(const std::optional<int> worker, Number(launcher.worker));
+  RZ_ASSIGN_OR_RETURN(std::optional<int> workers, Number(launcher.workers));
+  if (!worker.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Set(launcher.workers), " is set, but ", absl::StrJoin(launcher.worker, " or "), " is not"));
+  }
+  if (!workers.has_value()) workers = flags_.workers;
+  if (!workers.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Set(launcher.worker), " is set, but ", absl::StrJoin(launcher.workers, " or "),
+                     " is not; --workers N would say how many there are"));
+  }
+  if (*worker >= *workers) {
+    return absl::InvalidArgumentError(absl::StrCat(Set(launcher.worker), " is ", *worker,
+                                                   ", but there are only ", *workers, " workers"));
+  }
+  identity_.self = WorkerId(*worker);
+  identity_.workers = *workers;
+  identity_.source = launcher.source;
+  RZ_ASSIGN_OR_RETURN(identity_.local_worker, Number(launcher.local_worker));
+  RZ_ASSIGN_OR_RETURN(identity_.local_workers, Number(launcher.local_workers));
+  RZ_ASSIGN_OR_RETURN(const std::optional<int> restart, Number(launcher.restart));
+  identity_.restart = restart.value_or(0);
+  for (const char* name : launcher.job) {
+    if (Set({name}) == nullptr) continue;
+    absl::StrAppend(&identity_.job, identity_.job.empty() ? "" : ".", ValueOf(name));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reader::CheckFlags(const Launcher& launcher) const {
+  const auto contradicts = [&](const char* flag, int given, const Names& names, int found) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flag, " ", given, " contradicts ", launcher.source, ", whose ", Set(names), " is ", found));
+  };
+  if (flags_.worker.has_value() && *flags_.worker != identity_.self.value) {
+    return contradicts("--worker", *flags_.worker, launcher.worker, identity_.self.value);
+  }
+  if (flags_.workers.has_value() && *flags_.workers != identity_.workers) {
+    return contradicts("--workers", *flags_.workers, launcher.workers, identity_.workers);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Reader::ReadFlags(const Launcher* launcher) {
+  if (launcher != nullptr) {
+    RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
+    RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
+  } else {
+    if (!flags_.workers.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--worker ", *flags_.worker, " of how many? --workers N says it"));
+    }
+    if (*flags_.worker >= *flags_.workers) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--worker is ", *flags_.worker, ", but there are only ", *flags_.workers, " workers"));
+    }
+    identity_.self = WorkerId(*flags_.worker);
+    identity_.workers = *flags_.workers;
+  }
+  identity_.source = "command line";
+  return absl::OkStatus();
+}
+
+absl::Status Reader::ReadPlace() {
+  if (const char* job = Set({"RINGZERO_JOB_ID"})) identity_.job = ValueOf(job);
+  identity_.rendezvous = flags_.rendezvous;
+  if (!identity_.rendezvous.empty()) return CheckPlace();
+  if (const char* given = Set({"RINGZERO_RENDEZVOUS"})) {
+    identity_.rendezvous = ValueOf(given);
+    return CheckPlace();
+  }
+  const char* host = Set({"MASTER_ADDR"});
+  const char* port = Set({"MASTER_PORT"});
+  if (host != nullptr && port != nullptr) {
+    // An IPv6 address has colons of its own.
+    const bool v6 = absl::StrContains(ValueOf(host), ":");
+    const std::string shown = v6 ? absl::StrCat("[", ValueOf(host), "]") : ValueOf(host);
+    identity_.rendezvous = absl::StrCat("tcp://", shown, ":", ValueOf(port));
+    const char* agent = Set({"TORCHELASTIC_USE_AGENT_STORE"});
+    if (identity_.source == "torchrun" && agent != nullptr && ValueOf(agent) == "True") {
+      identity_.store = Identity::Store::kAgent;
+    }
+    return CheckPlace();
+  }
+  if (host != nullptr || port != nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(host != nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is set, but ",
+                     host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
+  }
+  if (identity_.workers == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      identity_.source, " says that this is worker ", identity_.self.value, " of ",
+      identity_.workers,
+      ", but nobody says where they meet: give --rendezvous file:///a/folder/that/all/see, or "
+      "MASTER_ADDR and MASTER_PORT"));
+}
+
+absl::Status Reader::CheckPlace() const {
+  const std::string& place = identity_.rendezvous;
+  if (absl::StartsWith(place, "file:///")) return absl::OkStatus();
+  if (absl::StartsWith(place, "tcp://")) {
+    const size_t colon = place.rfind(':');
+    int port = 0;
+    const bool numbered = absl::SimpleAtoi(place.substr(colon + 1), &port);
+    if (numbered && port > 0 && port < 65536 && colon > 6) return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("rendezvous: wanted file:///folder or tcp://host:port, found \"", place, "\""));
+}
+
+absl::StatusOr<std::optional<Identity>> Reader::Read() {
+  const Launcher* launcher = Find();
+  if (flags_.worker.has_value()) {
+    RZ_RETURN_IF_ERROR(ReadFlags(launcher));
+  } else if (launcher != nullptr) {
+    RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
+    RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
+  } else if (!flags_.rendezvous.empty()) {
+    return absl::InvalidArgumentError(
+        "--rendezvous: which worker is this? --worker W says it, or a launcher (torchrun, mpirun, "
+        "srun)");
+  } else {
+    return std::nullopt;
+  }
+  RZ_RETURN_IF_ERROR(ReadPlace());
+  return identity_;
+}
+
+}  // namespace
+
+Environment CurrentEnvironment() {
+  Environment environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const absl::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == absl::string_view::npos) continue;
+    environment[std::string(text.substr(0, equals))] = std::string(text.substr(equals + 1));
+  }
+  return environment;
+}
+
+absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
+                                                     const Environment& environment) {
+  return Reader(flags, environment).Read();
+}
+
+std::string Describe(const Identity& identity) {
+  std::string text = absl::StrCat("worker ", identity.self.value, " of ", identity.workers, " (",
+                                  identity.source, ")");
+  if (identity.local_worker.has_value()) {
+    absl::StrAppend(&text, ", ", *identity.local_worker, " on this host");
+    if (identity.local_workers.has_value()) absl::StrAppend(&text, " of ", *identity.local_workers);
+  }
+  if (!identity.rendezvous.empty()) absl::StrAppend(&text, ", rendezvous ", identity.rendezvous);
+  if (identity.restart > 0) absl::StrAppend(&text, ", restart ", identity.restart);
+  return text;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,58 @@
+// Identity: which worker of how many this process is, and where the workers meet, as the command
+// line or a launcher's environment says.
+//
+//   RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity, FindIdentity(flags,
+//   CurrentEnvironment())); if (!identity) …;            // nobody says: we launch the workers
+//   ourselves Describe(*identity);         // "worker 1 of 4 (torchrun), rendezvous
+//   tcp://10.0.0.1:29500"
+//
+// Pure functions of flags and environment; the first of these that says anything is taken whole:
+// flags, torchrun, Open MPI, PMI, PMIx, Slurm.
+#ifndef RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
+#define RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+
+namespace ringzero {
+
+struct IdentityFlags {
+  std::optional<int> worker;   // --worker
+  std::optional<int> workers;  // --workers
+  std::string rendezvous;      // --rendezvous; empty: not given
+};
+
+struct Identity {
+  WorkerId self{0};
+  int workers = 1;
+  // Among the workers of this host; where the launcher says it.
+  std::optional<int> local_worker;
+  std::optional<int> local_workers;
+  std::string source;      // "command line", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"
+  std::string rendezvous;  // "file:///…" or "tcp://host:port"; empty only for a single worker
+  // torchrun's agent serves the store, and keeps it over restarts; else worker 0 does (tcp).
+  enum class Store { kWorker0, kAgent } store = Store::kWorker0;
+  std::string job;  // tells jobs apart; may be empty
+  int restart = 0;  // how often the job was started again
+};
+
+using Environment = std::map<std::string, std::string>;
+Environment CurrentEnvironment();
+
+// Nothing when nobody says that this process is one worker of a job; --workers alone says no such
+// thing, nor does a Slurm step of one task (an interactive shell is one).
+//
+// InvalidArgument, one line: a value that is no number, a number without its partner, a worker that
+// is not there, flags that contradict the launcher, no place to meet.
+absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
+                                                     const Environment& environment);
+
+std::string Describe(const Identity& identity);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_

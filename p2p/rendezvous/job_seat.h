@@ -1,0 +1,33 @@
+// JobSeat: what a worker knows before it can talk to the others.
+//
+//   JobSeat seat{.self = WorkerId(1), .workers = 4, .secret = secret, .rendezvous = store};
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, CreateUcxTransport(seat, options));
+//
+// A plain value.
+#ifndef RINGZERO_P2P_RENDEZVOUS_JOB_SEAT_H_
+#define RINGZERO_P2P_RENDEZVOUS_JOB_SEAT_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "base/ids.h"
+#include "p2p/rendezvous/rendezvous.h"
+
+namespace ringzero {
+
+struct JobSeat {
+  WorkerId self{0};
+  int workers = 1;
+  // Bytes that the workers of this job have and nobody else: whoever says hello proves that it
+  // knows them (by a digest of secret, sender, receiver; never in clear). Not in any message.
+  std::string secret;
+  // Shared: transports keep it while they connect.
+  std::shared_ptr<Rendezvous> rendezvous;
+  // How long the others may take until they are there, too.
+  std::chrono::milliseconds join_limit = std::chrono::minutes(2);
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_RENDEZVOUS_JOB_SEAT_H_

@@ -1,0 +1,47 @@
+// JoinJob: from an identity to a seat: the rendezvous, all workers gathered there, and the job's
+// secret.
+//
+//   RZ_ASSIGN_OR_RETURN(JobSeat seat, JoinJob(identity, {.open_tcp = OpenTcpStore}));
+//
+// The secret: RINGZERO_JOB_SECRET of the environment, or made by worker 0 and told at the
+// rendezvous. A folder is the user's alone; who can reach a TCPStore can read it there.
+#ifndef RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_
+#define RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "p2p/rendezvous/identity.h"
+#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous_store.h"
+
+namespace ringzero {
+
+struct TcpPlace {
+  std::string host;
+  int port = 0;
+  std::string job;  // keys carry it
+  enum class Side { kServe, kConnect } side = Side::kConnect;
+  std::chrono::milliseconds limit{0};
+  // How long one answer may take once all have come (until then: `limit`): a network that is cut
+  // gives none, and says nothing.
+  std::chrono::milliseconds answer_limit = std::chrono::seconds(5);
+};
+
+struct JoinOptions {
+  std::chrono::milliseconds limit = std::chrono::minutes(2);  // also of the seat
+  std::string secret;                                         // from the environment; may be empty
+  // For tcp://; integrations/torch/tcp_rendezvous.h has one. InvalidArgument without.
+  std::function<absl::StatusOr<std::unique_ptr<RendezvousStore>>(const TcpPlace&)> open_tcp;
+};
+
+// Waits for all workers. As GatherAt and the store; InvalidArgument when only some workers were
+// given a secret.
+absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_

@@ -1,0 +1,43 @@
+// ShmEndpoint: what connects one worker with the peers of its host.
+//
+//   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(4));
+//   ... fork; worker w takes endpoints[w], and every process closes the others ...
+//
+// Values; not thread-safe.
+#ifndef RINGZERO_P2P_SHM_SHM_ENDPOINT_H_
+#define RINGZERO_P2P_SHM_SHM_ENDPOINT_H_
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/heartbeat.h"
+#include "p2p/shm/shm_rings.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+
+// One worker's end of the sockets. Every other copy must be closed (destroyed) in every process, or
+// a death is not seen.
+struct ShmEndpoint {
+  WorkerId self;
+  // By worker, connected SOCK_SEQPACKET. Empty: to itself, and to whoever is no peer of this host.
+  std::vector<UniqueFd> sockets;
+  std::shared_ptr<PulseBoard> board;  // of all workers, whoever of them is here
+  std::shared_ptr<ShmRings> rings;    // of this host's workers, in order of their numbers
+  // How long the others may take until their transports are made, too.
+  std::chrono::milliseconds hello_limit = std::chrono::minutes(2);
+
+  // This host's workers, in order: this one and those with a socket.
+  std::vector<WorkerId> Members() const;
+};
+
+// Connected ends for all workers, to be made before the processes are forked. InvalidArgument below
+// 1 worker, ResourceExhausted without descriptors.
+absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_SHM_SHM_ENDPOINT_H_

@@ -1,0 +1,196 @@
+// Writes at once where it can, queues where the ring is full.
+#include "p2p/shm/shm_wire.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "p2p/arena.h"
+
+namespace ringzero {
+
+ShmWire::ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings)
+    : self_(self),
+      members_(std::move(members)),
+      rings_(std::move(rings)),
+      bell_(rings_->bell(MemberOf(self))) {
+  const int me = MemberOf(self_);
+  for (int m = 0; m < static_cast<int>(members_.size()); ++m) {
+    peers_.push_back(std::make_unique<Peer>(members_[m], &rings_->bell(m), rings_->Writer(me, m)));
+  }
+}
+
+int ShmWire::MemberOf(WorkerId worker) const {
+  const auto found = std::lower_bound(members_.begin(), members_.end(), worker);
+  RZ_CHECK(found != members_.end() && *found == worker,
+           absl::StrCat("worker ", worker.value, " is not of this host"));
+  return static_cast<int>(found - members_.begin());
+}
+
+ShmWire::Peer* ShmWire::PeerOf(WorkerId worker) { return peers_[MemberOf(worker)].get(); }
+
+RingReader ShmWire::ReaderFrom(WorkerId from) {
+  return rings_->Reader(MemberOf(from), MemberOf(self_));
+}
+
+void ShmWire::Publish(RingReader& reader, WorkerId from) {
+  if (reader.Publish()) PeerOf(from)->doorbell->Ring();
+}
+
+bool ShmWire::Send(WorkerId to, const ShmToken& token, const std::string& text) {
+  Peer& peer = *PeerOf(to);
+  {
+    const std::lock_guard<std::mutex> lock(peer.mutex);
+    if (!peer.open) return false;
+    RingWord word = {};
+    std::memcpy(word.data(), &token, sizeof(token));
+    Put(peer, word);
+    for (size_t at = 0; at < text.size(); at += word.size()) {
+      std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
+      Put(peer, word);
+    }
+  }
+  peer.doorbell->Ring();
+  return true;
+}
+
+void ShmWire::Put(Peer& peer, const RingWord& word) {
+  if (!peer.open || (peer.waiting.empty() && peer.ring.Push(word))) return;
+  if (peer.given_up) {
+    peer.open = false;  // nothing may follow what is lost
+    return;
+  }
+  if (peer.waiting.empty()) full_.fetch_add(1, std::memory_order_seq_cst);
+  peer.waiting.push_back(word);
+  Flush(peer);
+}
+
+bool ShmWire::Flush(Peer& peer) {
+  bool any = false;
+  while (!peer.waiting.empty()) {
+    if (!peer.ring.Push(peer.waiting.front())) {
+      // Its reader will ring our bell, and the message thread flushes.
+      if (!peer.ring.AskForRoom()) return any;
+      continue;
+    }
+    peer.waiting.pop_front();
+    any = true;
+    if (peer.waiting.empty()) full_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+  return any;
+}
+
+bool ShmWire::Flush() {
+  bool any = false;
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    bool more = false;
+    {
+      const std::lock_guard<std::mutex> lock(peer->mutex);
+      more = Flush(*peer);
+    }
+    if (more) peer->doorbell->Ring();
+    any = any || more;
+  }
+  return any;
+}
+
+bool ShmWire::HasRoom() {
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    const std::lock_guard<std::mutex> lock(peer->mutex);
+    if (!peer->waiting.empty() && peer->ring.HasRoom()) return true;
+  }
+  return false;
+}
+
+void ShmWire::SendParcel(WorkerId to, Parcel parcel) {
+  auto* cell = dynamic_cast<ArenaCell*>(parcel.buffer.cell());
+  RZ_CHECK(cell != nullptr, "only blocks of arenas travel: " + ToString(parcel.key));
+  ShmToken token;
+  token.kind = parcel.key.kind;
+  token.ownership = static_cast<uint8_t>(parcel.ownership);
+  token.use = static_cast<uint8_t>(cell->arena().use());
+  token.origin = cell->arena().owner().value;
+  token.block = cell->block().index;
+  token.tag = parcel.key.tag;
+  token.offset = cell->block().offset;
+  token.bytes = cell->block().bytes;
+  if (!Send(to, token)) return;
+  parcel.buffer.Detach();
+  cell->SendHolder();
+}
+
+void ShmWire::SendCredit(WorkerId to, uint8_t kind) {
+  ShmToken token;
+  token.type = ShmToken::Type::kCredit;
+  token.kind = kind;
+  Send(to, token);
+}
+
+void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {
+  const std::string text(why.message().substr(0, kMaxTextBytes));
+  ShmToken token;
+  token.type = ShmToken::Type::kAbort;
+  token.code = static_cast<int32_t>(why.code());
+  token.bytes = text.size();
+  Send(to, token, text);
+}
+
+void ShmWire::SendGoodbye(WorkerId to) {
+  ShmToken token;
+  token.type = ShmToken::Type::kGoodbye;
+  Send(to, token);
+}
+
+void ShmWire::SendQuestion(WorkerId to, uint64_t number, const std::string& question) {
+  ShmToken token;
+  token.type = ShmToken::Type::kQuestion;
+  token.tag = number;
+  token.bytes = question.size();
+  Send(to, token, question);
+}
+
+void ShmWire::SendAnswer(WorkerId to, uint64_t number, const std::string& answer) {
+  ShmToken token;
+  token.type = ShmToken::Type::kAnswer;
+  token.tag = number;
+  token.bytes = answer.size();
+  Send(to, token, answer);
+}
+
+void ShmWire::Wake() {
+  woken_.store(true, std::memory_order_seq_cst);
+  bell_.Ring();
+}
+
+void ShmWire::Drop(Peer& peer) {
+  if (!peer.waiting.empty()) full_.fetch_sub(1, std::memory_order_seq_cst);
+  peer.waiting.clear();
+}
+
+void ShmWire::ClosePeer(WorkerId worker) {
+  Peer& peer = *PeerOf(worker);
+  const std::lock_guard<std::mutex> lock(peer.mutex);
+  peer.open = false;
+  Drop(peer);
+}
+
+void ShmWire::GiveUp(WorkerId worker) {
+  Peer& peer = *PeerOf(worker);
+  const std::lock_guard<std::mutex> lock(peer.mutex);
+  peer.given_up = true;
+  Flush(peer);
+  if (!peer.waiting.empty()) peer.open = false;  // nothing may follow what is lost
+  Drop(peer);
+}
+
+void ShmWire::Disconnect() {
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    const std::lock_guard<std::mutex> lock(peer->mutex);
+    peer->open = false;
+    Drop(*peer);
+  }
+}
+
+}  // namespace ringzero

@@ -1,0 +1,30 @@
+// What needs UCX, in a build without it: errors that say so.
+#include "p2p/mixed_transport.h"
+#include "p2p/ucx/ucx_transport.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status NotBuilt() {
+  return absl::UnimplementedError(
+      "transport 'ucx': this build has no UCX (configure with RINGZERO_WITH_UCX=ON to see what is "
+      "missing)");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat&,
+                                                              const TransportOptions&,
+                                                              const UcxOptions&) {
+  return NotBuilt();
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat&, ShmEndpoint,
+                                                                const TransportOptions&,
+                                                                const UcxOptions&) {
+  return NotBuilt();
+}
+
+std::string UcxVersion() { return ""; }
+
+}  // namespace ringzero

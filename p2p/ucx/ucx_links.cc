@@ -1,0 +1,358 @@
+// The sending side: parcels, credit that rides along, last words.
+#include "p2p/ucx/ucx_links.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+std::span<const std::byte> BytesOf(const std::string& text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+template <typename T>
+std::span<const std::byte> BytesOfValue(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// What UCX also says of one whose end it has not understood yet.
+bool MayBeItsEnd(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
+
+}  // namespace
+
+UcxLinks::UcxLinks(const UcxPortOptions& options)
+    : options_(options), self_(options.seat.self), peers_(options.seat.workers) {
+  std::random_device random;
+  const std::string& secret = options.seat.secret;
+  for (int w = 0; w < options.seat.workers; ++w) {
+    Peer& peer = peers_[w];
+    peer.worker = WorkerId(w);
+    peer.pass_out = PassFor(secret, self_.value, w);
+    peer.pass_in = PassFor(secret, w, self_.value);
+    peer.nonce = uint64_t{random()} << 32 | random();
+    for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+      Incoming& in = peer.in[kind];
+      in.slots = static_cast<uint32_t>(options.slots[kind]);
+      in.arriving.resize(std::bit_ceil(in.slots));
+    }
+  }
+  for (const WorkerId peer : options.peers) peers_[peer.value].here = peer != self_;
+}
+
+void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker,
+                     std::array<Arena*, kUcxMemoryUses> arenas) {
+  mailbox_ = mailbox;
+  worker_ = worker;
+  arenas_ = arenas;
+}
+
+UcxLinks::Operation& UcxLinks::TakeOperation(Operation::Kind kind, WorkerId peer) {
+  if (free_operations_.empty()) {
+    operations_.emplace_back().listener = this;
+    free_operations_.reserve(operations_.size());
+    free_operations_.push_back(&operations_.back());
+  }
+  Operation& operation = *free_operations_.back();
+  free_operations_.pop_back();
+  operation.kind = kind;
+  operation.peer = peer;
+  return operation;
+}
+
+void UcxLinks::FreeOperation(Operation& operation) {
+  operation.buffer.Reset();
+  operation.text.clear();
+  operation.request = nullptr;
+  free_operations_.push_back(&operation);
+}
+
+UcxHeader UcxLinks::HeaderTo(Peer& peer, UcxType type) {
+  UcxHeader header;
+  header.pass = peer.pass_out;
+  header.from = static_cast<uint16_t>(self_.value);
+  header.type = type;
+  if (peer.has_credits) header.credits = std::exchange(peer.credits, {});
+  peer.has_credits = false;
+  return header;
+}
+
+void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data) {
+  const UcxWorker::Fate fate =
+      worker_->SendMessage(peer.worker.value, {.header = BytesOfValue(operation.header),
+                                               .data = data,
+                                               .operation = &operation,
+                                               .wanted = operation.header.type == UcxType::kHello
+                                                             ? UcxWorker::Wanted::kReply
+                                                             : UcxWorker::Wanted::kNothing});
+  if (fate == UcxWorker::Fate::kFailed) {
+    const UcxHeader& header = operation.header;
+    Suspect(peer, absl::InternalError(absl::StrCat(
+                      "UCX refuses ",
+                      header.type == UcxType::kParcel
+                          ? ToString(MessageKey{header.kind, header.tag})
+                          : absl::StrCat("a word of type ", static_cast<int>(header.type)))));
+  }
+  if (fate != UcxWorker::Fate::kUnderWay) return FreeOperation(operation);
+  if (operation.kind == Operation::Kind::kHeartbeat) {
+    peer.heartbeat_under_way = true;
+  } else {
+    ++peer.sends_under_way;
+  }
+  if (operation.header.type == UcxType::kHello) ++hellos_under_way_;
+}
+
+void UcxLinks::SendControl(Peer& peer, UcxType type) {
+  if (peer.gone) return;
+  Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
+  operation.header = HeaderTo(peer, type);
+  SendOperation(peer, operation, {});
+}
+
+void UcxLinks::SendHeartbeat(Peer& peer) {
+  if (peer.heartbeat_under_way) return;  // it does not read: more would only pile up
+  Operation& operation = TakeOperation(Operation::Kind::kHeartbeat, peer.worker);
+  operation.header = HeaderTo(peer, UcxType::kHeartbeat);
+  SendOperation(peer, operation, {});
+}
+
+void UcxLinks::SayHello() {
+  for (Peer& peer : peers_) {
+    if (!peer.here) continue;
+    UcxHello hello;
+    hello.from = self_.value;
+    hello.workers = static_cast<int>(peers_.size());
+    hello.nonce = peer.nonce;
+    hello.proof = HelloProof(options_.seat.secret, self_.value, peer.worker.value);
+    hello.peer_timeout_ms = static_cast<uint64_t>(options_.peer_timeout.count());
+    for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = options_.slots[kind];
+    Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
+    operation.header = HeaderTo(peer, UcxType::kHello);
+    // Whoever is at this address has proved nothing yet: the proof is for hellos alone.
+    operation.header.pass = 0;
+    operation.text.assign(reinterpret_cast<const char*>(&hello), sizeof(hello));
+    SendOperation(peer, operation, BytesOf(operation.text));
+  }
+}
+
+void UcxLinks::SendParcel(WorkerId to, Parcel parcel) {
+  if (to == self_) return mailbox_->OnParcel(self_, std::move(parcel));
+  Peer& peer = peers_[to.value];
+  if (peer.gone) return;
+  Outgoing& out = peer.out[parcel.key.kind];
+  UcxHeader header = HeaderTo(peer, UcxType::kParcel);
+  header.tag = parcel.key.tag;
+  header.bytes = parcel.buffer.size();
+  header.number = out.sent++;
+  header.kind = parcel.key.kind;
+  header.ownership = static_cast<uint8_t>(parcel.ownership);
+  const std::span<std::byte> data(parcel.buffer.data(), parcel.buffer.size());
+  const bool small = data.size() <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
+
+  Operation& announcement = TakeOperation(Operation::Kind::kMessage, to);
+  announcement.header = header;
+  if (small) announcement.buffer = std::move(parcel.buffer);
+  SendOperation(peer, announcement, small ? data : std::span<std::byte>());
+  if (small) return;
+  Operation& payload = TakeOperation(Operation::Kind::kPayload, to);
+  payload.buffer = std::move(parcel.buffer);
+  const UcxWorker::Fate fate =
+      worker_->SendTagged(to.value, {.tag = PayloadTag(peer.pass_out, header.kind, header.number),
+                                     .data = data,
+                                     .operation = &payload});
+  if (fate == UcxWorker::Fate::kUnderWay) {
+    ++peer.sends_under_way;
+    return;
+  }
+  FreeOperation(payload);
+  if (fate == UcxWorker::Fate::kFailed) {
+    Suspect(peer,
+            absl::InternalError(absl::StrCat("UCX refuses the payload of ", ToString(parcel.key))));
+  }
+}
+
+void UcxLinks::SendCredit(WorkerId to, uint8_t kind) {
+  if (to == self_) return mailbox_->OnCredit(self_, kind, 1);
+  Peer& peer = peers_[to.value];
+  ++peer.in[kind].freed;
+  // A full count goes first; slots beyond 255 of one kind at once are rare.
+  if (peer.credits[kind] == 255) SendControl(peer, UcxType::kCredits);
+  ++peer.credits[kind];
+  peer.has_credits = credits_due_ = true;
+  Advance(peer, kind);
+}
+
+void UcxLinks::SendCredits() {
+  if (!credits_due_) return;
+  credits_due_ = false;
+  for (Peer& peer : peers_) {
+    if (peer.has_credits) SendControl(peer, UcxType::kCredits);
+  }
+}
+
+void UcxLinks::SendText(WorkerId to, Text text) {
+  Peer& peer = peers_[to.value];
+  if (!peer.here || peer.gone) return;
+  Operation& operation = TakeOperation(Operation::Kind::kMessage, to);
+  operation.header = HeaderTo(peer, text.type);
+  operation.header.tag = text.number;
+  operation.header.code = text.code;
+  operation.text = std::move(text.text);
+  SendOperation(peer, operation, BytesOf(operation.text));
+}
+
+void UcxLinks::SendGoodbye(WorkerId to) {
+  Peer& peer = peers_[to.value];
+  peer.goodbye_due = true;
+  SayDueGoodbye(peer);
+}
+
+void UcxLinks::SayDueGoodbye(Peer& peer) {
+  // Not before all payload has left: it would overtake what UCX still fetches.
+  if (!peer.goodbye_due || peer.goodbye_said || peer.sends_under_way > 0) return;
+  peer.goodbye_said = true;
+  SendControl(peer, UcxType::kGoodbye);
+}
+
+bool UcxLinks::Quiet() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    return !peer.here || peer.gone || peer.silent ||
+           (peer.sends_under_way == 0 && peer.goodbye_due == peer.goodbye_said);
+  });
+}
+
+void UcxLinks::SayFarewell() {
+  for (Peer& peer : peers_) {
+    if (!peer.here || peer.gone) continue;
+    peer.farewell_said = true;
+    Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);
+    operation.header = HeaderTo(peer, UcxType::kFarewell);
+    operation.header.code = peer.goodbye_said ? 1 : 0;
+    SendOperation(peer, operation, {});
+  }
+}
+
+bool UcxLinks::FarewellSeen() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const Peer& peer) {
+    // Whoever has said goodbye itself does not mind what becomes of us.
+    return !peer.farewell_said || peer.farewell_seen || peer.gone || peer.silent ||
+           peer.goodbye_came;
+  });
+}
+
+void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t bytes) {
+  auto& operation = static_cast<Operation&>(done);
+  Peer& peer = peers_[operation.peer.value];
+  if (operation.kind == Operation::Kind::kReceive) {
+    Incoming& in = peer.in[operation.header.kind];
+    const uint32_t number = operation.header.number;
+    Arriving& arriving = in.arriving[number % in.arriving.size()];
+    Buffer buffer = std::move(operation.buffer);
+    const uint8_t kind = operation.header.kind;
+    FreeOperation(operation);
+    // After a misfit the slot may be another message's.
+    if (arriving.posted != &operation) return;
+    arriving.posted = nullptr;
+    if (status.ok() && bytes == buffer.size()) {
+      arriving.buffer = std::move(buffer);
+      arriving.filled = true;
+    } else if (MayBeItsEnd(status)) {
+      Suspect(peer, Annotate(status, absl::StrCat("receiving payload ", number, " of kind ",
+                                                  static_cast<int>(kind))));
+    } else {
+      arriving.failed = status.ok() ? absl::InternalError("its payload has another size") : status;
+    }
+    if (mailbox_ != nullptr) Deliver(peer, kind);
+    return;
+  }
+  if (!status.ok()) Suspect(peer, Annotate(status, "sending"));
+  if (operation.kind == Operation::Kind::kHeartbeat) {
+    peer.heartbeat_under_way = false;
+  } else {
+    --peer.sends_under_way;
+  }
+  if (operation.kind == Operation::Kind::kMessage && operation.header.type == UcxType::kHello) {
+    --hellos_under_way_;
+  }
+  FreeOperation(operation);
+  SayDueGoodbye(peer);
+}
+
+void UcxLinks::OnBroken(int worker, const absl::Status&) {
+  if (mailbox_ == nullptr) return;
+  Peer& peer = peers_[worker];
+  peer.gone = true;
+  clean_up_due_ = true;
+  mailbox_->OnDisconnect(peer.worker);
+}
+
+void UcxLinks::Suspect(const Peer& peer, const absl::Status& why) {
+  if (suspicion_.has_value() || peer.gone || peer.silent) return;
+  suspicion_ = {peer.worker, why, std::chrono::steady_clock::now()};
+}
+
+void UcxLinks::CheckSuspicion(std::chrono::steady_clock::time_point now) {
+  if (!suspicion_.has_value()) return;
+  const Peer& peer = peers_[suspicion_->worker.value];
+  if (peer.gone || peer.silent) return suspicion_.reset();
+  if (now - suspicion_->since < 2 * options_.peer_timeout) return;
+  mailbox_->Fail(Annotate(
+      suspicion_->why, absl::StrCat("worker ", peer.worker.value, ", which is alive, over ucx")));
+  suspicion_.reset();
+}
+
+void UcxLinks::GiveUp(WorkerId worker) {
+  peers_[worker.value].silent = true;
+  clean_up_due_ = true;
+}
+
+void UcxLinks::CleanUp() {
+  if (!std::exchange(clean_up_due_, false)) return;
+  for (Peer& peer : peers_) {
+    if (!peer.here || !(peer.gone || peer.silent) || peer.closed) continue;
+    CancelReceives(peer);
+    // A farewell's answer may still be on its way out.
+    if (!worker_->connected(peer.worker.value)) {
+      peer.closed = true;
+      worker_->Disconnect(peer.worker.value);
+    }
+  }
+}
+
+void UcxLinks::CancelReceives(Peer& peer) {
+  for (Incoming& in : peer.in) {
+    for (Arriving& arriving : in.arriving) {
+      if (arriving.posted != nullptr) worker_->Cancel(*arriving.posted);
+    }
+  }
+}
+
+void UcxLinks::Shut() {
+  for (Peer& peer : peers_) CancelReceives(peer);
+  worker_->DropUnexpected();
+}
+
+std::optional<WorkerId> UcxLinks::Ungreeted() const {
+  for (const Peer& peer : peers_) {
+    if (peer.here && !peer.greeted && !peer.gone) return peer.worker;
+  }
+  return std::nullopt;
+}
+
+void UcxLinks::ReadLanes() {
+  for (Peer& peer : peers_) {
+    if (!peer.greeted || peer.gone) continue;
+    std::string lanes = worker_->Lanes(peer.worker.value);
+    if (!lanes.empty()) peer.lanes = std::move(lanes);
+  }
+}
+
+}  // namespace ringzero

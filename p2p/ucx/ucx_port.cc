@@ -1,0 +1,399 @@
+// The queue into the message thread, the thread, its clock, and how it ends.
+#include "p2p/ucx/ucx_port.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/ucx/ucx_links.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kDrainLimit(5);     // for what was sent before a goodbye
+constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
+constexpr int kIdleTurns = 32;                     // before the message thread goes to sleep
+constexpr int kTurnsPerLook = 16;                  // at the clock
+constexpr int kProgressPerTurn = 16;               // large payloads go on and on
+
+std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
+
+struct Command {
+  enum class Kind { kParcel, kAwait, kCredit, kText, kGoodbye };
+  Kind kind = Kind::kCredit;
+  WorkerId worker;
+  Parcel parcel;             // kParcel
+  Awaited awaited;           // kAwait
+  uint8_t message_kind = 0;  // kCredit
+  UcxLinks::Text text;       // kText
+};
+
+class Port final : public UcxPort {
+ public:
+  Port(UcxPortOptions options, UniqueFd wake)
+      : options_(std::move(options)), wake_(std::move(wake)), links_(options_) {}
+  ~Port() override { Stop(); }
+
+  absl::Status OpenWorker();
+  absl::Status Register(std::span<std::byte> memory) override { return worker_->Register(memory); }
+  void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) override { arenas_ = arenas; }
+  absl::Status Join() override;
+  void Start(Mailbox& mailbox) override;
+  absl::Status Meet() override;
+  bool met() const override { return met_; }
+  bool Poll() override;
+  void Stop() override;
+  std::string LinkTo(WorkerId to) const override;
+
+  void SendParcel(WorkerId to, Parcel parcel) override {
+    Push({.kind = Command::Kind::kParcel, .worker = to, .parcel = std::move(parcel)});
+  }
+  void AwaitParcel(WorkerId from, const Awaited& awaited) override {
+    Push({.kind = Command::Kind::kAwait, .worker = from, .awaited = awaited});
+  }
+  void SendCredit(WorkerId to, uint8_t kind) override {
+    Push({.kind = Command::Kind::kCredit, .worker = to, .message_kind = kind});
+  }
+  void SendAbort(WorkerId to, const absl::Status& why) override {
+    PushText(to, {.type = UcxType::kAbort,
+                  .code = static_cast<int32_t>(why.code()),
+                  .text = std::string(why.message().substr(0, kMaxTextBytes))});
+  }
+  void SendGoodbye(WorkerId to) override { Push({.kind = Command::Kind::kGoodbye, .worker = to}); }
+  void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {
+    PushText(to, {.type = UcxType::kQuestion, .number = number, .text = question});
+  }
+  void SendAnswer(WorkerId to, uint64_t number, const std::string& answer) override {
+    PushText(to, {.type = UcxType::kAnswer, .number = number, .text = answer});
+  }
+  void Wake() override {
+    callbacks_due_.store(true);
+    Rouse();
+  }
+
+ private:
+  void Push(Command command);
+  void PushText(WorkerId to, UcxLinks::Text text) {
+    Push({.kind = Command::Kind::kText, .worker = to, .text = std::move(text)});
+  }
+  void Rouse();
+  bool RunCommands();
+  void Run(Command& command);
+  bool Turn();
+  void Look();
+  void CheckMet();
+  void CheckHellos(Clock::time_point now);
+  void CheckPulses(Clock::time_point now);
+  void ReadLanes();
+  void RunThread();
+  void Sleep();
+  void Finish();
+
+  const UcxPortOptions options_;
+  const UniqueFd wake_;
+  std::array<Arena*, kUcxMemoryUses> arenas_{};
+  Mailbox* mailbox_ = nullptr;
+
+  std::mutex mutex_;  // a leaf: nothing is called with it held
+  std::vector<Command> commands_;
+  bool open_ = true;
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> callbacks_due_{false};
+  std::atomic<bool> stopping_{false};
+  mutable std::mutex lanes_mutex_;
+  std::vector<std::string> lanes_;
+  std::condition_variable met_changed_;
+  std::atomic<bool> met_{false};
+
+  // The message thread's, or Poll's.
+  std::vector<Command> running_;
+  UcxLinks links_;
+  std::unique_ptr<UcxWorker> worker_;  // after links_: it tells them things until its end
+  std::shared_ptr<PulseBoard> heard_;  // a board of our own: when messages of each came
+  std::optional<Heartbeat> pulses_;    // of those on the host's board
+  std::optional<Heartbeat> messages_;  // of the others
+  Clock::time_point hello_deadline_;
+  bool hellos_missed_ = false;
+  int turns_ = 0;
+  std::thread thread_;
+};
+
+absl::Status Port::OpenWorker() {
+  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create({.peers = options_.seat.workers,
+                                                  .listener = &links_,
+                                                  .progress = options_.progress,
+                                                  .memory = options_.memory,
+                                                  .peer_timeout = options_.peer_timeout,
+                                                  .settings = options_.settings}));
+  RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
+  return options_.seat.rendezvous->Put(absl::StrCat("ucx/", options_.seat.self.value),
+                                       AddressHeader() + worker_->address());
+}
+
+absl::Status Port::Join() {
+  const Clock::time_point until = Clock::now() + options_.seat.join_limit;
+  hello_deadline_ = until;
+  for (const WorkerId peer : options_.peers) {
+    if (peer == options_.seat.self) continue;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
+    absl::StatusOr<std::string> address = options_.seat.rendezvous->Get(
+        absl::StrCat("ucx/", peer.value), std::max(left, std::chrono::milliseconds(0)));
+    if (!address.ok()) return Annotate(address.status(), who);
+    const std::string header = AddressHeader();
+    if (!address->starts_with(header)) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          who, " begins with '", address->substr(0, std::min(address->find('\n'), size_t{40})),
+          "', not with '", header.substr(0, header.size() - 1), "'"));
+    }
+    RZ_RETURN_IF_ERROR(worker_->Connect(peer.value, address->substr(header.size())));
+  }
+  return absl::OkStatus();
+}
+
+void Port::Start(Mailbox& mailbox) {
+  mailbox_ = &mailbox;
+  lanes_.resize(static_cast<size_t>(options_.seat.workers));
+  const WorkerId self = options_.seat.self;
+  messages_.emplace(self, heard_, HeartbeatOptions{options_.peer_timeout});
+  if (options_.board) {
+    pulses_.emplace(self, options_.board, HeartbeatOptions{options_.peer_timeout});
+  }
+  links_.Begin(mailbox_, worker_.get(), arenas_);
+  links_.SayHello();
+  if (options_.progress == ProgressMode::kThread) thread_ = std::thread([this] { RunThread(); });
+}
+
+absl::Status Port::Meet() {
+  while (!met_) {
+    if (options_.progress == ProgressMode::kCaller) {
+      if (!Poll()) std::this_thread::yield();
+      continue;
+    }
+    std::unique_lock<std::mutex> lock(lanes_mutex_);
+    met_changed_.wait(lock, [this] { return met_.load(); });
+  }
+  return mailbox_->status();
+}
+
+// Met: all hellos have come and ours have left, or that will never be.
+void Port::CheckMet() {
+  if (met_ || (!links_.Met() && mailbox_->status().ok())) return;
+  ReadLanes();
+  const std::lock_guard<std::mutex> lock(lanes_mutex_);
+  met_ = true;
+  met_changed_.notify_all();
+}
+
+void Port::Push(Command command) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!open_) return;
+    commands_.push_back(std::move(command));
+  }
+  Rouse();
+}
+
+void Port::Rouse() {
+  if (!asleep_.load()) return;
+  const uint64_t one = 1;
+  // Fails only when the counter is full, and then it is readable anyway.
+  (void)!write(wake_.get(), &one, sizeof(one));
+}
+
+void Port::Run(Command& command) {
+  switch (command.kind) {
+    case Command::Kind::kParcel:
+      return links_.SendParcel(command.worker, std::move(command.parcel));
+    case Command::Kind::kAwait: return links_.Await(command.worker, command.awaited);
+    case Command::Kind::kCredit: return links_.SendCredit(command.worker, command.message_kind);
+    case Command::Kind::kText: return links_.SendText(command.worker, std::move(command.text));
+    case Command::Kind::kGoodbye: return links_.SendGoodbye(command.worker);
+  }
+}
+
+bool Port::RunCommands() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    running_.swap(commands_);
+  }
+  if (running_.empty()) return false;
+  for (Command& command : running_) Run(command);
+  running_.clear();
+  return true;
+}
+
+bool Port::Turn() {
+  bool any = RunCommands();
+  for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) any = true;
+  if (callbacks_due_.exchange(false)) {
+    mailbox_->RunCallbacks();
+    any = true;
+  }
+  if (RunCommands()) any = true;
+  links_.SendCredits();
+  links_.CleanUp();
+  if (!met_.load(std::memory_order_relaxed)) CheckMet();
+  return any;
+}
+
+void Port::Look() {
+  turns_ = 0;
+  const Clock::time_point now = Clock::now();
+  CheckHellos(now);
+  CheckPulses(now);
+  links_.CheckSuspicion(now);
+}
+
+void Port::CheckHellos(Clock::time_point now) {
+  if (hellos_missed_ || now < hello_deadline_) return;
+  hellos_missed_ = true;  // said once
+  const std::optional<WorkerId> missing = links_.Ungreeted();
+  if (!missing.has_value()) return;
+  mailbox_->Fail(absl::DeadlineExceededError(
+      absl::StrCat("worker ", missing->value, " has not said hello over ucx within ",
+                   options_.seat.join_limit.count(), " ms")));
+}
+
+void Port::CheckPulses(Clock::time_point now) {
+  const auto on_board = [this](WorkerId worker) {
+    return options_.board && options_.board->LastBeat(worker).has_value();
+  };
+  links_.TakeHeard([&](WorkerId worker) {
+    if (!on_board(worker)) heard_->Beat(worker, now);
+  });
+  const auto tell = [this](const std::vector<Silence>& silences) {
+    for (const Silence& silence : silences) {
+      links_.GiveUp(silence.worker);
+      mailbox_->OnSilence(silence.worker, silence.lasted);
+    }
+  };
+  if (pulses_) tell(pulses_->Tick(now));
+  if (now < messages_->next()) return;
+  tell(messages_->Tick(now));
+  links_.SendHeartbeats([&](WorkerId worker) { return !on_board(worker); });
+  ReadLanes();
+}
+
+void Port::ReadLanes() {
+  links_.ReadLanes();
+  const std::lock_guard<std::mutex> lock(lanes_mutex_);
+  for (size_t w = 0; w < lanes_.size(); ++w) lanes_[w] = links_.Lanes(WorkerId(w));
+}
+
+std::string Port::LinkTo(WorkerId to) const {
+  if (to == options_.seat.self) return "self";
+  const std::lock_guard<std::mutex> lock(lanes_mutex_);
+  const auto w = static_cast<size_t>(to.value);
+  if (w >= lanes_.size() || lanes_[w].empty()) return "not connected";
+  return "ucx " + lanes_[w];
+}
+
+bool Port::Poll() {
+  if (options_.progress != ProgressMode::kCaller || mailbox_ == nullptr) return false;
+  const bool any = Turn();
+  if (++turns_ >= kTurnsPerLook) Look();
+  return any;
+}
+
+void Port::RunThread() {
+  int idle = 0;
+  while (!stopping_) {
+    idle = Turn() ? 0 : idle + 1;
+    if (++turns_ >= kTurnsPerLook) Look();
+    if (idle >= kIdleTurns) Sleep();
+  }
+}
+
+void Port::Sleep() {
+  asleep_.store(true);
+  bool work = callbacks_due_.load() || stopping_;
+  if (!work) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    work = !commands_.empty();
+  }
+  // Never for ever: a peer that dies may wake nobody, and Look has to look.
+  if (!work && worker_->Arm()) {
+    Clock::time_point until = messages_->next();
+    if (pulses_) until = std::min(until, pulses_->next());
+    if (!hellos_missed_) until = std::min(until, hello_deadline_);
+    const auto limit = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+    std::array<pollfd, 2> events = {pollfd{wake_.get(), POLLIN, 0},
+                                    pollfd{worker_->event_descriptor(), POLLIN, 0}};
+    const int64_t most = std::clamp<int64_t>(limit.count(), 0, 3'600'000);
+    poll(events.data(), events.size(), static_cast<int>(most));
+    if ((events[0].revents & POLLIN) != 0) {
+      uint64_t ignored = 0;
+      (void)!read(wake_.get(), &ignored, sizeof(ignored));
+    }
+  }
+  asleep_.store(false);
+  Look();
+}
+
+void Port::Finish() {
+  // What was said before a goodbye gets there; a job that failed only says why.
+  const bool failed = !mailbox_->status().ok();
+  const auto drained = Clock::now() + (failed ? kFarewellLimit : kDrainLimit);
+  do {
+    Turn();
+    Look();
+  } while (!links_.Quiet() && Clock::now() < drained);
+  links_.SayFarewell();
+  const auto seen = failed ? drained : Clock::now() + kFarewellLimit;
+  while (!links_.FarewellSeen() && Clock::now() < seen) {
+    if (!Turn()) std::this_thread::yield();
+    Look();
+  }
+}
+
+void Port::Stop() {
+  stopping_ = true;
+  Rouse();
+  if (thread_.joinable()) thread_.join();
+  if (mailbox_ != nullptr) Finish();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = false;
+  }
+  if (mailbox_ != nullptr) {
+    RunCommands();
+    links_.Shut();
+    for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) {
+    }
+    mailbox_->RunCallbacks();
+  }
+  worker_.reset();
+  mailbox_ = nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
+  RZ_RETURN_IF_ERROR(CheckSeat(options.seat));
+  UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot make an eventfd: ", std::strerror(errno)));
+  }
+  auto port = std::make_shared<Port>(std::move(options), std::move(wake));
+  RZ_RETURN_IF_ERROR(port->OpenWorker());
+  return port;
+}
+
+}  // namespace ringzero

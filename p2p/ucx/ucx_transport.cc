@@ -1,0 +1,130 @@
+// Four arenas, a mailbox and one port for all peers; what all transports with such a port need.
+#include "p2p/ucx/ucx_transport.h"
+
+#include <array>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/mailbox_transport.h"
+#include "p2p/ucx/ucx_port.h"
+
+namespace ringzero {
+namespace {
+
+struct UcxParts {
+  ProgressMode progress;
+  // Before the port: UCX lets go of memory only at its end.
+  std::array<ArenaPtr, kUcxMemoryUses> own;
+  std::array<ArenaPtr, kUcxMemoryUses> received;
+  std::shared_ptr<UcxPort> port;
+  std::shared_ptr<Mailbox> mailbox;
+};
+
+class UcxTransport final : public MailboxTransport {
+ public:
+  explicit UcxTransport(UcxParts parts)
+      : MailboxTransport(std::move(parts.mailbox), std::move(parts.own[0]),
+                         std::move(parts.own[1])),
+        port_(std::move(parts.port)),
+        received_(std::move(parts.received)),
+        progress_(parts.progress) {
+    port_->Start(mailbox());
+  }
+
+  absl::Status Meet() { return port_->Meet(); }
+
+  ~UcxTransport() override {
+    ShutDown(mailbox(), progress_, [this] { return Poll(); });
+    port_->Stop();
+  }
+
+  std::string name() const override { return "ucx"; }
+  std::string LinkTo(WorkerId to) const override { return port_->LinkTo(to); }
+  bool Poll() override { return port_->Poll(); }
+
+ private:
+  // UCX sends from any memory.
+  bool CanCarry(BufferCell*) const override { return true; }
+
+  const std::shared_ptr<UcxPort> port_;  // shared with the mailbox, which handles keep alive
+  const std::array<ArenaPtr, kUcxMemoryUses> received_;
+  const ProgressMode progress_;
+};
+
+absl::StatusOr<ArenaPtr> MakeArena(UcxPort& port, WorkerId owner, MemoryUse use, size_t bytes) {
+  RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::Anonymous(bytes));
+  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
+  ArenaPtr arena(Arena::Create(owner, use, std::move(data), std::move(counts)));
+  RZ_RETURN_IF_ERROR(port.Register(arena->memory()));
+  return arena;
+}
+
+constexpr std::chrono::seconds kDrainLimit(5);
+
+}  // namespace
+
+absl::Status CheckSeat(const JobSeat& seat) {
+  if (seat.workers >= 1 && seat.self.value >= 0 && seat.self.value < seat.workers &&
+      seat.workers <= 65535 && seat.rendezvous != nullptr) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("ucx: worker ", seat.self.value, " of ", seat.workers,
+                   seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job"));
+}
+
+void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll) {
+  if (progress == ProgressMode::kThread) return mailbox.Shutdown(kDrainLimit);
+  const auto until = std::chrono::steady_clock::now() + kDrainLimit;
+  while (mailbox.waits_for_credit() && std::chrono::steady_clock::now() < until) {
+    if (!poll()) std::this_thread::yield();
+  }
+  mailbox.Shutdown(std::chrono::milliseconds(0));
+}
+
+absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
+                                                              const TransportOptions& options,
+                                                              const UcxOptions& ucx) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
+  RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
+  UcxPortOptions port_options = {.seat = seat,
+                                 .slots = slots,
+                                 .peer_timeout = options.peer_timeout,
+                                 .progress = options.progress,
+                                 .memory = options.memory,
+                                 .board = ucx.board,
+                                 .settings = ucx.settings};
+  for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
+  UcxParts parts = {.progress = options.progress};
+  RZ_ASSIGN_OR_RETURN(parts.port, UcxPort::Open(std::move(port_options)));
+  if (options.memory != MemoryKind::kHost) {
+    return absl::InvalidArgumentError(
+        "memory 'cuda' over ucx: CUDA is here, but arenas lie in memory of the host as yet; "
+        "memory 'host' works, NCCL (transport 'nccl') carries CUDA's");
+  }
+  const std::array<size_t, kUcxMemoryUses> own = {options.parameter_bytes, options.sum_bytes};
+  const std::array<size_t, kUcxMemoryUses> received = {options.received_parameter_bytes,
+                                                       options.received_sum_bytes};
+  for (int i = 0; i < kUcxMemoryUses; ++i) {
+    const auto use = static_cast<MemoryUse>(i);
+    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*parts.port, seat.self, use, own[i]));
+    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(*parts.port, seat.self, use, received[i]));
+  }
+  parts.port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
+  RZ_RETURN_IF_ERROR(parts.port->Join());
+  parts.mailbox =
+      std::make_shared<Mailbox>(seat.self, seat.workers, options.on_failure, parts.port);
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+    parts.mailbox->OnCredit(seat.self, static_cast<uint8_t>(kind), slots[kind]);
+  }
+  auto transport = std::make_unique<UcxTransport>(std::move(parts));
+  RZ_RETURN_IF_ERROR(transport->Meet());
+  return transport;
+}
+
+std::string UcxVersion() { return UcxWorker::Version(); }
+
+}  // namespace ringzero

@@ -1,0 +1,48 @@
+// UcxTransport: workers that reach each other over UCX: shared memory, TCP, InfiniBand, GPU links.
+//
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport, CreateUcxTransport(seat, options));
+//   transport->LinkTo(WorkerId(1));      // "ucx posix/memory cma/memory"
+//
+// Blocks until all workers have said hello, at most seat.join_limit. Payloads are copied by UCX
+// from the sender's memory into a block of the receiver's (TransportOptions::received_…_bytes); a
+// given buffer is free again at its owner as soon as it has left. Every hello proves that its
+// sender knows the job's secret. docs/p2p.md says what UCX is told and why; UCX_… variables of the
+// environment go first.
+//
+// A transport must be destroyed on another thread than its message thread; handles may outlive it.
+#ifndef RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
+#define RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "p2p/heartbeat.h"
+#include "p2p/rendezvous/job_seat.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+struct UcxOptions {
+  // Signs of life of the workers of this host, if they share a page; silence of the others is
+  // judged by their messages. UCX's shared memory has one queue per receiver, and an entry that a
+  // stopped worker took and has not filled holds up all others: without a board the wrong worker
+  // may be blamed there.
+  std::shared_ptr<PulseBoard> board;
+  // UCX's settings by their names without UCX_, e.g. {"TLS", "tcp,self"}: before the environment's.
+  std::vector<std::pair<std::string, std::string>> settings;
+};
+
+// Unimplemented in a build without UCX. InvalidArgument for memory or settings that are not there.
+absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
+                                                              const TransportOptions& options,
+                                                              const UcxOptions& ucx = {});
+
+// UCX's own version, "" in a build without it.
+std::string UcxVersion();
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_UCX_UCX_TRANSPORT_H_

@@ -1,0 +1,406 @@
+// The only file that knows ucp.h: contexts, endpoints, requests, memory handles.
+#include "p2p/ucx/ucx_worker.h"
+
+#include <ucp/api/ucp.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr unsigned kMessageId = 1;
+constexpr size_t kMostLanes = 16;
+constexpr std::chrono::seconds kCloseLimit(1);
+
+absl::Status Error(const char* what, ucs_status_t status) {
+  return absl::InternalError(absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));
+}
+
+absl::Status StatusOf(ucs_status_t status) {
+  if (status == UCS_OK) return absl::OkStatus();
+  if (status == UCS_ERR_CANCELED) return absl::CancelledError("cancelled");
+  const std::string words = absl::StrCat("UCX: ", ucs_status_string(status));
+  if (status == UCS_ERR_MESSAGE_TRUNCATED) return absl::InternalError(words);
+  return absl::UnavailableError(words);
+}
+
+ucs_memory_type_t TypeOf(MemoryKind kind) {
+  return kind == MemoryKind::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
+}
+
+// What UCX must be told so that a death is noticed (docs/decisions/0016); the environment goes
+// first.
+UcxSettings Defaults(const UcxWorker::Options& options) {
+  const auto keepalive = std::clamp<std::chrono::milliseconds>(
+      options.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));
+  return {{"POSIX_ERROR_HANDLING", "y"},
+          {"SYSV_ERROR_HANDLING", "y"},
+          {"CMA_MEMORY_INVALIDATE", "y"},  // else it gives up cma, two thirds of the bandwidth
+          {"KEEPALIVE_INTERVAL", absl::StrCat(keepalive.count(), "ms")},
+          {"RESOLVE_REMOTE_EP_ID", "on"}};
+}
+
+absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
+  UcxSettings settings;
+  for (auto& each : Defaults(options)) {
+    if (std::getenv(("UCX_" + each.first).c_str()) == nullptr) settings.push_back(each);
+  }
+  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+  for (const auto& [name, value] : settings) {
+    const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
+    if (status == UCS_OK) continue;
+    return absl::InvalidArgumentError(absl::StrCat("UCX refuses the setting ", name, "=", value,
+                                                   ": ", ucs_status_string(status)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
+  ucp_config_t* config = nullptr;
+  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  if (status != UCS_OK) return Error("its settings cannot be read", status);
+  const absl::Status configured = Configure(config, options);
+  ucp_context_h context = nullptr;
+  if (configured.ok()) {
+    ucp_params_t params = {};
+    params.field_mask =
+        UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS | UCP_PARAM_FIELD_NAME;
+    params.features = UCP_FEATURE_TAG | UCP_FEATURE_AM;
+    if (options.progress == ProgressMode::kThread) params.features |= UCP_FEATURE_WAKEUP;
+    params.estimated_num_eps = static_cast<size_t>(options.peers);
+    params.name = "ringzero";
+    status = ucp_init(&params, config, &context);
+  }
+  ucp_config_release(config);
+  RZ_RETURN_IF_ERROR(configured);
+  if (status != UCS_OK) return Error("it cannot start", status);
+  return context;
+}
+
+absl::Status CheckMemory(ucp_context_h context, MemoryKind kind) {
+  ucp_context_attr_t facts = {};
+  facts.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+  const ucs_status_t status = ucp_context_query(context, &facts);
+  if (status != UCS_OK) return Error("it does not say what memory it knows", status);
+  if ((facts.memory_types & (uint64_t{1} << TypeOf(kind))) != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "memory 'cuda' over ucx: this UCX finds no CUDA here (no GPU, no driver, or UCX_TLS leaves "
+      "cuda_copy out)");
+}
+
+}  // namespace
+
+struct UcxWorker::State {
+  struct Endpoint {
+    State* state = nullptr;
+    int peer = 0;
+    ucp_ep_h handle = nullptr;
+    bool broken = false;
+  };
+  struct Region {
+    const std::byte* begin = nullptr;
+    const std::byte* end = nullptr;
+    ucp_mem_h handle = nullptr;
+  };
+
+  static ucs_status_t OnMessage(void* arg, const void* header, size_t header_bytes, void* data,
+                                size_t bytes, const ucp_am_recv_param_t* param);
+  static void OnSent(void* request, ucs_status_t status, void* cookie);
+  static void OnReceived(void* request, ucs_status_t status, const ucp_tag_recv_info_t* info,
+                         void* cookie);
+  static void OnError(void* arg, ucp_ep_h handle, ucs_status_t status);
+
+  absl::Status Start();
+  Fate FateOf(ucs_status_ptr_t result) const;
+  ucp_mem_h HandleOf(const std::byte* data) const;
+  ucp_request_param_t Payload(const std::byte* data, UcxOperation* operation) const;
+  void Close(Endpoint& endpoint);
+
+  UcxListener* listener = nullptr;
+  MemoryKind memory = MemoryKind::kHost;
+  ProgressMode progress = ProgressMode::kThread;
+  ucp_context_h context = nullptr;
+  ucp_worker_h worker = nullptr;
+  int descriptor = -1;
+  std::string address;
+  std::vector<Endpoint> endpoints;  // never resized: UCX has their addresses
+  std::vector<Region> regions;
+};
+
+ucs_status_t UcxWorker::State::OnMessage(void* arg, const void* header, size_t header_bytes,
+                                         void* data, size_t bytes,
+                                         const ucp_am_recv_param_t* param) {
+  auto* state = static_cast<State*>(arg);
+  UcxListener::Message message;
+  message.header = {static_cast<const std::byte*>(header), header_bytes};
+  // Large data by rendezvous is nothing that we send: without them the message is malformed.
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
+    message.data = {static_cast<const std::byte*>(data), bytes};
+  }
+  if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.reply = param->reply_ep;
+  state->listener->OnMessage(message);
+  return UCS_OK;
+}
+
+void UcxWorker::State::OnSent(void* request, ucs_status_t status, void* cookie) {
+  ucp_request_free(request);
+  auto* operation = static_cast<UcxOperation*>(cookie);
+  operation->listener->OnDone(*operation, StatusOf(status), 0);
+}
+
+void UcxWorker::State::OnReceived(void* request, ucs_status_t status,
+                                  const ucp_tag_recv_info_t* info, void* cookie) {
+  ucp_request_free(request);
+  auto* operation = static_cast<UcxOperation*>(cookie);
+  operation->request = nullptr;
+  operation->listener->OnDone(*operation, StatusOf(status), status == UCS_OK ? info->length : 0);
+}
+
+void UcxWorker::State::OnError(void* arg, ucp_ep_h, ucs_status_t status) {
+  auto* endpoint = static_cast<Endpoint*>(arg);
+  if (endpoint->broken) return;
+  endpoint->broken = true;
+  endpoint->state->listener->OnBroken(endpoint->peer, StatusOf(status));
+}
+
+absl::Status UcxWorker::State::Start() {
+  ucp_worker_params_t params = {};
+  params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
+  params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
+  ucs_status_t status = ucp_worker_create(context, &params, &worker);
+  if (status != UCS_OK) return Error("it cannot make a worker", status);
+  ucp_am_handler_param_t handler = {};
+  handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                       UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  handler.id = kMessageId;
+  handler.cb = OnMessage;
+  handler.arg = this;
+  status = ucp_worker_set_am_recv_handler(worker, &handler);
+  if (status != UCS_OK) return Error("it takes no handler of messages", status);
+  ucp_worker_attr_t facts = {};
+  facts.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS;
+  status = ucp_worker_query(worker, &facts);
+  if (status != UCS_OK) return Error("it has no address", status);
+  address.assign(reinterpret_cast<const char*>(facts.address), facts.address_length);
+  ucp_worker_release_address(worker, facts.address);
+  if (progress == ProgressMode::kCaller) return absl::OkStatus();
+  status = ucp_worker_get_efd(worker, &descriptor);
+  if (status != UCS_OK) return Error("it has no descriptor to wait for", status);
+  return absl::OkStatus();
+}
+
+void UcxWorker::State::Close(Endpoint& endpoint) {
+  if (endpoint.handle == nullptr) return;
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucp_ep_h handle = std::exchange(endpoint.handle, nullptr);
+  endpoint.broken = true;
+  ucs_status_ptr_t request = ucp_ep_close_nbx(handle, &param);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  // A forced close waits for nobody; the limit is for what UCX may get wrong.
+  const auto until = std::chrono::steady_clock::now() + kCloseLimit;
+  while (ucp_request_check_status(request) == UCS_INPROGRESS &&
+         std::chrono::steady_clock::now() < until) {
+    ucp_worker_progress(worker);
+  }
+  ucp_request_free(request);
+}
+
+absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
+  RZ_ASSIGN_OR_RETURN(const ucp_context_h context, MakeContext(options));
+  auto state = std::make_unique<State>();
+  state->context = context;
+  state->listener = options.listener;
+  state->memory = options.memory;
+  state->progress = options.progress;
+  state->endpoints.resize(static_cast<size_t>(options.peers));
+  for (int peer = 0; peer < options.peers; ++peer) {
+    state->endpoints[peer].state = state.get();
+    state->endpoints[peer].peer = peer;
+  }
+  std::unique_ptr<UcxWorker> worker(new UcxWorker(std::move(state)));
+  RZ_RETURN_IF_ERROR(CheckMemory(context, options.memory));
+  RZ_RETURN_IF_ERROR(worker->state_->Start());
+  return worker;
+}
+
+UcxWorker::UcxWorker(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+UcxWorker::~UcxWorker() {
+  for (State::Endpoint& endpoint : state_->endpoints) state_->Close(endpoint);
+  if (state_->worker != nullptr) ucp_worker_destroy(state_->worker);
+  for (const State::Region& region : state_->regions) {
+    ucp_mem_unmap(state_->context, region.handle);
+  }
+  ucp_cleanup(state_->context);
+}
+
+const std::string& UcxWorker::address() const { return state_->address; }
+
+absl::Status UcxWorker::Connect(int peer, const std::string& address) {
+  State::Endpoint& endpoint = state_->endpoints[peer];
+  ucp_ep_params_t params = {};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = State::OnError;
+  params.err_handler.arg = &endpoint;
+  const ucs_status_t status = ucp_ep_create(state_->worker, &params, &endpoint.handle);
+  if (status == UCS_OK) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("UCX: no way to worker ", peer,
+                                             " is found: ", ucs_status_string(status),
+                                             " (UCX_TLS and UCX_NET_DEVICES choose the ways)"));
+}
+
+absl::Status UcxWorker::Register(std::span<std::byte> memory) {
+  if (memory.empty()) return absl::OkStatus();
+  ucp_mem_map_params_t params = {};
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
+                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.address = memory.data();
+  params.length = memory.size();
+  params.memory_type = TypeOf(state_->memory);
+  State::Region region = {memory.data(), memory.data() + memory.size(), nullptr};
+  const ucs_status_t status = ucp_mem_map(state_->context, &params, &region.handle);
+  if (status != UCS_OK) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("UCX: ", memory.size(),
+                     " bytes cannot be registered: ", ucs_status_string(status), " (ulimit -l?)"));
+  }
+  state_->regions.push_back(region);
+  return absl::OkStatus();
+}
+
+ucp_mem_h UcxWorker::State::HandleOf(const std::byte* data) const {
+  for (const Region& region : regions) {
+    if (data >= region.begin && data < region.end) return region.handle;
+  }
+  return nullptr;
+}
+
+ucp_request_param_t UcxWorker::State::Payload(const std::byte* data,
+                                              UcxOperation* operation) const {
+  ucp_request_param_t param = {};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.user_data = operation;
+  param.memh = HandleOf(data);
+  const bool registered = param.memh != nullptr;
+  if (registered) param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+  param.memory_type = registered ? TypeOf(memory) : UCS_MEMORY_TYPE_HOST;
+  return param;
+}
+
+UcxWorker::Fate UcxWorker::State::FateOf(ucs_status_ptr_t result) const {
+  if (result == nullptr) return Fate::kDone;
+  return UCS_PTR_IS_ERR(result) ? Fate::kFailed : Fate::kUnderWay;
+}
+
+UcxWorker::Fate UcxWorker::SendMessage(int peer, const Send& send) {
+  const State::Endpoint& endpoint = state_->endpoints[peer];
+  if (endpoint.broken || endpoint.handle == nullptr) return Fate::kFailed;
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                       UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
+  param.cb.send = State::OnSent;
+  param.user_data = send.operation;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  if (send.wanted == Wanted::kReply) param.flags |= UCP_AM_SEND_FLAG_REPLY;
+  return state_->FateOf(ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
+                                        send.header.size(), send.data.data(), send.data.size(),
+                                        &param));
+}
+
+void UcxWorker::Reply(void* reply, std::span<const std::byte> header) {
+  ucp_request_param_t param = {};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_COPY_HEADER;
+  ucs_status_ptr_t request = ucp_am_send_nbx(static_cast<ucp_ep_h>(reply), kMessageId,
+                                             header.data(), header.size(), nullptr, 0, &param);
+  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+}
+
+UcxWorker::Fate UcxWorker::SendTagged(int peer, const Tagged& send) {
+  const State::Endpoint& endpoint = state_->endpoints[peer];
+  if (endpoint.broken || endpoint.handle == nullptr) return Fate::kFailed;
+  ucp_request_param_t param = state_->Payload(send.data.data(), send.operation);
+  param.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // for bandwidth: small ones are not sent here
+  param.cb.send = State::OnSent;
+  return state_->FateOf(
+      ucp_tag_send_nbx(endpoint.handle, send.data.data(), send.data.size(), send.tag, &param));
+}
+
+UcxWorker::Receiving UcxWorker::ReceiveTagged(const Tagged& receive) {
+  ucp_request_param_t param = state_->Payload(receive.data.data(), receive.operation);
+  param.cb.recv = State::OnReceived;
+  ucp_tag_recv_info_t info = {};
+  param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
+  param.recv_info.tag_info = &info;
+  ucs_status_ptr_t request = ucp_tag_recv_nbx(
+      state_->worker, receive.data.data(), receive.data.size(), receive.tag, ~uint64_t{0}, &param);
+  const Fate fate = state_->FateOf(request);
+  receive.operation->request = fate == Fate::kUnderWay ? request : nullptr;
+  return {fate, fate == Fate::kDone ? info.length : 0};
+}
+
+void UcxWorker::DropUnexpected() {
+  while (true) {
+    ucp_tag_recv_info_t info = {};
+    const ucp_tag_message_h message = ucp_tag_probe_nb(state_->worker, 0, 0, 1, &info);
+    if (message == nullptr) return;
+    // Into no memory at all: UCX lets go of it, and calls it truncated.
+    std::byte nowhere;
+    ucp_request_param_t param = {};
+    ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(state_->worker, &nowhere, 0, message, &param);
+    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  }
+}
+
+void UcxWorker::Cancel(const UcxOperation& receive) {
+  if (receive.request != nullptr) ucp_request_cancel(state_->worker, receive.request);
+}
+
+bool UcxWorker::Progress() { return ucp_worker_progress(state_->worker) != 0; }
+
+bool UcxWorker::Arm() { return ucp_worker_arm(state_->worker) == UCS_OK; }
+
+int UcxWorker::event_descriptor() const { return state_->descriptor; }
+
+std::string UcxWorker::Lanes(int peer) const {
+  const State::Endpoint& endpoint = state_->endpoints[peer];
+  if (endpoint.broken || endpoint.handle == nullptr) return "";
+  std::array<ucp_transport_entry_t, kMostLanes> entries = {};
+  ucp_ep_attr_t facts = {};
+  facts.field_mask = UCP_EP_ATTR_FIELD_TRANSPORTS;
+  facts.transports.entries = entries.data();
+  facts.transports.num_entries = entries.size();
+  facts.transports.entry_size = sizeof(entries[0]);
+  if (ucp_ep_query(endpoint.handle, &facts) != UCS_OK) return "";
+  std::string lanes;
+  for (unsigned i = 0; i < facts.transports.num_entries; ++i) {
+    const std::string lane = absl::StrCat(entries[i].transport_name, "/", entries[i].device_name);
+    absl::StrAppend(&lanes, i == 0 ? "" : " ", lane);
+  }
+  return lanes;
+}
+
+bool UcxWorker::connected(int peer) const {
+  return state_->endpoints[peer].handle != nullptr && !state_->endpoints[peer].broken;
+}
+
+void UcxWorker::Disconnect(int peer) { state_->Close(state_->endpoints[peer]); }
+
+std::string UcxWorker::Version() { return ucp_get_version_string(); }
+
+}  // namespace ringzero

@@ -1,0 +1,134 @@
+// UcxWorker: one UCX context with one worker, its endpoints and memory; all that RingZero calls of
+// UCX.
+//
+//   RZ_ASSIGN_OR_RETURN(auto worker, UcxWorker::Create({.peers = 4, .listener = this}));
+//   RZ_RETURN_IF_ERROR(worker->Connect(1, address_of_worker_1));
+//   worker->SendMessage(1, {.header = header, .data = payload, .operation = &operation});
+//   while (worker->Progress()) {}                       // the listener is called in here
+//   if (worker->Arm()) poll(worker->event_descriptor(), …);
+//
+// Peers are numbers 0..peers-1. Buffers and operation are UCX's from a call that says kUnderWay
+// until the listener is told of it. Used by one thread at a time. Every endpoint has
+// UCP_ERR_HANDLING_MODE_PEER. The listener may call Send…, but neither Progress nor Connect.
+#ifndef RINGZERO_P2P_UCX_UCX_WORKER_H_
+#define RINGZERO_P2P_UCX_UCX_WORKER_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+class UcxListener;
+
+// One send or receive that is under way; callers derive from it. Lives until OnDone.
+struct UcxOperation {
+  UcxListener* listener = nullptr;
+  void* request = nullptr;  // UCX's; set while a receive is under way
+};
+
+// A setting of UCX by its name without UCX_: {"TLS", "tcp,self"}.
+using UcxSettings = std::vector<std::pair<std::string, std::string>>;
+
+// What UCX tells; called in Progress alone.
+class UcxListener {
+ public:
+  struct Message {
+    std::span<const std::byte> header;
+    std::span<const std::byte> data;
+    void* reply = nullptr;  // for UcxWorker::Reply, if the sender asked for it
+  };
+
+  virtual ~UcxListener() = default;
+  // An active message; gone when this returns.
+  virtual void OnMessage(const Message& message) = 0;
+  // A send or a receive that was under way is over. `bytes` of a receive are what came. Cancelled,
+  // Internal when more came than there was room for, else Unavailable.
+  virtual void OnDone(UcxOperation& operation, const absl::Status& status, size_t bytes) = 0;
+  // The endpoint to `peer` is broken: it died, or the network between.
+  virtual void OnBroken(int peer, const absl::Status& why) = 0;
+};
+
+class UcxWorker {
+ public:
+  struct Options {
+    int peers = 0;
+    UcxListener* listener = nullptr;                // lives longer than the worker
+    ProgressMode progress = ProgressMode::kThread;  // kThread: it can be armed
+    MemoryKind memory = MemoryKind::kHost;
+    std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+    UcxSettings settings;  // before what the environment says
+  };
+  enum class Fate { kDone, kUnderWay, kFailed };
+  enum class Wanted { kNothing, kReply };
+  struct Send {
+    std::span<const std::byte> header;  // of SendMessage
+    std::span<const std::byte> data;
+    UcxOperation* operation = nullptr;
+    Wanted wanted = Wanted::kNothing;
+  };
+  struct Tagged {
+    uint64_t tag = 0;
+    std::span<std::byte> data;
+    UcxOperation* operation = nullptr;
+  };
+  struct Receiving {
+    Fate fate = Fate::kFailed;
+    size_t bytes = 0;  // kDone: what came
+  };
+
+  // InvalidArgument when a setting is refused or the memory's kind is not there; Internal when UCX
+  // cannot start.
+  static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
+  ~UcxWorker();
+
+  // What others pass to Connect.
+  const std::string& address() const;
+  absl::Status Connect(int peer, const std::string& address);
+  // Memory that is sent from and received into with a handle; until the worker's end.
+  absl::Status Register(std::span<std::byte> memory);
+
+  // An active message: eager, so for small data alone.
+  Fate SendMessage(int peer, const Send& send);
+  // To a stranger who asked for a reply; the header alone, which is copied.
+  void Reply(void* reply, std::span<const std::byte> header);
+  Fate SendTagged(int peer, const Tagged& send);
+  // Into exactly `data`; a longer message is an error. From whomever sends with this tag.
+  Receiving ReceiveTagged(const Tagged& receive);
+  // Forgets tagged messages that came and were never received. For the end.
+  void DropUnexpected();
+  // The listener is told soon, unless the data are already on their way.
+  void Cancel(const UcxOperation& receive);
+
+  // True if anything happened. Never blocks.
+  bool Progress();
+  // kThread: false when something has happened already, so that Progress must be called again;
+  // true: the descriptor will become readable when something does.
+  bool Arm();
+  int event_descriptor() const;
+
+  // The lanes that UCX has chosen: "posix/memory cma/memory"; "" before Connect and after its end.
+  std::string Lanes(int peer) const;
+  bool connected(int peer) const;
+  // Ends what is under way to `peer`: their operations come with errors.
+  void Disconnect(int peer);
+  static std::string Version();
+
+ private:
+  struct State;
+  explicit UcxWorker(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_UCX_UCX_WORKER_H_
