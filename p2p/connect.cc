@@ -81,8 +81,12 @@ absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const Jo
                                                 const TransportOptions& options) {
   switch (choice) {
     case TransportChoice::kShm: return CreateShmTransport(std::move(endpoint), options);
-    // The host's page of pulses tells who is stopped, whatever UCX says.
-    case TransportChoice::kUcx: return CreateUcxTransport(seat, options, {.board = endpoint.board});
+    // The host's page of pulses tells who is stopped and its sockets who is dead, whatever UCX
+    // says.
+    case TransportChoice::kUcx:
+      return CreateUcxTransport(
+          seat, options,
+          {.board = std::move(endpoint.board), .sockets = std::move(endpoint.sockets)});
     case TransportChoice::kAuto: return CreateMixedTransport(seat, std::move(endpoint), options);
     case TransportChoice::kNccl: break;
   }

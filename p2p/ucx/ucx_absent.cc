@@ -14,8 +14,7 @@ absl::Status NotBuilt() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat&,
-                                                              const TransportOptions&,
-                                                              const UcxOptions&) {
+                                                              const TransportOptions&, UcxOptions) {
   return NotBuilt();
 }
 

@@ -294,6 +294,10 @@ void UcxLinks::OnBroken(int worker, const absl::Status&) {
   mailbox_->OnDisconnect(peer.worker);
 }
 
+void UcxLinks::OnHangUp(WorkerId worker) {
+  if (!peers_[worker.value].gone) OnBroken(worker.value, absl::OkStatus());
+}
+
 void UcxLinks::Suspect(const Peer& peer, const absl::Status& why) {
   if (suspicion_.has_value() || peer.gone || peer.silent) return;
   suspicion_ = {peer.worker, why, std::chrono::steady_clock::now()};

@@ -30,7 +30,7 @@ namespace ringzero {
 
 class UcxLinks final : public UcxListener {
  public:
-  explicit UcxLinks(const UcxPortOptions& options);
+  explicit UcxLinks(const UcxPortOptions& options);  // which outlive it
 
   // Before all that follows. Both outlive this, or Shut comes first.
   void Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUcxMemoryUses> arenas);
@@ -70,6 +70,8 @@ class UcxLinks final : public UcxListener {
   // After Progress: what cannot be done inside it (endpoints that broke are closed, the receives
   // posted for them cancelled).
   void CleanUp();
+  // It has closed its socket. After Progress has nothing more: what it has said comes first.
+  void OnHangUp(WorkerId peer);
   // It gives no sign of life: nothing is waited for any more.
   void GiveUp(WorkerId peer);
   // An operation that failed is the end of its peer, as a rule, and named as that when it is found:
@@ -177,7 +179,7 @@ class UcxLinks final : public UcxListener {
   void CancelReceives(Peer& peer);
   absl::StatusOr<Buffer> BlockFor(uint8_t ownership, size_t bytes);
 
-  const UcxPortOptions options_;
+  const UcxPortOptions& options_;
   const WorkerId self_;
   Mailbox* mailbox_ = nullptr;
   UcxWorker* worker_ = nullptr;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
@@ -25,11 +24,13 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kDrainLimit(5);     // for what was sent before a goodbye
-constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
-constexpr int kIdleTurns = 32;                     // before the message thread goes to sleep
-constexpr int kTurnsPerLook = 16;                  // at the clock
-constexpr int kProgressPerTurn = 16;               // large payloads go on and on
+constexpr std::chrono::seconds kDrainLimit(5);       // for what was sent before a goodbye
+constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
+constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
+constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
+constexpr int kTurnsPerLook = 16;     // at the clock; a step of a large payload counts as one, too
+constexpr int kProgressPerTurn = 16;  // large payloads go on and on
+constexpr size_t kSockets = 2;        // where they begin in Port::events_
 
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
@@ -46,7 +47,12 @@ struct Command {
 class Port final : public UcxPort {
  public:
   Port(UcxPortOptions options, UniqueFd wake)
-      : options_(std::move(options)), wake_(std::move(wake)), links_(options_) {}
+      : sockets_(std::move(options.sockets)),
+        options_(std::move(options)),
+        wake_(std::move(wake)),
+        links_(options_) {
+    WatchSockets();
+  }
   ~Port() override { Stop(); }
 
   absl::Status OpenWorker();
@@ -99,12 +105,17 @@ class Port final : public UcxPort {
   void CheckMet();
   void CheckHellos(Clock::time_point now);
   void CheckPulses(Clock::time_point now);
+  void WatchSockets();
+  void CheckSockets(Clock::time_point now);
+  void TakeHangUps();
   void ReadLanes();
   void RunThread();
   void Sleep();
   void Finish();
+  void Settle();
 
-  const UcxPortOptions options_;
+  std::vector<UniqueFd> sockets_;
+  const UcxPortOptions options_;  // without sockets
   const UniqueFd wake_;
   std::array<Arena*, kUcxMemoryUses> arenas_{};
   Mailbox* mailbox_ = nullptr;
@@ -127,6 +138,10 @@ class Port final : public UcxPort {
   std::shared_ptr<PulseBoard> heard_;  // a board of our own: when messages of each came
   std::optional<Heartbeat> pulses_;    // of those on the host's board
   std::optional<Heartbeat> messages_;  // of the others
+  // What the thread sleeps on: wake_, UCX's own descriptor, and each socket; a closed one is -1.
+  std::vector<pollfd> events_;
+  std::vector<WorkerId> watched_;  // behind events_[kSockets], …
+  Clock::time_point sockets_seen_;
   Clock::time_point hello_deadline_;
   bool hellos_missed_ = false;
   int turns_ = 0;
@@ -240,7 +255,7 @@ bool Port::RunCommands() {
 
 bool Port::Turn() {
   bool any = RunCommands();
-  for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) any = true;
+  for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i, ++turns_) any = true;
   if (callbacks_due_.exchange(false)) {
     mailbox_->RunCallbacks();
     any = true;
@@ -257,7 +272,35 @@ void Port::Look() {
   const Clock::time_point now = Clock::now();
   CheckHellos(now);
   CheckPulses(now);
+  CheckSockets(now);
   links_.CheckSuspicion(now);
+}
+
+void Port::WatchSockets() {
+  events_ = {{wake_.get(), POLLIN, 0}, {-1, POLLIN, 0}};
+  for (size_t w = 0; w < sockets_.size(); ++w) {
+    if (!sockets_[w]) continue;
+    events_.push_back({sockets_[w].get(), 0, 0});  // POLLHUP comes without being asked for
+    watched_.push_back(WorkerId(w));
+  }
+}
+
+void Port::CheckSockets(Clock::time_point now) {
+  if (watched_.empty() || now - sockets_seen_ < kSocketLook) return;
+  sockets_seen_ = now;
+  if (poll(events_.data() + kSockets, watched_.size(), 0) > 0) TakeHangUps();
+}
+
+void Port::TakeHangUps() {
+  for (size_t i = 0; i < watched_.size(); ++i) {
+    pollfd& socket = events_[kSockets + i];
+    if (socket.revents == 0) continue;
+    socket = {-1, 0, 0};
+    // What it has said may still lie in UCX's queues.
+    for (int turn = 0; turn < kIdleTurns && Turn(); ++turn) {
+    }
+    links_.OnHangUp(watched_[i]);
+  }
 }
 
 void Port::CheckHellos(Clock::time_point now) {
@@ -333,11 +376,10 @@ void Port::Sleep() {
     if (pulses_) until = std::min(until, pulses_->next());
     if (!hellos_missed_) until = std::min(until, hello_deadline_);
     const auto limit = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    std::array<pollfd, 2> events = {pollfd{wake_.get(), POLLIN, 0},
-                                    pollfd{worker_->event_descriptor(), POLLIN, 0}};
+    events_[1].fd = worker_->event_descriptor();
     const int64_t most = std::clamp<int64_t>(limit.count(), 0, 3'600'000);
-    poll(events.data(), events.size(), static_cast<int>(most));
-    if ((events[0].revents & POLLIN) != 0) {
+    poll(events_.data(), events_.size(), static_cast<int>(most));
+    if ((events_[0].revents & POLLIN) != 0) {
       uint64_t ignored = 0;
       (void)!read(wake_.get(), &ignored, sizeof(ignored));
     }
@@ -362,6 +404,15 @@ void Port::Finish() {
   }
 }
 
+// UCX aborts the process if it is ended in the middle of reading a payload from another one's
+// memory: a cancelled receive that has begun goes on.
+void Port::Settle() {
+  const auto until = Clock::now() + kDrainLimit;
+  for (int idle = 0; idle < kIdleTurns && Clock::now() < until; ++idle) {
+    if (worker_->Progress()) idle = 0;
+  }
+}
+
 void Port::Stop() {
   stopping_ = true;
   Rouse();
@@ -374,11 +425,11 @@ void Port::Stop() {
   if (mailbox_ != nullptr) {
     RunCommands();
     links_.Shut();
-    for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i) {
-    }
+    Settle();
     mailbox_->RunCallbacks();
   }
   worker_.reset();
+  sockets_.clear();  // after the farewells
   mailbox_ = nullptr;
 }
 

@@ -11,7 +11,8 @@
 // header and is copied there; for a larger one the block is posted when its message is awaited and
 // its channel has a free slot, and UCX writes into it. Order in a channel, whatever UCX does, is by
 // number. Silence of a peer that beats on `board` is judged there (UCX's shared memory can make the
-// wrong worker look silent); of any other peer by its messages.
+// wrong worker look silent); of any other peer by its messages. Whose socket closes without a
+// farewell has died.
 //
 // Thread-safe, as Wire says; the first four calls are made by one thread.
 #ifndef RINGZERO_P2P_UCX_UCX_PORT_H_
@@ -31,6 +32,7 @@
 #include "p2p/mailbox.h"
 #include "p2p/rendezvous/job_seat.h"
 #include "p2p/ucx/ucx_worker.h"
+#include "p2p/unique_fd.h"
 #include "p2p/wire.h"
 
 namespace ringzero {
@@ -45,6 +47,7 @@ struct UcxPortOptions {
   ProgressMode progress = ProgressMode::kThread;
   MemoryKind memory = MemoryKind::kHost;
   std::shared_ptr<PulseBoard> board;  // of this host's workers; may be null
+  std::vector<UniqueFd> sockets;      // as UcxOptions::sockets
   UcxSettings settings;
 };
 

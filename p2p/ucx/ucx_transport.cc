@@ -87,7 +87,7 @@ void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool(
 
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
-                                                              const UcxOptions& ucx) {
+                                                              UcxOptions ucx) {
   RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   UcxPortOptions port_options = {.seat = seat,
@@ -95,8 +95,9 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
                                  .peer_timeout = options.peer_timeout,
                                  .progress = options.progress,
                                  .memory = options.memory,
-                                 .board = ucx.board,
-                                 .settings = ucx.settings};
+                                 .board = std::move(ucx.board),
+                                 .sockets = std::move(ucx.sockets),
+                                 .settings = std::move(ucx.settings)};
   for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
   UcxParts parts = {.progress = options.progress};
   RZ_ASSIGN_OR_RETURN(parts.port, UcxPort::Open(std::move(port_options)));

@@ -22,6 +22,7 @@
 #include "p2p/heartbeat.h"
 #include "p2p/rendezvous/job_seat.h"
 #include "p2p/transport.h"
+#include "p2p/unique_fd.h"
 
 namespace ringzero {
 
@@ -31,6 +32,9 @@ struct UcxOptions {
   // stopped worker took and has not filled holds up all others: without a board the wrong worker
   // may be blamed there.
   std::shared_ptr<PulseBoard> board;
+  // By worker, as in ShmEndpoint: connected with workers of this host, and closed when one dies,
+  // which UCX's shared memory does not tell. May be empty; nothing is sent on them.
+  std::vector<UniqueFd> sockets;
   // UCX's settings by their names without UCX_, e.g. {"TLS", "tcp,self"}: before the environment's.
   std::vector<std::pair<std::string, std::string>> settings;
 };
@@ -38,7 +42,7 @@ struct UcxOptions {
 // Unimplemented in a build without UCX. InvalidArgument for memory or settings that are not there.
 absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& seat,
                                                               const TransportOptions& options,
-                                                              const UcxOptions& ucx = {});
+                                                              UcxOptions ucx = {});
 
 // UCX's own version, "" in a build without it.
 std::string UcxVersion();

@@ -61,13 +61,14 @@ absl::StatusOr<std::unique_ptr<Transport>> ConnectShm(const JobSeat& seat,
   return CreateShmTransport(std::move(endpoint), options);
 }
 
-// Over UCX's shared memory, with the board of pulses that the workers of one host share.
+// Over UCX's shared memory, with the board of pulses and the sockets that the workers of one host
+// share.
 absl::StatusOr<std::unique_ptr<Transport>> ConnectUcx(const JobSeat& seat,
                                                       const TransportOptions& options) {
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> hosts, HostsOfWorkers(seat));
-  RZ_ASSIGN_OR_RETURN(const ShmEndpoint endpoint,
-                      ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
-  return CreateUcxTransport(seat, options, {.board = endpoint.board});
+  RZ_ASSIGN_OR_RETURN(ShmEndpoint endpoint, ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
+  return CreateUcxTransport(
+      seat, options, {.board = std::move(endpoint.board), .sockets = std::move(endpoint.sockets)});
 }
 
 // As between hosts.
@@ -76,12 +77,12 @@ absl::StatusOr<std::unique_ptr<Transport>> ConnectUcxTcp(const JobSeat& seat,
   return CreateUcxTransport(seat, options, {.settings = {{"TLS", "tcp,self"}}});
 }
 
-// A new transport joins with one line. A killed worker's shared memory looks alive until UCX's next
-// look at its process, and then its silence is noticed at the latest.
+// A new transport joins with one line. Over TCP it is UCX's keepalive that finds a death which no
+// closed connection tells, or silence at the latest.
 std::vector<Wires> AllWires() {
   std::vector<Wires> all = {{"shm", ConnectShm, kSlack}};
   if (UcxVersion().empty()) return all;
-  all.push_back({"ucx", ConnectUcx, kPeerTimeout + kSlack});
+  all.push_back({"ucx", ConnectUcx, kSlack});
   all.push_back({"ucx_tcp", ConnectUcxTcp, kPeerTimeout + kSlack});
   return all;
 }

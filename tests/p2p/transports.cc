@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeUcx(
     const std::vector<TransportOptions>& options, const UcxOptions& ucx) {
   return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
-    return CreateUcxTransport(seat, each, ucx);
+    return CreateUcxTransport(seat, each, {.board = ucx.board, .settings = ucx.settings});
   });
 }
 
