@@ -19,6 +19,7 @@ namespace {
 constexpr unsigned kMessageId = 1;
 constexpr size_t kMostLanes = 16;
 constexpr std::chrono::seconds kCloseLimit(1);
+constexpr int kIdleTurns = 32;  // after which what has not ended will not
 
 absl::Status Error(const char* what, ucs_status_t status) {
   return absl::InternalError(absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));
@@ -103,6 +104,7 @@ struct UcxWorker::State {
     State* state = nullptr;
     int peer = 0;
     ucp_ep_h handle = nullptr;
+    void* closing = nullptr;  // the request of a close that goes on
     bool broken = false;
   };
   struct Region {
@@ -123,6 +125,7 @@ struct UcxWorker::State {
   ucp_mem_h HandleOf(const std::byte* data) const;
   ucp_request_param_t Payload(const std::byte* data, UcxOperation* operation) const;
   void Close(Endpoint& endpoint);
+  void AwaitCloses();
 
   UcxListener* listener = nullptr;
   MemoryKind memory = MemoryKind::kHost;
@@ -205,14 +208,22 @@ void UcxWorker::State::Close(Endpoint& endpoint) {
   const ucp_ep_h handle = std::exchange(endpoint.handle, nullptr);
   endpoint.broken = true;
   ucs_status_ptr_t request = ucp_ep_close_nbx(handle, &param);
-  if (!UCS_PTR_IS_PTR(request)) return;
-  // A forced close waits for nobody; the limit is for what UCX may get wrong.
+  if (UCS_PTR_IS_PTR(request)) endpoint.closing = request;
+}
+
+// A forced close should wait for nobody, but one to a worker that died may never end. So it goes on
+// beside everything else, and is left where it is when nothing moves any more.
+void UcxWorker::State::AwaitCloses() {
   const auto until = std::chrono::steady_clock::now() + kCloseLimit;
-  while (ucp_request_check_status(request) == UCS_INPROGRESS &&
-         std::chrono::steady_clock::now() < until) {
-    ucp_worker_progress(worker);
+  for (Endpoint& endpoint : endpoints) {
+    if (endpoint.closing == nullptr) continue;
+    for (int idle = 0; idle < kIdleTurns && std::chrono::steady_clock::now() < until &&
+                       ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
+         ++idle) {
+      if (ucp_worker_progress(worker) != 0) idle = 0;
+    }
+    ucp_request_free(std::exchange(endpoint.closing, nullptr));
   }
-  ucp_request_free(request);
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
@@ -237,6 +248,7 @@ UcxWorker::UcxWorker(std::unique_ptr<State> state) : state_(std::move(state)) {}
 
 UcxWorker::~UcxWorker() {
   for (State::Endpoint& endpoint : state_->endpoints) state_->Close(endpoint);
+  state_->AwaitCloses();
   if (state_->worker != nullptr) ucp_worker_destroy(state_->worker);
   for (const State::Region& region : state_->regions) {
     ucp_mem_unmap(state_->context, region.handle);
