@@ -54,6 +54,11 @@ class HopTraffic final : public Traffic {
   bool Begins() const { return setup_.mode == RingMode::kShift || self_.value == 0; }
   // Whether the calling thread has something to do with what comes.
   bool ReadsPayload() const { return sums() || checking_ || setup_.receiving == Receiving::kCopy; }
+  // Iterations on their way at once. Where the receivers have work to do, one ahead, as between
+  // engines: nobody waits for another's copying.
+  int Ahead() const {
+    return setup_.mode == RingMode::kShift && setup_.receiving == Receiving::kCopy ? 2 : 1;
+  }
   bool SendsOwn() const { return Begins() || setup_.mode == RingMode::kPingpong; }
   DataKey KeyOf(int worker, uint64_t operation) const {
     return {WorkerId(worker), repetition_ * setup_.aggregate + operation};
@@ -155,7 +160,8 @@ absl::Status HopTraffic::Run(int iterations) {
   done_ = false;
   {
     const std::lock_guard<std::mutex> lock(actor_mutex_);
-    RZ_RETURN_IF_ERROR(BeginIteration(0));
+    const int first = std::min(Ahead(), iterations);
+    for (int i = 0; i < first; ++i) RZ_RETURN_IF_ERROR(BeginIteration(i));
   }
   while (true) {
     RZ_RETURN_IF_ERROR(setup_.waiting->Until(
@@ -287,7 +293,9 @@ absl::Status HopTraffic::EndOperation() {
   ++handled_;
   if (handled_ % setup_.aggregate != 0) return absl::OkStatus();
   stamps_.push_back(Clock::now());
-  if (handled_ < operations_) return BeginIteration(handled_ / setup_.aggregate);
+  const int next = handled_ / setup_.aggregate + Ahead() - 1;
+  if (next * setup_.aggregate < operations_) RZ_RETURN_IF_ERROR(BeginIteration(next));
+  if (handled_ < operations_) return absl::OkStatus();
   {
     const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
     done_ = true;
