@@ -132,7 +132,7 @@ void Mailbox::Match(WorkerId from, uint8_t kind) {
                           expected);
     }
     Buffer delivered = SlotCell::Wrap(shared_from_this(), {from, kind}, std::move(parcel.buffer));
-    next_.ready.push_back(
+    Next().ready.push_back(
         {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered)});
     channel.arrived.pop_front();
     channel.expected.pop_front();
@@ -255,11 +255,12 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
   if (!status_.ok()) return;
   status_ = why;
   report_failure_ = true;
+  Next();
   for (Peer& peer : peers_) {
     for (Channel& channel : peer.channels) {
       for (size_t i = 0; i < channel.expected.size(); ++i) {
         Expected& each = channel.expected[i];
-        next_.ready.push_back({std::move(each.arrival), std::move(each.shared_arrival), why});
+        Next().ready.push_back({std::move(each.arrival), std::move(each.shared_arrival), why});
       }
       // Dropping handles under our lock is fine: no cell's drop takes it.
       channel.expected.clear();
@@ -278,20 +279,23 @@ void Mailbox::End(const absl::Status& why, Tell tell) {
 void Mailbox::RunCallbacks() {
   // Whoever of several message threads is here runs what the others have made ready, too.
   const std::lock_guard<std::mutex> one_at_a_time(callbacks_mutex_);
-  while (true) {
+  while (has_next_.load(std::memory_order_acquire)) {
     Answerer answerer;
     std::function<void(const absl::Status&)> on_failure;
     absl::Status status;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      std::swap(running_, next_);
+      running_.ready.swap(next_.ready);
+      running_.answers.swap(next_.answers);
+      running_.questions.swap(next_.questions);
+      has_next_.store(false, std::memory_order_relaxed);
       if (!running_.questions.empty()) answerer = answerer_;
-      status = status_;
-      if (report_failure_) on_failure = std::exchange(on_failure_, nullptr);
-      report_failure_ = false;
+      if (std::exchange(report_failure_, false)) {
+        status = status_;
+        on_failure = std::exchange(on_failure_, nullptr);
+      }
     }
     auto& [ready, answers, questions] = running_;
-    if (ready.empty() && answers.empty() && questions.empty() && on_failure == nullptr) return;
     if (on_failure != nullptr) on_failure(status);
     for (Ready& each : ready) Call(each);
     for (ReadyAnswer& each : answers) each.arrival(std::move(each.result));
@@ -377,14 +381,14 @@ void Mailbox::AnswerWith(Answerer answerer) {
 void Mailbox::OnQuestion(WorkerId from, uint64_t number, std::string question) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
-  next_.questions.push_back({from, number, std::move(question)});
+  Next().questions.push_back({from, number, std::move(question)});
 }
 
 void Mailbox::OnAnswer(WorkerId from, uint64_t number, std::string answer) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto asked = asked_.find(number);
   if (asked == asked_.end() || asked->second.to != from) return;
-  next_.answers.push_back({std::move(asked->second.arrival), std::move(answer)});
+  Next().answers.push_back({std::move(asked->second.arrival), std::move(answer)});
   asked_.erase(asked);
 }
 
@@ -394,7 +398,7 @@ void Mailbox::FailQuestions(const absl::Status& why, std::optional<WorkerId> to)
       ++asked;
       continue;
     }
-    next_.answers.push_back({std::move(asked->second.arrival), why});
+    Next().answers.push_back({std::move(asked->second.arrival), why});
     asked = asked_.erase(asked);
   }
 }

@@ -11,6 +11,7 @@
 #define RINGZERO_P2P_MAILBOX_H_
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -148,6 +149,11 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   bool Needs(const Peer& peer) const { return !peer.said_goodbye && !peer.told_goodbye; }
   void FailQuestions(const absl::Status& why, std::optional<WorkerId> to);
   void End(const absl::Status& why, Tell tell);
+  // To be added to.
+  Runnable& Next() {
+    has_next_.store(true, std::memory_order_release);
+    return next_;
+  }
   bool SaidGoodbyes() const;
   std::string Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
                        size_t bytes) const;
@@ -167,7 +173,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   std::vector<Peer> peers_;
   std::map<uint64_t, Asked> asked_;  // by number
   uint64_t questions_asked_ = 0;
-  Runnable next_;  // what RunCallbacks is to run; its questions are the others'
+  Runnable next_;                      // what RunCallbacks is to run; its questions are the others'
+  std::atomic<bool> has_next_{false};  // changed with mutex_ held
   Answerer answerer_;
   TransportStats stats_;
 };

@@ -81,7 +81,7 @@ UcxHeader UcxLinks::HeaderTo(Peer& peer, UcxType type) {
   header.from = static_cast<uint16_t>(self_.value);
   header.type = type;
   if (peer.has_credits) header.credits = std::exchange(peer.credits, {});
-  peer.has_credits = false;
+  peer.has_credits = peer.credits_press = false;
   return header;
 }
 
@@ -186,15 +186,23 @@ void UcxLinks::SendCredit(WorkerId to, uint8_t kind) {
   // A full count goes first; slots beyond 255 of one kind at once are rare.
   if (peer.credits[kind] == 255) SendControl(peer, UcxType::kCredits);
   ++peer.credits[kind];
+  if (!peer.has_credits) peer.credits_since = step_;
   peer.has_credits = credits_due_ = true;
+  if (2 * peer.credits[kind] > peer.in[kind].slots) peer.credits_press = true;
   Advance(peer, kind);
 }
 
-void UcxLinks::SendCredits() {
+void UcxLinks::SendCredits(uint64_t step) {
+  step_ = step;
   if (!credits_due_) return;
   credits_due_ = false;
   for (Peer& peer : peers_) {
-    if (peer.has_credits) SendControl(peer, UcxType::kCredits);
+    if (!peer.has_credits) continue;
+    if (peer.credits_press || step - peer.credits_since >= kUcxStepsForCredit) {
+      SendControl(peer, UcxType::kCredits);
+    } else {
+      credits_due_ = true;
+    }
   }
 }
 
@@ -289,9 +297,8 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
 void UcxLinks::OnBroken(int worker, const absl::Status&) {
   if (mailbox_ == nullptr) return;
   Peer& peer = peers_[worker];
-  peer.gone = true;
+  peer.gone = peer.broken = true;
   clean_up_due_ = true;
-  mailbox_->OnDisconnect(peer.worker);
 }
 
 void UcxLinks::OnHangUp(WorkerId worker) {
@@ -321,6 +328,7 @@ void UcxLinks::GiveUp(WorkerId worker) {
 void UcxLinks::CleanUp() {
   if (!std::exchange(clean_up_due_, false)) return;
   for (Peer& peer : peers_) {
+    if (std::exchange(peer.broken, false)) mailbox_->OnDisconnect(peer.worker);
     if (!peer.here || !(peer.gone || peer.silent) || peer.closed) continue;
     CancelReceives(peer);
     // A farewell's answer may still be on its way out.

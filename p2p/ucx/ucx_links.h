@@ -28,6 +28,9 @@
 
 namespace ringzero {
 
+// A ping-pong's answer comes within these, and takes the credit along.
+inline constexpr uint64_t kUcxStepsForCredit = 16;
+
 class UcxLinks final : public UcxListener {
  public:
   explicit UcxLinks(const UcxPortOptions& options);  // which outlive it
@@ -49,8 +52,9 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
-  // What no other message has taken along.
-  void SendCredits();
+  // What no other message has taken along within kUcxStepsForCredit steps, or at once when more
+  // than half of a kind's slots are in it. `step` only grows.
+  void SendCredits(uint64_t step);
   // A sign of life to everybody whom `needs_one` names.
   template <typename NeedsOne>
   void SendHeartbeats(const NeedsOne& needs_one) {
@@ -67,8 +71,8 @@ class UcxLinks final : public UcxListener {
     }
   }
 
-  // After Progress: what cannot be done inside it (endpoints that broke are closed, the receives
-  // posted for them cancelled).
+  // After Progress: what cannot be done inside it, or while a parcel is sent (endpoints that broke
+  // are told and closed, the receives posted for them cancelled).
   void CleanUp();
   // It has closed its socket. After Progress has nothing more: what it has said comes first.
   void OnHangUp(WorkerId peer);
@@ -134,6 +138,7 @@ class UcxLinks final : public UcxListener {
     bool here = false;  // this port reaches it
     bool greeted = false;
     bool gone = false;    // broken, or it has said farewell: nothing is sent any more
+    bool broken = false;  // and the mailbox is not told yet
     bool silent = false;  // given up: words may still reach it, but nothing is waited for
     bool closed = false;
     bool heard = false;
@@ -141,6 +146,8 @@ class UcxLinks final : public UcxListener {
     bool farewell_said = false, farewell_seen = false, farewell_came = false;
     bool heartbeat_under_way = false;
     bool has_credits = false;
+    bool credits_press = false;
+    uint64_t credits_since = 0;  // the step of the first of them
     int sends_under_way = 0;
     int announced = 0;  // messages that were announced and are not delivered
     uint64_t pass_out = 0, pass_in = 0, nonce = 0;
@@ -188,6 +195,7 @@ class UcxLinks final : public UcxListener {
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
   bool credits_due_ = false;
+  uint64_t step_ = 0;
   bool clean_up_due_ = false;
   int hellos_under_way_ = 0;
   std::optional<Suspicion> suspicion_;  // the first

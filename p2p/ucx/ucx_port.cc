@@ -28,7 +28,8 @@ constexpr std::chrono::seconds kDrainLimit(5);       // for what was sent before
 constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
-constexpr int kTurnsPerLook = 16;     // at the clock; a step of a large payload counts as one, too
+constexpr uint64_t kStepsPerLook = 64;               // at the clock
+constexpr int kLooksPerTurn = 4;
 constexpr int kProgressPerTurn = 16;  // large payloads go on and on
 constexpr size_t kSockets = 2;        // where they begin in Port::events_
 
@@ -43,6 +44,9 @@ struct Command {
   uint8_t message_kind = 0;  // kCredit
   UcxLinks::Text text;       // kText
 };
+
+class Port;
+thread_local const Port* running_callbacks_of = nullptr;  // on the message thread
 
 class Port final : public UcxPort {
  public:
@@ -67,6 +71,7 @@ class Port final : public UcxPort {
   std::string LinkTo(WorkerId to) const override;
 
   void SendParcel(WorkerId to, Parcel parcel) override {
+    if (SendAtOnce(to, parcel)) return;
     Push({.kind = Command::Kind::kParcel, .worker = to, .parcel = std::move(parcel)});
   }
   void AwaitParcel(WorkerId from, const Awaited& awaited) override {
@@ -93,6 +98,7 @@ class Port final : public UcxPort {
   }
 
  private:
+  bool SendAtOnce(WorkerId to, Parcel& parcel);
   void Push(Command command);
   void PushText(WorkerId to, UcxLinks::Text text) {
     Push({.kind = Command::Kind::kText, .worker = to, .text = std::move(text)});
@@ -100,6 +106,7 @@ class Port final : public UcxPort {
   void Rouse();
   bool RunCommands();
   void Run(Command& command);
+  bool Move();
   bool Turn();
   void Look();
   void CheckMet();
@@ -123,6 +130,8 @@ class Port final : public UcxPort {
   std::mutex mutex_;  // a leaf: nothing is called with it held
   std::vector<Command> commands_;
   bool open_ = true;
+  std::atomic<bool> has_commands_{false};  // changed with mutex_ held; read by the message thread
+  std::atomic<bool> parcels_wait_{false};  // among commands_ or running_; the mailbox' lock held
   std::atomic<bool> asleep_{false};
   std::atomic<bool> callbacks_due_{false};
   std::atomic<bool> stopping_{false};
@@ -144,7 +153,9 @@ class Port final : public UcxPort {
   Clock::time_point sockets_seen_;
   Clock::time_point hello_deadline_;
   bool hellos_missed_ = false;
-  int turns_ = 0;
+  uint64_t steps_ = 0;      // turns, and steps of large payloads
+  uint64_t next_look_ = 0;  // the step after which Look is due
+  int idle_turns_ = 0;
   std::thread thread_;
 };
 
@@ -219,7 +230,9 @@ void Port::Push(Command command) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!open_) return;
+    if (command.kind == Command::Kind::kParcel) parcels_wait_.store(true);
     commands_.push_back(std::move(command));
+    has_commands_.store(true, std::memory_order_release);
   }
   Rouse();
 }
@@ -243,32 +256,61 @@ void Port::Run(Command& command) {
 }
 
 bool Port::RunCommands() {
+  if (!has_commands_.load(std::memory_order_acquire)) return false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     running_.swap(commands_);
+    has_commands_.store(false, std::memory_order_relaxed);
+    parcels_wait_.store(false);
   }
-  if (running_.empty()) return false;
   for (Command& command : running_) Run(command);
   running_.clear();
   return true;
 }
 
+// What a callback sends leaves at once, unless what was sent before still waits: this is the
+// message thread, between two words. The mailbox' lock is held, which a parcel to another worker
+// needs not.
+bool Port::SendAtOnce(WorkerId to, Parcel& parcel) {
+  if (running_callbacks_of != this || to == options_.seat.self) return false;
+  if (parcels_wait_.load()) return false;
+  links_.SendParcel(to, std::move(parcel));
+  return true;
+}
+
+// Messages, until callbacks wait for them.
+bool Port::Move() {
+  int looks = kLooksPerTurn;  // most of a turn without news is spent looking for them
+  while (!worker_->Progress()) {
+    if (--looks == 0) return false;
+  }
+  ++steps_;
+  for (int i = 1; i < kProgressPerTurn && !callbacks_due_.load(std::memory_order_relaxed); ++i) {
+    if (!worker_->Progress()) break;
+    ++steps_;
+  }
+  return true;
+}
+
 bool Port::Turn() {
   bool any = RunCommands();
-  for (int i = 0; i < kProgressPerTurn && worker_->Progress(); ++i, ++turns_) any = true;
-  if (callbacks_due_.exchange(false)) {
+  if (Move()) any = true;
+  if (callbacks_due_.load() && callbacks_due_.exchange(false)) {
+    running_callbacks_of = this;
     mailbox_->RunCallbacks();
+    running_callbacks_of = nullptr;
     any = true;
   }
   if (RunCommands()) any = true;
-  links_.SendCredits();
+  idle_turns_ = any ? 0 : std::min(idle_turns_ + 1, kIdleTurns);
+  links_.SendCredits(++steps_);
   links_.CleanUp();
   if (!met_.load(std::memory_order_relaxed)) CheckMet();
   return any;
 }
 
 void Port::Look() {
-  turns_ = 0;
+  next_look_ = steps_ + kStepsPerLook;
   const Clock::time_point now = Clock::now();
   CheckHellos(now);
   CheckPulses(now);
@@ -350,16 +392,15 @@ std::string Port::LinkTo(WorkerId to) const {
 bool Port::Poll() {
   if (options_.progress != ProgressMode::kCaller || mailbox_ == nullptr) return false;
   const bool any = Turn();
-  if (++turns_ >= kTurnsPerLook) Look();
+  if (steps_ >= next_look_) Look();
   return any;
 }
 
 void Port::RunThread() {
-  int idle = 0;
   while (!stopping_) {
-    idle = Turn() ? 0 : idle + 1;
-    if (++turns_ >= kTurnsPerLook) Look();
-    if (idle >= kIdleTurns) Sleep();
+    Turn();
+    if (steps_ >= next_look_) Look();
+    if (idle_turns_ >= kIdleTurns) Sleep();
   }
 }
 
