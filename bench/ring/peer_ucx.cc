@@ -272,7 +272,9 @@ class UcxPerftest final : public Peer {
       }
     }
     all.push_back(absl::StrCat("LD_LIBRARY_PATH=", path));
-    for (const char* name : {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING"}) {
+    // As our transport tells UCX, so that both take the same lanes.
+    for (const char* name :
+         {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING", "UCX_CMA_MEMORY_INVALIDATE"}) {
       if (std::getenv(name) == nullptr) all.push_back(absl::StrCat(name, "=y"));
     }
     return all;

@@ -188,7 +188,8 @@ void UcxLinks::SendCredit(WorkerId to, uint8_t kind) {
   ++peer.credits[kind];
   if (!peer.has_credits) peer.credits_since = step_;
   peer.has_credits = credits_due_ = true;
-  if (2 * peer.credits[kind] > peer.in[kind].slots) peer.credits_press = true;
+  const Incoming& in = peer.in[kind];
+  if (in.large || 2 * peer.credits[kind] > in.slots) peer.credits_press = true;
   Advance(peer, kind);
 }
 

@@ -52,8 +52,8 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
-  // What no other message has taken along within kUcxStepsForCredit steps, or at once when more
-  // than half of a kind's slots are in it. `step` only grows.
+  // What no other message has taken along within kUcxStepsForCredit steps; at once after a large
+  // message, or when more than half of a kind's slots are in it. `step` only grows.
   void SendCredits(uint64_t step);
   // A sign of life to everybody whom `needs_one` names.
   template <typename NeedsOne>
@@ -128,6 +128,7 @@ class UcxLinks final : public UcxListener {
     uint32_t awaited = 0;            // number of the next message that gets its Awaited
     uint32_t delivered = 0;          // number of the next one that the mailbox gets
     uint32_t freed = 0;              // slots that were given back
+    bool large = false;              // the last message
   };
   struct Outgoing {
     uint32_t sent = 0;

@@ -302,6 +302,7 @@ void UcxLinks::Deliver(Peer& peer, uint8_t kind) {
       return mailbox_->OnMisfit(peer.worker, key, ownership, arriving.header.bytes);
     }
     Buffer buffer = std::move(arriving.buffer);
+    in.large = buffer.size() > kUcxSmallBytes;
     Operation* const posted = arriving.posted;
     arriving = Arriving();
     arriving.posted = posted;
