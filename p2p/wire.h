@@ -2,7 +2,8 @@
 //
 // Every method may be called from any thread and with a mailbox's lock held: it must not block,
 // call a Mailbox, or fail (a broken wire is noticed by its message thread). Between two workers the
-// order of calls is kept. `to` may be this worker itself.
+// order of a kind's parcels is kept, and goodbyes and aborts come after all that was sent before
+// them. `to` may be this worker itself.
 #ifndef RINGZERO_P2P_WIRE_H_
 #define RINGZERO_P2P_WIRE_H_
 

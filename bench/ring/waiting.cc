@@ -54,7 +54,7 @@ absl::Status Waiting::Poll(const std::string& what, Manner manner,
                            const std::function<bool()>& done) {
   const auto deadline = Clock::now() + LimitOf(manner);
   bool moved = true;
-  for (int turn = 1;; ++turn) {
+  for (uint64_t turn = 1;; ++turn) {
     // Only what moves changes anything, but for what `done` looks at beside the transport.
     if (moved || turn % kTurnsPerCheck == 0 || manner == Manner::kIdle) {
       const std::lock_guard<std::mutex> lock(mutex_);

@@ -76,8 +76,7 @@ class TcpStore final : public RendezvousStore {
   explicit TcpStore(const TcpPlace& place)
       : name_(absl::StrCat("tcp://", place.host, ":", place.port)),
         prefix_(absl::StrCat("ringzero/", place.job, "/")),
-        answer_limit_(place.answer_limit),
-        join_deadline_(Clock::now() + place.limit + place.answer_limit) {}
+        answer_limit_(place.answer_limit) {}
 
   absl::Status Open(const TcpPlace& place) {
     // Torch logs each failed try with a backtrace; ours is one line, when all have failed.
@@ -86,6 +85,7 @@ class TcpStore final : public RendezvousStore {
         Within<Store>(place.limit + place.answer_limit, [place] { return OpenStore(place); });
     if (!store.ok()) return Lost("cannot connect", store.status());
     store_ = *std::move(store);
+    join_deadline_ = Clock::now() + place.limit + place.answer_limit;
     return absl::OkStatus();
   }
 

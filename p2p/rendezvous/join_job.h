@@ -26,8 +26,8 @@ struct TcpPlace {
   std::string job;  // keys carry it
   enum class Side { kServe, kConnect } side = Side::kConnect;
   std::chrono::milliseconds limit{0};
-  // How long one answer may take once all have come (until then: `limit`): a network that is cut
-  // gives none, and says nothing.
+  // How long one answer may take once all have come (until then, what is left of a further `limit`
+  // as well): a network that is cut gives none, and says nothing.
   std::chrono::milliseconds answer_limit = std::chrono::seconds(5);
 };
 

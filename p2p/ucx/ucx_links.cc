@@ -13,6 +13,8 @@
 namespace ringzero {
 namespace {
 
+constexpr size_t kOperationsPerPeer = 32;
+
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
@@ -53,14 +55,18 @@ void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker,
   mailbox_ = mailbox;
   worker_ = worker;
   arenas_ = arenas;
+  // How many are under way at once depends on who runs when: not a first time that allocates.
+  for (size_t i = 0; i < kOperationsPerPeer * peers_.size(); ++i) AddOperation();
+}
+
+void UcxLinks::AddOperation() {
+  operations_.emplace_back().listener = this;
+  free_operations_.reserve(operations_.size());
+  free_operations_.push_back(&operations_.back());
 }
 
 UcxLinks::Operation& UcxLinks::TakeOperation(Operation::Kind kind, WorkerId peer) {
-  if (free_operations_.empty()) {
-    operations_.emplace_back().listener = this;
-    free_operations_.reserve(operations_.size());
-    free_operations_.push_back(&operations_.back());
-  }
+  if (free_operations_.empty()) AddOperation();
   Operation& operation = *free_operations_.back();
   free_operations_.pop_back();
   operation.kind = kind;
@@ -261,6 +267,7 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
   auto& operation = static_cast<Operation&>(done);
   Peer& peer = peers_[operation.peer.value];
   if (operation.kind == Operation::Kind::kReceive) {
+    --receives_under_way_;
     Incoming& in = peer.in[operation.header.kind];
     const uint32_t number = operation.header.number;
     Arriving& arriving = in.arriving[number % in.arriving.size()];
@@ -298,12 +305,11 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
 void UcxLinks::OnBroken(int worker, const absl::Status&) {
   if (mailbox_ == nullptr) return;
   Peer& peer = peers_[worker];
-  peer.gone = peer.broken = true;
+  // After a farewell it may be gone: what it has sent is here, if it is not delivered yet.
+  if (peer.gone || peer.farewell_came) return;
+  peer.gone = true;
+  broken_.push_back(peer.worker);
   clean_up_due_ = true;
-}
-
-void UcxLinks::OnHangUp(WorkerId worker) {
-  if (!peers_[worker.value].gone) OnBroken(worker.value, absl::OkStatus());
 }
 
 void UcxLinks::Suspect(const Peer& peer, const absl::Status& why) {
@@ -328,8 +334,9 @@ void UcxLinks::GiveUp(WorkerId worker) {
 
 void UcxLinks::CleanUp() {
   if (!std::exchange(clean_up_due_, false)) return;
+  for (const WorkerId worker : broken_) mailbox_->OnDisconnect(worker);
+  broken_.clear();
   for (Peer& peer : peers_) {
-    if (std::exchange(peer.broken, false)) mailbox_->OnDisconnect(peer.worker);
     if (!peer.here || !(peer.gone || peer.silent) || peer.closed) continue;
     CancelReceives(peer);
     // A farewell's answer may still be on its way out.
@@ -362,9 +369,11 @@ std::optional<WorkerId> UcxLinks::Ungreeted() const {
 
 void UcxLinks::ReadLanes() {
   for (Peer& peer : peers_) {
-    if (!peer.greeted || peer.gone) continue;
+    if (!peer.greeted || peer.gone || peer.lanes_settled) continue;
     std::string lanes = worker_->Lanes(peer.worker.value);
-    if (!lanes.empty()) peer.lanes = std::move(lanes);
+    if (lanes.empty()) continue;
+    peer.lanes_settled = lanes == peer.lanes;
+    peer.lanes = std::move(lanes);
   }
 }
 

@@ -1,9 +1,9 @@
 // UcxLinks: a UcxPort's side of the message thread: what is under way to and from each peer.
 //
-//   UcxLinks links(options, mailbox, worker);
+//   UcxLinks links(options);   links.Begin(mailbox, worker, arenas);
 //   links.SayHello();   links.SendParcel(to, std::move(parcel));   links.Await(from, awaited);
 //   while (worker.Progress()) {}        // messages come in through UcxListener
-//   links.SendCredits();                // what no other message has taken along
+//   links.SendCredits(++step);          // what no other message has taken along
 //
 // Used by one thread at a time: the message thread, or whoever polls.
 #ifndef RINGZERO_P2P_UCX_UCX_LINKS_H_
@@ -52,8 +52,8 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
-  // What no other message has taken along within kUcxStepsForCredit steps; at once after a large
-  // message, or when more than half of a kind's slots are in it. `step` only grows.
+  // What no other message has taken along within kUcxStepsForCredit steps; at once if the last
+  // message was large, or when more than half of a kind's slots are in it. `step` only grows.
   void SendCredits(uint64_t step);
   // A sign of life to everybody whom `needs_one` names.
   template <typename NeedsOne>
@@ -74,8 +74,6 @@ class UcxLinks final : public UcxListener {
   // After Progress: what cannot be done inside it, or while a parcel is sent (endpoints that broke
   // are told and closed, the receives posted for them cancelled).
   void CleanUp();
-  // It has closed its socket. After Progress has nothing more: what it has said comes first.
-  void OnHangUp(WorkerId peer);
   // It gives no sign of life: nothing is waited for any more.
   void GiveUp(WorkerId peer);
   // An operation that failed is the end of its peer, as a rule, and named as that when it is found:
@@ -92,6 +90,8 @@ class UcxLinks final : public UcxListener {
   bool FarewellSeen() const;
   // Cancels all receives. Blocks that UCX may still write to are kept until this is destroyed.
   void Shut();
+  // Something is being received still: a cancelled receive that had begun goes on.
+  bool Receiving() const { return receives_under_way_ > 0; }
 
   const std::string& Lanes(WorkerId peer) const { return peers_[peer.value].lanes; }
   void ReadLanes();
@@ -139,7 +139,6 @@ class UcxLinks final : public UcxListener {
     bool here = false;  // this port reaches it
     bool greeted = false;
     bool gone = false;    // broken, or it has said farewell: nothing is sent any more
-    bool broken = false;  // and the mailbox is not told yet
     bool silent = false;  // given up: words may still reach it, but nothing is waited for
     bool closed = false;
     bool heard = false;
@@ -156,6 +155,7 @@ class UcxLinks final : public UcxListener {
     std::array<Outgoing, kMaxMessageKinds> out;
     std::array<Incoming, kMaxMessageKinds> in;
     std::string lanes;
+    bool lanes_settled = false;  // the same at two looks
   };
 
   struct Suspicion {
@@ -165,6 +165,7 @@ class UcxLinks final : public UcxListener {
   };
 
   void Suspect(const Peer& peer, const absl::Status& why);
+  void AddOperation();
   Operation& TakeOperation(Operation::Kind kind, WorkerId peer);
   void FreeOperation(Operation& operation);
   UcxHeader HeaderTo(Peer& peer, UcxType type);
@@ -199,6 +200,9 @@ class UcxLinks final : public UcxListener {
   uint64_t step_ = 0;
   bool clean_up_due_ = false;
   int hellos_under_way_ = 0;
+  int receives_under_way_ = 0;
+  std::vector<WorkerId>
+      broken_;  // in the order in which they broke; the mailbox is told in CleanUp
   std::optional<Suspicion> suspicion_;  // the first
 };
 

@@ -268,6 +268,7 @@ void UcxLinks::Post(Peer& peer, uint8_t kind, uint32_t number) {
   receive.header.number = number;
   receive.buffer = *std::move(block);
   arriving.posted = &receive;
+  ++receives_under_way_;
   const UcxWorker::Receiving receiving =
       worker_->ReceiveTagged({.tag = PayloadTag(peer.pass_in, kind, number),
                               .data = {receive.buffer.data(), receive.buffer.size()},

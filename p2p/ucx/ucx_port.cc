@@ -27,11 +27,14 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);       // for what was sent before a goodbye
 constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
+static_assert(kUcxStepsForCredit < kIdleTurns);      // it never sleeps on credit
+constexpr std::chrono::milliseconds kStillness(10);  // after which nothing more is received
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
-constexpr uint64_t kStepsPerLook = 64;               // at the clock
+constexpr uint64_t kStepsPerLook = 16;               // at the clock
 constexpr int kLooksPerTurn = 4;
-constexpr int kProgressPerTurn = 16;  // large payloads go on and on
-constexpr size_t kSockets = 2;        // where they begin in Port::events_
+constexpr int kProgressPerTurn = 16;     // large payloads go on and on
+constexpr size_t kCommandsPerPeer = 64;  // so many wait without growth
+constexpr size_t kSockets = 2;           // where they begin in Port::events_
 
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
@@ -131,7 +134,7 @@ class Port final : public UcxPort {
   std::vector<Command> commands_;
   bool open_ = true;
   std::atomic<bool> has_commands_{false};  // changed with mutex_ held; read by the message thread
-  std::atomic<bool> parcels_wait_{false};  // among commands_ or running_; the mailbox' lock held
+  std::atomic<bool> parcels_wait_{false};  // among commands_; changed with mutex_ held
   std::atomic<bool> asleep_{false};
   std::atomic<bool> callbacks_due_{false};
   std::atomic<bool> stopping_{false};
@@ -195,6 +198,7 @@ absl::Status Port::Join() {
 void Port::Start(Mailbox& mailbox) {
   mailbox_ = &mailbox;
   lanes_.resize(static_cast<size_t>(options_.seat.workers));
+  for (auto* each : {&commands_, &running_}) each->reserve(kCommandsPerPeer * lanes_.size());
   const WorkerId self = options_.seat.self;
   messages_.emplace(self, heard_, HeartbeatOptions{options_.peer_timeout});
   if (options_.board) {
@@ -316,6 +320,7 @@ void Port::Look() {
   CheckPulses(now);
   CheckSockets(now);
   links_.CheckSuspicion(now);
+  links_.CleanUp();  // before the thread sleeps
 }
 
 void Port::WatchSockets() {
@@ -341,7 +346,7 @@ void Port::TakeHangUps() {
     // What it has said may still lie in UCX's queues.
     for (int turn = 0; turn < kIdleTurns && Turn(); ++turn) {
     }
-    links_.OnHangUp(watched_[i]);
+    links_.OnBroken(watched_[i].value, absl::UnavailableError("its socket is closed"));
   }
 }
 
@@ -449,8 +454,10 @@ void Port::Finish() {
 // memory: a cancelled receive that has begun goes on.
 void Port::Settle() {
   const auto until = Clock::now() + kDrainLimit;
-  for (int idle = 0; idle < kIdleTurns && Clock::now() < until; ++idle) {
-    if (worker_->Progress()) idle = 0;
+  auto moved = Clock::now();
+  for (auto now = moved; links_.Receiving() && now < std::min(until, moved + kStillness);
+       now = Clock::now()) {
+    if (worker_->Progress()) moved = now;
   }
 }
 

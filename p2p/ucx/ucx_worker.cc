@@ -19,7 +19,7 @@ namespace {
 constexpr unsigned kMessageId = 1;
 constexpr size_t kMostLanes = 16;
 constexpr std::chrono::seconds kCloseLimit(1);
-constexpr int kIdleTurns = 32;  // after which what has not ended will not
+constexpr std::chrono::milliseconds kStillness(10);  // after which what has not ended will not
 
 absl::Status Error(const char* what, ucs_status_t status) {
   return absl::InternalError(absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));
@@ -215,12 +215,13 @@ void UcxWorker::State::Close(Endpoint& endpoint) {
 // beside everything else, and is left where it is when nothing moves any more.
 void UcxWorker::State::AwaitCloses() {
   const auto until = std::chrono::steady_clock::now() + kCloseLimit;
+  auto moved = std::chrono::steady_clock::now();
   for (Endpoint& endpoint : endpoints) {
     if (endpoint.closing == nullptr) continue;
-    for (int idle = 0; idle < kIdleTurns && std::chrono::steady_clock::now() < until &&
-                       ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
-         ++idle) {
-      if (ucp_worker_progress(worker) != 0) idle = 0;
+    for (auto now = moved; now < std::min(until, moved + kStillness) &&
+                           ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
+         now = std::chrono::steady_clock::now()) {
+      if (ucp_worker_progress(worker) != 0) moved = now;
     }
     ucp_request_free(std::exchange(endpoint.closing, nullptr));
   }

@@ -39,7 +39,7 @@ struct UcxOperation {
 // A setting of UCX by its name without UCX_: {"TLS", "tcp,self"}.
 using UcxSettings = std::vector<std::pair<std::string, std::string>>;
 
-// What UCX tells; called in Progress alone.
+// What UCX tells; called in Progress, but OnBroken and OnDone may come inside any call.
 class UcxListener {
  public:
   struct Message {

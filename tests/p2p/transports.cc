@@ -113,13 +113,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
   return transports;
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeUcx(
-    const std::vector<TransportOptions>& options, const UcxOptions& ucx) {
-  return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
-    return CreateUcxTransport(seat, each, {.board = ucx.board, .settings = ucx.settings});
-  });
-}
-
 // What `transports` makes, each wrapped.
 using Wrap = std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)>;
 MakeTransports Each(MakeTransports transports, Wrap wrap) {
@@ -200,9 +193,13 @@ MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports
 MakeTransports UcxTransports() {
   return [](const std::vector<TransportOptions>& options)
              -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
-    UcxOptions ucx;
-    RZ_ASSIGN_OR_RETURN(ucx.board, PulseBoard::Create(static_cast<int>(options.size())));
-    return MakeUcx(options, ucx);
+    RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> ends,
+                        MakeShmEndpoints(static_cast<int>(options.size())));
+    return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
+      ShmEndpoint& mine = ends[static_cast<size_t>(seat.self.value)];
+      return CreateUcxTransport(
+          seat, each, {.board = std::move(mine.board), .sockets = std::move(mine.sockets)});
+    });
   };
 }
 
@@ -224,7 +221,9 @@ MakeTransports MixedTransports(int hosts) {
 
 MakeTransports UcxTcpTransports() {
   return [](const std::vector<TransportOptions>& options) {
-    return MakeUcx(options, {.settings = {{"TLS", "tcp,self"}}});
+    return MakeTogether(options, [](const JobSeat& seat, const TransportOptions& each) {
+      return CreateUcxTransport(seat, each, {.settings = {{"TLS", "tcp,self"}}});
+    });
   };
 }
 
