@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -68,12 +69,15 @@ class Buffer {
   std::span<T> as() const {
     return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
   }
-  void Reset();
+  void Reset() {
+    if (BufferCell* cell = Detach()) cell->DropHolder();
+  }
   // Freezes the contents; this handle becomes empty.
   SharedBuffer Seal() &&;
 
   BufferCell* cell() const { return cell_; }  // for transports
-  BufferCell* Detach();                       // for transports: the holder moves to the caller
+  // For transports: the holder moves to the caller.
+  BufferCell* Detach() { return std::exchange(cell_, nullptr); }
 
  private:
   BufferCell* cell_ = nullptr;
@@ -97,13 +101,15 @@ class SharedBuffer {
     return {reinterpret_cast<const T*>(data()), size() / sizeof(T)};
   }
   int holders() const { return cell_->holders(); }
-  void Reset();
+  void Reset() {
+    if (BufferCell* cell = Detach()) cell->DropHolder();
+  }
   // Writable again, in place. FailedPrecondition (and *this unchanged) unless this is the only
   // holder.
   absl::StatusOr<Buffer> Unseal() &&;
 
   BufferCell* cell() const { return cell_; }
-  BufferCell* Detach();
+  BufferCell* Detach() { return std::exchange(cell_, nullptr); }
 
  private:
   BufferCell* cell_ = nullptr;

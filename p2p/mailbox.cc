@@ -78,9 +78,22 @@ absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
                                                       ToString(parcel.key), ") after a goodbye"));
   }
   const uint8_t kind = parcel.key.kind;
-  peers_[to.value].channels[kind].waiting.push_back(std::move(parcel));
-  Pump(to, kind);
+  Channel& channel = peers_[to.value].channels[kind];
+  if (channel.credit > 0) {  // then nothing waits
+    Spend(to, channel, std::move(parcel));
+  } else {
+    channel.waiting.push_back(std::move(parcel));
+  }
   return absl::OkStatus();
+}
+
+void Mailbox::Spend(WorkerId to, Channel& channel, Parcel parcel) {
+  --channel.credit;
+  stats_.bytes_sent[parcel.key.kind] += parcel.buffer.size();
+  ++stats_.messages_sent[parcel.key.kind];
+  // Our own hold ends before the message leaves: what the receiver does next already sees that.
+  parcel.buffer = SlotCell::Unwrap(std::move(parcel.buffer));
+  wire_->SendParcel(to, std::move(parcel));
 }
 
 void Mailbox::Pump(WorkerId to, uint8_t kind) {
@@ -88,12 +101,7 @@ void Mailbox::Pump(WorkerId to, uint8_t kind) {
   while (channel.credit > 0 && !channel.waiting.empty()) {
     Parcel parcel = std::move(channel.waiting.front());
     channel.waiting.pop_front();
-    --channel.credit;
-    stats_.bytes_sent[kind] += parcel.buffer.size();
-    ++stats_.messages_sent[kind];
-    // Our own hold ends before the message leaves: what the receiver does next already sees that.
-    parcel.buffer = SlotCell::Unwrap(std::move(parcel.buffer));
-    wire_->SendParcel(to, std::move(parcel));
+    Spend(to, channel, std::move(parcel));
   }
 }
 
@@ -109,7 +117,9 @@ absl::Status Mailbox::Expect(WorkerId from, Expected expected) {
   }
   wire_->AwaitParcel(from, {expected.key, expected.ownership, expected.bytes});
   channel.expected.push_back(std::move(expected));
-  Match(from, kind);
+  if (!channel.arrived.empty() && Match(from, channel.arrived.front(), channel)) {
+    channel.arrived.pop_front();
+  }
   return absl::OkStatus();
 }
 
@@ -119,26 +129,22 @@ std::string Mailbox::Describe(WorkerId from, const char* what, MessageKey key, O
                       ownership == Ownership::kShared ? "shared" : "owned");
 }
 
-void Mailbox::Match(WorkerId from, uint8_t kind) {
-  Channel& channel = peers_[from.value].channels[kind];
-  bool matched = false;
-  while (!channel.arrived.empty() && !channel.expected.empty()) {
-    Parcel& parcel = channel.arrived.front();
-    Expected& expected = channel.expected.front();
-    const size_t bytes = parcel.buffer.size();
-    if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
-        bytes != expected.bytes) {
-      return EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes),
-                          expected);
-    }
-    Buffer delivered = SlotCell::Wrap(shared_from_this(), {from, kind}, std::move(parcel.buffer));
-    Next().ready.push_back(
-        {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered)});
-    channel.arrived.pop_front();
-    channel.expected.pop_front();
-    matched = true;
+// Hands the parcel to the first one who expects something, and is false if that is something else.
+bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
+  Expected& expected = channel.expected.front();
+  const size_t bytes = parcel.buffer.size();
+  if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
+      bytes != expected.bytes) {
+    EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes), expected);
+    return false;
   }
-  if (matched) wire_->Wake();
+  Buffer delivered =
+      SlotCell::Wrap(shared_from_this(), {from, parcel.key.kind}, std::move(parcel.buffer));
+  Next().ready.push_back(
+      {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered)});
+  channel.expected.pop_front();
+  wire_->Wake();
+  return true;
 }
 
 void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected) {
@@ -162,8 +168,12 @@ void Mailbox::OnParcel(WorkerId from, Parcel parcel) {
   if (!status_.ok()) return;
   const uint8_t kind = parcel.key.kind;
   RZ_CHECK(kind < kMaxMessageKinds, ToString(parcel.key));
-  peers_[from.value].channels[kind].arrived.push_back(std::move(parcel));
-  Match(from, kind);
+  Channel& channel = peers_[from.value].channels[kind];
+  if (channel.expected.empty()) {
+    channel.arrived.push_back(std::move(parcel));
+  } else {
+    Match(from, parcel, channel);  // then nothing else has arrived
+  }
 }
 
 absl::Status Mailbox::OnSlots(WorkerId from, uint8_t kind, int slots) {

@@ -104,8 +104,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   struct Channel {  // one per peer and kind, both directions
     int credit = 0;
     int slots = 0;                 // the peer's, if OnSlots told them: credit is never more
-    RingQueue<Parcel> waiting;     // to the peer, without credit
-    RingQueue<Parcel> arrived;     // from the peer, not yet expected
+    RingQueue<Parcel> waiting;     // to the peer, without credit: empty while there is any
+    RingQueue<Parcel> arrived;     // from the peer, not yet expected: empty if anything is expected
     RingQueue<Expected> expected;  // from the peer, not yet arrived
   };
   struct Peer {
@@ -142,7 +142,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
                          const char* what) const;  // lock held, as below
   static void Call(Ready& ready);
   void Pump(WorkerId to, uint8_t kind);
-  void Match(WorkerId from, uint8_t kind);
+  void Spend(WorkerId to, Channel& channel, Parcel parcel);
+  bool Match(WorkerId from, Parcel& parcel, Channel& channel);
   void EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected);
   void SayGoodbyes();
   // Does it matter to us that this peer is gone?
@@ -160,7 +161,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
   const WorkerId self_;
   const std::shared_ptr<Wire> wire_;
-  SlotPool slot_cells_;
+  SlotPool slot_cells_;  // mutex_ held to take
 
   std::mutex callbacks_mutex_;  // held while callbacks run, and taken before mutex_
   Runnable running_;            // callbacks_mutex_ held; kept, so that its memory is used again

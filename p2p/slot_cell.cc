@@ -17,6 +17,7 @@ Buffer SlotCell::Wrap(std::shared_ptr<Mailbox> mailbox, const Slot& slot, Buffer
 }
 
 Buffer SlotCell::Unwrap(Buffer handle) {
+  if (handle.cell()->root() == handle.cell()) return handle;  // sooner said than by a cast
   auto* slot = dynamic_cast<SlotCell*>(handle.cell());
   if (slot == nullptr) return handle;
   if (slot->holders_.load(std::memory_order_acquire) == 1) {

@@ -266,8 +266,7 @@ absl::Status HopTraffic::HandleCopy(Arrival arrival) {
     const int from = setup_.mode == RingMode::kRelay ? 0 : left_.value;
     wrong_ += CountWrong(setup_.type, KeyOf(from, operation), bytes);
   }
-  arrival.copy.Reset();
-  return EndOperation();
+  return EndOperation();  // and what came is let go of when the next one has left
 }
 
 absl::Status HopTraffic::HandleSum(Arrival arrival) {

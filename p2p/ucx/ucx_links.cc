@@ -19,11 +19,6 @@ std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-template <typename T>
-std::span<const std::byte> BytesOfValue(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
 // What UCX also says of one whose end it has not understood yet.
 bool MayBeItsEnd(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status);
@@ -57,6 +52,7 @@ void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker,
   arenas_ = arenas;
   // How many are under way at once depends on who runs when: not a first time that allocates.
   for (size_t i = 0; i < kOperationsPerPeer * peers_.size(); ++i) AddOperation();
+  granted_.reserve(kOperationsPerPeer * peers_.size());
 }
 
 void UcxLinks::AddOperation() {
@@ -92,8 +88,10 @@ UcxHeader UcxLinks::HeaderTo(Peer& peer, UcxType type) {
 }
 
 void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data) {
+  const bool with_payload = operation.header.type == UcxType::kParcel && !data.empty();
   const UcxWorker::Fate fate =
-      worker_->SendMessage(peer.worker.value, {.header = BytesOfValue(operation.header),
+      worker_->SendMessage(peer.worker.value, {.header = Pack(operation.header, with_payload,
+                                                              operation.short_header),
                                                .data = data,
                                                .operation = &operation,
                                                .wanted = operation.header.type == UcxType::kHello

@@ -52,6 +52,9 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
+  // Tells the mailbox of the credit that came with messages: after these have been handed on, which
+  // nobody should have to wait for.
+  void GrantCredits();
   // What no other message has taken along within kUcxStepsForCredit steps; at once if the last
   // message was large, or when more than half of a kind's slots are in it. `step` only grows.
   void SendCredits(uint64_t step);
@@ -107,6 +110,7 @@ class UcxLinks final : public UcxListener {
     Kind kind = Kind::kMessage;
     WorkerId peer;
     UcxHeader header;  // kReceive: kind and number alone
+    UcxShortHeader short_header;  // what is sent of it, perhaps
     Buffer buffer;
     std::string text;
   };
@@ -120,6 +124,11 @@ class UcxLinks final : public UcxListener {
     Buffer buffer;
     Operation* posted = nullptr;
     absl::Status failed;  // of the receive
+
+    void Clear() {  // for the next message; its receive may still be posted
+      announced = awaited = filled = false;
+      failed = absl::OkStatus();
+    }
   };
   struct Incoming {                  // a channel from a peer; numbers wrap around
     std::vector<Arriving> arriving;  // by number modulo their count, a power of two
@@ -158,6 +167,11 @@ class UcxLinks final : public UcxListener {
     bool lanes_settled = false;  // the same at two looks
   };
 
+  struct Granted {
+    WorkerId from;
+    uint8_t kind = 0;
+    int count = 0;
+  };
   struct Suspicion {
     WorkerId worker;
     absl::Status why;
@@ -196,6 +210,7 @@ class UcxLinks final : public UcxListener {
   std::vector<Peer> peers_;  // by worker
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
+  std::vector<Granted> granted_;
   bool credits_due_ = false;
   uint64_t step_ = 0;
   bool clean_up_due_ = false;

@@ -24,9 +24,9 @@ Ownership OwnershipOf(const UcxHeader& header) {
 
 void UcxLinks::OnMessage(const Message& message) {
   if (mailbox_ == nullptr) return;  // UCX moves messages at a worker's end, too, begun or not
-  UcxHeader header;
-  if (message.header.size() < sizeof(header)) return;
-  std::memcpy(&header, message.header.data(), sizeof(header));
+  std::optional<UcxHeader> unpacked = Unpack(message.header, message.data.size());
+  if (!unpacked.has_value()) return;
+  UcxHeader& header = *unpacked;
   if (header.type == UcxType::kHello) return TakeHello(message, header);
   if (header.type == UcxType::kRefusal) return TakeRefusal(message, header);
   const bool known = header.from < peers_.size() && peers_[header.from].here &&
@@ -34,7 +34,12 @@ void UcxLinks::OnMessage(const Message& message) {
   if (!known) return;  // a stranger: not heard, and not our death
   Peer& peer = peers_[header.from];
   peer.heard = true;
+  if (message.header.size() == sizeof(UcxShortHeader)) {
+    const uint32_t delivered = peer.in[header.kind].delivered;
+    header.number = delivered + ((header.number - delivered) & 0xffff);
+  }
   absl::Status taken = TakeCredits(peer, header);
+  if (header.type != UcxType::kParcel) GrantCredits();  // it may be a last word
   if (taken.ok()) taken = Take(peer, header, message.data);
   if (taken.ok()) return;
   mailbox_->Fail(Annotate(taken, absl::StrCat("a message of worker ", header.from, " over ucx")));
@@ -135,9 +140,14 @@ absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
                                               " and has ", out.sent - out.credited));
     }
     out.credited += count;
-    mailbox_->OnCredit(peer.worker, static_cast<uint8_t>(kind), count);
+    granted_.push_back({peer.worker, static_cast<uint8_t>(kind), count});
   }
   return absl::OkStatus();
+}
+
+void UcxLinks::GrantCredits() {
+  for (const Granted& each : granted_) mailbox_->OnCredit(each.from, each.kind, each.count);
+  granted_.clear();
 }
 
 absl::Status UcxLinks::Take(Peer& peer, const UcxHeader& header, std::span<const std::byte> data) {
@@ -304,9 +314,7 @@ void UcxLinks::Deliver(Peer& peer, uint8_t kind) {
     }
     Buffer buffer = std::move(arriving.buffer);
     in.large = buffer.size() > kUcxSmallBytes;
-    Operation* const posted = arriving.posted;
-    arriving = Arriving();
-    arriving.posted = posted;
+    arriving.Clear();
     ++in.delivered;
     --peer.announced;
     mailbox_->OnParcel(peer.worker, {key, ownership, std::move(buffer)});

@@ -2,6 +2,9 @@
 //
 //   UcxHeader header = {.pass = peer.pass_out, .from = 1, .type = UcxType::kGoodbye};
 //   header.credits[kind] = 2;                     // any message may carry credit
+//   UcxShortHeader memory;
+//   worker.SendMessage(to, {.header = Pack(header, small, memory), …});
+//   std::optional<UcxHeader> same = Unpack(message.header, message.data.size());
 //
 // Plain values in the byte order of the machine (x86-64 and ARM64 alike are little-endian).
 #ifndef RINGZERO_P2P_UCX_UCX_PACKET_H_
@@ -10,6 +13,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -22,7 +28,7 @@
 namespace ringzero {
 
 inline constexpr uint32_t kUcxMagic = 0x585a5552;  // "RUZX"
-inline constexpr uint32_t kUcxVersion = 2;
+inline constexpr uint32_t kUcxVersion = 3;
 
 // Payloads up to here travel behind their header, larger ones in a tagged message of their own.
 inline constexpr size_t kUcxSmallBytes = 4096 + 64;
@@ -42,7 +48,7 @@ enum class UcxType : uint8_t {
 };
 
 struct UcxHeader {
-  uint64_t pass = 0;    // only workers of this job can know it (PassFor)
+  uint64_t pass = 0;    // only workers of this job can know it (PassFor); its low 16 bits are 0
   uint64_t tag = 0;     // of a message's key, or a number
   uint64_t bytes = 0;   // of a message's payload
   uint32_t number = 0;  // of a message in its channel, from 0
@@ -55,6 +61,66 @@ struct UcxHeader {
   std::array<uint8_t, kMaxMessageKinds> credits = {};  // slots of the channels to `from`, by kind
 };
 static_assert(sizeof(UcxHeader) == 56 && std::is_trivially_copyable_v<UcxHeader>);
+
+// The header of a payload that comes with it, if it brings credit of one kind at most: so short that
+// a message of a few bytes is one cache line of UCX's shared memory, and one of 64 bytes is still
+// written into its queue directly.
+//
+//   pass | from: 8 bytes; tag: 8; then from the lowest bit: number 16, kind 4, ownership 1,
+//   kind of the credit 4, credit 7
+using UcxShortHeader = std::array<std::byte, 20>;
+inline constexpr uint32_t kUcxMostSlots = 0xffff;  // the short number tells so many apart
+inline constexpr uint8_t kUcxMostShortCredit = 0x7f;
+static_assert(kMaxMessageKinds <= 16);
+
+// `header` as it is sent: itself, or in `memory`; both must outlive the result. `with_payload`: a
+// parcel whose payload is behind it.
+inline std::span<const std::byte> Pack(const UcxHeader& header, bool with_payload,
+                                       UcxShortHeader& memory) {
+  const std::span<const std::byte> whole = std::as_bytes(std::span(&header, 1));
+  if (!with_payload) return whole;
+  int credit_kind = 0;
+  for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+    if (header.credits[kind] == 0) continue;
+    if (header.credits[credit_kind] != 0 && credit_kind != kind) return whole;
+    credit_kind = kind;
+  }
+  const uint8_t credit = header.credits[credit_kind];
+  if (credit > kUcxMostShortCredit) return whole;
+  const uint64_t pass_and_from = header.pass | header.from;
+  const uint32_t rest = (header.number & 0xffff) | uint32_t{header.kind} << 16 |
+                        uint32_t{header.ownership} << 20 |
+                        static_cast<uint32_t>(credit_kind) << 21 | uint32_t{credit} << 25;
+  std::memcpy(memory.data(), &pass_and_from, 8);
+  std::memcpy(memory.data() + 8, &header.tag, 8);
+  std::memcpy(memory.data() + 16, &rest, 4);
+  return memory;
+}
+
+// The header of a message with so many bytes behind it; of a short one, `number` is modulo 2^16.
+// Nothing if it is too short to be one.
+inline std::optional<UcxHeader> Unpack(std::span<const std::byte> bytes, size_t payload_bytes) {
+  UcxHeader header;
+  if (bytes.size() >= sizeof(header)) {
+    std::memcpy(&header, bytes.data(), sizeof(header));
+    return header;
+  }
+  if (bytes.size() != sizeof(UcxShortHeader)) return std::nullopt;
+  uint64_t pass_and_from = 0;
+  uint32_t rest = 0;
+  std::memcpy(&pass_and_from, bytes.data(), 8);
+  std::memcpy(&header.tag, bytes.data() + 8, 8);
+  std::memcpy(&rest, bytes.data() + 16, 4);
+  header.pass = pass_and_from & ~uint64_t{0xffff};
+  header.from = static_cast<uint16_t>(pass_and_from);
+  header.bytes = payload_bytes;
+  header.type = UcxType::kParcel;
+  header.number = rest & 0xffff;
+  header.kind = rest >> 16 & 0xf;
+  header.ownership = rest >> 20 & 1;
+  header.credits[rest >> 21 & 0xf] = static_cast<uint8_t>(rest >> 25);
+  return header;
+}
 
 struct UcxHello {
   uint32_t magic = kUcxMagic;
@@ -80,7 +146,7 @@ inline uint64_t PassFor(std::string_view secret, int from, int to) {
       HmacSha256(secret, absl::StrCat("ringzero ucx ", kUcxVersion, " pass ", from, " to ", to));
   uint64_t pass = 0;
   for (size_t i = 0; i < sizeof(pass); ++i) pass = pass << 8 | digest[i];
-  return pass;
+  return pass & ~uint64_t{0xffff};
 }
 
 // Tag of the UCX message with the payload of the `number`-th message of a channel; `pass`: from its

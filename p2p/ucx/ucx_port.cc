@@ -305,6 +305,7 @@ bool Port::Turn() {
     running_callbacks_of = nullptr;
     any = true;
   }
+  links_.GrantCredits();
   if (RunCommands()) any = true;
   idle_turns_ = any ? 0 : std::min(idle_turns_ + 1, kIdleTurns);
   links_.SendCredits(++steps_);
@@ -485,6 +486,11 @@ void Port::Stop() {
 
 absl::StatusOr<std::shared_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
   RZ_RETURN_IF_ERROR(CheckSeat(options.seat));
+  for (const int slots : options.slots) {
+    if (static_cast<uint32_t>(slots) <= kUcxMostSlots) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("ucx: ", slots, " slots of one kind; at most ", kUcxMostSlots, " can be had"));
+  }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {
     return absl::ResourceExhaustedError(
