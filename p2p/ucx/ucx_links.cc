@@ -14,6 +14,7 @@ namespace ringzero {
 namespace {
 
 constexpr size_t kOperationsPerPeer = 32;
+constexpr uint64_t kStepsForCredit = 64;  // a ping-pong's answer comes within these
 
 std::span<const std::byte> BytesOf(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
@@ -199,11 +200,16 @@ void UcxLinks::SendCredit(WorkerId to, uint8_t kind) {
 
 void UcxLinks::SendCredits(uint64_t step) {
   step_ = step;
-  if (!credits_due_) return;
+  if (credits_due_) SendCreditsOlderThan(kStepsForCredit);
+}
+
+void UcxLinks::SendAllCredits() { SendCreditsOlderThan(0); }
+
+void UcxLinks::SendCreditsOlderThan(uint64_t steps) {
   credits_due_ = false;
   for (Peer& peer : peers_) {
     if (!peer.has_credits) continue;
-    if (peer.credits_press || step - peer.credits_since >= kUcxStepsForCredit) {
+    if (peer.credits_press || step_ - peer.credits_since >= steps) {
       SendControl(peer, UcxType::kCredits);
     } else {
       credits_due_ = true;

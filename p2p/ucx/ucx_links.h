@@ -28,9 +28,6 @@
 
 namespace ringzero {
 
-// A ping-pong's answer comes within these, and takes the credit along.
-inline constexpr uint64_t kUcxStepsForCredit = 16;
-
 class UcxLinks final : public UcxListener {
  public:
   explicit UcxLinks(const UcxPortOptions& options);  // which outlive it
@@ -55,9 +52,10 @@ class UcxLinks final : public UcxListener {
   // Tells the mailbox of the credit that came with messages: after these have been handed on, which
   // nobody should have to wait for.
   void GrantCredits();
-  // What no other message has taken along within kUcxStepsForCredit steps; at once if the last
-  // message was large, or when more than half of a kind's slots are in it. `step` only grows.
+  // What no other message has taken along for a while; at once if the last message was large, or
+  // when more than half of a kind's slots are in it. `step` only grows.
   void SendCredits(uint64_t step);
+  void SendAllCredits();
   // A sign of life to everybody whom `needs_one` names.
   template <typename NeedsOne>
   void SendHeartbeats(const NeedsOne& needs_one) {
@@ -185,6 +183,7 @@ class UcxLinks final : public UcxListener {
   UcxHeader HeaderTo(Peer& peer, UcxType type);
   void SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data);
   void SendControl(Peer& peer, UcxType type);
+  void SendCreditsOlderThan(uint64_t steps);
   void SendHeartbeat(Peer& peer);
   void SayDueGoodbye(Peer& peer);
 

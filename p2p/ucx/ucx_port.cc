@@ -27,7 +27,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);       // for what was sent before a goodbye
 constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
-static_assert(kUcxStepsForCredit < kIdleTurns);      // it never sleeps on credit
 constexpr std::chrono::milliseconds kStillness(10);  // after which nothing more is received
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
 constexpr uint64_t kStepsPerLook = 16;               // at the clock
@@ -411,6 +410,7 @@ void Port::RunThread() {
 }
 
 void Port::Sleep() {
+  links_.SendAllCredits();
   asleep_.store(true);
   bool work = callbacks_due_.load() || stopping_;
   if (!work) {
