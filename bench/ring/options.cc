@@ -51,7 +51,7 @@ constexpr FlagSpec kFlags[] = {
     {"", "--pin", nullptr, "worker w stays on the w-th of the cores that this process may use"},
     {"", "--copy", nullptr, "receivers copy what arrives into memory of their own"},
     {"", "--cached", nullptr, "few buffers, used again at once; else they rotate past the caches"},
-    {"", "--slots", "N", "credit of each channel (twice -m, at least 2; train: the plan's)"},
+    {"", "--slots", "N", "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)"},
     {"", "--plan", "FILE", "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it"},
     {"", "--compare", nullptr, "run the peer tool in the same run, by turns, and print the ratio"},
     {"", "--skip_host", nullptr, "do not measure the host before and after"},
@@ -372,7 +372,8 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
     }
   }
   if (options.workers == 0 && !train) options.workers = BetweenTwo(options.mode) ? 2 : 4;
-  if (options.slots == 0 && !train) options.slots = std::max(2, 2 * options.aggregate);
+  const int least = options.mode == RingMode::kPingpong ? 4 : 2;
+  if (options.slots == 0 && !train) options.slots = std::max(least, 2 * options.aggregate);
   if (options.types.size() > 1 && options.mode == RingMode::kReduce) {  // -d all: all that it can
     std::erase_if(options.types, [](ElementType type) { return !CanAdd(type); });
   }

@@ -65,7 +65,7 @@ struct RingOptions {
   std::string plan_file;  // train
   // --worker, --workers as given, --rendezvous: where this process is one worker of an outside job.
   IdentityFlags identity;
-  int slots = 0;        // credit per channel; 0: twice the aggregate, at least 2
+  int slots = 0;        // credit per channel; 0: twice the aggregate, at least 2 (pingpong: 4)
   std::string command;  // the whole command line, for the header
 
   // The sizes of the table, ascending.

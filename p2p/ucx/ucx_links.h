@@ -49,8 +49,8 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
-  // Tells the mailbox of the credit that came with messages: after these have been handed on, which
-  // nobody should have to wait for.
+  // Tells the mailbox of the credit that came with messages while there was other credit left: after
+  // the messages have been handed on, which should not wait for that.
   void GrantCredits();
   // What no other message has taken along for a while; at once if the last message was large, or
   // when more than half of a kind's slots are in it. `step` only grows.
@@ -138,6 +138,7 @@ class UcxLinks final : public UcxListener {
     bool large = false;              // the last message
   };
   struct Outgoing {
+    uint32_t slots = 0;  // the peer's
     uint32_t sent = 0;
     uint32_t credited = 0;  // slots that came back
   };

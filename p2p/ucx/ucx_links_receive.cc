@@ -97,6 +97,7 @@ void UcxLinks::TakeHello(const Message& message, const UcxHeader&) {
     peer.heard = true;
     peer.lanes = worker_->Lanes(hello.from);
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+      peer.out[kind].slots = static_cast<uint32_t>(hello.slots[kind]);
       mailbox_->OnCredit(peer.worker, static_cast<uint8_t>(kind), hello.slots[kind]);
     }
     return;
@@ -135,12 +136,17 @@ absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
     const uint8_t count = header.credits[kind];
     if (count == 0) continue;
     Outgoing& out = peer.out[kind];
-    if (count > out.sent - out.credited) {
+    const uint32_t owed = out.sent - out.credited;
+    if (count > owed) {
       return absl::InternalError(absl::StrCat("it gives back ", count, " slots of kind ", kind,
-                                              " and has ", out.sent - out.credited));
+                                              " and has ", owed));
     }
     out.credited += count;
-    granted_.push_back({peer.worker, static_cast<uint8_t>(kind), count});
+    if (owed < out.slots) {
+      granted_.push_back({peer.worker, static_cast<uint8_t>(kind), count});
+    } else {
+      mailbox_->OnCredit(peer.worker, static_cast<uint8_t>(kind), count);
+    }
   }
   return absl::OkStatus();
 }
