@@ -57,7 +57,9 @@ std::vector<TrafficSetup> AllSetups(const RingJob& job) {
 }
 
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
-  const size_t least = static_cast<size_t>(2) * options.aggregate;
+  // Of a ping-pong's nothing is on its way when the next one leaves.
+  const size_t least = (options.mode == RingMode::kPingpong ? 1 : 2) *
+                       static_cast<size_t>(options.aggregate);
   if (options.caching == Caching::kCached) return static_cast<int>(least);
   const size_t operations =
       (static_cast<size_t>(IterationsOfRound(options)) + 1) * options.aggregate;
