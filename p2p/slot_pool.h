@@ -3,8 +3,8 @@
 //   void* memory = pool.Take();   T* object = new (memory) T(…);
 //   object->~T();   pool.Return(memory);
 //
-// Grows to the most that are ever alive at once. Return from any thread; one thread at a time takes,
-// mostly without a lock. All must be returned before the pool's end.
+// Grows to the most that are ever alive at once. Return from any thread; one thread at a time
+// takes, mostly without a lock. All must be returned before the pool's end.
 #ifndef RINGZERO_P2P_SLOT_POOL_H_
 #define RINGZERO_P2P_SLOT_POOL_H_
 

@@ -58,8 +58,8 @@ std::vector<TrafficSetup> AllSetups(const RingJob& job) {
 
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
   // Of a ping-pong's nothing is on its way when the next one leaves.
-  const size_t least = (options.mode == RingMode::kPingpong ? 1 : 2) *
-                       static_cast<size_t>(options.aggregate);
+  const size_t least =
+      (options.mode == RingMode::kPingpong ? 1 : 2) * static_cast<size_t>(options.aggregate);
   if (options.caching == Caching::kCached) return static_cast<int>(least);
   const size_t operations =
       (static_cast<size_t>(IterationsOfRound(options)) + 1) * options.aggregate;

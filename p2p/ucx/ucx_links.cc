@@ -90,14 +90,13 @@ UcxHeader UcxLinks::HeaderTo(Peer& peer, UcxType type) {
 
 void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const std::byte> data) {
   const bool with_payload = operation.header.type == UcxType::kParcel && !data.empty();
-  const UcxWorker::Fate fate =
-      worker_->SendMessage(peer.worker.value, {.header = Pack(operation.header, with_payload,
-                                                              operation.short_header),
-                                               .data = data,
-                                               .operation = &operation,
-                                               .wanted = operation.header.type == UcxType::kHello
-                                                             ? UcxWorker::Wanted::kReply
-                                                             : UcxWorker::Wanted::kNothing});
+  const UcxWorker::Fate fate = worker_->SendMessage(
+      peer.worker.value,
+      {.header = Pack(operation.header, with_payload, operation.short_header),
+       .data = data,
+       .operation = &operation,
+       .wanted = operation.header.type == UcxType::kHello ? UcxWorker::Wanted::kReply
+                                                          : UcxWorker::Wanted::kNothing});
   if (fate == UcxWorker::Fate::kFailed) {
     const UcxHeader& header = operation.header;
     Suspect(peer, absl::InternalError(absl::StrCat(

@@ -49,8 +49,8 @@ class UcxLinks final : public UcxListener {
   void SendText(WorkerId to, Text text);
   void SendGoodbye(WorkerId to);
 
-  // Tells the mailbox of the credit that came with messages while there was other credit left: after
-  // the messages have been handed on, which should not wait for that.
+  // Tells the mailbox of the credit that came with messages while there was other credit left:
+  // after the messages have been handed on, which should not wait for that.
   void GrantCredits();
   // What no other message has taken along for a while; at once if the last message was large, or
   // when more than half of a kind's slots are in it. `step` only grows.
@@ -107,7 +107,7 @@ class UcxLinks final : public UcxListener {
     enum class Kind { kMessage, kPayload, kReceive, kHeartbeat };
     Kind kind = Kind::kMessage;
     WorkerId peer;
-    UcxHeader header;  // kReceive: kind and number alone
+    UcxHeader header;             // kReceive: kind and number alone
     UcxShortHeader short_header;  // what is sent of it, perhaps
     Buffer buffer;
     std::string text;

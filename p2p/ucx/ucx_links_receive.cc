@@ -138,8 +138,8 @@ absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
     Outgoing& out = peer.out[kind];
     const uint32_t owed = out.sent - out.credited;
     if (count > owed) {
-      return absl::InternalError(absl::StrCat("it gives back ", count, " slots of kind ", kind,
-                                              " and has ", owed));
+      return absl::InternalError(
+          absl::StrCat("it gives back ", count, " slots of kind ", kind, " and has ", owed));
     }
     out.credited += count;
     if (owed < out.slots) {

@@ -62,9 +62,9 @@ struct UcxHeader {
 };
 static_assert(sizeof(UcxHeader) == 56 && std::is_trivially_copyable_v<UcxHeader>);
 
-// The header of a payload that comes with it, if it brings credit of one kind at most: so short that
-// a message of a few bytes is one cache line of UCX's shared memory, and one of 64 bytes is still
-// written into its queue directly.
+// The header of a payload that comes with it, if it brings credit of one kind at most: so short
+// that a message of a few bytes is one cache line of UCX's shared memory, and one of 64 bytes is
+// still written into its queue directly.
 //
 //   pass | from: 8 bytes; tag: 8; then from the lowest bit: number 16, kind 4, ownership 1,
 //   kind of the credit 4, credit 7

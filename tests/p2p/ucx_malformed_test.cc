@@ -165,7 +165,9 @@ TEST(UcxMalformed, StrangersAreRefusedAndDoNoHarm) {
   }
   std::mt19937_64 random(5);
   for (int i = 0; i < 300; ++i) {
-    std::string noise(random() % 200, '\0'), data(random() % 5000, '\0');
+    // Every other one has the size of a short header.
+    std::string noise(i % 2 == 0 ? sizeof(UcxShortHeader) : random() % 200, '\0');
+    std::string data(random() % 5000, '\0');
     for (char& each : noise) each = static_cast<char>(random());
     for (char& each : data) each = static_cast<char>(random());
     stranger.Say(static_cast<int>(random() % 2), noise, data);
@@ -235,8 +237,9 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     UcxHeader header;
     std::string data;
     std::string words;
+    bool is_short = false;
   };
-  std::vector<Case> cases(6);
+  std::vector<Case> cases(10);
   cases[0] = {
       {.bytes = 64, .number = 5, .type = UcxType::kParcel}, std::string(64, 'x'), "no slot"};
   cases[1] = {{.bytes = 64, .type = UcxType::kParcel, .kind = 99}, std::string(64, 'x'), "kind"};
@@ -246,6 +249,14 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
   cases[4] = {{.type = static_cast<UcxType>(77)}, "", "type is unknown"};
   cases[5] = {{.type = UcxType::kCredits}, "", "gives back 9 slots"};
   cases[5].header.credits[3] = 9;
+  const UcxHeader parcel = {.bytes = 64, .type = UcxType::kParcel};
+  cases[6] = {parcel, std::string(64, 'x'), "no slot", true};
+  cases[6].header.number = 5;
+  cases[7] = {parcel, std::string(64, 'x'), "no slot", true};
+  cases[7].header.number = 0xffff;  // modulo 2^16 the one before the first
+  cases[8] = {parcel, std::string(64, 'x'), "gives back 127 slots", true};
+  cases[8].header.credits[15] = 127;
+  cases[9] = {parcel, std::string(5000, 'x'), "it has 5000 bytes", true};
   for (Case& each : cases) {
     Job job = JobOf(2);
     std::vector<Result> made = job.Make();
@@ -253,7 +264,9 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     Stranger insider(*job.rendezvous, 2);
     each.header.from = 1;
     each.header.pass = PassFor(kSecret, 1, 0);
-    insider.Say(0, TextOf(each.header), each.data);
+    UcxShortHeader memory;
+    const auto sent = Pack(each.header, each.is_short, memory);
+    insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
     for (Result& transport : made) {
       EXPECT_TRUE(Eventually([&] { return !(*transport)->status().ok(); })) << each.words;
       EXPECT_TRUE(absl::StrContains((*transport)->status().message(), each.words))
@@ -336,6 +349,11 @@ TEST(UcxMalformed, SettingsAndMemoryThatAreNotThereAreRefused) {
   const Result unknown =
       CreateUcxTransport(job.seats[0], job.options[0], {.settings = {{"TLS", "no_such_way"}}});
   EXPECT_FALSE(unknown.ok());
+  job.options[0].slots = {70000};
+  const Result many = CreateUcxTransport(job.seats[0], job.options[0]);
+  EXPECT_EQ(many.status().code(), absl::StatusCode::kInvalidArgument) << many.status();
+  EXPECT_TRUE(absl::StrContains(many.status().message(), "at most 65535")) << many.status();
+  job.options[0].slots = {2};
   job.options[0].memory = MemoryKind::kCuda;
   const Result cuda =
       CreateUcxTransport(job.seats[0], job.options[0], {.settings = {{"TLS", "tcp,self"}}});
