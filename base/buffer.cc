@@ -38,6 +38,12 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   return *this;
 }
 
+void Buffer::Reset() {
+  if (BufferCell* cell = Detach()) cell->DropHolder();
+}
+
+BufferCell* Buffer::Detach() { return std::exchange(cell_, nullptr); }
+
 SharedBuffer Buffer::Seal() && { return SharedBuffer(Detach()); }
 
 SharedBuffer::SharedBuffer(const SharedBuffer& other) : cell_(other.cell_) {
@@ -48,6 +54,12 @@ SharedBuffer& SharedBuffer::operator=(SharedBuffer other) noexcept {
   std::swap(cell_, other.cell_);
   return *this;
 }
+
+void SharedBuffer::Reset() {
+  if (BufferCell* cell = Detach()) cell->DropHolder();
+}
+
+BufferCell* SharedBuffer::Detach() { return std::exchange(cell_, nullptr); }
 
 absl::StatusOr<Buffer> SharedBuffer::Unseal() && {
   const int holders = cell_->holders();

@@ -15,7 +15,6 @@
 
 #include <cstddef>
 #include <span>
-#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -69,15 +68,12 @@ class Buffer {
   std::span<T> as() const {
     return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
   }
-  void Reset() {
-    if (BufferCell* cell = Detach()) cell->DropHolder();
-  }
+  void Reset();
   // Freezes the contents; this handle becomes empty.
   SharedBuffer Seal() &&;
 
   BufferCell* cell() const { return cell_; }  // for transports
-  // For transports: the holder moves to the caller.
-  BufferCell* Detach() { return std::exchange(cell_, nullptr); }
+  BufferCell* Detach();                       // for transports: the holder moves to the caller
 
  private:
   BufferCell* cell_ = nullptr;
@@ -101,15 +97,13 @@ class SharedBuffer {
     return {reinterpret_cast<const T*>(data()), size() / sizeof(T)};
   }
   int holders() const { return cell_->holders(); }
-  void Reset() {
-    if (BufferCell* cell = Detach()) cell->DropHolder();
-  }
+  void Reset();
   // Writable again, in place. FailedPrecondition (and *this unchanged) unless this is the only
   // holder.
   absl::StatusOr<Buffer> Unseal() &&;
 
   BufferCell* cell() const { return cell_; }
-  BufferCell* Detach() { return std::exchange(cell_, nullptr); }
+  BufferCell* Detach();
 
  private:
   BufferCell* cell_ = nullptr;
