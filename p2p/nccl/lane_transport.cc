@@ -43,7 +43,7 @@ struct LaneMembers {
   std::unique_ptr<Transport> words;
   std::shared_ptr<LaneNews> news;
   std::unique_ptr<LaneDriver> driver;
-  LaneMemory memory;
+  PayloadMemory memory;
   ArenaPtr parameters;
   ArenaPtr sums;
 };
@@ -109,7 +109,7 @@ class LaneTransport final : public MailboxTransport {
   }
 
   const std::string name_;
-  const LaneMemory memory_;
+  const PayloadMemory memory_;
   const std::shared_ptr<Answers> answers_;  // shared with words' answerer
   const std::shared_ptr<LaneWire> wire_;    // shared with the mailbox, which handles keep alive
   const std::shared_ptr<LaneNews> news_;
@@ -134,7 +134,7 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
   return absl::InvalidArgumentError("a lane for long hops needs their order");
 }
 
-absl::StatusOr<ArenaPtr> MakeLaneArena(WorkerId owner, const LaneMemory& memory,
+absl::StatusOr<ArenaPtr> MakeLaneArena(WorkerId owner, const PayloadMemory& memory,
                                        std::pair<MemoryUse, size_t> what) {
   RZ_ASSIGN_OR_RETURN(Mapping data, memory.map(what.second));
   RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(what.second)));
@@ -154,15 +154,6 @@ absl::StatusOr<size_t> ReceivedBytes(const LaneParts& parts, const TransportOpti
 }
 
 }  // namespace
-
-LaneMemory HostLaneMemory() {
-  return {.kind = MemoryKind::kHost,
-          .map = Mapping::Anonymous,
-          .copy_in = [](std::byte* to, const std::byte* from, size_t bytes) {
-            std::memcpy(to, from, bytes);
-            return absl::OkStatus();
-          }};
-}
 
 void LaneNews::Tell(const absl::Status& why) {
   Listener listener;

@@ -26,8 +26,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "p2p/mapping.h"
 #include "p2p/nccl/lane.h"
+#include "p2p/payload_memory.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -54,15 +54,6 @@ struct LaneRoutes {
   LongHopOrder order;
 };
 
-// Memory that the lanes reach.
-struct LaneMemory {
-  MemoryKind kind = MemoryKind::kHost;
-  std::function<absl::StatusOr<Mapping>(size_t bytes)> map;
-  // Copies from the host's memory.
-  std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy_in;
-};
-LaneMemory HostLaneMemory();
-
 // What the transport for words tells.
 class LaneNews {
  public:
@@ -86,7 +77,7 @@ struct LaneParts {
   std::shared_ptr<LaneNews> news;  // shared with words' options
   std::vector<std::unique_ptr<Lane>> lanes;
   LaneRoutes routes;
-  LaneMemory memory;
+  PayloadMemory memory;  // that the lanes reach
   // Memory for payload that arrives: per channel and slot a block, and one more for each that is
   // being passed on. 0: 2 x slots x kinds times all that may be allocated, which costs nothing in
   // the host's memory until it is used; a device needs a figure.

@@ -239,33 +239,6 @@ void NcclLane::Abort() {
   queue_.clear();
 }
 
-void Release(std::byte* data, size_t) { (void)LoadedNccl().cudaFree(data); }
-
-LaneMemory MemoryOf(const NcclLaneOptions& options) {
-  LaneMemory memory;
-  memory.kind = options.memory == NcclMemory::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;
-  memory.map = [options](size_t bytes) -> absl::StatusOr<Mapping> {
-    const NcclApi& api = LoadedNccl();
-    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options.device), "cudaSetDevice"));
-    void* data = nullptr;
-    const size_t asked = std::max<size_t>(bytes, kWarmUpBytes);
-    const cudaError_t made = options.memory == NcclMemory::kDevice
-                                 ? api.cudaMalloc(&data, asked)
-                                 : api.cudaMallocManaged(&data, asked, cudaMemAttachGlobal);
-    if (made != cudaSuccess) {
-      return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes, " bytes on GPU ",
-                                                       options.device, ": ",
-                                                       api.cudaGetErrorString(made)));
-    }
-    return Mapping::Foreign(static_cast<std::byte*>(data), bytes, Release);
-  };
-  memory.copy_in = [options](std::byte* to, const std::byte* from, size_t bytes) -> absl::Status {
-    RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options.device), "cudaSetDevice"));
-    return CudaStatus(LoadedNccl().cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
-  };
-  return memory;
-}
-
 // What names a GPU in a whole job. NCCL would refuse it too, later and in other words.
 absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
                        Clock::time_point limit) {
@@ -290,7 +263,7 @@ absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
   return absl::OkStatus();
 }
 
-absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const LaneMemory& memory,
+absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const PayloadMemory& memory,
                        std::pair<int, Clock::time_point> workers_and_limit) {
   const auto [workers, limit] = workers_and_limit;
   const size_t each_bytes = 2 * kWarmUpBytes * static_cast<size_t>(workers);
@@ -322,15 +295,11 @@ bool NcclGroup::Has(WorkerId worker) const {
 
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<NcclGroup>& groups,
                                         const NcclLaneOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const int devices, NcclDevices());
-  if (options.device < 0 || options.device >= devices) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("transport nccl: GPU ", options.device, "; there are ", devices));
-  }
+  NcclLanes made;
+  RZ_ASSIGN_OR_RETURN(made.memory, MakeCudaMemory(options.device, options.place));
   const Clock::time_point limit = Clock::now() + options.init_limit;
   RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options.device), "cudaSetDevice"));
   RZ_RETURN_IF_ERROR(CheckGpus(seat, options, limit));
-  NcclLanes made{.memory = MemoryOf(options)};
   std::vector<NcclLane*> mine;
   // One after the other, in the order of all workers: nobody waits in a circle.
   for (const NcclGroup& group : groups) {

@@ -19,6 +19,7 @@
 #include "base/ids.h"
 #include "p2p/nccl/lane.h"
 #include "p2p/nccl/lane_transport.h"
+#include "p2p/nccl/nccl_memory.h"
 #include "p2p/rendezvous/job_seat.h"
 
 namespace ringzero {
@@ -31,13 +32,10 @@ absl::StatusOr<int> NcclDevices();
 // "NCCL 2.28.9, CUDA runtime 13.0": what was loaded.
 absl::StatusOr<std::string> NcclVersions();
 
-// Where payload lies: memory of the GPU, or memory that GPU and host both address, slowly (tests).
-enum class NcclMemory { kDevice, kManaged };
-
 struct NcclLaneOptions {
   int device = 0;    // this worker's GPU; NCCL refuses two workers on one
   int max_ctas = 0;  // thread blocks that a lane's operation may occupy; 0: NCCL's choice
-  NcclMemory memory = NcclMemory::kDevice;
+  CudaPlace place = CudaPlace::kDevice;
   // For all communicators together.
   std::chrono::milliseconds init_limit = std::chrono::minutes(2);
 };
@@ -52,7 +50,7 @@ struct NcclGroup {
 struct NcclLanes {
   std::vector<std::unique_ptr<Lane>>
       lanes;  // one for each group; null where this worker is not in it
-  LaneMemory memory;
+  PayloadMemory memory;
 };
 
 // `groups` are the same, in the same order, at all workers. Their identifiers travel over the

@@ -19,6 +19,8 @@ absl::Status NcclAvailable() {
 absl::StatusOr<int> NcclDevices() { return NcclAvailable(); }
 absl::StatusOr<std::string> NcclVersions() { return NcclAvailable(); }
 
+absl::StatusOr<PayloadMemory> MakeCudaMemory(int, CudaPlace) { return NcclAvailable(); }
+
 absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat&, const std::vector<NcclGroup>&,
                                         const NcclLaneOptions&) {
   return NcclAvailable();

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/mailbox_transport.h"
+#include "p2p/nccl/nccl_memory.h"
 #include "p2p/ucx/ucx_port.h"
 
 namespace ringzero {
@@ -54,8 +55,19 @@ class UcxTransport final : public MailboxTransport {
   const ProgressMode progress_;
 };
 
-absl::StatusOr<ArenaPtr> MakeArena(UcxPort& port, WorkerId owner, MemoryUse use, size_t bytes) {
-  RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::Anonymous(bytes));
+absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
+  if (given.map == nullptr) {
+    if (kind == MemoryKind::kHost) return HostMemory();
+    return MakeCudaMemory(0, CudaPlace::kDevice);
+  }
+  if (given.kind == kind) return given;
+  return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
+}
+
+absl::StatusOr<ArenaPtr> MakeArena(UcxPort& port, const PayloadMemory& memory, WorkerId owner,
+                                   std::pair<MemoryUse, size_t> use_and_bytes) {
+  const auto [use, bytes] = use_and_bytes;
+  RZ_ASSIGN_OR_RETURN(Mapping data, memory.map(bytes));
   RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
   ArenaPtr arena(Arena::Create(owner, use, std::move(data), std::move(counts)));
   RZ_RETURN_IF_ERROR(port.Register(arena->memory()));
@@ -101,18 +113,14 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
   for (int w = 0; w < seat.workers; ++w) port_options.peers.push_back(WorkerId(w));
   UcxParts parts = {.progress = options.progress};
   RZ_ASSIGN_OR_RETURN(parts.port, UcxPort::Open(std::move(port_options)));
-  if (options.memory != MemoryKind::kHost) {
-    return absl::InvalidArgumentError(
-        "memory 'cuda' over ucx: CUDA is here, but arenas lie in memory of the host as yet; "
-        "memory 'host' works, NCCL (transport 'nccl') carries CUDA's");
-  }
+  RZ_ASSIGN_OR_RETURN(const PayloadMemory memory, MemoryFor(options.memory, std::move(ucx.memory)));
   const std::array<size_t, kUcxMemoryUses> own = {options.parameter_bytes, options.sum_bytes};
   const std::array<size_t, kUcxMemoryUses> received = {options.received_parameter_bytes,
                                                        options.received_sum_bytes};
   for (int i = 0; i < kUcxMemoryUses; ++i) {
     const auto use = static_cast<MemoryUse>(i);
-    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*parts.port, seat.self, use, own[i]));
-    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(*parts.port, seat.self, use, received[i]));
+    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*parts.port, memory, seat.self, {use, own[i]}));
+    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(*parts.port, memory, seat.self, {use, received[i]}));
   }
   parts.port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
   RZ_RETURN_IF_ERROR(parts.port->Join());

@@ -20,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "p2p/heartbeat.h"
+#include "p2p/payload_memory.h"
 #include "p2p/rendezvous/job_seat.h"
 #include "p2p/transport.h"
 #include "p2p/unique_fd.h"
@@ -35,6 +36,9 @@ struct UcxOptions {
   // By worker, as in ShmEndpoint: connected with workers of this host, and closed when one dies,
   // which UCX's shared memory does not tell. May be empty; nothing is sent on them.
   std::vector<UniqueFd> sockets;
+  // Where payload lies, of the kind that TransportOptions::memory asks for. Empty: the host's
+  // memory, or the first GPU's.
+  PayloadMemory memory;
   // UCX's settings by their names without UCX_, e.g. {"TLS", "tcp,self"}: before the environment's.
   std::vector<std::pair<std::string, std::string>> settings;
 };

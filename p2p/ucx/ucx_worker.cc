@@ -35,10 +35,6 @@ absl::Status StatusOf(ucs_status_t status) {
   return absl::UnavailableError(words);
 }
 
-ucs_memory_type_t TypeOf(MemoryKind kind) {
-  return kind == MemoryKind::kCuda ? UCS_MEMORY_TYPE_CUDA : UCS_MEMORY_TYPE_HOST;
-}
-
 // What UCX must be told so that a death is noticed (docs/decisions/0016); the environment goes
 // first.
 UcxSettings Defaults(const UcxWorker::Options& options) {
@@ -89,11 +85,12 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
 }
 
 absl::Status CheckMemory(ucp_context_h context, MemoryKind kind) {
+  if (kind == MemoryKind::kHost) return absl::OkStatus();
   ucp_context_attr_t facts = {};
   facts.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
   const ucs_status_t status = ucp_context_query(context, &facts);
   if (status != UCS_OK) return Error("it does not say what memory it knows", status);
-  if ((facts.memory_types & (uint64_t{1} << TypeOf(kind))) != 0) return absl::OkStatus();
+  if ((facts.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "memory 'cuda' over ucx: this UCX finds no CUDA here (no GPU, no driver, or UCX_TLS leaves "
       "cuda_copy out)");
@@ -113,6 +110,7 @@ struct UcxWorker::State {
     const std::byte* begin = nullptr;
     const std::byte* end = nullptr;
     ucp_mem_h handle = nullptr;
+    ucs_memory_type_t type = UCS_MEMORY_TYPE_HOST;
   };
 
   static ucs_status_t OnMessage(void* arg, const void* header, size_t header_bytes, void* data,
@@ -124,13 +122,12 @@ struct UcxWorker::State {
 
   absl::Status Start();
   Fate FateOf(ucs_status_ptr_t result) const;
-  ucp_mem_h HandleOf(const std::byte* data) const;
+  const Region* RegionOf(const std::byte* data) const;
   ucp_request_param_t Payload(const std::byte* data, UcxOperation* operation) const;
   void Close(Endpoint& endpoint);
   void AwaitCloses();
 
   UcxListener* listener = nullptr;
-  MemoryKind memory = MemoryKind::kHost;
   ProgressMode progress = ProgressMode::kThread;
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
@@ -239,7 +236,6 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& opti
   auto state = std::make_unique<State>();
   state->context = context;
   state->listener = options.listener;
-  state->memory = options.memory;
   state->progress = options.progress;
   state->endpoints.resize(static_cast<size_t>(options.peers));
   for (int peer = 0; peer < options.peers; ++peer) {
@@ -285,25 +281,26 @@ absl::Status UcxWorker::Connect(int peer, const std::string& address) {
 absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   if (memory.empty()) return absl::OkStatus();
   ucp_mem_map_params_t params = {};
-  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
-                      UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE;
+  params.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH;
   params.address = memory.data();
   params.length = memory.size();
-  params.memory_type = TypeOf(state_->memory);
-  State::Region region = {memory.data(), memory.data() + memory.size(), nullptr};
+  State::Region region = {memory.data(), memory.data() + memory.size()};
   const ucs_status_t status = ucp_mem_map(state_->context, &params, &region.handle);
   if (status != UCS_OK) {
     return absl::ResourceExhaustedError(
         absl::StrCat("UCX: ", memory.size(),
                      " bytes cannot be registered: ", ucs_status_string(status), " (ulimit -l?)"));
   }
+  ucp_mem_attr_t facts = {};
+  facts.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
+  if (ucp_mem_query(region.handle, &facts) == UCS_OK) region.type = facts.mem_type;
   state_->regions.push_back(region);
   return absl::OkStatus();
 }
 
-ucp_mem_h UcxWorker::State::HandleOf(const std::byte* data) const {
+const UcxWorker::State::Region* UcxWorker::State::RegionOf(const std::byte* data) const {
   for (const Region& region : regions) {
-    if (data >= region.begin && data < region.end) return region.handle;
+    if (data >= region.begin && data < region.end) return &region;
   }
   return nullptr;
 }
@@ -314,10 +311,12 @@ ucp_request_param_t UcxWorker::State::Payload(const std::byte* data,
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.user_data = operation;
-  param.memh = HandleOf(data);
-  const bool registered = param.memh != nullptr;
-  if (registered) param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-  param.memory_type = registered ? TypeOf(memory) : UCS_MEMORY_TYPE_HOST;
+  param.memory_type = UCS_MEMORY_TYPE_HOST;
+  if (const Region* region = RegionOf(data)) {
+    param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
+    param.memh = region->handle;
+    param.memory_type = region->type;
+  }
   return param;
 }
 

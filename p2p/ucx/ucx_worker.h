@@ -94,7 +94,8 @@ class UcxWorker {
   // What others pass to Connect.
   const std::string& address() const;
   absl::Status Connect(int peer, const std::string& address);
-  // Memory that is sent from and received into with a handle; until the worker's end.
+  // Memory that is sent from and received into with a handle, whatever its kind; until the worker's
+  // end.
   absl::Status Register(std::span<std::byte> memory);
 
   // An active message: eager, so for small data alone.

@@ -169,7 +169,7 @@ TEST(LaneWireTest, NonsenseFromAPeerIsNamed) {
                        .words = std::move((*words)[0]),
                        .news = news,
                        .routes = {.to = {kNoLane, 0}, .from = {kNoLane, 0}},
-                       .memory = HostLaneMemory()};
+                       .memory = HostMemory()};
     parts.lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
     auto transport = CreateLaneTransport(std::move(parts), SmallOptions());
     ASSERT_TRUE(transport.ok()) << transport.status();
@@ -189,7 +189,7 @@ TEST(LaneTransportTest, RefusesWhatCannotBe) {
                        .words = std::move((*words)[0]),
                        .news = news,
                        .routes = std::move(routes),
-                       .memory = HostLaneMemory()};
+                       .memory = HostMemory()};
     return CreateLaneTransport(std::move(parts), options).status();
   };
   const LaneRoutes none = {.to = {kNoLane}, .from = {kNoLane}};

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeNccl(
       made[w] = CreateNcclTransport(seat,
                                     {.words = std::move(words[w]),
                                      .news = news[w],
-                                     .lane = {.device = w, .memory = NcclMemory::kManaged},
+                                     .lane = {.device = w, .place = CudaPlace::kManaged},
                                      .pairs = NcclPairs::kAll,
                                      .received_bytes = kReceivedBytes},
                                     options[w]);

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
                        .news = news[w],
                        .lanes = std::move(ends[w].lanes),
                        .routes = std::move(ends[w].routes),
-                       .memory = HostLaneMemory(),
+                       .memory = HostMemory(),
                        .word_kinds = word_kinds};
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateLaneTransport(std::move(parts), options[w]));

@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <memory>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "p2p/mixed_transport.h"
+#include "p2p/nccl/nccl_lane.h"
+#include "p2p/nccl/nccl_memory.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/ucx/ucx_worker.h"
 #include "tests/p2p/cluster.h"
@@ -61,6 +66,56 @@ TEST(UcxTransportTest, ASeatThatIsNoneIsRefused) {
   seat.rendezvous = nullptr;
   EXPECT_EQ(CreateUcxTransport(seat, SmallOptions()).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+Buffer FilledBy(Transport& transport, int floats, float value) {
+  Buffer buffer = *transport.Allocate(floats * sizeof(float), MemoryUse::kSums);
+  for (float& each : buffer.as<float>()) each = value;
+  return buffer;
+}
+
+// By the ways of a GPU's memory, in memory that the host can read. Both workers have one GPU.
+TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
+  if (const absl::Status there = NcclAvailable(); !there.ok()) GTEST_SKIP() << there.message();
+  absl::StatusOr<PayloadMemory> memory = MakeCudaMemory(0, CudaPlace::kManaged);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  memory->kind = MemoryKind::kCuda;
+  TransportOptions options = SmallOptions();
+  options.memory = MemoryKind::kCuda;
+  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
+  std::vector<absl::StatusOr<std::unique_ptr<Transport>>> made(2);
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      made[w] = CreateUcxTransport(
+          {.self = WorkerId(w), .workers = 2, .secret = "of a job", .rendezvous = rendezvous},
+          options, {.memory = *memory});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& each : made) ASSERT_TRUE(each.ok()) << each.status();
+  uint64_t tag = 0;
+  for (const int floats : {1, 16, 1024, 5000}) {
+    for (const int from : {0, 1}) {
+      Waiter<Buffer> waiter;
+      Transport& to = **made[1 - from];
+      const MessageKey key = {0, tag++};
+      ASSERT_TRUE(
+          to.ExpectOwned(WorkerId(from), key, floats * sizeof(float), waiter.Callback()).ok());
+      ASSERT_TRUE(
+          (*made[from])->Give(to.self(), key, FilledBy(**made[from], floats, 3.5F)).ok());
+      const Buffer got = waiter.Take();
+      for (const float each : got.as<float>()) EXPECT_EQ(each, 3.5F);
+    }
+  }
+}
+
+TEST(UcxTransportTest, MemoryOfAnotherKindThanAskedForIsRefused) {
+  PayloadMemory memory = HostMemory();
+  memory.kind = MemoryKind::kCuda;
+  const auto made = CreateUcxTransport({.rendezvous = MakeLocalRendezvous()}, SmallOptions(),
+                                       {.memory = memory});
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << made.status();
 }
 
 // The endpoint says who is here, the seat who there is.

@@ -1,0 +1,31 @@
+// PayloadMemory: where a transport's arenas lie, and how bytes of the host get there.
+//
+//   const PayloadMemory memory = HostMemory();               // or MakeCudaMemory's
+//   RZ_ASSIGN_OR_RETURN(Mapping mapping, memory.map(bytes));
+//   RZ_RETURN_IF_ERROR(memory.copy_in(mapping.data(), from, bytes));
+//
+// The functions are thread-safe; what they map outlives them.
+#ifndef RINGZERO_P2P_PAYLOAD_MEMORY_H_
+#define RINGZERO_P2P_PAYLOAD_MEMORY_H_
+
+#include <cstddef>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "p2p/mapping.h"
+#include "p2p/transport.h"
+
+namespace ringzero {
+
+struct PayloadMemory {
+  MemoryKind kind = MemoryKind::kHost;
+  std::function<absl::StatusOr<Mapping>(size_t bytes)> map;
+  // Copies from the host's memory.
+  std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy_in;
+};
+PayloadMemory HostMemory();
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_PAYLOAD_MEMORY_H_
