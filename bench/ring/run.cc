@@ -39,9 +39,9 @@ absl::Status CheckMemory(const RingJob& job) {
   const size_t needed = MemoryOfRun(job);
   const size_t available = AvailableBytes();
   if (available == 0 || needed <= available) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the buffers of this run need ", needed >> 20, " MiB and ", available >> 20,
-                   " MiB are available: take a smaller -e, fewer -n or --workers, or --cached"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the buffers of this run need ", needed >> 20, " MiB and ", available >> 20,
+      " MiB are available: take a smaller -e, fewer -n, --slots or --workers, or --cached"));
 }
 
 absl::Status MakeArea(RingJob& job) {

@@ -12,8 +12,8 @@ namespace ringzero {
 // Memory of the GPU; or, as if it were the host's, what both address, slowly (tests).
 enum class CudaPlace { kDevice, kManaged };
 
-// NcclAvailable's error where there is none or this was not built; InvalidArgument for a GPU that is
-// not there. Thread-safe.
+// NcclAvailable's error where there is none or this was not built; InvalidArgument for a GPU that
+// is not there. Thread-safe.
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place);
 
 }  // namespace ringzero

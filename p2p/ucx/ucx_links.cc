@@ -53,7 +53,7 @@ void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker,
   arenas_ = arenas;
   // How many are under way at once depends on who runs when: not a first time that allocates.
   for (size_t i = 0; i < kOperationsPerPeer * peers_.size(); ++i) AddOperation();
-  granted_.reserve(kOperationsPerPeer * peers_.size());
+  granted_.reserve(kMaxMessageKinds * peers_.size());
 }
 
 void UcxLinks::AddOperation() {
@@ -202,7 +202,9 @@ void UcxLinks::SendCredits(uint64_t step) {
   if (credits_due_) SendCreditsOlderThan(kStepsForCredit);
 }
 
-void UcxLinks::SendAllCredits() { SendCreditsOlderThan(0); }
+void UcxLinks::SendAllCredits() {
+  if (credits_due_) SendCreditsOlderThan(0);
+}
 
 void UcxLinks::SendCreditsOlderThan(uint64_t steps) {
   credits_due_ = false;

@@ -3,6 +3,7 @@
 //   UcxLinks links(options);   links.Begin(mailbox, worker, arenas);
 //   links.SayHello();   links.SendParcel(to, std::move(parcel));   links.Await(from, awaited);
 //   while (worker.Progress()) {}        // messages come in through UcxListener
+//   links.GrantCredits();
 //   links.SendCredits(++step);          // what no other message has taken along
 //
 // Used by one thread at a time: the message thread, or whoever polls.
@@ -16,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -141,6 +143,7 @@ class UcxLinks final : public UcxListener {
     uint32_t slots = 0;  // the peer's
     uint32_t sent = 0;
     uint32_t credited = 0;  // slots that came back
+    int granted = 0;        // of these, not yet told to the mailbox
   };
   struct Peer {
     WorkerId worker;
@@ -166,11 +169,6 @@ class UcxLinks final : public UcxListener {
     bool lanes_settled = false;  // the same at two looks
   };
 
-  struct Granted {
-    WorkerId from;
-    uint8_t kind = 0;
-    int count = 0;
-  };
   struct Suspicion {
     WorkerId worker;
     absl::Status why;
@@ -210,7 +208,7 @@ class UcxLinks final : public UcxListener {
   std::vector<Peer> peers_;  // by worker
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
-  std::vector<Granted> granted_;
+  std::vector<std::pair<WorkerId, uint8_t>> granted_;  // whose Outgoing::granted is not 0
   bool credits_due_ = false;
   uint64_t step_ = 0;
   bool clean_up_due_ = false;

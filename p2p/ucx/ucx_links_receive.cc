@@ -35,8 +35,7 @@ void UcxLinks::OnMessage(const Message& message) {
   Peer& peer = peers_[header.from];
   peer.heard = true;
   if (message.header.size() == sizeof(UcxShortHeader)) {
-    const uint32_t delivered = peer.in[header.kind].delivered;
-    header.number = delivered + ((header.number - delivered) & 0xffff);
+    header.number = WholeNumber(header.number, peer.in[header.kind].delivered);
   }
   absl::Status taken = TakeCredits(peer, header);
   if (header.type != UcxType::kParcel) GrantCredits();  // it may be a last word
@@ -143,7 +142,8 @@ absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
     }
     out.credited += count;
     if (owed < out.slots) {
-      granted_.push_back({peer.worker, static_cast<uint8_t>(kind), count});
+      if (out.granted == 0) granted_.push_back({peer.worker, static_cast<uint8_t>(kind)});
+      out.granted += count;
     } else {
       mailbox_->OnCredit(peer.worker, static_cast<uint8_t>(kind), count);
     }
@@ -152,7 +152,9 @@ absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
 }
 
 void UcxLinks::GrantCredits() {
-  for (const Granted& each : granted_) mailbox_->OnCredit(each.from, each.kind, each.count);
+  for (const auto& [from, kind] : granted_) {
+    mailbox_->OnCredit(from, kind, std::exchange(peers_[from.value].out[kind].granted, 0));
+  }
   granted_.clear();
 }
 

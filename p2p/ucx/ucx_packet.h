@@ -71,7 +71,7 @@ static_assert(sizeof(UcxHeader) == 56 && std::is_trivially_copyable_v<UcxHeader>
 using UcxShortHeader = std::array<std::byte, 20>;
 inline constexpr uint32_t kUcxMostSlots = 0xffff;  // the short number tells so many apart
 inline constexpr uint8_t kUcxMostShortCredit = 0x7f;
-static_assert(kMaxMessageKinds <= 16);
+static_assert(kMaxMessageKinds == 16);  // what four bits tell
 
 // `header` as it is sent: itself, or in `memory`; both must outlive the result. `with_payload`: a
 // parcel whose payload is behind it.
@@ -120,6 +120,11 @@ inline std::optional<UcxHeader> Unpack(std::span<const std::byte> bytes, size_t 
   header.ownership = rest >> 20 & 1;
   header.credits[rest >> 21 & 0xf] = static_cast<uint8_t>(rest >> 25);
   return header;
+}
+
+// The number of a message whose short header says `low`: the first such one from `delivered` on.
+inline uint32_t WholeNumber(uint32_t low, uint32_t delivered) {
+  return delivered + ((low - delivered) & 0xffff);
 }
 
 struct UcxHello {

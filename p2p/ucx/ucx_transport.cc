@@ -120,7 +120,8 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
   for (int i = 0; i < kUcxMemoryUses; ++i) {
     const auto use = static_cast<MemoryUse>(i);
     RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*parts.port, memory, seat.self, {use, own[i]}));
-    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(*parts.port, memory, seat.self, {use, received[i]}));
+    RZ_ASSIGN_OR_RETURN(parts.received[i],
+                        MakeArena(*parts.port, memory, seat.self, {use, received[i]}));
   }
   parts.port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
   RZ_RETURN_IF_ERROR(parts.port->Join());

@@ -141,15 +141,15 @@ ucs_status_t UcxWorker::State::OnMessage(void* arg, const void* header, size_t h
                                          void* data, size_t bytes,
                                          const ucp_am_recv_param_t* param) {
   auto* state = static_cast<State*>(arg);
-  // All of it comes from another core's cache: at once, not the header first.
-  for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += kPayloadAlignment) {
-    __builtin_prefetch(static_cast<const std::byte*>(data) + at);
-  }
   UcxListener::Message message;
   message.header = {static_cast<const std::byte*>(header), header_bytes};
   // Large data by rendezvous is nothing that we send: without them the message is malformed.
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) == 0) {
     message.data = {static_cast<const std::byte*>(data), bytes};
+    // All of it comes from another core's cache: at once, not the header first.
+    for (size_t at = 0; at < std::min(bytes, kPrefetchBytes); at += kPayloadAlignment) {
+      __builtin_prefetch(message.data.data() + at);
+    }
   }
   if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.reply = param->reply_ep;
   state->listener->OnMessage(message);

@@ -72,6 +72,15 @@ TEST(UcxPacket, WhatTheShortHeaderHasNoRoomForTravelsWhole) {
   }
 }
 
+TEST(UcxPacket, AShortNumberIsTheFirstSuchOneFromTheDelivered) {
+  for (const uint32_t delivered : {0u, 1u, 0xfffeu, 0xffffu, 0x10000u, 0x12345u, 0xfffffffeu}) {
+    for (const uint32_t ahead : {0u, 1u, 2u, 0x8000u, kUcxMostSlots - 1}) {
+      const uint32_t number = delivered + ahead;
+      EXPECT_EQ(WholeNumber(number & 0xffff, delivered), number) << delivered << " + " << ahead;
+    }
+  }
+}
+
 TEST(UcxPacket, OnlyTheTwoSizesAreHeaders) {
   const std::string bytes(sizeof(UcxHeader) + 400, 'x');
   for (size_t size = 0; size <= bytes.size(); ++size) {

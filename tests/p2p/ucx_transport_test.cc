@@ -102,8 +102,7 @@ TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
       const MessageKey key = {0, tag++};
       ASSERT_TRUE(
           to.ExpectOwned(WorkerId(from), key, floats * sizeof(float), waiter.Callback()).ok());
-      ASSERT_TRUE(
-          (*made[from])->Give(to.self(), key, FilledBy(**made[from], floats, 3.5F)).ok());
+      ASSERT_TRUE((*made[from])->Give(to.self(), key, FilledBy(**made[from], floats, 3.5F)).ok());
       const Buffer got = waiter.Take();
       for (const float each : got.as<float>()) EXPECT_EQ(each, 3.5F);
     }
@@ -113,8 +112,8 @@ TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
 TEST(UcxTransportTest, MemoryOfAnotherKindThanAskedForIsRefused) {
   PayloadMemory memory = HostMemory();
   memory.kind = MemoryKind::kCuda;
-  const auto made = CreateUcxTransport({.rendezvous = MakeLocalRendezvous()}, SmallOptions(),
-                                       {.memory = memory});
+  const auto made =
+      CreateUcxTransport({.rendezvous = MakeLocalRendezvous()}, SmallOptions(), {.memory = memory});
   EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument) << made.status();
 }
 
