@@ -9,9 +9,6 @@
 namespace ringzero {
 namespace {
 
-// By how many turns of ours and the peer's a comparison is made.
-constexpr int kRounds = 4;
-
 bool ReceivesIntoItsOwn(const RingOptions& options) {
   return options.transport != "local" && options.transport != "shm";
 }
@@ -25,7 +22,7 @@ int CoreOf(const RingJob& job, WorkerId worker) {
 }
 
 int Rounds(const RingOptions& options) {
-  return options.comparing == Comparing::kNothing ? 1 : kRounds;
+  return options.comparing == Comparing::kNothing ? 1 : options.turns;
 }
 
 int IterationsOfRound(const RingOptions& options) {

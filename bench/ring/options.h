@@ -53,13 +53,14 @@ struct RingOptions {
   RingMode mode = RingMode::kShift;
   std::string transport = "shm";
   MemoryKind memory = MemoryKind::kHost;
-  int workers =
-      0;  // ParseRingOptions resolves it: 2 for pingpong and stream, the plan's for train, else 4
+  // ParseRingOptions resolves it: 2 for pingpong and stream, the plan's for train, else 4.
+  int workers = 0;
   ProgressMode progress = ProgressMode::kThread;
   Pinning pinning = Pinning::kNone;
   Receiving receiving = Receiving::kLeave;
   Caching caching = Caching::kRotate;
   Comparing comparing = Comparing::kNothing;
+  int turns = 4;  // of a comparison
   Injection injection = Injection::kNothing;
   HostSpeedIs host_speed = HostSpeedIs::kMeasured;
   std::string plan_file;  // train
