@@ -134,7 +134,7 @@ std::string WireVersions() {
   return versions;
 }
 
-absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request) {
+absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& request) {
   // The children of one launcher are where it is.
   std::vector<std::string> hosts(static_cast<size_t>(seat.workers), "here");
   if (!request.take_endpoint) {

@@ -50,7 +50,7 @@ struct Connection {
 };
 
 // All workers of the job must call this. Errors of ChooseTransport and of the transports.
-absl::StatusOr<Connection> Connect(const JobSeat& seat, ConnectRequest request);
+absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& request);
 
 }  // namespace ringzero
 

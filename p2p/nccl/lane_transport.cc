@@ -165,7 +165,7 @@ void LaneNews::Tell(const absl::Status& why) {
   if (listener != nullptr) listener(why);
 }
 
-void LaneNews::ListenWith(Listener listener) {
+void LaneNews::ListenWith(const Listener& listener) {
   std::optional<absl::Status> told;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

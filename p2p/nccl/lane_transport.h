@@ -59,7 +59,8 @@ class LaneNews {
  public:
   using Listener = std::function<void(const absl::Status&)>;
   void Tell(const absl::Status& why);
-  void ListenWith(Listener listener);  // what was told before comes now; none: nobody listens
+  // What was told before comes now. None: nobody listens.
+  void ListenWith(const Listener& listener);
 
  private:
   std::mutex mutex_;
