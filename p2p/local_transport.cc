@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox_transport.h"
+#include "p2p/payload_memory.h"
 
 namespace ringzero {
 namespace {
@@ -209,12 +210,6 @@ class LocalTransport final : public MailboxTransport {
   std::thread thread_;
 };
 
-absl::StatusOr<ArenaPtr> MakeArena(WorkerId owner, MemoryUse use, size_t bytes) {
-  RZ_ASSIGN_OR_RETURN(Mapping data, Mapping::Anonymous(bytes));
-  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
-  return ArenaPtr(Arena::Create(owner, use, std::move(data), std::move(counts)));
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
@@ -242,12 +237,14 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
       }
     }
   }
+  const PayloadMemory memory = HostMemory();
   std::vector<std::array<ArenaPtr, 2>> arenas(workers);
   for (int w = 0; w < workers; ++w) {
     const TransportOptions& each = options[w];
-    RZ_ASSIGN_OR_RETURN(arenas[w][0],
-                        MakeArena(WorkerId(w), MemoryUse::kParameters, each.parameter_bytes));
-    RZ_ASSIGN_OR_RETURN(arenas[w][1], MakeArena(WorkerId(w), MemoryUse::kSums, each.sum_bytes));
+    RZ_ASSIGN_OR_RETURN(
+        arenas[w][0], MakeArena(WorkerId(w), memory, MemoryUse::kParameters, each.parameter_bytes));
+    RZ_ASSIGN_OR_RETURN(arenas[w][1],
+                        MakeArena(WorkerId(w), memory, MemoryUse::kSums, each.sum_bytes));
   }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int w = 0; w < workers; ++w) {

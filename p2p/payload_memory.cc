@@ -1,7 +1,10 @@
-// The host's own.
+// The host's own memory, and arenas in any.
 #include "p2p/payload_memory.h"
 
 #include <cstring>
+#include <utility>
+
+#include "base/status.h"
 
 namespace ringzero {
 
@@ -12,6 +15,13 @@ PayloadMemory HostMemory() {
             std::memcpy(to, from, bytes);
             return absl::OkStatus();
           }};
+}
+
+absl::StatusOr<ArenaPtr> MakeArena(WorkerId owner, const PayloadMemory& memory, MemoryUse use,
+                                   size_t bytes) {
+  RZ_ASSIGN_OR_RETURN(Mapping data, memory.map(bytes));
+  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
+  return ArenaPtr(Arena::Create(owner, use, std::move(data), std::move(counts)));
 }
 
 }  // namespace ringzero

@@ -1,8 +1,8 @@
 // PayloadMemory: where a transport's arenas lie, and how bytes of the host get there.
 //
 //   const PayloadMemory memory = HostMemory();               // or MakeCudaMemory's
-//   RZ_ASSIGN_OR_RETURN(Mapping mapping, memory.map(bytes));
-//   RZ_RETURN_IF_ERROR(memory.copy_in(mapping.data(), from, bytes));
+//   RZ_ASSIGN_OR_RETURN(ArenaPtr sums, MakeArena(self, memory, MemoryUse::kSums, bytes));
+//   RZ_RETURN_IF_ERROR(memory.copy_in(to, from, bytes));     // `to`: in an arena's block
 //
 // The functions are thread-safe; what they map outlives them.
 #ifndef RINGZERO_P2P_PAYLOAD_MEMORY_H_
@@ -13,6 +13,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "p2p/arena.h"
 #include "p2p/mapping.h"
 #include "p2p/transport.h"
 
@@ -25,6 +27,10 @@ struct PayloadMemory {
   std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy_in;
 };
 PayloadMemory HostMemory();
+
+// An arena there; its holder counts are the host's. ResourceExhausted when there is not enough.
+absl::StatusOr<ArenaPtr> MakeArena(WorkerId owner, const PayloadMemory& memory, MemoryUse use,
+                                   size_t bytes);
 
 }  // namespace ringzero
 

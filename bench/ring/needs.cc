@@ -22,7 +22,7 @@ int CoreOf(const RingJob& job, WorkerId worker) {
 }
 
 int Rounds(const RingOptions& options) {
-  return options.comparing == Comparing::kNothing ? 1 : options.turns;
+  return options.comparing == Comparing::kNothing ? 1 : options.rounds;
 }
 
 int IterationsOfRound(const RingOptions& options) {

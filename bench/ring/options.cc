@@ -55,7 +55,7 @@ constexpr FlagSpec kFlags[] = {
      "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)"},
     {"", "--plan", "FILE", "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it"},
     {"", "--compare", nullptr, "run the peer tool in the same run, by turns, and print the ratio"},
-    {"", "--turns", "N", "--compare: turns that ours and the peer take for each size (4)"},
+    {"", "--rounds", "N", "--compare: how often ours and the peer take turns for each size (4)"},
     {"", "--skip_host", nullptr, "do not measure the host before and after"},
     {"", "--csv", "FILE", "write the results as CSV, too"},
     {"", "--inject", "flip", "test of this program: damage one checked message"},
@@ -248,8 +248,8 @@ absl::Status Apply(const std::string& name, const std::string& text, RingOptions
     to.receiving = Receiving::kCopy;
   } else if (name == "--cached") {
     to.caching = Caching::kCached;
-  } else if (name == "--turns") {
-    RZ_ASSIGN_OR_RETURN(to.turns, ParseCount(name, text, 1));
+  } else if (name == "--rounds") {
+    RZ_ASSIGN_OR_RETURN(to.rounds, ParseCount(name, text, 1));
   } else if (name == "--compare") {
     to.comparing = Comparing::kPeerTool;
   } else if (name == "--skip_host") {
@@ -373,6 +373,9 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
     if (train && kNotOfTrain.contains(name)) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": has no meaning with --mode train, whose messages are the plan's"));
+    }
+    if (name == "--rounds" && options.comparing == Comparing::kNothing) {
+      return absl::InvalidArgumentError("--rounds: has a meaning with --compare alone");
     }
   }
   if (options.workers == 0 && !train) options.workers = BetweenTwo(options.mode) ? 2 : 4;

@@ -60,7 +60,7 @@ struct RingOptions {
   Receiving receiving = Receiving::kLeave;
   Caching caching = Caching::kRotate;
   Comparing comparing = Comparing::kNothing;
-  int turns = 4;  // of a comparison
+  int rounds = 4;  // of a comparison
   Injection injection = Injection::kNothing;
   HostSpeedIs host_speed = HostSpeedIs::kMeasured;
   std::string plan_file;  // train

@@ -46,7 +46,7 @@ std::string OptionsText(const RingOptions& o) {
   add("--slots", o.slots);
   add("--copy", static_cast<int>(o.receiving));
   add("--compare", static_cast<int>(o.comparing));
-  add("--turns", o.turns);
+  add("--rounds", o.rounds);
   for (const ElementType type : o.types) add("--datatype", ToString(type));
   return text;
 }

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <thread>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,6 @@
 // Puts words, lanes and a mailbox together.
 #include "p2p/nccl/lane_transport.h"
 
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -134,13 +133,6 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
   return absl::InvalidArgumentError("a lane for long hops needs their order");
 }
 
-absl::StatusOr<ArenaPtr> MakeLaneArena(WorkerId owner, const PayloadMemory& memory,
-                                       std::pair<MemoryUse, size_t> what) {
-  RZ_ASSIGN_OR_RETURN(Mapping data, memory.map(what.second));
-  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(what.second)));
-  return ArenaPtr(Arena::Create(owner, what.first, std::move(data), std::move(counts)));
-}
-
 absl::StatusOr<size_t> ReceivedBytes(const LaneParts& parts, const TransportOptions& options) {
   if (parts.received_bytes > 0) return parts.received_bytes;
   if (parts.memory.kind != MemoryKind::kHost) {
@@ -203,13 +195,12 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
   }
   RZ_ASSIGN_OR_RETURN(const size_t received_bytes, ReceivedBytes(parts, options));
   LaneMembers members;
-  RZ_ASSIGN_OR_RETURN(
-      members.parameters,
-      MakeLaneArena(self, parts.memory, {MemoryUse::kParameters, options.parameter_bytes}));
+  RZ_ASSIGN_OR_RETURN(members.parameters, MakeArena(self, parts.memory, MemoryUse::kParameters,
+                                                    options.parameter_bytes));
   RZ_ASSIGN_OR_RETURN(members.sums,
-                      MakeLaneArena(self, parts.memory, {MemoryUse::kSums, options.sum_bytes}));
+                      MakeArena(self, parts.memory, MemoryUse::kSums, options.sum_bytes));
   RZ_ASSIGN_OR_RETURN(ArenaPtr received,
-                      MakeLaneArena(self, parts.memory, {MemoryUse::kSums, received_bytes}));
+                      MakeArena(self, parts.memory, MemoryUse::kSums, received_bytes));
   members.wire = std::make_shared<LaneWire>(self, std::move(parts.routes), std::move(received),
                                             parts.word_kinds);
   members.mailbox = std::make_shared<Mailbox>(self, workers, options.on_failure, members.wire);

@@ -214,8 +214,7 @@ class UcxLinks final : public UcxListener {
   bool clean_up_due_ = false;
   int hellos_under_way_ = 0;
   int receives_under_way_ = 0;
-  std::vector<WorkerId>
-      broken_;  // in the order in which they broke; the mailbox is told in CleanUp
+  std::vector<WorkerId> broken_;  // in the order in which they broke; CleanUp tells the mailbox
   std::optional<Suspicion> suspicion_;  // the first
 };
 

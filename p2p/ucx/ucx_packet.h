@@ -1,4 +1,4 @@
-// What UcxPorts say to each other: one header for every active message, and the hello.
+// What UcxPorts say to each other: a message's header, in its two forms, and the hello.
 //
 //   UcxHeader header = {.pass = peer.pass_out, .from = 1, .type = UcxType::kGoodbye};
 //   header.credits[kind] = 2;                     // any message may carry credit

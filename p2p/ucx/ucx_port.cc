@@ -27,7 +27,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kDrainLimit(5);       // for what was sent before a goodbye
 constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
-constexpr std::chrono::milliseconds kStillness(10);  // after which nothing more is received
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
 constexpr uint64_t kStepsPerLook = 16;               // at the clock
 constexpr int kLooksPerTurn = 4;
@@ -121,7 +120,6 @@ class Port final : public UcxPort {
   void RunThread();
   void Sleep();
   void Finish();
-  void Settle();
 
   std::vector<UniqueFd> sockets_;
   const UcxPortOptions options_;  // without sockets
@@ -451,17 +449,6 @@ void Port::Finish() {
   }
 }
 
-// UCX aborts the process if it is ended in the middle of reading a payload from another one's
-// memory: a cancelled receive that has begun goes on.
-void Port::Settle() {
-  const auto until = Clock::now() + kDrainLimit;
-  auto moved = Clock::now();
-  for (auto now = moved; links_.Receiving() && now < std::min(until, moved + kStillness);
-       now = Clock::now()) {
-    if (worker_->Progress()) moved = now;
-  }
-}
-
 void Port::Stop() {
   stopping_ = true;
   Rouse();
@@ -474,7 +461,9 @@ void Port::Stop() {
   if (mailbox_ != nullptr) {
     RunCommands();
     links_.Shut();
-    Settle();
+    // UCX aborts the process if it is ended in the middle of reading a payload from another one's
+    // memory: a cancelled receive that has begun goes on.
+    worker_->ProgressWhile(kDrainLimit, [this] { return links_.Receiving(); });
     mailbox_->RunCallbacks();
   }
   worker_.reset();

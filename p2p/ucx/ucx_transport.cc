@@ -58,20 +58,12 @@ class UcxTransport final : public MailboxTransport {
 absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
   if (given.map == nullptr) {
     if (kind == MemoryKind::kHost) return HostMemory();
-    return MakeCudaMemory(0, CudaPlace::kDevice);
+    absl::StatusOr<PayloadMemory> made = MakeCudaMemory(0, CudaPlace::kDevice);
+    if (!made.ok()) return Annotate(made.status(), "memory 'cuda' over ucx");
+    return made;
   }
   if (given.kind == kind) return given;
   return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
-}
-
-absl::StatusOr<ArenaPtr> MakeArena(UcxPort& port, const PayloadMemory& memory, WorkerId owner,
-                                   std::pair<MemoryUse, size_t> use_and_bytes) {
-  const auto [use, bytes] = use_and_bytes;
-  RZ_ASSIGN_OR_RETURN(Mapping data, memory.map(bytes));
-  RZ_ASSIGN_OR_RETURN(Mapping counts, Mapping::Anonymous(Arena::CountBytes(bytes)));
-  ArenaPtr arena(Arena::Create(owner, use, std::move(data), std::move(counts)));
-  RZ_RETURN_IF_ERROR(port.Register(arena->memory()));
-  return arena;
 }
 
 constexpr std::chrono::seconds kDrainLimit(5);
@@ -119,9 +111,10 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
                                                        options.received_sum_bytes};
   for (int i = 0; i < kUcxMemoryUses; ++i) {
     const auto use = static_cast<MemoryUse>(i);
-    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(*parts.port, memory, seat.self, {use, own[i]}));
-    RZ_ASSIGN_OR_RETURN(parts.received[i],
-                        MakeArena(*parts.port, memory, seat.self, {use, received[i]}));
+    RZ_ASSIGN_OR_RETURN(parts.own[i], MakeArena(seat.self, memory, use, own[i]));
+    RZ_ASSIGN_OR_RETURN(parts.received[i], MakeArena(seat.self, memory, use, received[i]));
+    RZ_RETURN_IF_ERROR(parts.port->Register(parts.own[i]->memory()));
+    RZ_RETURN_IF_ERROR(parts.port->Register(parts.received[i]->memory()));
   }
   parts.port->ReceiveInto({parts.received[0].get(), parts.received[1].get()});
   RZ_RETURN_IF_ERROR(parts.port->Join());

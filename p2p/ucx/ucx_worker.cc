@@ -7,6 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -126,6 +127,7 @@ struct UcxWorker::State {
   ucp_request_param_t Payload(const std::byte* data, UcxOperation* operation) const;
   void Close(Endpoint& endpoint);
   void AwaitCloses();
+  void ProgressWhile(std::chrono::milliseconds limit, const std::function<bool()>& wanted) const;
 
   UcxListener* listener = nullptr;
   ProgressMode progress = ProgressMode::kThread;
@@ -218,16 +220,24 @@ void UcxWorker::State::Close(Endpoint& endpoint) {
 // A forced close should wait for nobody, but one to a worker that died may never end. So it goes on
 // beside everything else, and is left where it is when nothing moves any more.
 void UcxWorker::State::AwaitCloses() {
-  const auto until = std::chrono::steady_clock::now() + kCloseLimit;
-  auto moved = std::chrono::steady_clock::now();
+  ProgressWhile(kCloseLimit, [this] {
+    return std::any_of(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) {
+      return endpoint.closing != nullptr &&
+             ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
+    });
+  });
   for (Endpoint& endpoint : endpoints) {
-    if (endpoint.closing == nullptr) continue;
-    for (auto now = moved; now < std::min(until, moved + kStillness) &&
-                           ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
-         now = std::chrono::steady_clock::now()) {
-      if (ucp_worker_progress(worker) != 0) moved = now;
-    }
-    ucp_request_free(std::exchange(endpoint.closing, nullptr));
+    if (endpoint.closing != nullptr) ucp_request_free(std::exchange(endpoint.closing, nullptr));
+  }
+}
+
+void UcxWorker::State::ProgressWhile(std::chrono::milliseconds limit,
+                                     const std::function<bool()>& wanted) const {
+  auto moved = std::chrono::steady_clock::now();
+  const auto until = moved + limit;
+  for (auto now = moved; now < std::min(until, moved + kStillness) && wanted();
+       now = std::chrono::steady_clock::now()) {
+    if (ucp_worker_progress(worker) != 0) moved = now;
   }
 }
 
@@ -293,8 +303,10 @@ absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   }
   ucp_mem_attr_t facts = {};
   facts.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
-  if (ucp_mem_query(region.handle, &facts) == UCS_OK) region.type = facts.mem_type;
-  state_->regions.push_back(region);
+  const ucs_status_t queried = ucp_mem_query(region.handle, &facts);
+  region.type = facts.mem_type;
+  state_->regions.push_back(region);  // the worker's end unmaps it, whatever follows
+  if (queried != UCS_OK) return Error("it does not say what kind of memory it has", queried);
   return absl::OkStatus();
 }
 
@@ -388,6 +400,11 @@ void UcxWorker::DropUnexpected() {
 
 void UcxWorker::Cancel(const UcxOperation& receive) {
   if (receive.request != nullptr) ucp_request_cancel(state_->worker, receive.request);
+}
+
+void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,
+                              const std::function<bool()>& wanted) {
+  state_->ProgressWhile(limit, wanted);
 }
 
 bool UcxWorker::Progress() { return ucp_worker_progress(state_->worker) != 0; }

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -112,6 +113,9 @@ class UcxWorker {
 
   // True if anything happened. Never blocks.
   bool Progress();
+  // Progress for as long as `wanted` says, but not beyond `limit`, nor when nothing has moved for a
+  // while: for the end, when what is awaited may never come.
+  void ProgressWhile(std::chrono::milliseconds limit, const std::function<bool()>& wanted);
   // kThread: false when something has happened already, so that Progress must be called again;
   // true: the descriptor will become readable when something does.
   bool Arm();

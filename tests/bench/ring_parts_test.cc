@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/ring/element.h"
 #include "bench/ring/host.h"
+#include "bench/ring/needs.h"
 #include "bench/ring/options.h"
 #include "bench/ring/run.h"
 #include "bench/ring/statistics.h"
@@ -65,6 +66,18 @@ TEST(RingOptions, AHintForEveryUnknownFlag) {
   EXPECT_THAT(ParseRingOptions({"--iter", "3"}).status().message(), HasSubstr("--iters"));
   EXPECT_THAT(ParseRingOptions({"--transprot=shm"}).status().message(), HasSubstr("--transport"));
   EXPECT_THAT(ParseRingOptions({"-z", "1"}).status().message(), HasSubstr("nccl-tests"));
+}
+
+TEST(RingOptions, RoundsAreOfAComparison) {
+  EXPECT_THAT(ParseRingOptions({"--rounds", "3"}).status().message(), HasSubstr("--compare"));
+  const absl::StatusOr<ParsedOptions> alone = ParseRingOptions({"-n", "10"});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(Rounds(alone->options), 1);
+  const absl::StatusOr<ParsedOptions> compared =
+      ParseRingOptions({"-n", "10", "--compare", "--rounds", "3"});
+  ASSERT_TRUE(compared.ok()) << compared.status();
+  EXPECT_EQ(Rounds(compared->options), 3);
+  EXPECT_EQ(IterationsOfRound(compared->options), 4);
 }
 
 TEST(Elements, EveryDifferenceCounts) {

@@ -68,12 +68,6 @@ TEST(UcxTransportTest, ASeatThatIsNoneIsRefused) {
             absl::StatusCode::kInvalidArgument);
 }
 
-Buffer FilledBy(Transport& transport, int floats, float value) {
-  Buffer buffer = *transport.Allocate(floats * sizeof(float), MemoryUse::kSums);
-  for (float& each : buffer.as<float>()) each = value;
-  return buffer;
-}
-
 // By the ways of a GPU's memory, in memory that the host can read. Both workers have one GPU.
 TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
   if (const absl::Status there = NcclAvailable(); !there.ok()) GTEST_SKIP() << there.message();
@@ -102,9 +96,10 @@ TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
       const MessageKey key = {0, tag++};
       ASSERT_TRUE(
           to.ExpectOwned(WorkerId(from), key, floats * sizeof(float), waiter.Callback()).ok());
-      ASSERT_TRUE((*made[from])->Give(to.self(), key, FilledBy(**made[from], floats, 3.5F)).ok());
+      Transport& sender = **made[from];
+      ASSERT_TRUE(sender.Give(to.self(), key, Filled(sender, MemoryUse::kSums, floats, 3.5F)).ok());
       const Buffer got = waiter.Take();
-      for (const float each : got.as<float>()) EXPECT_EQ(each, 3.5F);
+      for (int i = 0; i < floats; ++i) EXPECT_EQ(got.as<float>()[i], 3.5F + static_cast<float>(i));
     }
   }
 }
