@@ -83,6 +83,7 @@ absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
     Spend(to, channel, std::move(parcel));
   } else {
     channel.waiting.push_back(std::move(parcel));
+    wire_->AwaitCredit(to, kind);
   }
   return absl::OkStatus();
 }
@@ -103,6 +104,7 @@ void Mailbox::Pump(WorkerId to, uint8_t kind) {
     channel.waiting.pop_front();
     Spend(to, channel, std::move(parcel));
   }
+  if (!channel.waiting.empty()) wire_->AwaitCredit(to, kind);
 }
 
 absl::Status Mailbox::Expect(WorkerId from, Expected expected) {

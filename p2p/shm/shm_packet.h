@@ -13,7 +13,7 @@
 namespace ringzero {
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
-inline constexpr uint32_t kShmVersion = 3;
+inline constexpr uint32_t kShmVersion = 4;
 inline constexpr int kMemoryUses = 2;
 
 // The first packet on a connection, with four descriptors: data and holder counts of the

@@ -14,11 +14,12 @@ namespace ringzero {
 ShmWire::ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings)
     : self_(self),
       members_(std::move(members)),
+      member_(MemberOf(self)),
       rings_(std::move(rings)),
-      bell_(rings_->bell(MemberOf(self))) {
-  const int me = MemberOf(self_);
+      bell_(rings_->bell(member_)) {
   for (int m = 0; m < static_cast<int>(members_.size()); ++m) {
-    peers_.push_back(std::make_unique<Peer>(members_[m], &rings_->bell(m), rings_->Writer(me, m)));
+    peers_.push_back(
+        std::make_unique<Peer>(members_[m], &rings_->bell(m), rings_->Writer(member_, m)));
   }
 }
 
@@ -31,9 +32,7 @@ int ShmWire::MemberOf(WorkerId worker) const {
 
 ShmWire::Peer* ShmWire::PeerOf(WorkerId worker) { return peers_[MemberOf(worker)].get(); }
 
-RingReader ShmWire::ReaderFrom(WorkerId from) {
-  return rings_->Reader(MemberOf(from), MemberOf(self_));
-}
+RingReader ShmWire::ReaderFrom(WorkerId from) { return rings_->Reader(MemberOf(from), member_); }
 
 void ShmWire::Publish(RingReader& reader, WorkerId from) {
   if (reader.Publish()) PeerOf(from)->doorbell->Ring();
@@ -41,18 +40,21 @@ void ShmWire::Publish(RingReader& reader, WorkerId from) {
 
 bool ShmWire::Send(WorkerId to, const ShmToken& token, const std::string& text) {
   Peer& peer = *PeerOf(to);
-  {
-    const std::lock_guard<std::mutex> lock(peer.mutex);
-    if (!peer.open) return false;
-    RingWord word = {};
-    std::memcpy(word.data(), &token, sizeof(token));
-    Put(peer, word);
-    for (size_t at = 0; at < text.size(); at += word.size()) {
-      std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
-      Put(peer, word);
-    }
-  }
+  if (!Write(peer, token, text)) return false;
   peer.doorbell->Ring();
+  return true;
+}
+
+bool ShmWire::Write(Peer& peer, const ShmToken& token, const std::string& text) {
+  const std::lock_guard<std::mutex> lock(peer.mutex);
+  if (!peer.open) return false;
+  RingWord word = {};
+  std::memcpy(word.data(), &token, sizeof(token));
+  Put(peer, word);
+  for (size_t at = 0; at < text.size(); at += word.size()) {
+    std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
+    Put(peer, word);
+  }
   return true;
 }
 
@@ -125,7 +127,16 @@ void ShmWire::SendCredit(WorkerId to, uint8_t kind) {
   ShmToken token;
   token.type = ShmToken::Type::kCredit;
   token.kind = kind;
-  Send(to, token);
+  Peer& peer = *PeerOf(to);
+  const bool written = Write(peer, token, "");
+  if (written && rings_->wanted(member_, MemberOf(to)).Take(kind)) peer.doorbell->Ring();
+}
+
+void ShmWire::AwaitCredit(WorkerId to, uint8_t kind) {
+  const int member = MemberOf(to);
+  rings_->wanted(member, member_).Ask(kind);
+  // Either the peer sees that, or we see what it wrote before; our message thread may sleep.
+  if (rings_->HasUnread(member, member_)) Wake();
 }
 
 void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {

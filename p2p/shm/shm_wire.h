@@ -28,7 +28,9 @@ class ShmWire final : public Wire {
   ShmWire(WorkerId self, std::vector<WorkerId> members, std::shared_ptr<ShmRings> rings);
 
   void SendParcel(WorkerId to, Parcel parcel) override;
+  // Does not wake a sleeper that has credit left: it reads this with the next word that wakes it.
   void SendCredit(WorkerId to, uint8_t kind) override;
+  void AwaitCredit(WorkerId to, uint8_t kind) override;
   void SendAbort(WorkerId to, const absl::Status& why) override;
   void SendGoodbye(WorkerId to) override;
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
@@ -80,8 +82,9 @@ class ShmWire final : public Wire {
     bool given_up = false;
   };
 
-  // False when it is dropped because the peer is gone.
+  // Both are false when it is dropped because the peer is gone.
   bool Send(WorkerId to, const ShmToken& token, const std::string& text = "");
+  bool Write(Peer& peer, const ShmToken& token, const std::string& text);  // wakes nobody
   void Put(Peer& peer, const RingWord& word);  // peer.mutex held, as the next two
   bool Flush(Peer& peer);
   void Drop(Peer& peer);
@@ -91,6 +94,7 @@ class ShmWire final : public Wire {
 
   const WorkerId self_;
   const std::vector<WorkerId> members_;
+  const int member_;                       // this worker
   const std::shared_ptr<ShmRings> rings_;  // shared by all transports of a process, in tests
   Doorbell& bell_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by member

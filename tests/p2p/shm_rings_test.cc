@@ -68,6 +68,36 @@ TEST(ShmRings, AFullRingTakesNoMoreUntilItIsReadAndTold) {
   }
 }
 
+TEST(ShmRings, WhatTheReaderWantsIsTakenOnce) {
+  const auto rings = Rings(2);
+  Wanted& wanted = rings->wanted(0, 1);
+  EXPECT_FALSE(wanted.Take(0));
+  wanted.Ask(3);
+  wanted.Ask(31);
+  EXPECT_FALSE(wanted.Take(0));
+  EXPECT_TRUE(wanted.Take(3));
+  EXPECT_FALSE(wanted.Take(3));
+  EXPECT_TRUE(wanted.Take(31));
+  rings->wanted(1, 0).Ask(5);
+  EXPECT_FALSE(wanted.Take(5));
+}
+
+TEST(ShmRings, UnreadUntilItIsGivenBack) {
+  const auto rings = Rings(2);
+  RingWriter writer = rings->Writer(0, 1);
+  RingReader reader = rings->Reader(0, 1);
+  RingWord word;
+  for (uint64_t i = 0; i < 2 * ShmRings::kWords + 1; ++i) {
+    EXPECT_FALSE(rings->HasUnread(0, 1));
+    ASSERT_TRUE(writer.Push(WordOf(i)));
+    EXPECT_TRUE(rings->HasUnread(0, 1));
+    EXPECT_FALSE(rings->HasUnread(1, 0));
+    ASSERT_TRUE(reader.Pop(word));
+    EXPECT_TRUE(rings->HasUnread(0, 1));
+    reader.Publish();
+  }
+}
+
 TEST(ShmRings, RingsOfAllPairsAreApart) {
   const auto rings = Rings(3);
   for (int from = 0; from < 3; ++from) {
