@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -110,10 +111,11 @@ class ChecksummedTransport final : public TransportDecorator {
 };
 
 absl::StatusOr<Buffer> ChecksummedTransport::Checksummable(Buffer buffer, MemoryUse copy_into) {
+  const std::span<const std::byte> payload = buffer.as<std::byte>();
   if (dynamic_cast<ChecksumCell*>(buffer.cell()) != nullptr) return buffer;
-  RZ_ASSIGN_OR_RETURN(Buffer copy, Allocate(buffer.size(), copy_into));
-  std::memcpy(copy.data(), buffer.data(), buffer.size());
-  bytes_copied_.fetch_add(buffer.size(), std::memory_order_relaxed);
+  RZ_ASSIGN_OR_RETURN(Buffer copy, Allocate(payload.size(), copy_into));
+  std::memcpy(copy.data(), payload.data(), payload.size());
+  bytes_copied_.fetch_add(payload.size(), std::memory_order_relaxed);
   return copy;
 }
 
