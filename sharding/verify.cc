@@ -165,7 +165,7 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
   if (merging == Merging::kPerPair) least *= 2;
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(ShortenedPlan(plan), ring, merging));
-  const absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);
+  absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);
   if (window.ok() || merging == Merging::kNone) return window;
   return Annotate(window.status(), absl::StrCat(Named(merging), " no window is enough"));
 }

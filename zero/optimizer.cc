@@ -175,13 +175,14 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   const double rate = options_.learning_rate;
   if (options_.type == OptimizerOptions::Type::kSgd) {
     const SgdOptions& sgd = options_.sgd;
-    RZ_CHECK(p.first != nullptr || sgd.momentum == 0, "a momentum buffer");
+    const bool has_momentum = sgd.momentum != 0;
+    RZ_CHECK(p.first != nullptr || !has_momentum, "a momentum buffer");
     SgdBlock(p, {.divisor = float(input.divisor),
                  .weight_decay = float(sgd.weight_decay),
                  .momentum = float(sgd.momentum),
                  .undamped = float(1 - sgd.dampening),
                  .rate = float(rate),
-                 .has_momentum = sgd.momentum != 0,
+                 .has_momentum = has_momentum,
                  .first_time = state.updates == 1,
                  .nesterov = sgd.nesterov == SgdOptions::Nesterov::kOn});
     return;
