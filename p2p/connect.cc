@@ -13,6 +13,8 @@
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mixed_transport.h"
+#include "p2p/nccl/nccl_memory.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_connect.h"
 #include "p2p/ucx/ucx_transport.h"
 
@@ -29,10 +31,19 @@ absl::Status CheckBuilt(TransportChoice choice) {
   if (choice == TransportChoice::kUcx && UcxVersion().empty()) {
     return NotPossible("ucx is not built in (RINGZERO_WITH_UCX)");
   }
-  if (choice == TransportChoice::kNccl) {
+  return absl::OkStatus();
+}
+
+absl::Status CheckMemory(TransportChoice choice, MemoryKind memory) {
+  if (choice == TransportChoice::kNccl && memory == MemoryKind::kHost) {
     return NotPossible(
-        "nccl moves the memory of GPUs, and training keeps what travels in the hosts' memory; "
-        "auto, shm or ucx would do");
+        "nccl moves the memory of GPUs, and what travels here lies in the hosts' memory; auto, shm "
+        "or ucx would do");
+  }
+  if (choice == TransportChoice::kShm && memory == MemoryKind::kCuda) {
+    return NotPossible(
+        "shm moves the hosts' memory, and what travels here lies in that of GPUs; auto, ucx or "
+        "nccl would do");
   }
   return absl::OkStatus();
 }
@@ -76,37 +87,68 @@ absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& tran
   return absl::StrJoin(words, ", ");
 }
 
+// Over UCX. The host's page of pulses tells who is stopped and its sockets who is dead, whatever
+// UCX says.
+absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat, ShmEndpoint endpoint,
+                                                   const ConnectRequest& request) {
+  UcxOptions ucx = {.board = std::move(endpoint.board), .sockets = std::move(endpoint.sockets)};
+  if (request.options.memory == MemoryKind::kCuda) {
+    RZ_ASSIGN_OR_RETURN(ucx.memory, MakeCudaMemory(request.gpu.device, CudaPlace::kDevice));
+  }
+  return CreateUcxTransport(seat, request.options, std::move(ucx));
+}
+
 absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const JobSeat& seat,
                                                 ShmEndpoint endpoint,
-                                                const TransportOptions& options) {
-  switch (choice) {
-    case TransportChoice::kShm: return CreateShmTransport(std::move(endpoint), options);
-    // The host's page of pulses tells who is stopped and its sockets who is dead, whatever UCX
-    // says.
-    case TransportChoice::kUcx:
-      return CreateUcxTransport(
-          seat, options,
-          {.board = std::move(endpoint.board), .sockets = std::move(endpoint.sockets)});
-    case TransportChoice::kAuto: return CreateMixedTransport(seat, std::move(endpoint), options);
-    case TransportChoice::kNccl: break;
+                                                const ConnectRequest& request) {
+  if (choice == TransportChoice::kShm) {
+    return CreateShmTransport(std::move(endpoint), request.options);
   }
-  return CheckBuilt(choice);
+  if (choice == TransportChoice::kUcx) return MakeUcx(seat, std::move(endpoint), request);
+  return CreateMixedTransport(seat, std::move(endpoint), request.options);
+}
+
+// `words`: what carries these.
+absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const JobSeat& seat,
+                                                    ShmEndpoint endpoint,
+                                                    const ConnectRequest& request) {
+  const TransportOptions& options = request.options;
+  NcclParts parts = {
+      .news = std::make_shared<LaneNews>(),
+      .lane = {.device = request.gpu.device},
+      .order = request.gpu.long_hops,
+      .received_bytes = options.received_parameter_bytes + options.received_sum_bytes,
+      .word_kinds = request.gpu.word_kinds};
+  RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint),
+                                        {.options = LaneWordsOptions(options, parts.news)}));
+  return CreateNcclTransport(seat, std::move(parts), options);
 }
 
 }  // namespace
 
 absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
-                                                const std::vector<std::string>& hosts) {
+                                                const std::vector<std::string>& hosts,
+                                                MemoryKind memory) {
   const size_t count = std::set<std::string>(hosts.begin(), hosts.end()).size();
   const std::string where = count == 1 ? "one host" : absl::StrCat(count, " hosts");
   RZ_RETURN_IF_ERROR(CheckBuilt(asked));
+  RZ_RETURN_IF_ERROR(CheckMemory(asked, memory));
   switch (asked) {
     case TransportChoice::kShm: break;
     case TransportChoice::kUcx:
       return ChosenTransport{asked,
                              absl::StrCat("ucx between all workers (asked for; ", where, ")")};
-    case TransportChoice::kNccl: break;  // CheckBuilt has refused it
+    case TransportChoice::kNccl:
+      return ChosenTransport{asked,
+                             absl::StrCat("nccl between all workers (asked for; ", where, ")")};
     case TransportChoice::kAuto:
+      if (memory == MemoryKind::kCuda) {
+        RZ_RETURN_IF_ERROR(
+            Annotate(CheckBuilt(TransportChoice::kUcx), "payload in the memory of GPUs"));
+        return ChosenTransport{
+            TransportChoice::kUcx,
+            absl::StrCat("ucx between all workers (payload in the memory of GPUs; ", where, ")")};
+      }
       if (count == 1) {
         return ChosenTransport{TransportChoice::kShm, "shm between all workers (one host)"};
       }
@@ -140,7 +182,8 @@ absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& re
   if (!request.take_endpoint) {
     RZ_ASSIGN_OR_RETURN(hosts, HostsOfWorkers(seat));
   }
-  RZ_ASSIGN_OR_RETURN(ChosenTransport chosen, ChooseTransport(request.transport, hosts));
+  RZ_ASSIGN_OR_RETURN(ChosenTransport chosen,
+                      ChooseTransport(request.transport, hosts, request.options.memory));
   ShmEndpoint endpoint;
   if (request.take_endpoint) {
     endpoint = request.take_endpoint();
@@ -148,8 +191,14 @@ absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& re
     RZ_ASSIGN_OR_RETURN(endpoint, ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
   }
   Connection made{.why = std::move(chosen.why)};
-  RZ_ASSIGN_OR_RETURN(made.transport,
-                      Make(chosen.transport, seat, std::move(endpoint), request.options));
+  if (chosen.transport == TransportChoice::kNccl) {
+    RZ_ASSIGN_OR_RETURN(const ChosenTransport words,
+                        ChooseTransport(TransportChoice::kAuto, hosts));
+    RZ_ASSIGN_OR_RETURN(made.transport,
+                        MakeNccl(words.transport, seat, std::move(endpoint), request));
+  } else {
+    RZ_ASSIGN_OR_RETURN(made.transport, Make(chosen.transport, seat, std::move(endpoint), request));
+  }
   if (chosen.transport == TransportChoice::kShm) return made;  // there is one way only
   RZ_ASSIGN_OR_RETURN(const std::string links, LinksToTheRight(seat, *made.transport));
   absl::StrAppend(&made.why, "; to the right neighbours: ", links);

@@ -8,12 +8,14 @@
 #ifndef RINGZERO_P2P_CONNECT_H_
 #define RINGZERO_P2P_CONNECT_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/nccl/lane_transport.h"
 #include "p2p/rendezvous/host_identity.h"
 #include "p2p/rendezvous/job_seat.h"
 #include "p2p/shm/shm_transport.h"
@@ -29,16 +31,27 @@ struct ChosenTransport {
   TransportChoice transport = TransportChoice::kShm;
   std::string why;  // in words, with what was chosen
 };
-// InvalidArgument: shm between hosts, or what this program was built without.
+// InvalidArgument: shm between hosts or for GPUs' memory, nccl for the hosts' memory, or what this
+// program was built without.
 absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
-                                                const std::vector<std::string>& hosts);
+                                                const std::vector<std::string>& hosts,
+                                                MemoryKind memory = MemoryKind::kHost);
 
 // "name = value" lines about what must be alike for workers to understand each other.
 std::string WireVersions();
 
+// For payload in GPUs' memory.
+struct GpuNeeds {
+  int device = 0;  // this worker's GPU, where its payload lies
+  // nccl: messages that do not go to the right neighbour (zero/long_hops.h). None: there are none.
+  LongHopOrder long_hops;
+  std::vector<uint8_t> word_kinds;  // nccl: as in LaneParts
+};
+
 struct ConnectRequest {
   TransportChoice transport = TransportChoice::kAuto;
   TransportOptions options;
+  GpuNeeds gpu;  // where options.memory is kCuda
   // For the children of one launcher: its endpoint; else the workers of a host connect by
   // themselves.
   std::function<ShmEndpoint()> take_endpoint;

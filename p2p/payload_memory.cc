@@ -11,7 +11,7 @@ namespace ringzero {
 PayloadMemory HostMemory() {
   return {.kind = MemoryKind::kHost,
           .map = Mapping::Anonymous,
-          .copy_in = [](std::byte* to, const std::byte* from, size_t bytes) {
+          .copy = [](std::byte* to, const std::byte* from, size_t bytes) {
             std::memcpy(to, from, bytes);
             return absl::OkStatus();
           }};

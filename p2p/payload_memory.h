@@ -1,8 +1,8 @@
-// PayloadMemory: where a transport's arenas lie, and how bytes of the host get there.
+// PayloadMemory: where a transport's arenas lie, and how bytes get there and back.
 //
 //   const PayloadMemory memory = HostMemory();               // or MakeCudaMemory's
 //   RZ_ASSIGN_OR_RETURN(ArenaPtr sums, MakeArena(self, memory, MemoryUse::kSums, bytes));
-//   RZ_RETURN_IF_ERROR(memory.copy_in(to, from, bytes));     // `to`: in an arena's block
+//   RZ_RETURN_IF_ERROR(memory.copy(to, from, bytes));        // `to`: in an arena's block
 //
 // The functions are thread-safe; what they map outlives them.
 #ifndef RINGZERO_P2P_PAYLOAD_MEMORY_H_
@@ -23,8 +23,8 @@ namespace ringzero {
 struct PayloadMemory {
   MemoryKind kind = MemoryKind::kHost;
   std::function<absl::StatusOr<Mapping>(size_t bytes)> map;
-  // Copies from the host's memory.
-  std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy_in;
+  // Copies between this memory and the host's, or within either; done when it returns.
+  std::function<absl::Status(std::byte* to, const std::byte* from, size_t bytes)> copy;
 };
 PayloadMemory HostMemory();
 

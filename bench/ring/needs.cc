@@ -15,10 +15,13 @@ bool ReceivesIntoItsOwn(const RingOptions& options) {
 
 }  // namespace
 
-int CoreOf(const RingJob& job, WorkerId worker) {
+int PlaceOnHost(const RingJob& job, WorkerId worker) {
   const bool told = job.identity && job.identity->local_worker;
-  const int place = told ? *job.identity->local_worker : worker.value;
-  return job.facts.cores[place % job.facts.cores.size()];
+  return told ? *job.identity->local_worker : worker.value;
+}
+
+int CoreOf(const RingJob& job, WorkerId worker) {
+  return job.facts.cores[PlaceOnHost(job, worker) % job.facts.cores.size()];
 }
 
 int Rounds(const RingOptions& options) {
@@ -99,16 +102,16 @@ size_t MemoryOfRun(const RingJob& job) {
       }
       continue;
     }
-    size_t heap = 0;
+    size_t own = 0;
     for (const TrafficSetup& setup : AllSetups(job)) {
       const TrafficMemory memory = MemoryOf(setup, WorkerId(w), job.options.slots);
       bytes += memory.parameter_bytes + memory.sum_bytes;
       if (ReceivesIntoItsOwn(job.options)) {
         bytes += memory.received_parameter_bytes + memory.received_sum_bytes;
       }
-      heap = std::max(heap, memory.heap_bytes);
+      own = std::max(own, memory.own_bytes);
     }
-    bytes += heap + 2 * job.facts.last_cache_bytes;
+    bytes += own + 2 * job.facts.last_cache_bytes;
   }
   return bytes;
 }

@@ -26,7 +26,9 @@ TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self);
 // Bytes of memory, about, that the workers will hold that this process is or starts.
 size_t MemoryOfRun(const RingJob& job);
 
-// The core that --pin gives a worker that is this process or its child.
+// A worker's number among those of its host: one that is this process or its child.
+int PlaceOnHost(const RingJob& job, WorkerId worker);
+// The core that --pin gives it.
 int CoreOf(const RingJob& job, WorkerId worker);
 
 // Turns of ours (with --compare: and the peer's) that the iterations are divided into.

@@ -43,7 +43,7 @@ constexpr FlagSpec kFlags[] = {
     {"-h", "--help", nullptr, "this text"},
     {"", "--mode", "MODE", "shift, relay, reduce, pingpong, stream or train (shift)"},
     {"", "--transport", "NAME", "local, shm, ucx, nccl or auto (shm)"},
-    {"", "--memory", "KIND", "host or cuda (host)"},
+    {"", "--memory", "KIND", "host or cuda (host; nccl: cuda)"},
     {"", "--workers", "N", "how many (4; pingpong, stream: 2; train: the plan's)"},
     {"", "--worker", "W", "this process is worker W of --workers, started by somebody else"},
     {"", "--rendezvous", "PLACE", "where they meet: file:///folder (a launcher's workers, too)"},
@@ -378,6 +378,7 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
       return absl::InvalidArgumentError("--rounds: has a meaning with --compare alone");
     }
   }
+  if (options.transport == "nccl") options.memory = MemoryKind::kCuda;  // it has no other
   if (options.workers == 0 && !train) options.workers = BetweenTwo(options.mode) ? 2 : 4;
   const int least = options.mode == RingMode::kPingpong ? 4 : 2;
   if (options.slots == 0 && !train) options.slots = std::max(least, 2 * options.aggregate);

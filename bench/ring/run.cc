@@ -81,7 +81,7 @@ absl::Status TakePlan(RingJob& job) {
 absl::Status CheckJob(RingJob& job) {
   if (job.identity) RZ_RETURN_IF_ERROR(TakeIdentity(job));
   RZ_RETURN_IF_ERROR(TakePlan(job));
-  RZ_RETURN_IF_ERROR(CheckTransport(job.options));
+  RZ_RETURN_IF_ERROR(CheckTransport(job));
   RZ_RETURN_IF_ERROR(CheckComparable(job.options));
   const bool writes = !job.identity || job.identity->self.value == 0;
   if (writes) RZ_RETURN_IF_ERROR(CheckOutputs(job.options));

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <span>
@@ -21,13 +20,12 @@ using Clock = std::chrono::steady_clock;
 constexpr uint8_t kCopyKind = 1;     // what the engine calls its forward copies
 constexpr int kIterationsAhead = 2;  // on their way at once
 
-std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
-
 class StreamTraffic final : public Traffic {
  public:
   explicit StreamTraffic(const TrafficSetup& setup)
       : setup_(setup),
         transport_(setup.waiting->transport()),
+        payload_(*setup.payload),
         sends_(transport_.self().value == 0),
         peer_(sends_ ? 1 : 0),
         tag_(setup.first_tag) {}
@@ -62,6 +60,7 @@ class StreamTraffic final : public Traffic {
 
   const TrafficSetup setup_;
   Transport& transport_;
+  Payload& payload_;
   const bool sends_;
   const WorkerId peer_;
   std::vector<SharedBuffer> own_;  // what this worker sends: messages, or its one answer
@@ -88,13 +87,14 @@ absl::Status StreamTraffic::Prepare() {
   for (int i = 0; i < buffers; ++i) {
     RZ_ASSIGN_OR_RETURN(Buffer own, transport_.Allocate(sends_ ? setup_.bytes : kStreamAnswerBytes,
                                                         MemoryUse::kParameters));
-    FillData({transport_.self(), static_cast<uint64_t>(i)}, Bytes(own));
+    RZ_RETURN_IF_ERROR(payload_.FillData({transport_.self(), static_cast<uint64_t>(i)}, own));
     own_.push_back(std::move(own).Seal());
   }
   for (int i = 0; i < setup_.buffers; ++i) {
     if (sends_ || setup_.receiving != Receiving::kCopy) break;
-    copies_.push_back(MakeHeapBuffer(setup_.bytes));
-    Poison(Bytes(copies_.back()));
+    RZ_ASSIGN_OR_RETURN(Buffer copy, payload_.Make(setup_.bytes));
+    RZ_RETURN_IF_ERROR(payload_.Poison(copy));
+    copies_.push_back(std::move(copy));
   }
   return absl::OkStatus();
 }
@@ -118,10 +118,12 @@ absl::StatusOr<int64_t> StreamTraffic::Check(uint64_t repetition) {
 
 // New contents: what worker 0 sends, and poison where worker 1 receives.
 absl::Status StreamTraffic::Renew() {
-  for (Buffer& copy : copies_) Poison(Bytes(copy));
+  for (const Buffer& copy : copies_) RZ_RETURN_IF_ERROR(payload_.Poison(copy));
   if (!sends_) return absl::OkStatus();
   for (int a = 0; a < setup_.aggregate; ++a) {
-    RZ_RETURN_IF_ERROR(Refill(*setup_.waiting, own_[a], KeyOf(static_cast<uint64_t>(a))));
+    RZ_ASSIGN_OR_RETURN(Buffer own, Reopen(*setup_.waiting, own_[a]));
+    RZ_RETURN_IF_ERROR(payload_.FillData(KeyOf(static_cast<uint64_t>(a)), own));
+    own_[a] = std::move(own).Seal();
   }
   return absl::OkStatus();
 }
@@ -200,12 +202,15 @@ absl::Status StreamTraffic::Handle(Arrival arrival) {
 absl::Status StreamTraffic::Take(Arrival arrival) {
   std::span<const std::byte> bytes(arrival.payload.data(), arrival.payload.size());
   if (setup_.receiving == Receiving::kCopy) {
-    Buffer& copy = copies_[arrival.number % setup_.buffers];
-    std::memcpy(copy.data(), bytes.data(), bytes.size());
-    bytes = Bytes(copy);
+    const Buffer& copy = copies_[arrival.number % setup_.buffers];
+    RZ_RETURN_IF_ERROR(payload_.Copy(copy, bytes.data()));
+    bytes = copy.as<std::byte>();
   }
   if (checking_) {
-    wrong_ += CountWrong(setup_.type, KeyOf(static_cast<uint64_t>(arrival.number)), bytes);
+    RZ_ASSIGN_OR_RETURN(
+        const int64_t wrong,
+        payload_.CountWrong(setup_.type, KeyOf(static_cast<uint64_t>(arrival.number)), bytes));
+    wrong_ += wrong;
   }
   arrival.payload.Reset();
   if (++handled_ % setup_.aggregate != 0) return absl::OkStatus();

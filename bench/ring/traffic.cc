@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <mutex>
 #include <span>
@@ -24,8 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr uint8_t kCopyKind = 1;
 constexpr uint8_t kSumKind = 5;
 
-std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
-
 // What has come: a copy, or a sum.
 struct Arrival {
   int operation = 0;
@@ -38,6 +35,7 @@ class HopTraffic final : public Traffic {
   explicit HopTraffic(const TrafficSetup& setup)
       : setup_(setup),
         transport_(setup.waiting->transport()),
+        payload_(*setup.payload),
         self_(transport_.self()),
         left_((self_.value + transport_.workers() - 1) % transport_.workers()),
         right_((self_.value + 1) % transport_.workers()),
@@ -81,6 +79,7 @@ class HopTraffic final : public Traffic {
 
   const TrafficSetup setup_;
   Transport& transport_;
+  Payload& payload_;
   const WorkerId self_, left_, right_;
 
   std::vector<SharedBuffer> own_;  // what this worker sends
@@ -107,17 +106,20 @@ class HopTraffic final : public Traffic {
 
 absl::Status HopTraffic::Prepare() {
   for (int i = 0; i < setup_.buffers; ++i) {
+    const DataKey key{self_, static_cast<uint64_t>(i)};
     if (sums()) {
-      terms_.push_back(MakeHeapBuffer(setup_.bytes));
-      FillTerms(setup_.type, {self_, static_cast<uint64_t>(i)}, Bytes(terms_.back()));
+      RZ_ASSIGN_OR_RETURN(Buffer terms, payload_.Make(setup_.bytes));
+      RZ_RETURN_IF_ERROR(payload_.FillTerms(setup_.type, key, terms));
+      terms_.push_back(std::move(terms));
     } else if (SendsOwn()) {
       RZ_ASSIGN_OR_RETURN(Buffer own, transport_.Allocate(setup_.bytes, MemoryUse::kParameters));
-      FillData({self_, static_cast<uint64_t>(i)}, Bytes(own));
+      RZ_RETURN_IF_ERROR(payload_.FillData(key, own));
       own_.push_back(std::move(own).Seal());
     }
     if (setup_.receiving == Receiving::kCopy) {
-      copies_.push_back(MakeHeapBuffer(setup_.bytes));
-      Poison(Bytes(copies_.back()));
+      RZ_ASSIGN_OR_RETURN(Buffer copy, payload_.Make(setup_.bytes));
+      RZ_RETURN_IF_ERROR(payload_.Poison(copy));
+      copies_.push_back(std::move(copy));
     }
   }
   return absl::OkStatus();
@@ -146,10 +148,13 @@ absl::StatusOr<int64_t> HopTraffic::Check(uint64_t repetition) {
 // receives.
 absl::Status HopTraffic::Renew(int slot) {
   const DataKey key = KeyOf(self_.value, slot);
-  if (sums()) FillTerms(setup_.type, key, Bytes(terms_[slot]));
-  if (!copies_.empty()) Poison(Bytes(copies_[slot]));
+  if (sums()) RZ_RETURN_IF_ERROR(payload_.FillTerms(setup_.type, key, terms_[slot]));
+  if (!copies_.empty()) RZ_RETURN_IF_ERROR(payload_.Poison(copies_[slot]));
   if (own_.empty()) return absl::OkStatus();
-  return Refill(*setup_.waiting, own_[slot], key);
+  RZ_ASSIGN_OR_RETURN(Buffer own, Reopen(*setup_.waiting, own_[slot]));
+  RZ_RETURN_IF_ERROR(payload_.FillData(key, own));
+  own_[slot] = std::move(own).Seal();
+  return absl::OkStatus();
 }
 
 absl::Status HopTraffic::Run(int iterations) {
@@ -225,7 +230,7 @@ absl::Status HopTraffic::Begin(int operation) {
   if (!sums()) return ShareOwn(operation);
   RZ_ASSIGN_OR_RETURN(Buffer sum, NewSum(operation % setup_.buffers));
   // The first contribution is a copy.
-  std::memcpy(sum.data(), terms_[operation % setup_.buffers].data(), setup_.bytes);
+  RZ_RETURN_IF_ERROR(payload_.Copy(sum, terms_[operation % setup_.buffers].data()));
   return transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(sum));
 }
 
@@ -259,12 +264,14 @@ absl::Status HopTraffic::HandleCopy(Arrival arrival) {
   }
   std::span<const std::byte> bytes(arrival.copy.data(), arrival.copy.size());
   if (setup_.receiving == Receiving::kCopy) {
-    std::memcpy(copies_[slot].data(), bytes.data(), bytes.size());
-    bytes = Bytes(copies_[slot]);
+    RZ_RETURN_IF_ERROR(payload_.Copy(copies_[slot], bytes.data()));
+    bytes = copies_[slot].as<std::byte>();
   }
   if (checking_) {
     const int from = setup_.mode == RingMode::kRelay ? 0 : left_.value;
-    wrong_ += CountWrong(setup_.type, KeyOf(from, operation), bytes);
+    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
+                        payload_.CountWrong(setup_.type, KeyOf(from, operation), bytes));
+    wrong_ += wrong;
   }
   return EndOperation();  // and what came is let go of when the next one has left
 }
@@ -273,15 +280,18 @@ absl::Status HopTraffic::HandleSum(Arrival arrival) {
   const int operation = arrival.operation;
   const int slot = operation % setup_.buffers;
   if (checking_) {
-    wrong_ += CountWrongSums(setup_.type, KeyOf(left_.value, operation), Bytes(arrival.sum));
+    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
+                        payload_.CountWrongSums(setup_.type, KeyOf(left_.value, operation),
+                                                arrival.sum.as<std::byte>()));
+    wrong_ += wrong;
   }
   if (self_.value == 0) {
     if (setup_.receiving == Receiving::kCopy) {
-      std::memcpy(copies_[slot].data(), arrival.sum.data(), arrival.sum.size());
+      RZ_RETURN_IF_ERROR(payload_.Copy(copies_[slot], arrival.sum.data()));
     }
     arrival.sum.Reset();
   } else {
-    AddTerms(setup_.type, Bytes(terms_[slot]), Bytes(arrival.sum));
+    RZ_RETURN_IF_ERROR(payload_.AddTerms(setup_.type, terms_[slot], arrival.sum));
     RZ_RETURN_IF_ERROR(
         transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(arrival.sum)));
   }
@@ -323,7 +333,7 @@ TrafficMemory MemoryOfStream(const TrafficSetup& setup, WorkerId self, int slots
   }
   return {.parameter_bytes = Block(kStreamAnswerBytes),
           .received_parameter_bytes = received * Block(setup.bytes),
-          .heap_bytes = setup.receiving == Receiving::kCopy ? messages : 0};
+          .own_bytes = setup.receiving == Receiving::kCopy ? messages : 0};
 }
 
 }  // namespace
@@ -337,13 +347,10 @@ std::vector<double> SecondsBetween(
   return seconds;
 }
 
-absl::Status Refill(Waiting& waiting, SharedBuffer& buffer, const DataKey& key) {
+absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer) {
   RZ_RETURN_IF_ERROR(waiting.Until("the last handle on a buffer", Manner::kBusy,
                                    [&buffer] { return buffer.holders() == 1; }));
-  RZ_ASSIGN_OR_RETURN(Buffer open, std::move(buffer).Unseal());
-  FillData(key, {open.data(), open.size()});
-  buffer = std::move(open).Seal();
-  return absl::OkStatus();
+  return std::move(buffer).Unseal();
 }
 
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) {
@@ -362,12 +369,12 @@ TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots) {
   (setup.mode == RingMode::kReduce ? memory.received_sum_bytes : memory.received_parameter_bytes) =
       received;
   if (setup.mode == RingMode::kReduce) {
-    memory.heap_bytes += all;
+    memory.own_bytes += all;
     if (self.value == 0) memory.sum_bytes = all;
   } else if (setup.mode == RingMode::kRelay ? self.value == 0 : true) {
     memory.parameter_bytes = all;
   }
-  if (setup.receiving == Receiving::kCopy) memory.heap_bytes += all;
+  if (setup.receiving == Receiving::kCopy) memory.own_bytes += all;
   return memory;
 }
 

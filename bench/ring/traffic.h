@@ -21,12 +21,14 @@
 #include "base/buffer.h"
 #include "bench/ring/element.h"
 #include "bench/ring/options.h"
+#include "bench/ring/payload.h"
 #include "bench/ring/waiting.h"
 
 namespace ringzero {
 
 struct TrafficSetup {
   Waiting* waiting = nullptr;  // outlives the traffic, like its transport
+  Payload* payload = nullptr;  // likewise; of the memory that the transport has
   RingMode mode = RingMode::kShift;
   Receiving receiving = Receiving::kLeave;
   ElementType type = ElementType::kFloat;
@@ -53,9 +55,9 @@ class Traffic {
 std::vector<double> SecondsBetween(
     const std::vector<std::chrono::steady_clock::time_point>& stamps);
 
-// New contents for a buffer that was sent: its receivers are done with it, but that may still be on
-// its way.
-absl::Status Refill(Waiting& waiting, SharedBuffer& buffer, const DataKey& key);
+// A buffer that was sent, to be written again: its receivers are done with it, but that may still
+// be on its way.
+absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer);
 
 // All but kTrain (train_traffic.h).
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
@@ -66,7 +68,7 @@ struct TrafficMemory {
   size_t sum_bytes = 0;
   size_t received_parameter_bytes = 0;
   size_t received_sum_bytes = 0;
-  size_t heap_bytes = 0;  // of this worker's own, beside these
+  size_t own_bytes = 0;  // Payload::Make's, beside these
 };
 // `slots`: of each channel.
 TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots);

@@ -27,13 +27,12 @@ constexpr int kAhead = 3;
 // How often an update looks whether the version that it overwrites is free: nobody tells it.
 constexpr std::chrono::microseconds kLook(100);
 
-std::span<std::byte> Bytes(const Buffer& buffer) { return {buffer.data(), buffer.size()}; }
-
 class TrainTraffic final : public Traffic {
  public:
   explicit TrainTraffic(const TrainSetup& setup)
       : waiting_(*setup.waiting),
         transport_(waiting_.transport()),
+        payload_(*setup.payload),
         self_(transport_.self()),
         plan_(setup.plan) {}
 
@@ -76,6 +75,7 @@ class TrainTraffic final : public Traffic {
 
   Waiting& waiting_;
   Transport& transport_;
+  Payload& payload_;  // actor_mutex_ held while there is a run
   const WorkerId self_;
   Plan plan_;                                       // its iterations: those of the run at hand
   std::map<int, std::vector<SharedBuffer>> owned_;  // by stage: its versions
@@ -104,7 +104,7 @@ absl::Status TrainTraffic::Prepare() {
       RZ_ASSIGN_OR_RETURN(
           Buffer buffer,
           transport_.Allocate(static_cast<size_t>(stage.parameter_bytes), MemoryUse::kParameters));
-      Poison(Bytes(buffer));
+      RZ_RETURN_IF_ERROR(payload_.Poison(buffer));
       owned_[j].push_back(std::move(buffer).Seal());
     }
   }
@@ -123,8 +123,10 @@ absl::StatusOr<int64_t> TrainTraffic::Check(uint64_t repetition) {
   repetition_ = repetition * (kIterations + 1);
   wrong_ = 0;
   for (auto& [stage, buffers] : owned_) {
-    RZ_RETURN_IF_ERROR(
-        Refill(waiting_, Owned(StageId(stage), Version(0)), KeyOf(StageId(stage), Version(0))));
+    SharedBuffer& first = Owned(StageId(stage), Version(0));
+    RZ_ASSIGN_OR_RETURN(Buffer open, Reopen(waiting_, first));
+    RZ_RETURN_IF_ERROR(payload_.FillData(KeyOf(StageId(stage), Version(0)), open));
+    first = std::move(open).Seal();
   }
   RZ_RETURN_IF_ERROR(Run(kIterations));
   return wrong_;
@@ -227,7 +229,7 @@ absl::Status TrainTraffic::KeepArrival(OpState& state) {
 
 absl::StatusOr<Buffer> TrainTraffic::CopyOf(const std::byte* data, size_t bytes) {
   RZ_ASSIGN_OR_RETURN(Buffer copy, transport_.Allocate(bytes, MemoryUse::kSums));
-  std::copy_n(data, bytes, copy.data());
+  RZ_RETURN_IF_ERROR(payload_.Copy(copy, data));
   return copy;
 }
 
@@ -338,11 +340,11 @@ absl::StatusOr<bool> TrainTraffic::Add(int64_t number) {
   if (checking_) {
     const DataKey key{self_, repetition_ + static_cast<uint64_t>(op.stage.value)};
     if (begins) {
-      FillTerms(ElementType::kFloat, key, Bytes(sum));
+      RZ_RETURN_IF_ERROR(payload_.FillTerms(ElementType::kFloat, key, sum));
     } else {
-      std::vector<std::byte> terms(bytes);
-      FillTerms(ElementType::kFloat, key, terms);
-      AddTerms(ElementType::kFloat, terms, Bytes(sum));
+      RZ_ASSIGN_OR_RETURN(const Buffer terms, payload_.Make(bytes));
+      RZ_RETURN_IF_ERROR(payload_.FillTerms(ElementType::kFloat, key, terms));
+      RZ_RETURN_IF_ERROR(payload_.AddTerms(ElementType::kFloat, terms, sum));
     }
   }
   state_->at(number).owned = std::move(sum);
@@ -355,15 +357,16 @@ absl::StatusOr<bool> TrainTraffic::Update(int64_t number) {
   if (travels && Owned(op.stage, op.version).holders() != 1) return false;
   Buffer sum = TakeOver(number);
   if (checking_) {
-    wrong_ += CountWrongSums(ElementType::kFloat,
-                             {.worker = WorkerId(plan_.workers - 1),
-                              .repetition = repetition_ + static_cast<uint64_t>(op.stage.value),
-                              .times = plan_.laps},
-                             Bytes(sum));
+    const DataKey key{.worker = WorkerId(plan_.workers - 1),
+                      .repetition = repetition_ + static_cast<uint64_t>(op.stage.value),
+                      .times = plan_.laps};
+    RZ_ASSIGN_OR_RETURN(const int64_t wrong,
+                        payload_.CountWrongSums(ElementType::kFloat, key, sum.as<std::byte>()));
+    wrong_ += wrong;
     if (travels) {
       SharedBuffer& buffer = Owned(op.stage, op.version);
       RZ_ASSIGN_OR_RETURN(Buffer open, std::move(buffer).Unseal());
-      FillData(KeyOf(op.stage, op.version), Bytes(open));
+      RZ_RETURN_IF_ERROR(payload_.FillData(KeyOf(op.stage, op.version), open));
       buffer = std::move(open).Seal();
     }
   }
@@ -373,8 +376,10 @@ absl::StatusOr<bool> TrainTraffic::Update(int64_t number) {
 absl::Status TrainTraffic::Inspect(const OpState& state) {
   const Op& op = state.linked.op;
   if (!CarriesParameters(op.channel)) return absl::OkStatus();  // sums are checked when complete
-  wrong_ += CountWrong(ElementType::kFloat, KeyOf(op.stage, op.version),
-                       {state.shared.data(), state.shared.size()});
+  RZ_ASSIGN_OR_RETURN(const int64_t wrong,
+                      payload_.CountWrong(ElementType::kFloat, KeyOf(op.stage, op.version),
+                                          {state.shared.data(), state.shared.size()}));
+  wrong_ += wrong;
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "bench/ring/gpu.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/worker.h"
 #include "p2p/connect.h"
@@ -17,8 +18,9 @@
 #include "p2p/faulty_transport.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/local_transport.h"
-#include "p2p/nccl/nccl_lane.h"
 #include "p2p/ucx/ucx_transport.h"
+#include "sharding/op.h"
+#include "zero/long_hops.h"
 
 namespace ringzero {
 namespace {
@@ -43,6 +45,7 @@ absl::Status Pin(const RingJob& job, WorkerId self) {
 // Of a transport between processes.
 TransportChoice ChoiceOf(const std::string& name) {
   if (name == "shm") return TransportChoice::kShm;
+  if (name == "nccl") return TransportChoice::kNccl;
   return name == "ucx" ? TransportChoice::kUcx : TransportChoice::kAuto;
 }
 
@@ -88,10 +91,36 @@ absl::StatusOr<int64_t> RunProcesses(const RingJob& job) {
   return wrong;
 }
 
-// Whatever the reason is: this was asked for and is not there.
-absl::Status Refusal(const std::string& name, const absl::Status& why) {
-  if (why.ok()) return why;
-  return absl::InvalidArgumentError(absl::StrCat("--transport ", name, ": ", why.message()));
+// What cannot be done with payload that the host does not address.
+absl::Status CheckCuda(const RingJob& job) {
+  const RingOptions& options = job.options;
+  const std::string asked = options.transport == "nccl" ? "--transport nccl" : "--memory cuda";
+  if (options.transport == "local" || options.transport == "shm") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked, ": --transport ", options.transport, " carries host memory only"));
+  }
+  if (options.mode == RingMode::kReduce) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked, ": --mode reduce adds on the host; shift and relay do without"));
+  }
+  if (options.injection != Injection::kNothing) {
+    return absl::InvalidArgumentError(absl::StrCat(asked, ": --inject damages host memory only"));
+  }
+  // Whatever the reason is: this was asked for and is not there.
+  if (const absl::Status there = CheckGpus(job); !there.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(asked, ": ", there.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GpuNeeds> GpuNeedsOf(const RingJob& job, WorkerId self) {
+  GpuNeeds needs;
+  if (job.options.memory == MemoryKind::kHost) return needs;
+  RZ_ASSIGN_OR_RETURN(needs.device, GpuOf(job, self));
+  if (job.options.mode != RingMode::kTrain) return needs;
+  needs.long_hops = LongHopsOf(job.plan, self);
+  needs.word_kinds = {static_cast<uint8_t>(Channel::kToken)};
+  return needs;
 }
 
 }  // namespace
@@ -99,32 +128,21 @@ absl::Status Refusal(const std::string& name, const absl::Status& why) {
 absl::StatusOr<int64_t> RunProcess(RingJob job, ProcessPlace place) {
   const WorkerId self = place.seat.self;
   RZ_RETURN_IF_ERROR(Pin(job, self));  // its message thread, too, which it makes later
+  RZ_ASSIGN_OR_RETURN(GpuNeeds gpu, GpuNeedsOf(job, self));
   RZ_ASSIGN_OR_RETURN(Connection made,
                       Connect(place.seat, {.transport = ChoiceOf(job.options.transport),
                                            .options = TransportNeedsOf(job, self),
+                                           .gpu = std::move(gpu),
                                            .take_endpoint = std::move(place.take_endpoint)}));
   job.notes.push_back(absl::StrCat("Transport: ", made.why));
   return RunRingWorker(job, Injected(job, std::move(made.transport)));
 }
 
-absl::Status CheckTransport(const RingOptions& options) {
-  const std::string& name = options.transport;
-  if (name == "nccl") {
-    RZ_RETURN_IF_ERROR(Refusal(name, NcclAvailable()));
-    return absl::InvalidArgumentError(
-        "--transport nccl: its buffers lie in the GPU's memory, and this program fills and checks "
-        "them on the host");
-  }
-  if (name == "ucx" && UcxVersion().empty()) {
+absl::Status CheckTransport(const RingJob& job) {
+  if (job.options.transport == "ucx" && UcxVersion().empty()) {
     return absl::InvalidArgumentError("--transport ucx: this build has local, shm and auto");
   }
-  if (options.memory == MemoryKind::kCuda) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--memory cuda: --transport ", name,
-                     name == "ucx" ? " copies on the host only: this program fills and checks its "
-                                     "buffers there"
-                                   : " carries host memory only"));
-  }
+  if (job.options.memory == MemoryKind::kCuda) return CheckCuda(job);
   return absl::OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // The seam between ring_perf and the transports: which are possible, and how the workers of a run
 // come to theirs.
 //
-//   RZ_RETURN_IF_ERROR(CheckTransport(options));
+//   RZ_RETURN_IF_ERROR(CheckTransport(job));
 //   RZ_ASSIGN_OR_RETURN(int64_t wrong, RunRing(job));     // starts all workers, returns when done
 //
 // A new transport joins in transports.cc alone.
@@ -21,7 +21,7 @@ namespace ringzero {
 
 // InvalidArgument, saying what was wanted and what is there, for a transport, memory or way of
 // waiting that this build or this machine does not have.
-absl::Status CheckTransport(const RingOptions& options);
+absl::Status CheckTransport(const RingJob& job);
 
 struct ProcessPlace {
   JobSeat seat;

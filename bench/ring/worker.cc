@@ -17,8 +17,10 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "bench/ring/control.h"
+#include "bench/ring/gpu.h"
 #include "bench/ring/measured.h"
 #include "bench/ring/needs.h"
+#include "bench/ring/payload.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
 #include "bench/ring/traffic.h"
@@ -80,6 +82,7 @@ class RingWorker {
   Report report_;
   Waiting waiting_;
   std::unique_ptr<Control> control_;
+  std::unique_ptr<Payload> payload_;
   std::unique_ptr<Peer> peer_;
   std::unique_ptr<Traffic> traffic_;
   std::map<size_t, TrafficSetup> setups_;  // by size of a message
@@ -90,6 +93,8 @@ class RingWorker {
 
 absl::StatusOr<int64_t> RingWorker::RunAll() {
   control_ = Control::Create(&waiting_);
+  RZ_ASSIGN_OR_RETURN(PayloadMemory memory, MemoryOfPayload(job_, transport_->self()));
+  payload_ = std::make_unique<Payload>(transport_->self(), std::move(memory));
   if (options_.comparing == Comparing::kPeerTool) {
     RZ_ASSIGN_OR_RETURN(
         peer_,
@@ -162,9 +167,12 @@ absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   TrafficSetup setup = SetupOf(job_, type, bytes);
   setup.first_sum = setups_.at(setup.bytes).first_sum;
   setup.waiting = &waiting_;
+  setup.payload = payload_.get();
   setup.first_tag = next_tag_;
   if (options_.mode == RingMode::kTrain) {
-    RZ_ASSIGN_OR_RETURN(traffic_, MakeTrainTraffic({.waiting = &waiting_, .plan = job_.plan}));
+    RZ_ASSIGN_OR_RETURN(
+        traffic_,
+        MakeTrainTraffic({.waiting = &waiting_, .payload = payload_.get(), .plan = job_.plan}));
   } else {
     RZ_ASSIGN_OR_RETURN(traffic_, MakeTraffic(setup));
   }

@@ -104,7 +104,7 @@ class LaneTransport final : public MailboxTransport {
     return cell != nullptr && (IsMine(cell->arena()) || wire_->IsReceived(cell));
   }
   absl::Status CopyIn(const Buffer& into, const std::byte* from) const override {
-    return memory_.copy_in(into.data(), from, into.size());
+    return memory_.copy(into.data(), from, into.size());
   }
 
   const std::string name_;

@@ -1,7 +1,6 @@
 // Per end a queue; heads that are each other's counterpart meet.
 #include "p2p/nccl/memory_lane.h"
 
-#include <cstring>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -14,7 +13,8 @@ namespace ringzero {
 
 class MemoryLaneGroup {
  public:
-  MemoryLaneGroup(std::string name, const std::vector<WorkerId>& workers) : name_(std::move(name)) {
+  MemoryLaneGroup(std::string name, const std::vector<WorkerId>& workers, PayloadMemory memory)
+      : name_(std::move(name)), memory_(std::move(memory)) {
     for (const WorkerId worker : workers) ends_[worker.value];
   }
 
@@ -63,11 +63,13 @@ class MemoryLaneGroup {
            a.bytes == b.bytes;
   }
 
-  static void Copy(const LaneOp& a, const LaneOp& b) {
+  void Copy(const LaneOp& a, const LaneOp& b) const {
     const bool a_sends = a.direction == LaneOp::Direction::kSend;
     const LaneOp& from = a_sends ? a : b;
     const LaneOp& to = a_sends ? b : a;
-    if (from.bytes > 0) std::memcpy(to.data, from.data, from.bytes);
+    if (from.bytes == 0) return;
+    const absl::Status copied = memory_.copy(to.data, from.data, from.bytes);
+    RZ_CHECK(copied.ok(), std::string(copied.message()));
   }
 
   // What has become possible at `self`, and then at the others that were waiting for it.
@@ -97,6 +99,7 @@ class MemoryLaneGroup {
   }
 
   const std::string name_;
+  const PayloadMemory memory_;
   std::mutex mutex_;
   std::map<int, End> ends_;  // by worker
 };
@@ -122,8 +125,9 @@ class MemoryLane final : public Lane {
 }  // namespace
 
 std::shared_ptr<MemoryLaneGroup> MakeMemoryLaneGroup(std::string name,
-                                                     const std::vector<WorkerId>& workers) {
-  return std::make_shared<MemoryLaneGroup>(std::move(name), workers);
+                                                     const std::vector<WorkerId>& workers,
+                                                     PayloadMemory memory) {
+  return std::make_shared<MemoryLaneGroup>(std::move(name), workers, std::move(memory));
 }
 
 std::unique_ptr<Lane> MakeMemoryLane(std::shared_ptr<MemoryLaneGroup> group, WorkerId self) {

@@ -1,10 +1,10 @@
 // MemoryLanes: lanes over the memory of one process, with NCCL's rules and nothing of its hardware.
 //
 //   std::shared_ptr<MemoryLaneGroup> group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0),
-//   WorkerId(1)}); std::unique_ptr<Lane> lane = MakeMemoryLane(group, WorkerId(0));     // one end
-//   for each worker
+//   WorkerId(1)}, HostMemory()); std::unique_ptr<Lane> lane = MakeMemoryLane(group, WorkerId(0));
+//   // one end for each worker
 //
-// The reference of NcclLane: what hangs there hangs here. A transfer is a memcpy by whoever comes
+// The reference of NcclLane: what hangs there hangs here. A transfer is a copy by whoever comes
 // second. The group is thread-safe; an end is for one thread at a time, as Lane says.
 #ifndef RINGZERO_P2P_NCCL_MEMORY_LANE_H_
 #define RINGZERO_P2P_NCCL_MEMORY_LANE_H_
@@ -15,13 +15,16 @@
 
 #include "base/ids.h"
 #include "p2p/nccl/lane.h"
+#include "p2p/payload_memory.h"
 
 namespace ringzero {
 
 class MemoryLaneGroup;  // the FIFOs of all ends
 
+// `memory`: what transfers go between.
 std::shared_ptr<MemoryLaneGroup> MakeMemoryLaneGroup(std::string name,
-                                                     const std::vector<WorkerId>& workers);
+                                                     const std::vector<WorkerId>& workers,
+                                                     PayloadMemory memory);
 // `self` is one of the group's workers, and has one end.
 std::unique_ptr<Lane> MakeMemoryLane(std::shared_ptr<MemoryLaneGroup> group, WorkerId self);
 

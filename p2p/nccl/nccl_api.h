@@ -30,6 +30,7 @@ namespace ringzero {
   F(cudaDeviceGetPCIBusId)     \
   F(cudaStreamCreateWithFlags) \
   F(cudaStreamDestroy)         \
+  F(cudaStreamSynchronize)     \
   F(cudaStreamQuery) F(cudaEventCreateWithFlags) F(cudaEventDestroy) F(cudaEventQuery) F(cudaFree)
 
 struct NcclApi {

@@ -38,9 +38,14 @@ absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place) {
     }
     return Mapping::Foreign(static_cast<std::byte*>(data), bytes, Release);
   };
-  memory.copy_in = [device](std::byte* to, const std::byte* from, size_t bytes) -> absl::Status {
-    RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(device), "cudaSetDevice"));
-    return CudaStatus(LoadedNccl().cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
+  memory.copy = [device](std::byte* to, const std::byte* from, size_t bytes) -> absl::Status {
+    const NcclApi& api = LoadedNccl();
+    RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(device), "cudaSetDevice"));
+    RZ_RETURN_IF_ERROR(
+        CudaStatus(api.cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy"));
+    // Within the device it is only under way then. Lanes have streams of their own, which this does
+    // not wait for.
+    return CudaStatus(api.cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   };
   return memory;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -17,14 +18,18 @@
 #include "bench/ring/host.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/options.h"
+#include "bench/ring/payload.h"
 #include "bench/ring/run.h"
 #include "bench/ring/statistics.h"
+#include "bench/ring/traffic.h"
 #include "bench/ring/train_messages.h"
 #include "bench/ring/train_traffic.h"
 #include "bench/ring/waiting.h"
 #include "p2p/local_transport.h"
 #include "p2p/transport_decorator.h"
 #include "sharding/op.h"
+#include "tests/p2p/far_memory.h"
+#include "tests/p2p/transports.h"
 
 namespace ringzero {
 namespace {
@@ -216,7 +221,8 @@ int64_t WrongInTraining(const Plan& plan, Channel channel) {
           std::make_unique<Damaging>(std::move((*transports)[w]), static_cast<uint8_t>(channel));
       Damaging* damaging = transport.get();
       Waiting waiting({.transport = damaging});
-      auto traffic = MakeTrainTraffic({.waiting = &waiting, .plan = plan});
+      Payload payload(WorkerId(w), HostMemory());
+      auto traffic = MakeTrainTraffic({.waiting = &waiting, .payload = &payload, .plan = plan});
       ASSERT_TRUE(traffic.ok()) << traffic.status();
       const auto times = (*traffic)->Time(4);
       ASSERT_TRUE(times.ok()) << times.status();
@@ -235,25 +241,95 @@ int64_t WrongInTraining(const Plan& plan, Channel channel) {
   return wrong;
 }
 
+Plan SmallPlan(const std::string& rule) {
+  Plan plan{.workers = 3, .laps = 2, .rule = *ParseRule(rule), .iterations = 3};
+  plan.window = 6;
+  for (int j = 0; j < 4; ++j) {
+    plan.stages.push_back({.name = absl::StrCat("s", j),
+                           .first_layer = j,
+                           .end_layer = j + 1,
+                           .parameter_bytes = 256,
+                           .sum_bytes = j == 0 ? 0 : 256,
+                           .buffer_bytes = j == 2 ? 64 : 0,
+                           .owner = WorkerId(j % 2),
+                           .has_backward = j != 0});
+  }
+  EXPECT_TRUE(CheckPlan(plan).ok()) << CheckPlan(plan);
+  return plan;
+}
+
 TEST(TrainTraffic, EveryRuleAndWhatADamagedMessageDoes) {
   for (const char* rule : {"dp", "cdp_v1", "cdp_v2"}) {
-    Plan plan{.workers = 3, .laps = 2, .rule = *ParseRule(rule), .iterations = 3};
-    plan.window = 6;
-    for (int j = 0; j < 4; ++j) {
-      plan.stages.push_back({.name = absl::StrCat("s", j),
-                             .first_layer = j,
-                             .end_layer = j + 1,
-                             .parameter_bytes = 256,
-                             .sum_bytes = j == 0 ? 0 : 256,
-                             .buffer_bytes = j == 2 ? 64 : 0,
-                             .owner = WorkerId(j % 2),
-                             .has_backward = j != 0});
-    }
-    ASSERT_TRUE(CheckPlan(plan).ok()) << CheckPlan(plan);
+    const Plan plan = SmallPlan(rule);
     EXPECT_EQ(WrongInTraining(plan, Channel::kNone), 0) << rule;
     EXPECT_GE(WrongInTraining(plan, Channel::kForwardCopy), 1) << rule;
     EXPECT_GE(WrongInTraining(plan, Channel::kSum), 1) << rule;
   }
+}
+
+// Runs `work` for every worker, each in a thread with its own payload, over lanes between memory
+// that the host cannot touch. The sum of what they return.
+int64_t OverFarMemory(std::vector<TransportOptions> needs,
+                      const std::function<int64_t(Waiting&, Payload&)>& work) {
+  for (TransportOptions& each : needs) each.memory = MemoryKind::kCuda;
+  auto transports = LaneTransports(LocalTransports(), FarMemory())(needs);
+  EXPECT_TRUE(transports.ok()) << transports.status();
+  if (!transports.ok()) return -1;
+  std::atomic<int64_t> wrong{0};
+  std::vector<std::thread> threads;
+  for (std::unique_ptr<Transport>& transport : *transports) {
+    threads.emplace_back([&] {
+      Waiting waiting({.transport = transport.get()});
+      Payload payload(transport->self(), FarMemory());
+      wrong += work(waiting, payload);
+      EXPECT_TRUE(transport->Close().ok());
+      transport.reset();  // the callbacks end before what they use does
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return wrong;
+}
+
+int64_t WrongOf(const absl::StatusOr<std::unique_ptr<Traffic>>& traffic) {
+  EXPECT_TRUE(traffic.ok()) << traffic.status();
+  if (!traffic.ok()) return -1;
+  const auto times = (*traffic)->Time(4);
+  EXPECT_TRUE(times.ok()) << times.status();
+  const auto wrong = (*traffic)->Check(2);
+  EXPECT_TRUE(wrong.ok()) << wrong.status();
+  return wrong.value_or(-1);
+}
+
+TEST(FarMemory, EveryModeLeavesTheHostsHandsOff) {
+  for (const RingMode mode : {RingMode::kShift, RingMode::kRelay, RingMode::kReduce,
+                              RingMode::kPingpong, RingMode::kStream}) {
+    for (const Receiving receiving : {Receiving::kLeave, Receiving::kCopy}) {
+      const TrafficSetup setup = {
+          .mode = mode, .receiving = receiving, .bytes = 4096, .buffers = 3};
+      TransportOptions needs{.slots = {4}, .parameter_bytes = 1 << 20, .sum_bytes = 1 << 20};
+      EXPECT_EQ(OverFarMemory({needs, needs},
+                              [&](Waiting& waiting, Payload& payload) {
+                                TrafficSetup mine = setup;
+                                mine.waiting = &waiting;
+                                mine.payload = &payload;
+                                return WrongOf(MakeTraffic(mine));
+                              }),
+                0)
+          << ToString(mode);
+    }
+  }
+}
+
+TEST(FarMemory, TrainingsTrafficToo) {
+  const Plan plan = SmallPlan("cdp_v2");
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < plan.workers; ++w) needs.push_back(TrainNeeds(plan, WorkerId(w)));
+  EXPECT_EQ(OverFarMemory(needs,
+                          [&](Waiting& waiting, Payload& payload) {
+                            return WrongOf(MakeTrainTraffic(
+                                {.waiting = &waiting, .payload = &payload, .plan = plan}));
+                          }),
+            0);
 }
 
 }  // namespace

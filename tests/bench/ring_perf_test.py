@@ -213,6 +213,8 @@ class RingPerfTest(unittest.TestCase):
                              (["--mode", "train", "--plan", "/none"], ["--plan /none"]),
                              (["--mode", "train", "--plan", "/none", "-b", "8"], ["--minbytes", "train"]),
                              (["--memory", "cuda", "--transport", "shm"], ["--memory cuda"]),
+                             (["--transport", "nccl", "--mode", "reduce"], ["--transport nccl", "reduce"]),
+                             (["--transport", "nccl", "--inject", "flip"], ["--transport nccl", "--inject"]),
                              (["-J", "/nowhere/out.json"], ["/nowhere/out.json"]),
                              (["-J", "out.txt"], [".json"]),
                              (["--compare", "--mode", "reduce"], ["--compare", "reduce"]),

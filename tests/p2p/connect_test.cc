@@ -1,6 +1,7 @@
 // Which transport is taken, why, and what is refused.
 #include "p2p/connect.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "p2p/nccl/nccl_lane.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 
@@ -16,6 +18,7 @@ namespace ringzero {
 namespace {
 
 using Choice = TransportChoice;
+using testing::HasSubstr;
 
 TEST(ConnectTest, OneHostTakesSharedMemory) {
   const auto chosen = ChooseTransport(Choice::kAuto, {"a x", "a x", "a x"});
@@ -48,8 +51,21 @@ TEST(ConnectTest, WhatIsAskedForAndNotPossibleIsAnError) {
             absl::InvalidArgumentError("cyclic.transport: shm is for workers of one host, but "
                                        "worker 2 is on node1 and worker 0 on node0; auto or ucx "
                                        "would do"));
-  EXPECT_EQ(ChooseTransport(Choice::kNccl, {"a"}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(ChooseTransport(Choice::kNccl, {"a"}).status().message(),
+              HasSubstr("nccl moves the memory of GPUs"));
+}
+
+TEST(ConnectTest, MemoryOfGpusGoesOverWhatCanMoveIt) {
+  EXPECT_THAT(ChooseTransport(Choice::kShm, {"a", "a"}, MemoryKind::kCuda).status().message(),
+              HasSubstr("shm moves the hosts' memory"));
+  const auto nccl = ChooseTransport(Choice::kNccl, {"a x", "b y"}, MemoryKind::kCuda);
+  ASSERT_TRUE(nccl.ok()) << nccl.status();
+  EXPECT_EQ(nccl->transport, Choice::kNccl);
+  EXPECT_EQ(nccl->why, "nccl between all workers (asked for; 2 hosts)");
+  if (UcxVersion().empty()) GTEST_SKIP() << "built without ucx, which auto means here";
+  const auto chosen = ChooseTransport(Choice::kAuto, {"a", "a"}, MemoryKind::kCuda);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->transport, Choice::kUcx);
 }
 
 JobSeat SeatOf(int self, std::shared_ptr<Rendezvous> rendezvous) {
@@ -89,6 +105,21 @@ TEST(ConnectTest, WorkersOfOneHostMeetAndTalk) {
     ASSERT_TRUE(sender.Give(WorkerId(1 - from), {0, 5}, std::move(sum)).ok());
     EXPECT_EQ(waiter.Take().as<float>()[0], value);
   }
+}
+
+TEST(ConnectTest, NcclWithoutGpusIsAnErrorAtEveryWorker) {
+  if (NcclAvailable().ok()) GTEST_SKIP() << "there is a GPU";
+  unsetenv("RINGZERO_HOST");
+  const auto rendezvous = MakeLocalRendezvous();
+  Connecting connecting[2];
+  for (int w = 0; w < 2; ++w) {
+    connecting[w] = std::async(std::launch::async, [&rendezvous, w] {
+      TransportOptions options = SmallOptions();
+      options.memory = MemoryKind::kCuda;
+      return Connect(SeatOf(w, rendezvous), {.transport = Choice::kNccl, .options = options});
+    });
+  }
+  for (Connecting& each : connecting) EXPECT_EQ(each.get().status(), NcclAvailable());
 }
 
 // Worker 1's, which fails after all have met.

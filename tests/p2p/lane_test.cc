@@ -28,7 +28,7 @@ LaneOp Op(Direction direction, int peer, Payload& payload) {
 }
 
 TEST(MemoryLaneTest, MovesPayloadInOrder) {
-  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)});
+  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   const auto at0 = MakeMemoryLane(group, WorkerId(0)), at1 = MakeMemoryLane(group, WorkerId(1));
   EXPECT_EQ(at0->name(), "memory 0 -> 1");
   Payload sent[2] = {{{std::byte{1}}}, {{std::byte{2}}}}, got[2];
@@ -43,7 +43,7 @@ TEST(MemoryLaneTest, MovesPayloadInOrder) {
 }
 
 TEST(MemoryLaneTest, OneselfNeedsBothEnds) {
-  const auto group = MakeMemoryLaneGroup("0 -> 0", {WorkerId(0)});
+  const auto group = MakeMemoryLaneGroup("0 -> 0", {WorkerId(0)}, HostMemory());
   const auto lane = MakeMemoryLane(group, WorkerId(0));
   Payload sent = {{std::byte{3}}}, got;
   ASSERT_TRUE(lane->Start(Op(Direction::kReceive, 0, got)).ok());
@@ -56,7 +56,8 @@ TEST(MemoryLaneTest, OneselfNeedsBothEnds) {
 // Three workers of one lane, each of which has a receive before the send that another waits for.
 TEST(MemoryLaneTest, ACircleHangsAndOneOrderDoesNot) {
   for (const bool one_order : {false, true}) {
-    const auto group = MakeMemoryLaneGroup("all", {WorkerId(0), WorkerId(1), WorkerId(2)});
+    const auto group =
+        MakeMemoryLaneGroup("all", {WorkerId(0), WorkerId(1), WorkerId(2)}, HostMemory());
     std::vector<std::unique_ptr<Lane>> lanes;
     Payload sent[3], got[3];
     for (int w = 0; w < 3; ++w) lanes.push_back(MakeMemoryLane(group, WorkerId(w)));
@@ -73,7 +74,7 @@ TEST(MemoryLaneTest, ACircleHangsAndOneOrderDoesNot) {
 }
 
 TEST(MemoryLaneTest, AbortLeavesPayloadAlone) {
-  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)});
+  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   const auto at0 = MakeMemoryLane(group, WorkerId(0)), at1 = MakeMemoryLane(group, WorkerId(1));
   Payload sent = {{std::byte{1}}}, got;
   ASSERT_TRUE(at1->Start(Op(Direction::kReceive, 0, got)).ok());
@@ -87,7 +88,7 @@ TEST(MemoryLaneTest, AbortLeavesPayloadAlone) {
 }
 
 TEST(LaneDriverTest, WhatIsStuckIsNamed) {
-  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)});
+  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   std::vector<std::unique_ptr<Lane>> lanes;
   lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
   Waiter<Buffer> failed;
@@ -108,7 +109,7 @@ TEST(LaneDriverTest, WhatIsStuckIsNamed) {
 }
 
 TEST(LaneDriverTest, AnAbortIsToldToNobody) {
-  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)});
+  const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
   std::vector<std::unique_ptr<Lane>> lanes;
   lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
   Waiter<Buffer> failed, posted;
@@ -164,7 +165,7 @@ TEST(LaneWireTest, NonsenseFromAPeerIsNamed) {
     auto news = std::make_shared<LaneNews>();
     auto words = LocalTransports()({LaneWordsOptions(SmallOptions(), news), SmallOptions()});
     ASSERT_TRUE(words.ok());
-    const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)});
+    const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
     LaneParts parts = {.name = "lanes",
                        .words = std::move((*words)[0]),
                        .news = news,

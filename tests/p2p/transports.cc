@@ -34,15 +34,22 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
   return transports;
 }
 
+constexpr size_t kReceivedBytes = 16 << 20;  // of memory that is not the host's
+
 // By worker: the lanes of all ordered pairs that it is one of, and their routes.
 struct LaneEnds {
   std::vector<std::unique_ptr<Lane>> lanes;
   LaneRoutes routes;
 };
 
-void AddPair(std::vector<LaneEnds>& ends, int from, int to) {
+struct Pair {
+  int from;
+  int to;
+};
+void AddPair(std::vector<LaneEnds>& ends, Pair pair, const PayloadMemory& memory) {
+  const auto [from, to] = pair;
   const auto group = MakeMemoryLaneGroup(std::to_string(from) + " -> " + std::to_string(to),
-                                         {WorkerId(from), WorkerId(to)});
+                                         {WorkerId(from), WorkerId(to)}, memory);
   ends[from].routes.to[to] = static_cast<int>(ends[from].lanes.size());
   ends[from].lanes.push_back(MakeMemoryLane(group, WorkerId(from)));
   if (from == to) {
@@ -62,16 +69,21 @@ std::vector<LaneEnds> MakeEnds(int workers) {
   return ends;
 }
 
+struct OverLanes {
+  MakeTransports words;
+  PayloadMemory memory;
+  std::vector<uint8_t> word_kinds;
+};
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
-    const MakeTransports& words, const std::vector<TransportOptions>& options,
-    std::vector<LaneEnds> ends, const std::vector<uint8_t>& word_kinds = {}) {
+    const OverLanes& with, const std::vector<TransportOptions>& options,
+    std::vector<LaneEnds> ends) {
   std::vector<std::shared_ptr<LaneNews>> news;
   std::vector<TransportOptions> words_options;
   for (const TransportOptions& each : options) {
     news.push_back(std::make_shared<LaneNews>());
     words_options.push_back(LaneWordsOptions(each, news.back()));
   }
-  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> inner, words(words_options));
+  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> inner, with.words(words_options));
   std::vector<std::unique_ptr<Transport>> transports;
   for (size_t w = 0; w < options.size(); ++w) {
     LaneParts parts = {.name = "lanes",
@@ -79,8 +91,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
                        .news = news[w],
                        .lanes = std::move(ends[w].lanes),
                        .routes = std::move(ends[w].routes),
-                       .memory = HostMemory(),
-                       .word_kinds = word_kinds};
+                       .memory = with.memory,
+                       .word_kinds = with.word_kinds};
+    if (with.memory.kind != MemoryKind::kHost) parts.received_bytes = kReceivedBytes;
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
@@ -155,38 +168,41 @@ MakeTransports LocalTransports() { return CreateLocalTransports; }
 
 MakeTransports ShmTransports() { return MakeShm; }
 
-MakeTransports LaneTransports(MakeTransports words) {
-  return [words = std::move(words)](const std::vector<TransportOptions>& options) {
+MakeTransports LaneTransports(MakeTransports words, PayloadMemory memory) {
+  const OverLanes with = {.words = std::move(words), .memory = std::move(memory)};
+  return [with](const std::vector<TransportOptions>& options) {
     const int workers = static_cast<int>(options.size());
     std::vector<LaneEnds> ends = MakeEnds(workers);
     for (int from = 0; from < workers; ++from) {
-      for (int to = 0; to < workers; ++to) AddPair(ends, from, to);
+      for (int to = 0; to < workers; ++to) AddPair(ends, {from, to}, with.memory);
     }
-    return MakeOverLanes(words, options, std::move(ends));
+    return MakeOverLanes(with, options, std::move(ends));
   };
 }
 
 MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops, MakeTransports words) {
-  return [long_hops = std::move(long_hops),
-          words = std::move(words)](const std::vector<TransportOptions>& options) {
+  const OverLanes with = {.words = std::move(words),
+                          .memory = HostMemory(),
+                          .word_kinds = std::move(long_hops.word_kinds)};
+  return [order = std::move(long_hops.order), with](const std::vector<TransportOptions>& options) {
     const int workers = static_cast<int>(options.size());
     std::vector<LaneEnds> ends = MakeEnds(workers);
     std::vector<WorkerId> all;
     for (int w = 0; w < workers; ++w) {
-      AddPair(ends, w, (w + 1) % workers);
+      AddPair(ends, {w, (w + 1) % workers}, with.memory);
       all.push_back(WorkerId(w));
     }
-    const auto group = MakeMemoryLaneGroup("long hops", all);
+    const auto group = MakeMemoryLaneGroup("long hops", all, with.memory);
     for (int w = 0; w < workers; ++w) {
       LaneRoutes& routes = ends[w].routes;
       routes.long_hops = static_cast<int>(ends[w].lanes.size());
-      routes.order = long_hops.order(WorkerId(w));
+      routes.order = order(WorkerId(w));
       ends[w].lanes.push_back(MakeMemoryLane(group, WorkerId(w)));
       for (std::vector<int>* route : {&routes.to, &routes.from}) {
         std::replace(route->begin(), route->end(), kNoLane, routes.long_hops);
       }
     }
-    return MakeOverLanes(words, options, std::move(ends), long_hops.word_kinds);
+    return MakeOverLanes(with, options, std::move(ends));
   };
 }
 

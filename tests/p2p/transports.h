@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/nccl/lane_transport.h"
+#include "p2p/payload_memory.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -24,7 +25,8 @@ using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<
 MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process
 // Lanes over memory: one for every ordered pair of workers, words over `words`.
-MakeTransports LaneTransports(MakeTransports words = LocalTransports());
+MakeTransports LaneTransports(MakeTransports words = LocalTransports(),
+                              PayloadMemory memory = HostMemory());
 // One lane per pair of neighbours, and one for all long hops, in the order that `order` gives each
 // worker; messages of `word_kinds` take no lane.
 struct LongHopLanes {
