@@ -60,7 +60,10 @@ int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes)
   // Of a ping-pong's nothing is on its way when the next one leaves.
   const size_t least =
       (options.mode == RingMode::kPingpong ? 1 : 2) * static_cast<size_t>(options.aggregate);
-  if (options.caching == Caching::kCached) return static_cast<int>(least);
+  if (options.caching == Caching::kCached) {
+    // What is only read can be on its way more than once.
+    return options.mode == RingMode::kReduce ? static_cast<int>(least) : 1;
+  }
   const size_t operations =
       (static_cast<size_t>(IterationsOfRound(options)) + 1) * options.aggregate;
   const size_t past_cache = (2 * facts.last_cache_bytes + bytes - 1) / std::max<size_t>(bytes, 1);

@@ -50,7 +50,7 @@ constexpr FlagSpec kFlags[] = {
     {"", "--poll", nullptr, "workers poll; else a message thread sleeps until something comes"},
     {"", "--pin", nullptr, "worker w stays on the w-th of the cores that this process may use"},
     {"", "--copy", nullptr, "receivers copy what arrives into memory of their own"},
-    {"", "--cached", nullptr, "few buffers, used again at once; else they rotate past the caches"},
+    {"", "--cached", nullptr, "one buffer, sent again and again; else they rotate past the caches"},
     {"", "--slots", "N",
      "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)"},
     {"", "--plan", "FILE", "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it"},

@@ -45,7 +45,8 @@ class StreamTraffic final : public Traffic {
     return !sends_ && (checking_ || setup_.receiving == Receiving::kCopy);
   }
   DataKey KeyOf(uint64_t operation) const {
-    return {WorkerId(0), repetition_ * static_cast<uint64_t>(setup_.aggregate) + operation};
+    return {WorkerId(0), repetition_ * static_cast<uint64_t>(setup_.aggregate) +
+                             operation % static_cast<uint64_t>(setup_.buffers)};
   }
 
   absl::Status Run(int iterations);
@@ -120,10 +121,10 @@ absl::StatusOr<int64_t> StreamTraffic::Check(uint64_t repetition) {
 absl::Status StreamTraffic::Renew() {
   for (const Buffer& copy : copies_) RZ_RETURN_IF_ERROR(payload_.Poison(copy));
   if (!sends_) return absl::OkStatus();
-  for (int a = 0; a < setup_.aggregate; ++a) {
-    RZ_ASSIGN_OR_RETURN(Buffer own, Reopen(*setup_.waiting, own_[a]));
-    RZ_RETURN_IF_ERROR(payload_.FillData(KeyOf(static_cast<uint64_t>(a)), own));
-    own_[a] = std::move(own).Seal();
+  for (int i = 0; i < std::min(setup_.aggregate, setup_.buffers); ++i) {
+    RZ_ASSIGN_OR_RETURN(Buffer own, Reopen(*setup_.waiting, own_[i]));
+    RZ_RETURN_IF_ERROR(payload_.FillData(KeyOf(static_cast<uint64_t>(i)), own));
+    own_[i] = std::move(own).Seal();
   }
   return absl::OkStatus();
 }

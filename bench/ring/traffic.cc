@@ -59,7 +59,7 @@ class HopTraffic final : public Traffic {
   }
   bool SendsOwn() const { return Begins() || setup_.mode == RingMode::kPingpong; }
   DataKey KeyOf(int worker, uint64_t operation) const {
-    return {WorkerId(worker), repetition_ * setup_.aggregate + operation};
+    return {WorkerId(worker), repetition_ * setup_.aggregate + operation % setup_.buffers};
   }
   int last() const { return transport_.workers() - 1; }
 
@@ -139,7 +139,8 @@ absl::StatusOr<int64_t> HopTraffic::Check(uint64_t repetition) {
   checking_ = true;
   repetition_ = repetition;
   wrong_ = 0;
-  for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Renew(a));
+  const int renewed = std::min(setup_.aggregate, setup_.buffers);
+  for (int slot = 0; slot < renewed; ++slot) RZ_RETURN_IF_ERROR(Renew(slot));
   RZ_RETURN_IF_ERROR(Run(1));
   return wrong_;
 }

@@ -34,7 +34,7 @@ struct TrafficSetup {
   ElementType type = ElementType::kFloat;
   size_t bytes = 0;  // of one message
   int aggregate = 1;
-  int buffers = 1;    // that take turns, at least `aggregate`
+  int buffers = 1;    // that take turns; kReduce: at least 2 x `aggregate`
   int first_sum = 0;  // numbers [first_sum, first_sum + buffers) of AllocateNumbered are its own
   uint64_t first_tag = 0;  // messages are numbered on from here
 };

@@ -35,7 +35,7 @@ CASES = (
     Case("shm: the same, polling and pinned", f"--transport shm {_COPY} --poll --pin"),
     Case("ucx: a hop, both polling, beside ucx_perftest -t tag_lat",
          f"--transport ucx {_PINGPONG} --poll --cached -b 8 -e 4K -f 8 -n 60000 --rounds 12"),
-    Case("ucx: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} -b 64K -e 4M -n 100"),
+    Case("ucx: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} -b 64K -e 4M -n 1000"),
     Case("ucx: large messages", f"--transport ucx {_STREAM} -b 16M -e 64M -n 12"),
     Case("ucx over TCP: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} -b 64K -e 16M -n 12",
          {"UCX_TLS": "tcp,self"}),
