@@ -25,7 +25,8 @@ class Case:
 
 _PINGPONG = "--mode pingpong --pin"
 _COPY = "--mode shift --workers 2 --copy -b 1M -e 64M -f 4 -n 40"
-_STREAM = "--mode stream --poll --pin --cached --slots 8 -m 4 -f 4"
+_STREAM = "--mode stream --poll --pin --cached -f 4"
+_FEW = "--slots 8 -m 4"  # under way at once: the peer has as many (-O)
 CASES = (
     Case("shm: a hop, its receiver asleep, beside a bare futex wake",
          f"--transport shm {_PINGPONG} -b 64 -e 64M -f 32 -n 2000"),
@@ -35,9 +36,9 @@ CASES = (
     Case("shm: the same, polling and pinned", f"--transport shm {_COPY} --poll --pin"),
     Case("ucx: a hop, both polling, beside ucx_perftest -t tag_lat",
          f"--transport ucx {_PINGPONG} --poll --cached -b 8 -e 4K -f 8 -n 60000 --rounds 12"),
-    Case("ucx: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} -b 64K -e 4M -n 1000"),
-    Case("ucx: large messages", f"--transport ucx {_STREAM} -b 16M -e 64M -n 12"),
-    Case("ucx over TCP: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} -b 64K -e 16M -n 12",
+    Case("ucx: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} --slots 32 -m 16 -b 64K -e 4M -n 200"),
+    Case("ucx: large messages", f"--transport ucx {_STREAM} {_FEW} -b 16M -e 64M -n 12"),
+    Case("ucx over TCP: one way, beside ucx_perftest -t tag_bw", f"--transport ucx {_STREAM} {_FEW} -b 64K -e 16M -n 12",
          {"UCX_TLS": "tcp,self"}),
 )
 
