@@ -202,6 +202,8 @@ absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& o
   if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
   }
+  if (options.cores < 0)
+    return absl::InvalidArgumentError("simulation: cores must not be negative");
   const bool profiled = !options.stage_ticks.empty();
   if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
     return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");

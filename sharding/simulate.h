@@ -5,7 +5,8 @@
 //
 // Event-driven over the links that the engine executes, with receiver slots counted as a transport
 // counts them (any free slot will do; Verify, stricter, wants that of message i - W). A tick is the
-// unit of the stages' costs. Adds and updates never wait for a thread. Pure and deterministic.
+// unit of the stages' costs. Adds and updates never wait for a thread; with `cores`, all that
+// computes shares these. Pure and deterministic.
 #ifndef RINGZERO_SHARDING_SIMULATE_H_
 #define RINGZERO_SHARDING_SIMULATE_H_
 
@@ -32,6 +33,10 @@ struct SimulationOptions {
   int64_t add_ticks = 0;      // one gradient into its sum
   int64_t update_ticks = 0;   // one stage's update
   int window = 0;             // receiver slots per channel; 0: plan.window
+  // Of the host that all workers share: what computes at the same time (forwards, backwards, adds,
+  // updates, their delays) advances at the same rate, each by one core at most. 0: as many as
+  // needed.
+  int cores = 0;
   std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
   int64_t jitter_ticks = 0;          // 0 to as many more for each of all these, drawn from `seed`
   uint64_t seed = 0;
@@ -47,7 +52,7 @@ struct WaitTicks {
 };
 
 struct WorkerTimes {
-  int64_t busy_ticks = 0;
+  int64_t busy_ticks = 0;  // of computing, stretched where cores are shared
   WaitTicks waits;
   int64_t end_ticks = 0;  // its last computing is done
 };

@@ -1,6 +1,8 @@
 // The event loop of Simulate: operations end, messages depart and arrive, slots become free.
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
 #include <queue>
 #include <tuple>
 #include <utility>
@@ -10,6 +12,8 @@
 
 namespace ringzero {
 namespace {
+
+constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
 // A number of 0 to most, from two others (splitmix64).
 int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
@@ -52,10 +56,18 @@ class Runner {
     for (int i = 0; i < ring_.count(); ++i) {
       if (missing_[i] == 0) Start(i, 0);
     }
-    while (!events_.empty()) {
-      const auto [tick, op] = events_.top();
-      events_.pop();
-      End(op, tick);
+    while (!events_.empty() || !sharing_.empty()) {
+      const int64_t next_end = sharing_.empty() ? kNever : NextSharedEnd();
+      if (!events_.empty() && events_.top().first <= next_end) {
+        const auto [tick, op] = events_.top();
+        events_.pop();
+        End(op, tick);
+      } else {
+        Advance(next_end);
+        const int op = sharing_.top().second;
+        sharing_.pop();
+        End(op, next_end);
+      }
     }
     if (ended_ == ring_.count()) return std::move(times_);
     return absl::FailedPreconditionError(
@@ -104,7 +116,27 @@ class Runner {
   void Start(int i, int64_t now) {
     if (ring_.op(i).kind == OpKind::kReceive) return;  // its message starts it
     times_.start[i] = now;
-    events_.push({now + Duration(i) + (TakesTime(i) ? Jitter(i) : 0), i});
+    const int64_t ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
+    if (options_.cores == 0 || ticks == 0) return events_.push({now + ticks, i});
+    Advance(now);
+    sharing_.push({progress_ + static_cast<double>(ticks), i});
+  }
+
+  // Ticks of computing that each who shares the cores gets done in one tick.
+  double Rate() const {
+    return std::min(1.0,
+                    static_cast<double>(options_.cores) / static_cast<double>(sharing_.size()));
+  }
+  // Before somebody joins or leaves.
+  void Advance(int64_t now) {
+    if (!sharing_.empty()) progress_ += Rate() * static_cast<double>(now - progress_tick_);
+    progress_tick_ = now;
+  }
+  // Of the first one, if nobody joins before.
+  int64_t NextSharedEnd() const {
+    const double left = (sharing_.top().first - progress_) / Rate();
+    constexpr double kRounding = 1e-6;  // of progress_: not to be taken for another tick
+    return progress_tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
   }
 
   void End(int i, int64_t now) {
@@ -191,6 +223,12 @@ class Runner {
   std::vector<bool> done_;
   std::vector<ChannelState> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
+  // With cores to share: what everybody who was there from the beginning would have got done, and
+  // at which of it the operations that share them end.
+  using SharedEnd = std::pair<double, int>;  // of progress, operation
+  std::priority_queue<SharedEnd, std::vector<SharedEnd>, std::greater<SharedEnd>> sharing_;
+  double progress_ = 0;
+  int64_t progress_tick_ = 0;
   int ended_ = 0;
   Timeline times_;
 };

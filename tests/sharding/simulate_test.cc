@@ -25,10 +25,12 @@ void ExpectRightRuns(const PlanShape& shape) {
   const Plan plan = MakeResolvedPlan(shape);
   EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(shape);
   const LinkedRing ring = RingOf(plan);
-  std::vector<SimulationOptions> speeds(3);
+  std::vector<SimulationOptions> speeds(4);
   speeds[1] = {
       .latency_ticks = 3, .add_ticks = 2, .update_ticks = 7, .jitter_ticks = 5, .seed = shape.seed};
   speeds[2] = {.update_ticks = 40, .delay_ticks = {9}, .jitter_ticks = 30, .seed = shape.seed + 1};
+  speeds[3] = speeds[1];
+  speeds[3].cores = 2;
   for (const SimulationOptions& speed : speeds) {
     const auto times = RunTimeline(plan, ring, speed);
     ASSERT_TRUE(times.ok()) << Describe(shape) << " W " << plan.window << ": " << times.status();
@@ -270,6 +272,47 @@ TEST(SimulateTest, BusyTicksAreTheCostsAndTimesAddUp) {
                                              waits.evaluation);
     EXPECT_LE(run->workers[w].end_ticks, run->makespan_ticks);
   }
+}
+
+int64_t WorkOf(const Simulation& run) {
+  int64_t ticks = 0;
+  for (const WorkerTimes& worker : run.workers) ticks += worker.busy_ticks;
+  return ticks;
+}
+
+TEST(SimulateTest, CoresThatAreEnoughChangeNothing) {
+  const SimulationOptions speed = {
+      .latency_ticks = 3, .add_ticks = 2, .update_ticks = 7, .delay_ticks = {0, 5}};
+  SimulationOptions shared = speed;
+  shared.cores = 100;
+  for (const RuleShape& rule : kRules) {
+    const Plan plan = MakeResolvedPlan(
+        WithRule({.workers = 4, .stages = 6, .iterations = 5, .costs = Costs::kRandom}, rule));
+    const auto run = Simulate(plan, speed), same = Simulate(plan, shared);
+    ASSERT_TRUE(run.ok() && same.ok());
+    EXPECT_EQ(same->makespan_ticks, run->makespan_ticks);
+    EXPECT_EQ(WorkOf(*same), WorkOf(*run));
+  }
+}
+
+TEST(SimulateTest, CoresAreSharedByAllWhoCompute) {
+  Plan plan = MakeResolvedPlan({.workers = 4, .stages = 4, .iterations = 8});
+  // As finely as nanoseconds: ends are rounded up to whole ticks.
+  for (StagePlan& stage : plan.stages) stage.forward_cost *= 1000, stage.backward_cost *= 1000;
+  const auto alone = Simulate(plan);
+  ASSERT_TRUE(alone.ok());
+  for (const int cores : {1, 2, 3}) {
+    const auto run = Simulate(plan, {.cores = cores});
+    ASSERT_TRUE(run.ok());
+    // No more work in a tick than there are cores, and no core idle but at the ends of the run.
+    const double least = static_cast<double>(WorkOf(*alone)) / cores;
+    EXPECT_GE(run->makespan_ticks, least) << cores;
+    EXPECT_LE(run->makespan_ticks, least + alone->steady_iteration_ticks) << cores;
+    EXPECT_NEAR(run->steady_iteration_ticks, alone->steady_iteration_ticks * 4 / cores,
+                0.02 * run->steady_iteration_ticks)
+        << cores;
+  }
+  EXPECT_EQ(Simulate(plan, {.cores = -1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Whoever collects holds no more than its channels' credit; owners keep two versions at most.
