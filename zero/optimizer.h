@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "base/buffer.h"
 #include "zero/layout.h"
+#include "zero/rate_curve.h"
 
 namespace ringzero {
 
@@ -40,6 +41,7 @@ struct AdamWOptions {
 struct OptimizerOptions {
   enum class Type { kSgd, kAdamW } type = Type::kAdamW;
   double learning_rate = 1e-3;
+  RateCurve curve;  // of the rate, over updates; constant unless set
   SgdOptions sgd;
   AdamWOptions adamw;
 };

@@ -195,9 +195,11 @@ std::string HelpText() {
         option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
     absl::StrAppendFormat(&text, "  %-26s %s (%s)\n", shown, option.help, option.commands);
   }
-  absl::StrAppend(&text, "\nkeys of CONFIG (JSON, comments allowed):\n");
+  absl::StrAppend(&text, "\nkeys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, "
+                  "docs/config.md):\n");
   for (const KeySpec& key : AllKeys()) {
-    if (key.state != KeyState::kBuilt || key.type == KeyType::kSection) continue;
+    const bool works = key.state == KeyState::kWorks && key.built.empty();
+    if (!works || key.type == KeyType::kSection || ReadingOf(key) != Reading::kOurs) continue;
     const std::string standard =
         key.default_json.empty() ? "" : absl::StrCat(" [", key.default_json, "]");
     absl::StrAppendFormat(&text, "  %-32s %s%s\n", key.path, key.meaning, standard);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -15,6 +16,8 @@
 #include "base/status.h"
 #include "zero/config/json_value.h"
 #include "zero/config/overrides.h"
+#include "zero/config/rules.h"
+#include "zero/config/values.h"
 
 namespace ringzero {
 namespace {
@@ -130,6 +133,73 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
   return absl::OkStatus();
 }
 
+RateCurve::Warmup WarmupOf(const ResolvedKeys& keys) {
+  const auto number = [&](absl::string_view name, double& out) {
+    const std::string path = absl::StrCat("scheduler.params.", name);
+    if (keys.Has(path)) out = keys.Number(path);
+    return keys.Has(path);
+  };
+  RateCurve::Warmup warmup;
+  double max_rate = 0;
+  number("warmup_min_lr", warmup.min_rate);
+  if (number("warmup_max_lr", max_rate)) warmup.max_rate = max_rate;
+  number("warmup_min_ratio", warmup.min_ratio);
+  number("cos_min_ratio", warmup.cosine_min_ratio);
+  warmup.updates = keys.Integer("scheduler.params.warmup_num_steps");
+  if (keys.Has("scheduler.params.total_num_steps")) {
+    warmup.total_updates = keys.Integer("scheduler.params.total_num_steps");
+  }
+  const bool linear = keys.String("scheduler.params.warmup_type") == "linear";
+  warmup.ramp = linear ? RateCurve::Ramp::kLinear : RateCurve::Ramp::kLog;
+  return warmup;
+}
+
+RateCurve::OneCycle OneCycleOf(const ResolvedKeys& keys) {
+  const auto path = [](absl::string_view name) { return absl::StrCat("scheduler.params.", name); };
+  RateCurve::OneCycle cycle;
+  cycle.min_rate = keys.Number(path("cycle_min_lr"));
+  cycle.max_rate = keys.Number(path("cycle_max_lr"));
+  cycle.first_updates = keys.Number(path("cycle_first_step_size"));
+  if (keys.Has(path("cycle_second_step_size"))) {
+    cycle.second_updates = keys.Number(path("cycle_second_step_size"));
+  }
+  cycle.first_stairs = keys.Integer(path("cycle_first_stair_count"));
+  if (keys.Has(path("cycle_second_stair_count"))) {
+    cycle.second_stairs = keys.Integer(path("cycle_second_stair_count"));
+  }
+  cycle.decay_updates = keys.Number(path("decay_step_size"));
+  cycle.rate_decay = keys.Number(path("decay_lr_rate"));
+  if (!keys.Bool(path("cycle_momentum"))) cycle.momentum = RateCurve::OneCycle::Momentum::kKept;
+  cycle.min_momentum = keys.Number(path("cycle_min_mom"));
+  cycle.max_momentum = keys.Number(path("cycle_max_mom"));
+  cycle.momentum_decay = keys.Number(path("decay_mom_rate"));
+  return cycle;
+}
+
+void FillRateCurve(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
+  if (!keys.Has("scheduler.type")) return;
+  const std::string& type = keys.String("scheduler.type");
+  RateCurve& curve = optimizer.curve;
+  if (type == "OneCycle") {
+    curve.type = RateCurve::Type::kOneCycle;
+    curve.one_cycle = OneCycleOf(keys);
+  } else if (type == "LRRangeTest") {
+    curve.type = RateCurve::Type::kRangeTest;
+    RateCurve::RangeTest& test = curve.range_test;
+    test.min_rate = keys.Number("scheduler.params.lr_range_test_min_lr");
+    test.updates = keys.Integer("scheduler.params.lr_range_test_step_size");
+    test.growth = keys.Number("scheduler.params.lr_range_test_step_rate");
+    if (keys.Bool("scheduler.params.lr_range_test_staircase")) {
+      test.shape = RateCurve::RangeTest::Shape::kStairs;
+    }
+  } else {
+    curve.type = type == "WarmupLR"        ? RateCurve::Type::kWarmup
+                 : type == "WarmupDecayLR" ? RateCurve::Type::kWarmupDecay
+                                           : RateCurve::Type::kWarmupCosine;
+    curve.warmup = WarmupOf(keys);
+  }
+}
+
 // The place of `name` among the choices of `path`, which has a value.
 int ChoiceOf(const ResolvedKeys& keys, absl::string_view path) {
   const std::vector<absl::string_view> choices = absl::StrSplit(FindKey(path)->choices, '|');
@@ -209,62 +279,168 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   return absl::OkStatus();
 }
 
-absl::Status FillBatch(ResolvedKeys& keys, Config& config) {
+absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
   constexpr absl::string_view kTrain = "train_batch_size";
   constexpr absl::string_view kMicro = "train_micro_batch_size_per_gpu";
-  constexpr absl::string_view kLaps = "gradient_accumulation_steps";
   const auto given = [&](absl::string_view path) {
     return keys.Has(path) ? keys.Integer(path) : 0;
   };
-  const absl::StatusOr<BatchTriple> batch = CompleteBatch(
-      {.train_batch = given(kTrain), .micro_batch = given(kMicro), .laps = given(kLaps)},
-      config.cyclic.workers);
+  const absl::StatusOr<BatchTriple> batch =
+      CompleteBatch({.train_batch = given(kTrain),
+                     .micro_batch = given(kMicro),
+                     .laps = given("gradient_accumulation_steps")},
+                    config.cyclic.workers);
   if (!batch.ok()) {
     return Annotate(batch.status(), keys.Place(keys.Has(kTrain) ? kTrain : kMicro));
   }
   config.batch = *batch;
-  const auto derive = [&](absl::string_view path, int64_t value) {
-    if (!keys.Has(path)) keys.Set(path, JsonValue::Integer(value), Origin::kDerived);
-  };
-  derive(kTrain, batch->train_batch);
-  derive(kMicro, batch->micro_batch);
-  derive(kLaps, batch->laps);
-  derive("evaluation.batch_size", batch->micro_batch);
+  config.evaluation.batch_size = Int(keys, "evaluation.batch_size");
   return absl::OkStatus();
+}
+
+// What only a run needs: fills in, or says what is missing.
+absl::Status FillRun(Config& config) {
+  ResolvedKeys& keys = config.keys;
+  for (const KeySpec& key : AllKeys()) {
+    if (key.need != KeyNeed::kTraining || keys.HasSection(key.path)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")"));
+  }
+  if (!keys.Has("optimizer.type")) {
+    return keys.Error("optimizer.type",
+                      absl::StrCat("missing; ", OneOf(FindKey("optimizer.type")->built)));
+  }
+  RZ_RETURN_IF_ERROR(FillLength(keys, config));
+  RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
+  FillRateCurve(keys, config.optimizer);
+  return FillBatch(keys, config);
+}
+
+// Fills in what is given of our own sections; these have no "auto".
+absl::Status FillOurs(Config& config) {
+  ResolvedKeys& keys = config.keys;
+  if (keys.Has("model.type")) RZ_RETURN_IF_ERROR(FillModel(keys, config.model));
+  if (keys.Has("model.type") && keys.Has("data.type")) {
+    RZ_RETURN_IF_ERROR(FillData(keys, config.model, config.data));
+  }
+  RZ_RETURN_IF_ERROR(FillCyclic(keys, config.cyclic));
+  config.seed = static_cast<uint64_t>(keys.Integer("seed"));
+  config.evaluation.samples = keys.Integer("evaluation.samples");
+  if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");
+  if (!keys.MustBeSet("steps_per_print") && keys.Has("steps_per_print")) {
+    constexpr int64_t kMost = std::numeric_limits<int>::max();
+    config.steps_per_print = static_cast<int>(std::min(keys.Integer("steps_per_print"), kMost));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JsonValue> ReadSource(absl::string_view text, const ConfigSource& source) {
+  RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, source.file));
+  RZ_RETURN_IF_ERROR(ApplyOverrides(source.overrides, OverridesFrom::kCommandLine, root));
+  RZ_RETURN_IF_ERROR(ApplyOverrides(source.environment, OverridesFrom::kEnvironment, root));
+  return root;
+}
+
+// The first thing that `train` refuses, and what else of its kind there is.
+absl::Status Refused(const Findings& findings, const Finding& first) {
+  std::string others;
+  for (const Finding& finding : findings.all()) {
+    if (finding.kind != first.kind || &finding == &first) continue;
+    absl::StrAppend(&others, others.empty() ? "" : ", ", finding.path);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(first.line, others.empty() ? "" : absl::StrCat(" (and so ", others, ")")));
+}
+
+bool Speaks(const Finding& finding) {
+  return finding.kind == Finding::Kind::kNoEffect || finding.kind == Finding::Kind::kMinor ||
+         finding.kind == Finding::Kind::kNote || finding.kind == Finding::Kind::kAuto;
 }
 
 }  // namespace
 
-absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
-                                   const std::vector<std::string>& overrides) {
-  RZ_ASSIGN_OR_RETURN(JsonValue root, ReadJson(text, file));
-  RZ_RETURN_IF_ERROR(ApplyOverrides(overrides, root));
-  RZ_ASSIGN_OR_RETURN(ResolvedKeys keys, ResolveKeys(root, file));
-  Config config;
-  RZ_RETURN_IF_ERROR(FillModel(keys, config.model));
-  RZ_RETURN_IF_ERROR(FillData(keys, config.model, config.data));
-  RZ_RETURN_IF_ERROR(FillLength(keys, config));
-  RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
-  RZ_RETURN_IF_ERROR(FillCyclic(keys, config.cyclic));
-  RZ_RETURN_IF_ERROR(FillBatch(keys, config));
-  config.seed = static_cast<uint64_t>(keys.Integer("seed"));
-  config.steps_per_print = Int(keys, "steps_per_print");
-  config.evaluation.batch_size = Int(keys, "evaluation.batch_size");
-  config.evaluation.samples = keys.Integer("evaluation.samples");
-  if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");
-  config.keys = std::move(keys);
-  return config;
+Verdict CheckedConfig::verdict() const {
+  using Kind = Finding::Kind;
+  if (findings.First(Kind::kError) != nullptr) return Verdict::kReject;
+  const bool no_batch =
+      !config.keys.Has("train_batch_size") && !config.keys.Has("train_micro_batch_size_per_gpu");
+  if (no_batch || findings.Count(Kind::kAuto) + findings.Count(Kind::kMustSet) > 0) {
+    return Verdict::kAcceptAuto;
+  }
+  const bool warns = findings.Count(Kind::kNoEffect) + findings.Count(Kind::kOutside) > 0;
+  return warns ? Verdict::kWarn : Verdict::kAccept;
 }
 
-absl::StatusOr<Config> LoadConfig(const std::string& file,
-                                  const std::vector<std::string>& overrides) {
+absl::Status CheckedConfig::status() const {
+  std::string lines;
+  for (const Finding& finding : findings.all()) {
+    if (finding.kind != Finding::Kind::kError) continue;
+    absl::StrAppend(&lines, lines.empty() ? "" : "\n", finding.line);
+  }
+  return lines.empty() ? absl::OkStatus() : absl::InvalidArgumentError(lines);
+}
+
+CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
+  CheckedConfig checked;
+  const auto fail = [&](const absl::Status& status) {
+    checked.findings.all().push_back(
+        {.kind = Finding::Kind::kError, .path = "", .line = std::string(status.message())});
+  };
+  const absl::StatusOr<JsonValue> root = ReadSource(text, source);
+  if (!root.ok()) {
+    fail(root.status());
+    return checked;
+  }
+  ResolvedKeys& keys = checked.config.keys;
+  keys = ResolveKeys(*root, source.file, checked.findings);
+  if (!root->is_object()) return checked;
+  ApplyRules(keys, checked.findings);
+  ResolveBatch(keys, checked.findings);
+  if (!keys.Has("evaluation.batch_size") && keys.Has("train_micro_batch_size_per_gpu") &&
+      !keys.MustBeSet("train_micro_batch_size_per_gpu")) {
+    keys.Set("evaluation.batch_size",
+             JsonValue::Integer(keys.Integer("train_micro_batch_size_per_gpu")), Origin::kDerived);
+  }
+  if (checked.findings.First(Finding::Kind::kError) != nullptr) return checked;
+  if (const absl::Status status = FillOurs(checked.config); !status.ok()) fail(status);
+  return checked;
+}
+
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source) {
+  CheckedConfig checked = CheckConfig(text, source);
+  const Findings& findings = checked.findings;
+  if (const Finding* error = findings.First(Finding::Kind::kError); error != nullptr) {
+    const int more = findings.Count(Finding::Kind::kError) - 1;
+    return absl::InvalidArgumentError(
+        absl::StrCat(error->line, more == 0 ? ""
+                                            : absl::StrCat(" (and ", more,
+                                                           " more: ringzero "
+                                                           "config lists them)")));
+  }
+  for (const Finding& finding : findings.all()) {
+    const bool refused = finding.kind == Finding::Kind::kNotBuilt ||
+                         finding.kind == Finding::Kind::kOutside ||
+                         finding.kind == Finding::Kind::kMustSet;
+    if (refused) return Refused(findings, finding);
+    if (Speaks(finding)) checked.config.notes.push_back(finding.line);
+  }
+  RZ_RETURN_IF_ERROR(FillRun(checked.config));
+  return std::move(checked.config);
+}
+
+absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   if (in) text << in.rdbuf();
   if (!in || (text.fail() && in.peek() != std::ifstream::traits_type::eof())) {
     return absl::NotFoundError(absl::StrCat(file, ": cannot read it: ", std::strerror(errno)));
   }
-  return ParseConfig(text.str(), file, overrides);
+  return text.str();
+}
+
+absl::StatusOr<Config> LoadConfig(const ConfigSource& source) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(source.file));
+  return ParseConfig(text, source);
 }
 
 }  // namespace ringzero
