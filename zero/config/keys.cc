@@ -47,6 +47,7 @@ absl::string_view Describe(KeyType type) {
     case KeyType::kIntegerList: return "a list of integers";
     case KeyType::kNumberList: return "a list of numbers";
     case KeyType::kStringList: return "a list of strings";
+    case KeyType::kStrings: return "a list of strings, or one";
     case KeyType::kAny: return "anything";
   }
   return "";

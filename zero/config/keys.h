@@ -29,7 +29,8 @@ enum class KeyType {
   kString,
   kIntegerList,
   kNumberList,
-  kStringList,  // or one string
+  kStringList,
+  kStrings,     // a list of strings, or one string
   kAny,         // nothing below it is looked at
 };
 

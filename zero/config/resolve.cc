@@ -130,7 +130,7 @@ class Resolver {
       voice = Voice::kSilent;
     }
     if (IsAuto(value) && TakesAuto(*key)) return SetAuto(value, *key, voice);
-    if (value.kind == JsonValue::Kind::kNull && TakesNull(*key)) return;
+    if (value.kind == JsonValue::Kind::kNull && TakesNull(*key)) return keys_.SetNull(key->path);
     if (key->type == KeyType::kSection) return CheckSection(value, *key, voice);
     SetValue(value, *key, voice);
   }

@@ -57,6 +57,9 @@ class ResolvedKeys {
   // Is there a section of that path? `value` is where it was given.
   void SetSection(absl::string_view path, const JsonValue& value);
   bool HasSection(absl::string_view path) const { return sections_.contains(path); }
+  // Was it given as null?
+  void SetNull(absl::string_view path) { nulls_.emplace(path); }
+  bool IsNull(absl::string_view path) const { return nulls_.contains(path); }
   // A section that does nothing here: what it holds is kept and not spoken of.
   void Silence(absl::string_view path) { silent_.emplace(path); }
   bool IsSilent(absl::string_view path) const { return silent_.contains(path); }
@@ -85,6 +88,7 @@ class ResolvedKeys {
   std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, JsonValue, std::less<>> sections_;  // without their members
   std::set<std::string, std::less<>> silent_;
+  std::set<std::string, std::less<>> nulls_;
 };
 
 // "run.json:12", "--set a.b=1", "run.json": where `value` comes from.

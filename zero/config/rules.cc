@@ -55,7 +55,7 @@ class Rules {
   // `old`, a bool, stands for the section `now` with device cpu.
   void ReplaceOffload(const std::string& old, const std::string& now) {
     if (!keys_.Given(old)) return;
-    if (keys_.HasSection(now) || keys_.MustBeSet(now)) {
+    if (keys_.HasSection(now) || keys_.MustBeSet(now) || keys_.IsNull(now)) {
       return Error(old, absl::StrCat("an old word for ", now, ", which is given, too"));
     }
     Add(Kind::kNote, old, absl::StrCat("an old word for ", now, " {\"device\": \"cpu\"}"));

@@ -134,7 +134,7 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
 }
 
 absl::StatusOr<JsonValue> ConvertStrings(const JsonValue& value, const KeySpec& key) {
-  if (value.kind == Kind::kString) {
+  if (value.kind == Kind::kString && key.type == KeyType::kStrings) {
     JsonValue list = Like(value, JsonValue());
     list.kind = Kind::kArray;
     list.children.push_back(JsonValue::String(value.text));
@@ -215,7 +215,8 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
       }
       return ConvertNumber(value, key, /*whole=*/false);
     case KeyType::kString: return ConvertString(value, key);
-    case KeyType::kStringList: return ConvertStrings(value, key);
+    case KeyType::kStringList:
+    case KeyType::kStrings: return ConvertStrings(value, key);
     case KeyType::kIntegerList:
     case KeyType::kNumberList: return ConvertList(value, key);
   }

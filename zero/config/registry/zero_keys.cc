@@ -171,9 +171,9 @@ constexpr KeySpec kKeys[] = {
 
     Section("zero_optimization.leaf_module", "modules that are fetched as one") |
         Absent::kStaysAbsent | kOrNull | NoEffect(kPlanned),
-    Key(KeyType::kStringList, "zero_optimization.leaf_module.classes", "", "by class"),
-    Key(KeyType::kStringList, "zero_optimization.leaf_module.names", "", "by name"),
-    Key(KeyType::kStringList, "zero_optimization.leaf_module.name_suffixes", "", "by suffix"),
+    Key(KeyType::kStrings, "zero_optimization.leaf_module.classes", "", "by class"),
+    Key(KeyType::kStrings, "zero_optimization.leaf_module.names", "", "by name"),
+    Key(KeyType::kStrings, "zero_optimization.leaf_module.name_suffixes", "", "by suffix"),
 };
 
 }  // namespace
