@@ -38,7 +38,8 @@ const Index& KeysByPath() {
 
 absl::string_view Describe(KeyType type) {
   switch (type) {
-    case KeyType::kSection: return "an object";
+    case KeyType::kSection:
+    case KeyType::kObject: return "an object";
     case KeyType::kBool: return "true or false";
     case KeyType::kInteger: return "an integer";
     case KeyType::kNumber: return "a number";

@@ -31,7 +31,8 @@ enum class KeyType {
   kNumberList,
   kStringList,
   kStrings,     // a list of strings, or one string
-  kAny,         // nothing below it is looked at
+  kObject,      // nothing below it is looked at
+  kAny,         // nor at it
 };
 
 // "an integer", "a list of numbers", …

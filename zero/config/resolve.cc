@@ -165,23 +165,6 @@ class Resolver {
     Add(Kind::kError, value, path, message);
   }
 
-  static bool TakesAuto(const KeySpec& key) {
-    const Reading reading = ReadingOf(key);
-    if (key.auto_value == KeySpec::Auto::kRefused || reading == Reading::kOurs) return false;
-    if (key.type == KeyType::kSection) {
-      // DeepSpeed drops such a section inside of another; at the top only its monitors'.
-      const bool monitor = !FindChoice("tensorboard|csv_monitor|wandb|comet", key.path).empty();
-      return reading == Reading::kStrict && (!key.parent().empty() || monitor);
-    }
-    return FindChoice(key.exact, "auto").empty();
-  }
-
-  static bool TakesNull(const KeySpec& key) {
-    if (key.null == KeySpec::Null::kAllowed) return true;
-    if (key.null == KeySpec::Null::kRefused || key.type == KeyType::kSection) return false;
-    return ReadingOf(key) == Reading::kRaw;
-  }
-
   static Origin OriginOf(const JsonValue& value) {
     if (value.from_environment) return Origin::kEnvironment;
     return value.override_text.empty() ? Origin::kFile : Origin::kCommandLine;

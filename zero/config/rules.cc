@@ -176,6 +176,9 @@ class Rules {
     if (keys_.HasSection("weight_quantization") && !IsFalse("weight_quantization.enabled")) {
       Add(Kind::kOutside, "weight_quantization", "is outside of this engine, which only trains");
     }
+    for (const char* path : {"autotuning.results_dir", "autotuning.exps_dir"}) {
+      if (keys_.Given(path) && keys_.String(path).empty()) Error(path, "empty");
+    }
     constexpr char kBalance[] = "expert_parallel.load_balance_coeff";
     if (keys_.Given(kBalance)) Error(kBalance, "DeepSpeed takes nothing but null for it");
     if (!keys_.Given("gradient_clipping") && !keys_.MustBeSet("gradient_clipping") &&

@@ -133,20 +133,6 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
   return out;
 }
 
-absl::StatusOr<JsonValue> ConvertStrings(const JsonValue& value, const KeySpec& key) {
-  if (value.kind == Kind::kString && key.type == KeyType::kStrings) {
-    JsonValue list = Like(value, JsonValue());
-    list.kind = Kind::kArray;
-    list.children.push_back(JsonValue::String(value.text));
-    return list;
-  }
-  if (value.kind != Kind::kArray) return WrongType(value, key);
-  for (const JsonValue& item : value.children) {
-    if (item.kind != Kind::kString) return WrongType(value, key);
-  }
-  return value;
-}
-
 // Are the values that `train` can do some of its choices?
 bool IsChoice(const KeySpec& key) {
   const absl::string_view first = key.built.substr(0, key.built.find('|'));
@@ -189,6 +175,21 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
   return absl::InvalidArgumentError(message);
 }
 
+absl::StatusOr<JsonValue> ConvertStrings(const JsonValue& value, const KeySpec& key) {
+  if (value.kind == Kind::kString && key.type == KeyType::kStrings) {
+    JsonValue list = Like(value, JsonValue());
+    list.kind = Kind::kArray;
+    list.children.push_back(JsonValue::String(value.text));
+    return list;
+  }
+  if (value.kind != Kind::kArray) return WrongType(value, key);
+  for (const JsonValue& item : value.children) {
+    if (item.kind != Kind::kString) return WrongType(value, key);
+    if (!key.exact.empty()) RZ_RETURN_IF_ERROR(ConvertString(item, key).status());
+  }
+  return value;
+}
+
 absl::StatusOr<JsonValue> ConvertBool(const JsonValue& value, const KeySpec& key) {
   if (value.kind == Kind::kBool) return value;
   if (ReadingOf(key) == Reading::kStrict) {
@@ -204,6 +205,9 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
   switch (key.type) {
     case KeyType::kSection:
     case KeyType::kAny: return value;
+    case KeyType::kObject:
+      if (!value.is_object()) return WrongType(value, key);
+      return value;
     case KeyType::kBool: return ConvertBool(value, key);
     case KeyType::kInteger: return ConvertNumber(value, key, /*whole=*/true);
     case KeyType::kNumber: return ConvertNumber(value, key, /*whole=*/false);
@@ -230,6 +234,23 @@ bool IsBuilt(const JsonValue& value, const KeySpec& key) {
     if (good == written) return true;
   }
   return false;
+}
+
+bool TakesAuto(const KeySpec& key) {
+  const Reading reading = ReadingOf(key);
+  if (key.auto_value == KeySpec::Auto::kRefused || reading == Reading::kOurs) return false;
+  if (key.type == KeyType::kSection) {
+    // DeepSpeed drops such a section inside of another; at the top only its monitors'.
+    const bool monitor = !FindChoice("tensorboard|csv_monitor|wandb|comet", key.path).empty();
+    return reading == Reading::kStrict && (!key.parent().empty() || monitor);
+  }
+  return FindChoice(key.exact, "auto").empty();
+}
+
+bool TakesNull(const KeySpec& key) {
+  if (key.null == KeySpec::Null::kAllowed) return true;
+  if (key.null == KeySpec::Null::kRefused || key.type == KeyType::kSection) return false;
+  return ReadingOf(key) == Reading::kRaw;
 }
 
 std::string OneOf(absl::string_view choices) {

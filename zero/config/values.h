@@ -21,6 +21,10 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
 // Is `value`, already converted, one that `train` can do?
 bool IsBuilt(const JsonValue& value, const KeySpec& key);
 
+// May it be "auto", to be given a value by another key or the command line? May it be null?
+bool TakesAuto(const KeySpec& key);
+bool TakesNull(const KeySpec& key);
+
 // "a, b or c" of "a|b|c".
 std::string OneOf(absl::string_view choices);
 // All its choices, however they are compared: "a|b|c".

@@ -25,8 +25,8 @@ constexpr KeySpec kKeys[] = {
     Text("autotuning.tuner_type", "\"gridsearch\"", "how"),
     Integer("autotuning.tuner_early_stopping", "5", "tries without progress"),
     Integer("autotuning.tuner_num_trials", "50", "tries"),
-    Any("autotuning.arg_mappings", "", "keys to a program's options; not looked at"),
-    Any("autotuning.model_info", "", "sizes of the model; not looked at"),
+    Key(KeyType::kObject, "autotuning.arg_mappings", "", "keys to a program's options; not looked at"),
+    Key(KeyType::kObject, "autotuning.model_info", "", "sizes of the model; not looked at"),
     Text("autotuning.model_info_path", "", "file with them"),
     Integer("autotuning.mp_size", "1", "workers that share a model"),
     Integer("autotuning.max_train_batch_size", "", "limit"),
@@ -62,9 +62,14 @@ constexpr KeySpec kKeys[] = {
     Bool("tensor_parallel.tp_overlap_comm", "false", "exchange beside computing"),
     Bool("tensor_parallel.vocab_parallel_lm_head", "", "split the head") | kOrNull,
     Text("tensor_parallel.vocab_parallel_ce_backend", "", "whose loss") | Exact("torch|liger"),
-    Any("tensor_parallel.tp", "", "sizes") | Also("tensor_parallel"),
-    Any("tensor_parallel.injection_policy_tuple", "", "what is replaced"),
-    Any("tensor_parallel.partition_config", "", "how layers are split"),
+    Section("tensor_parallel.tp", "sizes") | Also("tensor_parallel") | Absent::kStaysAbsent,
+    Integer("tensor_parallel.tp.tp_size", "1", "workers that share a layer"),
+    Integer("tensor_parallel.tp.tp_grain_size", "1", "smallest part"),
+    Any("tensor_parallel.tp.mpu", "", "a Python object"),
+    Any("tensor_parallel.tp.tp_group", "", "a Python object"),
+    Key(KeyType::kStringList, "tensor_parallel.injection_policy_tuple", "", "what is replaced") |
+        kOrNull,
+    Key(KeyType::kObject, "tensor_parallel.partition_config", "", "how layers are split") | kOrNull,
     Text("tensor_parallel.preset_model", "", "a known model") | kOrNull,
     Bool("tensor_parallel.keep_module_on_host", "false", "load on the host"),
     Bool("tensor_parallel.kernel_inject", "false", "replace kernels") |
@@ -127,22 +132,27 @@ constexpr KeySpec kKeys[] = {
     Bool("compile.sync_after_allgather", "false", "detail"),
     Bool("compile.keep_int_input_tensors", "true", "detail"),
     Bool("compile.keep_all_input_tensors", "false", "detail"),
-    Key(KeyType::kStringList, "compile.passes", "", "z1, z3, autosp, autotp") | kOrNull,
+    Key(KeyType::kStringList, "compile.passes", "", "passes by name") | kOrNull |
+        Exact("z1|z3|autosp|autotp"),
 
     Section("data_efficiency", "sampling and routing of data") | Reading::kRaw |
         Absent::kStaysAbsent | DeepSpeed(kIgnores),
     Bool("data_efficiency.enabled", "false", "use it") | Only("false") | kOutside,
     Integer("data_efficiency.seed", "1234", "of its sampling"),
-    Any("data_efficiency.data_sampling", "", "its curriculum; not looked at"),
-    Any("data_efficiency.data_routing", "", "its random_ltd; not looked at"),
+    Key(KeyType::kObject, "data_efficiency.data_sampling", "", "its curriculum; not looked at") |
+        kNotNull,
+    Key(KeyType::kObject, "data_efficiency.data_routing", "", "its random_ltd; not looked at") |
+        kNotNull,
 
     Section("weight_quantization", "for inference") | Reading::kStrict | Absent::kStaysAbsent,
     Bool("weight_quantization.enabled", "true", "use it"),
     Integer("weight_quantization.num_bits", "8", "bits"),
     Text("weight_quantization.q_type", "\"symmetric\"", "how") | Exact("symmetric|asymmetric"),
     Integer("weight_quantization.q_groups", "1", "groups"),
-    Any("weight_quantization.quantized_initialization", "", "at loading; not looked at"),
-    Any("weight_quantization.post_init_quant", "", "after it; not looked at"),
+    Key(KeyType::kObject, "weight_quantization.quantized_initialization", "",
+        "at loading; not looked at"),
+    Key(KeyType::kObject, "weight_quantization.post_init_quant", "",
+        "after it; not looked at"),
 };
 
 }  // namespace

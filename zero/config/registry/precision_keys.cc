@@ -42,10 +42,11 @@ constexpr KeySpec kKeys[] = {
         Absent::kStaysAbsent,
     Bool("torch_autocast.enabled", "false", "run forwards under autocast") | Only("false") |
         kOutside,
-    Text("torch_autocast.dtype", "", "its type") | Exact(kTypes) |
+    Text("torch_autocast.dtype", "", "its type") | Exact(kTypes) | kNotNull |
         DeepSpeed("ignores unknown keys here; one of its own names is an error from Enum"),
     Key(KeyType::kStringList, "torch_autocast.lower_precision_safe_modules", "",
-        "modules that may run in the lower precision"),
+        "modules that may run in the lower precision") |
+        kNotNull,
 
     Section("data_types", "types of what the engine keeps") | Reading::kRaw,
     Text("data_types.grad_accum_dtype", "", "type of gradient sums; absent: fp32") | Exact(kTypes) |
@@ -54,7 +55,8 @@ constexpr KeySpec kKeys[] = {
         Exact(kTypes) | Only(kSingle),
     Text("data_types.buffer_dtype", "", "type of the model's buffers; absent: fp32") |
         Exact(kTypes) | Only(kSingle),
-    Key(KeyType::kStringList, "data_types.keep_in_fp32_modules", "", "modules that stay in fp32"),
+    Key(KeyType::kStringList, "data_types.keep_in_fp32_modules", "", "modules that stay in fp32") |
+        kNotNull,
 };
 
 }  // namespace
