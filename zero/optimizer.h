@@ -6,9 +6,9 @@
 //
 // g = sum / (N·K) in fp32, one division. The formulas and their order of operations are those of
 // torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. The rate of an
-// iteration is that of its number on the curve (rate_curve.h), so a restart needs no more. A parameter
-// whose bit in the sum's trailer is not set had no gradient in the whole iteration: its values are
-// carried over and its state stays (no decay, no momentum, no count), as in PyTorch.
+// iteration is that of its number on the curve (rate_curve.h), so a restart needs no more. A
+// parameter whose bit in the sum's trailer is not set had no gradient in the whole iteration: its
+// values are carried over and its state stays (no decay, no momentum, no count), as in PyTorch.
 #ifndef RINGZERO_ZERO_OPTIMIZER_H_
 #define RINGZERO_ZERO_OPTIMIZER_H_
 

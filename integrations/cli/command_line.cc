@@ -40,7 +40,8 @@ struct OptionSpec {
 };
 
 constexpr OptionSpec kOptions[] = {
-    {"--workers", "N", "train|plan|config", "number of workers (cyclic.workers, 4 unless configured)"},
+    {"--workers", "N", "train|plan|config",
+     "number of workers (cyclic.workers, 4 unless configured)"},
     {"--worker", "W", "train", "be worker W of a job of --workers that others start, too"},
     {"--rendezvous", "PLACE", "train", "where they meet: file:///folder or tcp://host:port"},
     {"--set", "KEY.PATH=VALUE", "train|plan|config",
@@ -203,7 +204,8 @@ std::string HelpText() {
         option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
     absl::StrAppendFormat(&text, "  %-26s %s (%s)\n", shown, option.help, option.commands);
   }
-  absl::StrAppend(&text, "\nkeys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, "
+  absl::StrAppend(&text,
+                  "\nkeys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, "
                   "docs/config.md):\n");
   for (const KeySpec& key : AllKeys()) {
     const bool works = key.state == KeyState::kWorks && key.built.empty();

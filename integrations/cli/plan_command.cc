@@ -46,7 +46,9 @@ absl::Status RunPlan(const CommandLine& line) {
   for (const std::string& path : {line.svg, line.text}) {
     if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
   }
-  RZ_ASSIGN_OR_RETURN(const Config config, LoadConfig({.file = line.config, .overrides = line.overrides, .environment = {}}));
+  RZ_ASSIGN_OR_RETURN(
+      const Config config,
+      LoadConfig({.file = line.config, .overrides = line.overrides, .environment = {}}));
   if (line.program >= config.cyclic.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--program: wanted a worker below ", config.cyclic.workers, ", found ", line.program));

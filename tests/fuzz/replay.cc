@@ -33,7 +33,9 @@ void Add(const std::filesystem::path& file, std::vector<std::string>& corpus) {
 }
 
 std::string Damage(const std::vector<std::string>& corpus, std::mt19937_64& random) {
-  constexpr char kBytes[] = "{}[]\",:'/*#\\ 0e-.\n\xff" "autonulltrue";
+  constexpr char kBytes[] =
+      "{}[]\",:'/*#\\ 0e-.\n\xff"
+      "autonulltrue";
   std::string text = corpus[random() % corpus.size()];
   for (uint64_t edits = random() % 6 + 1; edits > 0; --edits) {
     const size_t at = text.empty() ? 0 : random() % text.size();

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +16,7 @@
 namespace ringzero {
 namespace {
 
+constexpr int kPartOfName = 2;   // edits that a left out word counts
 constexpr size_t kMaxName = 64;  // of an unknown key that is compared with the known ones
 
 // Keys by path; several where types share a path. The paths of other names are there, too.
@@ -32,6 +34,13 @@ const Index& KeysByPath() {
     return made;
   }();
   return *index;
+}
+
+// "queue" and "queue_depth": one is the beginning of the other, up to a word's end.
+bool IsPartOfName(absl::string_view a, absl::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  return a.size() >= 3 && a.size() < b.size() && absl::StartsWithIgnoreCase(b, a) &&
+         b[a.size()] == '_';
 }
 
 }  // namespace
@@ -98,12 +107,16 @@ const KeySpec* NearestKey(absl::string_view path) {
   int best_distance = std::numeric_limits<int>::max();
   for (const KeySpec& key : AllKeys()) {
     if (key.state == KeyState::kTesting || key.name() == "*") continue;
-    // A name that is right in another section costs one edit; a removed key is the last resort.
-    const int elsewhere = key.parent() == parent ? 0 : 1;
+    // A name that is right in another section costs an edit; a removed key is the last resort.
+    const int elsewhere = key.parent() == parent ? 0 : 2;
     const int removed = key.state == KeyState::kRemoved ? 2 : 0;
-    const int longer = std::abs(static_cast<int>(name.size()) - static_cast<int>(key.name().size()));
-    if (key.alias.empty() && 2 * longer >= best_distance) continue;
-    int edits = EditDistance(name, key.name());
+    int edits = kPartOfName;
+    if (!IsPartOfName(name, key.name())) {
+      const int longer =
+          std::abs(static_cast<int>(name.size()) - static_cast<int>(key.name().size()));
+      if (key.alias.empty() && 2 * longer >= best_distance) continue;
+      edits = EditDistance(name, key.name());
+    }
     if (!key.alias.empty()) edits = std::min(edits, EditDistance(name, key.alias));
     const int distance = 2 * edits + elsewhere + removed;
     if (distance < best_distance) {

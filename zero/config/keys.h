@@ -30,9 +30,9 @@ enum class KeyType {
   kIntegerList,
   kNumberList,
   kStringList,
-  kStrings,     // a list of strings, or one string
-  kObject,      // nothing below it is looked at
-  kAny,         // nor at it
+  kStrings,  // a list of strings, or one string
+  kObject,   // nothing below it is looked at
+  kAny,      // nor at it
 };
 
 // "an integer", "a list of numbers", …

@@ -63,8 +63,8 @@ std::string HereCell(const KeySpec& key) {
   if (key.state == KeyState::kNoEffect) add(absl::StrCat("does nothing here: ", key.why));
   if (!key.built.empty()) {
     const bool outside = key.scope == KeySpec::Scope::kOutside;
-    add(absl::StrCat("only ", OneOf(key.built), outside ? " (the rest is outside of this engine)"
-                                                        : " yet"));
+    add(absl::StrCat("only ", OneOf(key.built),
+                     outside ? " (the rest is outside of this engine)" : " yet"));
   }
   if (key.need == KeyNeed::kRequired) add("required");
   if (key.need == KeyNeed::kTraining) add("required by train and plan");

@@ -17,6 +17,7 @@ namespace {
 using Kind = Finding::Kind;
 
 constexpr absl::string_view kZero = "zero_optimization";
+constexpr absl::string_view kStage = "zero_optimization.stage";
 constexpr absl::string_view kOffloadParam = "zero_optimization.offload_param";
 
 std::string Join(absl::string_view parent, absl::string_view name) {
@@ -159,7 +160,9 @@ class Resolver {
 
   void UnknownKey(const JsonValue& value, const std::string& path) {
     std::string message = "unknown key";
-    if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
+    if (value.key.find('.') != std::string::npos) {
+      absl::StrAppend(&message, "; a section is an object of its own, not a name with a dot");
+    } else if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
       absl::StrAppend(&message, "; the nearest known one is ", nearest->path);
     }
     Add(Kind::kError, value, path, message);
@@ -182,7 +185,9 @@ class Resolver {
 
   void SetAny(const JsonValue& value, const std::string& path, const KeySpec& key) {
     if (IsAuto(value)) return keys_.Set(path, value, Origin::kAuto);
-    CheckBuilt(value, value, key);
+    if (!IsBuilt(value, key)) {
+      Add(Kind::kNotBuilt, value, path, absl::StrCat(WriteJson(value), " is not built yet"));
+    }
     keys_.Set(path, value, OriginOf(value));
   }
 
@@ -197,6 +202,15 @@ class Resolver {
     keys_.SetSection(key.path, value);
     if (voice == Voice::kSilent) keys_.Silence(key.path);
     CheckObject(value, key.path, voice);
+    if (key.path == kZero && !names_.contains(std::string(kStage))) SetAbsentStage(value);
+  }
+
+  // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
+  void SetAbsentStage(const JsonValue& section) {
+    const KeySpec& key = *FindKey(kStage);
+    JsonValue stage = JsonValue::Integer(0);
+    CheckBuilt(section, stage, key);
+    keys_.Set(kStage, std::move(stage), Origin::kDefault);
   }
 
   // The stage that the file says, as DeepSpeed reads it: 0 unless given.
@@ -204,8 +218,7 @@ class Resolver {
     const JsonValue* zero = root_.Find(kZero);
     const JsonValue* stage = zero == nullptr ? nullptr : zero->Find("stage");
     if (stage == nullptr) return 0;
-    const absl::StatusOr<JsonValue> value =
-        ConvertValue(*stage, *FindKey("zero_optimization.stage"));
+    const absl::StatusOr<JsonValue> value = ConvertValue(*stage, *FindKey(kStage));
     return value.ok() ? value->integer : 0;
   }
 
@@ -217,7 +230,7 @@ class Resolver {
     stage.kind = JsonValue::Kind::kInteger;
     stage.integer = value.boolean ? 1 : 0;
     stage.number = static_cast<double>(stage.integer);
-    SetValue(stage, *FindKey("zero_optimization.stage"), Voice::kAloud);
+    SetValue(stage, *FindKey(kStage), Voice::kAloud);
   }
 
   void WrongType(const JsonValue& value, const KeySpec& key) {

@@ -49,7 +49,8 @@ class Rules {
   // The stage as DeepSpeed reads the file.
   int64_t Stage() const {
     constexpr char kStage[] = "zero_optimization.stage";
-    return keys_.Given(kStage) ? keys_.Integer(kStage) : 0;
+    const bool said = keys_.Given(kStage) || keys_.HasSection("zero_optimization");
+    return said && keys_.Has(kStage) && !keys_.MustBeSet(kStage) ? keys_.Integer(kStage) : 0;
   }
 
   // `old`, a bool, stands for the section `now` with device cpu.
@@ -197,14 +198,14 @@ class Rules {
         if (!keys_.Has(from) || keys_.MustBeSet(from)) {
           MustSet(key.path, absl::StrCat("or set ", from));
         } else {
-          Take(key, keys_.Json(from), from);
+          Take(key, WriteJson(keys_.Json(from)), absl::StrCat(", as is ", from));
         }
+      } else if (IsOff(key)) {
+        Take(key, key.default_json, ", its default: the section is off");
       } else if (source.empty()) {
         MustSet(key.path, "");
       } else {
-        const absl::StatusOr<JsonValue> value = ReadJson(source, std::string(key.path));
-        RZ_CHECK(value.ok(), std::string(value.status().message()));
-        Take(key, *value, "");
+        Take(key, source, "");
       }
     }
   }
@@ -220,13 +221,20 @@ class Rules {
                      otherwise.empty() ? "" : " ", otherwise));
   }
 
-  void Take(const KeySpec& key, JsonValue value, absl::string_view from) {
-    Add(Kind::kAuto, key.path,
-        absl::StrCat("\"auto\" is ", WriteJson(value), from.empty() ? "" : ", as is ", from));
+  // Is it in a section whose `enabled` is false, so that any value will do?
+  bool IsOff(const KeySpec& key) const {
+    const std::string on = absl::StrCat(key.parent(), ".enabled");
+    return on != key.path && IsFalse(on) && !key.default_json.empty();
+  }
+
+  void Take(const KeySpec& key, absl::string_view json, absl::string_view why) {
+    absl::StatusOr<JsonValue> value = ReadJson(json, std::string(key.path));
+    RZ_CHECK(value.ok(), std::string(value.status().message()));
+    Add(Kind::kAuto, key.path, absl::StrCat("\"auto\" is ", WriteJson(*value), why));
     const JsonValue& given = keys_.Json(key.path);
-    value.line = given.line;
-    value.override_text = given.override_text;
-    const absl::StatusOr<JsonValue> converted = ConvertValue(value, key);
+    value->line = given.line;
+    value->override_text = given.override_text;
+    const absl::StatusOr<JsonValue> converted = ConvertValue(*value, key);
     RZ_CHECK(converted.ok(), std::string(converted.status().message()));
     keys_.Set(key.path, *converted, Origin::kAuto);
   }

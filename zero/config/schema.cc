@@ -95,15 +95,13 @@ std::vector<Json> Values(const KeySpec& key) {
       choices.push_back({{"type", "boolean"}});
       if (ReadingOf(key) == Reading::kStrict) {
         choices.push_back({{"enum", {0, 1}}});
-        choices.push_back({{"type", "string"},
-                           {"pattern", AnyCase("1|t|true|y|yes|on|0|f|false|n|no|off")}});
+        choices.push_back(
+            {{"type", "string"}, {"pattern", AnyCase("1|t|true|y|yes|on|0|f|false|n|no|off")}});
       }
       break;
     case KeyType::kRate:
-      choices.push_back({{"type", "array"},
-                         {"items", Number(key, false)},
-                         {"minItems", 1},
-                         {"maxItems", 1}});
+      choices.push_back(
+          {{"type", "array"}, {"items", Number(key, false)}, {"minItems", 1}, {"maxItems", 1}});
       [[fallthrough]];
     case KeyType::kInteger:
     case KeyType::kNumber:

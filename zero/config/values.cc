@@ -1,6 +1,7 @@
 // Types, ranges and choices; and what pydantic's lax mode makes of strings, bools and whole floats.
 #include "zero/config/values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -167,7 +168,8 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
     return absl::InvalidArgumentError(absl::StrCat(WriteJson(value), " is removed from DeepSpeed"));
   }
   const std::string all = AllChoices(key);
-  const bool many = !key.built.empty() && IsChoice(key);
+  const bool many =
+      !key.built.empty() && IsChoice(key) && std::count(all.begin(), all.end(), '|') > 4;
   std::string message = absl::StrCat("wanted ", OneOf(many ? key.built : absl::string_view(all)),
                                      ", found ", Describe(value));
   const absl::string_view nearest = NearestChoice(all, value.text);

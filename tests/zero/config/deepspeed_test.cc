@@ -87,8 +87,8 @@ TEST(DeepSpeedAnswers, SmallConfigurations) {
     SCOPED_TRACE(WriteJson(row));
     const ConfigSource source{.file = "run.json", .overrides = {}, .environment = {}};
     const CheckedConfig checked = CheckConfig(WriteJson(*row.Find("config")), source);
-    const bool refused = row.Find("ours") != nullptr ||
-                         row.Find("deepspeed")->kind == JsonValue::Kind::kString;
+    const bool refused =
+        row.Find("ours") != nullptr || row.Find("deepspeed")->kind == JsonValue::Kind::kString;
     EXPECT_EQ(checked.verdict() == Verdict::kReject, refused) << checked.status();
     if (checked.verdict() == Verdict::kReject) continue;
     const CheckedConfig again = CheckConfig(checked.config.Print(), source);

@@ -52,8 +52,8 @@ constexpr KeySpec kKeys[] = {
         NoEffect("there is no Python in a run"),
     Bool("use_data_before_expert_parallelism", "false", "order of the process groups") |
         NoEffect("there are no groups of experts"),
-    Integer("sequence_parallel_size", "", "workers that share a sequence") | kPositive |
-        kNotNull | Only("1"),
+    Integer("sequence_parallel_size", "", "workers that share a sequence") | kPositive | kNotNull |
+        Only("1"),
     Integer("data_parallel_size", "", "workers that have a micro-batch each") | kPositive |
         NoEffect("every worker has its own micro-batches: cyclic.workers says how many there are"),
     Integer("vocabulary_size", "", "only warns when it is not a multiple of 8") |

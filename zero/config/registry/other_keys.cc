@@ -25,7 +25,8 @@ constexpr KeySpec kKeys[] = {
     Text("autotuning.tuner_type", "\"gridsearch\"", "how"),
     Integer("autotuning.tuner_early_stopping", "5", "tries without progress"),
     Integer("autotuning.tuner_num_trials", "50", "tries"),
-    Key(KeyType::kObject, "autotuning.arg_mappings", "", "keys to a program's options; not looked at"),
+    Key(KeyType::kObject, "autotuning.arg_mappings", "",
+        "keys to a program's options; not looked at"),
     Key(KeyType::kObject, "autotuning.model_info", "", "sizes of the model; not looked at"),
     Text("autotuning.model_info_path", "", "file with them"),
     Integer("autotuning.mp_size", "1", "workers that share a model"),
@@ -151,8 +152,7 @@ constexpr KeySpec kKeys[] = {
     Integer("weight_quantization.q_groups", "1", "groups"),
     Key(KeyType::kObject, "weight_quantization.quantized_initialization", "",
         "at loading; not looked at"),
-    Key(KeyType::kObject, "weight_quantization.post_init_quant", "",
-        "after it; not looked at"),
+    Key(KeyType::kObject, "weight_quantization.post_init_quant", "", "after it; not looked at"),
 };
 
 }  // namespace

@@ -25,7 +25,8 @@ constexpr KeySpec kKeys[] = {
     Integer("zero_optimization.stage", "3",
             "0: nothing; 1: optimizer state; 2: and gradients; 3: and parameters") |
         KeyRange{.min = 0, .max = 3} | Only("3") |
-        DeepSpeed("absent or \"auto\": 0; here the ring's own stage 3, and \"auto\" must be set"),
+        DeepSpeed("absent: 0; here so, too, within the section, and 3 without it. \"auto\": 0; "
+                  "here it must be set"),
     Bool("zero_optimization.compute_grad_norm", "true", "the gradients' norm is computed") |
         DeepSpeed("false only in stages 1 and 2"),
     Bool("zero_optimization.stage3_gather_16bit_weights_on_model_save", "false",
