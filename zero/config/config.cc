@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -113,12 +112,13 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
   std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in || (text.fail() && in.peek() != std::ifstream::traits_type::eof())) {
+  std::string text(kMaxConfigBytes + 1, '\0');  // one more than the reader takes: it says so
+  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!in.is_open() || in.bad() || (in.fail() && !in.eof())) {
     return absl::NotFoundError(absl::StrCat(file, ": cannot read it: ", std::strerror(errno)));
   }
-  return text.str();
+  text.resize(static_cast<size_t>(in.gcount()));
+  return text;
 }
 
 absl::StatusOr<Config> LoadConfig(const ConfigSource& source) {

@@ -16,7 +16,10 @@ constexpr size_t kMaxFindings = 1000;
 
 void Findings::Add(Finding::Kind kind, absl::string_view place, absl::string_view path,
                    absl::string_view message) {
-  if (all_.size() >= kMaxFindings) return;
+  // The first error is never left out: it decides.
+  if (all_.size() >= kMaxFindings && (kind != Finding::Kind::kError || First(kind) != nullptr)) {
+    return;
+  }
   std::string line = absl::StrCat(place, ": ", path, path.empty() ? "" : ": ", message);
   if (line.size() > kMaxLine) {
     size_t end = kMaxLine;

@@ -23,7 +23,6 @@
 namespace ringzero {
 namespace {
 
-constexpr size_t kMaxBytes = size_t{4} << 20;
 constexpr size_t kMaxNumber = 400;  // characters
 
 bool IsPunctuation(char c) { return absl::string_view("{}[],:").find(c) != std::string::npos; }
@@ -74,9 +73,9 @@ class Reader {
   }
 
   absl::Status CheckText() {
-    if (text_.size() > kMaxBytes) {
+    if (text_.size() > kMaxConfigBytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat(source_, ": more than ", kMaxBytes >> 20, " MiB"));
+          absl::StrCat(source_, ": more than ", kMaxConfigBytes >> 10, " KiB"));
     }
     if (absl::StartsWith(text_, "\xef\xbb\xbf")) text_.remove_prefix(3);
     const size_t broken = FindBrokenUtf8(text_);

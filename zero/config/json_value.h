@@ -8,6 +8,7 @@
 #ifndef RINGZERO_ZERO_CONFIG_JSON_VALUE_H_
 #define RINGZERO_ZERO_CONFIG_JSON_VALUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -43,6 +44,7 @@ struct JsonValue {
 };
 
 inline constexpr int kMaxJsonDepth = 64;
+inline constexpr size_t kMaxConfigBytes = 256 << 10;  // a value takes some 200 bytes in memory
 
 // JSON, and beyond it what hjson 3.1 (Python) takes: comments (#, //, /* */), commas left out or
 // too many, keys without quotes, 'single' and '''multi-line''' quotes, a text without quotes up to

@@ -302,6 +302,56 @@ TEST(Config, NamesAMissingFile) {
   EXPECT_FALSE(LoadConfig({.file = "/tmp", .overrides = {}, .environment = {}}).ok());
 }
 
+// Sizes that would take long or much memory: refused, or read in no time.
+TEST(Config, SurvivesSize) {
+  const std::string long_key = "{\"" + std::string(100000, 'k') + "\": 1}";
+  EXPECT_LT(Message(long_key).size(), 2000u);
+  EXPECT_THAT(Message(std::string(1 << 20, '[')), HasSubstr("more than 256 KiB"));
+  std::string many = "{\"optimizer\": {\"type\": \"RMSprop\", \"params\": {";
+  for (int i = 0; i < 5000; ++i) absl::StrAppend(&many, "\"p", i, "\": ", i, ", ");
+  many += "}}, \"unknown\": 1}";
+  const CheckedConfig checked =
+      CheckConfig(many, {.file = "f", .overrides = {}, .environment = {}});
+  EXPECT_EQ(checked.verdict(), Verdict::kReject);
+  EXPECT_LT(checked.findings.all().size(), 2000u);
+  const absl::StatusOr<std::string> endless = ReadConfigFile("/dev/zero");
+  ASSERT_TRUE(endless.ok()) << endless.status();
+  EXPECT_THAT(Message(*endless), HasSubstr("more than 256 KiB"));
+}
+
+TEST(Config, TheEnvironmentSaysHowManyWorkers) {
+  const ConfigSource source{
+      .file = "run.json", .overrides = {"cyclic.workers=2"}, .environment = {"cyclic.workers=3"}};
+  const absl::StatusOr<Config> config = ParseConfig(kResNet, source);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cyclic.workers, 3);
+  EXPECT_EQ(config->keys.origin("cyclic.workers"), Origin::kEnvironment);
+  EXPECT_THAT(config->Print(), HasSubstr("\"workers\": 3,  // environment"));
+  const absl::StatusOr<Config> wrong = ParseConfig(
+      kResNet, {.file = "run.json", .overrides = {}, .environment = {"cyclic.workers=0"}});
+  EXPECT_THAT(std::string(wrong.status().message()),
+              StartsWith("environment (cyclic.workers=0): cyclic.workers: wanted at least 1"));
+}
+
+TEST(Config, WorkersFollowTheBatch) {
+  const auto workers = [](const std::string& text) {
+    const CheckedConfig checked =
+        CheckConfig(text, {.file = "f", .overrides = {}, .environment = {}});
+    return checked.config.keys.Has("cyclic.workers") ? checked.config.keys.Integer("cyclic.workers")
+                                                     : -1;
+  };
+  EXPECT_EQ(workers("{}"), 4);
+  EXPECT_EQ(workers(R"({"train_batch_size": 64})"), 4);
+  EXPECT_EQ(workers(R"({"train_batch_size": 6})"), 3);
+  EXPECT_EQ(workers(R"({"train_batch_size": 1})"), 1);
+  EXPECT_EQ(workers(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4,
+                        "gradient_accumulation_steps": 2})"),
+            8);
+  EXPECT_EQ(workers(R"({"train_batch_size": 1, "cyclic": {"workers": 2}})"), 2);
+  EXPECT_THAT(Message(R"({"train_batch_size": 1, "cyclic": {"workers": 2}})"),
+              HasSubstr("train_batch_size 1 is not divisible by 2 workers"));
+}
+
 TEST(Keys, TheTableIsSound) {
   for (const KeySpec& key : AllKeys()) {
     const std::string path(key.path);
