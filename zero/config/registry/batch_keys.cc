@@ -20,7 +20,7 @@ constexpr KeySpec kKeys[] = {
          "the engine, not the user's loop, ends an iteration after K laps") |
         Only("true"),
 
-    Number("gradient_clipping", "0", "greatest global norm of a gradient; 0: off") | kNotNegative |
+    Number("gradient_clipping", "0", "greatest global norm of a gradient; 0 or less: off") |
         Only("0") | kBoolIsNumber |
         DeepSpeed("defaults to 1.0 (since 0.19): a file without the key is clipped there. true "
                   "counts as 1") |

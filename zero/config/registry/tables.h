@@ -53,59 +53,39 @@ constexpr KeySpec Any(String path, String standard, String meaning) {
 }
 
 // Its properties.
-struct Choices {
-  String names;
-};  // in any case
-struct Exact {
-  String names;
-};  // in this case only
-struct For {
-  String types;
-};  // of the section's "type"
-struct Only {
-  String values;
-};  // all that `train` can do
-struct DeepSpeed {
+template <typename Kind>
+struct Property {
+  constexpr explicit Property(String said) : text(said) {}
   String text;
-};  // what it does differently
-struct NoEffect {
-  String why;
-};  // it does nothing here
-struct Collective {
-  String why;
-};  // it does nothing here: a detail of collectives
-struct Quietly {
-  String why;
-};  // it does nothing here, and needs but a note
-struct Gone {
-  String choices;
-};  // that DeepSpeed has removed
-struct Removed {
-  String why;
 };
-struct Auto {
-  String source;
-};
-struct Also {
-  String name;
-};
-struct WrongName {
-  String name;
-};
+using Choices = Property<struct ChoicesKind>;        // names, in any case
+using Exact = Property<struct ExactKind>;            // names, in this case only
+using Gone = Property<struct GoneKind>;              // names that DeepSpeed has removed
+using For = Property<struct ForKind>;                // of these values of the section's "type"
+using Only = Property<struct OnlyKind>;              // all that `train` can do
+using DeepSpeed = Property<struct DeepSpeedKind>;    // what it does differently
+using NoEffect = Property<struct NoEffectKind>;      // it does nothing here: why
+using Collective = Property<struct CollectiveKind>;  // the same, of a detail of collectives
+using Quietly = Property<struct QuietlyKind>;        // the same, worth but a note
+using Removed = Property<struct RemovedKind>;        // from DeepSpeed: what to do
+using Auto = Property<struct AutoKind>;              // what "auto" takes
+using Also = Property<struct AlsoKind>;              // another name
+using WrongName = Property<struct WrongNameKind>;    // one that people try
 struct Length {
+  constexpr explicit Length(int count) : items(count) {}
   int items;
 };
 
-constexpr KeySpec operator|(KeySpec key, Choices value) { return key.choices = value.names, key; }
-constexpr KeySpec operator|(KeySpec key, Exact value) { return key.exact = value.names, key; }
-constexpr KeySpec operator|(KeySpec key, For value) { return key.types = value.types, key; }
-constexpr KeySpec operator|(KeySpec key, Only value) { return key.built = value.values, key; }
+constexpr KeySpec operator|(KeySpec key, Choices value) { return key.choices = value.text, key; }
+constexpr KeySpec operator|(KeySpec key, Exact value) { return key.exact = value.text, key; }
+constexpr KeySpec operator|(KeySpec key, For value) { return key.types = value.text, key; }
+constexpr KeySpec operator|(KeySpec key, Only value) { return key.built = value.text, key; }
 constexpr KeySpec operator|(KeySpec key, DeepSpeed value) {
   return key.deepspeed = value.text, key;
 }
-constexpr KeySpec operator|(KeySpec key, Auto value) { return key.automatic = value.source, key; }
-constexpr KeySpec operator|(KeySpec key, Also value) { return key.also = value.name, key; }
-constexpr KeySpec operator|(KeySpec key, WrongName value) { return key.alias = value.name, key; }
+constexpr KeySpec operator|(KeySpec key, Auto value) { return key.automatic = value.text, key; }
+constexpr KeySpec operator|(KeySpec key, Also value) { return key.also = value.text, key; }
+constexpr KeySpec operator|(KeySpec key, WrongName value) { return key.alias = value.text, key; }
 constexpr KeySpec operator|(KeySpec key, KeyNeed need) { return key.need = need, key; }
 constexpr KeySpec operator|(KeySpec key, KeyState state) { return key.state = state, key; }
 constexpr KeySpec operator|(KeySpec key, Reading reading) { return key.reading = reading, key; }
@@ -125,17 +105,17 @@ constexpr KeySpec operator|(KeySpec key, KeyRange range) {
   return key.range = range, key;
 }
 constexpr KeySpec operator|(KeySpec key, NoEffect value) {
-  return key.state = KeyState::kNoEffect, key.why = value.why, key;
+  return key.state = KeyState::kNoEffect, key.why = value.text, key;
 }
 constexpr KeySpec operator|(KeySpec key, Collective value) {
-  return key.weight = KeySpec::Weight::kWarns, key | NoEffect(value.why);
+  return key.weight = KeySpec::Weight::kWarns, key | NoEffect(value.text);
 }
 constexpr KeySpec operator|(KeySpec key, Quietly value) {
-  return key.weight = KeySpec::Weight::kNote, key | NoEffect(value.why);
+  return key.weight = KeySpec::Weight::kNote, key | NoEffect(value.text);
 }
-constexpr KeySpec operator|(KeySpec key, Gone value) { return key.gone = value.choices, key; }
+constexpr KeySpec operator|(KeySpec key, Gone value) { return key.gone = value.text, key; }
 constexpr KeySpec operator|(KeySpec key, Removed value) {
-  return key.state = KeyState::kRemoved, key.why = value.why, key;
+  return key.state = KeyState::kRemoved, key.why = value.text, key;
 }
 
 inline constexpr KeyRange kPositive{.min = 1, .max = 2147483647};
