@@ -160,6 +160,11 @@ class Rules {
       }
       return;
     }
+    constexpr char kCycles[] = "scheduler.params.cycle_momentum";
+    if (keys_.IsOn(kCycles) && keys_.Has("optimizer.type") &&
+        !keys_.Has("optimizer.params.betas")) {
+      Add(Kind::kNote, kCycles, "no effect on an optimizer without betas, as in DeepSpeed");
+    }
     constexpr char kTotal[] = "scheduler.params.total_num_steps";
     constexpr char kWarmup[] = "scheduler.params.warmup_num_steps";
     if (keys_.Given(kTotal) && keys_.Has(kWarmup) && !keys_.MustBeSet(kWarmup) &&
