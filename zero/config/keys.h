@@ -73,20 +73,20 @@ struct KeyRange {
 
 struct KeySpec {
   absl::string_view path;  // "optimizer.params.lr"
-  KeyType type = KeyType::kSection;
   absl::string_view meaning = "";
   absl::string_view default_json = "";  // empty: none; then absent or derived
+  absl::string_view choices = "";       // strings, in any case: "shm|local"; empty: any
+  absl::string_view exact = "";         // more choices, in this case only
+  absl::string_view types = "";         // values of the section's "type": "SGD|AdamW"; empty: all
+  absl::string_view gone = "";          // choices that DeepSpeed has removed
+  absl::string_view built = "";         // what `train` can do: JSON or "a|b" of choices; empty: all
+  absl::string_view deepspeed = "";     // what DeepSpeed 0.19.8 does differently
+  absl::string_view why = "";           // of kNoEffect and kRemoved
+  absl::string_view automatic = "";     // what "auto" takes: JSON, or "=path" of another key
+  absl::string_view also = "";          // another name of it in DeepSpeed: "prefetch_bucket_size"
+  absl::string_view alias = "";         // a wrong name that people try: the nearest key finds it
   KeyRange range = {};
-  absl::string_view choices = "";    // strings, in any case: "shm|local"; empty: any
-  absl::string_view exact = "";      // more choices, in this case only
-  absl::string_view types = "";      // values of the section's "type": "SGD|AdamW"; empty: all
-  absl::string_view gone = "";       // choices that DeepSpeed has removed
-  absl::string_view built = "";      // what `train` can do: JSON or "a|b" of choices; empty: all
-  absl::string_view deepspeed = "";  // what DeepSpeed 0.19.8 does differently
-  absl::string_view why = "";        // of kNoEffect and kRemoved
-  absl::string_view automatic = "";  // what "auto" takes: JSON, or "=path" of another key
-  absl::string_view also = "";       // another name of it in DeepSpeed: "prefetch_bucket_size"
-  absl::string_view alias = "";      // a wrong name that people try: the nearest key finds it
+  KeyType type = KeyType::kSection;
   KeyNeed need = KeyNeed::kOptional;
   KeyState state = KeyState::kWorks;
   Reading reading = Reading::kInherit;

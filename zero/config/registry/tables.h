@@ -28,7 +28,7 @@ using String = absl::string_view;
 
 // What kind of value. An empty default: none.
 constexpr KeySpec Key(KeyType type, String path, String standard, String meaning) {
-  return {.path = path, .type = type, .meaning = meaning, .default_json = standard};
+  return {.path = path, .meaning = meaning, .default_json = standard, .type = type};
 }
 constexpr KeySpec Section(String path, String meaning) {
   return Key(KeyType::kSection, path, "", meaning);
