@@ -172,7 +172,8 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
     return;
   }
   p.sum = at(input.sum, parameter.sum_offset_bytes);
-  const double rate = options_.learning_rate;
+  const UpdateRate at_update = RateAt(options_.curve, options_.learning_rate, input.iteration);
+  const double rate = at_update.rate;
   if (options_.type == OptimizerOptions::Type::kSgd) {
     const SgdOptions& sgd = options_.sgd;
     const bool has_momentum = sgd.momentum != 0;
@@ -187,7 +188,11 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
                  .nesterov = sgd.nesterov == SgdOptions::Nesterov::kOn});
     return;
   }
-  const AdamWOptions& adamw = options_.adamw;
+  AdamWOptions adamw = options_.adamw;
+  if (at_update.betas.has_value()) {
+    adamw.beta1 = at_update.betas->beta1;
+    adamw.beta2 = at_update.betas->beta2;
+  }
   RZ_CHECK(p.first != nullptr && p.second != nullptr, "both moments");
   const double correction1 = 1 - std::pow(adamw.beta1, double(state.updates));
   const double correction2 = 1 - std::pow(adamw.beta2, double(state.updates));

@@ -5,9 +5,10 @@
 //   θ_{t+1});
 //
 // g = sum / (N·K) in fp32, one division. The formulas and their order of operations are those of
-// torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. A parameter
-// whose bit in the sum's trailer is not set had no gradient in the whole iteration: its values are
-// carried over and its state stays (no decay, no momentum, no count), as in PyTorch.
+// torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. The rate of an
+// iteration is that of its number on the curve (rate_curve.h), so a restart needs no more. A
+// parameter whose bit in the sum's trailer is not set had no gradient in the whole iteration: its
+// values are carried over and its state stays (no decay, no momentum, no count), as in PyTorch.
 #ifndef RINGZERO_ZERO_OPTIMIZER_H_
 #define RINGZERO_ZERO_OPTIMIZER_H_
 
@@ -20,6 +21,7 @@
 #include "absl/status/status.h"
 #include "base/buffer.h"
 #include "zero/layout.h"
+#include "zero/rate_curve.h"
 
 namespace ringzero {
 
@@ -40,6 +42,7 @@ struct AdamWOptions {
 struct OptimizerOptions {
   enum class Type { kSgd, kAdamW } type = Type::kAdamW;
   double learning_rate = 1e-3;
+  RateCurve curve;  // of the rate, over updates; constant unless set
   SgdOptions sgd;
   AdamWOptions adamw;
 };
@@ -48,6 +51,7 @@ struct OptimizerOptions {
 absl::Status CheckOptimizer(const OptimizerOptions& options);
 
 struct UpdateInput {
+  int64_t iteration = 0;   // from 0: what the rate depends on
   int divisor = 1;         // N·K
   const std::byte* theta;  // θ_t, in the stage's parameter layout
   const std::byte* sum;    // in the stage's sum layout, trailer included

@@ -21,8 +21,10 @@ PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, StageOptimizer*
       out_(std::move(out)) {}
 
 bool PendingUpdate::Step() {
-  const UpdateInput input{
-      .divisor = divisor_, .theta = theta_ ? theta_.data() : out_.data(), .sum = sum_.data()};
+  const UpdateInput input{.iteration = iteration_.value,
+                          .divisor = divisor_,
+                          .theta = theta_ ? theta_.data() : out_.data(),
+                          .sum = sum_.data()};
   if (next_block_ == 0) optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
   if (next_block_ < blocks.size()) optimizer_->Block(blocks[next_block_], input, out_.data());

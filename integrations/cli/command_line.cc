@@ -28,6 +28,7 @@ struct CommandSpec {
 constexpr CommandSpec kCommands[] = {
     {"train", Command::kTrain, "train CONFIG: train a model"},
     {"plan", Command::kPlan, "plan CONFIG: show partition and schedule without training"},
+    {"config", Command::kConfig, "config CONFIG: check it and show every value with its origin"},
     {"help", Command::kHelp, "help: this text"},
 };
 
@@ -39,10 +40,12 @@ struct OptionSpec {
 };
 
 constexpr OptionSpec kOptions[] = {
-    {"--workers", "N", "train|plan", "number of workers (cyclic.workers, 4 unless configured)"},
+    {"--workers", "N", "train|plan|config",
+     "number of workers (cyclic.workers, 4 unless configured)"},
     {"--worker", "W", "train", "be worker W of a job of --workers that others start, too"},
     {"--rendezvous", "PLACE", "train", "where they meet: file:///folder or tcp://host:port"},
-    {"--set", "KEY.PATH=VALUE", "train|plan", "override a value of the configuration; repeatable"},
+    {"--set", "KEY.PATH=VALUE", "train|plan|config",
+     "override a value of the configuration; repeatable"},
     {"--summary", "FILE", "train", "write the run's numbers as JSON"},
     {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
     {"--dump-parameters", "FILE", "train", "write the trained parameters as safetensors"},
@@ -51,6 +54,8 @@ constexpr OptionSpec kOptions[] = {
     {"--hosts", "H", "plan", "say what carries messages if the workers are on H hosts (1)"},
     {"--program", "WORKER", "plan", "print what one worker does in the first iterations"},
     {"--grid", nullptr, "plan", "print the worker x time grid"},
+    {"--schema", nullptr, "config", "print the JSON Schema of any configuration"},
+    {"--markdown", nullptr, "config", "print docs/config.md: every key"},
 };
 
 // The entry of `table` with the fewest edits from `name`.
@@ -104,6 +109,10 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
     RZ_ASSIGN_OR_RETURN(line.hosts, ParseNumber(name, value, 1));
   } else if (name == "--program") {
     RZ_ASSIGN_OR_RETURN(line.program, ParseNumber(name, value, 0));
+  } else if (name == "--schema") {
+    line.schema = true;
+  } else if (name == "--markdown") {
+    line.markdown = true;
   } else {
     line.grid = true;
   }
@@ -147,7 +156,7 @@ absl::Status ReadOption(std::span<const std::string> words, const CommandSpec& c
 }
 
 absl::StatusOr<CommandSpec> FindCommand(const std::string& word) {
-  if (word == "--help" || word == "-h") return kCommands[2];
+  if (word == "--help" || word == "-h") return kCommands[3];
   if (word == "--version") return CommandSpec{"--version", Command::kVersion, ""};
   for (const CommandSpec& command : kCommands) {
     if (word == command.name) return command;
@@ -179,7 +188,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
                                                      line.config, "); try ringzero help"));
     }
   }
-  if (line.config.empty()) {
+  if (line.config.empty() && !line.schema && !line.markdown) {
     return absl::InvalidArgumentError(absl::StrCat(
         "ringzero ", command.name, ": which CONFIG? For example examples/fashion_mnist.json"));
   }
@@ -195,9 +204,12 @@ std::string HelpText() {
         option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
     absl::StrAppendFormat(&text, "  %-26s %s (%s)\n", shown, option.help, option.commands);
   }
-  absl::StrAppend(&text, "\nkeys of CONFIG (JSON, comments allowed):\n");
+  absl::StrAppend(&text,
+                  "\nkeys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, "
+                  "docs/config.md):\n");
   for (const KeySpec& key : AllKeys()) {
-    if (key.state != KeyState::kBuilt || key.type == KeyType::kSection) continue;
+    const bool works = key.state == KeyState::kWorks && key.built.empty();
+    if (!works || key.type == KeyType::kSection || ReadingOf(key) != Reading::kOurs) continue;
     const std::string standard =
         key.default_json.empty() ? "" : absl::StrCat(" [", key.default_json, "]");
     absl::StrAppendFormat(&text, "  %-32s %s%s\n", key.path, key.meaning, standard);

@@ -17,7 +17,7 @@
 namespace ringzero {
 
 struct CommandLine {
-  enum class Command { kTrain, kPlan, kHelp, kVersion } command = Command::kHelp;
+  enum class Command { kTrain, kPlan, kConfig, kHelp, kVersion } command = Command::kHelp;
   std::string config;                  // file
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
@@ -31,6 +31,9 @@ struct CommandLine {
   int hosts = 1;     // that the workers are on, in equal runs of their numbers
   int program = -1;  // worker whose program is printed
   bool grid = false;
+  // config: instead of a file's values
+  bool schema = false;
+  bool markdown = false;
 };
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);

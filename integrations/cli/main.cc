@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "integrations/cli/command_line.h"
+#include "integrations/cli/config_command.h"
 #include "integrations/cli/exit_codes.h"
 #include "integrations/cli/plan_command.h"
 #include "integrations/cli/train.h"
@@ -53,6 +54,7 @@ int Main(int argc, char** argv) {
     case CommandLine::Command::kVersion: std::puts("ringzero " RINGZERO_VERSION); break;
     case CommandLine::Command::kTrain: status = RunTrain(*line); break;
     case CommandLine::Command::kPlan: status = RunPlan(*line); break;
+    case CommandLine::Command::kConfig: status = RunConfig(*line); break;
   }
   if (!status.ok()) return Fail(status);
   return std::fflush(stdout) == 0 ? kExitDone : kExitInternal;

@@ -46,7 +46,9 @@ absl::Status RunPlan(const CommandLine& line) {
   for (const std::string& path : {line.svg, line.text}) {
     if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
   }
-  RZ_ASSIGN_OR_RETURN(const Config config, LoadConfig(line.config, line.overrides));
+  RZ_ASSIGN_OR_RETURN(
+      const Config config,
+      LoadConfig({.file = line.config, .overrides = line.overrides, .environment = {}}));
   if (line.program >= config.cyclic.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--program: wanted a worker below ", config.cyclic.workers, ", found ", line.program));
@@ -64,6 +66,7 @@ absl::Status RunPlan(const CommandLine& line) {
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }
+  for (const std::string& note : config.notes) absl::StrAppend(&text, note, "\n");
   for (const std::string& note : length.notes) absl::StrAppend(&text, note, "\n");
   const int shown = std::min(kShownIterations, plan.iterations);
   if (line.grid) absl::StrAppend(&text, "\n", RenderText(plan, shown));

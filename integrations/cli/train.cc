@@ -193,10 +193,12 @@ struct Prepared {
 absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<OutsideJob>& job) {
   const bool writes = !job.has_value() || job->seat.self.value == 0;
   if (writes) RZ_RETURN_IF_ERROR(CheckFiles(line));
-  std::vector<std::string> overrides = line.overrides;
-  if (job.has_value()) overrides.push_back(absl::StrCat("cyclic.workers=", job->seat.workers));
+  ConfigSource source{.file = line.config, .overrides = line.overrides, .environment = {}};
+  if (job.has_value()) {
+    source.environment.push_back(absl::StrCat("cyclic.workers=", job->seat.workers));
+  }
   Prepared prepared;
-  RZ_ASSIGN_OR_RETURN(prepared.config, LoadConfig(line.config, overrides));
+  RZ_ASSIGN_OR_RETURN(prepared.config, LoadConfig(source));
   if (job.has_value() && prepared.config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return prepared.config.Error(
         "cyclic.transport",
@@ -224,6 +226,7 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
   if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
   if (!job.has_value()) RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   if (run.speaks()) {
+    for (const std::string& note : run.config.notes) screen.Note(note);
     for (const std::string& note : run.length.notes) screen.Note(note);
   }
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunAllWorkers(run));

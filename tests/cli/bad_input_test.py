@@ -72,7 +72,7 @@ class Configuration(TestCase):
         self.bad("iterations", "\"many\"", iterations="many")
 
     def test_not_built(self):
-        self.bad("scheduler", "not built yet", scheduler={})
+        self.bad("scheduler", "not built yet", scheduler={"type": "StepLR", "params": {"step_size": 3}})
         self.bad("fp16.enabled", "not built yet", fp16={"enabled": True})
 
     def test_combinations(self):

@@ -90,9 +90,9 @@ class TestCase(unittest.TestCase):
                 at[last] = value
         return self.write(name, json.dumps(config, indent=1))
 
-    def run_program(self, *arguments, timeout=120):
+    def run_program(self, *arguments, timeout=120, env=None):
         return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
-                              cwd=self.folder, check=False)
+                              cwd=self.folder, check=False, env=env)
 
     def start(self, *arguments):
         process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -124,6 +124,46 @@ TEST_F(OptimizerTest, AnIterationWithoutAGradientDoesNotCount) {
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0);
 }
 
+// Each iteration at its own rate, whatever came before: a restart needs only the number.
+TEST_F(OptimizerTest, TheRateIsThatOfTheIterationsNumber) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
+  options.curve = {.type = RateCurve::Type::kWarmup,
+                   .warmup = {.min_rate = 0.01, .updates = 10, .ramp = RateCurve::Ramp::kLinear}};
+  Buffer curved = MakeHeapBuffer(layout_.parameter_bytes);
+  Buffer plain = MakeHeapBuffer(layout_.parameter_bytes);
+  for (const int64_t iteration : {7, 0, 3, 200}) {
+    OptimizerOptions constant = options;
+    constant.curve = {};
+    constant.learning_rate = RateAt(options.curve, 0.1, iteration).rate;
+    UpdateInput input = Input();
+    StageOptimizer(constant, layout_).Update(input, plain.data());
+    input.iteration = iteration;
+    StageOptimizer(options, layout_).Update(input, curved.data());
+    EXPECT_EQ(std::memcmp(curved.data(), plain.data(), plain.size()), 0) << iteration;
+  }
+  EXPECT_EQ(RateAt(options.curve, 0.1, 0).rate, 0.01);
+  EXPECT_EQ(RateAt(options.curve, 0.1, 1).rate, 0.01);
+  EXPECT_GT(RateAt(options.curve, 0.1, 2).rate, 0.01);
+}
+
+TEST_F(OptimizerTest, OneCycleChangesTheBetas) {
+  OptimizerOptions options{.learning_rate = 0.1};
+  options.curve.type = RateCurve::Type::kOneCycle;
+  options.curve.one_cycle = {.min_rate = 0.01, .max_rate = 0.2, .first_updates = 4};
+  const UpdateRate at = RateAt(options.curve, 0.1, 3);
+  OptimizerOptions constant{.learning_rate = at.rate};
+  constant.adamw.beta1 = at.betas->beta1;
+  constant.adamw.beta2 = at.betas->beta2;
+  Buffer curved = MakeHeapBuffer(layout_.parameter_bytes);
+  Buffer plain = MakeHeapBuffer(layout_.parameter_bytes);
+  UpdateInput input = Input();
+  StageOptimizer(constant, layout_).Update(input, plain.data());
+  input.iteration = 3;
+  StageOptimizer(options, layout_).Update(input, curved.data());
+  EXPECT_EQ(std::memcmp(curved.data(), plain.data(), plain.size()), 0);
+  EXPECT_NE(at.betas->beta1, options.adamw.beta1);
+}
+
 TEST(CheckOptimizerTest, NamesTheKey) {
   OptimizerOptions options;
   options.learning_rate = -1;

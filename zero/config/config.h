@@ -4,8 +4,7 @@
 //   config.batch.micro_batch; config.cyclic.rule; config.Print();
 //
 // Strict: an unknown key, a wrong type or something not built yet is an InvalidArgument that names
-// the file, the line and the key. What the numbers mean is said once, in the registry
-// (keys_table.cc).
+// the file, the line and the key. What the numbers mean is said once, in the registry (keys.h).
 #ifndef RINGZERO_ZERO_CONFIG_CONFIG_H_
 #define RINGZERO_ZERO_CONFIG_CONFIG_H_
 
@@ -19,6 +18,7 @@
 #include "absl/strings/string_view.h"
 #include "sharding/plan.h"
 #include "zero/config/batch.h"
+#include "zero/config/finding.h"
 #include "zero/config/resolve.h"
 #include "zero/optimizer.h"
 
@@ -101,7 +101,8 @@ struct Config {
   int steps_per_print = 0;  // 0: by time
   CyclicConfig cyclic;
 
-  ResolvedKeys keys{""};  // every value with its origin
+  std::vector<std::string> notes;  // for the user: what does nothing here, old words, "auto"
+  ResolvedKeys keys{""};           // every value with its origin
 
   std::string Print() const { return keys.Print(); }
   // For a fault found later (a model that does not fit its data): file, line, key, message.
@@ -110,14 +111,32 @@ struct Config {
   }
 };
 
-// Reads `file`, applies the overrides (overrides.h) and checks everything that needs no data.
-// NotFound when there is no such file.
-absl::StatusOr<Config> LoadConfig(const std::string& file,
-                                  const std::vector<std::string>& overrides);
+// A configuration that need not be one for `train`: any file of DeepSpeed's has a verdict. What
+// could not be read or is not given stays at its default in `config`; config.keys has all the rest.
+struct CheckedConfig {
+  Config config;
+  Findings findings;
+  Verdict verdict() const;
+  // All errors, a line each; OK when there is none.
+  absl::Status status() const;
+};
 
-// The same from text; `file` is its name in errors.
-absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& file,
-                                   const std::vector<std::string>& overrides);
+struct ConfigSource {
+  std::string file;                      // its name in errors
+  std::vector<std::string> overrides;    // --set (overrides.h)
+  std::vector<std::string> environment;  // the same, from what a launcher says
+};
+
+CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);
+
+// Reads `file`, applies the overrides (overrides.h) and checks everything that needs no data: what
+// `train` and `plan` take. NotFound when there is no such file.
+absl::StatusOr<Config> LoadConfig(const ConfigSource& source);
+
+// The same from text.
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source);
+
+absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 
 }  // namespace ringzero
 

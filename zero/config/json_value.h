@@ -1,12 +1,14 @@
-// Reads JSON text into a tree that remembers lines: comments allowed, duplicate keys refused.
+// Reads HJSON, the JSON with comments that DeepSpeed reads, into a tree that remembers lines.
 //
-//   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadJson(text, "gpt.json"));
+//   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, "gpt.json"));
 //   const JsonValue* lr = root.Find("lr");        // lr->kind, lr->number, lr->line
 //
-// Order of members is kept. Errors are InvalidArgument and begin with "gpt.json:12: ".
+// Order of members is kept; duplicate keys are refused at every level. Errors are InvalidArgument
+// and begin with "gpt.json:12: ".
 #ifndef RINGZERO_ZERO_CONFIG_JSON_VALUE_H_
 #define RINGZERO_ZERO_CONFIG_JSON_VALUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,9 +22,10 @@ struct JsonValue {
   enum class Kind { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
 
   Kind kind = Kind::kNull;
-  std::string key;            // this value's name, when it is a member of an object
-  int line = 0;               // in the text that it was read from; 0: not from a file
-  std::string override_text;  // "a.b=1" when it came from --set a.b=1
+  std::string key;                // this value's name, when it is a member of an object
+  int line = 0;                   // in the text that it was read from; 0: not from a file
+  std::string override_text;      // "a.b=1" when it came from --set a.b=1
+  bool from_environment = false;  // then override_text is what a launcher says
   bool boolean = false;
   int64_t integer = 0;              // kInteger
   double number = 0;                // kInteger and kNumber
@@ -41,8 +44,15 @@ struct JsonValue {
 };
 
 inline constexpr int kMaxJsonDepth = 64;
+inline constexpr size_t kMaxConfigBytes = 256 << 10;  // a value takes some 200 bytes in memory
 
-// `source` names the text in errors.
+// JSON, and beyond it what hjson 3.1 (Python) takes: comments (#, //, /* */), commas left out or
+// too many, keys without quotes, 'single' and '''multi-line''' quotes, a text without quotes up to
+// the end of its line, no outermost braces, an empty text. Numbers that are whole and below 1e10
+// are integers, however written (5e8). `source` names the text in errors.
+absl::StatusOr<JsonValue> ReadHjson(absl::string_view text, const std::string& source);
+
+// One value, whose strings have quotes: --set KEY=VALUE, the registry's defaults.
 absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& source);
 
 // The value on one line: {"a": [1, 2.5], "b": "x"}. Numbers print shortest, and read back equal.

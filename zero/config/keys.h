@@ -1,12 +1,13 @@
-// The registry of configuration keys: one table that drives parser, defaults, messages and
-// printing.
+// The registry of configuration keys: the one source of parser, defaults, messages, printing,
+// docs/config.md and the JSON Schema.
 //
 //   const KeySpec* key = FindKey("cyclic.slack");   // key->type, key->default_json, key->meaning
 //   FindKey("cyclic.slak");                         // null
-//   NearestKey("cyclic.slak");                         // the key of "cyclic.slack"
+//   NearestKey("cyclic.slak");                      // the key of "cyclic.slack"
 //
-// A section is a key too. Sections whose meaning depends on their "type" (model, data, optimizer)
-// say in `types` which of its values a key belongs to.
+// A section is a key too. Where a section's "type" (model, data, optimizer, scheduler) decides what
+// its keys mean, `types` says which of its values a key belongs to, and one path may stand twice,
+// for different types. The tables are in registry/; `For`, `Only` and so on make them readable.
 #ifndef RINGZERO_ZERO_CONFIG_KEYS_H_
 #define RINGZERO_ZERO_CONFIG_KEYS_H_
 
@@ -19,19 +20,47 @@
 
 namespace ringzero {
 
-enum class KeyType { kSection, kBool, kInteger, kNumber, kString, kIntegerList, kNumberList };
+enum class KeyType {
+  kSection,
+  kBool,
+  kInteger,
+  kNumber,
+  kRate,  // a number, or a list of one per group of parameters: this engine has one group
+  kString,
+  kIntegerList,
+  kNumberList,
+  kStringList,
+  kStrings,  // a list of strings, or one string
+  kObject,   // nothing below it is looked at
+  kAny,      // nor at it
+};
 
 // "an integer", "a list of numbers", …
 absl::string_view Describe(KeyType type);
 
-enum class KeyNeed { kOptional, kRequired };
+enum class KeyNeed {
+  kOptional,
+  kRequired,  // by its section, when that is there
+  kTraining,  // by `train` and `plan`; `config` does without
+};
 
 enum class KeyState {
-  kBuilt,
-  kNotBuilt,  // a key of DeepSpeed's that we know and have not built: refused
-  kRemoved,   // a key that DeepSpeed itself has removed: refused
+  kWorks,     // though `built` may allow only some values
+  kNoEffect,  // accepted, with one line that says why it does nothing here: `why`
+  kRemoved,   // DeepSpeed has removed it: refused, whatever its value; `why` says what to do
   kTesting,   // for tests of this project: works, without default, in no help and no proposal
 };
+
+// How values of a section's keys convert. Sections below inherit it.
+enum class Reading {
+  kInherit,
+  kOurs,   // as they stand; null is an error
+  kRaw,    // as they stand; null is as absent (DeepSpeed's dict.get)
+  kStrict  // DeepSpeed's pydantic models: "8", "true", 1.0 convert; null is an error
+};
+
+// A section that is absent: all its keys have their defaults, or it is really absent.
+enum class Absent { kDefaults, kStaysAbsent };
 
 // Numbers and each element of a list lie between min and max, the ends included where not `open`.
 struct KeyRange {
@@ -44,33 +73,50 @@ struct KeyRange {
 
 struct KeySpec {
   absl::string_view path;  // "optimizer.params.lr"
-  KeyType type = KeyType::kSection;
   absl::string_view meaning = "";
   absl::string_view default_json = "";  // empty: none; then absent or derived
+  absl::string_view choices = "";       // strings, in any case: "shm|local"; empty: any
+  absl::string_view exact = "";         // more choices, in this case only
+  absl::string_view types = "";         // values of the section's "type": "SGD|AdamW"; empty: all
+  absl::string_view gone = "";          // choices that DeepSpeed has removed
+  absl::string_view built = "";         // what `train` can do: JSON or "a|b" of choices; empty: all
+  absl::string_view deepspeed = "";     // what DeepSpeed 0.19.8 does differently
+  absl::string_view why = "";           // of kNoEffect and kRemoved
+  absl::string_view automatic = "";     // what "auto" takes: JSON, or "=path" of another key
+  absl::string_view also = "";          // another name of it in DeepSpeed: "prefetch_bucket_size"
+  absl::string_view alias = "";         // a wrong name that people try: the nearest key finds it
   KeyRange range = {};
-  absl::string_view choices = "";     // strings: "shm|local"; empty: any
-  absl::string_view types = "";       // values of the section's "type": "SGD|AdamW"; empty: all
-  absl::string_view only_value = "";  // the one value (JSON) that is built; others are refused
-  absl::string_view refused = "";     // strings: values that are known but not built, "Lion|Lamb"
-  absl::string_view alias = "";       // a wrong name that people try: the nearest key finds it
+  KeyType type = KeyType::kSection;
   KeyNeed need = KeyNeed::kOptional;
-  KeyState state = KeyState::kBuilt;
+  KeyState state = KeyState::kWorks;
+  Reading reading = Reading::kInherit;
+  Absent absent = Absent::kDefaults;
+  enum class Null { kByReading, kAllowed, kRefused } null = Null::kByReading;
+  enum class Auto { kByReading, kRefused } auto_value = Auto::kByReading;
+  enum class Bools { kByReading, kNumbers, kRefused } bools = Bools::kByReading;  // as numbers
+  enum class Scope { kEngine, kOutside } scope = Scope::kEngine;  // may ever be built, or not
+  // Of kNoEffect: is its line a warning that the file's verdict shows, one that it does not, a
+  // note?
+  enum class Weight { kWarns, kMinor, kNote } weight = Weight::kMinor;
 
   absl::string_view name() const;     // "lr"
   absl::string_view parent() const;   // "optimizer.params"; empty at the top
   absl::string_view section() const;  // "optimizer"
 };
 
-// Every key, built ones first and in the order in which a configuration prints.
+// Every key, in the order in which a configuration prints.
 std::span<const KeySpec> AllKeys();
-std::span<const KeySpec> BuiltKeys();
-std::vector<KeySpec> RefusedKeys();
 
-const KeySpec* FindKey(absl::string_view path);
+// The key of that path, with its name or its other name; of several, the one for `section_type`,
+// else the first. Null: unknown.
+const KeySpec* FindKey(absl::string_view path, absl::string_view section_type = "");
 
 // The known key that `path` most likely meant: few edits of the name, preferably in the same
-// section.
+// section. Null for names that resemble none.
 const KeySpec* NearestKey(absl::string_view path);
+
+// How the values of `key` convert: its own word, or the nearest section's above it.
+Reading ReadingOf(const KeySpec& key);
 
 // Does `key` have a meaning when its section's type is `type`? Ignores case.
 bool BelongsTo(const KeySpec& key, absl::string_view type);

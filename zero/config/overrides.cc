@@ -52,7 +52,7 @@ void Drop(JsonValue& object, absl::string_view key) {
 // reports them.
 void DropOtherTypes(JsonValue& object, const std::string& path, absl::string_view type) {
   std::erase_if(object.children, [&](const JsonValue& child) {
-    const KeySpec* key = FindKey(absl::StrCat(path, ".", child.key));
+    const KeySpec* key = FindKey(absl::StrCat(path, ".", child.key), type);
     return key != nullptr && !BelongsTo(*key, type);
   });
   for (JsonValue& child : object.children) {
@@ -89,10 +89,12 @@ absl::Status Write(const Override& change, JsonValue& root) {
 
 }  // namespace
 
-absl::Status ApplyOverrides(const std::vector<std::string>& overrides, JsonValue& root) {
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, OverridesFrom from,
+                            JsonValue& root) {
   std::vector<Override> changes;
   for (const std::string& text : overrides) {
     RZ_ASSIGN_OR_RETURN(Override change, ParseOverride(text));
+    change.value.from_environment = from == OverridesFrom::kEnvironment;
     std::erase_if(changes, [&](const Override& earlier) { return earlier.path == change.path; });
     changes.push_back(std::move(change));
   }

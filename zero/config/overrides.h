@@ -1,6 +1,7 @@
 // --set KEY.PATH=VALUE: changes of a configuration's tree, before it is checked.
 //
-//   RZ_RETURN_IF_ERROR(ApplyOverrides({"cyclic.rule=dp", "data.type=random"}, root));
+//   RZ_RETURN_IF_ERROR(ApplyOverrides({"cyclic.rule=dp", "data.type=random"},
+//                                     OverridesFrom::kCommandLine, root));
 //
 // VALUE is JSON where it parses as JSON, else a string. `X.type=…` replaces section X: keys that do
 // not belong to the new type are dropped, unless they are set too. `iterations=…` drops `epochs`
@@ -17,7 +18,10 @@
 
 namespace ringzero {
 
-absl::Status ApplyOverrides(const std::vector<std::string>& overrides, JsonValue& root);
+enum class OverridesFrom { kCommandLine, kEnvironment };
+
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, OverridesFrom from,
+                            JsonValue& root);
 
 }  // namespace ringzero
 

@@ -1,246 +1,300 @@
-// The check: unknown keys, types, ranges, choices, what is not built; then defaults.
+// The check of each key by itself: is it known, has it a meaning here, is its value one; then
+// defaults.
 #include "zero/config/resolve.h"
 
-#include <cmath>
-#include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "base/status.h"
+#include "zero/config/values.h"
 
 namespace ringzero {
 namespace {
 
-constexpr double kExactIntegers = 9007199254740992.0;  // 2^53: a double beyond may not be whole
+using Kind = Finding::Kind;
 
-std::string Limit(double value) { return WriteJson(JsonValue::Number(value)); }
+constexpr absl::string_view kZero = "zero_optimization";
+constexpr absl::string_view kStage = "zero_optimization.stage";
+constexpr absl::string_view kOffloadParam = "zero_optimization.offload_param";
 
-std::string DescribeRange(const KeyRange& range) {
-  const bool below = std::isfinite(range.max);
-  const absl::string_view from = range.open_min ? "more than " : "at least ";
-  const absl::string_view to = range.open_max ? "less than " : "at most ";
-  const bool bounded = below && range.max < 2147483647;
-  if (!std::isfinite(range.min)) return bounded ? absl::StrCat(to, Limit(range.max)) : "any";
-  std::string text = absl::StrCat(from, Limit(range.min));
-  if (bounded) absl::StrAppend(&text, " and ", to, Limit(range.max));
-  return text;
+std::string Join(absl::string_view parent, absl::string_view name) {
+  return absl::StrCat(parent, parent.empty() ? "" : ".", name);
 }
 
-bool InRange(double value, const KeyRange& range) {
-  const bool above = range.open_min ? value > range.min : value >= range.min;
-  const bool below = range.open_max ? value < range.max : value <= range.max;
-  return above && below;
+// The canonical "type" of a path's section, or empty when it has none.
+std::string SectionType(const ResolvedKeys& keys, absl::string_view path) {
+  const std::string type = absl::StrCat(path.substr(0, path.find('.')), ".type");
+  return keys.Has(type) ? keys.String(type) : "";
 }
 
-std::string OneOf(absl::string_view choices) {
-  std::vector<absl::string_view> names = absl::StrSplit(choices, '|');
-  if (names.size() == 1) return std::string(names[0]);
-  const absl::string_view last = names.back();
-  names.pop_back();
-  return absl::StrCat(absl::StrJoin(names, ", "), " or ", last);
+// Is every section that `key` is in given, or one that is as good as given?
+bool IsPresent(const KeySpec& key, const ResolvedKeys& keys) {
+  for (const KeySpec* at = FindKey(key.parent()); at != nullptr; at = FindKey(at->parent())) {
+    if (at->absent == Absent::kStaysAbsent && !keys.HasSection(at->path)) return false;
+    if (at->state != KeyState::kWorks || keys.IsSilent(at->path)) return false;
+  }
+  return true;
+}
+
+struct Default {
+  const KeySpec* key;
+  JsonValue value;
+};
+
+std::vector<Default> ReadDefaults() {
+  std::vector<Default> defaults;
+  for (const KeySpec& key : AllKeys()) {
+    if (key.default_json.empty() || key.state != KeyState::kWorks) continue;
+    const absl::StatusOr<JsonValue> json = ReadJson(key.default_json, std::string(key.path));
+    RZ_CHECK(json.ok(), std::string(json.status().message()));
+    absl::StatusOr<JsonValue> value = ConvertValue(*json, key);
+    RZ_CHECK(value.ok(), std::string(value.status().message()));
+    value->line = 0;
+    defaults.push_back({&key, *std::move(value)});
+  }
+  return defaults;
 }
 
 class Resolver {
  public:
-  Resolver(const JsonValue& root, const std::string& file)
-      : root_(root), file_(file), keys_(file) {}
+  Resolver(const JsonValue& root, const std::string& file, Findings& findings)
+      : root_(root), file_(file), findings_(findings), keys_(file) {}
 
-  absl::StatusOr<ResolvedKeys> Run() {
+  ResolvedKeys Run() {
     if (!root_.is_object()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(file_, ": wanted an object at the top, found ", Describe(root_)));
+      findings_.Add(Kind::kError, file_, "",
+                    absl::StrCat("wanted an object at the top, found ", Describe(root_)));
+      return std::move(keys_);
     }
-    RZ_RETURN_IF_ERROR(CheckObject(root_, ""));
-    RZ_RETURN_IF_ERROR(FillDefaults());
+    CheckObject(root_, "", Voice::kAloud);
+    CheckRequired();
     return std::move(keys_);
   }
 
  private:
-  std::string Place(const JsonValue& value) const {
-    if (!value.override_text.empty()) return absl::StrCat("--set ", value.override_text);
-    return value.line > 0 ? absl::StrCat(file_, ":", value.line) : file_;
+  // Inside of a section that does nothing here, one line for the section is enough.
+  enum class Voice { kAloud, kSilent };
+
+  void Add(Kind kind, const JsonValue& value, absl::string_view path, absl::string_view message) {
+    findings_.Add(kind, PlaceOf(value, file_), absl::Utf8SafeCEscape(path), message);
   }
 
-  absl::Status Error(const JsonValue& value, absl::string_view path,
-                     absl::string_view message) const {
-    return absl::InvalidArgumentError(absl::StrCat(Place(value), ": ", path, ": ", message));
+  std::string TypeOf(absl::string_view path) const { return SectionType(keys_, path); }
+
+  // Has the section of `path` a "type" to tell its keys by, but not a known one?
+  bool TypeIsMissing(absl::string_view path) const {
+    const absl::string_view section = path.substr(0, path.find('.'));
+    return FindKey(absl::StrCat(section, ".type")) != nullptr && TypeOf(path).empty();
   }
 
-  // The canonical "type" of a section, or empty when it has none.
-  std::string SectionType(absl::string_view section) const {
-    const std::string path = absl::StrCat(section, ".type");
-    return keys_.Has(path) ? keys_.String(path) : "";
-  }
-
-  absl::Status CheckObject(const JsonValue& object, const std::string& parent) {
-    const std::string prefix = parent.empty() ? "" : parent + ".";
+  void CheckObject(const JsonValue& object, absl::string_view parent, Voice voice) {
     // The type first: it says what the other keys mean.
     if (const JsonValue* type = object.Find("type"); type != nullptr) {
-      RZ_RETURN_IF_ERROR(CheckMember(*type, prefix + "type"));
-    } else if (const KeySpec* key = FindKey(prefix + "type");
-               key != nullptr && key->need == KeyNeed::kRequired) {
-      return Error(object, key->path, absl::StrCat("missing; ", OneOf(key->choices)));
+      CheckMember(*type, parent, voice);
     }
+    if (TypeIsMissing(parent) && parent.find('.') != absl::string_view::npos) return;
     for (const JsonValue& member : object.children) {
-      if (member.key != "type") RZ_RETURN_IF_ERROR(CheckMember(member, prefix + member.key));
+      if (member.key != "type") CheckMember(member, parent, voice);
     }
-    return absl::OkStatus();
   }
 
-  absl::Status CheckMember(const JsonValue& value, const std::string& path) {
-    const KeySpec* key = FindKey(path);
-    if (key == nullptr) return UnknownKey(value, path);
-    if (key->state == KeyState::kNotBuilt) {
-      return Error(value, path, "known from DeepSpeed, but not built yet");
-    }
+  const KeySpec* Find(absl::string_view parent, const std::string& name) const {
+    if (name.find_first_of(".*") != std::string::npos) return nullptr;
+    const std::string type = TypeOf(parent);
+    const KeySpec* key = FindKey(Join(parent, name), type);
+    if (key != nullptr && (BelongsTo(*key, type) || parent.empty())) return key;
+    const KeySpec* any = FindKey(Join(parent, "*"), type);
+    return any != nullptr && BelongsTo(*any, type) ? any : key;
+  }
+
+  void CheckMember(const JsonValue& value, absl::string_view parent, Voice voice) {
+    const std::string given = Join(parent, value.key);
+    const KeySpec* key = Find(parent, value.key);
+    if (key == nullptr) return UnknownKey(value, given);
     if (key->state == KeyState::kRemoved) {
-      return Error(value, path, "removed from DeepSpeed, and not built here");
+      return Add(Kind::kError, value, given, absl::StrCat("removed from DeepSpeed; ", key->why));
     }
-    if (const std::string type = SectionType(key->section());
-        !key->types.empty() && !BelongsTo(*key, type)) {
-      return Error(value, path,
-                   absl::StrCat("has no meaning for ", key->section(), ".type ", type,
-                                ", only for ", OneOf(key->types)));
+    if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {
+      if (TypeIsMissing(key->path)) return;
+      const std::string message = absl::StrCat("has no meaning for ", key->section(), ".type ",
+                                               TypeOf(key->path), ", only for ", OneOf(key->types));
+      return Add(Kind::kError, value, given, message);
     }
-    if (key->type == KeyType::kSection) {
-      if (!value.is_object()) return WrongType(value, *key);
-      return CheckObject(value, path);
+    if (key->name() == "*") return SetAny(value, given, *key);
+    if (!IsFirst(value, given, *key)) return;
+    const bool speaks = voice == Voice::kAloud && key->state == KeyState::kNoEffect;
+    if (speaks) {
+      Add(KindOf(key->weight), value, key->path, absl::StrCat("does nothing here: ", key->why));
+      voice = Voice::kSilent;
     }
-    RZ_ASSIGN_OR_RETURN(JsonValue checked, CheckValue(value, *key));
-    if (!key->only_value.empty() && WriteJson(checked) != key->only_value) {
-      return Error(value, path,
-                   absl::StrCat(WriteJson(checked), " is not built yet, only ", key->only_value));
-    }
-    keys_.Set(path, std::move(checked),
-              value.override_text.empty() ? Origin::kFile : Origin::kCommandLine);
-    return absl::OkStatus();
+    if (IsAuto(value) && TakesAuto(*key)) return SetAuto(value, *key, voice);
+    if (value.kind == JsonValue::Kind::kNull && TakesNull(*key)) return keys_.SetNull(key->path);
+    if (key->type == KeyType::kSection) return CheckSection(value, *key, voice);
+    SetValue(value, *key, voice);
   }
 
-  absl::Status UnknownKey(const JsonValue& value, const std::string& path) const {
+  static Kind KindOf(KeySpec::Weight weight) {
+    switch (weight) {
+      case KeySpec::Weight::kWarns: return Kind::kNoEffect;
+      case KeySpec::Weight::kMinor: return Kind::kMinor;
+      case KeySpec::Weight::kNote: break;
+    }
+    return Kind::kNote;
+  }
+
+  // A key may have two names, but stand only once.
+  bool IsFirst(const JsonValue& value, const std::string& given, const KeySpec& key) {
+    const auto [at, fresh] = names_.emplace(std::string(key.path), given);
+    if (fresh) return true;
+    const std::string message = absl::StrCat("is ", at->second, ", which is given, too");
+    if (key.path != "bf16") {
+      Add(Kind::kError, value, given, message);
+    } else {
+      Add(Kind::kMinor, value, given, absl::StrCat("does nothing here: it ", message));
+    }
+    return false;
+  }
+
+  void UnknownKey(const JsonValue& value, const std::string& path) {
     std::string message = "unknown key";
-    if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
+    if (value.key.find('.') != std::string::npos) {
+      absl::StrAppend(&message, "; a section is an object of its own, not a name with a dot");
+    } else if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
       absl::StrAppend(&message, "; the nearest known one is ", nearest->path);
-      if (nearest->state != KeyState::kBuilt) absl::StrAppend(&message, " (not built yet)");
     }
-    return Error(value, path, message);
+    Add(Kind::kError, value, path, message);
   }
 
-  absl::Status WrongType(const JsonValue& value, const KeySpec& key) const {
-    if (value.kind == JsonValue::Kind::kString && value.text == "auto") {
-      return Error(value, key.path,
-                   absl::StrCat("\"auto\" is not built yet; give ", Describe(key.type)));
-    }
-    return Error(value, key.path,
-                 absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value)));
+  static Origin OriginOf(const JsonValue& value) {
+    if (value.from_environment) return Origin::kEnvironment;
+    return value.override_text.empty() ? Origin::kFile : Origin::kCommandLine;
   }
 
-  // One number, or one element of a list: the canonical value, or nothing for a wrong type.
-  static std::optional<JsonValue> AsNumber(const JsonValue& value, bool whole) {
-    const bool integer = value.kind == JsonValue::Kind::kInteger;
-    if (!integer && value.kind != JsonValue::Kind::kNumber) return std::nullopt;
-    JsonValue out = value;
-    if (!whole) {
-      out.kind = JsonValue::Kind::kNumber;
-    } else if (!integer) {  // 5e8
-      if (std::abs(value.number) > kExactIntegers || std::floor(value.number) != value.number) {
-        return std::nullopt;
-      }
-      out.kind = JsonValue::Kind::kInteger;
-      out.integer = static_cast<int64_t>(value.number);
+  // What it becomes, the rules say (rules.cc): other keys may be needed for it.
+  void SetAuto(const JsonValue& value, const KeySpec& key, Voice voice) {
+    if (voice == Voice::kSilent || key.type == KeyType::kAny) {
+      Add(Kind::kAuto, value, key.path, "\"auto\" needs no value here");
+      keys_.Set(key.path, value, OriginOf(value));
+    } else {
+      keys_.Set(key.path, value, Origin::kAuto);
     }
-    return out;
   }
 
-  absl::StatusOr<JsonValue> CheckNumber(const JsonValue& value, const KeySpec& key,
-                                        bool whole) const {
-    const std::optional<JsonValue> number = AsNumber(value, whole);
-    if (!number.has_value()) return WrongType(value, key);
-    if (!InRange(number->number, key.range)) {
-      return Error(value, key.path,
-                   absl::StrCat("wanted ", DescribeRange(key.range), ", found ", WriteJson(value)));
+  void SetAny(const JsonValue& value, const std::string& path, const KeySpec& key) {
+    if (IsAuto(value)) return keys_.Set(path, value, Origin::kAuto);
+    if (!IsBuilt(value, key)) {
+      Add(Kind::kNotBuilt, value, path, absl::StrCat(WriteJson(value), " is not built yet"));
     }
-    return *number;
+    keys_.Set(path, value, OriginOf(value));
   }
 
-  absl::StatusOr<JsonValue> CheckList(const JsonValue& value, const KeySpec& key) const {
-    if (value.kind != JsonValue::Kind::kArray) return WrongType(value, key);
-    JsonValue out = value;
-    out.children.clear();
-    for (const JsonValue& item : value.children) {
-      RZ_ASSIGN_OR_RETURN(JsonValue number,
-                          CheckNumber(item, key, key.type == KeyType::kIntegerList));
-      out.children.push_back(std::move(number));
+  void CheckSection(const JsonValue& value, const KeySpec& key, Voice voice) {
+    if (key.path == kZero && value.kind == JsonValue::Kind::kBool) return SetOldZero(value);
+    if (!value.is_object()) return WrongType(value, key);
+    if (key.path == kOffloadParam && GivenStage() != 3 && voice == Voice::kAloud) {
+      Add(Kind::kNoEffect, value, key.path,
+          "does nothing here: only stage 3 shards parameters; DeepSpeed ignores it, too");
+      voice = Voice::kSilent;
     }
-    const size_t length = static_cast<size_t>(key.range.list_length);
-    if (length != 0 && out.children.size() != length) {
-      return Error(value, key.path,
-                   absl::StrCat("wanted ", length, " numbers, found ", WriteJson(value)));
-    }
-    return out;
+    keys_.SetSection(key.path, value);
+    if (voice == Voice::kSilent) keys_.Silence(key.path);
+    CheckObject(value, key.path, voice);
+    if (key.path == kZero && !names_.contains(std::string(kStage))) SetAbsentStage(value);
   }
 
-  absl::StatusOr<JsonValue> CheckString(const JsonValue& value, const KeySpec& key) const {
-    if (value.kind != JsonValue::Kind::kString) return WrongType(value, key);
-    if (key.choices.empty()) return value;
-    JsonValue out = value;
-    out.text = std::string(FindChoice(key.choices, value.text));
-    if (!out.text.empty()) return out;
-    if (!FindChoice(key.refused, value.text).empty()) {
-      return Error(value, key.path,
-                   absl::StrCat(WriteJson(value), " is not built yet, only ", OneOf(key.choices)));
-    }
-    return Error(value, key.path,
-                 absl::StrCat("wanted ", OneOf(key.choices), ", found ", WriteJson(value)));
+  // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
+  void SetAbsentStage(const JsonValue& section) {
+    const KeySpec& key = *FindKey(kStage);
+    JsonValue stage = JsonValue::Integer(0);
+    CheckBuilt(section, stage, key);
+    keys_.Set(kStage, std::move(stage), Origin::kDefault);
   }
 
-  absl::StatusOr<JsonValue> CheckValue(const JsonValue& value, const KeySpec& key) const {
-    switch (key.type) {
-      case KeyType::kSection: return value;
-      case KeyType::kBool:
-        if (value.kind != JsonValue::Kind::kBool) return WrongType(value, key);
-        return value;
-      case KeyType::kInteger: return CheckNumber(value, key, /*whole=*/true);
-      case KeyType::kNumber: return CheckNumber(value, key, /*whole=*/false);
-      case KeyType::kString: return CheckString(value, key);
-      case KeyType::kIntegerList:
-      case KeyType::kNumberList: return CheckList(value, key);
-    }
-    return value;
+  // The stage that the file says, as DeepSpeed reads it: 0 unless given.
+  int64_t GivenStage() const {
+    const JsonValue* zero = root_.Find(kZero);
+    const JsonValue* stage = zero == nullptr ? nullptr : zero->Find("stage");
+    if (stage == nullptr) return 0;
+    const absl::StatusOr<JsonValue> value = ConvertValue(*stage, *FindKey(kStage));
+    return value.ok() ? value->integer : 0;
   }
 
-  absl::Status FillDefaults() {
+  // zero_optimization: true is an old way to say stage 1.
+  void SetOldZero(const JsonValue& value) {
+    Add(Kind::kNote, value, kZero, "an old form: write {\"stage\": 1} for true, 0 for false");
+    JsonValue stage = value;
+    stage.key = "stage";
+    stage.kind = JsonValue::Kind::kInteger;
+    stage.integer = value.boolean ? 1 : 0;
+    stage.number = static_cast<double>(stage.integer);
+    SetValue(stage, *FindKey(kStage), Voice::kAloud);
+  }
+
+  void WrongType(const JsonValue& value, const KeySpec& key) {
+    Add(Kind::kError, value, key.path,
+        absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value)));
+  }
+
+  void SetValue(const JsonValue& value, const KeySpec& key, Voice voice) {
+    absl::StatusOr<JsonValue> converted = ConvertValue(value, key);
+    if (!converted.ok()) {
+      return Add(Kind::kError, value, key.path, converted.status().message());
+    }
+    if (voice == Voice::kAloud) CheckBuilt(value, *converted, key);
+    keys_.Set(key.path, *std::move(converted), OriginOf(value));
+  }
+
+  void CheckBuilt(const JsonValue& value, const JsonValue& converted, const KeySpec& key) {
+    if (IsBuilt(converted, key)) return;
+    const std::string found = WriteJson(converted);
+    if (key.scope == KeySpec::Scope::kOutside) {
+      return Add(Kind::kOutside, value, key.path,
+                 absl::StrCat(found, " is outside of this engine, only ", OneOf(key.built)));
+    }
+    Add(Kind::kNotBuilt, value, key.path,
+        absl::StrCat(found, " is not built yet, only ", OneOf(key.built)));
+  }
+
+  void CheckRequired() {
     for (const KeySpec& key : AllKeys()) {
-      if (key.type == KeyType::kSection) {
-        if (key.need == KeyNeed::kRequired && root_.Find(key.path) == nullptr) {
-          return absl::InvalidArgumentError(
-              absl::StrCat(file_, ": ", key.path, ": missing section (", key.meaning, ")"));
-        }
-        continue;
-      }
-      if (key.default_json.empty() || keys_.Has(key.path)) continue;
-      if (!BelongsTo(key, SectionType(key.section()))) continue;
-      const absl::StatusOr<JsonValue> json = ReadJson(key.default_json, std::string(key.path));
-      RZ_CHECK(json.ok(), std::string(json.status().message()));
-      absl::StatusOr<JsonValue> value = CheckValue(*json, key);
-      RZ_CHECK(value.ok(), std::string(value.status().message()));
-      value->line = 0;
-      keys_.Set(key.path, *std::move(value), Origin::kDefault);
+      if (key.need != KeyNeed::kRequired || !keys_.HasSection(key.section())) continue;
+      if (names_.contains(std::string(key.path))) continue;
+      if (!BelongsTo(key, TypeOf(key.path))) continue;
+      const std::string choices = AllChoices(key);
+      findings_.Add(Kind::kError, keys_.Place(key.section()), key.path,
+                    choices.empty() ? absl::StrCat("missing (", key.meaning, ")")
+                                    : absl::StrCat("missing; ", OneOf(choices)));
     }
-    return absl::OkStatus();
   }
 
   const JsonValue& root_;
   const std::string& file_;
+  Findings& findings_;
   ResolvedKeys keys_;
+  std::map<std::string, std::string> names_;  // by path: the name under which it was given
 };
 
 }  // namespace
 
-absl::StatusOr<ResolvedKeys> ResolveKeys(const JsonValue& root, const std::string& file) {
-  return Resolver(root, file).Run();
+std::string PlaceOf(const JsonValue& value, const std::string& file) {
+  if (value.from_environment) return absl::StrCat("environment (", value.override_text, ")");
+  if (!value.override_text.empty()) return absl::StrCat("--set ", value.override_text);
+  return value.line > 0 ? absl::StrCat(file, ":", value.line) : file;
+}
+
+ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings) {
+  return Resolver(root, file, findings).Run();
+}
+
+void FillDefaults(ResolvedKeys& keys) {
+  static const std::vector<Default>* const defaults = new std::vector<Default>(ReadDefaults());
+  for (const auto& [key, value] : *defaults) {
+    if (keys.Has(key->path) || !BelongsTo(*key, SectionType(keys, key->path))) continue;
+    if (IsPresent(*key, keys)) keys.Set(key->path, value, Origin::kDefault);
+  }
 }
 
 }  // namespace ringzero

@@ -1,28 +1,34 @@
 // Checks a configuration's tree against the registry and fills in defaults: every key, one value.
 //
-//   RZ_ASSIGN_OR_RETURN(ResolvedKeys keys, ResolveKeys(root, "gpt.json"));
+//   Findings findings;
+//   ResolvedKeys keys = ResolveKeys(root, "gpt.json", findings);
+//   FillDefaults(keys);
 //   keys.Integer("cyclic.slack");                       // 1
 //   keys.origin("cyclic.slack");                        // Origin::kDefault
 //
-// Errors are InvalidArgument and begin with the place: "gpt.json:12: " or "--set cyclic.slack=x: ".
+// Findings begin with the place: "gpt.json:12: " or "--set cyclic.slack=x: ". All are found, not
+// only the first; what is wrong has no value then.
 #ifndef RINGZERO_ZERO_CONFIG_RESOLVE_H_
 #define RINGZERO_ZERO_CONFIG_RESOLVE_H_
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "zero/config/finding.h"
 #include "zero/config/json_value.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
 
-enum class Origin { kFile, kCommandLine, kDefault, kDerived };
-absl::string_view ToString(Origin origin);  // "file", "command line", "default", "derived"
+enum class Origin { kFile, kCommandLine, kEnvironment, kDefault, kDerived, kAuto };
+// "user", "user (--set)", "environment", "default", "derived", "auto"
+absl::string_view ToString(Origin origin);
 
 class ResolvedKeys {
  public:
@@ -37,11 +43,26 @@ class ResolvedKeys {
   const std::string& String(absl::string_view path) const { return at(path).text; }
   std::vector<int64_t> Integers(absl::string_view path) const;
   std::vector<double> Numbers(absl::string_view path) const;
+  const JsonValue& Json(absl::string_view path) const { return at(path); }
   Origin origin(absl::string_view path) const;
-  // Was it given, in the file or on the command line?
+  // Was it given: in the file, on the command line, by the environment?
   bool Given(absl::string_view path) const;
+  // Is it "auto", and nothing has given it a value?
+  bool MustBeSet(absl::string_view path) const;
+  // Is it given, and on: true?
+  bool IsOn(absl::string_view path) const;
 
   void Set(absl::string_view path, JsonValue value, Origin origin);
+  void Erase(absl::string_view path) { values_.erase(std::string(path)); }
+  // Is there a section of that path? `value` is where it was given.
+  void SetSection(absl::string_view path, const JsonValue& value);
+  bool HasSection(absl::string_view path) const { return sections_.contains(path); }
+  // Was it given as null?
+  void SetNull(absl::string_view path) { nulls_.emplace(path); }
+  bool IsNull(absl::string_view path) const { return nulls_.contains(path); }
+  // A section that does nothing here: what it holds is kept and not spoken of.
+  void Silence(absl::string_view path) { silent_.emplace(path); }
+  bool IsSilent(absl::string_view path) const { return silent_.contains(path); }
 
   // InvalidArgument: the place where `path` was given, its name and `message`.
   absl::Status Error(absl::string_view path, absl::string_view message) const;
@@ -60,14 +81,24 @@ class ResolvedKeys {
     Origin origin = Origin::kDefault;
   };
   const JsonValue& at(absl::string_view path) const;
-  bool HasBelow(const KeySpec& section) const;  // is there a value in it?
+  bool HasBelow(absl::string_view section) const;  // is there a value in it?
   void PrintSection(absl::string_view parent, int depth, std::string& out) const;
 
   std::string file_;
   std::map<std::string, Value, std::less<>> values_;
+  std::map<std::string, JsonValue, std::less<>> sections_;  // without their members
+  std::set<std::string, std::less<>> silent_;
+  std::set<std::string, std::less<>> nulls_;
 };
 
-absl::StatusOr<ResolvedKeys> ResolveKeys(const JsonValue& root, const std::string& file);
+// "run.json:12", "--set a.b=1", "run.json": where `value` comes from.
+std::string PlaceOf(const JsonValue& value, const std::string& file);
+
+// What is given, checked.
+ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings);
+
+// And the rest.
+void FillDefaults(ResolvedKeys& keys);
 
 }  // namespace ringzero
 

@@ -1,18 +1,23 @@
 // Values by path: getters, places for errors, and printing.
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "zero/config/resolve.h"
+#include "zero/config/values.h"
 
 namespace ringzero {
 
 absl::string_view ToString(Origin origin) {
   switch (origin) {
-    case Origin::kFile: return "file";
-    case Origin::kCommandLine: return "command line";
+    case Origin::kFile: return "user";
+    case Origin::kCommandLine: return "user (--set)";
+    case Origin::kEnvironment: return "environment";
     case Origin::kDefault: return "default";
     case Origin::kDerived: return "derived";
+    case Origin::kAuto: return "auto";
   }
   return "";
 }
@@ -43,20 +48,40 @@ Origin ResolvedKeys::origin(absl::string_view path) const {
 
 bool ResolvedKeys::Given(absl::string_view path) const {
   const auto found = values_.find(path);
-  return found != values_.end() &&
-         (found->second.origin == Origin::kFile || found->second.origin == Origin::kCommandLine);
+  if (found == values_.end()) return false;
+  const Origin origin = found->second.origin;
+  return origin == Origin::kFile || origin == Origin::kCommandLine ||
+         origin == Origin::kEnvironment;
+}
+
+bool ResolvedKeys::MustBeSet(absl::string_view path) const {
+  const auto found = values_.find(path);
+  return found != values_.end() && found->second.origin == Origin::kAuto &&
+         IsAuto(found->second.json);
+}
+
+bool ResolvedKeys::IsOn(absl::string_view path) const {
+  const auto found = values_.find(path);
+  return found != values_.end() && found->second.json.kind == JsonValue::Kind::kBool &&
+         found->second.json.boolean;
 }
 
 void ResolvedKeys::Set(absl::string_view path, JsonValue value, Origin origin) {
   values_.insert_or_assign(std::string(path), Value{.json = std::move(value), .origin = origin});
 }
 
+void ResolvedKeys::SetSection(absl::string_view path, const JsonValue& value) {
+  JsonValue place = value;
+  place.children.clear();
+  sections_.insert_or_assign(std::string(path), std::move(place));
+}
+
 std::string ResolvedKeys::Place(absl::string_view path) const {
-  const auto found = values_.find(path);
-  if (found == values_.end()) return file_;
-  const JsonValue& json = found->second.json;
-  if (!json.override_text.empty()) return absl::StrCat("--set ", json.override_text);
-  return json.line > 0 ? absl::StrCat(file_, ":", json.line) : file_;
+  if (const auto found = values_.find(path); found != values_.end()) {
+    return PlaceOf(found->second.json, file_);
+  }
+  const auto section = sections_.find(path);
+  return section == sections_.end() ? file_ : PlaceOf(section->second, file_);
 }
 
 absl::Status ResolvedKeys::Error(absl::string_view path, absl::string_view message) const {
@@ -81,32 +106,39 @@ std::string ResolvedKeys::SharedLines() const {
   return lines;
 }
 
-bool ResolvedKeys::HasBelow(const KeySpec& section) const {
-  if (section.type != KeyType::kSection) return false;
-  for (const KeySpec& key : AllKeys()) {
-    if (key.parent() == section.path && Has(key.path)) return true;
-  }
-  return false;
+bool ResolvedKeys::HasBelow(absl::string_view section) const {
+  const std::string prefix = absl::StrCat(section, ".");
+  const auto first = values_.lower_bound(prefix);
+  return first != values_.end() && absl::StartsWith(first->first, prefix);
 }
 
 void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string& out) const {
-  std::vector<const KeySpec*> keys;
+  // In the registry's order, each path once; then what only a wildcard knows.
+  std::vector<std::string> paths;
+  std::set<std::string> seen;
   for (const KeySpec& key : AllKeys()) {
     if (key.parent() != parent) continue;
-    const bool section = key.type == KeyType::kSection && key.state == KeyState::kBuilt;
-    if (section || Has(key.path) || HasBelow(key)) keys.push_back(&key);
+    const bool shown = Has(key.path) || HasBelow(key.path) || HasSection(key.path);
+    if (shown && seen.insert(std::string(key.path)).second) paths.emplace_back(key.path);
+  }
+  const std::string prefix = absl::StrCat(parent, ".");
+  for (auto at = values_.lower_bound(prefix); !parent.empty() && at != values_.end(); ++at) {
+    if (!absl::StartsWith(at->first, prefix)) break;
+    const bool direct = at->first.find('.', prefix.size()) == std::string::npos;
+    if (direct && seen.insert(at->first).second) paths.push_back(at->first);
   }
   const std::string indent(2 * static_cast<size_t>(depth), ' ');
-  for (const KeySpec* key : keys) {
-    const absl::string_view comma = key == keys.back() ? "" : ",";
-    absl::StrAppend(&out, indent, "\"", key->name(), "\": ");
-    if (key->type == KeyType::kSection) {
-      absl::StrAppend(&out, "{\n");
-      PrintSection(key->path, depth + 1, out);
-      absl::StrAppend(&out, indent, "}", comma, "\n");
+  for (const std::string& path : paths) {
+    const absl::string_view comma = &path == &paths.back() ? "" : ",";
+    const std::string name = WriteJson(JsonValue::String(path.substr(path.rfind('.') + 1)));
+    absl::StrAppend(&out, indent, name, ": ");
+    if (Has(path)) {
+      absl::StrAppend(&out, WriteJson(at(path)), comma, "  // ", ToString(origin(path)),
+                      MustBeSet(path) ? ", must be set for a run" : "", "\n");
     } else {
-      absl::StrAppend(&out, WriteJson(at(key->path)), comma, "  // ", ToString(origin(key->path)),
-                      "\n");
+      absl::StrAppend(&out, "{\n");
+      PrintSection(path, depth + 1, out);
+      absl::StrAppend(&out, indent, "}", comma, "\n");
     }
   }
 }

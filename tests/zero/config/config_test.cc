@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/zero/config/golden.h"
+#include "zero/config/values.h"
 
 namespace ringzero {
 namespace {
@@ -32,12 +34,14 @@ constexpr char kResNet[] = R"({
 )";
 
 std::string Message(const std::string& text, const std::vector<std::string>& sets = {}) {
-  const absl::StatusOr<Config> config = ParseConfig(text, "run.json", sets);
+  const absl::StatusOr<Config> config =
+      ParseConfig(text, {.file = "run.json", .overrides = sets, .environment = {}});
   return config.ok() ? "accepted" : std::string(config.status().message());
 }
 
 Config Parse(const std::string& text, const std::vector<std::string>& sets = {}) {
-  absl::StatusOr<Config> config = ParseConfig(text, "run.json", sets);
+  absl::StatusOr<Config> config =
+      ParseConfig(text, {.file = "run.json", .overrides = sets, .environment = {}});
   EXPECT_TRUE(config.ok()) << config.status();
   return config.ok() ? *std::move(config) : Config();
 }
@@ -186,19 +190,26 @@ TEST(Config, MessagesForBadInput) {
   record(with("\"sed\": 1"));
   record(with("\"slack\": 1"));
   record(with("\"schedular\": {}"));
-  record(with("\"scheduler\": {\"type\": \"WarmupLR\"}"));
+  record(with("\"scheduler\": {\"type\": \"StepLR\", \"params\": {\"gamma\": 1}}"));
+  record(with("\"scheduler\": {\"type\": \"WarmupCosine\", \"params\": {\"total\": 1}}"));
+  record(with("\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {}}"));
+  record(with("\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": [1, 2]}}"));
   record(with("\"amp\": {\"enabled\": false}"));
   record(with("\"zero_optimization\": {\"stage\": 2}"));
   record(with("\"zero_optimization\": {\"stage\": 4}"));
-  record(with("\"zero_optimization\": {\"overlap_comm\": true}"));
   record(with("\"zero_optimization\": {\"overlap_com\": true}"));
   record(with("\"fp16\": {\"enabled\": true}"));
-  record(with("\"bf16\": {\"enabled\": \"auto\"}"));
+  record(with("\"gradient_clipping\": \"auto\""));
+  record(base, {"optimizer.params.lr=auto", "optimizer.params.momentum=auto"});
+  record(base, {"gradient_accumulation_steps=auto"});
   record(with("\"gradient_clipping\": 1.0"));
   record(base, {"cyclic.slak=1"});
   record(base, {"optimizer.params.betas=[0.9, 0.99]"});
   record(base, {"optimizer.params.learning_rate=1"});
   record(base, {"optimizer.type=Lion"});
+  record(base, {"optimizer.type=OneBitAdam"});
+  record(base, {"optimizer.type=sgd"});
+  record(base, {"optimizer.params.max_grad_norm=1"});
   record(base, {"optimizer.type=SDG"});
   record(base, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"});
   // Types and ranges.
@@ -269,9 +280,13 @@ TEST(Config, SurvivesDamage) {
         case 3: text.insert(at, text.substr(random() % text.size(), random() % 16)); break;
       }
     }
-    const absl::StatusOr<Config> config = ParseConfig(text, "run.json", {});
+    const absl::StatusOr<Config> config =
+        ParseConfig(text, {.file = "run.json", .overrides = {}, .environment = {}});
     if (config.ok()) {
-      EXPECT_TRUE(ParseConfig(config->Print(), "printed", {}).ok()) << text;
+      EXPECT_TRUE(
+          ParseConfig(config->Print(), {.file = "printed", .overrides = {}, .environment = {}})
+              .ok())
+          << text;
     } else {
       EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << config.status();
       EXPECT_THAT(std::string(config.status().message()), StartsWith("run.json"));
@@ -280,22 +295,88 @@ TEST(Config, SurvivesDamage) {
 }
 
 TEST(Config, NamesAMissingFile) {
-  const absl::StatusOr<Config> config = LoadConfig("/nowhere/run.json", {});
+  const absl::StatusOr<Config> config =
+      LoadConfig({.file = "/nowhere/run.json", .overrides = {}, .environment = {}});
   EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(config.status().message()), StartsWith("/nowhere/run.json: "));
-  EXPECT_FALSE(LoadConfig("/tmp", {}).ok());
+  EXPECT_FALSE(LoadConfig({.file = "/tmp", .overrides = {}, .environment = {}}).ok());
+}
+
+// Sizes that would take long or much memory: refused, or read in no time.
+TEST(Config, SurvivesSize) {
+  const std::string long_key = "{\"" + std::string(100000, 'k') + "\": 1}";
+  EXPECT_LT(Message(long_key).size(), 2000u);
+  EXPECT_THAT(Message(std::string(1 << 20, '[')), HasSubstr("more than 256 KiB"));
+  std::string many = "{\"optimizer\": {\"type\": \"RMSprop\", \"params\": {";
+  for (int i = 0; i < 5000; ++i) absl::StrAppend(&many, "\"p", i, "\": ", i, ", ");
+  many += "}}, \"unknown\": 1}";
+  const CheckedConfig checked =
+      CheckConfig(many, {.file = "f", .overrides = {}, .environment = {}});
+  EXPECT_EQ(checked.verdict(), Verdict::kReject);
+  EXPECT_LT(checked.findings.all().size(), 2000u);
+  const absl::StatusOr<std::string> endless = ReadConfigFile("/dev/zero");
+  ASSERT_TRUE(endless.ok()) << endless.status();
+  EXPECT_THAT(Message(*endless), HasSubstr("more than 256 KiB"));
+}
+
+TEST(Config, TheEnvironmentSaysHowManyWorkers) {
+  const ConfigSource source{
+      .file = "run.json", .overrides = {"cyclic.workers=2"}, .environment = {"cyclic.workers=3"}};
+  const absl::StatusOr<Config> config = ParseConfig(kResNet, source);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->cyclic.workers, 3);
+  EXPECT_EQ(config->keys.origin("cyclic.workers"), Origin::kEnvironment);
+  EXPECT_THAT(config->Print(), HasSubstr("\"workers\": 3,  // environment"));
+  const absl::StatusOr<Config> wrong = ParseConfig(
+      kResNet, {.file = "run.json", .overrides = {}, .environment = {"cyclic.workers=0"}});
+  EXPECT_THAT(std::string(wrong.status().message()),
+              StartsWith("environment (cyclic.workers=0): cyclic.workers: wanted at least 1"));
+}
+
+TEST(Config, WorkersFollowTheBatch) {
+  const auto workers = [](const std::string& text) {
+    const CheckedConfig checked =
+        CheckConfig(text, {.file = "f", .overrides = {}, .environment = {}});
+    return checked.config.keys.Has("cyclic.workers") ? checked.config.keys.Integer("cyclic.workers")
+                                                     : -1;
+  };
+  EXPECT_EQ(workers("{}"), 4);
+  EXPECT_EQ(workers(R"({"train_batch_size": 64})"), 4);
+  EXPECT_EQ(workers(R"({"train_batch_size": 6})"), 3);
+  EXPECT_EQ(workers(R"({"train_batch_size": 1})"), 1);
+  EXPECT_EQ(workers(R"({"train_batch_size": 64, "train_micro_batch_size_per_gpu": 4,
+                        "gradient_accumulation_steps": 2})"),
+            8);
+  EXPECT_EQ(workers(R"({"train_batch_size": 1, "cyclic": {"workers": 2}})"), 2);
+  EXPECT_THAT(Message(R"({"train_batch_size": 1, "cyclic": {"workers": 2}})"),
+              HasSubstr("train_batch_size 1 is not divisible by 2 workers"));
 }
 
 TEST(Keys, TheTableIsSound) {
   for (const KeySpec& key : AllKeys()) {
-    EXPECT_EQ(FindKey(key.path), &key) << key.path << " stands twice";
+    const std::string path(key.path);
     if (!key.parent().empty()) {
       const KeySpec* parent = FindKey(key.parent());
-      ASSERT_NE(parent, nullptr) << key.path;
-      EXPECT_EQ(parent->type, KeyType::kSection) << key.path;
+      ASSERT_NE(parent, nullptr) << path;
+      EXPECT_EQ(parent->type, KeyType::kSection) << path;
     }
-    const bool works = key.state == KeyState::kBuilt || key.state == KeyState::kTesting;
-    EXPECT_EQ(works, !key.meaning.empty()) << key.path;
+    // One path stands twice only for different types of its section.
+    for (const KeySpec& other : AllKeys()) {
+      if (&other == &key || other.path != key.path) continue;
+      ASSERT_FALSE(key.types.empty()) << path << " stands twice";
+      for (const absl::string_view type : absl::StrSplit(key.types, '|')) {
+        EXPECT_FALSE(BelongsTo(other, type)) << path << " stands twice for " << type;
+      }
+    }
+    const bool says_why = key.state == KeyState::kNoEffect || key.state == KeyState::kRemoved;
+    EXPECT_EQ(says_why, !key.why.empty()) << path;
+    EXPECT_EQ(key.state == KeyState::kRemoved, key.meaning.empty()) << path;
+    if (key.default_json.empty()) continue;
+    const absl::StatusOr<JsonValue> standard = ReadJson(key.default_json, path);
+    ASSERT_TRUE(standard.ok()) << standard.status();
+    const absl::StatusOr<JsonValue> value = ConvertValue(*standard, key);
+    ASSERT_TRUE(value.ok()) << path << ": " << value.status();
+    EXPECT_TRUE(IsBuilt(*value, key)) << path << ": train must take the default";
   }
 }
 

@@ -1,0 +1,67 @@
+// Checks a file as `train` would, with all findings, and prints the resolved values.
+#include "integrations/cli/config_command.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "p2p/rendezvous/identity.h"
+#include "zero/config/config.h"
+#include "zero/config/documents.h"
+
+namespace ringzero {
+namespace {
+
+// What a launcher's environment says of a run that would be started here.
+absl::StatusOr<ConfigSource> SourceOf(const CommandLine& line) {
+  ConfigSource source{.file = line.config, .overrides = line.overrides, .environment = {}};
+  RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
+                      FindIdentity(line.identity, CurrentEnvironment()));
+  if (identity.has_value()) {
+    source.environment.push_back(absl::StrCat("cyclic.workers=", identity->workers));
+  }
+  return source;
+}
+
+const char* Word(Finding::Kind kind) {
+  switch (kind) {
+    case Finding::Kind::kError: return "error";
+    case Finding::Kind::kNoEffect:
+    case Finding::Kind::kMinor: return "warning";
+    case Finding::Kind::kOutside: return "warning: train refuses it";
+    case Finding::Kind::kNotBuilt: return "note: train refuses it";
+    case Finding::Kind::kAuto:
+    case Finding::Kind::kMustSet:
+    case Finding::Kind::kNote: break;
+  }
+  return "note";
+}
+
+}  // namespace
+
+absl::Status RunConfig(const CommandLine& line) {
+  if (line.schema) return std::fputs(ConfigSchema().c_str(), stdout), absl::OkStatus();
+  if (line.markdown) return std::fputs(ConfigMarkdown().c_str(), stdout), absl::OkStatus();
+  RZ_ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(line));
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(source.file));
+  const CheckedConfig checked = CheckConfig(text, source);
+  for (const Finding& finding : checked.findings.all()) {
+    std::string said = finding.line;
+    std::replace_if(
+        said.begin(), said.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+    std::fprintf(stderr, "ringzero: %s: %s\n", Word(finding.kind), said.c_str());
+  }
+  const int errors = checked.findings.Count(Finding::Kind::kError);
+  if (errors > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.file, ": refused, for ", errors, errors == 1 ? " error" : " errors"));
+  }
+  std::fputs(checked.config.Print().c_str(), stdout);
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

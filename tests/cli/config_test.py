@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""`ringzero config`: values with their origin, what is said of a file, and what the registry prints."""
+import json
+import os
+import pathlib
+import re
+import unittest
+
+from ringzero import ROOT, TINY, TestCase
+
+DOCS = pathlib.Path(ROOT) / "docs"
+
+
+class Config(TestCase):
+    def file(self, config):
+        return self.write("run.json", json.dumps(config, indent=1))
+
+    def show(self, *arguments):
+        done = self.run_program("config", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def test_every_value_has_its_origin(self):
+        shown = self.show(self.config(), "--set", "seed=9").stdout
+        self.assertIn('"seed": 9,  // user (--set)', shown)
+        self.assertIn('"train_micro_batch_size_per_gpu": 8,  // user', shown)
+        self.assertIn('"train_batch_size": 16,  // derived', shown)
+        self.assertIn('"rule": "cdp_v2",  // default', shown)
+
+    def test_reads_back(self):
+        config = dict(TINY, scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}})
+        first = self.show(self.file(config)).stdout
+        self.assertIn('"warmup_max_lr": 0.05,  // auto', first)
+        second = self.show(self.write("printed.json", first)).stdout
+        origins = re.compile(r"  // .*")
+        self.assertEqual(origins.sub("", first), origins.sub("", second))
+
+    def test_a_file_of_deepspeeds_alone(self):
+        done = self.show(self.file({"train_batch_size": 8, "zero_optimization": {"stage": 2, "overlap_comm": True}}))
+        self.assertIn("warning: ", done.stderr)
+        self.assertIn("overlap_comm: does nothing here", done.stderr)
+        self.assertIn("train refuses it", done.stderr)
+
+    def test_all_errors_are_listed(self):
+        done = self.run_program("config", self.file({"amp": {}, "trian_batch_size": 8, "fp16": {"enabled": 2}}))
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stdout, "")
+        lines = done.stderr.splitlines()
+        self.assertEqual(len(lines), 4, done.stderr)
+        self.assertIn("amp: removed from DeepSpeed", lines[0])
+        self.assertIn("train_batch_size", lines[1])
+        self.assertIn("fp16.enabled: wanted true or false", lines[2])
+        self.assertIn("refused, for 3 errors", lines[3])
+
+    def test_the_environment_says_how_many_workers(self):
+        environment = dict(os.environ, RANK="0", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
+        done = self.run_program("config", self.file(dict(TINY, cyclic={})), env=environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn('"workers": 3,  // environment', done.stdout)
+
+    def test_what_train_cannot_do_is_refused_by_name(self):
+        for change, word in (({"fp16": {"enabled": True}}, "fp16.enabled"), ({"gradient_clipping": 1.0}, "gradient_clipping")):
+            config = self.file(dict(TINY, **change))
+            self.show(config)
+            self.fails(self.run_program("train", config), 2, word, "not built yet")
+        config = self.file(dict(TINY, optimizer={"type": "AdamW", "params": {"lr": "auto"}}))
+        self.show(config)
+        self.fails(self.run_program("train", config), 2, "optimizer.params.lr", "--set")
+
+    def test_schema_and_markdown_are_the_committed_ones(self):
+        schema = self.show("--schema").stdout
+        self.assertEqual(schema, (DOCS / "config.schema.json").read_text(encoding="utf-8"))
+        json.loads(schema)
+        self.assertEqual(self.show("--markdown").stdout, (DOCS / "config.md").read_text(encoding="utf-8"))
+
+
+class Schedule(TestCase):
+    def test_a_scheduler_changes_the_rates(self):
+        losses = {}
+        for name, scheduler in (("none", None), ("same", {"type": "WarmupLR", "params": {"warmup_min_lr": 0.05}}),
+                                ("zero", {"type": "WarmupLR", "params": {"warmup_max_lr": 0}})):
+            config = dict(TINY) if scheduler is None else dict(TINY, scheduler=scheduler)
+            self.train(self.write("run.json", json.dumps(config)), "--dump-parameters", self.path(name))
+            with open(self.path(name), "rb") as file:
+                losses[name] = file.read()
+        self.assertEqual(losses["none"], losses["same"])  # from 0.05 to the optimizer's 0.05
+        self.assertNotEqual(losses["none"], losses["zero"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,102 @@
+// DeepSpeed 0.19.8's own answers, computed by tests/zero/data/make_deepspeed_data.py: learning
+// rates, batch sizes, and which small configurations it takes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "zero/config/config.h"
+#include "zero/config/json_value.h"
+
+namespace ringzero {
+namespace {
+
+std::vector<JsonValue> ReadRows(const std::string& name) {
+  std::vector<JsonValue> rows;
+  std::ifstream in("tests/zero/data/" + name);
+  for (std::string line; std::getline(in, line);) {
+    absl::StatusOr<JsonValue> row = ReadJson(line, name);
+    EXPECT_TRUE(row.ok()) << row.status();
+    if (row.ok()) rows.push_back(*std::move(row));
+  }
+  EXPECT_FALSE(rows.empty()) << name;
+  return rows;
+}
+
+// A run with that scheduler, as a configuration.
+std::string RunWith(const JsonValue& scheduler, double rate) {
+  return absl::StrCat(R"({"model": {"type": "mlp"}, "data": {"type": "random"}, "iterations": 200,
+    "train_micro_batch_size_per_gpu": 1,
+    "optimizer": {"type": "AdamW", "params": {"betas": [0.9, 0.95], "lr": )",
+                      WriteJson(JsonValue::Number(rate)), R"(}},
+    "scheduler": )",
+                      WriteJson(scheduler), "}");
+}
+
+// DeepSpeed's values are Python's doubles; logarithms and cosines of two libraries may differ in
+// their last bit.
+void ExpectSame(double ours, double theirs) {
+  EXPECT_LE(std::abs(ours - theirs), 2e-15 * std::abs(theirs)) << ours << " and " << theirs;
+}
+
+TEST(DeepSpeedAnswers, LearningRates) {
+  for (const JsonValue& row : ReadRows("rates.jsonl")) {
+    const JsonValue& scheduler = *row.Find("scheduler");
+    SCOPED_TRACE(WriteJson(scheduler));
+    const double base = row.Find("lr")->number;
+    const ConfigSource source{.file = "run.json", .overrides = {}, .environment = {}};
+    const absl::StatusOr<Config> config = ParseConfig(RunWith(scheduler, base), source);
+    ASSERT_TRUE(config.ok()) << config.status();
+    const std::vector<JsonValue>& rates = row.Find("rates")->children;
+    const std::vector<JsonValue>& betas = row.Find("beta1")->children;
+    ASSERT_EQ(rates.size(), 200u);
+    for (size_t t = 0; t < rates.size(); ++t) {
+      const UpdateRate at = RateAt(config->optimizer.curve, base, static_cast<int64_t>(t));
+      ExpectSame(at.rate, rates[t].number);
+      ASSERT_EQ(at.betas.has_value(), !betas.empty());
+      if (betas.empty()) continue;
+      ExpectSame(at.betas->beta1, betas[t].number);
+      EXPECT_EQ(at.betas->beta2, 0.99);
+    }
+  }
+}
+
+TEST(DeepSpeedAnswers, BatchTriples) {
+  for (const JsonValue& row : ReadRows("batches.jsonl")) {
+    SCOPED_TRACE(WriteJson(row));
+    const std::vector<JsonValue>& given = row.Find("given")->children;
+    const absl::StatusOr<BatchTriple> ours = CompleteBatch({.train_batch = given[0].integer,
+                                                            .micro_batch = given[1].integer,
+                                                            .laps = given[2].integer},
+                                                           row.Find("workers")->integer);
+    const JsonValue& answer = *row.Find("answer");
+    ASSERT_EQ(ours.ok(), answer.kind == JsonValue::Kind::kArray) << ours.status();
+    if (!ours.ok()) continue;
+    EXPECT_EQ(ours->train_batch, answer.children[0].integer);
+    EXPECT_EQ(ours->micro_batch, answer.children[1].integer);
+    EXPECT_EQ(ours->laps, answer.children[2].integer);
+  }
+}
+
+// What DeepSpeedConfig refuses is refused here; what it takes is taken, unless "ours" says why not.
+TEST(DeepSpeedAnswers, SmallConfigurations) {
+  for (const JsonValue& row : ReadRows("verdicts.jsonl")) {
+    SCOPED_TRACE(WriteJson(row));
+    const ConfigSource source{.file = "run.json", .overrides = {}, .environment = {}};
+    const CheckedConfig checked = CheckConfig(WriteJson(*row.Find("config")), source);
+    const bool refused =
+        row.Find("ours") != nullptr || row.Find("deepspeed")->kind == JsonValue::Kind::kString;
+    EXPECT_EQ(checked.verdict() == Verdict::kReject, refused) << checked.status();
+    if (checked.verdict() == Verdict::kReject) continue;
+    const CheckedConfig again = CheckConfig(checked.config.Print(), source);
+    EXPECT_TRUE(again.status().ok()) << again.status();
+    EXPECT_EQ(again.config.Print(), CheckConfig(again.config.Print(), source).config.Print());
+    EXPECT_EQ(again.config.keys.SharedLines(), checked.config.keys.SharedLines());
+  }
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,108 @@
+"""Writes what DeepSpeed 0.19.8 itself answers: python3 tests/zero/data/make_deepspeed_data.py SOURCE
+
+SOURCE is the unpacked source distribution (deepspeed_source.py says how to get it). Beside this script:
+  rates.jsonl     learning rates of the five schedulers for 200 updates, and the betas where they change them
+  batches.jsonl   the batch triple for every combination of some values
+  verdicts.jsonl  small configurations, and whether DeepSpeedConfig takes them: read, and written with the answers of today.
+                  "ours" says why this project refuses what DeepSpeedConfig takes
+"""
+
+import itertools
+import json
+import pathlib
+import sys
+
+import deepspeed_source
+
+UPDATES = 200
+HERE = pathlib.Path(__file__).parent
+LINEAR = {'warmup_type': 'linear'}
+CYCLE = {'cycle_min_lr': 1e-4, 'cycle_max_lr': 3e-3}
+
+SCHEDULERS = [
+    ('WarmupLR', {}),
+    ('WarmupLR', {'warmup_num_steps': 50}),
+    ('WarmupLR', {'warmup_num_steps': 1}),
+    ('WarmupLR', {'warmup_num_steps': 2, **LINEAR}),
+    ('WarmupLR', {'warmup_min_lr': 1e-5, 'warmup_max_lr': 2e-3, 'warmup_num_steps': 77, **LINEAR}),
+    ('WarmupLR', {'warmup_min_lr': 1e-5, 'warmup_max_lr': [2e-3], 'warmup_num_steps': 77}),
+    ('WarmupDecayLR', {'total_num_steps': 150}),
+    ('WarmupDecayLR', {'total_num_steps': 150, 'warmup_num_steps': 20, 'warmup_min_lr': 1e-4, 'warmup_max_lr': 1e-2}),
+    ('WarmupDecayLR', {'total_num_steps': 150, 'warmup_num_steps': 20, **LINEAR}),
+    ('WarmupDecayLR', {'total_num_steps': 10, 'warmup_num_steps': 30, 'warmup_min_lr': 1e-4, **LINEAR}),
+    ('WarmupCosineLR', {'total_num_steps': 180, 'warmup_num_steps': 20}),
+    ('WarmupCosineLR', {'total_num_steps': 180, 'warmup_num_steps': 20, 'warmup_min_ratio': 0.1, 'cos_min_ratio': 0.2,
+                        **LINEAR}),
+    ('WarmupCosineLR', {'total_num_steps': 20, 'warmup_num_steps': 40}),
+    ('OneCycle', {**CYCLE, 'cycle_first_step_size': 60}),
+    ('OneCycle', {**CYCLE, 'cycle_first_step_size': 40, 'cycle_second_step_size': 55, 'decay_step_size': 7,
+                  'decay_lr_rate': 0.3, 'decay_mom_rate': 0.01, 'cycle_min_mom': 0.7, 'cycle_max_mom': 0.95}),
+    ('OneCycle', {**CYCLE, 'cycle_first_step_size': 33, 'cycle_first_stair_count': 5, 'cycle_momentum': False}),
+    ('OneCycle', {**CYCLE, 'cycle_first_step_size': 33, 'cycle_second_step_size': 41, 'cycle_first_stair_count': 4,
+                  'cycle_second_stair_count': 0}),
+    ('OneCycle', {**CYCLE, 'cycle_first_step_size': 33, 'cycle_second_step_size': 41, 'cycle_second_stair_count': 3}),
+    ('OneCycle', {**CYCLE, 'cycle_first_step_size': 12, 'cycle_second_step_size': 0}),
+    ('LRRangeTest', {}),
+    ('LRRangeTest', {'lr_range_test_min_lr': 1e-4, 'lr_range_test_step_size': 13, 'lr_range_test_step_rate': 2.5}),
+    ('LRRangeTest', {'lr_range_test_step_size': 13, 'lr_range_test_staircase': True}),
+]
+
+
+def rates(schedules):
+    for name, params in SCHEDULERS:
+        optimizer = deepspeed_source.Optimizer(rate=2.5e-3, betas=(0.9, 0.95))
+        scheduler = getattr(schedules, name)(optimizer, **params)
+        row = {'lr': 2.5e-3, 'scheduler': {'type': name, 'params': params}, 'rates': [], 'beta1': []}
+        for _ in range(UPDATES):
+            group = optimizer.param_groups[0]
+            row['rates'].append(group['lr'])
+            if group['betas'] != (0.9, 0.95):
+                assert group['betas'][1] == 0.99
+                row['beta1'].append(group['betas'][0])
+            scheduler.step()
+        yield row
+
+
+def batches(config, set_workers):
+    names = ('train_batch_size', 'train_micro_batch_size_per_gpu', 'gradient_accumulation_steps')
+    choices = ((None, 1, 2, 6, 7, 8, 16, 32), (None, 1, 2, 3, 8), (None, 1, 2, 4), (1, 2, 3, 4))
+    for *triple, workers in itertools.product(*choices):
+        set_workers(workers)
+        given = {name: value for name, value in zip(names, triple) if value is not None}
+        try:
+            made = config.DeepSpeedConfig(given)
+            answer = [getattr(made, name) for name in names]
+        except AssertionError:
+            answer = None
+        yield {'given': [value or 0 for value in triple], 'workers': workers, 'answer': answer}
+    set_workers(1)
+
+
+def verdicts(config):
+    for line in (HERE / 'verdicts.jsonl').read_text().splitlines():
+        case = json.loads(line)
+        try:
+            made = json.loads(json.dumps(case['config']))
+            made.setdefault('train_batch_size', 8)
+            config.DeepSpeedConfig(made)
+            error = None
+        except Exception as caught:  # any: that is the answer
+            error = type(caught).__name__
+        yield {**case, 'deepspeed': error}
+
+
+def write(name, rows):
+    with open(HERE / name, 'w') as out:
+        for row in rows:
+            out.write(json.dumps(row) + '\n')
+
+
+def main():
+    config, schedules, set_workers = deepspeed_source.load(sys.argv[1])
+    write('rates.jsonl', rates(schedules))
+    write('batches.jsonl', batches(config, set_workers))
+    write('verdicts.jsonl', list(verdicts(config)))
+
+
+if __name__ == '__main__':
+    main()

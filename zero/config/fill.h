@@ -1,0 +1,21 @@
+// From resolved keys to the typed configuration; for config.cc.
+//
+//   RZ_RETURN_IF_ERROR(FillOurs(config));   // what is given of model, data, cyclic
+//   RZ_RETURN_IF_ERROR(FillRun(config));    // what a run needs besides, or what is missing
+#ifndef RINGZERO_ZERO_CONFIG_FILL_H_
+#define RINGZERO_ZERO_CONFIG_FILL_H_
+
+#include "absl/status/status.h"
+#include "zero/config/config.h"
+
+namespace ringzero {
+
+// From config.keys, of which our own sections are right, one by one: they have no "auto".
+absl::Status FillOurs(Config& config);
+
+// config.keys has no value left that must be set.
+absl::Status FillRun(Config& config);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_CONFIG_FILL_H_

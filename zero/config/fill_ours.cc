@@ -1,0 +1,185 @@
+// Model, data and ring: from keys to fields, and the checks that need more than one key.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "zero/config/fill.h"
+
+namespace ringzero {
+namespace {
+
+int Int(const ResolvedKeys& keys, absl::string_view path) {
+  return static_cast<int>(keys.Integer(path));
+}
+
+std::chrono::milliseconds Milliseconds(const ResolvedKeys& keys, absl::string_view seconds) {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(keys.Number(seconds) * 1000)));
+}
+
+absl::Status FillModel(ResolvedKeys& keys, ModelConfig& model) {
+  const std::string type = keys.String("model.type");
+  if (type == "resnet") {
+    model.type = ModelConfig::Type::kResNet;
+    model.depth = keys.Integer("model.depth");
+    const bool imagenet = model.depth == 18 || model.depth == 34 || model.depth == 50;
+    if (!imagenet && (model.depth - 2) % 6 != 0) {
+      return keys.Error(
+          "model.depth",
+          absl::StrCat("wanted 18, 34 or 50, or 6n + 2 (20, 32, 44, 56), found ", model.depth));
+    }
+    if (!keys.Has("model.width")) {
+      keys.Set("model.width", JsonValue::Integer(imagenet ? 64 : 16), Origin::kDerived);
+    }
+    model.width = keys.Integer("model.width");
+    if (keys.Has("model.channels")) model.channels = keys.Integer("model.channels");
+  } else if (type == "gpt") {
+    model.type = ModelConfig::Type::kGpt;
+    model.layers = keys.Integer("model.layers");
+    model.dim = keys.Integer("model.dim");
+    model.heads = keys.Integer("model.heads");
+    model.vocab = keys.Integer("model.vocab");
+    model.seq = keys.Integer("model.seq");
+    model.tied = keys.Bool("model.tied");
+    model.dropout = keys.Number("model.dropout");
+    if (model.dim % model.heads != 0) {
+      return keys.Error("model.heads",
+                        absl::StrCat(model.heads, " heads do not divide model.dim ", model.dim));
+    }
+  } else {
+    model.type = ModelConfig::Type::kMlp;
+    model.hidden = keys.Integers("model.hidden");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillData(const ResolvedKeys& keys, const ModelConfig& model, DataConfig& data) {
+  data.type = keys.String("data.type");
+  const bool is_gpt = model.type == ModelConfig::Type::kGpt;
+  if (data.type == "random") {
+    data.samples = keys.Integer("data.samples");
+    data.input = keys.Integers("data.input");
+    data.classes = keys.Integer("data.classes");
+    const size_t rank = data.input.size();
+    if (rank != 3 && (rank != 1 || model.type == ModelConfig::Type::kResNet)) {
+      return keys.Error("data.input", "wanted [channels, height, width], or [features] for an mlp");
+    }
+    return absl::OkStatus();
+  }
+  if (!keys.Has("data.path") || keys.String("data.path").empty()) {
+    return keys.Error("data.type", absl::StrCat(data.type, " needs data.path"));
+  }
+  data.path = keys.String("data.path");
+  if (is_gpt != (data.type == "text")) {
+    return keys.Error(
+        "data.type",
+        absl::StrCat(data.type, " is not for model.type ", keys.String("model.type"),
+                     ", which wants ", is_gpt ? "text" : "idx or cifar10", " (or random)"));
+  }
+  return absl::OkStatus();
+}
+
+// The place of `name` among the choices of `path`, which has a value.
+int ChoiceOf(const ResolvedKeys& keys, absl::string_view path) {
+  const std::vector<absl::string_view> choices = absl::StrSplit(FindKey(path)->choices, '|');
+  const auto found = std::find(choices.begin(), choices.end(), keys.String(path));
+  return static_cast<int>(found - choices.begin());
+}
+
+absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inject) {
+  using Action = InjectConfig::Action;
+  using Point = InjectConfig::Point;
+  if (keys.Has("cyclic.inject.delay")) {
+    inject.delay =
+        std::chrono::microseconds(std::llround(keys.Number("cyclic.inject.delay") * 1e6));
+  }
+  if (!keys.Has("cyclic.inject.action")) return absl::OkStatus();
+  inject.action = static_cast<Action>(1 + ChoiceOf(keys, "cyclic.inject.action"));
+  if (keys.Has("cyclic.inject.at")) {
+    inject.at = static_cast<Point>(ChoiceOf(keys, "cyclic.inject.at"));
+  }
+  if (keys.Has("cyclic.inject.worker")) inject.worker = Int(keys, "cyclic.inject.worker");
+  if (keys.Has("cyclic.inject.number")) {
+    inject.number = static_cast<uint64_t>(keys.Integer("cyclic.inject.number"));
+  }
+  if (keys.Has("cyclic.inject.seed")) {
+    inject.seed = static_cast<uint64_t>(keys.Integer("cyclic.inject.seed"));
+  }
+  const bool flip = inject.action == Action::kFlip;
+  const bool computing = inject.action == Action::kSlow || inject.action == Action::kHang;
+  if (inject.worker >= workers) return keys.Error("cyclic.inject.worker", "there is no such one");
+  if ((flip && inject.at != Point::kMessage) || (computing && inject.at != Point::kLap)) {
+    return keys.Error("cyclic.inject.at", "flip is for a message, slow and hang are for a lap");
+  }
+  return absl::OkStatus();
+}
+
+CyclicConfig::Transport TransportOf(absl::string_view name) {
+  using Transport = CyclicConfig::Transport;
+  if (name == "local") return Transport::kLocal;
+  if (name == "shm") return Transport::kShm;
+  if (name == "ucx") return Transport::kUcx;
+  return name == "nccl" ? Transport::kNccl : Transport::kAuto;
+}
+
+absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
+  RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
+  cyclic.slack = Int(keys, "cyclic.slack");
+  cyclic.stages = Int(keys, "cyclic.stages");
+  cyclic.workers = Int(keys, "cyclic.workers");
+  cyclic.transport = TransportOf(keys.String("cyclic.transport"));
+  cyclic.window = Int(keys, "cyclic.window");
+  cyclic.pending = Int(keys, "cyclic.pending");
+  cyclic.stagger = keys.Bool("cyclic.stagger");
+  cyclic.retain = Int(keys, "cyclic.retain");
+  cyclic.exchange = keys.Bool("cyclic.exchange");
+  cyclic.track_activations = keys.Bool("cyclic.track_activations");
+  cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
+                                                            : CyclicConfig::Balance::kCost;
+  cyclic.threads = Int(keys, "cyclic.threads");
+  cyclic.wait_timeout = Milliseconds(keys, "cyclic.wait_timeout");
+  cyclic.peer_timeout = Milliseconds(keys, "cyclic.peer_timeout");
+  cyclic.checksums = keys.Bool("cyclic.checksums");
+  RZ_RETURN_IF_ERROR(FillInject(keys, cyclic.workers, cyclic.inject));
+  if (cyclic.stagger && cyclic.rule == Rule::kDp) {
+    return keys.Error("cyclic.stagger", "has no meaning with cyclic.rule dp");
+  }
+  if (!keys.Has("cyclic.boundaries")) return absl::OkStatus();
+  for (int64_t first : keys.Integers("cyclic.boundaries")) {
+    const bool good = cyclic.boundaries.empty() ? first == 0 : first > cyclic.boundaries.back();
+    if (!good) return keys.Error("cyclic.boundaries", "wanted ascending layers, the first one 0");
+    cyclic.boundaries.push_back(static_cast<int>(first));
+  }
+  const int count = static_cast<int>(cyclic.boundaries.size());
+  if (cyclic.stages != 0 && count != 0 && cyclic.stages != count) {
+    return keys.Error("cyclic.boundaries",
+                      absl::StrCat(count, " stages, but cyclic.stages is ", cyclic.stages));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FillOurs(Config& config) {
+  ResolvedKeys& keys = config.keys;
+  if (keys.Has("model.type")) RZ_RETURN_IF_ERROR(FillModel(keys, config.model));
+  if (keys.Has("model.type") && keys.Has("data.type")) {
+    RZ_RETURN_IF_ERROR(FillData(keys, config.model, config.data));
+  }
+  RZ_RETURN_IF_ERROR(FillCyclic(keys, config.cyclic));
+  config.seed = static_cast<uint64_t>(keys.Integer("seed"));
+  config.evaluation.samples = keys.Integer("evaluation.samples");
+  if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");
+  if (!keys.MustBeSet("steps_per_print") && keys.Has("steps_per_print")) {
+    constexpr int64_t kMost = std::numeric_limits<int>::max();
+    config.steps_per_print = static_cast<int>(std::min(keys.Integer("steps_per_print"), kMost));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,163 @@
+// Length, optimizer, rate curve and batch: what only a run needs.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "zero/config/fill.h"
+#include "zero/config/values.h"
+
+namespace ringzero {
+namespace {
+
+int Int(const ResolvedKeys& keys, absl::string_view path) {
+  return static_cast<int>(keys.Integer(path));
+}
+
+absl::Status FillLength(const ResolvedKeys& keys, Config& config) {
+  if (keys.Has("iterations")) config.iterations = Int(keys, "iterations");
+  if (keys.Has("epochs")) config.epochs = Int(keys, "epochs");
+  if (config.iterations.has_value() && config.epochs.has_value()) {
+    return keys.Error("epochs", "iterations is given too: only one of them");
+  }
+  if (!config.iterations.has_value() && !config.epochs.has_value()) {
+    return keys.Error("iterations", "missing; give iterations or epochs");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
+  optimizer.learning_rate = keys.Number("optimizer.params.lr");
+  const double decay = keys.Number("optimizer.params.weight_decay");
+  if (keys.String("optimizer.type") == "SGD") {
+    optimizer.type = OptimizerOptions::Type::kSgd;
+    SgdOptions& sgd = optimizer.sgd;
+    sgd.momentum = keys.Number("optimizer.params.momentum");
+    sgd.dampening = keys.Number("optimizer.params.dampening");
+    sgd.weight_decay = decay;
+    if (keys.Bool("optimizer.params.nesterov")) sgd.nesterov = SgdOptions::Nesterov::kOn;
+    if (keys.Bool("optimizer.params.nesterov") && (sgd.momentum <= 0 || sgd.dampening != 0)) {
+      return keys.Error("optimizer.params.nesterov", "needs momentum above 0 and no dampening");
+    }
+    return absl::OkStatus();
+  }
+  // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.
+  if (keys.String("optimizer.type") == "Adam" && !keys.Bool("optimizer.params.adam_w_mode")) {
+    return keys.Error("optimizer.params.adam_w_mode",
+                      "false (weight decay inside the gradient) is not built yet, only true");
+  }
+  optimizer.type = OptimizerOptions::Type::kAdamW;
+  const std::vector<double> betas = keys.Numbers("optimizer.params.betas");
+  optimizer.adamw = {.beta1 = betas[0],
+                     .beta2 = betas[1],
+                     .epsilon = keys.Number("optimizer.params.eps"),
+                     .weight_decay = decay};
+  return absl::OkStatus();
+}
+
+RateCurve::Warmup WarmupOf(const ResolvedKeys& keys) {
+  const auto number = [&](absl::string_view name, double& out) {
+    const std::string path = absl::StrCat("scheduler.params.", name);
+    if (keys.Has(path)) out = keys.Number(path);
+    return keys.Has(path);
+  };
+  RateCurve::Warmup warmup;
+  double max_rate = 0;
+  number("warmup_min_lr", warmup.min_rate);
+  if (number("warmup_max_lr", max_rate)) warmup.max_rate = max_rate;
+  number("warmup_min_ratio", warmup.min_ratio);
+  number("cos_min_ratio", warmup.cosine_min_ratio);
+  warmup.updates = keys.Integer("scheduler.params.warmup_num_steps");
+  if (keys.Has("scheduler.params.total_num_steps")) {
+    warmup.total_updates = keys.Integer("scheduler.params.total_num_steps");
+  }
+  const bool linear = keys.String("scheduler.params.warmup_type") == "linear";
+  warmup.ramp = linear ? RateCurve::Ramp::kLinear : RateCurve::Ramp::kLog;
+  return warmup;
+}
+
+RateCurve::OneCycle OneCycleOf(const ResolvedKeys& keys) {
+  const auto path = [](absl::string_view name) { return absl::StrCat("scheduler.params.", name); };
+  RateCurve::OneCycle cycle;
+  cycle.min_rate = keys.Number(path("cycle_min_lr"));
+  cycle.max_rate = keys.Number(path("cycle_max_lr"));
+  cycle.first_updates = keys.Number(path("cycle_first_step_size"));
+  if (keys.Has(path("cycle_second_step_size"))) {
+    cycle.second_updates = keys.Number(path("cycle_second_step_size"));
+  }
+  cycle.first_stairs = keys.Integer(path("cycle_first_stair_count"));
+  if (keys.Has(path("cycle_second_stair_count"))) {
+    cycle.second_stairs = keys.Integer(path("cycle_second_stair_count"));
+  }
+  cycle.decay_updates = keys.Number(path("decay_step_size"));
+  cycle.rate_decay = keys.Number(path("decay_lr_rate"));
+  if (!keys.Bool(path("cycle_momentum"))) cycle.momentum = RateCurve::OneCycle::Momentum::kKept;
+  cycle.min_momentum = keys.Number(path("cycle_min_mom"));
+  cycle.max_momentum = keys.Number(path("cycle_max_mom"));
+  cycle.momentum_decay = keys.Number(path("decay_mom_rate"));
+  return cycle;
+}
+
+void FillRateCurve(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
+  if (!keys.Has("scheduler.type")) return;
+  const std::string& type = keys.String("scheduler.type");
+  RateCurve& curve = optimizer.curve;
+  if (type == "OneCycle") {
+    curve.type = RateCurve::Type::kOneCycle;
+    curve.one_cycle = OneCycleOf(keys);
+  } else if (type == "LRRangeTest") {
+    curve.type = RateCurve::Type::kRangeTest;
+    RateCurve::RangeTest& test = curve.range_test;
+    test.min_rate = keys.Number("scheduler.params.lr_range_test_min_lr");
+    test.updates = keys.Integer("scheduler.params.lr_range_test_step_size");
+    test.growth = keys.Number("scheduler.params.lr_range_test_step_rate");
+    if (keys.Bool("scheduler.params.lr_range_test_staircase")) {
+      test.shape = RateCurve::RangeTest::Shape::kStairs;
+    }
+  } else {
+    curve.type = type == "WarmupLR"        ? RateCurve::Type::kWarmup
+                 : type == "WarmupDecayLR" ? RateCurve::Type::kWarmupDecay
+                                           : RateCurve::Type::kWarmupCosine;
+    curve.warmup = WarmupOf(keys);
+  }
+}
+
+absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
+  constexpr absl::string_view kTrain = "train_batch_size";
+  constexpr absl::string_view kMicro = "train_micro_batch_size_per_gpu";
+  const auto given = [&](absl::string_view path) {
+    return keys.Has(path) ? keys.Integer(path) : 0;
+  };
+  const absl::StatusOr<BatchTriple> batch =
+      CompleteBatch({.train_batch = given(kTrain),
+                     .micro_batch = given(kMicro),
+                     .laps = given("gradient_accumulation_steps")},
+                    config.cyclic.workers);
+  if (!batch.ok()) {
+    return Annotate(batch.status(), keys.Place(keys.Has(kTrain) ? kTrain : kMicro));
+  }
+  config.batch = *batch;
+  config.evaluation.batch_size = Int(keys, "evaluation.batch_size");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status FillRun(Config& config) {
+  ResolvedKeys& keys = config.keys;
+  for (const KeySpec& key : AllKeys()) {
+    if (key.need != KeyNeed::kTraining || keys.HasSection(key.path)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")"));
+  }
+  if (!keys.Has("optimizer.type")) {
+    return keys.Error("optimizer.type",
+                      absl::StrCat("missing; ", OneOf(FindKey("optimizer.type")->built)));
+  }
+  RZ_RETURN_IF_ERROR(FillLength(keys, config));
+  RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
+  FillRateCurve(keys, config.optimizer);
+  return FillBatch(keys, config);
+}
+
+}  // namespace ringzero

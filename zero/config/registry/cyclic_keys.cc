@@ -1,0 +1,73 @@
+// Keys of ours: the ring, and evaluation.
+#include "zero/config/registry/tables.h"
+
+namespace ringzero::registry {
+namespace {
+
+constexpr KeySpec kKeys[] = {
+    Section("evaluation", "accuracy or perplexity on held-out samples") | Reading::kOurs,
+    Integer("evaluation.every", "", "iterations between two; 0: never; absent: once, at the end") |
+        kCount,
+    Integer("evaluation.batch_size", "", "samples per worker and lap; absent: the micro-batch") |
+        kPositive,
+    Integer("evaluation.samples", "0", "only the first so many; 0: all") | kCount,
+
+    Section("cyclic", "the ring") | Reading::kOurs,
+    Text("cyclic.rule", "\"cdp_v2\"", "which version a micro-batch reads") |
+        Choices("dp|cdp_v1|cdp_v2"),
+    Integer("cyclic.slack", "1", "cdp_v2: ticks between an update and its first fresh read") |
+        kCount,
+    Integer("cyclic.stages", "0",
+            "S; 0: k x workers with the largest k <= 4 that the layers allow") |
+        kCount,
+    Integer("cyclic.workers", "4", "N; absent: 4, or what the batch sizes leave room for") |
+        KeyRange{.min = 1, .max = 1024},
+    Text("cyclic.transport", "\"auto\"",
+         "what carries messages: shm within a host, ucx also between hosts, nccl between GPUs, "
+         "auto by the workers' places; local: a thread per worker") |
+        Choices("auto|local|shm|ucx|nccl"),
+    Integer("cyclic.window", "0", "W, messages of credit per channel; 0: the plan chooses") |
+        kCount,
+    Integer("cyclic.pending", "1", "gradients that may wait for their sum") | kPositive,
+    Bool("cyclic.stagger", "false",
+         "keep workers 1/N of a lap apart, operation by operation, so that the activations of "
+         "all together stay level"),
+    Integer("cyclic.retain", "0", "last stages that keep their forward copy for the backward") |
+        kCount,
+    Bool("cyclic.exchange", "true",
+         "false: compute only, no exchange and no update (for measuring)"),
+    Bool("cyclic.track_activations", "false",
+         "the summary lists each worker's bytes of tensors after every stage (for measuring)"),
+    Text("cyclic.balance", "\"cost\"", "stages of equal cost or of equal bytes") |
+        Choices("cost|bytes"),
+    Key(KeyType::kIntegerList, "cyclic.boundaries", "",
+        "first layer of each stage, by hand; the first is 0") |
+        kCount,
+    Integer("cyclic.threads", "1", "computing threads per worker; part of the bits") |
+        KeyRange{.min = 1, .max = 1024},
+    Number("cyclic.wait_timeout", "600", "seconds that one wait may take before the run ends") |
+        KeyRange{.min = 0, .max = 1e6, .open_min = true},
+    Number("cyclic.peer_timeout", "5",
+           "seconds without a sign of life after which a worker is lost") |
+        KeyRange{.min = 0.1, .max = 1e6},
+    Bool("cyclic.checksums", "false",
+         "check every payload where it arrives; costs two passes over what travels"),
+    Section("cyclic.inject", "one fault, on purpose") | KeyState::kTesting,
+    Integer("cyclic.inject.worker", "", "whose fault") | kCount | KeyState::kTesting,
+    Text("cyclic.inject.action", "",
+         "what happens: SIGKILL, SIGSTOP, a flipped bit, computing 10 times slower or never") |
+        Choices("kill|stop|flip|slow|hang") | KeyState::kTesting,
+    Text("cyclic.inject.at", "", "where in the run") |
+        Choices("plan|start|connect|message|lap|finish|end") | KeyState::kTesting,
+    Integer("cyclic.inject.number", "", "which message or lap, from 1") | kPositive |
+        KeyState::kTesting,
+    Number("cyclic.inject.delay", "", "seconds that every message takes longer") |
+        KeyRange{.min = 0, .max = 100} | KeyState::kTesting,
+    Integer("cyclic.inject.seed", "", "chooses the bit") | kCount | KeyState::kTesting,
+};
+
+}  // namespace
+
+std::span<const KeySpec> CyclicKeys() { return kKeys; }
+
+}  // namespace ringzero::registry

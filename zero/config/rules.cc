@@ -1,0 +1,266 @@
+// As far as they are DeepSpeed's, the rules are those of its DeepSpeedConfig.
+#include "zero/config/rules.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
+#include "zero/config/values.h"
+
+namespace ringzero {
+namespace {
+
+using Kind = Finding::Kind;
+
+constexpr char kOffloadOptimizer[] = "zero_optimization.offload_optimizer";
+constexpr char kOffloadParam[] = "zero_optimization.offload_param";
+
+class Rules {
+ public:
+  Rules(ResolvedKeys& keys, Findings& findings) : keys_(keys), findings_(findings) {}
+
+  void Run() {
+    ReplaceOldWords();
+    FillDefaults(keys_);
+    CheckPrecision();
+    CheckZero();
+    CheckOptimizer();
+    CheckScheduler();
+    CheckOthers();
+    ResolveAutos();
+    DropWhatIsOff();
+  }
+
+ private:
+  void Add(Kind kind, absl::string_view path, absl::string_view message) {
+    findings_.Add(kind, keys_.Place(path), path, message);
+  }
+  void Error(absl::string_view path, absl::string_view message) {
+    Add(Kind::kError, path, message);
+  }
+  bool IsFalse(absl::string_view path) const {
+    return keys_.Has(path) && keys_.Json(path).kind == JsonValue::Kind::kBool && !keys_.Bool(path);
+  }
+  // The stage as DeepSpeed reads the file.
+  int64_t Stage() const {
+    constexpr char kStage[] = "zero_optimization.stage";
+    const bool said = keys_.Given(kStage) || keys_.HasSection("zero_optimization");
+    return said && keys_.Has(kStage) && !keys_.MustBeSet(kStage) ? keys_.Integer(kStage) : 0;
+  }
+
+  // `old`, a bool, stands for the section `now` with device cpu.
+  void ReplaceOffload(const std::string& old, const std::string& now) {
+    if (!keys_.Given(old)) return;
+    if (keys_.HasSection(now) || keys_.MustBeSet(now) || keys_.IsNull(now)) {
+      return Error(old, absl::StrCat("an old word for ", now, ", which is given, too"));
+    }
+    Add(Kind::kNote, old, absl::StrCat("an old word for ", now, " {\"device\": \"cpu\"}"));
+    if (keys_.Bool(old)) {
+      JsonValue device = keys_.Json(old);
+      device.kind = JsonValue::Kind::kString;
+      device.text = "cpu";
+      keys_.SetSection(now, keys_.Json(old));
+      keys_.Set(now + ".device", device, Origin::kDerived);
+      if (now == kOffloadParam && Stage() != 3) {
+        Add(Kind::kNoEffect, old,
+            "does nothing here: only stage 3 shards parameters; DeepSpeed ignores it, too");
+        keys_.Silence(now);
+      }
+    }
+    keys_.Erase(old);
+  }
+
+  void ReplaceOldWords() {
+    ReplaceOffload("zero_optimization.cpu_offload", kOffloadOptimizer);
+    ReplaceOffload("zero_optimization.cpu_offload_param", kOffloadParam);
+    const std::string old = "zero_optimization.stage3_gather_fp16_weights_on_model_save";
+    const std::string now = "zero_optimization.stage3_gather_16bit_weights_on_model_save";
+    if (!keys_.Given(old)) return;
+    if (keys_.Given(now) || keys_.MustBeSet(now)) {
+      return Error(old, absl::StrCat("an old word for ", now, ", which is given, too"));
+    }
+    Add(Kind::kNote, old, absl::StrCat("an old word for ", now));
+    keys_.Set(now, keys_.Json(old), Origin::kDerived);
+    keys_.Erase(old);
+  }
+
+  void CheckPrecision() {
+    if (keys_.IsOn("fp16.enabled") && keys_.IsOn("bf16.enabled")) {
+      Error("bf16.enabled", "fp16.enabled is true, too: only one of them");
+    }
+    const bool dynamic = keys_.IsOn("fp16.enabled") && keys_.Has("fp16.loss_scale") &&
+                         !IsAuto(keys_.Json("fp16.loss_scale")) &&
+                         keys_.Number("fp16.loss_scale") == 0;
+    for (const char* path : {"fp16.loss_scale_window", "fp16.min_loss_scale"}) {
+      if (dynamic && keys_.Given(path) && keys_.Integer(path) <= 0) {
+        Error(path, "wanted more than 0 for a dynamic loss scale");
+      }
+    }
+    if (keys_.Given("fp16.hysteresis") && keys_.Integer("fp16.hysteresis") < 1) {
+      Add(Kind::kNote, "fp16.hysteresis",
+          "below 1 the loss scale is never lowered in DeepSpeed; 1 lowers it at each overflow");
+    }
+    for (const char* path : {"fp16.fp16_master_weights_and_grads",
+                             "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"}) {
+      if (keys_.IsOn(path) && Stage() == 0) Error(path, "needs zero_optimization.stage 1, 2 or 3");
+    }
+  }
+
+  void CheckZero() {
+    constexpr char kNorm[] = "zero_optimization.compute_grad_norm";
+    if (IsFalse(kNorm) && Stage() != 1 && Stage() != 2) {
+      Error(kNorm, "false needs zero_optimization.stage 1 or 2");
+    }
+    const std::string ratio = absl::StrCat(kOffloadOptimizer, ".ratio");
+    if (keys_.Given(ratio) && keys_.Number(ratio) < 1 && Stage() != 3) {
+      Error(ratio, "below 1 needs zero_optimization.stage 3");
+    }
+    for (const std::string section : {kOffloadOptimizer, kOffloadParam}) {
+      const std::string device = section + ".device";
+      const std::string path = section + ".nvme_path";
+      if (keys_.Given(device) && keys_.String(device) == "nvme" && !keys_.Has(path)) {
+        Add(Kind::kNote, device, absl::StrCat("nvme needs a folder for a run: ", path));
+      }
+    }
+  }
+
+  void CheckOptimizer() {
+    if (keys_.HasSection("optimizer") && !keys_.Has("optimizer.type")) {
+      if (findings_.First(Kind::kError) == nullptr) {
+        Add(Kind::kNote, "optimizer", "without a type it is as good as absent");
+      }
+      return;
+    }
+    if (!keys_.Has("optimizer.type")) return;
+    if (!BelongsTo(*FindKey("optimizer.params.torch_adam"), keys_.String("optimizer.type"))) return;
+    // Two classes stand behind Adam; each knows some words that the other does not.
+    const bool torch = keys_.IsOn("optimizer.params.torch_adam");
+    constexpr absl::string_view kOwn = "bias_correction|set_grad_none";
+    constexpr absl::string_view kTorch = "maximize|foreach|fused|capturable|differentiable";
+    for (const absl::string_view name : absl::StrSplit(torch ? kOwn : kTorch, '|')) {
+      const std::string path = absl::StrCat("optimizer.params.", name);
+      if (!keys_.Given(path)) {
+        keys_.Erase(path);
+        continue;
+      }
+      Error(path, absl::StrCat("has no meaning with torch_adam ", torch ? "true" : "false"));
+    }
+  }
+
+  void CheckScheduler() {
+    if (!keys_.HasSection("scheduler")) return;
+    if (!keys_.Has("scheduler.type")) {
+      if (findings_.First(Kind::kError) == nullptr) {
+        Add(Kind::kNote, "scheduler", "without a type it is as good as absent");
+      }
+      return;
+    }
+    constexpr char kCycles[] = "scheduler.params.cycle_momentum";
+    if (keys_.IsOn(kCycles) && keys_.Has("optimizer.type") &&
+        !keys_.Has("optimizer.params.betas")) {
+      Add(Kind::kNote, kCycles, "no effect on an optimizer without betas, as in DeepSpeed");
+    }
+    constexpr char kTotal[] = "scheduler.params.total_num_steps";
+    constexpr char kWarmup[] = "scheduler.params.warmup_num_steps";
+    if (keys_.Given(kTotal) && keys_.Has(kWarmup) && !keys_.MustBeSet(kWarmup) &&
+        keys_.Integer(kTotal) < keys_.Integer(kWarmup)) {
+      Add(Kind::kNote, kTotal,
+          absl::StrCat("fewer than warmup_num_steps ", keys_.Integer(kWarmup),
+                       ": the rate falls right after the warm-up"));
+    }
+  }
+
+  void CheckOthers() {
+    if (keys_.Given("tensor_parallel.dtype") && !IsAuto(keys_.Json("tensor_parallel.dtype"))) {
+      Error("tensor_parallel.dtype", "DeepSpeed takes no JSON value for it but \"auto\"");
+    }
+    if (keys_.HasSection("weight_quantization") && !IsFalse("weight_quantization.enabled")) {
+      Add(Kind::kOutside, "weight_quantization", "is outside of this engine, which only trains");
+    }
+    for (const char* path : {"autotuning.results_dir", "autotuning.exps_dir"}) {
+      if (keys_.Given(path) && keys_.String(path).empty()) Error(path, "empty");
+    }
+    constexpr char kBalance[] = "expert_parallel.load_balance_coeff";
+    if (keys_.Given(kBalance)) Error(kBalance, "DeepSpeed takes nothing but null for it");
+    if (!keys_.Given("gradient_clipping") && !keys_.MustBeSet("gradient_clipping") &&
+        keys_.Given("zero_optimization.stage")) {
+      Add(Kind::kNote, "gradient_clipping", "absent, so off; DeepSpeed 0.19 would clip at 1.0");
+    }
+  }
+
+  void ResolveAutos() {
+    for (const KeySpec& key : AllKeys()) {
+      if (!keys_.MustBeSet(key.path) || !IsOfThisType(key)) continue;
+      const absl::string_view source = key.automatic;
+      if (source == "the batch triple") continue;  // ResolveBatch
+      if (absl::StartsWith(source, "=")) {
+        const absl::string_view from = source.substr(1);
+        if (!keys_.Has(from) || keys_.MustBeSet(from)) {
+          MustSet(key.path, absl::StrCat("or set ", from));
+        } else {
+          Take(key, WriteJson(keys_.Json(from)), absl::StrCat(", as is ", from));
+        }
+      } else if (IsOff(key)) {
+        Take(key, key.default_json, ", its default: the section is off");
+      } else if (source.empty()) {
+        MustSet(key.path, "");
+      } else {
+        Take(key, source, "");
+      }
+    }
+  }
+
+  bool IsOfThisType(const KeySpec& key) const {
+    const std::string type = absl::StrCat(key.section(), ".type");
+    return key.types.empty() || (keys_.Has(type) && BelongsTo(key, keys_.String(type)));
+  }
+
+  void MustSet(absl::string_view path, absl::string_view otherwise) {
+    Add(Kind::kMustSet, path,
+        absl::StrCat("\"auto\" has no value here; a run needs --set ", path, "=...",
+                     otherwise.empty() ? "" : " ", otherwise));
+  }
+
+  // Is it in a section whose `enabled` is false, so that any value will do?
+  bool IsOff(const KeySpec& key) const {
+    const std::string on = absl::StrCat(key.parent(), ".enabled");
+    return on != key.path && IsFalse(on) && !key.default_json.empty();
+  }
+
+  void Take(const KeySpec& key, absl::string_view json, absl::string_view why) {
+    absl::StatusOr<JsonValue> value = ReadJson(json, std::string(key.path));
+    RZ_CHECK(value.ok(), std::string(value.status().message()));
+    Add(Kind::kAuto, key.path, absl::StrCat("\"auto\" is ", WriteJson(*value), why));
+    const JsonValue& given = keys_.Json(key.path);
+    value->line = given.line;
+    value->override_text = given.override_text;
+    const absl::StatusOr<JsonValue> converted = ConvertValue(*value, key);
+    RZ_CHECK(converted.ok(), std::string(converted.status().message()));
+    keys_.Set(key.path, *converted, Origin::kAuto);
+  }
+
+  // What a section asks for matters only where the section itself is on.
+  void DropWhatIsOff() {
+    std::erase_if(findings_.all(), [&](const Finding& finding) {
+      if (finding.kind != Kind::kNotBuilt && finding.kind != Kind::kOutside) return false;
+      const size_t dot = finding.path.rfind('.');
+      if (dot == std::string::npos) return false;
+      const std::string on = finding.path.substr(0, dot) + ".enabled";
+      return on != finding.path && IsFalse(on);
+    });
+  }
+
+  ResolvedKeys& keys_;
+  Findings& findings_;
+};
+
+}  // namespace
+
+void ApplyRules(ResolvedKeys& keys, Findings& findings) { Rules(keys, findings).Run(); }
+
+}  // namespace ringzero

@@ -1,0 +1,283 @@
+// Types, ranges and choices; and what pydantic's lax mode makes of strings, bools and whole floats.
+#include "zero/config/values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+using Kind = JsonValue::Kind;
+
+std::string Limit(double value) { return WriteJson(JsonValue::Number(value)); }
+
+bool InRange(double value, const KeyRange& range) {
+  const bool above = range.open_min ? value > range.min : value >= range.min;
+  const bool below = range.open_max ? value < range.max : value <= range.max;
+  return above && below;
+}
+
+absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value)));
+}
+
+// "7", " +1_000 ", "3.0": pydantic's integers in strings; "5e8" is none.
+std::optional<int64_t> IntegerIn(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (const size_t dot = text.find('.'); dot != absl::string_view::npos) {
+    const absl::string_view zeros = text.substr(dot + 1);
+    if (zeros.empty() || zeros.find_first_not_of('0') != absl::string_view::npos) return {};
+    text = text.substr(0, dot);
+  }
+  std::string digits;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool inner = i > 0 && i + 1 < text.size();
+    const auto is_digit = [&](size_t at) {
+      return absl::ascii_isdigit(static_cast<unsigned char>(text[at]));
+    };
+    if (text[i] == '_' && inner && is_digit(i - 1) && is_digit(i + 1)) continue;
+    digits += text[i];
+  }
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(digits, &value)) return {};
+  return value;
+}
+
+std::optional<bool> BoolIn(const JsonValue& value) {
+  if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) {
+    if (value.number == 0 || value.number == 1) return value.number == 1;
+  }
+  if (value.kind != Kind::kString) return {};
+  if (!FindChoice("1|t|true|y|yes|on", value.text).empty()) return true;
+  if (!FindChoice("0|f|false|n|no|off", value.text).empty()) return false;
+  return {};
+}
+
+// A value with the place of `from`.
+JsonValue Like(const JsonValue& from, JsonValue value) {
+  value.key = from.key;
+  value.line = from.line;
+  value.override_text = from.override_text;
+  value.from_environment = from.from_environment;
+  return value;
+}
+
+// The number that `value` stands for in this key's reading, or nothing.
+std::optional<JsonValue> NumberOf(const JsonValue& value, const KeySpec& key, bool whole) {
+  const bool strict = ReadingOf(key) == Reading::kStrict;
+  if (value.kind == Kind::kBool) {
+    const bool allowed = key.bools == KeySpec::Bools::kNumbers ||
+                         (strict && key.bools == KeySpec::Bools::kByReading);
+    if (!allowed) return {};
+    return Like(value, JsonValue::Integer(value.boolean ? 1 : 0));
+  }
+  if (value.kind == Kind::kString && strict && whole) {
+    const std::optional<int64_t> integer = IntegerIn(value.text);
+    if (!integer.has_value()) return {};
+    return Like(value, JsonValue::Integer(*integer));
+  }
+  if (value.kind == Kind::kString && strict) {
+    double number = 0;
+    if (!absl::SimpleAtod(value.text, &number) || !std::isfinite(number)) return {};
+    return Like(value, JsonValue::Number(number));
+  }
+  if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) return value;
+  return {};
+}
+
+absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& key, bool whole) {
+  std::optional<JsonValue> number = NumberOf(value, key, whole);
+  if (!number.has_value()) return WrongType(value, key);
+  if (!whole) {
+    number->kind = Kind::kNumber;
+  } else if (number->kind == Kind::kNumber) {  // 5e10
+    if (std::floor(number->number) != number->number || std::abs(number->number) >= 9.2e18) {
+      return WrongType(value, key);
+    }
+    number->kind = Kind::kInteger;
+    number->integer = static_cast<int64_t>(number->number);
+  }
+  if (!InRange(number->number, key.range)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted ", DescribeRange(key.range), ", found ", WriteJson(value)));
+  }
+  return *std::move(number);
+}
+
+absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key) {
+  if (value.kind != Kind::kArray) return WrongType(value, key);
+  JsonValue out = value;
+  out.children.clear();
+  for (const JsonValue& item : value.children) {
+    RZ_ASSIGN_OR_RETURN(JsonValue number,
+                        ConvertNumber(item, key, key.type == KeyType::kIntegerList));
+    out.children.push_back(std::move(number));
+  }
+  const size_t length = static_cast<size_t>(key.range.list_length);
+  if (length != 0 && out.children.size() != length) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted ", length, " numbers, found ", WriteJson(value)));
+  }
+  return out;
+}
+
+// Are the values that `train` can do some of its choices?
+bool IsChoice(const KeySpec& key) {
+  const absl::string_view first = key.built.substr(0, key.built.find('|'));
+  return !FindChoice(AllChoices(key), first).empty();
+}
+
+// The choice that `text` most likely meant; empty when none is like it.
+absl::string_view NearestChoice(absl::string_view choices, absl::string_view text) {
+  if (text.size() > 64) return {};
+  absl::string_view best;
+  int fewest = static_cast<int>(text.size()) / 2 + 1;
+  for (const absl::string_view choice : absl::StrSplit(choices, '|')) {
+    const int edits = EditDistance(choice, text);
+    if (edits < fewest) {
+      fewest = edits;
+      best = choice;
+    }
+  }
+  return best;
+}
+
+absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& key) {
+  if (value.kind != Kind::kString) return WrongType(value, key);
+  if (key.choices.empty() && key.exact.empty()) return value;
+  JsonValue out = value;
+  out.text = std::string(FindChoice(key.choices, value.text));
+  if (!out.text.empty()) return out;
+  for (const absl::string_view choice : absl::StrSplit(key.exact, '|', absl::SkipEmpty())) {
+    if (choice == value.text) return value;
+  }
+  if (!FindChoice(key.gone, value.text).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(WriteJson(value), " is removed from DeepSpeed"));
+  }
+  const std::string all = AllChoices(key);
+  const bool many =
+      !key.built.empty() && IsChoice(key) && std::count(all.begin(), all.end(), '|') > 4;
+  std::string message = absl::StrCat("wanted ", OneOf(many ? key.built : absl::string_view(all)),
+                                     ", found ", Describe(value));
+  const absl::string_view nearest = NearestChoice(all, value.text);
+  if (!nearest.empty()) absl::StrAppend(&message, "; the nearest known one is ", nearest);
+  return absl::InvalidArgumentError(message);
+}
+
+absl::StatusOr<JsonValue> ConvertStrings(const JsonValue& value, const KeySpec& key) {
+  if (value.kind == Kind::kString && key.type == KeyType::kStrings) {
+    JsonValue list = Like(value, JsonValue());
+    list.kind = Kind::kArray;
+    list.children.push_back(JsonValue::String(value.text));
+    return list;
+  }
+  if (value.kind != Kind::kArray) return WrongType(value, key);
+  for (const JsonValue& item : value.children) {
+    if (item.kind != Kind::kString) return WrongType(value, key);
+    if (!key.exact.empty()) RZ_RETURN_IF_ERROR(ConvertString(item, key).status());
+  }
+  return value;
+}
+
+absl::StatusOr<JsonValue> ConvertBool(const JsonValue& value, const KeySpec& key) {
+  if (value.kind == Kind::kBool) return value;
+  if (ReadingOf(key) == Reading::kStrict) {
+    const std::optional<bool> meant = BoolIn(value);
+    if (meant.has_value()) return Like(value, JsonValue::Bool(*meant));
+  }
+  return WrongType(value, key);
+}
+
+}  // namespace
+
+absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& key) {
+  switch (key.type) {
+    case KeyType::kSection:
+    case KeyType::kAny: return value;
+    case KeyType::kObject:
+      if (!value.is_object()) return WrongType(value, key);
+      return value;
+    case KeyType::kBool: return ConvertBool(value, key);
+    case KeyType::kInteger: return ConvertNumber(value, key, /*whole=*/true);
+    case KeyType::kNumber: return ConvertNumber(value, key, /*whole=*/false);
+    case KeyType::kRate:
+      if (value.kind == Kind::kArray && value.children.size() == 1) {
+        RZ_ASSIGN_OR_RETURN(const JsonValue number,
+                            ConvertNumber(value.children[0], key, /*whole=*/false));
+        return Like(value, number);
+      }
+      return ConvertNumber(value, key, /*whole=*/false);
+    case KeyType::kString: return ConvertString(value, key);
+    case KeyType::kStringList:
+    case KeyType::kStrings: return ConvertStrings(value, key);
+    case KeyType::kIntegerList:
+    case KeyType::kNumberList: return ConvertList(value, key);
+  }
+  return value;
+}
+
+bool IsBuilt(const JsonValue& value, const KeySpec& key) {
+  if (key.built.empty() || value.kind == Kind::kNull) return true;
+  const std::string written = value.kind == Kind::kString ? value.text : WriteJson(value);
+  for (const absl::string_view good : absl::StrSplit(key.built, '|')) {
+    if (good == written) return true;
+  }
+  return false;
+}
+
+bool TakesAuto(const KeySpec& key) {
+  const Reading reading = ReadingOf(key);
+  if (key.auto_value == KeySpec::Auto::kRefused || reading == Reading::kOurs) return false;
+  if (key.type == KeyType::kSection) {
+    // DeepSpeed drops such a section inside of another; at the top only its monitors'.
+    const bool monitor = !FindChoice("tensorboard|csv_monitor|wandb|comet", key.path).empty();
+    return reading == Reading::kStrict && (!key.parent().empty() || monitor);
+  }
+  return FindChoice(key.exact, "auto").empty();
+}
+
+bool TakesNull(const KeySpec& key) {
+  if (key.null == KeySpec::Null::kAllowed) return true;
+  if (key.null == KeySpec::Null::kRefused || key.type == KeyType::kSection) return false;
+  return ReadingOf(key) == Reading::kRaw;
+}
+
+std::string OneOf(absl::string_view choices) {
+  std::vector<absl::string_view> names = absl::StrSplit(choices, '|');
+  if (names.size() == 1) return std::string(names[0]);
+  const absl::string_view last = names.back();
+  names.pop_back();
+  return absl::StrCat(absl::StrJoin(names, ", "), " or ", last);
+}
+
+std::string AllChoices(const KeySpec& key) {
+  const bool both = !key.choices.empty() && !key.exact.empty();
+  return absl::StrCat(key.choices, both ? "|" : "", key.exact);
+}
+
+std::string DescribeRange(const KeyRange& range) {
+  const absl::string_view from = range.open_min ? "more than " : "at least ";
+  const absl::string_view to = range.open_max ? "less than " : "at most ";
+  const bool bounded = std::isfinite(range.max) && range.max < 2147483647;
+  if (!std::isfinite(range.min)) return bounded ? absl::StrCat(to, Limit(range.max)) : "";
+  std::string text = absl::StrCat(from, Limit(range.min));
+  if (bounded) absl::StrAppend(&text, " and ", to, Limit(range.max));
+  return text;
+}
+
+bool IsAuto(const JsonValue& value) { return value.kind == Kind::kString && value.text == "auto"; }
+
+}  // namespace ringzero
