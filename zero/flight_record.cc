@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -181,7 +182,9 @@ std::string FlightHead(const FlightRecord& record) {
     absl::StrAppend(&text, "error ", static_cast<int>(record.error.code()), " ",
                     OneLine(record.error.message()), "\n");
   }
-  absl::StrAppend(&text, "appended ", record.appended, "\nlost ", record.lost, "\n");
+  absl::StrAppend(&text, "appended ", record.appended, "\n");
+  // Of fixed width: a trace's is written before it is known.
+  absl::StrAppendFormat(&text, "lost %020d\n", record.lost);
   if (record.has_waits) {
     absl::StrAppend(&text, "now ", OneLine(WriteAnswer(record.now)), "\n");
     for (const OpenOperation& open : record.open) {
