@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/ring_model.h"
+#include "zero/trace_stream.h"
 
 namespace ringzero {
 namespace {
@@ -40,7 +42,20 @@ class Worker {
                    .steps_per_print = config_.steps_per_print}) {}
 
   absl::StatusOr<WorkerReport> Run() {
+    absl::StatusOr<WorkerReport> report = RunAll();
+    if (!report.ok() && task_.desk != nullptr) {
+      task_.desk->WriteFailure(task_.self, report.status()).IgnoreError();  // the run's comes first
+    }
+    if (trace_ == nullptr) return report;
+    const absl::Status traced = trace_->Finish();
+    if (report.ok() && !traced.ok()) return traced;
+    return report;
+  }
+
+ private:
+  absl::StatusOr<WorkerReport> RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
+    RZ_RETURN_IF_ERROR(StartTrace());
     StepMeter meter({.iterations = task_.length.iterations, .laps = plan().laps},
                     ring_->engine().stats());
     while (true) {
@@ -58,7 +73,6 @@ class Worker {
     return MakeReport(meter.steps());
   }
 
- private:
   const Plan& plan() const { return task_.run.planned.plan; }
 
   absl::Status CreateRing() {
@@ -73,6 +87,8 @@ class Worker {
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
     options.wait_timeout = config_.cyclic.wait_timeout;
+    if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
+    if (!task_.trace_parts.empty()) options.recorder.capacity = kTraceEvents;
     if (config_.cyclic.track_activations) {
       live_ = std::make_unique<LiveTensorBytes>();
       options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
@@ -82,6 +98,23 @@ class Worker {
       options.preset = init_->Preset();
     }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
+    if (task_.desk != nullptr) {
+      seat_.emplace(task_.desk->Add(
+          task_.self,
+          [engine = &ring_->engine()](const std::string& why) { return engine->Flight(why); }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status StartTrace() {
+    if (task_.trace_parts.empty()) return absl::OkStatus();
+    const FlightRecord head{.worker = task_.self,
+                            .workers = plan().workers,
+                            .why = "a trace was asked for",
+                            .clock = SteadyClockName()};
+    RZ_ASSIGN_OR_RETURN(trace_, TraceStream::Create({.folder = task_.trace_parts,
+                                                     .head = head,
+                                                     .recorder = &ring_->engine().recorder()}));
     return absl::OkStatus();
   }
 
@@ -200,6 +233,8 @@ class Worker {
   ProgressMeter progress_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<RingModel> ring_;
+  std::optional<FlightDesk::Seat> seat_;  // these two look into the ring's engine
+  std::unique_ptr<TraceStream> trace_;
   std::unique_ptr<LiveTensorBytes> live_;
   std::vector<ActivationPoint> activations_;
   std::string digest_;

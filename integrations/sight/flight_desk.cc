@@ -111,7 +111,9 @@ absl::Status FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) 
   if (found == workers_.end() || std::exchange(found->second.failed, true)) {
     return absl::OkStatus();
   }
-  return WriteFlightFile(folder_, found->second.take(std::string(why.message())));
+  FlightRecord record = found->second.take(std::string(why.message()));
+  if (record.error.ok()) record.error = why;  // not the engine's: of who computes
+  return WriteFlightFile(folder_, record);
 }
 
 absl::Status FlightDesk::Write(WorkerId worker, const std::string& why) {
