@@ -6,9 +6,12 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "p2p/failure.h"
 
 namespace ringzero {
@@ -95,6 +98,20 @@ const FlightRecord* FirstToFail(std::span<const FlightRecord> records) {
   return first;
 }
 
+// A worker without a record whose death ended the run elsewhere: "worker 2 died: …".
+const FlightRecord* WhoHeardOfADeath(std::span<const FlightRecord> records, WorkerId* dead) {
+  const Records all(records);
+  for (const FlightRecord& record : records) {
+    if (record.error.code() != absl::StatusCode::kUnavailable) continue;
+    const absl::Status cause = CauseOf(record.error);
+    absl::string_view words = cause.message();
+    if (!absl::ConsumePrefix(&words, "worker ")) continue;
+    if (!absl::SimpleAtoi(words.substr(0, words.find(' ')), &dead->value)) continue;
+    if (all.Find(*dead) == nullptr) return &record;
+  }
+  return nullptr;
+}
+
 std::string Missing(std::span<const FlightRecord> records) {
   std::vector<std::string> missing;
   const Records all(records);
@@ -138,6 +155,9 @@ FlightBlame BlameFlights(std::span<const FlightRecord> records) {
     blame.first_cause = failed->worker;
     absl::StrAppend(&text, "first cause: ", ReportedBy(failed->worker, failed->error).message(),
                     "\n");
+  } else if (WorkerId dead; const FlightRecord* heard = WhoHeardOfADeath(records, &dead)) {
+    blame.first_cause = dead;
+    absl::StrAppend(&text, "first cause: ", CauseOf(heard->error).message(), "\n");
   } else if (ends.empty()) {
     absl::StrAppend(&text, "nobody waits for another worker\n");
   } else {

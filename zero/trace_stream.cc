@@ -64,6 +64,7 @@ void TraceStream::Run() {
 }
 
 void TraceStream::Drain() {
+  std::lock_guard lock(drain_mutex_);
   batch_.clear();
   options_.recorder->ReadNew(cursor_,
                              [this](const PackedEvent& event) { batch_.push_back(event); });

@@ -43,11 +43,12 @@ class TraceStream {
 
   // Reads and writes what is left; the first error of all the writing. Once.
   absl::Status Finish();
+  // Reads and writes now what has come; any thread, for who cannot wait for the stream's own.
+  void Drain();
 
  private:
   explicit TraceStream(TraceStreamOptions options);
   void Run();
-  void Drain();
   void Stop();
 
   TraceStreamOptions options_;
@@ -55,6 +56,7 @@ class TraceStream {
   FlightRecorder::Cursor cursor_;
   std::vector<PackedEvent> batch_;
   absl::Status error_;
+  std::mutex drain_mutex_;  // one reads and writes at a time
   std::mutex mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;

@@ -11,6 +11,8 @@
 #include "integrations/cli/summary.h"
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"
+#include "integrations/sight/report.h"
+#include "integrations/sight/run_folder.h"
 #include "zero/flight_blame.h"
 #include "zero/flight_record.h"
 
@@ -41,7 +43,15 @@ absl::Status RunTrace(const CommandLine& line) {
   return absl::OkStatus();
 }
 
-absl::Status RunReport(const CommandLine&) { return absl::UnimplementedError("report"); }
+absl::Status RunReport(const CommandLine& line) {
+  const std::string out = line.out.empty() ? absl::StrCat(line.config, "/report.html") : line.out;
+  const absl::StatusOr<RunFolder> run = ReadRunFolder(line.config);
+  if (!run.ok()) return absl::InvalidArgumentError(run.status().message());
+  RZ_RETURN_IF_ERROR(CheckWritable(out));
+  RZ_RETURN_IF_ERROR(WriteFileAtomically(out, Report(*run, line.config)));
+  std::printf("%s: open it in a browser\n", out.c_str());
+  return absl::OkStatus();
+}
 
 std::string TraceParts(const std::string& file) { return absl::StrCat(file, ".parts"); }
 

@@ -25,11 +25,13 @@
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
+#include "integrations/cli/run_metrics.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/sight_commands.h"
 #include "integrations/cli/summary.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"
+#include "integrations/sight/output_file.h"
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/launch/launcher.h"
@@ -113,6 +115,7 @@ TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
                  .transport = std::move(seat.transport)};
   task.desk = &run.desk;
   if (!run.line.trace.empty()) task.trace_parts = TraceParts(run.line.trace);
+  task.metrics = run.line.metrics;
   task.init = run.line.init;
   task.dump_parameters = run.line.dump_parameters;
   task.terminal = run.screen.terminal();
@@ -188,6 +191,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
 }
 
 absl::Status CheckFiles(const CommandLine& line) {
+  if (!line.metrics.empty()) RZ_RETURN_IF_ERROR(MakeFolders(line.metrics));
   for (const std::string& path : {line.summary, line.dump_parameters, line.trace}) {
     if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
   }
@@ -226,6 +230,7 @@ void RemoveOldFlights(const TrainRun& run) {
   const WorkerId from(!run.seat.has_value() ? 0 : run.speaks() ? workers : INT_MAX);
   RemoveFlights(run.desk.folder(), first, from);
   if (!run.line.trace.empty()) RemoveFlights(TraceParts(run.line.trace), first, from);
+  if (!run.line.metrics.empty()) RemoveFlights(MetricsFlights(run.line.metrics), first, from);
 }
 
 // Says where a failed run has left its records; joins the parts of a trace.

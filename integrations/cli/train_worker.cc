@@ -14,6 +14,7 @@
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
+#include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/ring_model.h"
@@ -39,7 +40,8 @@ class Worker {
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,
                    .terminal = task_.terminal,
-                   .steps_per_print = config_.steps_per_print}) {}
+                   .steps_per_print = config_.steps_per_print}),
+        totals_(task_.run.planned.plan) {}
 
   absl::StatusOr<WorkerReport> Run() {
     absl::StatusOr<WorkerReport> report = RunAll();
@@ -56,6 +58,7 @@ class Worker {
   absl::StatusOr<WorkerReport> RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
     RZ_RETURN_IF_ERROR(StartTrace());
+    RZ_RETURN_IF_ERROR(StartMetrics());
     StepMeter meter({.iterations = task_.length.iterations, .laps = plan().laps},
                     ring_->engine().stats());
     while (true) {
@@ -65,11 +68,12 @@ class Worker {
         return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
       }));
       meter.EndLap(lap, ring_->engine().stats());
-      if (task_.self.value == 0) SayWhatIsNew();
+      RZ_RETURN_IF_ERROR(KeepSchedule(lap));
+      if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     }
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
-    if (task_.self.value == 0) SayWhatIsNew();
+    if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     return MakeReport(meter.steps());
   }
 
@@ -126,6 +130,28 @@ class Worker {
                             .peak = live_->TakePeak()});
   }
 
+  absl::Status StartMetrics() {
+    if (task_.metrics.empty() || task_.self.value != 0) return absl::OkStatus();
+    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
+    RZ_ASSIGN_OR_RETURN(metrics_,
+                        RunMetrics::Create({.folder = task_.metrics,
+                                            .config = config_,
+                                            .plan = plan(),
+                                            .parameters = task_.run.model.parameter_count,
+                                            .forecast = forecast.host()}));
+    return absl::OkStatus();
+  }
+
+  // For the report: the last events of training, before an evaluation's take their place.
+  absl::Status KeepSchedule(const LapTask& lap) {
+    const bool last = lap.kind == LapTask::Kind::kTrain &&
+                      lap.iteration.value + 1 == plan().iterations &&
+                      lap.lap.value + 1 == plan().laps;
+    if (task_.metrics.empty() || !last) return absl::OkStatus();
+    return WriteFlightFile(MetricsFlights(task_.metrics),
+                           ring_->engine().Flight("the last iteration is over"));
+  }
+
   absl::Status RunLap(const LapTask& lap) {
     switch (lap.kind) {
       case LapTask::Kind::kTrain: return Train(lap);
@@ -142,7 +168,14 @@ class Worker {
                                   tokens_ ? targets.flatten() : targets);
   }
 
-  std::vector<double> Metrics(const Batch& batch, const at::Tensor& logits,
+  // Quality, and what is summed over the ring besides.
+  std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
+    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats());
+    quality.insert(quality.end(), totals.begin(), totals.end());
+    return quality;
+  }
+
+  std::vector<double> Quality(const Batch& batch, const at::Tensor& logits,
                               const at::Tensor& loss) const {
     if (batch.counted == 0) return {0, 0, 0};
     const double count = static_cast<double>(batch.targets.numel());
@@ -160,14 +193,15 @@ class Worker {
     const at::Tensor logits = ring_->Forward({batch.inputs})[0];
     const at::Tensor loss = Loss(logits, batch.targets);
     loss.backward();
-    return ring_->EndMicroBatch(Metrics(batch, logits, loss));
+    return ring_->EndMicroBatch(Metrics(lap, Quality(batch, logits, loss)));
   }
 
   absl::Status Evaluate(const LapTask& lap) {
     const Batch batch = batches_.Evaluate(lap.micro_batch);
     const at::Tensor logits = ring_->Forward({batch.inputs})[0];
     at::NoGradGuard no_grad;
-    return ring_->EndMicroBatch(Metrics(batch, logits, Loss(logits, batch.targets)));
+    const at::Tensor loss = Loss(logits, batch.targets);
+    return ring_->EndMicroBatch(Metrics(lap, Quality(batch, logits, loss)));
   }
 
   absl::Status Collect() {
@@ -180,14 +214,20 @@ class Worker {
     return absl::OkStatus();
   }
 
-  void SayWhatIsNew() {
-    if (!task_.say) return;
+  absl::Status SayWhatIsNew() {
     const WaitSeconds waits = WaitsOf(ring_->engine().stats());
     for (const RunLog::Loss& loss : log_.TakeLosses()) {
       const std::optional<std::string> line = progress_.Line(loss, waits);
-      if (line.has_value()) task_.say("progress", *line);
+      if (line.has_value() && task_.say) task_.say("progress", *line);
+      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->Write(loss));
     }
-    for (const std::string& note : log_.TakeNotes()) task_.say("note", note);
+    for (const EvaluationResult& result : log_.TakeEvaluations()) {
+      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->WriteEvaluation(result));
+    }
+    for (const std::string& note : log_.TakeNotes()) {
+      if (task_.say) task_.say("note", note);
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<WorkerReport> MakeReport(const MeasuredSteps& steps) {
@@ -231,6 +271,8 @@ class Worker {
   RunLog log_;  // outlives ring_, which reports to it
   Batches batches_;
   ProgressMeter progress_;
+  RingTotals totals_;
+  std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<RingModel> ring_;
   std::optional<FlightDesk::Seat> seat_;  // these two look into the ring's engine

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "p2p/failure.h"
 #include "sharding/verify.h"
 #include "tests/p2p/temporary_folder.h"
 #include "tests/sharding/event_rules.h"
@@ -274,6 +275,16 @@ TEST(FlightBlameTest, AnErrorOfOnesOwnComesFirst) {
   const FlightBlame blame = BlameFlights(records);
   EXPECT_EQ(blame.first_cause, WorkerId(1));
   EXPECT_THAT(blame.text, HasSubstr("first cause: worker 1: disk full"));
+}
+
+TEST(FlightBlameTest, ADeathThatOthersHeardOf) {
+  std::vector<FlightRecord> records = Chain();
+  records.erase(records.begin() + 1);
+  records[0].error = AbortedBy(WorkerId(2), WorkerDied(WorkerId(1)));
+  records[1].error = WorkerDied(WorkerId(1));
+  const FlightBlame blame = BlameFlights(records);
+  EXPECT_EQ(blame.first_cause, WorkerId(1));
+  EXPECT_THAT(blame.text, HasSubstr("first cause: worker 1 died"));
 }
 
 TEST(FlightBlameTest, NobodyWaits) {
