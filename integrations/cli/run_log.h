@@ -5,8 +5,9 @@
 //   options.on_report = log.Listener();
 //   log.TakeNotes();     // lines about new evaluations
 //
-// A micro-batch's metrics are {loss x count, correct, count} and what RingTotals adds: sums, so that folding them in
-// micro-batch order is exact whatever the sizes. Count: samples, or tokens of text. Thread-safe.
+// A micro-batch's metrics are {loss x count, correct, count} and what RingTotals adds: sums, so
+// that folding them in micro-batch order is exact whatever the sizes. Count: samples, or tokens of
+// text. Thread-safe.
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 
@@ -45,7 +46,7 @@ class RunLog {
     int done = 0;  // iterations
     double loss = 0;
     std::chrono::steady_clock::time_point when;  // it was reported
-    std::vector<double> totals;  // RingTotals', summed over the ring
+    std::vector<double> totals;                  // RingTotals', summed over the ring
   };
   std::optional<double> first_loss() const;
   std::optional<double> last_loss() const;

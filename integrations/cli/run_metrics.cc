@@ -69,8 +69,8 @@ absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunMetricsO
   std::vector<std::unique_ptr<MetricsWriter>>& writers = metrics->writers_;
   RZ_ASSIGN_OR_RETURN(auto lines, MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl")));
   writers.push_back(std::move(lines));
-  RZ_ASSIGN_OR_RETURN(
-      auto board, MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"}));
+  RZ_ASSIGN_OR_RETURN(auto board,
+                      MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"}));
   writers.push_back(std::move(board));
   RZ_ASSIGN_OR_RETURN(auto csv, MakeCsvWriter({.output_path = folder, .job_name = "csv"}));
   writers.push_back(std::move(csv));

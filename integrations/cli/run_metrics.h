@@ -3,8 +3,8 @@
 //   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({.folder = "run", .config = config, …}));
 //   RZ_RETURN_IF_ERROR(metrics->Write(loss));            // every iteration
 //
-// folder/run.json (what the run is), metrics.jsonl, tensorboard/, csv/ (DeepSpeed's csv_monitor), and
-// flight/ (each worker's last events). `ringzero report folder` shows them. One thread.
+// folder/run.json (what the run is), metrics.jsonl, tensorboard/, csv/ (DeepSpeed's csv_monitor),
+// and flight/ (each worker's last events). `ringzero report folder` shows them. One thread.
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 

@@ -133,12 +133,11 @@ class Worker {
   absl::Status StartMetrics() {
     if (task_.metrics.empty() || task_.self.value != 0) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    RZ_ASSIGN_OR_RETURN(metrics_,
-                        RunMetrics::Create({.folder = task_.metrics,
-                                            .config = config_,
-                                            .plan = plan(),
-                                            .parameters = task_.run.model.parameter_count,
-                                            .forecast = forecast.host()}));
+    RZ_ASSIGN_OR_RETURN(metrics_, RunMetrics::Create({.folder = task_.metrics,
+                                                      .config = config_,
+                                                      .plan = plan(),
+                                                      .parameters = task_.run.model.parameter_count,
+                                                      .forecast = forecast.host()}));
     return absl::OkStatus();
   }
 

@@ -1,7 +1,8 @@
 // Metrics: scalars by name, written where people look: TensorBoard, CSV files, JSON lines.
 //
-//   RZ_ASSIGN_OR_RETURN(auto writer, MakeTensorBoardWriter({.output_path = "runs", .job_name = "a"}));
-//   RZ_RETURN_IF_ERROR(writer->Write({.samples = 2048, .iteration = 16, .wall_seconds = now},
+//   RZ_ASSIGN_OR_RETURN(auto writer, MakeTensorBoardWriter({.output_path = "runs", .job_name =
+//   "a"})); RZ_RETURN_IF_ERROR(writer->Write({.samples = 2048, .iteration = 16, .wall_seconds =
+//   now},
 //                                    {{"Train/Samples/train_loss", 0.7}}));
 //
 // As DeepSpeed's monitor: the x axis is the number of samples so far, a file is flushed at each
@@ -25,8 +26,8 @@ struct Scalar {
 };
 
 struct MetricsMoment {
-  int64_t samples = 0;    // iterations so far × train_batch_size
-  int64_t iteration = 0;  // the one that is over
+  int64_t samples = 0;      // iterations so far × train_batch_size
+  int64_t iteration = 0;    // the one that is over
   double wall_seconds = 0;  // since 1970
 };
 

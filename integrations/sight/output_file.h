@@ -1,4 +1,5 @@
-// OutputFile: a file that is written piece by piece and flushed after each, with its name in errors.
+// OutputFile: a file that is written piece by piece and flushed after each, with its name in
+// errors.
 //
 //   RZ_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Open("run/metrics.jsonl", "wbe"));
 //   RZ_RETURN_IF_ERROR(file.Write("{}\n"));

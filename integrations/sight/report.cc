@@ -32,8 +32,7 @@ svg text.label{fill:#777}.grid{stroke:#e4e4e4;stroke-width:1}
 )";
 
 std::string Fact(const std::string& value, const std::string& name) {
-  return absl::StrCat("<div><b>", EscapeXml(value), "</b><span>", EscapeXml(name),
-                      "</span></div>");
+  return absl::StrCat("<div><b>", EscapeXml(value), "</b><span>", EscapeXml(name), "</span></div>");
 }
 
 double Last(const std::vector<std::pair<double, double>>& values) {
@@ -58,11 +57,11 @@ std::string Facts(const RunFolder& run) {
   html += Fact(ToString(plan.rule), absl::StrFormat("%.0f %% stale", 100 * run.stale_share));
   html += Fact(absl::StrCat(losses.size(), " of ", plan.iterations), "iterations");
   html += Fact(absl::StrFormat("%.4f", Last(losses)), "last training loss");
-  if (!evaluations.empty()) html += Fact(absl::StrFormat("%.4f", Last(evaluations)), "held-out loss");
+  if (!evaluations.empty())
+    html += Fact(absl::StrFormat("%.4f", Last(evaluations)), "held-out loss");
   html += Fact(absl::StrFormat("%.4g ms", Mean(run.Values("Ring/Samples/iteration_ms"))),
                "an iteration");
-  html += Fact(NumberText(Mean(run.Values("Ring/Samples/model_flops_per_second"))),
-               "model FLOP/s");
+  html += Fact(NumberText(Mean(run.Values("Ring/Samples/model_flops_per_second"))), "model FLOP/s");
   return html + "</div>\n";
 }
 
@@ -117,14 +116,14 @@ std::string Stack(const RunFolder& run, Chart chart, const std::vector<Named>& n
 }
 
 std::string TimeAndTraffic(const RunFolder& run) {
-  const std::string time =
-      Stack(run, {.title = "Where the mean worker's time goes", .x_label = "iteration", .unit = "ms"},
-            {{"Train/Samples/elapsed_time_ms_forward", "forward"},
-             {"Train/Samples/elapsed_time_ms_backward", "backward"},
-             {"Ring/Samples/wait_ms_parameters", "waits for parameters"},
-             {"Ring/Samples/wait_ms_gradient_sums", "for gradient sums"},
-             {"Ring/Samples/wait_ms_update", "for its own update"},
-             {"Ring/Samples/wait_ms_other", "for something else"}});
+  const std::string time = Stack(
+      run, {.title = "Where the mean worker's time goes", .x_label = "iteration", .unit = "ms"},
+      {{"Train/Samples/elapsed_time_ms_forward", "forward"},
+       {"Train/Samples/elapsed_time_ms_backward", "backward"},
+       {"Ring/Samples/wait_ms_parameters", "waits for parameters"},
+       {"Ring/Samples/wait_ms_gradient_sums", "for gradient sums"},
+       {"Ring/Samples/wait_ms_update", "for its own update"},
+       {"Ring/Samples/wait_ms_other", "for something else"}});
   const std::string traffic =
       Stack(run, {.title = "Sent by the whole ring", .x_label = "iteration", .unit = "bytes"},
             {{"Ring/Samples/bytes_forward", "forward copies"},
@@ -169,11 +168,14 @@ absl::StatusOr<std::vector<FlightRecord>> Predict(const RunFolder& run) {
 }
 
 std::string ScheduleLegend() {
-  constexpr std::pair<const char*, const char*> kColours[] = {
-      {"#4a84c4", "forward"},          {"#2f5d50", "backward"},
-      {"#e9b44c", "waits: parameters"}, {"#d9834e", "waits: gradient sums"},
-      {"#b0413e", "waits: update"},    {"#a9a9a9", "waits: other"},
-      {"#8064a2", "update"},           {"#7fae6a", "add"}};
+  constexpr std::pair<const char*, const char*> kColours[] = {{"#4a84c4", "forward"},
+                                                              {"#2f5d50", "backward"},
+                                                              {"#e9b44c", "waits: parameters"},
+                                                              {"#d9834e", "waits: gradient sums"},
+                                                              {"#b0413e", "waits: update"},
+                                                              {"#a9a9a9", "waits: other"},
+                                                              {"#8064a2", "update"},
+                                                              {"#7fae6a", "add"}};
   std::string html = "<div class=\"legend\">";
   for (const auto& [colour, name] : kColours) {
     absl::StrAppend(&html, "<span><i style=\"background:", colour, "\"></i>", name, "</span>");

@@ -29,8 +29,8 @@ class RingTotals {
   // kCount values. Of evaluations and the like: zeros, and what was done for them is left out.
   std::vector<double> Take(const LapTask& lap, const EngineStats& stats);
 
-  // Times as milliseconds of the mean worker, bytes of the whole ring. `sums`: kCount values, summed
-  // over an iteration.
+  // Times as milliseconds of the mean worker, bytes of the whole ring. `sums`: kCount values,
+  // summed over an iteration.
   static std::vector<Scalar> Scalars(std::span<const double> sums, int workers);
 
  private:

@@ -66,7 +66,8 @@ absl::Status ReadLine(const Json& line, int64_t batch, RunFolder& run) {
   if (scalars == line.end() || !scalars->is_object()) {
     return absl::InvalidArgumentError("wanted an object as \"scalars\"");
   }
-  const double done = static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(batch, 1));
+  const double done =
+      static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(batch, 1));
   for (const auto& [name, value] : scalars->items()) {
     if (value.is_number()) run.scalars[name].emplace_back(done, value.get<double>());
   }

@@ -33,8 +33,8 @@ struct RunFolder {
   const std::vector<std::pair<double, double>>& Values(const std::string& name) const;
 };
 
-// NotFound without run.json or metrics.jsonl; InvalidArgument, with file and line, for what is not to
-// be read. A last line that was cut (the run died) is left out.
+// NotFound without run.json or metrics.jsonl; InvalidArgument, with file and line, for what is not
+// to be read. A last line that was cut (the run died) is left out.
 absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder);
 
 }  // namespace ringzero

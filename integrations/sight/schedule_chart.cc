@@ -16,9 +16,7 @@ namespace {
 
 constexpr int kWidth = 1180, kLeft = 70, kRow = 40, kBar = 20;
 
-bool Trains(const Op& op) {
-  return op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
-}
+bool Trains(const Op& op) { return op.kind == OpKind::kForward || op.kind == OpKind::kBackward; }
 
 int64_t Until(const FlightRecord& record) {
   return record.events.empty() ? 0 : record.events.back().time;
@@ -70,8 +68,8 @@ void AppendSlice(std::string& svg, const Slice& slice, const Drawn& at, int top)
 
 std::string ScheduleChart(std::span<const FlightRecord> records,
                           const ScheduleChartOptions& options) {
-  const int64_t width = std::max<int64_t>(1, options.width > 0 ? options.width
-                                                               : options.to - options.from);
+  const int64_t width =
+      std::max<int64_t>(1, options.width > 0 ? options.width : options.to - options.from);
   const double scale = (kWidth - kLeft - 10) / static_cast<double>(width);
   const int height = kRow * static_cast<int>(records.size()) + 24;
   std::string svg = absl::StrFormat("<svg viewBox=\"0 0 %d %d\" role=\"img\">", kWidth, height);
@@ -119,9 +117,9 @@ std::optional<std::pair<Iteration, Iteration>> LastWhole(std::span<const FlightR
       }
     }
     // Of the run's very first iteration a record has everything, too.
-    first = std::max(first, begun_in == 0 ? 0 : begun_in == std::numeric_limits<int>::max()
-                                                    ? begun_in
-                                                    : begun_in + 1);
+    first = std::max(first, begun_in == 0                                 ? 0
+                            : begun_in == std::numeric_limits<int>::max() ? begun_in
+                                                                          : begun_in + 1);
     last = std::min(last, over);
   }
   if (records.empty() || first > last) return std::nullopt;
@@ -136,7 +134,8 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
     const int64_t offset = ClockOffset(records, record, &known);
     for (const Event& event : record.events) {
       if (!Trains(event.op) || TrackOf(event) != Track::kCompute) continue;
-      if (event.op.iteration < iterations.first || event.op.iteration >= iterations.second) continue;
+      if (event.op.iteration < iterations.first || event.op.iteration >= iterations.second)
+        continue;
       from = std::min(from, event.time + offset);
       to = std::max(to, event.time + offset);
     }

@@ -19,15 +19,15 @@
 namespace ringzero {
 
 struct ScheduleChartOptions {
-  int64_t from = 0;   // by the first record's clock
+  int64_t from = 0;  // by the first record's clock
   int64_t to = 0;
   int64_t width = 0;  // time that the whole width stands for; 0: from..to
 };
 std::string ScheduleChart(std::span<const FlightRecord> records,
                           const ScheduleChartOptions& options);
 
-// The last iterations, at most `count`, of whose computing all records have everything: the first of
-// them and the one behind the last. None: nothing.
+// The last iterations, at most `count`, of whose computing all records have everything: the first
+// of them and the one behind the last. None: nothing.
 std::optional<std::pair<Iteration, Iteration>> LastWhole(std::span<const FlightRecord> records,
                                                          int count);
 // From the first begin to the last end of the computing of these iterations, evaluations left out.

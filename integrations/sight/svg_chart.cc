@@ -213,9 +213,9 @@ std::string HorizontalBars(const BarChart& chart) {
       const double value = chart.bars[b].values[g];
       const double length = most > 0 ? value / most * (kWidth - kBarLeft - 90) : 0;
       const double y = top + kBarHeight * static_cast<double>(g);
-      absl::StrAppendFormat(
-          &svg, "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>", kBarLeft, y,
-          length, kBarHeight - 2, ChartColour(g));
+      absl::StrAppendFormat(&svg,
+                            "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>",
+                            kBarLeft, y, length, kBarHeight - 2, ChartColour(g));
       AppendText(svg, kBarLeft + length + 6, y + kBarHeight - 3, "",
                  chart.bytes ? BytesText(value) : NumberText(value));
     }

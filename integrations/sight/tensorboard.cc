@@ -2,7 +2,8 @@
 //
 // A record: length (8 bytes, little endian), its masked CRC-32C, the bytes, theirs. An Event has
 // wall_time (1, double), step (2, int64), file_version (3, string) or summary (5); a Summary has
-// values (1), a value its tag (1) and simple_value (2, float). So little of protobuf is written here.
+// values (1), a value its tag (1) and simple_value (2, float). So little of protobuf is written
+// here.
 #include <unistd.h>
 
 #include <array>
