@@ -86,6 +86,8 @@ EngineStats Engine::stats() const { return impl_->stats(); }
 std::string Engine::DebugString() const { return impl_->DebugString(); }
 const FlightRecorder& Engine::recorder() const { return impl_->recorder(); }
 FlightRecord Engine::Flight(const std::string& why) const { return impl_->Flight(why); }
+void Engine::MeasureClock() { impl_->MeasureClock(); }
+std::optional<ClockOffset> Engine::clock_offset() const { return impl_->clock_offset(); }
 
 absl::StatusOr<LapTask> Engine::Impl::NextLap() {
   Lock lock(mutex_);

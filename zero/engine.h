@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -170,6 +171,10 @@ class Engine {
   // For a file: what this worker does or waits for, and its last events. Waits for the engine's
   // lock a second at most, and does without.
   FlightRecord Flight(const std::string& why) const;
+  // Asks worker 0 a few times what its clock says; never blocks. Once it answers, records and
+  // clock_offset() have it. Nothing at worker 0.
+  void MeasureClock();
+  std::optional<ClockOffset> clock_offset() const;
 
  private:
   class Impl;

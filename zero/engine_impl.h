@@ -31,6 +31,9 @@
 
 namespace ringzero {
 
+// Instead of a question of blame: what does your steady clock say?
+inline constexpr char kClockQuestion[] = "clock";
+
 class Engine::Impl {
  public:
   explicit Impl(EngineOptions options);
@@ -59,6 +62,8 @@ class Engine::Impl {
   std::string DebugString() const;
   const FlightRecorder& recorder() const { return recorder_; }
   FlightRecord Flight(const std::string& why) const;
+  void MeasureClock();
+  std::optional<ClockOffset> clock_offset() const;
 
   const EngineOptions& options() const { return options_; }
 
@@ -98,7 +103,9 @@ class Engine::Impl {
     computing_since_ = std::chrono::steady_clock::now();
   }
 
-  // engine_flight.cc; with mutex_ held.
+  // engine_flight.cc; with mutex_ held but the first two, which take it themselves.
+  void AskClock(int times);
+  static std::string AnswerClock();
   void DescribeWaits(FlightRecord& record) const;
   // The number of the message of `op` on its channel, by what has been counted so far.
   static uint32_t NextMessage(std::vector<uint32_t>& counts, const Op& op);
@@ -177,6 +184,7 @@ class Engine::Impl {
   };
   std::map<std::pair<int, int>, Snapshot> snapshots_;
   EngineStats stats_;
+  std::optional<ClockOffset> clock_offset_;
   std::vector<uint32_t> sent_messages_, received_messages_;  // by peer and channel
 
   std::unique_ptr<WorkerPool> pool_;  // last member but one: its thread uses all of the above

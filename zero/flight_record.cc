@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr char kTitle[] = "ringzero flight 1";
 constexpr char kEvents[] = "events";
+constexpr char kUnknown[] = "unknown";
 constexpr size_t kMaxHeadLines = 1 << 20;
 constexpr int kMaxWorkers = 65535;
 
@@ -45,10 +47,7 @@ class HeadReader {
     if (key == "why") return Text(value, record_.why);
     if (key == "time") return Number(value, record_.time_ns);
     if (key == "clock") return Text(value, record_.clock);
-    if (key == "offset") {
-      record_.aligned = true;
-      return Number(value, record_.offset_ns);
-    }
+    if (key == "offset") return ReadOffset(value);
     if (key == "error") return ReadError(value);
     if (key == "appended") return Number(value, record_.appended);
     if (key == "lost") return Number(value, record_.lost);
@@ -86,6 +85,19 @@ class HeadReader {
                   record_.workers <= kMaxWorkers;
     if (has_worker_) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("there is no worker ", value));
+  }
+
+  // "+17 within 5", or "unknown".
+  absl::Status ReadOffset(absl::string_view value) {
+    value = absl::StripTrailingAsciiWhitespace(value);
+    if (value == kUnknown) return absl::OkStatus();
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(value, absl::MaxSplits(" within ", 1));
+    ClockOffset offset;
+    RZ_RETURN_IF_ERROR(Number(parts.first, offset.offset_ns));
+    RZ_RETURN_IF_ERROR(Number(parts.second, offset.within_ns));
+    record_.offset = offset;
+    return absl::OkStatus();
   }
 
   absl::Status ReadError(absl::string_view value) {
@@ -177,13 +189,17 @@ std::string FlightHead(const FlightRecord& record) {
   absl::StrAppend(&text, "worker ", record.worker.value, " of ", record.workers, "\n");
   absl::StrAppend(&text, "why ", OneLine(record.why), "\n", "time ", record.time_ns, "\n");
   absl::StrAppend(&text, "clock ", OneLine(record.clock), "\n");
-  if (record.aligned) absl::StrAppend(&text, "offset ", record.offset_ns, "\n");
+  // These two are of fixed width: a trace's head is written before they are known.
+  const std::string offset = !record.offset.has_value()
+                                 ? kUnknown
+                                 : absl::StrFormat("%+020d within %020d", record.offset->offset_ns,
+                                                   record.offset->within_ns);
+  absl::StrAppendFormat(&text, "offset %-50s\n", offset);
   if (!record.error.ok()) {
     absl::StrAppend(&text, "error ", static_cast<int>(record.error.code()), " ",
                     OneLine(record.error.message()), "\n");
   }
   absl::StrAppend(&text, "appended ", record.appended, "\n");
-  // Of fixed width: a trace's is written before it is known.
   absl::StrAppendFormat(&text, "lost %020d\n", record.lost);
   if (record.has_waits) {
     absl::StrAppend(&text, "now ", OneLine(WriteAnswer(record.now)), "\n");

@@ -9,6 +9,7 @@
 #define RINGZERO_ZERO_FLIGHT_RECORD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,12 @@
 
 namespace ringzero {
 
+// Between two clocks: by the question with the shortest way there and back.
+struct ClockOffset {
+  int64_t offset_ns = 0;
+  int64_t within_ns = 0;  // it is not wrong by more: half of that way
+};
+
 // An operation that others may wait for and that is not done: a send, or an update.
 struct OpenOperation {
   Op op;
@@ -30,11 +37,11 @@ struct OpenOperation {
 struct FlightRecord {
   WorkerId worker{0};
   int workers = 1;
-  std::string why;         // it was written
-  int64_t time_ns = 0;     // when, by the worker's steady clock
-  std::string clock;       // whose steady clock that is: equal for all processes of one boot
-  int64_t offset_ns = 0;   // what to add to come to worker 0's clock
-  bool aligned = false;    // whether that is known: the same clock, or measured
+  std::string why;      // it was written
+  int64_t time_ns = 0;  // when, by the worker's steady clock
+  std::string clock;    // whose steady clock that is: equal for all processes of one boot
+  // What to add to come to worker 0's clock, if that was measured.
+  std::optional<ClockOffset> offset;
   absl::Status error;      // that ended the run here
   int appended = 0;        // iterations of the program that the engine knew
   uint64_t lost = 0;       // events that are not here though they should be

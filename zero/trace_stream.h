@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,6 +42,8 @@ class TraceStream {
   static absl::StatusOr<std::unique_ptr<TraceStream>> Create(TraceStreamOptions options);
   ~TraceStream();
 
+  // To worker 0's clock; before Finish.
+  void SetOffset(const std::optional<ClockOffset>& offset) { options_.head.offset = offset; }
   // Reads and writes what is left; the first error of all the writing. Once.
   absl::Status Finish();
   // Reads and writes now what has come; any thread, for who cannot wait for the stream's own.

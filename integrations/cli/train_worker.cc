@@ -49,6 +49,7 @@ class Worker {
       task_.desk->WriteFailure(task_.self, report.status()).IgnoreError();  // the run's comes first
     }
     if (trace_ == nullptr) return report;
+    trace_->SetOffset(ring_->engine().clock_offset());
     const absl::Status traced = trace_->Finish();
     if (report.ok() && !traced.ok()) return traced;
     return report;
@@ -69,6 +70,8 @@ class Worker {
       }));
       meter.EndLap(lap, ring_->engine().stats());
       RZ_RETURN_IF_ERROR(KeepSchedule(lap));
+      // By now worker 0 answers.
+      if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
       if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     }
     injection_.Reach(InjectConfig::Point::kFinish);

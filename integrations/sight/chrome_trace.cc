@@ -64,13 +64,19 @@ class Writer {
   void FindStart() {
     start_ = std::numeric_limits<int64_t>::max();
     std::vector<std::string> loose;
+    int64_t within_ns = 0;
     for (const FlightRecord& record : records_) {
       bool known = false;
-      const int64_t offset = ClockOffset(records_, record, &known);
+      const int64_t offset = OffsetOf(records_, record, &known);
       if (!known) loose.push_back(absl::StrCat("worker ", record.worker.value));
+      const bool measured = record.clock != records_[0].clock && record.offset.has_value();
+      if (measured) within_ns = std::max(within_ns, record.offset->within_ns);
       if (!record.events.empty()) start_ = std::min(start_, record.events[0].time + offset);
     }
     clocks_ = loose.empty() ? "aligned" : "not aligned:";
+    if (loose.empty() && within_ns > 0) {
+      absl::StrAppendFormat(&clocks_, " within %.0f us", static_cast<double>(within_ns) * 1e-3);
+    }
     for (const std::string& worker : loose) absl::StrAppend(&clocks_, " ", worker);
   }
 
@@ -92,7 +98,7 @@ class Writer {
   void WriteWorker(const FlightRecord& record) {
     const int worker = record.worker.value;
     bool known = false;
-    const int64_t offset = ClockOffset(records_, record, &known);
+    const int64_t offset = OffsetOf(records_, record, &known);
     Name("process_name", worker, 0,
          absl::StrCat("\"name\":\"worker ", worker, known ? "" : " (clock not aligned)", "\""));
     Name("process_sort_index", worker, 0, absl::StrCat("\"sort_index\":", worker));
@@ -170,12 +176,14 @@ class Writer {
 
 }  // namespace
 
-int64_t ClockOffset(std::span<const FlightRecord> records, const FlightRecord& record,
-                    bool* known) {
+int64_t OffsetOf(std::span<const FlightRecord> records, const FlightRecord& record, bool* known) {
   *known = record.clock == records[0].clock && record.clock != "unknown";
   if (*known) return 0;
-  *known = record.aligned && (records[0].aligned || records[0].worker.value == 0);
-  return *known ? record.offset_ns - (records[0].aligned ? records[0].offset_ns : 0) : 0;
+  *known =
+      record.offset.has_value() && (records[0].offset.has_value() || records[0].worker.value == 0);
+  if (!*known) return 0;
+  return record.offset->offset_ns -
+         (records[0].offset.has_value() ? records[0].offset->offset_ns : 0);
 }
 
 std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options) {

@@ -28,7 +28,7 @@ std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTrace
 
 // What to add to a record's times to come to the first one's clock: 0 where the clocks are one,
 // what was measured, or nothing where neither is known.
-int64_t ClockOffset(std::span<const FlightRecord> records, const FlightRecord& record, bool* known);
+int64_t OffsetOf(std::span<const FlightRecord> records, const FlightRecord& record, bool* known);
 
 }  // namespace ringzero
 

@@ -22,7 +22,7 @@ h1{font-size:22px;margin:0 0 4px}h2{font-size:16px;margin:26px 0 6px;border-bott
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(135px,1fr));gap:8px;margin:12px 0}
 .facts div{background:#f4f6f8;border-radius:6px;padding:7px 10px}
 .facts b{display:block;font-size:17px}.facts span{color:#666;font-size:12px}
-.two{display:grid;grid-template-columns:repeat(auto-fit,minmax(480px,1fr));gap:8px 24px}
+.two{display:grid;grid-template-columns:repeat(auto-fill,minmax(480px,1fr));gap:8px 24px}
 figure{margin:6px 0}figcaption{font-weight:600}svg{width:100%;height:auto;display:block}
 svg text{font:11px system-ui,sans-serif;fill:#444}svg text.op{font-size:10px;fill:#fff;text-anchor:middle}
 svg text.label{fill:#777}.grid{stroke:#e4e4e4;stroke-width:1}
@@ -101,6 +101,7 @@ std::string Curves(const RunFolder& run) {
 struct Named {
   const char* scalar;
   const char* name;
+  const char* colour = "";
 };
 
 std::string Stack(const RunFolder& run, Chart chart, const std::vector<Named>& names) {
@@ -110,7 +111,7 @@ std::string Stack(const RunFolder& run, Chart chart, const std::vector<Named>& n
     std::vector<std::pair<double, double>> values = run.Values(each.scalar);
     values.resize(count);
     if (count > 1) values.erase(values.begin());
-    chart.series.push_back({each.name, Thinned(values)});
+    chart.series.push_back({.name = each.name, .points = Thinned(values), .colour = each.colour});
   }
   return StackedChart(chart);
 }
@@ -118,12 +119,12 @@ std::string Stack(const RunFolder& run, Chart chart, const std::vector<Named>& n
 std::string TimeAndTraffic(const RunFolder& run) {
   const std::string time = Stack(
       run, {.title = "Where the mean worker's time goes", .x_label = "iteration", .unit = "ms"},
-      {{"Train/Samples/elapsed_time_ms_forward", "forward"},
-       {"Train/Samples/elapsed_time_ms_backward", "backward"},
-       {"Ring/Samples/wait_ms_parameters", "waits for parameters"},
-       {"Ring/Samples/wait_ms_gradient_sums", "for gradient sums"},
-       {"Ring/Samples/wait_ms_update", "for its own update"},
-       {"Ring/Samples/wait_ms_other", "for something else"}});
+      {{"Train/Samples/elapsed_time_ms_forward", "forward", "#4a84c4"},
+       {"Train/Samples/elapsed_time_ms_backward", "backward", "#2f5d50"},
+       {"Ring/Samples/wait_ms_parameters", "waits for parameters", "#e9b44c"},
+       {"Ring/Samples/wait_ms_gradient_sums", "for gradient sums", "#d9834e"},
+       {"Ring/Samples/wait_ms_update", "for its own update", "#b0413e"},
+       {"Ring/Samples/wait_ms_other", "for something else", "#a9a9a9"}});
   const std::string traffic =
       Stack(run, {.title = "Sent by the whole ring", .x_label = "iteration", .unit = "bytes"},
             {{"Ring/Samples/bytes_forward", "forward copies"},
@@ -180,7 +181,7 @@ std::string ScheduleLegend() {
   for (const auto& [colour, name] : kColours) {
     absl::StrAppend(&html, "<span><i style=\"background:", colour, "\"></i>", name, "</span>");
   }
-  return html + "</div>";
+  return html + "<span>white: outside of the engine (data, loss), or not yet begun</span></div>";
 }
 
 std::string Schedule(const RunFolder& run) {

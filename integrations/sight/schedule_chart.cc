@@ -76,7 +76,7 @@ std::string ScheduleChart(std::span<const FlightRecord> records,
   int top = 2;
   for (const FlightRecord& record : records) {
     bool known = false;
-    const int64_t offset = ClockOffset(records, record, &known);
+    const int64_t offset = OffsetOf(records, record, &known);
     absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">worker %d</text>",
                           kLeft - 8, top + 14, record.worker.value);
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
@@ -131,7 +131,7 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
   int64_t from = std::numeric_limits<int64_t>::max(), to = std::numeric_limits<int64_t>::min();
   for (const FlightRecord& record : records) {
     bool known = false;
-    const int64_t offset = ClockOffset(records, record, &known);
+    const int64_t offset = OffsetOf(records, record, &known);
     for (const Event& event : record.events) {
       if (!Trains(event.op) || TrackOf(event) != Track::kCompute) continue;
       if (event.op.iteration < iterations.first || event.op.iteration >= iterations.second)

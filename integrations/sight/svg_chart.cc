@@ -33,12 +33,29 @@ double Step(double range, int count) {
   return power * (head <= 1 ? 1 : head <= 2 ? 2 : head <= 5 ? 5 : 10);
 }
 
-Frame FrameOf(double x0, double x1, double y0, double y1) {
+// Likewise of bytes, whose powers are of two.
+double StepFor(const Chart& chart, double range) {
+  if (chart.unit != "bytes") return Step(range, 4);
+  double unit = 1;
+  while (range / unit >= 1024) unit *= 1024;
+  return unit * Step(range / unit, 4);
+}
+
+struct Limits {
+  double low = 0, high = 0;
+};
+Frame FrameOf(const Chart& chart, Limits x, Limits y) {
+  auto& [x0, x1] = x;
+  auto& [y0, y1] = y;
   if (!(x1 > x0)) x1 = x0 + 1;
   // Near enough to zero to begin there.
   if (y0 > 0 && y0 < 0.6 * y1) y0 = 0;
-  if (!(y1 > y0)) y1 = y0 + (y0 == 0 ? 1 : std::fabs(y0) * 0.1);
-  const double step = Step(y1 - y0, 4);
+  if (!(y1 > y0)) {
+    const double around = y0 == 0 ? 1 : std::fabs(y0) * 0.1;
+    y0 -= y0 == 0 ? 0 : around;
+    y1 += around;
+  }
+  const double step = StepFor(chart, y1 - y0);
   return {x0, x1, std::floor(y0 / step) * step, std::ceil(y1 / step) * step};
 }
 
@@ -50,7 +67,7 @@ void AppendText(std::string& svg, double x, double y, absl::string_view style,
 
 std::string Axes(const Chart& chart, const Frame& frame) {
   std::string svg;
-  const double y_step = Step(frame.y1 - frame.y0, 4);
+  const double y_step = StepFor(chart, frame.y1 - frame.y0);
   for (double y = frame.y0; y <= frame.y1 + y_step / 2; y += y_step) {
     absl::StrAppendFormat(&svg,
                           "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>",
@@ -67,25 +84,27 @@ std::string Axes(const Chart& chart, const Frame& frame) {
   return svg;
 }
 
-std::string Legend(const std::vector<std::string>& names) {
-  std::string html = "<div class=\"legend\">";
-  for (size_t i = 0; i < names.size(); ++i) {
-    absl::StrAppend(&html, "<span><i style=\"background:", ChartColour(i), "\"></i>",
-                    EscapeXml(names[i]), "</span>");
-  }
-  return html + "</div>";
+std::string ColourOf(const Chart& chart, size_t i) {
+  const std::string& own = chart.series[i].colour;
+  return own.empty() ? ChartColour(i) : own;
+}
+
+std::string LegendEntry(const std::string& colour, const std::string& name) {
+  return absl::StrCat("<span><i style=\"background:", colour, "\"></i>", EscapeXml(name),
+                      "</span>");
 }
 
 std::string Figure(const Chart& chart, const std::string& body) {
-  std::vector<std::string> names;
-  for (const ChartSeries& series : chart.series) names.push_back(series.name);
+  std::string legend;
+  for (size_t i = 0; i < chart.series.size() && chart.series.size() > 1; ++i) {
+    legend += LegendEntry(ColourOf(chart, i), chart.series[i].name);
+  }
   const std::string unit =
       chart.unit.empty() || chart.unit == "bytes" ? "" : absl::StrCat(" (", chart.unit, ")");
   return absl::StrFormat(
-      "<figure><figcaption>%s%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">%s</svg>%s"
-      "</figure>\n",
-      EscapeXml(chart.title), EscapeXml(unit), kWidth, kHeight, body,
-      names.size() > 1 ? Legend(names) : "");
+      "<figure><figcaption>%s%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">%s</svg>"
+      "<div class=\"legend\">%s</div></figure>\n",
+      EscapeXml(chart.title), EscapeXml(unit), kWidth, kHeight, body, legend);
 }
 
 struct Range {
@@ -127,9 +146,9 @@ std::string BytesText(double bytes) {
 
 std::string NumberText(double value) {
   const double size = std::fabs(value);
-  if (size >= 1e9) return absl::StrFormat("%g G", value / 1e9);
-  if (size >= 1e6) return absl::StrFormat("%g M", value / 1e6);
-  if (size >= 1e4) return absl::StrFormat("%g k", value / 1e3);
+  if (size >= 1e9) return absl::StrFormat("%.4g G", value / 1e9);
+  if (size >= 1e6) return absl::StrFormat("%.4g M", value / 1e6);
+  if (size >= 1e4) return absl::StrFormat("%.4g k", value / 1e3);
   // A step's rounding shows as -1e-17.
   return size < 1e-12 ? "0" : absl::StrFormat("%.4g", value);
 }
@@ -143,7 +162,7 @@ std::string LineChart(const Chart& chart) {
     }
   }
   if (x.empty() || y.empty()) return Empty(chart);
-  const Frame frame = FrameOf(x.low, x.high, y.low, y.high);
+  const Frame frame = FrameOf(chart, {x.low, x.high}, {y.low, y.high});
   std::string svg = Axes(chart, frame);
   for (size_t i = 0; i < chart.series.size(); ++i) {
     const ChartSeries& series = chart.series[i];
@@ -157,12 +176,12 @@ std::string LineChart(const Chart& chart) {
         absl::StrAppendFormat(&svg,
                               "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"%s\"><title>%s: "
                               "%.5g</title></circle>",
-                              frame.X(at), frame.Y(value), ChartColour(i), EscapeXml(series.name),
-                              value);
+                              frame.X(at), frame.Y(value), ColourOf(chart, i),
+                              EscapeXml(series.name), value);
       }
     }
     if (line.empty()) continue;
-    absl::StrAppend(&svg, "<polyline fill=\"none\" stroke=\"", ChartColour(i),
+    absl::StrAppend(&svg, "<polyline fill=\"none\" stroke=\"", ColourOf(chart, i),
                     "\" stroke-width=\"1.6\" points=\"", line, "\"/>");
   }
   return Figure(chart, svg);
@@ -180,7 +199,7 @@ std::string StackedChart(const Chart& chart) {
     x.Add(chart.series[0].points[n].first);
     y.Add(sum);
   }
-  const Frame frame = FrameOf(x.low, x.high, 0, y.high);
+  const Frame frame = FrameOf(chart, {x.low, x.high}, {0, y.high});
   std::string svg = Axes(chart, frame);
   for (size_t i = 0; i < chart.series.size(); ++i) {
     std::string upper, lower;
@@ -190,9 +209,9 @@ std::string StackedChart(const Chart& chart) {
       below[n] += std::max(value, 0.0);
       absl::StrAppendFormat(&upper, " %.1f,%.1f", frame.X(at), frame.Y(below[n]));
     }
-    absl::StrAppend(&svg, "<polygon fill=\"", ChartColour(i), "\" fill-opacity=\"0.85\" points=\"",
-                    upper.substr(1), lower, "\"><title>", EscapeXml(chart.series[i].name),
-                    "</title></polygon>");
+    absl::StrAppend(&svg, "<polygon fill=\"", ColourOf(chart, i),
+                    "\" fill-opacity=\"0.85\" points=\"", upper.substr(1), lower, "\"><title>",
+                    EscapeXml(chart.series[i].name), "</title></polygon>");
   }
   return Figure(chart, svg);
 }
@@ -220,10 +239,14 @@ std::string HorizontalBars(const BarChart& chart) {
                  chart.bytes ? BytesText(value) : NumberText(value));
     }
   }
+  std::string legend;
+  for (size_t g = 0; g < chart.groups.size(); ++g) {
+    legend += LegendEntry(ChartColour(g), chart.groups[g]);
+  }
   return absl::StrFormat(
-      "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">%s</svg>%s"
-      "</figure>\n",
-      EscapeXml(chart.title), kWidth, height, svg, Legend(chart.groups));
+      "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\">%s</svg>"
+      "<div class=\"legend\">%s</div></figure>\n",
+      EscapeXml(chart.title), kWidth, height, svg, legend);
 }
 
 }  // namespace ringzero

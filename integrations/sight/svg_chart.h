@@ -19,6 +19,7 @@ struct ChartSeries {
   std::string name;
   std::vector<std::pair<double, double>> points;  // ascending x
   enum class Mark { kLine, kDots } mark = Mark::kLine;
+  std::string colour;  // empty: ChartColour of its place
 };
 
 struct Chart {
@@ -45,7 +46,7 @@ struct BarChart {
 };
 std::string HorizontalBars(const BarChart& chart);
 
-// The colour of series i, equal in all charts.
+// The colour of series i, unless it has one of its own.
 std::string ChartColour(size_t i);
 // "1.2 MiB"; "12.3 k".
 std::string BytesText(double bytes);

@@ -169,8 +169,7 @@ TEST(ChromeTraceTest, ClocksThatAreNotOne) {
                      {1000 * (w + 2), EventKind::kEnd, op}};
     records.push_back(record);
   }
-  records[1].aligned = true;
-  records[1].offset_ns = -1000;
+  records[1].offset = ClockOffset{.offset_ns = -1000, .within_ns = 3000};
   const Json trace = Json::parse(ChromeTrace(records, {}));
   EXPECT_EQ(trace["otherData"]["clocks"], "not aligned: worker 2");
   std::map<int, double> begins;
@@ -178,6 +177,8 @@ TEST(ChromeTraceTest, ClocksThatAreNotOne) {
     if (event["ph"] == "X") begins[event["pid"]] = event["ts"];
   }
   EXPECT_EQ(begins, (std::map<int, double>{{0, 0.0}, {1, 0.0}, {2, 2.0}}));
+  records.pop_back();
+  EXPECT_EQ(Json::parse(ChromeTrace(records, {}))["otherData"]["clocks"], "aligned within 3 us");
 }
 
 TEST(SlicesTest, WhatHasNotEndedAndWhatHadBegunBefore) {

@@ -85,7 +85,7 @@ TEST(ScheduleChartTest, ShowsEveryStageOfTheIterations) {
 
 TEST(SvgChartTest, NumbersAsPeopleReadThem) {
   EXPECT_EQ(NumberText(0.00025), "0.00025");
-  EXPECT_EQ(NumberText(12345), "12.345 k");
+  EXPECT_EQ(NumberText(12345), "12.35 k");
   EXPECT_EQ(NumberText(2.5e9), "2.5 G");
   EXPECT_EQ(NumberText(-1e-17), "0");
   EXPECT_EQ(BytesText(512), "512 B");

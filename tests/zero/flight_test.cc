@@ -110,14 +110,29 @@ TEST(EngineFlightTest, TellsOfEveryPlannedOperation) {
   }
 }
 
+// One clock for all here: what is measured between them is nothing, within what is said.
+TEST(EngineFlightTest, MeasuresClocksByAsking) {
+  const ToyOptions options{.workers = 3, .stages = 3, .iterations = 40};
+  for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
+    const absl::StatusOr<ToyResult> result = RunToyRing(options, transports);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_FALSE(result->flights[0].offset.has_value());
+    for (int w = 1; w < 3; ++w) {
+      const std::optional<ClockOffset>& offset = result->flights[w].offset;
+      ASSERT_TRUE(offset.has_value()) << w;
+      EXPECT_LE(std::abs(offset->offset_ns), offset->within_ns + 1);
+      EXPECT_GT(offset->within_ns, 0);
+    }
+  }
+}
+
 FlightRecord Sample() {
   FlightRecord record{.worker = WorkerId(2),
                       .workers = 4,
                       .why = "signal 10",
                       .time_ns = 123456789,
                       .clock = "boot 6f1c",
-                      .offset_ns = -17,
-                      .aligned = true,
+                      .offset = ClockOffset{.offset_ns = -17, .within_ns = 5},
                       .error = absl::DeadlineExceededError("worker 1 has been computing"),
                       .appended = 7,
                       .lost = 3,
@@ -147,7 +162,8 @@ TEST(FlightRecordTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back->events, record.events);
   EXPECT_EQ(back->error, record.error);
   EXPECT_EQ(back->now.next, record.now.next);
-  EXPECT_TRUE(back->aligned);
+  ASSERT_TRUE(back->offset.has_value());
+  EXPECT_EQ(back->offset->offset_ns, -17);
 }
 
 TEST(FlightRecordTest, RefusesWhatIsMalformed) {

@@ -60,7 +60,10 @@ class ToyWorker {
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, engine_.NextLap());
       switch (lap.kind) {
-        case LapTask::Kind::kTrain: RZ_RETURN_IF_ERROR(Train(lap)); break;
+        case LapTask::Kind::kTrain:
+          RZ_RETURN_IF_ERROR(Train(lap));
+          if (lap.iteration.value == 0) engine_.MeasureClock();
+          break;
         case LapTask::Kind::kEvaluate: RZ_RETURN_IF_ERROR(Evaluate(lap)); break;
         case LapTask::Kind::kCollect: RZ_RETURN_IF_ERROR(Collect(lap)); break;
         case LapTask::Kind::kDone: return engine_.Finish();
