@@ -2,8 +2,8 @@
 //
 //   build/bin/recorder_bench
 //
-// Each row's counters: events per iteration and worker of a plan (begin and end of every operation of
-// its program, and a wait before each computing one at most), and so microseconds per iteration.
+// Each row's counters: events per iteration and worker of a plan (begin and end of every operation
+// of its program, and a wait before each computing one at most), and so microseconds per iteration.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 
@@ -65,10 +65,9 @@ void CountPerIteration(benchmark::State& state) {
       MakePlan(static_cast<int>(state.range(0)), static_cast<int>(state.range(1))));
   state.counters["events_per_iteration"] = static_cast<double>(events);
   using Flags = benchmark::Counter::Flags;
-  state.counters["seconds_per_iteration"] =
-      benchmark::Counter(static_cast<double>(state.iterations()) / static_cast<double>(events),
-                         static_cast<Flags>(benchmark::Counter::kIsRate |
-                                            benchmark::Counter::kInvert));
+  state.counters["seconds_per_iteration"] = benchmark::Counter(
+      static_cast<double>(state.iterations()) / static_cast<double>(events),
+      static_cast<Flags>(benchmark::Counter::kIsRate | benchmark::Counter::kInvert));
 }
 
 void BM_Clock(benchmark::State& state) {
@@ -109,10 +108,7 @@ void BM_RecordAndTrace(benchmark::State& state) {
   CountPerIteration(state);
   std::filesystem::remove_all(folder);
 }
-BENCHMARK(BM_RecordAndTrace)
-    ->ArgNames({"N", "S"})
-    ->Args({4, 16})
-    ->MeasureProcessCPUTime();
+BENCHMARK(BM_RecordAndTrace)->ArgNames({"N", "S"})->Args({4, 16})->MeasureProcessCPUTime();
 
 // Somebody asks for the last events: what SIGUSR1 costs, once.
 void BM_Last(benchmark::State& state) {
