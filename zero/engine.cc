@@ -84,6 +84,10 @@ const Plan& Engine::plan() const { return impl_->options().plan; }
 const std::vector<StageLayout>& Engine::layouts() const { return impl_->options().layouts; }
 EngineStats Engine::stats() const { return impl_->stats(); }
 std::string Engine::DebugString() const { return impl_->DebugString(); }
+const FlightRecorder& Engine::recorder() const { return impl_->recorder(); }
+FlightRecord Engine::Flight(const std::string& why) const { return impl_->Flight(why); }
+void Engine::MeasureClock() { impl_->MeasureClock(); }
+std::optional<ClockOffset> Engine::clock_offset() const { return impl_->clock_offset(); }
 
 absl::StatusOr<LapTask> Engine::Impl::NextLap() {
   Lock lock(mutex_);
@@ -163,10 +167,19 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
     return absl::FailedPreconditionError(
         absl::StrCat("stage ", stage.value, " was ended before it was begun"));
   }
-  if (kind == OpKind::kEnd) RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  if (keep) keep(state_.at(op).linked.op);
+  const Op done = state_.at(op).linked.op;
+  if (kind == OpKind::kEnd) {
+    RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+    recorder_.Record(Writer::kComputing, {EventKind::kBegin, done});
+  }
+  if (keep) keep(done);
+  recorder_.Record(Writer::kComputing, {EventKind::kEnd, done});
   compute_.pop_front();
-  computing_since_ = Clock::now();
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - computing_since_).count();
+  if (kind == OpKind::kForward) stats_.forward_seconds += seconds;
+  if (kind == OpKind::kBackward) stats_.backward_seconds += seconds;
+  computing_since_ = now;
   Complete(op);
   if (!compute_.empty()) {
     // Two iterations ahead: neighbours and owners' injections may be one ahead of us.
@@ -231,10 +244,20 @@ double* Engine::Impl::WaitCounter(int64_t op) {
 absl::Status Engine::Impl::WaitUntilReady(Lock& lock, int64_t op) {
   const Op& waiting = state_.at(op).linked.op;
   double* counter = nullptr;
+  int64_t missed = kNoOp;
+  Op missing;  // a copy: what is done may be forgotten
   return WaitFor(
       lock, absl::StrCat("to start \"", ToString(waiting), "\""),
       [&] {
         const int64_t cause = state_.FirstUnfinished(op);
+        if (cause != missed) {
+          if (missed != kNoOp) recorder_.Record(Writer::kComputing, {EventKind::kWaited, missing});
+          missed = cause;
+          if (cause != kNoOp) {
+            missing = state_.at(cause).linked.op;
+            recorder_.Record(Writer::kComputing, {EventKind::kWait, missing});
+          }
+        }
         if (cause != kNoOp) {
           counter = WaitCounter(cause);
           waiting_for_ = absl::StrCat("\"", ToString(state_.at(cause).linked.op), "\", to start \"",

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@
 #include "p2p/transport.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
+#include "zero/flight_record.h"
+#include "zero/flight_recorder.h"
 #include "zero/layout.h"
 #include "zero/optimizer.h"
 
@@ -88,6 +91,8 @@ struct EngineStats {
   double wait_gradient_sums_seconds = 0;  // more than `pending` gradients waited for their sums
   double wait_update_seconds = 0;         // a version that this worker itself owns and updates
   double wait_other_seconds = 0;          // tokens, statistics
+  double forward_seconds = 0;             // from BeginForward to EndForward
+  double backward_seconds = 0;
   TransportStats transport;
   // What it has allocated, each category at its most so far.
   MemoryBytes memory;
@@ -107,6 +112,10 @@ struct EngineOptions {
   // Worker 0: an iteration's (or evaluation's) folded metrics; on an engine thread, in order.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+  FlightRecorderOptions recorder;
+  // Called once, at the error that ends the run here, on any thread, with the engine's lock held:
+  // it must not block, nor call the engine.
+  std::function<void()> on_failure;
 };
 
 class Engine {
@@ -157,6 +166,15 @@ class Engine {
   EngineStats stats() const;  // any thread
   // What every part is doing now, for errors: the computing thread's wait, open messages, queues.
   std::string DebugString() const;
+  // Any thread, also while the run goes on.
+  const FlightRecorder& recorder() const;
+  // For a file: what this worker does or waits for, and its last events. Waits for the engine's
+  // lock a second at most, and does without.
+  FlightRecord Flight(const std::string& why) const;
+  // Asks worker 0 a few times what its clock says; never blocks. Once it answers, records and
+  // clock_offset() have it. Nothing at worker 0.
+  void MeasureClock();
+  std::optional<ClockOffset> clock_offset() const;
 
  private:
   class Impl;

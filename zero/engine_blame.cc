@@ -103,6 +103,7 @@ void Engine::Impl::AnswerQuestions() {
 }
 
 std::string Engine::Impl::AnswerQuestion(const std::string& text) const {
+  if (text == kClockQuestion) return AnswerClock();
   const absl::StatusOr<BlameQuestion> question = ParseQuestion(text);
   Lock lock(mutex_);
   return WriteAnswer(question.ok() ? AnswerTo(*question)

@@ -5,6 +5,7 @@
 // engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
 // engine_sums.cc      memory of sums and gradients
 // engine_collect.cc   collections: both
+// engine_flight.cc    what goes on, as a record for a file
 // engine_blame.cc     whose fault it is that a wait takes too long
 #ifndef RINGZERO_ZERO_ENGINE_IMPL_H_
 #define RINGZERO_ZERO_ENGINE_IMPL_H_
@@ -29,6 +30,9 @@
 #include "zero/worker_pool.h"
 
 namespace ringzero {
+
+// Instead of a question of blame: what does your steady clock say?
+inline constexpr char kClockQuestion[] = "clock";
 
 class Engine::Impl {
  public:
@@ -56,6 +60,10 @@ class Engine::Impl {
   absl::Status status() const;
   EngineStats stats() const;
   std::string DebugString() const;
+  const FlightRecorder& recorder() const { return recorder_; }
+  FlightRecord Flight(const std::string& why) const;
+  void MeasureClock();
+  std::optional<ClockOffset> clock_offset() const;
 
   const EngineOptions& options() const { return options_; }
 
@@ -87,10 +95,20 @@ class Engine::Impl {
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
   double* WaitCounter(int64_t op);
 
+  using Writer = FlightRecorder::Writer;
   void SetBegun() {
     begun_ = true;
+    recorder_.Record(Writer::kComputing,
+                     {EventKind::kBegin, state_.at(compute_.front()).linked.op});
     computing_since_ = std::chrono::steady_clock::now();
   }
+
+  // engine_flight.cc; with mutex_ held but the first two, which take it themselves.
+  void AskClock(int times);
+  static std::string AnswerClock();
+  void DescribeWaits(FlightRecord& record) const;
+  // The number of the message of `op` on its channel, by what has been counted so far.
+  static uint32_t NextMessage(std::vector<uint32_t>& counts, const Op& op);
 
   // engine_blame.cc; all with mutex_ held but AnswerQuestion (the message thread's).
   void AnswerQuestions();  // from now on
@@ -137,6 +155,8 @@ class Engine::Impl {
   const Plan& plan_;
   OwnedStages owned_;
 
+  FlightRecorder recorder_;  // of its writers kMessages is whoever holds mutex_
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   ProgramState state_;
@@ -164,6 +184,8 @@ class Engine::Impl {
   };
   std::map<std::pair<int, int>, Snapshot> snapshots_;
   EngineStats stats_;
+  std::optional<ClockOffset> clock_offset_;
+  std::vector<uint32_t> sent_messages_, received_messages_;  // by peer and channel
 
   std::unique_ptr<WorkerPool> pool_;  // last member but one: its thread uses all of the above
 };

@@ -16,7 +16,10 @@ Engine::Impl::Impl(EngineOptions options)
     : options_(std::move(options)),
       plan_(options_.plan),
       owned_(plan_, options_.layouts, options_.optimizer),
+      recorder_(options_.recorder),
       state_(plan_, options_.self),
+      sent_messages_(static_cast<size_t>(plan_.workers * kChannelCount)),
+      received_messages_(static_cast<size_t>(plan_.workers * kChannelCount)),
       pool_(std::make_unique<WorkerPool>()) {}
 
 Engine::Impl::~Impl() {
@@ -101,16 +104,19 @@ std::string Engine::Impl::Where(const Op& op) const {
 absl::Status Engine::Impl::PostReceive(int64_t number) {
   const Op& op = state_.at(number).linked.op;
   const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
-  const auto arrived = [this, number](auto message, auto member) {
+  const uint32_t count = NextMessage(received_messages_, op);
+  const auto arrived = [this, number, count](auto message, auto member) {
     Lock lock(mutex_);
     if (!error_.ok()) return;
     if (!message.ok()) return Fail(message.status());
     OpState& state = state_.at(number);
+    recorder_.Record(Writer::kMessages, {EventKind::kBegin, state.linked.op, count});
     state.*member = *std::move(message);
     state.arrived = true;
     if (absl::Status kept = KeepArrival(state); !kept.ok()) {
       return FailAt(state.linked.op, kept);
     }
+    recorder_.Record(Writer::kMessages, {EventKind::kEnd, state.linked.op, count});
     if (state.waiting == 0) Complete(number);
   };
   if (IsOwnedMessage(op.channel)) {
@@ -171,9 +177,13 @@ void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
     case OpKind::kEnd:
     case OpKind::kCollect: return;  // the computing thread sees it
     case OpKind::kReceive: break;   // completed when its message arrives
-    case OpKind::kSend:
+    case OpKind::kSend: {
+      const uint32_t count = NextMessage(sent_messages_, op);
+      recorder_.Record(Writer::kMessages, {EventKind::kBegin, op, count});
       if (absl::Status sent = Send(number); !sent.ok()) return FailAt(op, sent);
+      recorder_.Record(Writer::kMessages, {EventKind::kEnd, op, count});
       break;
+    }
     case OpKind::kAdd: return SubmitAdd(number);
     case OpKind::kUpdate: return SubmitUpdate(number);
     case OpKind::kApply: return SubmitApply(number);
@@ -222,6 +232,7 @@ void Engine::Impl::Fail(const absl::Status& why) {
   error_ = why;
   changed_.notify_all();
   if (options_.transport != nullptr) options_.transport->Abort(why);
+  if (options_.on_failure) options_.on_failure();
 }
 
 void Engine::Impl::FailAt(const Op& op, const absl::Status& why) {

@@ -51,7 +51,13 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
   const Op add_op = state_.at(add).linked.op;
   const StageId stage = add_op.stage;
   const Place place = PlaceOf(add_op);
+  // What makes it free: the update of the iteration before, at the stage's owner.
+  const Op update{.kind = OpKind::kUpdate,
+                  .stage = stage,
+                  .iteration = Iteration(add_op.iteration.value - 1),
+                  .peer = plan_.owner(stage)};
   absl::Status refused;
+  bool waits = false;
   const auto allocated = [&] {
     if (started_sums_.count(place) > 0) return true;
     absl::StatusOr<Buffer> memory = AllocateNewSum(stage);
@@ -62,7 +68,10 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
       waiting_for_ = absl::StrCat("its sum's memory after \"Update", stage.value, " t",
                                   add_op.iteration.value - 1, "\", to start \"",
                                   ToString(state_.at(op).linked.op), "\"");
-      waits_for_update_ = {stage, Iteration(add_op.iteration.value - 1)};
+      waits_for_update_ = {stage, update.iteration};
+      if (!std::exchange(waits, true)) {
+        recorder_.Record(Writer::kComputing, {EventKind::kWait, update});
+      }
       return false;
     } else {
       refused = memory.status();
@@ -75,6 +84,7 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
       [this](double seconds) { stats_.wait_gradient_sums_seconds += seconds; },
       std::chrono::microseconds(200));
   waits_for_update_.reset();
+  if (waits) recorder_.Record(Writer::kComputing, {EventKind::kWaited, update});
   return waited.ok() ? refused : waited;
 }
 

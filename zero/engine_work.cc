@@ -14,8 +14,10 @@
 namespace ringzero {
 
 void Engine::Impl::RunOnPool(int64_t op, std::function<absl::Status()> work) {
-  pool_->Add([this, op, work = std::move(work)] {
+  pool_->Add([this, op, what = state_.at(op).linked.op, work = std::move(work)] {
+    recorder_.Record(Writer::kPool, {EventKind::kBegin, what});
     const absl::Status status = work();
+    recorder_.Record(Writer::kPool, {EventKind::kEnd, what});
     Lock lock(mutex_);
     if (!error_.ok()) return;
     if (!status.ok()) return FailAt(state_.at(op).linked.op, status);
@@ -69,8 +71,10 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
         return false;
       }
       *update = *std::move(begun);
+      recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
     if ((*update)->Step()) return true;
+    recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
     Lock lock(mutex_);
     if (!error_.ok()) return false;
     owned_.Publish(std::move(*update));

@@ -2,6 +2,7 @@
 #include "integrations/cli/command_line.h"
 
 #include <cstddef>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -22,15 +23,22 @@ using Command = CommandLine::Command;
 struct CommandSpec {
   const char* name;
   Command command;
+  const char* argument;  // what it needs; null: nothing
   const char* help;
 };
 
 constexpr CommandSpec kCommands[] = {
-    {"train", Command::kTrain, "train CONFIG: train a model"},
-    {"plan", Command::kPlan, "plan CONFIG: show partition and schedule without training"},
-    {"config", Command::kConfig, "config CONFIG: check it and show every value with its origin"},
-    {"help", Command::kHelp, "help: this text"},
+    {"train", Command::kTrain, "CONFIG", "train CONFIG: train a model"},
+    {"plan", Command::kPlan, "CONFIG", "plan CONFIG: show partition and schedule without training"},
+    {"config", Command::kConfig, "CONFIG",
+     "config CONFIG: check it and show every value with its origin"},
+    {"blame", Command::kBlame, "FOLDER",
+     "blame FOLDER: who waits for whom, from flight records, and the first cause"},
+    {"trace", Command::kTrace, "FOLDER", "trace FOLDER: flight records as a trace for Perfetto"},
+    {"report", Command::kReport, "FOLDER", "report FOLDER: a run's metrics as one page of HTML"},
+    {"help", Command::kHelp, nullptr, "help: this text"},
 };
+constexpr CommandSpec kVersionCommand = {"--version", Command::kVersion, nullptr, ""};
 
 struct OptionSpec {
   const char* name;
@@ -49,6 +57,12 @@ constexpr OptionSpec kOptions[] = {
     {"--summary", "FILE", "train", "write the run's numbers as JSON"},
     {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
     {"--dump-parameters", "FILE", "train", "write the trained parameters as safetensors"},
+    {"--flight", "FOLDER", "train", "where flight records go (ringzero-flight)"},
+    {"--metrics", "FOLDER", "train",
+     "write each iteration's numbers: TensorBoard, CSV, JSON lines"},
+    {"--trace", "FILE", "train|plan",
+     "write what happens when, measured or predicted, for Perfetto"},
+    {"--out", "FILE", "trace|report", "where to write it"},
     {"--svg", "FILE", "plan", "draw the schedule"},
     {"--text", "FILE", "plan", "write the plan as text (for ring_perf --mode train --plan FILE)"},
     {"--hosts", "H", "plan", "say what carries messages if the workers are on H hosts (1)"},
@@ -101,6 +115,14 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
     line.init = value;
   } else if (name == "--dump-parameters") {
     line.dump_parameters = value;
+  } else if (name == "--flight") {
+    line.flight = value;
+  } else if (name == "--metrics") {
+    line.metrics = value;
+  } else if (name == "--trace") {
+    line.trace = value;
+  } else if (name == "--out") {
+    line.out = value;
   } else if (name == "--svg") {
     line.svg = value;
   } else if (name == "--text") {
@@ -156,8 +178,8 @@ absl::Status ReadOption(std::span<const std::string> words, const CommandSpec& c
 }
 
 absl::StatusOr<CommandSpec> FindCommand(const std::string& word) {
-  if (word == "--help" || word == "-h") return kCommands[3];
-  if (word == "--version") return CommandSpec{"--version", Command::kVersion, ""};
+  if (word == "--help" || word == "-h") return kCommands[std::size(kCommands) - 1];
+  if (word == "--version") return kVersionCommand;
   for (const CommandSpec& command : kCommands) {
     if (word == command.name) return command;
   }
@@ -176,7 +198,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   }
   RZ_ASSIGN_OR_RETURN(const CommandSpec command, FindCommand(words[0]));
   line.command = command.command;
-  if (command.command == Command::kHelp || command.command == Command::kVersion) return line;
+  if (command.argument == nullptr) return line;
   for (size_t at = 1; at < words.size();) {
     if (words[at] == "--help" || words[at] == "-h") return CommandLine{};
     if (words[at].starts_with("-") && words[at] != "-") {
@@ -184,19 +206,22 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
     } else if (line.config.empty()) {
       line.config = words[at++];
     } else {
-      return absl::InvalidArgumentError(absl::StrCat(words[at], ": one configuration is enough (",
-                                                     line.config, "); try ringzero help"));
+      return absl::InvalidArgumentError(absl::StrCat(words[at], ": one ", command.argument,
+                                                     " is enough (", line.config,
+                                                     "); try ringzero help"));
     }
   }
   if (line.config.empty() && !line.schema && !line.markdown) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "ringzero ", command.name, ": which CONFIG? For example examples/fashion_mnist.json"));
+    const bool config = std::string(command.argument) == "CONFIG";
+    return absl::InvalidArgumentError(
+        absl::StrCat("ringzero ", command.name, ": which ", command.argument, "? For example ",
+                     config ? "examples/fashion_mnist.json" : line.flight));
   }
   return line;
 }
 
 std::string HelpText() {
-  std::string text = "usage: ringzero COMMAND [CONFIG] [OPTION ...]\n\n";
+  std::string text = "usage: ringzero COMMAND [CONFIG or FOLDER] [OPTION ...]\n\n";
   for (const CommandSpec& command : kCommands) absl::StrAppend(&text, "  ", command.help, "\n");
   absl::StrAppend(&text, "\noptions:\n");
   for (const OptionSpec& option : kOptions) {

@@ -1,4 +1,4 @@
-// The command line: `ringzero COMMAND [CONFIG] [OPTION …]`, strictly.
+// The command line: `ringzero COMMAND [CONFIG or FOLDER] [OPTION …]`, strictly.
 //
 //   RZ_ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(argc, argv));
 //   line.command; line.config; line.overrides;
@@ -17,14 +17,27 @@
 namespace ringzero {
 
 struct CommandLine {
-  enum class Command { kTrain, kPlan, kConfig, kHelp, kVersion } command = Command::kHelp;
-  std::string config;                  // file
+  enum class Command {
+    kTrain,
+    kPlan,
+    kConfig,
+    kBlame,
+    kTrace,
+    kReport,
+    kHelp,
+    kVersion
+  } command = Command::kHelp;
+  std::string config;                  // file; the folder that blame, trace and report read
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
   // train; empty: not asked for
   std::string summary;
   std::string init;
   std::string dump_parameters;
+  std::string flight = "ringzero-flight";  // folder
+  std::string metrics;                     // folder
+  std::string trace;                       // file; of plan, too
+  std::string out;                         // trace, report: file
   // plan
   std::string svg;
   std::string text;

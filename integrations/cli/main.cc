@@ -11,7 +11,9 @@
 #include "integrations/cli/config_command.h"
 #include "integrations/cli/exit_codes.h"
 #include "integrations/cli/plan_command.h"
+#include "integrations/cli/sight_commands.h"
 #include "integrations/cli/train.h"
+#include "integrations/sight/flight_desk.h"
 
 #if defined(RINGZERO_HAVE_JEMALLOC)
 // jemalloc's own name for its settings, read before main: memory is kept, as RunWorkers asks of
@@ -46,6 +48,7 @@ int Main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "1", 1);
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
+  BlockDumpSignal();  // before there are threads
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.ok()) return Fail(line.status());
   absl::Status status;
@@ -55,6 +58,9 @@ int Main(int argc, char** argv) {
     case CommandLine::Command::kTrain: status = RunTrain(*line); break;
     case CommandLine::Command::kPlan: status = RunPlan(*line); break;
     case CommandLine::Command::kConfig: status = RunConfig(*line); break;
+    case CommandLine::Command::kBlame: status = RunBlame(*line); break;
+    case CommandLine::Command::kTrace: status = RunTrace(*line); break;
+    case CommandLine::Command::kReport: status = RunReport(*line); break;
   }
   if (!status.ok()) return Fail(status);
   return std::fflush(stdout) == 0 ? kExitDone : kExitInternal;

@@ -12,6 +12,7 @@
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/summary.h"
+#include "integrations/sight/predicted_trace.h"
 #include "sharding/program.h"
 #include "sharding/render.h"
 
@@ -43,7 +44,7 @@ absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
 }  // namespace
 
 absl::Status RunPlan(const CommandLine& line) {
-  for (const std::string& path : {line.svg, line.text}) {
+  for (const std::string& path : {line.svg, line.text, line.trace}) {
     if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
   }
   RZ_ASSIGN_OR_RETURN(
@@ -77,6 +78,10 @@ absl::Status RunPlan(const CommandLine& line) {
   }
   if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.svg, RenderSvg(plan, shown)));
   if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.text, PlanToString(plan)));
+  if (!line.trace.empty()) {
+    RZ_ASSIGN_OR_RETURN(const std::string trace, PredictedTrace(plan));
+    RZ_RETURN_IF_ERROR(WriteFileAtomically(line.trace, trace));
+  }
   std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -20,8 +20,10 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
   if (kind == LapTask::Kind::kTrain) {
     if (!first_loss_.has_value()) first_loss_ = loss;
     last_loss_ = loss;
-    losses_.push_back(
-        {.done = iteration.value + 1, .loss = loss, .when = std::chrono::steady_clock::now()});
+    losses_.push_back({.done = iteration.value + 1,
+                       .loss = loss,
+                       .when = std::chrono::steady_clock::now(),
+                       .totals = {metrics.begin() + kQualityCount, metrics.end()}});
     return;
   }
   const EvaluationResult result{.iteration = iteration.value,
@@ -60,6 +62,12 @@ std::vector<EvaluationResult> RunLog::evaluations() const {
 std::vector<std::string> RunLog::TakeNotes() {
   std::lock_guard<std::mutex> lock(mutex_);
   return std::exchange(notes_, {});
+}
+
+std::vector<EvaluationResult> RunLog::TakeEvaluations() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const size_t from = std::exchange(evaluations_taken_, evaluations_.size());
+  return {evaluations_.begin() + static_cast<ptrdiff_t>(from), evaluations_.end()};
 }
 
 std::vector<RunLog::Loss> RunLog::TakeLosses() {

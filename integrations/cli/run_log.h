@@ -5,8 +5,9 @@
 //   options.on_report = log.Listener();
 //   log.TakeNotes();     // lines about new evaluations
 //
-// A micro-batch's metrics are {loss x count, correct, count}: sums, so that folding them in
-// micro-batch order is exact whatever the sizes. Count: samples, or tokens of text. Thread-safe.
+// A micro-batch's metrics are {loss x count, correct, count} and what RingTotals adds: sums, so
+// that folding them in micro-batch order is exact whatever the sizes. Count: samples, or tokens of
+// text. Thread-safe.
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 
@@ -18,11 +19,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "integrations/sight/ring_totals.h"
 #include "zero/engine.h"
 
 namespace ringzero {
 
-inline constexpr int kMetricsCount = 3;
+inline constexpr int kQualityCount = 3;
+inline constexpr int kMetricsCount = kQualityCount + RingTotals::kCount;
 
 struct EvaluationResult {
   int iteration = 0;  // the version θ_e that was evaluated
@@ -43,6 +46,7 @@ class RunLog {
     int done = 0;  // iterations
     double loss = 0;
     std::chrono::steady_clock::time_point when;  // it was reported
+    std::vector<double> totals;                  // RingTotals', summed over the ring
   };
   std::optional<double> first_loss() const;
   std::optional<double> last_loss() const;
@@ -52,6 +56,8 @@ class RunLog {
   std::vector<std::string> TakeNotes();
   // The losses since the last call, one per iteration.
   std::vector<Loss> TakeLosses();
+  // Likewise.
+  std::vector<EvaluationResult> TakeEvaluations();
 
  private:
   void Report(Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics);
@@ -63,6 +69,7 @@ class RunLog {
   std::vector<EvaluationResult> evaluations_;
   std::vector<std::string> notes_;
   std::vector<Loss> losses_;
+  size_t evaluations_taken_ = 0;
 };
 
 }  // namespace ringzero

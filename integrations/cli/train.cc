@@ -5,6 +5,8 @@
 #include "integrations/cli/train.h"
 
 #include <chrono>
+#include <climits>
+#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -23,9 +25,13 @@
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
+#include "integrations/cli/run_metrics.h"
 #include "integrations/cli/run_setup.h"
+#include "integrations/cli/sight_commands.h"
 #include "integrations/cli/summary.h"
 #include "integrations/cli/train_worker.h"
+#include "integrations/sight/flight_desk.h"
+#include "integrations/sight/output_file.h"
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/launch/launcher.h"
@@ -41,6 +47,7 @@ struct TrainRun {
   const RunLength& length;
   ProgressScreen& screen;
   const std::optional<JobSeat>& seat;  // in a job from outside
+  FlightDesk& desk;
 
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 };
@@ -106,6 +113,9 @@ TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
                  .run = seat.run,
                  .self = seat.self,
                  .transport = std::move(seat.transport)};
+  task.desk = &run.desk;
+  if (!run.line.trace.empty()) task.trace_parts = TraceParts(run.line.trace);
+  task.metrics = run.line.metrics;
   task.init = run.line.init;
   task.dump_parameters = run.line.dump_parameters;
   task.terminal = run.screen.terminal();
@@ -148,12 +158,15 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       .threads = run.config.cyclic.threads,
       .metrics_count = kMetricsCount,
       .peer_timeout = run.config.cyclic.peer_timeout,
-      .checksums = run.config.cyclic.checksums};
+      .checksums = run.config.cyclic.checksums,
+      .pass_on = {SIGUSR1}};
   if (run.speaks()) options.on_report = Listener(run);
   const InjectConfig& inject = run.config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
     injection.Reach(InjectConfig::Point::kStart);
+    const absl::Status watched = run.desk.Start();
+    if (!watched.ok()) std::fprintf(stderr, "warning: %s\n", watched.ToString().c_str());
   };
   options.decorate = [&](std::unique_ptr<Transport> transport) {
     const WorkerId self = transport->self();
@@ -178,7 +191,8 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
 }
 
 absl::Status CheckFiles(const CommandLine& line) {
-  for (const std::string& path : {line.summary, line.dump_parameters}) {
+  if (!line.metrics.empty()) RZ_RETURN_IF_ERROR(MakeFolders(line.metrics));
+  for (const std::string& path : {line.summary, line.dump_parameters, line.trace}) {
     if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
   }
   return absl::OkStatus();
@@ -211,6 +225,32 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<Ou
   return prepared;
 }
 
+// What earlier runs have left where this one's records go.
+void RemoveOldFlights(const TrainRun& run) {
+  const int workers = run.config.cyclic.workers;
+  const WorkerId first(run.seat.has_value() ? run.seat->self.value : 0);
+  const WorkerId from(!run.seat.has_value() ? 0 : run.speaks() ? workers : INT_MAX);
+  RemoveFlights(run.desk.folder(), first, from);
+  if (!run.line.trace.empty()) RemoveFlights(TraceParts(run.line.trace), first, from);
+  if (!run.line.metrics.empty()) RemoveFlights(MetricsFlights(run.line.metrics), first, from);
+}
+
+// Says where a failed run has left its records; joins the parts of a trace.
+absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
+  const std::string& folder = run.desk.folder();
+  if (!status.ok() && ReadFlightFolder(folder).ok()) {
+    run.screen.Note(absl::StrCat("flight records are in ", folder, ": ringzero blame ", folder,
+                                 " says who waited for whom"));
+  }
+  if (run.line.trace.empty()) return absl::OkStatus();
+  const absl::Status joined = JoinTrace(run.line.trace, run.config.cyclic.workers);
+  if (!status.ok() || joined.code() == absl::StatusCode::kFailedPrecondition) {
+    if (!joined.ok()) run.screen.Note(std::string(joined.message()));
+    return absl::OkStatus();
+  }
+  return joined;
+}
+
 absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job) {
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<Prepared> prepared = Prepare(line, job);
@@ -222,17 +262,20 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
   ProgressScreen screen(stderr);
   std::optional<JobSeat> seat;
   if (job.has_value()) seat = job->seat;
-  const TrainRun run{line, prepared->config, *prepared->data, prepared->length, screen, seat};
+  FlightDesk desk(line.flight);
+  const TrainRun run{line, prepared->config, *prepared->data, prepared->length, screen, seat, desk};
   if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
   if (!job.has_value()) RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   if (run.speaks()) {
     for (const std::string& note : run.config.notes) screen.Note(note);
     for (const std::string& note : run.length.notes) screen.Note(note);
   }
-  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, RunAllWorkers(run));
-  if (!run.speaks()) return absl::OkStatus();
+  RemoveOldFlights(run);
+  const absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
+  if (run.speaks()) RZ_RETURN_IF_ERROR(LookBack(run, results.status()));
+  if (!results.ok() || !run.speaks()) return results.status();
   std::vector<WorkerReport> reports;
-  for (const std::string& result : results) {
+  for (const std::string& result : *results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));
     reports.push_back(std::move(report));
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,9 +14,11 @@
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
+#include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/ring_model.h"
+#include "zero/trace_stream.h"
 
 namespace ringzero {
 namespace {
@@ -37,10 +40,26 @@ class Worker {
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,
                    .terminal = task_.terminal,
-                   .steps_per_print = config_.steps_per_print}) {}
+                   .steps_per_print = config_.steps_per_print}),
+        totals_(task_.run.planned.plan) {}
 
   absl::StatusOr<WorkerReport> Run() {
+    absl::StatusOr<WorkerReport> report = RunAll();
+    if (!report.ok() && task_.desk != nullptr) {
+      task_.desk->WriteFailure(task_.self, report.status()).IgnoreError();  // the run's comes first
+    }
+    if (trace_ == nullptr) return report;
+    trace_->SetOffset(ring_->engine().clock_offset());
+    const absl::Status traced = trace_->Finish();
+    if (report.ok() && !traced.ok()) return traced;
+    return report;
+  }
+
+ private:
+  absl::StatusOr<WorkerReport> RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
+    RZ_RETURN_IF_ERROR(StartTrace());
+    RZ_RETURN_IF_ERROR(StartMetrics());
     StepMeter meter({.iterations = task_.length.iterations, .laps = plan().laps},
                     ring_->engine().stats());
     while (true) {
@@ -50,15 +69,17 @@ class Worker {
         return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
       }));
       meter.EndLap(lap, ring_->engine().stats());
-      if (task_.self.value == 0) SayWhatIsNew();
+      RZ_RETURN_IF_ERROR(KeepSchedule(lap));
+      // By now worker 0 answers.
+      if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
+      if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     }
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
-    if (task_.self.value == 0) SayWhatIsNew();
+    if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     return MakeReport(meter.steps());
   }
 
- private:
   const Plan& plan() const { return task_.run.planned.plan; }
 
   absl::Status CreateRing() {
@@ -73,6 +94,8 @@ class Worker {
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
     options.wait_timeout = config_.cyclic.wait_timeout;
+    if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
+    if (!task_.trace_parts.empty()) options.recorder.capacity = kTraceEvents;
     if (config_.cyclic.track_activations) {
       live_ = std::make_unique<LiveTensorBytes>();
       options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
@@ -82,6 +105,23 @@ class Worker {
       options.preset = init_->Preset();
     }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
+    if (task_.desk != nullptr) {
+      seat_.emplace(task_.desk->Add(
+          task_.self,
+          [engine = &ring_->engine()](const std::string& why) { return engine->Flight(why); }));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status StartTrace() {
+    if (task_.trace_parts.empty()) return absl::OkStatus();
+    const FlightRecord head{.worker = task_.self,
+                            .workers = plan().workers,
+                            .why = "a trace was asked for",
+                            .clock = SteadyClockName()};
+    RZ_ASSIGN_OR_RETURN(trace_, TraceStream::Create({.folder = task_.trace_parts,
+                                                     .head = head,
+                                                     .recorder = &ring_->engine().recorder()}));
     return absl::OkStatus();
   }
 
@@ -91,6 +131,27 @@ class Worker {
     activations_.push_back({.seconds = std::chrono::duration<double>(now).count(),
                             .bytes = live_->bytes(),
                             .peak = live_->TakePeak()});
+  }
+
+  absl::Status StartMetrics() {
+    if (task_.metrics.empty() || task_.self.value != 0) return absl::OkStatus();
+    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
+    RZ_ASSIGN_OR_RETURN(metrics_, RunMetrics::Create({.folder = task_.metrics,
+                                                      .config = config_,
+                                                      .plan = plan(),
+                                                      .parameters = task_.run.model.parameter_count,
+                                                      .forecast = forecast.host()}));
+    return absl::OkStatus();
+  }
+
+  // For the report: the last events of training, before an evaluation's take their place.
+  absl::Status KeepSchedule(const LapTask& lap) {
+    const bool last = lap.kind == LapTask::Kind::kTrain &&
+                      lap.iteration.value + 1 == plan().iterations &&
+                      lap.lap.value + 1 == plan().laps;
+    if (task_.metrics.empty() || !last) return absl::OkStatus();
+    return WriteFlightFile(MetricsFlights(task_.metrics),
+                           ring_->engine().Flight("the last iteration is over"));
   }
 
   absl::Status RunLap(const LapTask& lap) {
@@ -109,7 +170,14 @@ class Worker {
                                   tokens_ ? targets.flatten() : targets);
   }
 
-  std::vector<double> Metrics(const Batch& batch, const at::Tensor& logits,
+  // Quality, and what is summed over the ring besides.
+  std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
+    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats());
+    quality.insert(quality.end(), totals.begin(), totals.end());
+    return quality;
+  }
+
+  std::vector<double> Quality(const Batch& batch, const at::Tensor& logits,
                               const at::Tensor& loss) const {
     if (batch.counted == 0) return {0, 0, 0};
     const double count = static_cast<double>(batch.targets.numel());
@@ -127,14 +195,15 @@ class Worker {
     const at::Tensor logits = ring_->Forward({batch.inputs})[0];
     const at::Tensor loss = Loss(logits, batch.targets);
     loss.backward();
-    return ring_->EndMicroBatch(Metrics(batch, logits, loss));
+    return ring_->EndMicroBatch(Metrics(lap, Quality(batch, logits, loss)));
   }
 
   absl::Status Evaluate(const LapTask& lap) {
     const Batch batch = batches_.Evaluate(lap.micro_batch);
     const at::Tensor logits = ring_->Forward({batch.inputs})[0];
     at::NoGradGuard no_grad;
-    return ring_->EndMicroBatch(Metrics(batch, logits, Loss(logits, batch.targets)));
+    const at::Tensor loss = Loss(logits, batch.targets);
+    return ring_->EndMicroBatch(Metrics(lap, Quality(batch, logits, loss)));
   }
 
   absl::Status Collect() {
@@ -147,14 +216,20 @@ class Worker {
     return absl::OkStatus();
   }
 
-  void SayWhatIsNew() {
-    if (!task_.say) return;
+  absl::Status SayWhatIsNew() {
     const WaitSeconds waits = WaitsOf(ring_->engine().stats());
     for (const RunLog::Loss& loss : log_.TakeLosses()) {
       const std::optional<std::string> line = progress_.Line(loss, waits);
-      if (line.has_value()) task_.say("progress", *line);
+      if (line.has_value() && task_.say) task_.say("progress", *line);
+      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->Write(loss));
     }
-    for (const std::string& note : log_.TakeNotes()) task_.say("note", note);
+    for (const EvaluationResult& result : log_.TakeEvaluations()) {
+      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->WriteEvaluation(result));
+    }
+    for (const std::string& note : log_.TakeNotes()) {
+      if (task_.say) task_.say("note", note);
+    }
+    return absl::OkStatus();
   }
 
   absl::StatusOr<WorkerReport> MakeReport(const MeasuredSteps& steps) {
@@ -198,8 +273,12 @@ class Worker {
   RunLog log_;  // outlives ring_, which reports to it
   Batches batches_;
   ProgressMeter progress_;
+  RingTotals totals_;
+  std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<RingModel> ring_;
+  std::optional<FlightDesk::Seat> seat_;  // these two look into the ring's engine
+  std::unique_ptr<TraceStream> trace_;
   std::unique_ptr<LiveTensorBytes> live_;
   std::vector<ActivationPoint> activations_;
   std::string digest_;

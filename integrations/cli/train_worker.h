@@ -17,6 +17,7 @@
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/data/dataset.h"
+#include "integrations/sight/flight_desk.h"
 #include "p2p/transport.h"
 #include "zero/config/config.h"
 
@@ -31,6 +32,9 @@ struct TrainTask {
   std::unique_ptr<Transport> transport;  // null: nothing travels
   std::string init;                      // file, or empty
   std::string dump_parameters;           // file, or empty; written by worker 0
+  FlightDesk* desk = nullptr;            // outlives the worker
+  std::string trace_parts;               // folder, or empty: no trace
+  std::string metrics;                   // folder, or empty; but for flights worker 0's alone
   bool terminal = false;                 // progress is redrawn
   // Worker 0: lines for a person, "progress" (to be overwritten) or "note".
   std::function<void(const std::string& kind, const std::string& line)> say;

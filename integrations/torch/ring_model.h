@@ -67,6 +67,8 @@ struct RingModelOptions {
   int metrics_count = 1;
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
+  FlightRecorderOptions recorder;
+  std::function<void()> on_failure;  // EngineOptions
   // For measuring: after each stage's forward and backward in training, on the computing thread.
   std::function<void(const StageDone&)> on_stage_done;
 };

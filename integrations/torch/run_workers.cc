@@ -127,7 +127,8 @@ absl::StatusOr<Results> RunProcesses(const RunWorkersOptions& options, const Pla
   };
   return LaunchProcesses({.workers = options.workers,
                           .on_report = options.on_report,
-                          .peer_timeout = options.peer_timeout},
+                          .peer_timeout = options.peer_timeout,
+                          .pass_on = options.pass_on},
                          body);
 }
 
@@ -240,7 +241,8 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
 
 absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans& plan,
                                    const Work& work) {
-  LaunchOptions launch{.workers = 1, .peer_timeout = options.peer_timeout};
+  LaunchOptions launch{
+      .workers = 1, .peer_timeout = options.peer_timeout, .pass_on = options.pass_on};
   if (options.on_report) {
     launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
       const Results who = Split(kind);

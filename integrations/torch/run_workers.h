@@ -57,7 +57,8 @@ struct RunWorkersOptions {
   int metrics_count = 1;  // of RingModelOptions
   // A worker without a sign of life for so long is lost (TransportOptions, LaunchOptions).
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-  bool checksums = false;  // p2p/checksummed_transport.h
+  bool checksums = false;    // p2p/checksummed_transport.h
+  std::vector<int> pass_on;  // signals (LaunchOptions)
   // On the calling thread: what the workers report, each worker's in its order; with `seat` what
   // this one does. Worker 0 reports a "note" of what carries messages, and why.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;

@@ -29,11 +29,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr size_t kSecretBytes = 32;
 
-// SIGINT, SIGTERM and SIGCHLD come through a descriptor while this lives.
+// SIGINT, SIGTERM, SIGCHLD and what is passed on come through a descriptor while this lives.
 class SignalScope {
  public:
-  static absl::StatusOr<std::unique_ptr<SignalScope>> Create() {
-    std::unique_ptr<SignalScope> scope(new SignalScope);
+  static absl::StatusOr<std::unique_ptr<SignalScope>> Create(const std::vector<int>& pass_on) {
+    std::unique_ptr<SignalScope> scope(new SignalScope(pass_on));
     if (!scope->descriptor_) {
       return absl::ResourceExhaustedError(
           absl::StrCat("cannot make a signalfd: ", std::strerror(errno)));
@@ -57,13 +57,14 @@ class SignalScope {
   void Close() { descriptor_.Reset(); }  // in a child
 
  private:
-  SignalScope() {
+  explicit SignalScope(const std::vector<int>& pass_on) {
     struct sigaction child_action = {};
     child_action.sa_handler = SIG_DFL;  // ignored, children would vanish without a status
     sigaction(SIGCHLD, &child_action, &previous_child_action_);
     sigset_t mask;
     sigemptyset(&mask);
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
+    for (const int signal : pass_on) sigaddset(&mask, signal);
     sigprocmask(SIG_BLOCK, &mask, &previous_mask_);
     descriptor_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   }
@@ -209,6 +210,11 @@ void Launch::SendAnswers() {
 void Launch::ReadSignals() {
   while (const int signal = signals_.Next()) {
     if (signal == SIGCHLD) continue;  // ReapAll asks every child anyway
+    const std::vector<int>& pass_on = options_.pass_on;
+    if (std::find(pass_on.begin(), pass_on.end(), signal) != pass_on.end()) {
+      for (WorkerProcess& child : children_) child.Signal(signal);
+      continue;
+    }
     // The second one means: now.
     const bool again = interrupted_by_ != 0;
     if (!again) interrupted_by_ = signal;
@@ -371,7 +377,8 @@ absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& op
         absl::StrCat(options.workers, " workers; at least 1 is needed"));
   }
   RZ_RETURN_IF_ERROR(CheckOneThread());
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<SignalScope> signals, SignalScope::Create());
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<SignalScope> signals,
+                      SignalScope::Create(options.pass_on));
   Launch launch(options, *signals);
   RZ_RETURN_IF_ERROR(launch.Start(body));
   return launch.Run();

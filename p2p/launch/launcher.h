@@ -40,6 +40,8 @@ struct LaunchOptions {
   std::chrono::milliseconds patience = std::chrono::milliseconds(1000);
   // A worker that is stopped (SIGSTOP) for so long is lost; one that has to end gets SIGKILL.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+  // Signals to the launching process that are handed on to all workers, and mean nothing to it.
+  std::vector<int> pass_on;
 };
 
 // A worker's side, in its own process. Thread-safe but for TakeEndpoint and Seat.

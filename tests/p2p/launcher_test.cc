@@ -74,6 +74,30 @@ absl::StatusOr<std::string> WaitForNeighbour(WorkerContext& context) {
   return Annotate(waiter.TakeResult().status(), "iteration 7");
 }
 
+TEST_F(LauncherTest, HandsSignalsOn) {
+  sigset_t mask, before;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &mask, &before);
+  int ready = 0;
+  const LaunchOptions options{.workers = 2,
+                              .on_report =
+                                  [&](WorkerId, const std::string&, const std::string&) {
+                                    if (++ready == 2) kill(getpid(), SIGUSR1);
+                                  },
+                              .pass_on = {SIGUSR1}};
+  const Results results =
+      LaunchProcesses(options, [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+        RZ_RETURN_IF_ERROR(context.Report("note", "ready"));
+        int got = 0;
+        sigwait(&mask, &got);
+        return absl::StrCat(got);
+      });
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_EQ(*results, (std::vector<std::string>{"10", "10"}));
+}
+
 TEST_F(LauncherTest, GathersResultsAndReportsOfAnySize) {
   std::map<int, std::vector<std::string>> reports;
   const auto on_report = [&](WorkerId worker, const std::string& kind, const std::string& text) {

@@ -60,7 +60,10 @@ class ToyWorker {
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, engine_.NextLap());
       switch (lap.kind) {
-        case LapTask::Kind::kTrain: RZ_RETURN_IF_ERROR(Train(lap)); break;
+        case LapTask::Kind::kTrain:
+          RZ_RETURN_IF_ERROR(Train(lap));
+          if (lap.iteration.value == 0) engine_.MeasureClock();
+          break;
         case LapTask::Kind::kEvaluate: RZ_RETURN_IF_ERROR(Evaluate(lap)); break;
         case LapTask::Kind::kCollect: RZ_RETURN_IF_ERROR(Collect(lap)); break;
         case LapTask::Kind::kDone: return engine_.Finish();
@@ -241,6 +244,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(needs));
   ToyResult result;
   result.memory.resize(options.workers);
+  result.flights.resize(options.workers);
   std::mutex mutex;
   std::string errors;
   std::vector<std::thread> threads;
@@ -252,6 +256,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
                                  .optimizer = options.optimizer};
     engine_options.metrics_count = 2;
     engine_options.wait_timeout = std::chrono::seconds(20);
+    engine_options.recorder.capacity = options.recorder_events;
     engine_options.initialize = [&](StageId j, std::byte* memory) {
       float* values = reinterpret_cast<float*>(memory);
       for (int i = 0; i < options.width; ++i) values[i] = InitialValue(j.value, i);
@@ -267,6 +272,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     const TransportStats stats = engine->stats().transport;
     std::lock_guard lock(mutex);
     result.memory[w] = engine->stats().memory;
+    result.flights[w] = engine->Flight("the test is over");
     for (const Channel channel :
          {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject}) {
       result.parameter_bytes_sent += stats.bytes_sent[size_t(channel)];

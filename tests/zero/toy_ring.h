@@ -17,6 +17,7 @@
 #include "sharding/plan.h"
 #include "tests/p2p/transports.h"
 #include "zero/engine.h"
+#include "zero/flight_record.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
@@ -38,6 +39,7 @@ struct ToyOptions {
   CollectionPlan collection;
   OptimizerOptions optimizer;
   int width = 5;
+  size_t recorder_events = kFlightEvents;  // of each ring of a worker's flight recorder
 };
 
 struct ToyResult {
@@ -50,8 +52,9 @@ struct ToyResult {
   std::vector<float> collected;
   int64_t parameter_bytes_sent = 0;  // whole ring, training copies
   int64_t sum_bytes_sent = 0;
-  int64_t bytes_copied = 0;         // by the transports
-  std::vector<MemoryBytes> memory;  // by worker: what its engine had allocated
+  int64_t bytes_copied = 0;           // by the transports
+  std::vector<MemoryBytes> memory;    // by worker: what its engine had allocated
+  std::vector<FlightRecord> flights;  // by worker, after Finish
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&
            parameters == other.parameters && statistics == other.statistics &&

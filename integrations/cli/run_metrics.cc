@@ -1,0 +1,119 @@
+// Names and numbers.
+#include "integrations/cli/run_metrics.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "integrations/cli/summary.h"
+#include "integrations/sight/output_file.h"
+#include "integrations/sight/ring_totals.h"
+#include "sharding/render.h"
+#include "sharding/schedule.h"
+
+namespace ringzero {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double WallSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+double FlopsOf(const Plan& plan) {
+  double lap = 0;
+  for (const StagePlan& stage : plan.stages) {
+    lap += static_cast<double>(stage.forward_cost + stage.backward_cost);
+  }
+  return lap * plan.workers * plan.laps;
+}
+
+Json MemoryJson(const MemoryBytes& memory) {
+  Json json;
+  for (const MemoryCategory& category : MemoryCategories()) {
+    json[category.name] = memory.*category.bytes;
+  }
+  return json;
+}
+
+std::string Describe(const RunMetricsOptions& options) {
+  const Plan& plan = options.plan;
+  Json json = {{"ringzero_run", 1},
+               {"started_wall_seconds", WallSeconds()},
+               {"workers", plan.workers},
+               {"rule", ToString(plan.rule)},
+               {"iterations", plan.iterations},
+               {"train_batch_size", options.config.batch.train_batch},
+               {"parameters", options.parameters},
+               {"stale_share", StaleShare(plan)},
+               {"flops_per_iteration", FlopsOf(plan)},
+               {"forecast", MemoryJson(options.forecast)},
+               {"plan", PlanToString(plan)},
+               {"not_measured",
+                {"gradient norm: nothing computes it before clipping does",
+                 "FLOP/s as a share of the peak: nobody has said what the peak is",
+                 "activations: see cyclic.track_activations"}}};
+  return json.dump(1) + "\n";
+}
+
+}  // namespace
+
+std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
+
+absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunMetricsOptions& options) {
+  std::unique_ptr<RunMetrics> metrics(new RunMetrics(options));
+  const std::string& folder = options.folder;
+  RZ_RETURN_IF_ERROR(MakeFolders(folder));
+  RZ_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/run.json"), Describe(options)));
+  std::vector<std::unique_ptr<MetricsWriter>>& writers = metrics->writers_;
+  RZ_ASSIGN_OR_RETURN(auto lines, MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl")));
+  writers.push_back(std::move(lines));
+  RZ_ASSIGN_OR_RETURN(auto board,
+                      MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"}));
+  writers.push_back(std::move(board));
+  RZ_ASSIGN_OR_RETURN(auto csv, MakeCsvWriter({.output_path = folder, .job_name = "csv"}));
+  writers.push_back(std::move(csv));
+  return metrics;
+}
+
+RunMetrics::RunMetrics(const RunMetricsOptions& options)
+    : options_(options),
+      flops_(FlopsOf(options.plan)),
+      stale_share_(StaleShare(options.plan)),
+      last_(std::chrono::steady_clock::now()) {}
+
+absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>& scalars) {
+  const MetricsMoment moment{.samples = iterations_done * options_.config.batch.train_batch,
+                             .iteration = iterations_done - 1,
+                             .wall_seconds = WallSeconds()};
+  for (const auto& writer : writers_) RZ_RETURN_IF_ERROR(writer->Write(moment, scalars));
+  return absl::OkStatus();
+}
+
+absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
+  const double seconds = std::chrono::duration<double>(loss.when - last_).count();
+  last_ = loss.when;
+  std::vector<Scalar> scalars = {
+      {"Train/Samples/train_loss", loss.loss},
+      {"Train/Samples/lr", options_.config.optimizer.learning_rate},
+      {"Ring/Samples/iteration_ms", 1000 * seconds},
+  };
+  if (seconds > 0) {
+    const double batch = static_cast<double>(options_.config.batch.train_batch);
+    scalars.push_back({"Ring/Samples/samples_per_second", batch / seconds});
+    scalars.push_back({"Ring/Samples/model_flops_per_second", flops_ / seconds});
+  }
+  scalars.push_back({"Ring/Samples/stale_share", stale_share_});
+  for (Scalar& scalar : RingTotals::Scalars(loss.totals, options_.plan.workers)) {
+    scalars.push_back(std::move(scalar));
+  }
+  return WriteAll(loss.done, scalars);
+}
+
+absl::Status RunMetrics::WriteEvaluation(const EvaluationResult& result) {
+  return WriteAll(result.iteration, {{"Train/Samples/eval_loss", result.loss},
+                                     {"Ring/Samples/eval_accuracy", result.accuracy}});
+}
+
+}  // namespace ringzero

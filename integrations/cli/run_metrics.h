@@ -1,0 +1,57 @@
+// RunMetrics: one run's numbers, iteration by iteration, into the folder of --metrics; at worker 0.
+//
+//   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({.folder = "run", .config = config, …}));
+//   RZ_RETURN_IF_ERROR(metrics->Write(loss));            // every iteration
+//
+// folder/run.json (what the run is), metrics.jsonl, tensorboard/, csv/ (DeepSpeed's csv_monitor),
+// and flight/ (each worker's last events). `ringzero report folder` shows them. One thread.
+#ifndef RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
+#define RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "integrations/cli/run_log.h"
+#include "integrations/sight/metrics.h"
+#include "sharding/memory_forecast.h"
+#include "sharding/plan.h"
+#include "zero/config/config.h"
+
+namespace ringzero {
+
+struct RunMetricsOptions {
+  std::string folder;
+  const Config& config;  // these two outlive it
+  const Plan& plan;
+  int64_t parameters = 0;
+  MemoryBytes forecast;
+};
+
+class RunMetrics {
+ public:
+  static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunMetricsOptions& options);
+
+  absl::Status Write(const RunLog::Loss& loss);
+  absl::Status WriteEvaluation(const EvaluationResult& result);
+
+ private:
+  explicit RunMetrics(const RunMetricsOptions& options);
+  absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
+
+  const RunMetricsOptions options_;
+  const double flops_;  // of an iteration, as the plan counts
+  const double stale_share_;
+  std::vector<std::unique_ptr<MetricsWriter>> writers_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+// Where the workers leave their flight records of a run's end.
+std::string MetricsFlights(const std::string& folder);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_

@@ -1,0 +1,35 @@
+// ChromeTrace: events as the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+//
+//   RZ_ASSIGN_OR_RETURN(std::vector<FlightRecord> records, ReadFlightFolder("run.parts"));
+//   std::string json = ChromeTrace(records, {});
+//
+// A worker is a process there, its tracks (sharding/event.h) are threads, operations are slices,
+// and a flow goes from each send to its receive. A pure function. Format:
+// https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+#ifndef RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_
+#define RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "zero/flight_record.h"
+
+namespace ringzero {
+
+struct ChromeTraceOptions {
+  double microseconds_per_unit = 1e-3;  // a unit of Event::time: a nanosecond, or a tick
+  std::string note;                     // for who looks: what a tick is, …
+};
+
+// `records`: one per worker at most, any of them with aligned clocks or said not to be.
+std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options);
+
+// What to add to a record's times to come to the first one's clock: 0 where the clocks are one,
+// what was measured, or nothing where neither is known.
+int64_t OffsetOf(std::span<const FlightRecord> records, const FlightRecord& record, bool* known);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_

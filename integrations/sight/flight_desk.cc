@@ -1,0 +1,171 @@
+// A thread that waits for a signal, a failure, or its end.
+#include "integrations/sight/flight_desk.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int kDumpSignal = SIGUSR1;
+
+sigset_t DumpSignals() {
+  sigset_t mask;
+  sigemptyset(&mask);
+  sigaddset(&mask, kDumpSignal);
+  return mask;
+}
+
+void Ring(const UniqueFd& bell) {
+  const uint64_t one = 1;
+  // It cannot fail but by being full, and then it rings already.
+  [[maybe_unused]] const ssize_t written = write(bell.get(), &one, sizeof(one));
+}
+
+void Hush(const UniqueFd& bell) {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(bell.get(), &count, sizeof(count));
+}
+
+}  // namespace
+
+void BlockDumpSignal() {
+  const sigset_t mask = DumpSignals();
+  pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+}
+
+void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from) {
+  std::vector<int> old;
+  DIR* const entries = opendir(folder.c_str());
+  if (entries == nullptr) return;
+  while (const dirent* const entry = readdir(entries)) {
+    absl::string_view name = entry->d_name;
+    int worker = 0;
+    if (!absl::ConsumePrefix(&name, "worker-") || !absl::ConsumeSuffix(&name, ".flight")) continue;
+    if (absl::SimpleAtoi(name, &worker) && (worker == first.value || worker >= from.value)) {
+      old.push_back(worker);
+    }
+  }
+  closedir(entries);
+  for (const int worker : old) std::remove(FlightPath(folder, WorkerId(worker)).c_str());
+}
+
+FlightDesk::FlightDesk(std::string folder) : folder_(std::move(folder)) {}
+
+FlightDesk::~FlightDesk() {
+  if (!thread_.joinable()) return;
+  Ring(stop_);
+  thread_.join();
+}
+
+absl::Status FlightDesk::Start() {
+  const sigset_t mask = DumpSignals();
+  signals_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
+  wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  stop_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!signals_ || !wake_ || !stop_) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("flight recorder: no descriptor: ", std::strerror(errno)));
+  }
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+FlightDesk::Seat::~Seat() {
+  if (desk_ != nullptr) desk_->Remove(worker_);
+}
+
+FlightDesk::Seat FlightDesk::Add(WorkerId worker, Take take) {
+  std::lock_guard lock(mutex_);
+  workers_[worker.value] = {.take = std::move(take)};
+  return Seat(this, worker);
+}
+
+void FlightDesk::Remove(WorkerId worker) {
+  std::lock_guard lock(mutex_);
+  workers_.erase(worker.value);
+}
+
+void FlightDesk::Wake() { Ring(wake_); }
+
+absl::Status FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
+  std::lock_guard lock(mutex_);
+  const auto found = workers_.find(worker.value);
+  if (found == workers_.end() || std::exchange(found->second.failed, true)) {
+    return absl::OkStatus();
+  }
+  FlightRecord record = found->second.take(std::string(why.message()));
+  if (record.error.ok()) record.error = why;  // not the engine's: of who computes
+  return WriteFlightFile(folder_, record);
+}
+
+absl::Status FlightDesk::Write(WorkerId worker, const std::string& why) {
+  std::lock_guard lock(mutex_);
+  const auto found = workers_.find(worker.value);
+  if (found == workers_.end()) return absl::OkStatus();
+  return WriteFlightFile(folder_, found->second.take(why));
+}
+
+void FlightDesk::WriteAll(const std::string& why) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [worker, each] : workers_) {
+    const absl::Status written = WriteFlightFile(folder_, each.take(why));
+    // The run goes on; who asked looks into the folder.
+    if (!written.ok())
+      std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
+  }
+}
+
+void FlightDesk::WriteFailed() {
+  std::lock_guard lock(mutex_);
+  for (auto& [worker, each] : workers_) {
+    if (each.failed) continue;
+    FlightRecord record = each.take("");
+    if (record.error.ok()) continue;
+    each.failed = true;
+    record.why = std::string(record.error.message());
+    const absl::Status written = WriteFlightFile(folder_, record);
+    if (!written.ok())
+      std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
+  }
+}
+
+void FlightDesk::Run() {
+  pollfd files[] = {
+      {stop_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
+  while (true) {
+    if (poll(files, std::size(files), -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (files[0].revents != 0) return;
+    if (files[1].revents != 0) {
+      Hush(wake_);
+      WriteFailed();
+    }
+    signalfd_siginfo info = {};
+    if (files[2].revents != 0 && read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      WriteAll(
+          absl::StrCat("signal ", kDumpSignal, " (", strsignal(kDumpSignal), ") asked for it"));
+    }
+  }
+}
+
+}  // namespace ringzero

@@ -1,0 +1,87 @@
+// FlightDesk: writes the flight records of this process' workers, at a failure, on SIGUSR1, or when
+// asked.
+//
+//   FlightDesk desk("ringzero-flight");
+//   RZ_RETURN_IF_ERROR(desk.Start());                  // in the process that has the workers
+//   options.on_failure = [&] { desk.Wake(); };         // EngineOptions
+//   FlightDesk::Seat seat = desk.Add(self, [&](const std::string& why) { return engine.Flight(why);
+//   });
+//
+// A thread of its own writes, so that a worker whose computing thread hangs leaves a record, too.
+// The signal comes by a descriptor: there is no handler that could interrupt anything. It must be
+// blocked in all threads (BlockDumpSignal, first thing in main). Thread-safe.
+#ifndef RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
+#define RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "base/ids.h"
+#include "p2p/unique_fd.h"
+#include "zero/flight_record.h"
+
+namespace ringzero {
+
+// In this thread and all that it will make.
+void BlockDumpSignal();
+
+// Before a run, so that a folder holds records of one run only: removes those of `first` and of all
+// workers from `from` on.
+void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from);
+
+class FlightDesk {
+ public:
+  using Take = std::function<FlightRecord(const std::string& why)>;
+
+  explicit FlightDesk(std::string folder);
+  ~FlightDesk();
+  absl::Status Start();
+
+  // Takes the worker's records until it is destroyed, which waits for one that is being taken.
+  class Seat {
+   public:
+    Seat(FlightDesk* desk, WorkerId worker) : desk_(desk), worker_(worker) {}
+    Seat(Seat&& other) noexcept
+        : desk_(std::exchange(other.desk_, nullptr)), worker_(other.worker_) {}
+    Seat& operator=(Seat&&) = delete;
+    ~Seat();
+
+   private:
+    FlightDesk* desk_;
+    WorkerId worker_;
+  };
+  Seat Add(WorkerId worker, Take take);
+
+  // Some worker has failed: its record is written soon. Never blocks, takes no lock.
+  void Wake();
+  // Now, on this thread; once for a failure, whoever comes first.
+  absl::Status WriteFailure(WorkerId worker, const absl::Status& why);
+  absl::Status Write(WorkerId worker, const std::string& why);
+
+  const std::string& folder() const { return folder_; }
+
+ private:
+  struct Worker {
+    Take take;
+    bool failed = false;  // its failure's record is written
+  };
+  void Run();
+  void WriteAll(const std::string& why);
+  void WriteFailed();
+  void Remove(WorkerId worker);
+
+  const std::string folder_;
+  UniqueFd signals_, wake_, stop_;
+  std::mutex mutex_;
+  std::map<int, Worker> workers_;
+  std::thread thread_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_

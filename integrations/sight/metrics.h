@@ -1,0 +1,57 @@
+// Metrics: scalars by name, written where people look: TensorBoard, CSV files, JSON lines.
+//
+//   RZ_ASSIGN_OR_RETURN(auto writer, MakeTensorBoardWriter({.output_path = "runs", .job_name =
+//   "a"})); RZ_RETURN_IF_ERROR(writer->Write({.samples = 2048, .iteration = 16, .wall_seconds =
+//   now},
+//                                    {{"Train/Samples/train_loss", 0.7}}));
+//
+// As DeepSpeed's monitor: the x axis is the number of samples so far, a file is flushed at each
+// write, and a folder is output_path/job_name. One thread.
+#ifndef RINGZERO_INTEGRATIONS_SIGHT_METRICS_H_
+#define RINGZERO_INTEGRATIONS_SIGHT_METRICS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ringzero {
+
+struct Scalar {
+  std::string name;  // "Train/Samples/lr"
+  double value = 0;
+};
+
+struct MetricsMoment {
+  int64_t samples = 0;      // iterations so far × train_batch_size
+  int64_t iteration = 0;    // the one that is over
+  double wall_seconds = 0;  // since 1970
+};
+
+class MetricsWriter {
+ public:
+  virtual ~MetricsWriter() = default;
+  // PermissionDenied, naming the file.
+  virtual absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) = 0;
+};
+
+// DeepSpeed's sections `tensorboard` and `csv_monitor`.
+struct MonitorOptions {
+  std::string output_path;  // empty: the working directory
+  std::string job_name = "DeepSpeedJobName";
+};
+
+// One event file, as `tensorboard --logdir` reads it.
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorOptions& options);
+// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to.
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorOptions& options);
+// One object per write: {"iteration": 15, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
+// is not finite is null. The file is begun anew.
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeJsonLinesWriter(const std::string& path);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_SIGHT_METRICS_H_

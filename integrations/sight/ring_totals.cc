@@ -1,0 +1,87 @@
+// One table says what is summed, and as what it is shown.
+#include "integrations/sight/ring_totals.h"
+
+#include <array>
+
+#include "sharding/memory_forecast.h"
+#include "sharding/op.h"
+
+namespace ringzero {
+namespace {
+
+enum class Unit { kSeconds, kBytes, kHeldBytes };
+
+struct Total {
+  const char* name;
+  Unit unit;
+};
+
+// DeepSpeed's names where it has one.
+constexpr std::array<Total, RingTotals::kCount> kTotals = {{
+    {"Train/Samples/elapsed_time_ms_forward", Unit::kSeconds},
+    {"Train/Samples/elapsed_time_ms_backward", Unit::kSeconds},
+    {"Ring/Samples/wait_ms_parameters", Unit::kSeconds},
+    {"Ring/Samples/wait_ms_gradient_sums", Unit::kSeconds},
+    {"Ring/Samples/wait_ms_update", Unit::kSeconds},
+    {"Ring/Samples/wait_ms_other", Unit::kSeconds},
+    {"Ring/Samples/bytes_forward", Unit::kBytes},
+    {"Ring/Samples/bytes_backward", Unit::kBytes},
+    {"Ring/Samples/bytes_inject", Unit::kBytes},
+    {"Ring/Samples/bytes_sum", Unit::kBytes},
+    {"Ring/Samples/bytes_retire", Unit::kBytes},
+    {"Ring/Samples/bytes_other", Unit::kBytes},
+    {"Ring/Samples/memory_masters", Unit::kHeldBytes},
+    {"Ring/Samples/memory_versions", Unit::kHeldBytes},
+    {"Ring/Samples/memory_moments", Unit::kHeldBytes},
+    {"Ring/Samples/memory_sums", Unit::kHeldBytes},
+    {"Ring/Samples/memory_gradients", Unit::kHeldBytes},
+}};
+
+std::vector<double> Now(const EngineStats& stats) {
+  std::vector<double> now = {stats.forward_seconds,         stats.backward_seconds,
+                             stats.wait_parameters_seconds, stats.wait_gradient_sums_seconds,
+                             stats.wait_update_seconds,     stats.wait_other_seconds};
+  double all = 0;
+  const std::vector<uint64_t>& bytes = stats.transport.bytes_sent;
+  for (const uint64_t each : bytes) all += static_cast<double>(each);
+  for (const Channel channel : {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject,
+                                Channel::kSum, Channel::kRetire}) {
+    const size_t kind = static_cast<size_t>(channel);
+    now.push_back(kind < bytes.size() ? static_cast<double>(bytes[kind]) : 0);
+    all -= now.back();
+  }
+  now.push_back(all);
+  for (const MemoryCategory& category : MemoryCategories()) {
+    now.push_back(static_cast<double>(stats.memory.*category.bytes));
+  }
+  return now;
+}
+
+}  // namespace
+
+std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stats) {
+  const std::vector<double> now = Now(stats);
+  std::vector<double> taken(kCount);
+  const bool trains = lap.kind == LapTask::Kind::kTrain;
+  const bool last_lap = lap.lap.value + 1 == laps_;
+  for (size_t i = 0; i < kCount && trains; ++i) {
+    if (kTotals[i].unit != Unit::kHeldBytes) {
+      taken[i] = now[i] - last_[i];
+    } else if (last_lap) {
+      taken[i] = now[i];
+    }
+  }
+  last_ = now;
+  return taken;
+}
+
+std::vector<Scalar> RingTotals::Scalars(std::span<const double> sums, int workers) {
+  std::vector<Scalar> scalars;
+  for (size_t i = 0; i < kCount; ++i) {
+    const bool time = kTotals[i].unit == Unit::kSeconds;
+    scalars.push_back({kTotals[i].name, time ? 1000 * sums[i] / workers : sums[i]});
+  }
+  return scalars;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,43 @@
+// RingTotals: what each worker adds to the report of a micro-batch besides its loss, so that the
+// plan's folds sum it over the ring: waits, computing, bytes sent, memory.
+//
+//   RingTotals totals(plan);                                    // one per worker
+//   std::vector<double> mine = totals.Take(lap, engine.stats());  // since the last call
+//   for (const Scalar& scalar : RingTotals::Scalars(sums, plan.workers)) { … }
+//
+// Waits, computing and bytes are those since the micro-batch before; memory is what is allocated at
+// the end of an iteration. One thread.
+#ifndef RINGZERO_INTEGRATIONS_SIGHT_RING_TOTALS_H_
+#define RINGZERO_INTEGRATIONS_SIGHT_RING_TOTALS_H_
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "integrations/sight/metrics.h"
+#include "sharding/plan.h"
+#include "zero/engine.h"
+
+namespace ringzero {
+
+class RingTotals {
+ public:
+  static constexpr int kCount = 17;
+
+  explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kCount) {}
+
+  // kCount values. Of evaluations and the like: zeros, and what was done for them is left out.
+  std::vector<double> Take(const LapTask& lap, const EngineStats& stats);
+
+  // Times as milliseconds of the mean worker, bytes of the whole ring. `sums`: kCount values,
+  // summed over an iteration.
+  static std::vector<Scalar> Scalars(std::span<const double> sums, int workers);
+
+ private:
+  const int laps_;
+  std::vector<double> last_;  // all so far
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_SIGHT_RING_TOTALS_H_

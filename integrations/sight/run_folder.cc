@@ -1,0 +1,120 @@
+// run.json, metrics.jsonl and flight/.
+#include "integrations/sight/run_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+using Json = nlohmann::json;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+}
+
+absl::StatusOr<int64_t> Integer(const Json& json, const char* key) {
+  const auto found = json.find(key);
+  if (found != json.end() && found->is_number_integer()) return found->get<int64_t>();
+  return absl::InvalidArgumentError(absl::StrCat("wanted a whole number as \"", key, "\""));
+}
+
+absl::Status ReadRun(const std::string& text, RunFolder& run) {
+  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
+  RZ_ASSIGN_OR_RETURN(const int64_t version, Integer(json, "ringzero_run"));
+  if (version != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("wanted ringzero_run 1, found ", version));
+  }
+  const auto plan = json.find("plan");
+  if (plan == json.end() || !plan->is_string()) {
+    return absl::InvalidArgumentError("wanted a text as \"plan\"");
+  }
+  RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan->get<std::string>()));
+  RZ_ASSIGN_OR_RETURN(run.train_batch, Integer(json, "train_batch_size"));
+  RZ_ASSIGN_OR_RETURN(run.parameters, Integer(json, "parameters"));
+  const auto stale = json.find("stale_share");
+  if (stale != json.end() && stale->is_number()) run.stale_share = stale->get<double>();
+  const auto forecast = json.find("forecast");
+  if (forecast != json.end() && forecast->is_object()) {
+    for (const MemoryCategory& category : MemoryCategories()) {
+      RZ_ASSIGN_OR_RETURN(run.forecast.*category.bytes, Integer(*forecast, category.name));
+    }
+  }
+  const auto missing = json.find("not_measured");
+  if (missing != json.end() && missing->is_array()) {
+    for (const Json& each : *missing) {
+      if (each.is_string()) run.not_measured.push_back(each.get<std::string>());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadLine(const Json& line, int64_t batch, RunFolder& run) {
+  RZ_ASSIGN_OR_RETURN(const int64_t samples, Integer(line, "samples"));
+  const auto scalars = line.find("scalars");
+  if (scalars == line.end() || !scalars->is_object()) {
+    return absl::InvalidArgumentError("wanted an object as \"scalars\"");
+  }
+  const double done =
+      static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(batch, 1));
+  for (const auto& [name, value] : scalars->items()) {
+    if (value.is_number()) run.scalars[name].emplace_back(done, value.get<double>());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadMetrics(const std::string& text, RunFolder& run) {
+  size_t at = 0;
+  for (int number = 1; at < text.size(); ++number) {
+    const size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;  // cut
+    const Json line = Json::parse(text.begin() + static_cast<ptrdiff_t>(at),
+                                  text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
+    if (!line.is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": not a JSON object"));
+    }
+    RZ_RETURN_IF_ERROR(
+        Annotate(ReadLine(line, run.train_batch, run), absl::StrCat("line ", number)));
+    at = end + 1;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const std::vector<std::pair<double, double>>& RunFolder::Values(const std::string& name) const {
+  static const std::vector<std::pair<double, double>> kNone;
+  const auto found = scalars.find(name);
+  return found == scalars.end() ? kNone : found->second;
+}
+
+absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder) {
+  RunFolder run;
+  const std::string head = absl::StrCat(folder, "/run.json");
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadFile(head));
+  RZ_RETURN_IF_ERROR(Annotate(ReadRun(text, run), head));
+  const std::string lines = absl::StrCat(folder, "/metrics.jsonl");
+  RZ_ASSIGN_OR_RETURN(const std::string metrics, ReadFile(lines));
+  RZ_RETURN_IF_ERROR(Annotate(ReadMetrics(metrics, run), lines));
+  absl::StatusOr<std::vector<FlightRecord>> flights =
+      ReadFlightFolder(absl::StrCat(folder, "/flight"));
+  if (flights.ok()) {
+    run.flights = *std::move(flights);
+  } else if (!absl::IsNotFound(flights.status())) {
+    return flights.status();
+  }
+  return run;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,73 @@
+// From a timeline to events.
+#include "sharding/predicted_events.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "base/status.h"
+#include "sharding/linked_ring.h"
+#include "sharding/program.h"
+
+namespace ringzero {
+namespace {
+
+// What operation i waited for last.
+int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
+  int64_t cause = ring.ops[i].after.front();
+  for (const int64_t after : ring.ops[i].after) {
+    if (times.end[after] > times.end[cause]) cause = after;
+  }
+  return static_cast<int>(cause);
+}
+
+std::vector<Event> WorkerEvents(const LinkedRing& ring, const Timeline& times, int w,
+                                const std::vector<uint32_t>& messages) {
+  std::vector<Event> events;
+  int64_t computed_until = 0;
+  for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+    const Op& op = ring.op(i);
+    // A receive starts when its message departs, elsewhere: here it happens when it arrives.
+    const int64_t start = op.kind == OpKind::kReceive ? times.end[i] : times.start[i];
+    if (IsCompute(op.kind)) {
+      if (start > computed_until && !ring.ops[i].after.empty()) {
+        Op missing = ring.op(LastCause(ring, times, i));
+        const int where = ring.worker_of(LastCause(ring, times, i));
+        if (where != w) missing.peer = WorkerId(where);
+        events.push_back({computed_until, EventKind::kWait, missing});
+        events.push_back({start, EventKind::kWaited, missing});
+      }
+      computed_until = times.end[i];
+    }
+    events.push_back({start, EventKind::kBegin, op, messages[i]});
+    events.push_back({times.end[i], EventKind::kEnd, op, messages[i]});
+  }
+  // By time; what begins and ends in one moment stays in its order within its track.
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  return events;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
+                                                              const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs, MakePrograms(plan, WholeRun(plan)));
+  if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
+  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan, ring, options));
+  std::vector<uint32_t> messages(static_cast<size_t>(ring.count()), 0);
+  for (const MessageQueue& queue : ring.queues) {
+    for (size_t n = 0; n < queue.sends.size(); ++n) {
+      messages[queue.sends[n]] = messages[queue.receives[n]] = static_cast<uint32_t>(n);
+    }
+  }
+  std::vector<std::vector<Event>> events;
+  for (int w = 0; w < plan.workers; ++w) {
+    events.push_back(WorkerEvents(ring, times, w, messages));
+  }
+  return events;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""What --metrics leaves, read by those for whom it is written: TensorBoard, DeepSpeed's users, a browser."""
+import csv
+import json
+import math
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import unittest
+import zlib
+
+from ringzero import TestCase
+
+ITERATIONS = 12
+BATCH = 24
+SMALL = {"cyclic.workers": 3, "iterations": ITERATIONS, "model.hidden": [24, 24, 24, 16]}
+# Where `pip install --target FOLDER tensorboard` has put it, if it is not on the path anyhow.
+TENSORBOARD = os.environ.get("RINGZERO_TENSORBOARD")
+
+
+def accumulator():
+    """TensorBoard's reader of event files; SkipTest where the package is not installed."""
+    if TENSORBOARD:
+        sys.path.insert(0, TENSORBOARD)
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise unittest.SkipTest(f"the package tensorboard is not installed ({error}): pip install --target FOLDER "
+                                "tensorboard, and RINGZERO_TENSORBOARD=FOLDER") from error
+    return EventAccumulator
+
+
+class Metrics(TestCase):
+    def run_with_metrics(self, *options, **changes):
+        self.plain = self.config(**{**SMALL, **changes})
+        self.summary = self.train(self.plain, "--metrics", "run", *options)
+        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        return [line for line in lines if "Train/Samples/train_loss" in line["scalars"]], lines
+
+    def test_json_lines_tell_of_every_iteration(self):
+        training, lines = self.run_with_metrics()
+        self.assertEqual([line["iteration"] for line in training], list(range(ITERATIONS)))
+        self.assertEqual([line["samples"] for line in training], [BATCH * (t + 1) for t in range(ITERATIONS)])
+        self.assertEqual(training[0]["scalars"]["Train/Samples/train_loss"], self.summary["loss"]["first"])
+        self.assertEqual(training[-1]["scalars"]["Train/Samples/train_loss"], self.summary["loss"]["last"])
+        evaluated = [line["scalars"]["Train/Samples/eval_loss"] for line in lines
+                     if "Train/Samples/eval_loss" in line["scalars"]]
+        self.assertEqual(evaluated, [each["loss"] for each in self.summary["evaluations"]])
+        allocated = self.summary["memory"]["allocated"]
+        for line in training:
+            scalars = line["scalars"]
+            self.assertEqual(scalars["Train/Samples/lr"], 0.05)
+            self.assertGreater(scalars["Ring/Samples/samples_per_second"], 0)
+            self.assertGreater(scalars["Train/Samples/elapsed_time_ms_forward"], 0)
+            self.assertEqual(scalars["Ring/Samples/memory_masters"], allocated["masters"])
+            self.assertEqual(scalars["Ring/Samples/memory_moments"], allocated["moments"])
+        # What was sent up to the last micro-batch's report: all but what comes after it.
+        sent = sum(value for line in training for name, value in line["scalars"].items()
+                   if name in ("Ring/Samples/bytes_forward", "Ring/Samples/bytes_backward", "Ring/Samples/bytes_sum"))
+        self.assertGreater(sent, 0)
+        self.assertLessEqual(sent, self.summary["bytes_per_step"] * ITERATIONS)
+        self.assertEqual(self.train(self.plain)["parameters_sha256"], self.summary["parameters_sha256"])
+
+    def test_csv_files_are_deepspeeds(self):
+        training, _ = self.run_with_metrics()
+        with open(self.path("run/csv/Train_Samples_train_loss.csv"), encoding="utf-8") as file:
+            rows = list(csv.reader(file))
+        self.assertEqual(rows[0], ["step", "train_loss"])
+        self.assertEqual([int(row[0]) for row in rows[1:]], [line["samples"] for line in training])
+        self.assertEqual([float(row[1]) for row in rows[1:]],
+                         [line["scalars"]["Train/Samples/train_loss"] for line in training])
+        self.assertTrue(os.path.exists(self.path("run/csv/Train_Samples_lr.csv")))
+
+    def event_file(self):
+        names = os.listdir(self.path("run/tensorboard"))
+        self.assertEqual(len(names), 1)
+        return self.path("run/tensorboard/" + names[0])
+
+    def test_event_files_are_records(self):
+        training, lines = self.run_with_metrics()
+        with open(self.event_file(), "rb") as file:
+            data = file.read()
+        count, at = 0, 0
+        while at < len(data):
+            size, = struct.unpack_from("<Q", data, at)
+            at += 16 + size
+            count += 1
+        self.assertEqual(at, len(data))
+        self.assertEqual(count, 1 + len(lines))
+
+    def test_tensorboard_reads_them(self):
+        reader = accumulator()
+        training, lines = self.run_with_metrics()
+        events = reader(self.path("run/tensorboard"), size_guidance={"scalars": 0})
+        events.Reload()
+        names = {name for line in lines for name in line["scalars"]}
+        self.assertEqual(set(events.Tags()["scalars"]), names)
+        read = events.Scalars("Train/Samples/train_loss")
+        self.assertEqual([each.step for each in read], [line["samples"] for line in training])
+        for each, line in zip(read, training):
+            self.assertTrue(math.isclose(each.value, line["scalars"]["Train/Samples/train_loss"], rel_tol=1e-6))
+            self.assertTrue(math.isclose(each.wall_time, line["wall_seconds"], rel_tol=1e-9))
+
+    def test_threads_of_one_process_sum_alike(self):
+        training, _ = self.run_with_metrics(**{"cyclic.transport": "local"})
+        self.assertEqual(len(training), ITERATIONS)
+        self.assertGreater(training[-1]["scalars"]["Ring/Samples/bytes_sum"], 0)
+
+    def test_a_folder_that_cannot_be_written(self):
+        self.write("file", "")
+        self.fails(self.run_program("train", self.config(**SMALL), "--metrics", "file"), 2, "file: cannot write it")
+
+
+class Report(TestCase):
+    def report(self):
+        self.train(self.config(**SMALL), "--metrics", "run")
+        done = self.run_program("report", "run", "--out", "report.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("report.html"), encoding="utf-8") as file:
+            return file.read()
+
+    def test_one_page_with_everything(self):
+        html = self.report()
+        for part in ("Loss", "Samples a second", "measured, iterations 10 to 11", "predicted", "Sent by the whole ring",
+                     "Model states and buffers", "gradient norm"):
+            self.assertIn(part, html)
+        self.assertNotIn("http", html)
+
+    def test_a_browser_draws_it(self):
+        browser = shutil.which("chromium")
+        if browser is None:
+            self.skipTest("chromium is not installed (Debian's package chromium)")
+        self.report()
+        done = subprocess.run(
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1280,2200",
+             f"--user-data-dir={self.path('browser')}", f"--screenshot={self.path('page.png')}",
+             "file://" + self.path("report.html")], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        colours = pixels(self.path("page.png"))
+        # Blue forwards and curves, orange waits, green sums: not a white page.
+        for colour in ((0x2f, 0x6f, 0xb2), (0x4a, 0x84, 0xc4), (0x2f, 0x5d, 0x50)):
+            self.assertGreater(colours.get(colour, 0), 200, colour)
+
+    def test_folders_that_are_none(self):
+        self.fails(self.run_program("report", "nowhere"), 2, "nowhere/run.json", "No such file")
+        os.mkdir(self.path("bad"))
+        self.write("bad/run.json", "[]")
+        self.fails(self.run_program("report", "bad"), 2, "bad/run.json", "not a JSON object")
+
+
+def pixels(path):
+    """How often each colour is in a PNG of 8-bit RGB or RGBA."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at, packed, width, depth = 8, b"", 0, 3
+    while at < len(data):
+        size, kind = struct.unpack_from(">I4s", data, at)
+        body = data[at + 8:at + 8 + size]
+        if kind == b"IHDR":
+            width, _, _, colour = struct.unpack_from(">IIBB", body)
+            depth = {2: 3, 6: 4}[colour]
+        elif kind == b"IDAT":
+            packed += body
+        at += 12 + size
+    raw, stride = zlib.decompress(packed), width * depth
+    counts, before = {}, bytearray(stride)
+    for start in range(0, len(raw), stride + 1):
+        kind, row = raw[start], bytearray(raw[start + 1:start + 1 + stride])
+        for i in range(stride):
+            left = row[i - depth] if i >= depth else 0
+            up, corner = before[i], before[i - depth] if i >= depth else 0
+            if kind == 1:
+                row[i] = (row[i] + left) & 255
+            elif kind == 2:
+                row[i] = (row[i] + up) & 255
+            elif kind == 3:
+                row[i] = (row[i] + (left + up) // 2) & 255
+            elif kind == 4:
+                guess = left + up - corner
+                nearest = min((left, up, corner), key=lambda each: abs(guess - each))
+                row[i] = (row[i] + nearest) & 255
+        before = row
+        for i in range(0, stride, depth):
+            colour = tuple(row[i:i + 3])
+            counts[colour] = counts.get(colour, 0) + 1
+    return counts
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Flight records, blame and traces, as somebody uses them whose run is slow, stuck or dead."""
+import json
+import os
+import re
+import signal
+import time
+import unittest
+
+from ringzero import TestCase, children
+
+SMALL = {"cyclic.workers": 3, "iterations": 12, "model.hidden": [24, 24, 24, 16]}
+
+
+def slices(trace, category):
+    """By worker: the operations of a track, in order."""
+    found = {}
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["cat"] == category:
+            found.setdefault(event["pid"], []).append(event)
+    return {worker: [event["args"]["op"] for event in sorted(events, key=lambda event: event["ts"])]
+            for worker, events in found.items()}
+
+
+class Flight(TestCase):
+    def hang(self, *options):
+        config = self.config(**{**SMALL, "cyclic.wait_timeout": 2})
+        return self.run_program("train", config, "--set", "cyclic.inject.action=hang", "--set", "cyclic.inject.at=lap",
+                                "--set", "cyclic.inject.worker=1", "--set", "cyclic.inject.number=3", *options)
+
+    def test_a_deadline_leaves_records_that_name_who_hangs(self):
+        done = self.fails(self.hang("--flight", "records"), 4, "worker 1 has been outside of the engine")
+        self.assertIn("flight records are in records: ringzero blame records", done.stderr)
+        self.assertEqual(sorted(os.listdir(self.path("records"))), [f"worker-{w}.flight" for w in range(3)])
+        blame = self.run_program("blame", "records")
+        self.assertEqual(blame.returncode, 0, blame.stderr)
+        first = [line for line in blame.stdout.splitlines() if line.startswith("first cause: ")]
+        self.assertEqual(len(first), 1, blame.stdout)
+        self.assertIn("first cause: worker 1 has been outside of the engine for", first[0])
+        self.assertIn("so worker 2 ", first[0])
+        trace = self.run_program("trace", "records", "--out", "trace.json")
+        self.assertEqual(trace.returncode, 0, trace.stderr)
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            self.assertEqual(set(slices(json.load(file), "compute")), {0, 1, 2})
+
+    def test_a_killed_worker_is_the_first_cause(self):
+        config = self.config(**SMALL)
+        done = self.run_program("train", config, "--set", "cyclic.inject.action=kill", "--set", "cyclic.inject.at=lap",
+                                "--set", "cyclic.inject.worker=2", "--set", "cyclic.inject.number=4")
+        self.fails(done, 3, "worker 2 was killed")
+        blame = self.run_program("blame", "ringzero-flight")
+        self.assertEqual(blame.returncode, 0, blame.stderr)
+        self.assertIn("no record of worker 2", blame.stdout)
+        self.assertRegex(blame.stdout, "first cause: worker 2 (died|left no record|was killed)")
+
+    def test_the_signal_asks_for_records_and_the_run_goes_on(self):
+        config = self.config(**{**SMALL, "iterations": 2000, "evaluation.every": 0})
+        digest = self.train(config)["parameters_sha256"]
+        process = self.start("train", config, "--flight", "asked", "--summary", "summary.json")
+        self.wait_until(lambda: len(children(process.pid)) == 3, 60, "workers")
+        files = [self.path(f"asked/worker-{w}.flight") for w in range(3)]
+
+        def asked():
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.05)
+            return process.poll() is not None or all(map(os.path.exists, files))
+        self.wait_until(asked, 60, "records of all workers")
+        out, errors = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 0, errors)
+        self.assertIn("parameters sha256 " + digest, out)
+        blame = self.run_program("blame", "asked")
+        self.assertEqual(blame.returncode, 0, blame.stderr)
+        self.assertIn("written because signal 10", blame.stdout)
+
+    def test_bad_records_are_refused(self):
+        self.fails(self.run_program("blame", "nowhere"), 2, "nowhere", "No such file")
+        os.mkdir(self.path("empty"))
+        self.fails(self.run_program("blame", "empty"), 2, "empty: no flight record")
+        os.mkdir(self.path("bad"))
+        for text, words in ((b"hello\n", ("line 1", "ringzero flight 1")),
+                            (b"ringzero flight 1\nworker 0 of 1\nevents\nxyz", ("cut",)),
+                            (b"ringzero flight 1\nworker 0 of 1\nspeed 1\nevents\n", ("line 3", "speed"))):
+            self.write("bad/worker-0.flight", text)
+            self.fails(self.run_program("blame", "bad"), 2, "bad/worker-0.flight", *words)
+        self.fails(self.run_program("blame"), 2, "which FOLDER?")
+
+    def test_records_of_an_earlier_run_go(self):
+        os.mkdir(self.path("records"))
+        for worker in (0, 7):
+            self.write(f"records/worker-{worker}.flight", "old")
+        self.hang("--flight", "records")
+        self.assertEqual(sorted(os.listdir(self.path("records"))), [f"worker-{w}.flight" for w in range(3)])
+
+
+class Trace(TestCase):
+    def planned(self, config, worker):
+        """What the plan says that a worker does in the first iterations, by kind of line."""
+        done = self.run_program("plan", config, "--program", worker)
+        lines = done.stdout.splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("program"))
+        return [line for line in lines[start + 1:] if line]
+
+    def check(self, trace, config):
+        self.assertEqual(trace["otherData"]["lost_events"], "0")
+        begins, ends = {}, {}
+        for event in trace["traceEvents"]:
+            for field in ("ph", "pid", "tid", "name"):
+                self.assertIn(field, event)
+            if event["ph"] == "X":
+                self.assertGreaterEqual(event["ts"], 0)
+                self.assertGreater(event["dur"], 0)
+            elif event["ph"] in "sf":
+                self.assertNotIn(event["id"], begins if event["ph"] == "s" else ends)
+                (begins if event["ph"] == "s" else ends)[event["id"]] = event
+            else:
+                self.assertEqual(event["ph"], "M")
+        self.assertTrue(begins)
+        self.assertEqual(set(begins), set(ends))
+        for identity, begin in begins.items():
+            self.assertLessEqual(begin["ts"], ends[identity]["ts"])
+            self.assertEqual(begin["name"], ends[identity]["name"])
+        done = {category: slices(trace, category)
+                for category in ("compute", "copies in", "copies out", "sums", "updates")}
+        for worker in range(3):
+            planned = self.planned(config, worker)
+            every = [op for tracks in done.values() for op in tracks.get(worker, [])]
+            self.assertEqual(len(every), len(set(every)))
+            self.assertLessEqual(set(planned), set(every))
+            computing = [line for line in planned if re.match(r"[FBE]\d|End|Collect", line)]
+            # The lines are of the run's first iterations, which end with the last of them.
+            self.assertEqual(done["compute"][worker][:len(computing)], computing)
+
+    def test_a_run_tells_of_every_planned_operation_and_keeps_its_bits(self):
+        config = self.config(**{**SMALL, "cyclic.rule": "cdp_v1"})
+        plain = self.train(config)["parameters_sha256"]
+        traced = self.train(config, "--trace", "run.json.trace")["parameters_sha256"]
+        self.assertEqual(plain, traced)
+        self.assertFalse(os.path.exists(self.path("run.json.trace.parts")))
+        with open(self.path("run.json.trace"), encoding="utf-8") as file:
+            trace = json.load(file)
+        self.check(trace, config)
+        self.assertEqual(trace["otherData"]["clocks"], "aligned")
+
+    def test_threads_of_one_process_are_traced_too(self):
+        config = self.config(**{**SMALL, "cyclic.transport": "local"})
+        self.train(config, "--trace", "trace.json")
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            self.check(json.load(file), config)
+
+    def test_a_prediction_looks_the_same(self):
+        config = self.config(**SMALL)
+        done = self.run_program("plan", config, "--trace", "trace.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            trace = json.load(file)
+        self.check(trace, config)
+        self.assertIn("predicted", trace["otherData"]["note"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,222 @@
+// A trace, predicted or measured, keeps to Chrome's format and tells of exactly what was planned.
+#include "integrations/sight/chrome_trace.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "integrations/sight/slices.h"
+#include "sharding/predicted_events.h"
+#include "sharding/program.h"
+#include "sharding/verify.h"
+#include "tests/p2p/temporary_folder.h"
+#include "tests/zero/toy_ring.h"
+#include "zero/trace_stream.h"
+
+namespace ringzero {
+namespace {
+
+using Json = nlohmann::json;
+
+// The fields that each phase must have, by Chrome's "Trace Event Format", of the right type.
+absl::Status CheckEvent(const Json& event) {
+  const auto wrong = [&](const char* what) {
+    return absl::InternalError(absl::StrCat(what, ": ", event.dump()));
+  };
+  if (!event.is_object()) return wrong("no object");
+  for (const char* field : {"ph", "pid", "tid", "name"}) {
+    if (!event.contains(field)) return wrong(field);
+  }
+  if (!event["pid"].is_number_integer() || !event["tid"].is_number_integer() ||
+      !event["name"].is_string() || !event["ph"].is_string()) {
+    return wrong("pid, tid, name or ph is of another type");
+  }
+  const std::string phase = event["ph"];
+  if (phase == "M") return event["args"].is_object() ? absl::OkStatus() : wrong("args");
+  if (!event.contains("ts") || !event["ts"].is_number() || event["ts"] < 0) return wrong("ts");
+  if (!event.contains("cat") || !event["cat"].is_string()) return wrong("cat");
+  if (phase == "X") {
+    return event.contains("dur") && event["dur"].is_number() && event["dur"] >= 0 ? absl::OkStatus()
+                                                                                  : wrong("dur");
+  }
+  if (phase != "s" && phase != "f") return wrong("a phase of another kind");
+  if (!event.contains("id") || !event["id"].is_string()) return wrong("id");
+  if (phase == "f" && event.value("bp", "") != "e") return wrong("bp");
+  return absl::OkStatus();
+}
+
+absl::Status CheckSchema(const Json& trace) {
+  if (!trace.is_object() || !trace["traceEvents"].is_array()) {
+    return absl::InternalError("no traceEvents");
+  }
+  std::map<std::pair<int, int>, double> ends;  // of the slices of a thread, so far
+  std::map<std::string, std::set<std::string>> flows;
+  for (const Json& event : trace["traceEvents"]) {
+    if (absl::Status status = CheckEvent(event); !status.ok()) return status;
+    const std::string phase = event["ph"];
+    if (phase == "X") {
+      // Rounded to a picosecond's thousandth of a microsecond.
+      double& end = ends[{event["pid"], event["tid"]}];
+      if (event["ts"].get<double>() < end - 0.0015) {
+        return absl::InternalError(absl::StrCat("overlaps: ", event.dump()));
+      }
+      end = event["ts"].get<double>() + event["dur"].get<double>() - 0.001;
+    } else if (phase != "M" && !flows[event["id"]].insert(phase).second) {
+      return absl::InternalError(absl::StrCat("a flow's end came twice: ", event.dump()));
+    }
+  }
+  for (const auto& [id, phases] : flows) {
+    if (phases.size() != 2) return absl::InternalError(absl::StrCat("half a flow: ", id));
+  }
+  return absl::OkStatus();
+}
+
+// Every operation of every program once, the computing ones in order; a flow for every message.
+void ExpectPlan(const Plan& plan, const Json& trace) {
+  std::map<int, std::vector<std::string>> computed;
+  std::map<int, std::map<std::string, int>> seen;
+  size_t flows = 0, messages = 0;
+  for (const Json& event : trace["traceEvents"]) {
+    flows += event["ph"] == "s" ? 1 : 0;
+    if (event["ph"] != "X" || event["cat"] == "waits") continue;
+    const std::string op = event["args"]["op"];
+    ++seen[event["pid"]][op];
+    if (event["cat"] == "compute") computed[event["pid"]].push_back(op);
+  }
+  for (int w = 0; w < plan.workers; ++w) {
+    const Program program = *MakeProgram(plan, WorkerId(w), WholeRun(plan));
+    std::vector<std::string> computing;
+    std::map<std::string, int> planned;
+    for (const Op& op : program.ops) {
+      ++planned[ToString(op)];
+      messages += op.kind == OpKind::kSend ? 1 : 0;
+      if (IsCompute(op.kind)) computing.push_back(ToString(op));
+    }
+    EXPECT_EQ(computed[w], computing) << "worker " << w;
+    EXPECT_EQ(seen[w], planned) << "worker " << w;
+  }
+  EXPECT_EQ(flows, messages);
+}
+
+ToyOptions Shape(int workers, Rule rule) {
+  ToyOptions options{.workers = workers, .stages = 5, .laps = 2, .iterations = 4, .rule = rule};
+  options.evaluation = {.every = 2, .laps = 1};
+  options.recorder_events = 1 << 14;
+  return options;
+}
+
+Plan PlanOf(const ToyOptions& options) {
+  Plan plan = ToyPlan(options);
+  plan.window = *SmallestWindow(plan);
+  return plan;
+}
+
+TEST(ChromeTraceTest, AMeasuredRun) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV2}) {
+    for (const int workers : {1, 3}) {
+      const ToyOptions options = Shape(workers, rule);
+      const absl::StatusOr<ToyResult> result = RunToyRing(options, ShmTransports());
+      ASSERT_TRUE(result.ok()) << result.status();
+      const Json trace = Json::parse(ChromeTrace(result->flights, {}));
+      EXPECT_EQ(CheckSchema(trace), absl::OkStatus());
+      ExpectPlan(PlanOf(options), trace);
+      EXPECT_EQ(trace["otherData"]["clocks"], "aligned");
+    }
+  }
+}
+
+TEST(ChromeTraceTest, APredictedRun) {
+  const Plan plan = PlanOf(Shape(4, Rule::kCdpV2));
+  const auto events = PredictEvents(plan, {.latency_ticks = 1, .add_ticks = 2, .update_ticks = 7});
+  ASSERT_TRUE(events.ok());
+  std::vector<FlightRecord> records;
+  for (int w = 0; w < plan.workers; ++w) {
+    records.push_back({.worker = WorkerId(w), .workers = plan.workers, .clock = "ticks"});
+    records.back().events = (*events)[w];
+  }
+  const Json trace = Json::parse(ChromeTrace(records, {.microseconds_per_unit = 1000}));
+  EXPECT_EQ(CheckSchema(trace), absl::OkStatus());
+  ExpectPlan(plan, trace);
+}
+
+TEST(ChromeTraceTest, TheCheckFindsFaults) {
+  const ToyOptions options = Shape(2, Rule::kCdpV2);
+  const absl::StatusOr<ToyResult> result = RunToyRing(options, LocalTransports());
+  ASSERT_TRUE(result.ok()) << result.status();
+  const Json good = Json::parse(ChromeTrace(result->flights, {}));
+  ASSERT_EQ(CheckSchema(good), absl::OkStatus());
+  int found = 0;
+  for (const char* field : {"ts", "dur", "pid", "id", "ph", "cat"}) {
+    Json bad = good;
+    for (Json& event : bad["traceEvents"]) {
+      if (event.erase(field) > 0) break;
+    }
+    found += CheckSchema(bad).ok() ? 0 : 1;
+  }
+  EXPECT_EQ(found, 6);
+}
+
+TEST(ChromeTraceTest, ClocksThatAreNotOne) {
+  std::vector<FlightRecord> records;
+  for (int w = 0; w < 3; ++w) {
+    FlightRecord record{.worker = WorkerId(w), .workers = 3, .clock = absl::StrCat("boot ", w)};
+    const Op op{.kind = OpKind::kForward, .stage = StageId(0)};
+    record.events = {{1000 * (w + 1), EventKind::kBegin, op},
+                     {1000 * (w + 2), EventKind::kEnd, op}};
+    records.push_back(record);
+  }
+  records[1].offset = ClockOffset{.offset_ns = -1000, .within_ns = 3000};
+  const Json trace = Json::parse(ChromeTrace(records, {}));
+  EXPECT_EQ(trace["otherData"]["clocks"], "not aligned: worker 2");
+  std::map<int, double> begins;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") begins[event["pid"]] = event["ts"];
+  }
+  EXPECT_EQ(begins, (std::map<int, double>{{0, 0.0}, {1, 0.0}, {2, 2.0}}));
+  records.pop_back();
+  EXPECT_EQ(Json::parse(ChromeTrace(records, {}))["otherData"]["clocks"], "aligned within 3 us");
+}
+
+TEST(SlicesTest, WhatHasNotEndedAndWhatHadBegunBefore) {
+  const Op before{.kind = OpKind::kAdd, .stage = StageId(1)};
+  const Op first{.kind = OpKind::kUpdate, .stage = StageId(1)};
+  const Op second{.kind = OpKind::kUpdate, .stage = StageId(2)};
+  const std::vector<Event> events = {{10, EventKind::kEnd, before},
+                                     {20, EventKind::kBegin, first},
+                                     {30, EventKind::kBegin, second},
+                                     {40, EventKind::kEnd, first}};
+  const std::vector<Slice> slices = SlicesOf(events, 50);
+  ASSERT_EQ(slices.size(), 2u);
+  EXPECT_EQ(slices[0].row, 0);
+  EXPECT_EQ(slices[0].end, 40);
+  EXPECT_EQ(slices[1].row, 1);
+  EXPECT_EQ(slices[1].end, 50);
+  EXPECT_FALSE(slices[1].ended);
+}
+
+TEST(TraceStreamTest, StreamsEverythingAndCountsWhatIsLost) {
+  const TemporaryFolder folder;
+  FlightRecorder recorder({.capacity = 1 << 12});
+  const FlightRecord head{.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"};
+  auto stream =
+      TraceStream::Create({.folder = folder.path("parts"), .head = head, .recorder = &recorder});
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  constexpr int kEvents = 50000;
+  for (int n = 0; n < kEvents; ++n) {
+    const Op op{.kind = OpKind::kForward, .iteration = Iteration(n)};
+    recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, op});
+  }
+  ASSERT_EQ((*stream)->Finish(), absl::OkStatus());
+  const auto record = ReadFlightFile(FlightPath(folder.path("parts"), WorkerId(1)));
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->why, "a trace");
+  EXPECT_EQ(record->events.size() + record->lost, static_cast<size_t>(kEvents));
+  EXPECT_EQ(record->events.back().op.iteration, Iteration(kEvents - 1));
+}
+
+}  // namespace
+}  // namespace ringzero

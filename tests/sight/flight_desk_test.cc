@@ -1,0 +1,89 @@
+// The desk writes on the signal, at a failure and when asked, and keeps a folder to one run.
+#include "integrations/sight/flight_desk.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/p2p/temporary_folder.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+FlightRecord RecordOf(int worker, const std::string& why) {
+  return {.worker = WorkerId(worker),
+          .workers = 2,
+          .why = why,
+          .has_waits = true,
+          .now = {.says = "waits for nothing"}};
+}
+
+// Polls for what another thread does; the limit is for a broken desk only.
+bool Soon(const std::function<bool()>& done) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!done() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return done();
+}
+
+TEST(FlightDeskTest, WritesAllWorkersOnTheSignal) {
+  BlockDumpSignal();
+  const TemporaryFolder folder;
+  FlightDesk desk(folder.path("flight"));
+  ASSERT_EQ(desk.Start(), absl::OkStatus());
+  const auto first = desk.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  const auto second =
+      desk.Add(WorkerId(1), [](const std::string& why) { return RecordOf(1, why); });
+  ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
+  ASSERT_TRUE(Soon([&] { return ReadFlightFile(FlightPath(desk.folder(), WorkerId(1))).ok(); }));
+  const auto records = ReadFlightFolder(desk.folder());
+  ASSERT_TRUE(records.ok()) << records.status();
+  ASSERT_EQ(records->size(), 2u);
+  EXPECT_THAT((*records)[0].why, HasSubstr("signal 10"));
+}
+
+TEST(FlightDeskTest, AFailureIsWrittenOnce) {
+  const TemporaryFolder folder;
+  FlightDesk desk(folder.path("flight"));
+  ASSERT_EQ(desk.Start(), absl::OkStatus());
+  std::atomic<int> taken = 0;
+  std::atomic<bool> failed = false;
+  const auto seat = desk.Add(WorkerId(0), [&](const std::string& why) {
+    FlightRecord record = RecordOf(0, why);
+    if (failed) record.error = absl::DeadlineExceededError("waited too long");
+    if (failed) ++taken;
+    return record;
+  });
+  desk.Wake();  // of no failure
+  failed = true;
+  desk.Wake();
+  ASSERT_TRUE(Soon([&] { return taken > 0; }));
+  EXPECT_EQ(desk.WriteFailure(WorkerId(0), absl::InternalError("later")), absl::OkStatus());
+  const auto record = ReadFlightFile(FlightPath(desk.folder(), WorkerId(0)));
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->why, "waited too long");
+  EXPECT_EQ(taken, 1);
+}
+
+TEST(FlightDeskTest, RemovesRecordsOfEarlierRuns) {
+  const TemporaryFolder folder;
+  for (int w = 0; w < 5; ++w) {
+    FlightRecord record = RecordOf(w, "old");
+    record.workers = 5;
+    ASSERT_EQ(WriteFlightFile(folder.path("flight"), record), absl::OkStatus());
+  }
+  folder.Write("flight/notes.txt", "mine");
+  RemoveFlights(folder.path("flight"), WorkerId(0), WorkerId(3));
+  EXPECT_THAT(folder.List("flight"),
+              ::testing::UnorderedElementsAre("worker-1.flight", "worker-2.flight", "notes.txt"));
+}
+
+}  // namespace
+}  // namespace ringzero

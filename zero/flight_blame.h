@@ -1,0 +1,30 @@
+// BlameFlights: who waits for whom, and the first cause, from the workers' flight records.
+//
+//   RZ_ASSIGN_OR_RETURN(std::vector<FlightRecord> records, ReadFlightFolder("flight"));
+//   std::fputs(BlameFlights(records).text.c_str(), stdout);
+//
+// The chain of questions that a worker asks after wait_timeout (zero/blame.h), asked of files. A
+// pure function.
+#ifndef RINGZERO_ZERO_FLIGHT_BLAME_H_
+#define RINGZERO_ZERO_FLIGHT_BLAME_H_
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/ids.h"
+#include "zero/flight_record.h"
+
+namespace ringzero {
+
+struct FlightBlame {
+  std::optional<WorkerId> first_cause;  // none: nobody waits for anybody, or they wait in a circle
+  std::string text;                     // lines for a person
+};
+
+// `records`: ascending by worker, of one run; at least one.
+FlightBlame BlameFlights(std::span<const FlightRecord> records);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_FLIGHT_BLAME_H_

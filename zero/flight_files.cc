@@ -1,0 +1,93 @@
+// Flight records as files of a folder.
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "zero/flight_record.h"
+
+namespace ringzero {
+namespace {
+
+constexpr char kEnding[] = ".flight";
+
+absl::Status FileError(const std::string& path, const char* doing) {
+  return absl::PermissionDeniedError(
+      absl::StrCat(path, ": cannot ", doing, " it: ", std::strerror(errno)));
+}
+
+}  // namespace
+
+std::string FlightPath(const std::string& folder, WorkerId worker) {
+  return absl::StrCat(folder, "/worker-", worker.value, kEnding);
+}
+
+absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& record) {
+  if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return FileError(folder, "make");
+  const std::string path = FlightPath(folder, record.worker);
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  const std::string text = FlightToString(record);
+  std::FILE* file = std::fopen(temporary.c_str(), "wbe");
+  if (file == nullptr) return FileError(path, "write");
+  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
+    const absl::Status error = FileError(path, "write");
+    std::remove(temporary.c_str());
+    return error;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  absl::StatusOr<FlightRecord> record = ParseFlight(text);
+  if (!record.ok()) return Annotate(record.status(), path);
+  return record;
+}
+
+absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& folder) {
+  DIR* const entries = opendir(folder.c_str());
+  if (entries == nullptr) {
+    return absl::NotFoundError(absl::StrCat(folder, ": ", std::strerror(errno)));
+  }
+  std::vector<std::string> names;
+  while (const dirent* const entry = readdir(entries)) {
+    if (absl::EndsWith(entry->d_name, kEnding)) names.emplace_back(entry->d_name);
+  }
+  closedir(entries);
+  std::vector<FlightRecord> records;
+  for (const std::string& name : names) {
+    RZ_ASSIGN_OR_RETURN(FlightRecord record, ReadFlightFile(absl::StrCat(folder, "/", name)));
+    records.push_back(std::move(record));
+  }
+  if (records.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": no flight record (worker-0", kEnding, ", …) is there"));
+  }
+  std::sort(records.begin(), records.end(), [](const FlightRecord& a, const FlightRecord& b) {
+    return a.worker.value < b.worker.value;
+  });
+  for (size_t i = 1; i < records.size(); ++i) {
+    if (records[i].worker == records[i - 1].worker || records[i].workers != records[0].workers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(folder, ": holds records of several runs: worker ",
+                       records[i - 1].worker.value, " of ", records[i - 1].workers, ", worker ",
+                       records[i].worker.value, " of ", records[i].workers));
+    }
+  }
+  return records;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,250 @@
+// Flight records as text and back.
+#include "zero/flight_record.h"
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <limits>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr char kTitle[] = "ringzero flight 1";
+constexpr char kEvents[] = "events";
+constexpr char kUnknown[] = "unknown";
+constexpr size_t kMaxHeadLines = 1 << 20;
+constexpr int kMaxWorkers = 65535;
+
+std::string OneLine(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
+}
+
+std::string KeyText(const Undelivered& message) {
+  return absl::StrCat(message.to.value, " ", static_cast<int>(message.key.kind), ".",
+                      message.key.tag);
+}
+
+// Reads the lines of a head; the first that is wrong is the error.
+class HeadReader {
+ public:
+  explicit HeadReader(FlightRecord& record) : record_(record) {}
+
+  absl::Status Read(absl::string_view line) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    const absl::string_view key = parts.first, value = parts.second;
+    if (key == "worker") return ReadWorker(value);
+    if (key == "why") return Text(value, record_.why);
+    if (key == "time") return Number(value, record_.time_ns);
+    if (key == "clock") return Text(value, record_.clock);
+    if (key == "offset") return ReadOffset(value);
+    if (key == "error") return ReadError(value);
+    if (key == "appended") return Number(value, record_.appended);
+    if (key == "lost") return Number(value, record_.lost);
+    if (key == "now") {
+      record_.has_waits = true;
+      return ReadAnswer(value, record_.now);
+    }
+    if (key == "open") return ReadOpen(value);
+    if (key == "undelivered") return ReadUndelivered(value);
+    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no line of a flight record"));
+  }
+
+  absl::Status Finish() const {
+    if (!has_worker_) return absl::InvalidArgumentError("it does not say whose it is");
+    return absl::OkStatus();
+  }
+
+ private:
+  template <typename T>
+  static absl::Status Number(absl::string_view text, T& number) {
+    if (absl::SimpleAtoi(text, &number)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("wanted a number, found \"", text, "\""));
+  }
+  static absl::Status Text(absl::string_view text, std::string& to) {
+    to = std::string(text);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadWorker(absl::string_view value) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(value, absl::MaxSplits(" of ", 1));
+    RZ_RETURN_IF_ERROR(Number(parts.first, record_.worker.value));
+    RZ_RETURN_IF_ERROR(Number(parts.second, record_.workers));
+    has_worker_ = record_.worker.value >= 0 && record_.worker.value < record_.workers &&
+                  record_.workers <= kMaxWorkers;
+    if (has_worker_) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", value));
+  }
+
+  // "+17 within 5", or "unknown".
+  absl::Status ReadOffset(absl::string_view value) {
+    value = absl::StripTrailingAsciiWhitespace(value);
+    if (value == kUnknown) return absl::OkStatus();
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(value, absl::MaxSplits(" within ", 1));
+    ClockOffset offset;
+    RZ_RETURN_IF_ERROR(Number(parts.first, offset.offset_ns));
+    RZ_RETURN_IF_ERROR(Number(parts.second, offset.within_ns));
+    record_.offset = offset;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadError(absl::string_view value) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(value, absl::MaxSplits(' ', 1));
+    int code = 0;
+    RZ_RETURN_IF_ERROR(Number(parts.first, code));
+    if (code <= 0 || code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
+      return absl::InvalidArgumentError(absl::StrCat("there is no error ", code));
+    }
+    record_.error = absl::Status(static_cast<absl::StatusCode>(code), parts.second);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadAnswer(absl::string_view value, BlameAnswer& to) const {
+    RZ_ASSIGN_OR_RETURN(to, ParseAnswer(std::string(value)));
+    if (!to.next.has_value() || to.next->value < record_.workers) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", to.next->value));
+  }
+
+  // "Send sum s3 t5 l0 w2 | 1 11.17 waits for …"
+  absl::Status ReadOpen(absl::string_view value) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(value, absl::MaxSplits(" | ", 1));
+    OpenOperation open;
+    RZ_ASSIGN_OR_RETURN(open.op, ParseOp(std::string(parts.first)));
+    RZ_RETURN_IF_ERROR(ReadAnswer(parts.second, open.why));
+    record_.open.push_back(std::move(open));
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadUndelivered(absl::string_view value) {
+    const std::vector<absl::string_view> parts = absl::StrSplit(value, absl::ByAnyChar(" ."));
+    Undelivered message;
+    int kind = 0;
+    if (parts.size() != 3) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", value, "\" is no message"));
+    }
+    RZ_RETURN_IF_ERROR(Number(parts[0], message.to.value));
+    RZ_RETURN_IF_ERROR(Number(parts[1], kind));
+    RZ_RETURN_IF_ERROR(Number(parts[2], message.key.tag));
+    if (kind < 0 || kind >= kMaxMessageKinds || message.to.value < 0 ||
+        message.to.value >= record_.workers) {
+      return absl::InvalidArgumentError(absl::StrCat("\"", value, "\" is no message"));
+    }
+    message.key.kind = static_cast<uint8_t>(kind);
+    record_.undelivered.push_back(message);
+    return absl::OkStatus();
+  }
+
+  FlightRecord& record_;
+  bool has_worker_ = false;
+};
+
+absl::Status ReadEvents(absl::string_view bytes, std::vector<Event>& events) {
+  if (bytes.size() % sizeof(PackedEvent) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("it was cut: its events have ", bytes.size(),
+                                                   " bytes, and one has ", sizeof(PackedEvent)));
+  }
+  events.reserve(bytes.size() / sizeof(PackedEvent));
+  for (size_t at = 0; at < bytes.size(); at += sizeof(PackedEvent)) {
+    PackedEvent words;
+    std::memcpy(words.data(), bytes.data() + at, sizeof(words));
+    absl::StatusOr<Event> event = Unpack(words);
+    if (!event.ok()) {
+      return Annotate(event.status(), absl::StrCat("event ", at / sizeof(PackedEvent)));
+    }
+    events.push_back(*event);
+  }
+  std::stable_sort(events.begin(), events.end(),
+                   [](const Event& a, const Event& b) { return a.time < b.time; });
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool FlightRecord::operator==(const FlightRecord& other) const {
+  return FlightToString(*this) == FlightToString(other);
+}
+
+std::string SteadyClockName() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) && !id.empty() ? absl::StrCat("boot ", OneLine(id)) : "unknown";
+}
+
+std::string FlightHead(const FlightRecord& record) {
+  std::string text = absl::StrCat(kTitle, "\n");
+  absl::StrAppend(&text, "worker ", record.worker.value, " of ", record.workers, "\n");
+  absl::StrAppend(&text, "why ", OneLine(record.why), "\n", "time ", record.time_ns, "\n");
+  absl::StrAppend(&text, "clock ", OneLine(record.clock), "\n");
+  // These two are of fixed width: a trace's head is written before they are known.
+  const std::string offset = !record.offset.has_value()
+                                 ? kUnknown
+                                 : absl::StrFormat("%+020d within %020d", record.offset->offset_ns,
+                                                   record.offset->within_ns);
+  absl::StrAppendFormat(&text, "offset %-50s\n", offset);
+  if (!record.error.ok()) {
+    absl::StrAppend(&text, "error ", static_cast<int>(record.error.code()), " ",
+                    OneLine(record.error.message()), "\n");
+  }
+  absl::StrAppend(&text, "appended ", record.appended, "\n");
+  absl::StrAppendFormat(&text, "lost %020d\n", record.lost);
+  if (record.has_waits) {
+    absl::StrAppend(&text, "now ", OneLine(WriteAnswer(record.now)), "\n");
+    for (const OpenOperation& open : record.open) {
+      absl::StrAppend(&text, "open ", ToString(open.op), " | ", OneLine(WriteAnswer(open.why)),
+                      "\n");
+    }
+    for (const Undelivered& message : record.undelivered) {
+      absl::StrAppend(&text, "undelivered ", KeyText(message), "\n");
+    }
+  }
+  return absl::StrCat(text, kEvents, "\n");
+}
+
+std::string FlightToString(const FlightRecord& record) {
+  std::string text = FlightHead(record);
+  for (const Event& event : record.events) {
+    const PackedEvent words = Pack(event);
+    text.append(reinterpret_cast<const char*>(words.data()), sizeof(words));
+  }
+  return text;
+}
+
+absl::StatusOr<FlightRecord> ParseFlight(const std::string& text) {
+  absl::string_view rest = text;
+  FlightRecord record;
+  HeadReader head(record);
+  for (size_t line = 1; line <= kMaxHeadLines; ++line) {
+    const size_t end = rest.find('\n');
+    if (end == absl::string_view::npos) break;
+    const absl::string_view words = rest.substr(0, end);
+    rest.remove_prefix(end + 1);
+    if (line == 1) {
+      if (words == kTitle) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("line 1: wanted \"", kTitle, "\", found \"", words.substr(0, 40), "\""));
+    }
+    if (words == kEvents) {
+      RZ_RETURN_IF_ERROR(head.Finish());
+      RZ_RETURN_IF_ERROR(ReadEvents(rest, record.events));
+      return record;
+    }
+    RZ_RETURN_IF_ERROR(Annotate(head.Read(words), absl::StrCat("line ", line)));
+  }
+  return absl::InvalidArgumentError("it was cut before its events");
+}
+
+}  // namespace ringzero
