@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -239,8 +240,18 @@ class Trial:
         orphans = ("Z",) if self.point.kind == "kill launcher" else ()
         left = {pid: state for pid, state in session_of(run.launcher).items() if state not in orphans}
         self.check(not left, f"no process is left, found {left}")
-        left = [name for name in os.listdir(self.folder) if name != "summary.json"]
+        left = [name for name in os.listdir(self.folder) if name not in ("summary.json", "ringzero-flight")]
         self.check(not left, f"no file is left, found {left}")
+        self.flights_are_whole(os.path.join(self.folder, "ringzero-flight"))
+
+    def flights_are_whole(self, folder):
+        """What a failed run leaves on purpose; a worker that is killed while it writes leaves a part beside it."""
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        odd = [name for name in names if not re.fullmatch(r"worker-[0-3]\.flight(\.\d+\.tmp)?", name)]
+        self.check(not odd, f"nothing but flight records, found {odd}")
+        if any(name.endswith(".flight") for name in names):
+            done = subprocess.run([PROGRAM, "blame", folder], capture_output=True, text=True, timeout=60, check=False)
+            self.check(done.returncode == 0, f"flight records can be read: {done.stderr}")
 
     def reach(self, run):
         """Waits for the point's place in the run."""
