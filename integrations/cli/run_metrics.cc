@@ -1,7 +1,9 @@
 // Names and numbers.
 #include "integrations/cli/run_metrics.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "integrations/sight/ring_totals.h"
 #include "sharding/render.h"
 #include "sharding/schedule.h"
+#include "zero/rate_curve.h"
 
 namespace ringzero {
 namespace {
@@ -59,22 +62,48 @@ std::string Describe(const RunMetricsOptions& options) {
 
 }  // namespace
 
+std::string MonitorFolder(const MonitorConfig& monitor) {
+  return (std::filesystem::path(monitor.output_path) / monitor.job_name).string();
+}
+
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
+
+bool RunMetrics::Wanted(const Config& config, const std::string& folder) {
+  return !folder.empty() || config.tensorboard.has_value() || config.csv_monitor.has_value();
+}
 
 absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunMetricsOptions& options) {
   std::unique_ptr<RunMetrics> metrics(new RunMetrics(options));
-  const std::string& folder = options.folder;
+  if (!options.folder.empty()) RZ_RETURN_IF_ERROR(metrics->OpenFolder());
+  RZ_RETURN_IF_ERROR(metrics->OpenMonitors());
+  return metrics;
+}
+
+absl::Status RunMetrics::OpenFolder() {
+  const std::string& folder = options_.folder;
   RZ_RETURN_IF_ERROR(MakeFolders(folder));
-  RZ_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/run.json"), Describe(options)));
-  std::vector<std::unique_ptr<MetricsWriter>>& writers = metrics->writers_;
+  RZ_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/run.json"), Describe(options_)));
   RZ_ASSIGN_OR_RETURN(auto lines, MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl")));
-  writers.push_back(std::move(lines));
+  writers_.push_back(std::move(lines));
   RZ_ASSIGN_OR_RETURN(auto board,
                       MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"}));
-  writers.push_back(std::move(board));
+  writers_.push_back(std::move(board));
   RZ_ASSIGN_OR_RETURN(auto csv, MakeCsvWriter({.output_path = folder, .job_name = "csv"}));
-  writers.push_back(std::move(csv));
-  return metrics;
+  writers_.push_back(std::move(csv));
+  return absl::OkStatus();
+}
+
+absl::Status RunMetrics::OpenMonitors() {
+  const auto open = [this](const std::optional<MonitorConfig>& monitor,
+                           const auto& make) -> absl::Status {
+    if (!monitor.has_value()) return absl::OkStatus();
+    RZ_ASSIGN_OR_RETURN(auto writer, make(MonitorOptions{.output_path = monitor->output_path,
+                                                         .job_name = monitor->job_name}));
+    writers_.push_back(std::move(writer));
+    return absl::OkStatus();
+  };
+  RZ_RETURN_IF_ERROR(open(options_.config.tensorboard, MakeTensorBoardWriter));
+  return open(options_.config.csv_monitor, MakeCsvWriter);
 }
 
 RunMetrics::RunMetrics(const RunMetricsOptions& options)
@@ -94,9 +123,10 @@ absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>
 absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
   const double seconds = std::chrono::duration<double>(loss.when - last_).count();
   last_ = loss.when;
+  const OptimizerOptions& optimizer = options_.config.optimizer;
   std::vector<Scalar> scalars = {
       {"Train/Samples/train_loss", loss.loss},
-      {"Train/Samples/lr", options_.config.optimizer.learning_rate},
+      {"Train/Samples/lr", RateAt(optimizer.curve, optimizer.learning_rate, loss.done - 1).rate},
       {"Ring/Samples/iteration_ms", 1000 * seconds},
   };
   if (seconds > 0) {

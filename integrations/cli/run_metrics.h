@@ -1,4 +1,5 @@
-// RunMetrics: one run's numbers, iteration by iteration, into the folder of --metrics; at worker 0.
+// RunMetrics: one run's numbers, iteration by iteration, into the folder of --metrics and wherever
+// the configuration's tensorboard and csv_monitor want them; at worker 0.
 //
 //   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({.folder = "run", .config = config, …}));
 //   RZ_RETURN_IF_ERROR(metrics->Write(loss));            // every iteration
@@ -24,7 +25,7 @@
 namespace ringzero {
 
 struct RunMetricsOptions {
-  std::string folder;
+  std::string folder;    // empty: none
   const Config& config;  // these two outlive it
   const Plan& plan;
   int64_t parameters = 0;
@@ -33,6 +34,8 @@ struct RunMetricsOptions {
 
 class RunMetrics {
  public:
+  // Whether a run of this configuration and this folder has any.
+  static bool Wanted(const Config& config, const std::string& folder);
   static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunMetricsOptions& options);
 
   absl::Status Write(const RunLog::Loss& loss);
@@ -40,6 +43,8 @@ class RunMetrics {
 
  private:
   explicit RunMetrics(const RunMetricsOptions& options);
+  absl::Status OpenFolder();
+  absl::Status OpenMonitors();
   absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
 
   const RunMetricsOptions options_;
@@ -48,6 +53,9 @@ class RunMetrics {
   std::vector<std::unique_ptr<MetricsWriter>> writers_;
   std::chrono::steady_clock::time_point last_;
 };
+
+// What DeepSpeed's monitor writes into: output_path/job_name.
+std::string MonitorFolder(const MonitorConfig& monitor);
 
 // Where the workers leave their flight records of a run's end.
 std::string MetricsFlights(const std::string& folder);

@@ -198,6 +198,16 @@ absl::Status CheckFiles(const CommandLine& line) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMonitors(const Config& config) {
+  for (const auto& [section, monitor] : {std::pair("tensorboard", config.tensorboard),
+                                         std::pair("csv_monitor", config.csv_monitor)}) {
+    if (!monitor.has_value()) continue;
+    const absl::Status made = MakeFolders(MonitorFolder(*monitor));
+    if (!made.ok()) return config.Error(absl::StrCat(section, ".output_path"), made.message());
+  }
+  return absl::OkStatus();
+}
+
 struct Prepared {
   Config config;
   std::unique_ptr<Dataset> data;
@@ -213,6 +223,7 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<Ou
   }
   Prepared prepared;
   RZ_ASSIGN_OR_RETURN(prepared.config, LoadConfig(source));
+  if (writes) RZ_RETURN_IF_ERROR(CheckMonitors(prepared.config));
   if (job.has_value() && prepared.config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return prepared.config.Error(
         "cyclic.transport",

@@ -134,7 +134,8 @@ class Worker {
   }
 
   absl::Status StartMetrics() {
-    if (task_.metrics.empty() || task_.self.value != 0) return absl::OkStatus();
+    const bool wanted = RunMetrics::Wanted(config_, task_.metrics);
+    if (!wanted || task_.self.value != 0) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
     RZ_ASSIGN_OR_RETURN(metrics_, RunMetrics::Create({.folder = task_.metrics,
                                                       .config = config_,

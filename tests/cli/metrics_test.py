@@ -109,6 +109,24 @@ class Metrics(TestCase):
         self.assertEqual(len(training), ITERATIONS)
         self.assertGreater(training[-1]["scalars"]["Ring/Samples/bytes_sum"], 0)
 
+    def test_where_the_configuration_wants_them(self):
+        config = self.config(**SMALL, tensorboard={"enabled": True, "output_path": self.path("boards"), "job_name": "a"},
+                             csv_monitor={"enabled": True, "output_path": self.path("tables"), "job_name": "b"},
+                             scheduler={"type": "WarmupLR", "params": {"warmup_min_lr": 0.01, "warmup_max_lr": 0.05,
+                                                                       "warmup_num_steps": 4, "warmup_type": "linear"}})
+        self.train(config)
+        self.assertEqual(len(os.listdir(self.path("boards/a"))), 1)
+        with open(self.path("tables/b/Train_Samples_lr.csv"), encoding="utf-8") as file:
+            rates = [float(row[1]) for row in list(csv.reader(file))[1:]]
+        self.assertEqual(len(rates), ITERATIONS)
+        for rate, expected in zip(rates, [0.01, 0.01, 0.02, 0.03, 0.04, 0.05, 0.05]):  # the first rate holds for two updates
+            self.assertAlmostEqual(rate, expected, places=12)
+
+    def test_a_monitor_that_cannot_write(self):
+        self.write("file", "")
+        config = self.config(**SMALL, csv_monitor={"enabled": True, "output_path": self.path("file")})
+        self.fails(self.run_program("train", config), 2, "csv_monitor.output_path", "cannot write it")
+
     def test_a_folder_that_cannot_be_written(self):
         self.write("file", "")
         self.fails(self.run_program("train", self.config(**SMALL), "--metrics", "file"), 2, "file: cannot write it")

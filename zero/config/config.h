@@ -89,6 +89,12 @@ struct CyclicConfig {
   InjectConfig inject;
 };
 
+// DeepSpeed's sections tensorboard and csv_monitor: files in output_path/job_name.
+struct MonitorConfig {
+  std::string output_path;  // empty: the working folder
+  std::string job_name;
+};
+
 struct Config {
   ModelConfig model;
   DataConfig data;
@@ -98,7 +104,9 @@ struct Config {
   BatchTriple batch;  // complete
   OptimizerOptions optimizer;
   EvaluationConfig evaluation;
-  int steps_per_print = 0;  // 0: by time
+  int steps_per_print = 0;                   // 0: by time
+  std::optional<MonitorConfig> tensorboard;  // where enabled
+  std::optional<MonitorConfig> csv_monitor;  // likewise
   CyclicConfig cyclic;
 
   std::vector<std::string> notes;  // for the user: what does nothing here, old words, "auto"

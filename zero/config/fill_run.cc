@@ -1,4 +1,5 @@
 // Length, optimizer, rate curve and batch: what only a run needs.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -141,6 +142,13 @@ absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
   return absl::OkStatus();
 }
 
+std::optional<MonitorConfig> MonitorOf(const ResolvedKeys& keys, absl::string_view section) {
+  const auto key = [&](absl::string_view name) { return absl::StrCat(section, ".", name); };
+  if (!keys.Bool(key("enabled"))) return std::nullopt;
+  return MonitorConfig{.output_path = keys.String(key("output_path")),
+                       .job_name = keys.String(key("job_name"))};
+}
+
 }  // namespace
 
 absl::Status FillRun(Config& config) {
@@ -157,6 +165,8 @@ absl::Status FillRun(Config& config) {
   RZ_RETURN_IF_ERROR(FillLength(keys, config));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
   FillRateCurve(keys, config.optimizer);
+  config.tensorboard = MonitorOf(keys, "tensorboard");
+  config.csv_monitor = MonitorOf(keys, "csv_monitor");
   return FillBatch(keys, config);
 }
 

@@ -10,11 +10,11 @@ constexpr String kTimers = "an iteration's time is always measured";
 
 constexpr KeySpec kKeys[] = {
     Section("tensorboard", "metrics as TensorBoard's event files") | Reading::kStrict,
-    Bool("tensorboard.enabled", "false", "write them") | Only("false"),
+    Bool("tensorboard.enabled", "false", "write them"),
     Text("tensorboard.output_path", "\"\"", "folder; empty: the working folder"),
     Text("tensorboard.job_name", "\"DeepSpeedJobName\"", "folder within it"),
     Section("csv_monitor", "metrics as a CSV file each") | Reading::kStrict,
-    Bool("csv_monitor.enabled", "false", "write them") | Only("false"),
+    Bool("csv_monitor.enabled", "false", "write them"),
     Text("csv_monitor.output_path", "\"\"", "folder; empty: the working folder"),
     Text("csv_monitor.job_name", "\"DeepSpeedJobName\"", "folder within it"),
     Section("wandb", "metrics to Weights & Biases") | Reading::kStrict | Absent::kStaysAbsent,
