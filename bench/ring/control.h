@@ -1,9 +1,9 @@
 // Control: what the workers of ring_perf tell each other between measurements: who is ready, and
 // the numbers to worker 0.
 //
-//   RZ_ASSIGN_OR_RETURN(std::vector<std::string> all, control.Gather("ready", my_text,
-//   Manner::kBusy)); RZ_ASSIGN_OR_RETURN(std::string word, control.Tell("go", text_of_worker_0,
-//   Manner::kIdle));
+//   RZ_ASSIGN_OR_RETURN(std::vector<std::string> all,
+//                       control.Gather("ready", my_text, Manner::kBusy));
+//   RZ_ASSIGN_OR_RETURN(std::string word, control.Tell("go", of_worker_0, Manner::kIdle));
 //
 // It goes as questions of the transport, so that it takes no credit, no memory and no channel from
 // what is measured, and works over every transport. All workers call the same methods in the same

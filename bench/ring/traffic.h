@@ -1,9 +1,10 @@
 // Traffic: what one worker sends, passes on and receives in one mode and for one size.
 //
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Traffic> traffic, MakeTraffic(setup));
-//   RZ_ASSIGN_OR_RETURN(std::vector<double> seconds, traffic->Time(20));        // one per
-//   iteration RZ_ASSIGN_OR_RETURN(int64_t wrong, traffic->Check(repetition));             // wrong
-//   elements
+//   // One per iteration:
+//   RZ_ASSIGN_OR_RETURN(std::vector<double> seconds, traffic->Time(20));
+//   // Elements:
+//   RZ_ASSIGN_OR_RETURN(int64_t wrong, traffic->Check(repetition));
 //
 // All workers make the same calls in the same order and Meet before each. What reacts to a message
 // runs where the engine reacts: on the transport's message thread (or in Poll); what reads payload

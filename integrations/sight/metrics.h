@@ -1,8 +1,8 @@
 // Metrics: scalars by name, written where people look: TensorBoard, CSV files, JSON lines.
 //
-//   RZ_ASSIGN_OR_RETURN(auto writer, MakeTensorBoardWriter({.output_path = "runs", .job_name =
-//   "a"})); RZ_RETURN_IF_ERROR(writer->Write({.samples = 2048, .iteration = 16, .wall_seconds =
-//   now},
+//   RZ_ASSIGN_OR_RETURN(auto writer,
+//                       MakeTensorBoardWriter({.output_path = "runs", .job_name = "a"}));
+//   RZ_RETURN_IF_ERROR(writer->Write({.samples = 2048, .iteration = 16, .wall_seconds = now},
 //                                    {{"Train/Samples/train_loss", 0.7}}));
 //
 // As DeepSpeed's monitor: the x axis is the number of samples so far, a file is flushed at each

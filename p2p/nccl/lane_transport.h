@@ -5,10 +5,9 @@
 //   TransportOptions words_options = LaneWordsOptions(options, news);
 //   ... make the transport `words` with them, on any transport: local, shm, ucx ...
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//                       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news =
-//                       news,
-//                                            .lanes = std::move(lanes), .routes = routes,
-//                                            .memory = memory}, options));
+//       CreateLaneTransport({.name = "nccl", .words = std::move(words), .news = news,
+//                            .lanes = std::move(lanes), .routes = routes, .memory = memory},
+//                           options));
 //
 // Payload is copied from worker to worker: a block that was sent is free again when its send is
 // complete, and a delivered one lies in memory of its receiver's own. What is delivered has

@@ -1,8 +1,8 @@
 // MemoryLanes: lanes over the memory of one process, with NCCL's rules and nothing of its hardware.
 //
-//   std::shared_ptr<MemoryLaneGroup> group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0),
-//   WorkerId(1)}, HostMemory()); std::unique_ptr<Lane> lane = MakeMemoryLane(group, WorkerId(0));
-//   // one end for each worker
+//   auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
+//   // One end for each worker:
+//   std::unique_ptr<Lane> lane = MakeMemoryLane(group, WorkerId(0));
 //
 // The reference of NcclLane: what hangs there hangs here. A transfer is a copy by whoever comes
 // second. The group is thread-safe; an end is for one thread at a time, as Lane says.
