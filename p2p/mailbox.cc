@@ -83,7 +83,7 @@ absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
     Spend(to, channel, std::move(parcel));
   } else {
     channel.waiting.push_back(std::move(parcel));
-    wire_->AwaitCredit(to, kind);
+    if (channel.waiting.size() == 1) wire_->AwaitCredit(to, kind);
   }
   return absl::OkStatus();
 }
@@ -99,12 +99,13 @@ void Mailbox::Spend(WorkerId to, Channel& channel, Parcel parcel) {
 
 void Mailbox::Pump(WorkerId to, uint8_t kind) {
   Channel& channel = peers_[to.value].channels[kind];
+  if (channel.waiting.empty()) return;
   while (channel.credit > 0 && !channel.waiting.empty()) {
     Parcel parcel = std::move(channel.waiting.front());
     channel.waiting.pop_front();
     Spend(to, channel, std::move(parcel));
   }
-  if (!channel.waiting.empty()) wire_->AwaitCredit(to, kind);
+  if (channel.waiting.empty()) wire_->StopAwaitingCredit(to, kind);
 }
 
 absl::Status Mailbox::Expect(WorkerId from, Expected expected) {

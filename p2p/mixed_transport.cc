@@ -34,6 +34,9 @@ class MixedWire final : public Wire {
   }
   void SendCredit(WorkerId to, uint8_t kind) override { To(to).SendCredit(to, kind); }
   void AwaitCredit(WorkerId to, uint8_t kind) override { To(to).AwaitCredit(to, kind); }
+  void StopAwaitingCredit(WorkerId to, uint8_t kind) override {
+    To(to).StopAwaitingCredit(to, kind);
+  }
   void SendAbort(WorkerId to, const absl::Status& why) override { To(to).SendAbort(to, why); }
   void SendGoodbye(WorkerId to) override { To(to).SendGoodbye(to); }
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override {

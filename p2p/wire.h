@@ -46,10 +46,14 @@ class Wire {
   }
   // One slot of the channel (to -> this worker, kind) is free again.
   virtual void SendCredit(WorkerId to, uint8_t kind) = 0;
-  // A parcel waits for credit of the channel (this worker -> to, kind): whatever of it has been
-  // sent, or is, must reach the mailbox soon; any other may wait until this worker wakes. Holds for
-  // the next credit; for wires that would wake somebody for it.
+  // From now on parcels wait for credit of the channel (this worker -> to, kind), or none does any
+  // more. While some do, whatever credit has been sent, or is, must reach the mailbox soon; at
+  // other times it may wait until this worker wakes. For wires that would wake somebody for it.
   virtual void AwaitCredit(WorkerId to, uint8_t kind) {
+    (void)to;
+    (void)kind;
+  }
+  virtual void StopAwaitingCredit(WorkerId to, uint8_t kind) {
     (void)to;
     (void)kind;
   }

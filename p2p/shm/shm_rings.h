@@ -59,13 +59,13 @@ struct alignas(64) RingSlot {
 // one.
 class Wanted {
  public:
-  // The reader, who then looks whether it is there (HasUnread). `what` is below 32.
-  void Ask(int what) { bits_.fetch_or(uint32_t{1} << what, std::memory_order_seq_cst); }
-  // The writer, after it has written that: was it asked for? Then it wakes the reader.
-  bool Take(int what) {
-    const uint32_t bit = uint32_t{1} << what;
-    return (bits_.load(std::memory_order_seq_cst) & bit) != 0 &&
-           (bits_.fetch_and(~bit, std::memory_order_seq_cst) & bit) != 0;
+  // The reader, who then looks whether it is there already (HasUnread). `what` is below 32.
+  void Add(int what) { bits_.fetch_or(uint32_t{1} << what, std::memory_order_seq_cst); }
+  void Remove(int what) { bits_.fetch_and(~(uint32_t{1} << what), std::memory_order_seq_cst); }
+  // The writer, after it has written that: if so, it wakes the reader. It takes nothing back: what
+  // it has written may have been read meanwhile, and the next one be wanted.
+  bool Has(int what) const {
+    return (bits_.load(std::memory_order_seq_cst) & (uint32_t{1} << what)) != 0;
   }
 
  private:

@@ -40,14 +40,15 @@ void ShmWire::Publish(RingReader& reader, WorkerId from) {
 
 bool ShmWire::Send(WorkerId to, const ShmToken& token, const std::string& text) {
   Peer& peer = *PeerOf(to);
-  if (!Write(peer, token, text)) return false;
+  if (Write(peer, token, text) == Written::kDropped) return false;
   peer.doorbell->Ring();
   return true;
 }
 
-bool ShmWire::Write(Peer& peer, const ShmToken& token, const std::string& text) {
+ShmWire::Written ShmWire::Write(Peer& peer, const ShmToken& token, const std::string& text) {
   const std::lock_guard<std::mutex> lock(peer.mutex);
-  if (!peer.open) return false;
+  if (!peer.open) return Written::kDropped;
+  const bool behind = !peer.waiting.empty();
   RingWord word = {};
   std::memcpy(word.data(), &token, sizeof(token));
   Put(peer, word);
@@ -55,7 +56,7 @@ bool ShmWire::Write(Peer& peer, const ShmToken& token, const std::string& text) 
     std::memcpy(word.data(), text.data() + at, std::min(word.size(), text.size() - at));
     Put(peer, word);
   }
-  return true;
+  return behind || !peer.waiting.empty() ? Written::kBehind : Written::kAlone;
 }
 
 void ShmWire::Put(Peer& peer, const RingWord& word) {
@@ -128,15 +129,22 @@ void ShmWire::SendCredit(WorkerId to, uint8_t kind) {
   token.type = ShmToken::Type::kCredit;
   token.kind = kind;
   Peer& peer = *PeerOf(to);
-  const bool written = Write(peer, token, "");
-  if (written && rings_->wanted(member_, MemberOf(to)).Take(kind)) peer.doorbell->Ring();
+  const Written written = Write(peer, token, "");
+  if (written == Written::kDropped) return;
+  if (written == Written::kBehind || rings_->wanted(member_, MemberOf(to)).Has(kind)) {
+    peer.doorbell->Ring();
+  }
 }
 
 void ShmWire::AwaitCredit(WorkerId to, uint8_t kind) {
   const int member = MemberOf(to);
-  rings_->wanted(member, member_).Ask(kind);
+  rings_->wanted(member, member_).Add(kind);
   // Either the peer sees that, or we see what it wrote before; our message thread may sleep.
   if (rings_->HasUnread(member, member_)) Wake();
+}
+
+void ShmWire::StopAwaitingCredit(WorkerId to, uint8_t kind) {
+  rings_->wanted(MemberOf(to), member_).Remove(kind);
 }
 
 void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {

@@ -31,6 +31,7 @@ class ShmWire final : public Wire {
   // Does not wake a sleeper that has credit left: it reads this with the next word that wakes it.
   void SendCredit(WorkerId to, uint8_t kind) override;
   void AwaitCredit(WorkerId to, uint8_t kind) override;
+  void StopAwaitingCredit(WorkerId to, uint8_t kind) override;
   void SendAbort(WorkerId to, const absl::Status& why) override;
   void SendGoodbye(WorkerId to) override;
   void SendQuestion(WorkerId to, uint64_t number, const std::string& question) override;
@@ -82,9 +83,12 @@ class ShmWire final : public Wire {
     bool given_up = false;
   };
 
-  // Both are false when it is dropped because the peer is gone.
+  // kDropped: the peer is gone. kBehind: what waited before it may have left with it, or it waits
+  // with that: the reader must be woken for whatever it was.
+  enum class Written { kDropped, kAlone, kBehind };
+  Written Write(Peer& peer, const ShmToken& token, const std::string& text);  // wakes nobody
+  // False when it is dropped.
   bool Send(WorkerId to, const ShmToken& token, const std::string& text = "");
-  bool Write(Peer& peer, const ShmToken& token, const std::string& text);  // wakes nobody
   void Put(Peer& peer, const RingWord& word);  // peer.mutex held, as the next two
   bool Flush(Peer& peer);
   void Drop(Peer& peer);

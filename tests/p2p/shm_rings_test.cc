@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "p2p/shm/packet_socket.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_transport.h"
+#include "p2p/shm/shm_wire.h"
 #include "tests/p2p/cluster.h"
 
 namespace ringzero {
@@ -68,18 +70,73 @@ TEST(ShmRings, AFullRingTakesNoMoreUntilItIsReadAndTold) {
   }
 }
 
-TEST(ShmRings, WhatTheReaderWantsIsTakenOnce) {
+TEST(ShmRings, WhatTheReaderWantsStaysWantedUntilItSaysNo) {
   const auto rings = Rings(2);
   Wanted& wanted = rings->wanted(0, 1);
-  EXPECT_FALSE(wanted.Take(0));
-  wanted.Ask(3);
-  wanted.Ask(31);
-  EXPECT_FALSE(wanted.Take(0));
-  EXPECT_TRUE(wanted.Take(3));
-  EXPECT_FALSE(wanted.Take(3));
-  EXPECT_TRUE(wanted.Take(31));
-  rings->wanted(1, 0).Ask(5);
-  EXPECT_FALSE(wanted.Take(5));
+  EXPECT_FALSE(wanted.Has(0));
+  wanted.Add(3);
+  wanted.Add(31);
+  EXPECT_FALSE(wanted.Has(0));
+  EXPECT_TRUE(wanted.Has(3));
+  wanted.Remove(3);
+  EXPECT_FALSE(wanted.Has(3));
+  EXPECT_TRUE(wanted.Has(31));
+  rings->wanted(1, 0).Add(5);
+  EXPECT_FALSE(wanted.Has(5));
+}
+
+// Whether worker 1 is woken by what `act` does while it sleeps.
+bool Wakes(ShmWire& sleeper, const std::function<void()>& act) {
+  constexpr std::chrono::seconds kLong(20);
+  const auto start = std::chrono::steady_clock::now();
+  sleeper.bell().Sleep(kLong, [&] {
+    act();  // it has said that it sleeps, and has not looked away yet
+    return false;
+  });
+  return std::chrono::steady_clock::now() - start < kLong / 2;
+}
+
+TEST(ShmWire, CreditWakesWhoWaitsForIt) {
+  const auto rings = Rings(2);
+  const std::vector<WorkerId> members = {WorkerId(0), WorkerId(1)};
+  ShmWire giver(WorkerId(0), members, rings), sender(WorkerId(1), members, rings);
+  RingReader reader = sender.ReaderFrom(WorkerId(0));
+  RingWord word;
+  const auto read = [&] {
+    while (reader.Pop(word)) {
+    }
+    sender.Publish(reader, WorkerId(0));
+  };
+  sender.AwaitCredit(WorkerId(0), 3);
+  EXPECT_FALSE(sender.TakeWoken());  // nothing is there yet
+  EXPECT_TRUE(Wakes(sender, [&] { giver.SendCredit(WorkerId(1), 3); }));
+  read();
+  // One that was read before the giver looked does not use up the wish for the next.
+  EXPECT_TRUE(Wakes(sender, [&] { giver.SendCredit(WorkerId(1), 3); }));
+  // What is there already is not slept through.
+  sender.AwaitCredit(WorkerId(0), 4);
+  EXPECT_TRUE(sender.TakeWoken());
+  read();
+  sender.StopAwaitingCredit(WorkerId(0), 3);
+  sender.StopAwaitingCredit(WorkerId(0), 4);
+  giver.SendCredit(WorkerId(1), 3);
+  EXPECT_TRUE(rings->HasUnread(0, 1));  // quiet, and there
+}
+
+TEST(ShmWire, CreditThatTakesOthersAlongWakes) {
+  const auto rings = Rings(2);
+  const std::vector<WorkerId> members = {WorkerId(0), WorkerId(1)};
+  ShmWire giver(WorkerId(0), members, rings), sleeper(WorkerId(1), members, rings);
+  RingReader reader = sleeper.ReaderFrom(WorkerId(0));
+  RingWord word;
+  for (size_t i = 0; i < ShmRings::kWords; ++i) giver.SendCredit(WorkerId(1), 0);
+  giver.SendGoodbye(WorkerId(1));  // finds the ring full
+  ASSERT_TRUE(giver.HasWaiting());
+  while (reader.Pop(word)) {
+  }
+  sleeper.Publish(reader, WorkerId(0));
+  EXPECT_TRUE(Wakes(sleeper, [&] { giver.SendCredit(WorkerId(1), 0); }));
+  EXPECT_FALSE(giver.HasWaiting());
 }
 
 TEST(ShmRings, UnreadUntilItIsGivenBack) {
