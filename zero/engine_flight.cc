@@ -37,13 +37,12 @@ void Engine::Impl::AskClock(int times) {
         int64_t theirs = 0;
         // An end of the run, or of worker 0, which others tell of.
         if (!text.ok() || !absl::SimpleAtoi(*text, &theirs)) return;
-        {
-          Lock lock(mutex_);
-          if (!clock_offset_.has_value() || way / 2 < clock_offset_->within_ns) {
-            clock_offset_ = {.offset_ns = theirs - (asked + way / 2), .within_ns = way / 2};
-          }
+        Lock lock(mutex_);
+        if (!clock_offset_.has_value() || way / 2 < clock_offset_->within_ns) {
+          clock_offset_ = {.offset_ns = theirs - (asked + way / 2), .within_ns = way / 2};
         }
-        if (times > 1) AskClock(times - 1);
+        // At the end, which is told under the lock, the transport goes, while its thread is here.
+        if (times > 1 && !finished_ && error_.ok()) AskClock(times - 1);
       });
   sent.IgnoreError();  // likewise
 }

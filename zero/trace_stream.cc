@@ -69,7 +69,9 @@ void TraceStream::Drain() {
   options_.recorder->ReadNew(cursor_,
                              [this](const PackedEvent& event) { batch_.push_back(event); });
   const size_t written = std::fwrite(batch_.data(), sizeof(PackedEvent), batch_.size(), file_);
-  if (written != batch_.size() && error_.ok()) {
+  // Whole events, and the head: what a worker that is killed leaves can be read.
+  const bool flushed = std::fflush(file_) == 0;
+  if ((written != batch_.size() || !flushed) && error_.ok()) {
     error_ =
         absl::ResourceExhaustedError(absl::StrCat(FlightPath(options_.folder, options_.head.worker),
                                                   ": cannot write it: ", std::strerror(errno)));

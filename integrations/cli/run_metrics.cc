@@ -1,7 +1,6 @@
 // Names and numbers.
 #include "integrations/cli/run_metrics.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -61,10 +60,6 @@ std::string Describe(const RunMetricsOptions& options) {
 }
 
 }  // namespace
-
-std::string MonitorFolder(const MonitorConfig& monitor) {
-  return (std::filesystem::path(monitor.output_path) / monitor.job_name).string();
-}
 
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
 

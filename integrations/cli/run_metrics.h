@@ -54,9 +54,6 @@ class RunMetrics {
   std::chrono::steady_clock::time_point last_;
 };
 
-// What DeepSpeed's monitor writes into: output_path/job_name.
-std::string MonitorFolder(const MonitorConfig& monitor);
-
 // Where the workers leave their flight records of a run's end.
 std::string MetricsFlights(const std::string& folder);
 

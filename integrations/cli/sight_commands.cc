@@ -36,8 +36,8 @@ absl::Status RunBlame(const CommandLine& line) {
 
 absl::Status RunTrace(const CommandLine& line) {
   const std::string out = line.out.empty() ? absl::StrCat(line.config, "/trace.json") : line.out;
-  RZ_RETURN_IF_ERROR(CheckWritable(out));
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFolder(line.config));
+  RZ_RETURN_IF_ERROR(CheckWritable(out));
   RZ_RETURN_IF_ERROR(WriteFileAtomically(out, ChromeTrace(records, {})));
   std::printf("%s: open it at ui.perfetto.dev\n", out.c_str());
   return absl::OkStatus();

@@ -202,7 +202,9 @@ absl::Status CheckMonitors(const Config& config) {
   for (const auto& [section, monitor] : {std::pair("tensorboard", config.tensorboard),
                                          std::pair("csv_monitor", config.csv_monitor)}) {
     if (!monitor.has_value()) continue;
-    const absl::Status made = MakeFolders(MonitorFolder(*monitor));
+    const absl::Status made =
+        MakeMonitorFolder({.output_path = monitor->output_path, .job_name = monitor->job_name})
+            .status();
     if (!made.ok()) return config.Error(absl::StrCat(section, ".output_path"), made.message());
   }
   return absl::OkStatus();
@@ -283,7 +285,7 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
   }
   RemoveOldFlights(run);
   const absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
-  if (run.speaks()) RZ_RETURN_IF_ERROR(LookBack(run, results.status()));
+  const absl::Status looked = run.speaks() ? LookBack(run, results.status()) : absl::OkStatus();
   if (!results.ok() || !run.speaks()) return results.status();
   std::vector<WorkerReport> reports;
   for (const std::string& result : *results) {
@@ -297,7 +299,7 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
       reports);
   if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.summary, summary.json));
   std::fputs(summary.text.c_str(), stdout);
-  return absl::OkStatus();
+  return looked;  // a trace that cannot be joined takes nothing from the run
 }
 
 // Many workers write to one terminal: each says who it is.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
+#include "integrations/sight/output_file.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/trace_stream.h"
@@ -151,8 +153,17 @@ class Worker {
                       lap.iteration.value + 1 == plan().iterations &&
                       lap.lap.value + 1 == plan().laps;
     if (task_.metrics.empty() || !last) return absl::OkStatus();
-    return WriteFlightFile(MetricsFlights(task_.metrics),
-                           ring_->engine().Flight("the last iteration is over"));
+    // This host may have no such folder yet. What cannot be kept is no reason to lose the run.
+    const std::string folder = MetricsFlights(task_.metrics);
+    absl::Status kept = MakeFolders(folder);
+    if (kept.ok()) {
+      kept = WriteFlightFile(folder, ring_->engine().Flight("the last iteration is over"));
+    }
+    if (!kept.ok()) {
+      std::fprintf(stderr, "ringzero: warning: worker %d: %s\n", task_.self.value,
+                   std::string(kept.message()).c_str());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status RunLap(const LapTask& lap) {

@@ -44,13 +44,17 @@ double StepFor(const Chart& chart, double range) {
 struct Limits {
   double low = 0, high = 0;
 };
+// Whether these can be told apart on an axis: a step between them is more than a rounding error.
+bool Spans(double low, double high) {
+  return high - low > 1e-9 * std::max(std::fabs(low), std::fabs(high));
+}
 Frame FrameOf(const Chart& chart, Limits x, Limits y) {
   auto& [x0, x1] = x;
   auto& [y0, y1] = y;
-  if (!(x1 > x0)) x1 = x0 + 1;
+  if (!Spans(x0, x1)) x1 = x0 + std::max(1.0, std::fabs(x0) * 0.1);
   // Near enough to zero to begin there.
   if (y0 > 0 && y0 < 0.6 * y1) y0 = 0;
-  if (!(y1 > y0)) {
+  if (!Spans(y0, y1)) {
     const double around = y0 == 0 ? 1 : std::fabs(y0) * 0.1;
     y0 -= y0 == 0 ? 0 : around;
     y1 += around;

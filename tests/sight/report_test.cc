@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "integrations/sight/schedule_chart.h"
 #include "integrations/sight/svg_chart.h"
 #include "sharding/verify.h"
@@ -80,6 +82,19 @@ TEST(ScheduleChartTest, ShowsEveryStageOfTheIterations) {
   for (const StageTicks& each : ticks) {
     EXPECT_GT(each.forward, 0);
     EXPECT_GT(each.backward, 0);
+  }
+}
+
+TEST(SvgChartTest, ValuesThatRoundingAloneTellsApartEnd) {
+  const double rate = 0.05;
+  const double far = 9007199254740992.0;  // 2^53: one more is the same
+  for (const auto& points :
+       {std::vector<std::pair<double, double>>{{0, rate}, {1, std::nextafter(rate, 1)}},
+        {{far, 1}, {far + 2, 2}}}) {
+    const std::string svg =
+        LineChart({.title = "rate", .series = {{.name = "a", .points = points}}});
+    EXPECT_LT(svg.size(), 10000u);
+    EXPECT_THAT(svg, testing::HasSubstr("class=\"grid\""));
   }
 }
 
