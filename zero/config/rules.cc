@@ -55,10 +55,11 @@ class Rules {
 
   // `old`, a bool, stands for the section `now` with device cpu.
   void ReplaceOffload(const std::string& old, const std::string& now) {
-    if (!keys_.Given(old)) return;
+    if (!keys_.Given(old) && !keys_.IsNull(old)) return;
     if (keys_.HasSection(now) || keys_.MustBeSet(now) || keys_.IsNull(now)) {
       return Error(old, absl::StrCat("an old word for ", now, ", which is given, too"));
     }
+    if (keys_.IsNull(old)) return;
     Add(Kind::kNote, old, absl::StrCat("an old word for ", now, " {\"device\": \"cpu\"}"));
     if (keys_.Bool(old)) {
       JsonValue device = keys_.Json(old);
@@ -235,12 +236,13 @@ class Rules {
   void Take(const KeySpec& key, absl::string_view json, absl::string_view why) {
     absl::StatusOr<JsonValue> value = ReadJson(json, std::string(key.path));
     RZ_CHECK(value.ok(), std::string(value.status().message()));
-    Add(Kind::kAuto, key.path, absl::StrCat("\"auto\" is ", WriteJson(*value), why));
     const JsonValue& given = keys_.Json(key.path);
     value->line = given.line;
     value->override_text = given.override_text;
+    // What another key gives may be anything: that of an optimizer that is not ours is not checked.
     const absl::StatusOr<JsonValue> converted = ConvertValue(*value, key);
-    RZ_CHECK(converted.ok(), std::string(converted.status().message()));
+    if (!converted.ok()) return MustSet(key.path, absl::StrCat("(", WriteJson(*value), why, ")"));
+    Add(Kind::kAuto, key.path, absl::StrCat("\"auto\" is ", WriteJson(*value), why));
     keys_.Set(key.path, *converted, Origin::kAuto);
   }
 
