@@ -6,22 +6,13 @@
 
 #include "base/status.h"
 #include "sharding/linked_ring.h"
-#include "sharding/program.h"
 
 namespace ringzero {
 namespace {
 
-// What operation i waited for last.
-int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
-  int64_t cause = ring.ops[i].after.front();
-  for (const int64_t after : ring.ops[i].after) {
-    if (times.end[after] > times.end[cause]) cause = after;
-  }
-  return static_cast<int>(cause);
-}
-
-std::vector<Event> WorkerEvents(const LinkedRing& ring, const Timeline& times, int w,
+std::vector<Event> WorkerEvents(const TimedRing& timed, int w,
                                 const std::vector<uint32_t>& messages) {
+  const auto& [ring, times] = timed;
   std::vector<Event> events;
   int64_t computed_until = 0;
   for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
@@ -30,8 +21,9 @@ std::vector<Event> WorkerEvents(const LinkedRing& ring, const Timeline& times, i
     const int64_t start = op.kind == OpKind::kReceive ? times.end[i] : times.start[i];
     if (IsCompute(op.kind)) {
       if (start > computed_until && !ring.ops[i].after.empty()) {
-        Op missing = ring.op(LastCause(ring, times, i));
-        const int where = ring.worker_of(LastCause(ring, times, i));
+        const int cause = timed.LastCause(i);
+        Op missing = ring.op(cause);
+        const int where = ring.worker_of(cause);
         if (where != w) missing.peer = WorkerId(where);
         events.push_back({computed_until, EventKind::kWait, missing});
         events.push_back({start, EventKind::kWaited, missing});
@@ -51,12 +43,8 @@ std::vector<Event> WorkerEvents(const LinkedRing& ring, const Timeline& times, i
 
 absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
                                                               const SimulationOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs, MakePrograms(plan, WholeRun(plan)));
-  if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
-    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
-  }
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
-  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan, ring, options));
+  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
+  const LinkedRing& ring = timed.ring;
   std::vector<uint32_t> messages(static_cast<size_t>(ring.count()), 0);
   for (const MessageQueue& queue : ring.queues) {
     for (size_t n = 0; n < queue.sends.size(); ++n) {
@@ -65,7 +53,7 @@ absl::StatusOr<std::vector<std::vector<Event>>> PredictEvents(const Plan& plan,
   }
   std::vector<std::vector<Event>> events;
   for (int w = 0; w < plan.workers; ++w) {
-    events.push_back(WorkerEvents(ring, times, w, messages));
+    events.push_back(WorkerEvents(timed, w, messages));
   }
   return events;
 }

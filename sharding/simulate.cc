@@ -14,8 +14,8 @@ namespace {
 
 class Tally {
  public:
-  Tally(const Plan& plan, const LinkedRing& ring, const Timeline& times)
-      : plan_(plan), ring_(ring), times_(times) {}
+  Tally(const Plan& plan, const TimedRing& timed)
+      : plan_(plan), timed_(timed), ring_(timed.ring), times_(timed.times) {}
 
   Simulation Count() {
     for (const int64_t end : times_.end) {
@@ -47,11 +47,7 @@ class Tally {
 
   // By the operation that ended last of those that operation i waited for.
   int64_t* WaitCounter(WaitTicks& waits, int i) const {
-    int64_t cause = ring_.ops[i].after.front();
-    for (const int64_t after : ring_.ops[i].after) {
-      if (times_.end[after] > times_.end[cause]) cause = after;
-    }
-    const Op& op = ring_.op(static_cast<int>(cause));
+    const Op& op = ring_.op(timed_.LastCause(i));
     if (op.kind == OpKind::kAdd) return &waits.gradient_sums;
     if (op.kind == OpKind::kUpdate) return &waits.update;
     if (op.channel == Channel::kToken) return &waits.token;
@@ -188,6 +184,7 @@ class Tally {
   }
 
   const Plan& plan_;
+  const TimedRing& timed_;
   const LinkedRing& ring_;
   const Timeline& times_;
   std::map<std::pair<int64_t, int>, Held> changes_;  // (tick, worker) -> what changes then
@@ -197,7 +194,15 @@ class Tally {
 
 }  // namespace
 
-absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options) {
+int TimedRing::LastCause(int i) const {
+  int64_t cause = ring.ops[i].after.front();
+  for (const int64_t after : ring.ops[i].after) {
+    if (times.end[after] > times.end[cause]) cause = after;
+  }
+  return static_cast<int>(cause);
+}
+
+absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
   RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs, MakePrograms(plan, WholeRun(plan)));
   if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
@@ -208,9 +213,14 @@ absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& o
   if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
     return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
   }
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
-  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan, ring, options));
-  return Tally(plan, ring, times).Count();
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Make(plan, programs));
+  RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
+  return TimedRing{std::move(ring), std::move(times)};
+}
+
+absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options) {
+  RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
+  return Tally(plan, timed).Count();
 }
 
 }  // namespace ringzero

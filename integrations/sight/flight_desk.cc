@@ -44,6 +44,12 @@ void Hush(const UniqueFd& bell) {
   [[maybe_unused]] const ssize_t got = read(bell.get(), &count, sizeof(count));
 }
 
+// The run goes on, or has an end of its own; who asked looks into the folder.
+void WriteOrWarn(const std::string& folder, const FlightRecord& record) {
+  const absl::Status written = WriteFlightFile(folder, record);
+  if (!written.ok()) std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
+}
+
 }  // namespace
 
 void BlockDumpSignal() {
@@ -116,21 +122,9 @@ absl::Status FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) 
   return WriteFlightFile(folder_, record);
 }
 
-absl::Status FlightDesk::Write(WorkerId worker, const std::string& why) {
-  std::lock_guard lock(mutex_);
-  const auto found = workers_.find(worker.value);
-  if (found == workers_.end()) return absl::OkStatus();
-  return WriteFlightFile(folder_, found->second.take(why));
-}
-
 void FlightDesk::WriteAll(const std::string& why) {
   std::lock_guard lock(mutex_);
-  for (const auto& [worker, each] : workers_) {
-    const absl::Status written = WriteFlightFile(folder_, each.take(why));
-    // The run goes on; who asked looks into the folder.
-    if (!written.ok())
-      std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
-  }
+  for (const auto& [worker, each] : workers_) WriteOrWarn(folder_, each.take(why));
 }
 
 void FlightDesk::WriteFailed() {
@@ -141,9 +135,7 @@ void FlightDesk::WriteFailed() {
     if (record.error.ok()) continue;
     each.failed = true;
     record.why = std::string(record.error.message());
-    const absl::Status written = WriteFlightFile(folder_, record);
-    if (!written.ok())
-      std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
+    WriteOrWarn(folder_, record);
   }
 }
 

@@ -1,5 +1,4 @@
-// FlightDesk: writes the flight records of this process' workers, at a failure, on SIGUSR1, or when
-// asked.
+// FlightDesk: writes the flight records of this process' workers, at a failure or on SIGUSR1.
 //
 //   FlightDesk desk("ringzero-flight");
 //   RZ_RETURN_IF_ERROR(desk.Start());                  // in the process that has the workers
@@ -19,6 +18,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "base/ids.h"
@@ -61,7 +61,6 @@ class FlightDesk {
   void Wake();
   // Now, on this thread; once for a failure, whoever comes first.
   absl::Status WriteFailure(WorkerId worker, const absl::Status& why);
-  absl::Status Write(WorkerId worker, const std::string& why);
 
   const std::string& folder() const { return folder_; }
 

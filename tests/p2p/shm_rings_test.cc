@@ -96,47 +96,48 @@ bool Wakes(ShmWire& sleeper, const std::function<void()>& act) {
   return std::chrono::steady_clock::now() - start < kLong / 2;
 }
 
-TEST(ShmWire, CreditWakesWhoWaitsForIt) {
-  const auto rings = Rings(2);
-  const std::vector<WorkerId> members = {WorkerId(0), WorkerId(1)};
-  ShmWire giver(WorkerId(0), members, rings), sender(WorkerId(1), members, rings);
-  RingReader reader = sender.ReaderFrom(WorkerId(0));
-  RingWord word;
-  const auto read = [&] {
+// Worker 0 gives credit to worker 1.
+struct TwoWires {
+  // What has come to worker 1.
+  void Read() {
+    RingWord word;
     while (reader.Pop(word)) {
     }
     sender.Publish(reader, WorkerId(0));
-  };
+  }
+  const std::shared_ptr<ShmRings> rings = Rings(2);
+  ShmWire giver{WorkerId(0), {WorkerId(0), WorkerId(1)}, rings};
+  ShmWire sender{WorkerId(1), {WorkerId(0), WorkerId(1)}, rings};
+  RingReader reader = sender.ReaderFrom(WorkerId(0));
+};
+
+TEST(ShmWire, CreditWakesWhoWaitsForIt) {
+  TwoWires wires;
+  ShmWire& sender = wires.sender;
   sender.AwaitCredit(WorkerId(0), 3);
   EXPECT_FALSE(sender.TakeWoken());  // nothing is there yet
-  EXPECT_TRUE(Wakes(sender, [&] { giver.SendCredit(WorkerId(1), 3); }));
-  read();
+  EXPECT_TRUE(Wakes(sender, [&] { wires.giver.SendCredit(WorkerId(1), 3); }));
+  wires.Read();
   // One that was read before the giver looked does not use up the wish for the next.
-  EXPECT_TRUE(Wakes(sender, [&] { giver.SendCredit(WorkerId(1), 3); }));
+  EXPECT_TRUE(Wakes(sender, [&] { wires.giver.SendCredit(WorkerId(1), 3); }));
   // What is there already is not slept through.
   sender.AwaitCredit(WorkerId(0), 4);
   EXPECT_TRUE(sender.TakeWoken());
-  read();
+  wires.Read();
   sender.StopAwaitingCredit(WorkerId(0), 3);
   sender.StopAwaitingCredit(WorkerId(0), 4);
-  giver.SendCredit(WorkerId(1), 3);
-  EXPECT_TRUE(rings->HasUnread(0, 1));  // quiet, and there
+  wires.giver.SendCredit(WorkerId(1), 3);
+  EXPECT_TRUE(wires.rings->HasUnread(0, 1));  // quiet, and there
 }
 
 TEST(ShmWire, CreditThatTakesOthersAlongWakes) {
-  const auto rings = Rings(2);
-  const std::vector<WorkerId> members = {WorkerId(0), WorkerId(1)};
-  ShmWire giver(WorkerId(0), members, rings), sleeper(WorkerId(1), members, rings);
-  RingReader reader = sleeper.ReaderFrom(WorkerId(0));
-  RingWord word;
-  for (size_t i = 0; i < ShmRings::kWords; ++i) giver.SendCredit(WorkerId(1), 0);
-  giver.SendGoodbye(WorkerId(1));  // finds the ring full
-  ASSERT_TRUE(giver.HasWaiting());
-  while (reader.Pop(word)) {
-  }
-  sleeper.Publish(reader, WorkerId(0));
-  EXPECT_TRUE(Wakes(sleeper, [&] { giver.SendCredit(WorkerId(1), 0); }));
-  EXPECT_FALSE(giver.HasWaiting());
+  TwoWires wires;
+  for (size_t i = 0; i < ShmRings::kWords; ++i) wires.giver.SendCredit(WorkerId(1), 0);
+  wires.giver.SendGoodbye(WorkerId(1));  // finds the ring full
+  ASSERT_TRUE(wires.giver.HasWaiting());
+  wires.Read();
+  EXPECT_TRUE(Wakes(wires.sender, [&] { wires.giver.SendCredit(WorkerId(1), 0); }));
+  EXPECT_FALSE(wires.giver.HasWaiting());
 }
 
 TEST(ShmRings, UnreadUntilItIsGivenBack) {

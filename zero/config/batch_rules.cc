@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "zero/config/batch.h"
+#include "zero/config/keys.h"
 #include "zero/config/rules.h"
 #include "zero/config/values.h"
 
@@ -16,7 +17,6 @@ constexpr char kTrain[] = "train_batch_size";
 constexpr char kMicro[] = "train_micro_batch_size_per_gpu";
 constexpr char kLaps[] = "gradient_accumulation_steps";
 constexpr char kWorkers[] = "cyclic.workers";
-constexpr int64_t kMaxWorkers = 1024;
 
 int64_t Known(const ResolvedKeys& keys, absl::string_view path) {
   return keys.Has(path) && !keys.MustBeSet(path) ? keys.Integer(path) : 0;
@@ -42,7 +42,8 @@ void ChooseWorkers(ResolvedKeys& keys, const BatchTriple& given, Findings& findi
   } else {
     while (parts % workers != 0) --workers;
   }
-  if (workers == standard || workers > kMaxWorkers) return;
+  const double most = FindKey(kWorkers)->range.max;
+  if (workers == standard || static_cast<double>(workers) > most) return;
   keys.Set(kWorkers, JsonValue::Integer(workers), Origin::kDerived);
   findings.Add(Finding::Kind::kNote, keys.file(), kWorkers,
                absl::StrCat(workers, ", derived from the batch sizes"));
