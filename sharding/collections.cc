@@ -43,7 +43,7 @@ class CollectionWriter {
     const bool parameters = part == Copy::kCollection;
     Op op{.copy = part, .stage = j, .iteration = Iteration(version_.value)};
     if (parameters) op.version = VersionAfter(plan_, j, version_.value);
-    const WorkerId owner = plan_.owner(j);
+    const WorkerId owner = KeepsFor(plan_, collection_.worker, j);
     if (owner != collection_.worker && bytes > 0) {
       op.channel = parameters ? Channel::kCollection : Channel::kStates;
       if (self_ == owner) {
@@ -73,6 +73,10 @@ class CollectionWriter {
 };
 
 }  // namespace
+
+WorkerId KeepsFor(const Plan& plan, WorkerId worker, StageId j) {
+  return plan.has_masters(worker, j) ? worker : plan.owner(j);
+}
 
 std::vector<Collection> CollectionsOf(const Plan& plan, Version v) {
   std::vector<Collection> collections;

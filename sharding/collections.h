@@ -23,6 +23,9 @@ struct Collection {
   enum class Parts { kWhole, kResult } parts;
 };
 
+// Who has the stage's masters, sums and states for `worker`: the owner, or itself if it has them.
+WorkerId KeepsFor(const Plan& plan, WorkerId worker, StageId j);
+
 // At most two, of different workers.
 std::vector<Collection> CollectionsOf(const Plan& plan, Version v);
 

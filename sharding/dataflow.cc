@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,8 +21,12 @@ class DataflowChecker {
     if (plan.stagger && plan.workers > 1) stagger_ = StaggerWaits(plan);
     for (int i = 0; i < ring.count(); ++i) {
       if (ring.ops[i].takes >= 0) taken_by_[ring.ops[i].takes] = i;
-      if (ring.op(i).kind == OpKind::kKeep && ring.op(i).copy == Copy::kState) {
-        keeps_[{ring.op(i).stage.value, ring.op(i).iteration.value}] = i;
+      const Op& op = ring.op(i);
+      if (op.kind == OpKind::kKeep && op.copy == Copy::kState) {
+        keeps_[{ring.worker_of(i), op.stage.value, op.iteration.value}] = i;
+      }
+      if (op.kind == OpKind::kRelease) {
+        releases_[{ring.worker_of(i), op.stage.value, op.version.value}] = i;
       }
     }
   }
@@ -63,6 +68,7 @@ class DataflowChecker {
       case OpKind::kReport: return CheckReport(i);
       case OpKind::kSnapshot: return CheckSnapshot(i);
       case OpKind::kKeep: return CheckKeep(i);
+      case OpKind::kRelease: return CheckRelease(i);
       case OpKind::kEnd: break;
     }
     return absl::OkStatus();
@@ -146,7 +152,7 @@ class DataflowChecker {
 
   absl::Status CheckSource(int i, const Read& read) {
     const int j = read.stage.value;
-    const bool owns = plan_.stages[j].owner.value == ring_.worker_of(i) || !plan_.exchange;
+    const bool owns = HasMasters(ring_.worker_of(i), read.stage);
     if (owns != read.owned) return Wrong(i, absl::StrCat("has stage ", j, " from the wrong place"));
     if (read.op >= 0 && !WaitsFor(i, [&](int64_t after) { return after == read.op; })) {
       return Wrong(i, absl::StrCat("does not wait for its copy of stage ", j));
@@ -161,6 +167,7 @@ class DataflowChecker {
       }
       return absl::OkStatus();
     }
+    if (IsHeld(i)) return CheckHeld(i, read);
     Op name = op(i);
     name.stage = read.stage;
     name.copy = CopyFor(i, j);
@@ -169,6 +176,58 @@ class DataflowChecker {
                        op(read.op).version == read.version;
     return right ? absl::OkStatus()
                  : Wrong(i, absl::StrCat("has a copy of stage ", j, " of another use"));
+  }
+
+  bool HasMasters(int worker, StageId j) const {
+    return plan_.owner(j).value == worker || plan_.zero_stage == 0 || !plan_.exchange;
+  }
+
+  // Whether operation i reads a copy that stays until its release.
+  bool IsHeld(int i) const {
+    const bool holds = plan_.exchange && (plan_.zero_stage == 1 || plan_.zero_stage == 2);
+    return holds && op(i).kind != OpKind::kCollect && op(i).channel != Channel::kCollection;
+  }
+
+  // A copy that is here, of the right version, and that is let go of after this use.
+  absl::Status CheckHeld(int i, const Read& read) {
+    const int worker = ring_.worker_of(i);
+    const bool right = read.held && read.op >= ring_.begin[worker] && read.op < i &&
+                       op(read.op).kind == OpKind::kReceive &&
+                       CarriesParameters(op(read.op).channel) &&
+                       op(read.op).copy != Copy::kCollection && op(read.op).stage == read.stage &&
+                       op(read.op).version == read.version;
+    if (!right) return Wrong(i, absl::StrCat("does not read a held copy of stage ", read.stage.value));
+    const auto release = releases_.find({worker, read.stage.value, read.version.value});
+    if (release == releases_.end()) return Wrong(i, "reads a copy that is never let go of");
+    // Computing is in order: who waits for a later one waits for this.
+    const bool computes = IsCompute(op(i).kind);
+    const auto used = [&](int64_t after) {
+      return after == i || (computes && after > i && IsCompute(op(after).kind));
+    };
+    return WaitsFor(release->second, used)
+               ? absl::OkStatus()
+               : Wrong(release->second, absl::StrCat("does not wait for ", ring_.Describe(i)));
+  }
+
+  absl::Status CheckRelease(int i) {
+    const std::vector<Read>& reads = linked(i).reads;
+    const bool right = reads.size() == 1 && reads[0].held && reads[0].op >= 0 &&
+                       op(reads[0].op).kind == OpKind::kReceive &&
+                       op(reads[0].op).stage == op(i).stage &&
+                       op(reads[0].op).version == op(i).version;
+    return right ? absl::OkStatus() : Wrong(i, "lets go of another copy");
+  }
+
+  // Whoever hands its last part of a sum on holds nothing that the update will overwrite.
+  absl::Status CheckLetGo(int i) {
+    const bool last_lap = op(i).channel == Channel::kRetire ||
+                          (op(i).lap.value == plan_.laps - 1 && op(i).peer.value != 0);
+    const int overwritten = op(i).iteration.value - (plan_.rule == Rule::kDp ? 0 : 1);
+    const auto release = releases_.find({ring_.worker_of(i), op(i).stage.value, overwritten});
+    if (!last_lap || release == releases_.end()) return absl::OkStatus();
+    return WaitsFor(i, [&](int64_t after) { return after == release->second; })
+               ? absl::OkStatus()
+               : Wrong(i, absl::StrCat("hands its sum on while it holds version ", overwritten));
   }
 
   absl::Status CheckStatistics(int i) {
@@ -212,8 +271,16 @@ class DataflowChecker {
       case Channel::kEvaluation:
       case Channel::kCollection: return CheckSentCopy(i);
       case Channel::kStates: return CheckCollected(i);
-      case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
-      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
+      case Channel::kFinished:
+        return IsCompleteSum(i, linked(i).snapshot, op(i))
+                   ? absl::OkStatus()
+                   : Wrong(i, "does not pass on the complete sum");
+      case Channel::kSum:
+        RZ_RETURN_IF_ERROR(CheckLetGo(i));
+        return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
+      case Channel::kRetire:
+        RZ_RETURN_IF_ERROR(CheckLetGo(i));
+        return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
       case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
       case Channel::kSnapshots:
         return HasSnapshot(i) ? absl::OkStatus() : Wrong(i, "sends another snapshot");
@@ -253,7 +320,7 @@ class DataflowChecker {
     if (read.version != op(i).version || read.stage != op(i).stage) {
       return Wrong(i, "sends another version or stage");
     }
-    if (read.owned) return CheckSource(i, read);
+    if (read.owned || IsHeld(i)) return CheckSource(i, read);
     // A relay passes on the copy that this worker's micro-batch before the receiver's uses.
     const Op& source = op(read.op);
     const bool evaluation = op(i).copy == Copy::kEvaluation;
@@ -330,7 +397,7 @@ class DataflowChecker {
     const auto made = [&](int64_t after) { return IsUpdateTo(after, op(i).stage, before); };
     if (!WaitsFor(i, made)) return Wrong(i, "does not wait for the update before it");
     // The optimizer's state of that version is copied before this update changes it.
-    const auto keep = keeps_.find({op(i).stage.value, before});
+    const auto keep = keeps_.find({ring_.worker_of(i), op(i).stage.value, before});
     const bool kept =
         keep == keeps_.end() || WaitsFor(i, [&](int64_t after) { return after == keep->second; });
     return kept ? absl::OkStatus() : Wrong(i, "does not wait for the keep of the state it changes");
@@ -362,14 +429,14 @@ class DataflowChecker {
   bool IsCompleteSum(int i, int64_t found, const Op& of) const {
     return ring_.worker_of(i) == plan_.workers - 1
                ? Is(found, OpKind::kAdd, of.stage, LastOf(of.iteration.value))
-               : IsReceive(found, of, Channel::kRetire);
+               : IsReceive(found, of, plan_.zero_stage == 0 ? Channel::kFinished : Channel::kRetire);
   }
 
   // A kept sum or state, at its owner or on its way to whoever collects: of its own version.
   absl::Status CheckCollected(int i) {
     const int64_t takes = linked(i).takes;
     bool right = false;
-    if (op(i).kind == OpKind::kCollect && plan_.owner(op(i).stage).value != ring_.worker_of(i)) {
+    if (op(i).kind == OpKind::kCollect && !HasMasters(ring_.worker_of(i), op(i).stage)) {
       right = IsReceive(takes, op(i), Channel::kStates);
     } else {
       right = takes >= 0 && op(takes).kind == OpKind::kKeep && op(takes).stage == op(i).stage &&
@@ -419,7 +486,9 @@ class DataflowChecker {
   const Plan& plan_;
   const LinkedRing& ring_;
   std::vector<StaggerWait> stagger_;
-  std::map<std::pair<int, int>, int> keeps_;  // (stage, version) -> the keep of its state
+  using VersionPlace = std::tuple<int, int, int>;  // worker, stage, version
+  std::map<VersionPlace, int> keeps_;              // the keep of its state
+  std::map<VersionPlace, int> releases_;           // of a held copy
   std::vector<int> taken_by_;  // of a sum, statistics or fold: who goes on with it; -1: nobody
 };
 

@@ -34,6 +34,16 @@ int64_t LapCost(const Plan& plan) {
   return cost;
 }
 
+// Of one worker.
+std::string Sharded(int zero_stage) {
+  switch (zero_stage) {
+    case 0: return "everybody has all masters and updates them from the same sums";
+    case 1: return "optimizer states are sharded; parameters come once a version, gradients wait";
+    case 2: return "optimizer states and gradients are sharded; parameters come once a version";
+    default: return "optimizer states, gradients and parameters are sharded";
+  }
+}
+
 std::string Head(const Plan& plan) {
   std::string text = absl::StrCat("rule        ", ToString(plan.rule));
   if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
@@ -41,11 +51,12 @@ std::string Head(const Plan& plan) {
   if (plan.retain > 0)
     absl::StrAppend(&text, ", the last ", Counted(plan.retain, "stage"), " retained");
   if (!plan.exchange) absl::StrAppend(&text, ", no exchange (computes only)");
+  absl::StrAppend(&text, "\nzero stage  ", plan.zero_stage, ": ", Sharded(plan.zero_stage));
   absl::StrAppend(
       &text, "\nworkers     N = ", plan.workers, "\nstages      S = ", plan.stage_count(),
       ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ", plan.laps,
       " micro-batches per worker and iteration\nwindow      W = ", plan.window,
-      " messages of credit per channel, ", Counted(plan.pending, "pending gradient"), "\n");
+      " messages of credit per channel, ", Counted(plan.pending_gradients(), "pending gradient"), "\n");
   const CollectionPlan& collection = plan.collection;
   if (collection.every > 0 || !collection.versions.empty()) {
     absl::StrAppend(&text, "collected   by worker ", collection.worker.value, ", after");

@@ -11,7 +11,6 @@ constexpr std::array<const char*, kTrackCount> kTrackNames = {"compute",    "wai
                                                               "copies out", "sums",  "updates"};
 constexpr std::array<const char*, kWaitCauseCount> kCauseNames = {"parameters", "gradient sums",
                                                                   "update", "token", "other"};
-constexpr int kOpKindCount = static_cast<int>(OpKind::kKeep) + 1;
 constexpr int kCopyCount = static_cast<int>(Copy::kState) + 1;
 
 uint64_t Half(int value) { return static_cast<uint32_t>(value); }
@@ -69,7 +68,8 @@ Track TrackOf(const Event& event) {
   if (event.kind == EventKind::kWait || event.kind == EventKind::kWaited) return Track::kWaits;
   if (IsCompute(event.op.kind)) return Track::kCompute;
   switch (event.op.kind) {
-    case OpKind::kReceive: return Track::kCopiesIn;
+    case OpKind::kReceive:
+    case OpKind::kRelease: return Track::kCopiesIn;
     case OpKind::kSend: return Track::kCopiesOut;
     case OpKind::kUpdate: return Track::kUpdates;
     default: return Track::kSums;

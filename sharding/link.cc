@@ -74,6 +74,7 @@ class Linker::State {
       case OpKind::kFold: return ResolveFold(linked);
       case OpKind::kReport: return ResolveReport(linked);
       case OpKind::kKeep: return ResolveKeep(linked);
+      case OpKind::kRelease: return ResolveRelease(linked);
     }
     return absl::InternalError("an operation of no kind");
   }
@@ -83,7 +84,7 @@ class Linker::State {
     if (plan_.stage(j).parameter_bytes == 0) return absl::OkStatus();
     if (copy == Copy::kBackward && !HasBackwardCopy(plan_, j)) copy = Copy::kForward;
     Read read{.stage = j, .version = v};
-    if (plan_.owner(j) == self_ || !plan_.exchange) {
+    if (plan_.has_masters(self_, j)) {
       read.owned = true;
       if (v.value >= 1) {
         read.op = Find(updates_, j.value, v.value);
@@ -91,6 +92,20 @@ class Linker::State {
       }
       After(linked, read.op);
       NoteUse(j, v);
+    } else if (IsHeld(copy)) {
+      const auto held = held_.find({j.value, v.value});
+      if (held == held_.end()) {
+        return Missing(linked.op,
+                       absl::StrCat("its copy of stage ", j.value, " version ", v.value));
+      }
+      read.held = true;
+      read.op = held->second.receive;
+      After(linked, read.op);
+      if (IsCompute(linked.op.kind)) {
+        held->second.last_compute = next_;
+      } else {
+        held->second.sends.push_back(next_);
+      }
     } else {
       const auto found = copies_.find({int(copy), j.value});
       if (found == copies_.end() || found->second.version != v || found->second.op < base_) {
@@ -102,6 +117,24 @@ class Linker::State {
       ++linked_[read.op - base_].users;
     }
     linked.reads.push_back(read);
+    return absl::OkStatus();
+  }
+
+  // Collections have a traveller of their own, which is not held.
+  bool IsHeld(Copy copy) const { return plan_.holds_copies() && copy != Copy::kCollection; }
+
+  // Computing is in order: the last one of it stands for all.
+  absl::Status ResolveRelease(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const auto held = held_.find({op.stage.value, op.version.value});
+    if (held == held_.end()) return Missing(op, "the copy");
+    linked.reads.push_back(
+        {.stage = op.stage, .version = op.version, .op = held->second.receive, .held = true});
+    After(linked, held->second.receive);
+    After(linked, held->second.last_compute);
+    for (const int64_t send : held->second.sends) After(linked, send);
+    held_.erase(held);
+    NoteUse(op.stage, op.version);
     return absl::OkStatus();
   }
 
@@ -121,9 +154,8 @@ class Linker::State {
     const Op& op = linked.op;
     After(linked, last_compute_);
     After(linked, std::exchange(token_, kNoOp));
-    if (gradients_.size() > static_cast<size_t>(plan_.pending)) {
-      After(linked, gradients_[gradients_.size() - 1 - plan_.pending]);
-    }
+    const size_t pending = static_cast<size_t>(plan_.pending_gradients());
+    if (gradients_.size() > pending) After(linked, gradients_[gradients_.size() - 1 - pending]);
     switch (op.kind) {
       case OpKind::kForward:
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kForward));
@@ -173,10 +205,15 @@ class Linker::State {
       case Channel::kInject:
       case Channel::kEvaluation:
       case Channel::kCollection:
-        copies_[{int(op.copy), op.stage.value}] = {op.version, next_};
+        if (IsHeld(op.copy)) {
+          held_[{op.stage.value, op.version.value}] = {.receive = next_};
+        } else {
+          copies_[{int(op.copy), op.stage.value}] = {op.version, next_};
+        }
         break;
       case Channel::kSum: sums_[op.stage.value] = next_; break;
-      case Channel::kRetire: retired_[op.stage.value] = next_; break;
+      case Channel::kRetire:
+      case Channel::kFinished: retired_[op.stage.value] = next_; break;
       case Channel::kBuffers: buffers_[op.stage.value] = next_; break;
       case Channel::kSnapshots: snapshots_[{op.stage.value, op.iteration.value}] = next_; break;
       case Channel::kMetrics: metrics_[IsEvaluation(op)] = next_; break;
@@ -199,7 +236,7 @@ class Linker::State {
       case Channel::kEvaluation:
       case Channel::kCollection:
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, op.copy));
-        if (!linked.reads.empty() && !linked.reads[0].owned) {
+        if (!linked.reads.empty() && !linked.reads[0].owned && !linked.reads[0].held) {
           // Relays of what the update will overwrite are gone before our part of its sum is.
           NoteUse(op.stage, op.version);
         }
@@ -210,7 +247,8 @@ class Linker::State {
         if (linked.takes == kNoOp) return Missing(op, "the sum");
         const bool last_lap = op.channel == Channel::kRetire ||
                               (op.lap.value == plan_.laps - 1 && op.peer.value != 0);
-        if (last_lap) {
+        // Where every worker has its own masters, it overwrites them itself.
+        if (last_lap && !plan_.spreads_sums()) {
           const Version overwritten = OverwrittenVersion(plan_, op.iteration);
           AfterUsesOf(linked, overwritten);
           if (plan_.owner(op.stage) != self_) uses_.erase({op.stage.value, overwritten.value});
@@ -236,6 +274,10 @@ class Linker::State {
         break;
       case Channel::kToken: After(linked, last_compute_); break;
       case Channel::kStates: RZ_RETURN_IF_ERROR(TakeCollected(linked)); break;
+      case Channel::kFinished:
+        linked.snapshot = CompleteSum(op.stage);
+        RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.snapshot));
+        break;
       case Channel::kNone: return Missing(op, "a channel");
     }
     After(linked, linked.takes);
@@ -276,7 +318,24 @@ class Linker::State {
     }
     sums_[op.stage.value] = next_;
     gradients_.push_back(next_);
-    if (gradients_.size() > static_cast<size_t>(plan_.pending) + 1) gradients_.pop_front();
+    if (gradients_.size() > static_cast<size_t>(plan_.pending_gradients()) + 1) {
+      gradients_.pop_front();
+    }
+    return absl::OkStatus();
+  }
+
+  // Where the complete sum of a stage is, and stays.
+  int64_t CompleteSum(StageId j) const {
+    const auto& sums = self_.value == plan_.workers - 1 ? sums_ : retired_;
+    const auto found = sums.find(j.value);
+    return found == sums.end() ? kNoOp : found->second;
+  }
+
+  // One that also others read: the update, and who passes it on.
+  absl::Status UseCompleteSum(LinkedOp& linked, int64_t sum) {
+    if (sum < base_) return Missing(linked.op, "the complete sum");
+    ++linked_[sum - base_].users;
+    After(linked, sum);
     return absl::OkStatus();
   }
 
@@ -286,6 +345,7 @@ class Linker::State {
     linked.takes = Take(local ? sums_ : retired_, op.stage.value);
     if (linked.takes == kNoOp) return Missing(op, "the complete sum");
     After(linked, linked.takes);
+    if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.takes));
     After(linked, Find(updates_, op.stage.value, op.version.value - 1));
     const Version overwritten = OverwrittenVersion(plan_, op.iteration);
     AfterUsesOf(linked, overwritten);
@@ -302,9 +362,7 @@ class Linker::State {
   absl::Status ResolveKeep(LinkedOp& linked) {
     const Op& op = linked.op;
     if (op.copy == Copy::kGradient) {
-      const auto& sums = self_.value == plan_.workers - 1 ? sums_ : retired_;
-      const auto found = sums.find(op.stage.value);
-      if (found != sums.end()) linked.snapshot = found->second;
+      linked.snapshot = CompleteSum(op.stage);
       kept_sums_[op.stage.value] = next_;
     } else if (op.copy == Copy::kState) {
       linked.snapshot = Find(updates_, op.stage.value, op.iteration.value);
@@ -387,6 +445,12 @@ class Linker::State {
     Version version;
     int64_t op;
   };
+  // One that stays until its release.
+  struct LastingCopy {
+    int64_t receive;
+    int64_t last_compute = kNoOp;
+    std::vector<int64_t> sends = {};
+  };
 
   const Plan plan_;
   const WorkerId self_;
@@ -398,6 +462,7 @@ class Linker::State {
   int64_t token_ = kNoOp;
   std::deque<int64_t> gradients_;                             // the last pending + 1 adds
   std::map<std::pair<int, int>, HeldCopy> copies_;            // (copy, stage) -> the receive
+  std::map<std::pair<int, int>, LastingCopy> held_;           // (stage, version)
   std::map<std::pair<int, int>, int64_t> updates_;            // (stage, version) -> its update
   std::map<std::pair<int, int>, std::vector<int64_t>> uses_;  // (stage, version) -> reads, relays
   std::map<std::pair<int, int>, int64_t> forwards_;           // (stage, lap)

@@ -31,6 +31,7 @@ struct Read {
   Version version;
   int64_t op = kInitial;  // the kReceive or kUpdate that brings it
   bool owned = false;     // it lies in the owner's own memory
+  bool held = false;      // it is there until its kRelease (stages 1 and 2 of ZeRO)
 };
 
 struct LinkedOp {
@@ -39,9 +40,11 @@ struct LinkedOp {
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
   int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
   // What it reads and leaves where it is. kEvaluate, kCollect, kSend of snapshots: the statistics;
-  // kKeep: the complete sum, or the update whose state it is.
+  // kKeep, kSend of finished sums: the complete sum; kKeep: or the update whose state it is.
   int64_t snapshot = kNoOp;
-  int users = 0;  // operations of the same Append that read this kReceive's parameters
+  // Operations of the same Append that read this kReceive's parameters (unless they are held), or
+  // this complete sum besides others.
+  int users = 0;
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {
@@ -100,12 +101,15 @@ void FindFrees(LinkedRing& ring) {
     const LinkedOp& linked = ring.ops[i];
     const int freed_by = linked.op.kind == OpKind::kSend ? ring.partner[i] : i;
     for (const Read& read : linked.reads) {
-      if (is_receive(read.op)) ring.frees[read.op].push_back(freed_by);
+      const bool stays = read.held && IsCompute(linked.op.kind);
+      if (is_receive(read.op) && !stays) ring.frees[read.op].push_back(freed_by);
     }
     // Snapshots, running statistics and tokens are taken into memory of the receiver's own as they
     // arrive (the engine's KeepArrival): only a snapshot's relay holds its slot.
-    if (is_receive(linked.snapshot) && linked.op.kind == OpKind::kSend) {
-      ring.frees[linked.snapshot].push_back(freed_by);
+    if (linked.snapshot >= 0 && linked.op.kind == OpKind::kSend) {
+      const int slot = is_receive(linked.snapshot) ? static_cast<int>(linked.snapshot)
+                                                   : result_of[linked.snapshot];
+      if (slot >= 0) ring.frees[slot].push_back(freed_by);
     }
     if (linked.takes < 0) continue;
     const int slot =
@@ -120,15 +124,16 @@ void FindFrees(LinkedRing& ring) {
   }
 }
 
-// Worker 0 begins a stage's sum in the memory of the sum of the iteration before.
+// Worker 0 begins a stage's sum in the memory of the sum of the iteration before, with which all
+// must have updated who do.
 void FindSumMemory(LinkedRing& ring) {
-  std::map<std::pair<int, int>, int> updates;   // (stage, iteration)
+  std::map<std::pair<int, int>, std::vector<int>> updates;  // (stage, iteration)
   std::map<std::pair<int, int>, int> backward;  // the backward whose gradient begins the sum
   std::map<int, int> last;                      // by stage: the backward before
   for (int i = 0; i < ring.count(); ++i) {
     const Op& op = ring.op(i);
     const std::pair<int, int> place{op.stage.value, op.iteration.value};
-    if (op.kind == OpKind::kUpdate) updates[place] = i;
+    if (op.kind == OpKind::kUpdate) updates[place].push_back(i);
     if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
     if (op.kind == OpKind::kAdd && ring.ops[i].takes < 0) backward[place] = last[op.stage.value];
   }
@@ -136,8 +141,10 @@ void FindSumMemory(LinkedRing& ring) {
     const auto update = updates.find({place.first, place.second - 1});
     if (update == updates.end()) continue;
     std::vector<int64_t>& after = ring.ops[i].after;
-    const auto at = std::lower_bound(after.begin(), after.end(), update->second);
-    if (at == after.end() || *at != update->second) after.insert(at, update->second);
+    for (const int one : update->second) {
+      const auto at = std::lower_bound(after.begin(), after.end(), one);
+      if (at == after.end() || *at != one) after.insert(at, one);
+    }
   }
 }
 
@@ -178,6 +185,7 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
 absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Program> programs) {
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   LinkedRing ring;
+  ring.held_slots = HeldSlots(plan);
   RZ_RETURN_IF_ERROR(LinkPrograms(plan, programs, ring));
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(ring));

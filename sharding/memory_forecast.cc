@@ -21,7 +21,7 @@ int64_t PendingGradients(const Plan& plan) {
   }
   const int64_t stages = static_cast<int64_t>(sums.size());
   const int64_t backwards = stages * plan.laps * plan.iterations;
-  const int64_t together = plan.exchange ? plan.pending + int64_t{1} : 1;
+  const int64_t together = plan.exchange ? plan.pending_gradients() + int64_t{1} : 1;
   int64_t most = 0;
   for (int64_t first = 0; first < stages; ++first) {
     int64_t held = 0;
@@ -38,7 +38,7 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     const StagePlan& stage = plan.stages[j];
     // Worker 0 begins all sums, in memory of its own, and has one block for each stage.
     if (worker == 0 && Trains(plan, j)) bytes.sums += stage.sum_bytes;
-    if (plan.exchange && stage.owner.value != worker) continue;
+    if (!plan.has_masters(WorkerId(worker), StageId(j))) continue;
     bytes.masters += stage.parameter_bytes;
     if (!Trains(plan, j)) continue;
     if (plan.rule != Rule::kDp) bytes.versions += stage.parameter_bytes;

@@ -46,14 +46,20 @@ class CostClock {
   std::vector<Wide> before_;  // of operation q: the cost of those before it
 };
 
-// When the last worker has what it sends to an owner, or to worker 0.
+// When the last worker has what it sends to an owner, to worker 0, or to all.
 std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const Op& receive) {
   const Iteration t = receive.iteration;
   const MicroBatch last{WorkerId(plan.workers - 1), t, Lap(plan.laps - 1)};
   const int stages = plan.stage_count();
-  if (receive.channel == Channel::kRetire) return clock.At(last, 2 * stages - receive.stage.value);
-  if (receive.channel != Channel::kReports) return std::nullopt;
-  if (receive.copy != Copy::kEvaluation) return clock.At(last, 2 * stages);
+  if (receive.channel == Channel::kRetire || receive.channel == Channel::kFinished) {
+    return clock.At(last, 2 * stages - receive.stage.value);
+  }
+  const bool evaluated = receive.copy == Copy::kEvaluation;
+  // Later laps of an evaluation go on with what the last worker's first one ends with.
+  const bool next_lap =
+      receive.channel == Channel::kMetrics && evaluated && receive.lap.value > 0;
+  if (receive.channel != Channel::kReports && !next_lap) return std::nullopt;
+  if (!evaluated) return clock.At(last, 2 * stages);
   const bool before_laps = plan.rule == Rule::kDp && t.value < plan.iterations;
   return clock.Begin(last.worker, before_laps ? t : Iteration(t.value + 1));
 }

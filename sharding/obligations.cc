@@ -2,6 +2,8 @@
 #include "sharding/obligations.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace ringzero {
 namespace {
@@ -46,6 +48,7 @@ class Deriver {
       for (int t = 0; t < plan_.iterations; ++t) IterationDuties(t);
       for (const int version : evaluations_) EvaluationDuties(version);
       for (const int version : collections_) CollectionDuties(version);
+      for (int w = 0; w < plan_.workers && Holds(); ++w) HeldCopyDuties(w);
       FinalDuties();
     }
     for (std::vector<Op>& rest : must_.rest) std::sort(rest.begin(), rest.end());
@@ -53,6 +56,9 @@ class Deriver {
   }
 
  private:
+  bool Holds() const { return plan_.zero_stage == 1 || plan_.zero_stage == 2; }
+  // Every worker has all masters and updates them.
+  bool Replicated() const { return plan_.zero_stage == 0; }
   static bool Trainable(const StagePlan& stage) { return stage.sum_bytes > 0; }
   int last_worker() const { return plan_.workers - 1; }
   bool Evaluated(int version) const {
@@ -157,8 +163,8 @@ class Deriver {
     };
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
-      CopyDuty(m, j, Copy::kForward);
-      if (stage.has_backward && j < plan_.stage_count() - plan_.retain) {
+      if (!Holds()) CopyDuty(m, j, Copy::kForward);
+      if (!Holds() && stage.has_backward && j < plan_.stage_count() - plan_.retain) {
         CopyDuty(m, j, Copy::kBackward);
       }
       if (stage.buffer_bytes > 0) {
@@ -193,7 +199,7 @@ class Deriver {
   void CopyDuty(int64_t m, int j, Copy copy) {
     const MicroBatchPlace place = PlaceOf(plan_, m);
     const StagePlan& stage = plan_.stages[j];
-    if (stage.parameter_bytes == 0 || stage.owner.value == place.worker) return;
+    if (stage.parameter_bytes == 0 || stage.owner.value == place.worker || Replicated()) return;
     const int label = RequiredLabel(plan_, place, j);
     Op name{.copy = copy,
             .stage = StageId(j),
@@ -209,16 +215,76 @@ class Deriver {
     }
   }
 
+  // Whoever reads a version of a stage that it does not own gets it once, for the first operation of
+  // its computing that does, and lets go of it after the last.
+  void HeldCopyDuties(int w) {
+    std::map<std::pair<int, Version>, std::pair<Op, Op>> uses;  // (stage, version): first and last
+    for (const Op& op : must_.computing[w]) {
+      if (op.kind == OpKind::kCollect || op.kind == OpKind::kEnd) continue;
+      for (int j = 0; j <= op.stage.value; ++j) {
+        const StagePlan& stage = plan_.stages[j];
+        const bool reads = j == op.stage.value || stage.last_use == op.stage;
+        if (!reads || stage.parameter_bytes == 0 || stage.owner.value == w) continue;
+        Version version = Newest(j, op.iteration.value);
+        if (op.kind != OpKind::kEvaluate) {
+          version = Version(
+              RequiredLabel(plan_, {w, op.iteration.value, op.lap.value}, j));
+        }
+        uses.try_emplace({j, version}, op, op).first->second.second = op;
+      }
+    }
+    for (const auto& [copy, use] : uses) {
+      const auto& [j, version] = copy;
+      FirstUseDuty(w, j, version, use.first);
+      Do(w, {.kind = OpKind::kRelease,
+             .stage = StageId(j),
+             .iteration = use.second.iteration,
+             .version = version});
+    }
+  }
+
+  // An evaluation's comes from the left, from the owner at worker 0; a lap's from the previous
+  // micro-batch, if it reads the same, else from the owner.
+  void FirstUseDuty(int w, int j, Version version, const Op& first) {
+    const bool evaluation = first.kind == OpKind::kEvaluate;
+    Op name{.copy = evaluation ? Copy::kEvaluation : Copy::kForward,
+            .stage = StageId(j),
+            .iteration = first.iteration,
+            .lap = first.lap,
+            .version = version};
+    int from = w - 1;
+    name.channel = evaluation ? Channel::kEvaluation : Channel::kForwardCopy;
+    const int64_t m = evaluation ? 0 : NumberOf(plan_, {w, first.iteration.value, first.lap.value});
+    if (m > 0) from = PlaceOf(plan_, m - 1).worker;
+    const bool relayed =
+        evaluation ? w > 0
+                   : m > 0 && RequiredLabel(plan_, PlaceOf(plan_, m - 1), j) == version.value;
+    if (!relayed) {
+      from = plan_.stages[j].owner.value;
+      name.channel = Channel::kInject;
+    }
+    Message(from, w, name);
+  }
+
   void IterationDuties(int t) {
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
       if (Trainable(stage)) {
-        const Op name{.channel = Channel::kRetire, .stage = StageId(j), .iteration = Iteration(t)};
-        if (stage.owner.value != last_worker()) Message(last_worker(), stage.owner.value, name);
-        Do(stage.owner.value, {.kind = OpKind::kUpdate,
-                               .stage = StageId(j),
-                               .iteration = Iteration(t),
-                               .version = Version(t + 1)});
+        Op name{.channel = Channel::kRetire, .stage = StageId(j), .iteration = Iteration(t)};
+        const Op update{.kind = OpKind::kUpdate,
+                        .stage = StageId(j),
+                        .iteration = Iteration(t),
+                        .version = Version(t + 1)};
+        if (Replicated()) {
+          name.channel = Channel::kFinished;
+          for (int w = 0; w < plan_.workers; ++w) {
+            if (w != last_worker()) Message(w > 0 ? w - 1 : last_worker(), w, name);
+            Do(w, update);
+          }
+        } else {
+          if (stage.owner.value != last_worker()) Message(last_worker(), stage.owner.value, name);
+          Do(stage.owner.value, update);
+        }
       }
       const bool kept = Evaluated(t + 1) || Collected(t + 1) || t + 1 == plan_.iterations;
       if (stage.buffer_bytes > 0 && kept) SnapshotDuties(t + 1, j);
@@ -246,7 +312,7 @@ class Deriver {
   void CollectionDuties(int version) {
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
-      const int owner = stage.owner.value;
+      const int owner = Replicated() ? collector() : stage.owner.value;
       Op name{.stage = StageId(j), .iteration = Iteration(version)};
       Op keep = name;
       keep.kind = OpKind::kKeep;
@@ -288,6 +354,7 @@ class Deriver {
         for (int j = 0; j < plan_.stage_count(); ++j) {
           const StagePlan& stage = plan_.stages[j];
           if (stage.parameter_bytes == 0 || stage.owner.value == w) continue;
+          if (Holds() || Replicated()) continue;
           name.channel = w == 0 ? Channel::kInject : Channel::kEvaluation;
           name.stage = StageId(j);
           name.version = Newest(j, version);
@@ -303,7 +370,7 @@ class Deriver {
     if (Collected(plan_.iterations) && collector() == 0) return;
     for (int j = 0; j < plan_.stage_count(); ++j) {
       const StagePlan& stage = plan_.stages[j];
-      if (stage.parameter_bytes == 0 || stage.owner.value == 0) continue;
+      if (stage.parameter_bytes == 0 || stage.owner.value == 0 || Replicated()) continue;
       Message(stage.owner.value, 0,
               {.channel = Channel::kCollection,
                .copy = Copy::kCollection,

@@ -12,12 +12,12 @@
 namespace ringzero {
 namespace {
 
-constexpr std::array<const char*, 14> kKindNames = {"F",    "B",    "E",      "End",    "Collect",
+constexpr std::array<const char*, kOpKindCount> kKindNames = {"F",    "B",    "E",      "End",    "Collect",
                                                     "Recv", "Send", "Add",    "Update", "Apply",
-                                                    "Snap", "Fold", "Report", "Keep"};
+                                                    "Snap", "Fold", "Report", "Keep",   "Release"};
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
     "none",    "forward",   "backward", "inject",  "evaluation", "sum",        "retire",
-    "buffers", "snapshots", "metrics",  "reports", "token",      "collection", "states"};
+    "buffers", "snapshots", "metrics",  "reports", "token",      "collection", "states", "finished"};
 constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "eval",
                                                    "collect", "grad", "opt"};
 
@@ -113,6 +113,10 @@ bool CarriesParameters(Channel channel) {
   return channel == Channel::kForwardCopy || channel == Channel::kBackwardCopy ||
          channel == Channel::kInject || channel == Channel::kEvaluation ||
          channel == Channel::kCollection;
+}
+
+bool BringsHeldCopies(Channel channel) {
+  return CarriesParameters(channel) && channel != Channel::kCollection;
 }
 
 uint64_t MessageTag(const Op& op) {

@@ -33,6 +33,7 @@ enum class OpKind : uint8_t {
   kFold,      // Fold: losses and metrics into the iteration's
   kReport,    // Report: worker 0 has an iteration's (or evaluation's) folded metrics
   kKeep,      // Keep: the owner copies the sum or the state of an update that is collected
+  kRelease,   // Release: a held copy has been read for the last time (stages 1 and 2 of ZeRO)
 };
 
 // Which FIFO between two workers a message takes. The values travel as message kinds.
@@ -51,8 +52,10 @@ enum class Channel : uint8_t {
   kToken,         // "token": keeps the stagger
   kCollection,    // "collection": parameters for whoever collects
   kStates,        // "states": finished sums and optimizer states for whoever collects
+  kFinished,      // "finished": a complete sum on its way to all workers (stage 0 of ZeRO)
 };
-inline constexpr int kChannelCount = 14;
+inline constexpr int kChannelCount = 15;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kRelease) + 1;
 
 // Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is
 // collected: parameters with running statistics (kCollection; kNone in the Collect itself), the
@@ -98,6 +101,9 @@ absl::StatusOr<Op> ParseOp(const std::string& text);
 bool IsCompute(OpKind kind);
 // True for channels whose messages are a stage's parameters.
 bool CarriesParameters(Channel channel);
+
+// True for those whose copies are held where copies are held (Plan::holds_copies).
+bool BringsHeldCopies(Channel channel);
 
 // The message's name on its channel: equal at both ends, different for any two messages alive at
 // once.

@@ -82,6 +82,9 @@ absl::StatusOr<Rule> ParseRule(const std::string& text) {
 
 absl::Status CheckPlan(const Plan& plan) {
   if (plan.workers < 1) return Wrong("workers", "at least 1", plan.workers);
+  if (plan.zero_stage < 0 || plan.zero_stage > 3) {
+    return Wrong("zero_stage", "0 to 3", plan.zero_stage);
+  }
   if (plan.laps < 1) return Wrong("laps", "at least 1", plan.laps);
   if (plan.stages.empty()) return Wrong("stages", "at least 1", 0);
   if (plan.slack < 0) return Wrong("slack", "at least 0", plan.slack);
@@ -109,7 +112,7 @@ absl::Status CheckPlan(const Plan& plan) {
 
 std::string PlanToString(const Plan& plan) {
   std::string text = absl::StrCat(
-      "plan workers ", plan.workers, " laps ", plan.laps, " rule ", ToString(plan.rule), " slack ",
+      "plan workers ", plan.workers, " zero_stage ", plan.zero_stage, " laps ", plan.laps, " rule ", ToString(plan.rule), " slack ",
       plan.slack, " pending ", plan.pending, " window ", plan.window, " stagger ",
       int{plan.stagger}, " retain ", plan.retain, " exchange ", int{plan.exchange}, " iterations ",
       plan.iterations, " evaluate_every ", plan.evaluation.every, " evaluation_laps ",
@@ -171,7 +174,8 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   std::getline(lines, line);
   Plan plan;
   LineReader head(line);
-  head.Read("plan").Read("workers", &plan.workers).Read("laps", &plan.laps).Read("rule", &rule);
+  head.Read("plan").Read("workers", &plan.workers).Read("zero_stage", &plan.zero_stage);
+  head.Read("laps", &plan.laps).Read("rule", &rule);
   head.Read("slack", &plan.slack).Read("pending", &plan.pending).Read("window", &plan.window);
   head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
   head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);

@@ -61,6 +61,9 @@ struct CollectionPlan {
 
 struct Plan {
   int workers = 1;  // N
+  // What is sharded (ZeRO): 3: masters, optimizer states, gradient sums and parameters; 2: not the
+  // parameters; 1: neither the gradients; 0: nothing.
+  int zero_stage = 3;
   int laps = 1;     // K: micro-batches per worker and iteration
   Rule rule = Rule::kCdpV2;
   int slack = 1;         // cdp_v2: ticks (of T/S) between an update and its first fresh read
@@ -81,6 +84,19 @@ struct Plan {
     return stages[j.value].last_use.value < 0 ? j : stages[j.value].last_use;
   }
   WorkerId owner(StageId j) const { return stages[j.value].owner; }
+  // Whether worker w has masters of stage j in its own memory: its owner; where nothing is sharded,
+  // everybody, and everybody updates them.
+  bool has_masters(WorkerId w, StageId j) const {
+    return owner(j) == w || zero_stage == 0 || !exchange;
+  }
+  // Whoever reads a version receives it once, and holds it until it has read it for the last time.
+  bool holds_copies() const { return exchange && (zero_stage == 1 || zero_stage == 2); }
+  // Every complete sum goes around once more: all workers update from it.
+  bool spreads_sums() const { return exchange && zero_stage == 0; }
+  // Gradients that may wait: where these are not sharded, one of every stage.
+  int pending_gradients() const {
+    return zero_stage <= 1 && stage_count() > pending ? stage_count() : pending;
+  }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

@@ -84,13 +84,13 @@ class Writer {
           .version = ReadVersion(plan_, m, j)});
   }
 
-  // Takes this micro-batch's copy of stage j unless it is our own, and passes it on.
+  // Takes this micro-batch's copy of stage j unless it is here already, and passes it on.
   void PassCopy(const MicroBatch& m, StageId j, Copy copy) {
     if (!Travels(j)) return;
     const Channel relay = copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
     const CopySource source = SourceOf(plan_, m, j);
     Op op{.copy = copy, .stage = j, .version = ReadVersion(plan_, m, j)};
-    if (source.how != CopySource::How::kOwn) {
+    if (source.how != CopySource::How::kOwn && Comes(m, j)) {
       op.kind = OpKind::kReceive;
       op.channel = source.how == CopySource::How::kRelay ? relay : Channel::kInject;
       op.iteration = m.iteration;
@@ -100,12 +100,31 @@ class Writer {
     }
     const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
     if (!next || SourceOf(plan_, *next, j).how != CopySource::How::kRelay) return;
+    if (!Comes(*next, j)) return;
     op.kind = OpKind::kSend;
     op.channel = relay;
     op.iteration = next->iteration;
     op.lap = next->lap;
     op.peer = next->worker;
     Emit(op);
+  }
+
+  // Whether a copy comes for this micro-batch: where copies are held, for the first that reads it.
+  bool Comes(const MicroBatch& m, StageId j) const {
+    return !plan_.holds_copies() || IsFirstRead(plan_, m, j);
+  }
+
+  // Lets go of the copies that this operation of a lap has read last.
+  void Release(OpKind kind, const MicroBatch& m, StageId j) {
+    if (!plan_.holds_copies()) return;
+    for (const StageId i : Stages()) {
+      if (LastReadOfLap(plan_, i) != std::pair(kind, j) || !IsLastRead(plan_, m, i)) continue;
+      ReleaseCopy(m.iteration, i, ReadVersion(plan_, m, i));
+    }
+  }
+  void ReleaseCopy(Iteration t, StageId i, Version v) {
+    if (!Travels(i) || plan_.has_masters(self_, i)) return;
+    Emit({.kind = OpKind::kRelease, .stage = i, .iteration = t, .version = v});
   }
 
   void TrainingLap(const MicroBatch& m) {
@@ -115,6 +134,7 @@ class Writer {
       ReceiveToken(m, operation);
       Compute(OpKind::kForward, m, j);
       SendTokens(m, operation++);
+      Release(OpKind::kForward, m, j);
       RunningStatistics(m, j);
     }
     for (const StageId j : StagesBackward()) {
@@ -122,6 +142,7 @@ class Writer {
       ReceiveToken(m, operation);
       Compute(OpKind::kBackward, m, j);
       SendTokens(m, operation++);
+      Release(OpKind::kBackward, m, j);
       GradientSum(m, j);
     }
     Emit({.kind = OpKind::kEnd, .iteration = m.iteration, .lap = m.lap});
@@ -232,7 +253,7 @@ class Writer {
     Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap});
     op.kind = OpKind::kSend;
     if (last) {
-      if (plan_.owner(j) == self_) return;
+      if (plan_.has_masters(self_, j)) return;
       op.channel = Channel::kRetire;
       op.lap = kNoLap;
       op.peer = plan_.owner(j);
@@ -293,7 +314,7 @@ class Writer {
   }
 
   void Inject(const MicroBatch& m, StageId j, Copy copy) {
-    if (plan_.owner(j) != self_ || !Travels(j)) return;
+    if (plan_.owner(j) != self_ || !Travels(j) || !Comes(m, j)) return;
     if (SourceOf(plan_, m, j).how != CopySource::How::kInject) return;
     Emit({.kind = OpKind::kSend,
           .channel = Channel::kInject,
@@ -307,8 +328,10 @@ class Writer {
 
   void Updates(Iteration t) {
     for (const StageId j : StagesBackward()) {
-      if (plan_.owner(j) != self_ || plan_.stage(j).sum_bytes == 0) continue;
-      if (self_.value != last_worker()) {
+      if (!plan_.has_masters(self_, j) || plan_.stage(j).sum_bytes == 0) continue;
+      if (plan_.spreads_sums()) {
+        SpreadSum(t, j);
+      } else if (self_.value != last_worker()) {
         Emit({.kind = OpKind::kReceive,
               .channel = Channel::kRetire,
               .stage = j,
@@ -316,7 +339,8 @@ class Writer {
               .peer = WorkerId(last_worker())});
       }
       const Version made(t.value + 1);
-      const bool collected = IsCollected(plan_, made);
+      const bool collected =
+          IsCollected(plan_, made) && KeepsFor(plan_, plan_.collection.worker, j) == self_;
       Op keep{.kind = OpKind::kKeep, .stage = j, .iteration = Iteration(made.value)};
       keep.copy = Copy::kGradient;
       if (collected) Emit(keep);
@@ -324,6 +348,21 @@ class Writer {
       keep.copy = Copy::kState;
       if (collected && plan_.stage(j).state_bytes > 0) Emit(keep);
     }
+  }
+
+  // A complete sum goes from worker N-1, which has it, to 0, 1, … N-2.
+  void SpreadSum(Iteration t, StageId j) {
+    if (alone()) return;
+    Op op{.channel = Channel::kFinished, .stage = j, .iteration = t};
+    if (self_.value != last_worker()) {
+      op.kind = OpKind::kReceive;
+      op.peer = WorkerId((self_.value + last_worker()) % plan_.workers);
+      Emit(op);
+    }
+    if (self_.value == last_worker() - 1) return;
+    op.kind = OpKind::kSend;
+    op.peer = WorkerId((self_.value + 1) % plan_.workers);
+    Emit(op);
   }
 
   void Evaluation(Iteration t) {
@@ -341,7 +380,7 @@ class Writer {
 
   void InjectEvaluation(Iteration t, Lap l, StageId j) {
     if (EvaluationSourceOf(plan_, WorkerId(0), j).how != CopySource::How::kInject) return;
-    if (plan_.owner(j) != self_ || !Travels(j)) return;
+    if (plan_.owner(j) != self_ || !Travels(j) || !ComesForEvaluation(WorkerId(0), t, l, j)) return;
     Op op = EvaluationCopy(t, l, j);
     op.kind = OpKind::kSend;
     op.channel = Channel::kInject;
@@ -365,20 +404,26 @@ class Writer {
             .version = VersionAfter(plan_, j, t.value)};
   }
 
+  bool ComesForEvaluation(WorkerId w, Iteration t, Lap l, StageId j) const {
+    if (!plan_.holds_copies()) return true;
+    return l.value == 0 && IsFirstReadOfEvaluation(plan_, w, t, j);
+  }
+
   void EvaluationLap(Iteration t, Lap l) {
     const WorkerId next(self_.value + 1);
     for (const StageId j : Stages()) {
       if (Travels(j)) {
         const CopySource source = EvaluationSourceOf(plan_, self_, j);
         Op op = EvaluationCopy(t, l, j);
-        if (source.how != CopySource::How::kOwn) {
+        if (source.how != CopySource::How::kOwn && ComesForEvaluation(self_, t, l, j)) {
           op.kind = OpKind::kReceive;
           op.channel =
               source.how == CopySource::How::kRelay ? Channel::kEvaluation : Channel::kInject;
           op.peer = source.from;
           Emit(op);
         }
-        if (next.value < plan_.workers && plan_.owner(j) != next) {
+        if (next.value < plan_.workers && !plan_.has_masters(next, j) &&
+            ComesForEvaluation(next, t, l, j)) {
           op.kind = OpKind::kSend;
           op.channel = Channel::kEvaluation;
           op.peer = next;
@@ -390,6 +435,12 @@ class Writer {
             .iteration = t,
             .lap = l,
             .version = VersionAfter(plan_, j, t.value)});
+      for (const StageId i : Stages()) {
+        const bool last = plan_.holds_copies() && plan_.last_use(i) == j &&
+                          l.value == plan_.evaluation.laps - 1 &&
+                          IsLastReadOfEvaluation(plan_, self_, t, i);
+        if (last) ReleaseCopy(t, i, VersionAfter(plan_, i, t.value));
+      }
     }
     Emit({.kind = OpKind::kEnd, .copy = Copy::kEvaluation, .iteration = t, .lap = l});
     FoldMetrics(t, l, plan_.evaluation.laps, Copy::kEvaluation);

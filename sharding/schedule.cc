@@ -25,6 +25,29 @@ int64_t CostBefore(const Plan& plan, StageId j) {
   return before;
 }
 
+// Where a worker reads a version of a stage within one iteration.
+struct Reads {
+  std::optional<int> first_lap, last_lap;
+  bool evaluation = false;
+  bool any() const { return first_lap.has_value() || evaluation; }
+};
+
+Reads ReadsIn(const Plan& plan, WorkerId w, int iteration, StageId j, Version v) {
+  Reads reads;
+  if (iteration < 0 || iteration > plan.iterations) return reads;
+  for (int l = 0; l < plan.laps && iteration < plan.iterations; ++l) {
+    if (ReadVersion(plan, {w, Iteration(iteration), Lap(l)}, j) != v) continue;
+    if (!reads.first_lap) reads.first_lap = l;
+    reads.last_lap = l;
+  }
+  reads.evaluation =
+      IsEvaluated(plan, Version(iteration)) && VersionAfter(plan, j, iteration) == v;
+  return reads;
+}
+
+// dp evaluates before its laps.
+bool EvaluatesFirst(const Plan& plan) { return plan.rule == Rule::kDp; }
+
 }  // namespace
 
 std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch& m) {
@@ -87,7 +110,7 @@ Version VersionAfter(const Plan& plan, StageId j, int updates) {
 
 CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j) {
   const WorkerId owner = plan.owner(j);
-  if (owner == m.worker || !plan.exchange) return {CopySource::How::kOwn, m.worker};
+  if (plan.has_masters(m.worker, j)) return {CopySource::How::kOwn, m.worker};
   const std::optional<MicroBatch> previous = PreviousMicroBatch(plan, m);
   if (previous && ReadVersion(plan, *previous, j) == ReadVersion(plan, m, j)) {
     return {CopySource::How::kRelay, previous->worker};
@@ -95,15 +118,57 @@ CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j) {
   return {CopySource::How::kInject, owner};
 }
 
+bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j) {
+  const Version v = ReadVersion(plan, m, j);
+  const int t = m.iteration.value;
+  const Reads now = ReadsIn(plan, m.worker, t, j, v);
+  if (now.first_lap != m.lap.value || (now.evaluation && EvaluatesFirst(plan))) return false;
+  return !ReadsIn(plan, m.worker, t - 1, j, v).any();
+}
+
+bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j) {
+  const Version v = ReadVersion(plan, m, j);
+  const int t = m.iteration.value;
+  const Reads now = ReadsIn(plan, m.worker, t, j, v);
+  if (now.last_lap != m.lap.value || (now.evaluation && !EvaluatesFirst(plan))) return false;
+  return !ReadsIn(plan, m.worker, t + 1, j, v).any();
+}
+
+bool IsFirstReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
+  const Version v = VersionAfter(plan, j, t.value);
+  const Reads now = ReadsIn(plan, w, t.value, j, v);
+  if (!now.evaluation || (now.first_lap && !EvaluatesFirst(plan))) return false;
+  return !ReadsIn(plan, w, t.value - 1, j, v).any();
+}
+
+bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
+  const Version v = VersionAfter(plan, j, t.value);
+  const Reads now = ReadsIn(plan, w, t.value, j, v);
+  if (!now.evaluation || (now.last_lap && EvaluatesFirst(plan))) return false;
+  return !ReadsIn(plan, w, t.value + 1, j, v).any();
+}
+
+int HeldSlots(const Plan& plan) {
+  // An update needs a sum which nobody hands on before letting go of what it overwrites.
+  const int versions = plan.rule == Rule::kDp ? 1 : 2;
+  return plan.holds_copies() ? versions * plan.stage_count() : 0;
+}
+
+std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j) {
+  if (plan.stage(j).has_backward) return {OpKind::kBackward, j};
+  const StageId last = plan.last_use(j);
+  return {plan.stage(last).has_backward ? OpKind::kBackward : OpKind::kForward, last};
+}
+
 CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j) {
   const WorkerId owner = plan.owner(j);
-  if (owner == w) return {CopySource::How::kOwn, w};
+  if (plan.has_masters(w, j)) return {CopySource::How::kOwn, w};
   if (w.value == 0) return {CopySource::How::kInject, owner};
   return {CopySource::How::kRelay, WorkerId(w.value - 1)};
 }
 
 bool HasBackwardCopy(const Plan& plan, StageId j) {
-  return plan.stage(j).has_backward && j.value < plan.stage_count() - plan.retain;
+  return plan.stage(j).has_backward && !plan.holds_copies() && j.value < plan.stage_count() - plan.retain;
 }
 
 std::vector<Version> EvaluatedVersions(const Plan& plan) {
@@ -191,10 +256,16 @@ WireBytes SteadyWireBytes(const Plan& plan) {
   if (n < 2 || !plan.exchange) return bytes;
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
-    const int copies = HasBackwardCopy(plan, StageId(j)) ? 2 : 1;
-    bytes.parameters += copies * k * (n - 1) * stage.parameter_bytes;
     bytes.sums += (n * k - 1) * stage.sum_bytes;
+    if (plan.spreads_sums()) {
+      bytes.sums += (n - 1) * stage.sum_bytes;
+      continue;
+    }
     if (stage.owner.value != n - 1) bytes.sums += stage.sum_bytes;
+    // A held copy is of a new version each iteration, or never comes again.
+    int64_t copies = k * (HasBackwardCopy(plan, StageId(j)) ? 2 : 1);
+    if (plan.holds_copies()) copies = stage.sum_bytes > 0 ? 1 : 0;
+    bytes.parameters += copies * (n - 1) * stage.parameter_bytes;
   }
   return bytes;
 }

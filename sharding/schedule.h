@@ -10,9 +10,11 @@
 #define RINGZERO_SHARDING_SCHEDULE_H_
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
+#include "sharding/op.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -50,12 +52,25 @@ struct CopySource {
   WorkerId from;
 };
 CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j);
+// Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w in
+// iteration t, is the first on its worker to read its version of stage j, or the last. What has
+// been read before comes from nowhere.
+bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j);
+bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j);
+bool IsFirstReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j);
+bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j);
+// The most copies of one channel that are held at once, over all stages.
+int HeldSlots(const Plan& plan);
+// The last operation of a lap that reads stage j: kBackward or kForward, and its stage.
+std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j);
+
 // The same for an evaluation lap. Every lap starts anew at worker 0: were its copies relayed by the
 // last worker, worker 0 would wait in its second lap for a worker that may still be training, and
 // that one, through the credit of its relays, for worker 0.
 CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j);
 
-// Whether the stage's backward needs a message of its own (retained stages keep the forward copy).
+// Whether the stage's backward needs a message of its own (retained stages keep the forward copy,
+// and so do all where copies are held).
 bool HasBackwardCopy(const Plan& plan, StageId j);
 
 // The versions to evaluate, ascending: every, 2·every, …, iterations.

@@ -67,13 +67,18 @@ class Tally {
     return static_cast<double>(ends[last] - ends[from]) / (last - from);
   }
 
+  static bool IsSum(Channel channel) {
+    return channel == Channel::kSum || channel == Channel::kRetire ||
+           channel == Channel::kFinished;
+  }
+
   int64_t MessageBytes(const Op& op) const {
     if (op.stage == kNoStage || op.channel == Channel::kToken) return 0;
     const StagePlan& stage = plan_.stage(op.stage);
     if (CarriesParameters(op.channel)) return stage.parameter_bytes;
     if (op.copy == Copy::kState) return stage.state_bytes;
     const bool sum =
-        op.channel == Channel::kSum || op.channel == Channel::kRetire || op.copy == Copy::kGradient;
+        IsSum(op.channel) || op.copy == Copy::kGradient;
     return sum ? stage.sum_bytes : stage.buffer_bytes;
   }
 
@@ -108,7 +113,7 @@ class Tally {
       const std::pair<int64_t, int64_t> ticks{times_.end[i], times_.freed[i]};
       if (CarriesParameters(op.channel)) {
         Hold(worker, &Held::copies_bytes, MessageBytes(op), ticks);
-      } else if (op.channel == Channel::kSum || op.channel == Channel::kRetire) {
+      } else if (IsSum(op.channel)) {
         Hold(worker, &Held::sums_bytes, MessageBytes(op), ticks);
       } else if (op.channel == Channel::kStates) {
         Hold(worker, &Held::states_bytes, MessageBytes(op), ticks);
@@ -148,8 +153,10 @@ class Tally {
   // The second buffer of a stage is there from its first update on; dp writes in place.
   void CountVersions() {
     for (int j = 0; j < plan_.stage_count(); ++j) {
-      Change(0, plan_.stages[j].owner.value, &Held::versions_bytes,
-             plan_.stages[j].parameter_bytes);
+      for (int w = 0; w < plan_.workers; ++w) {
+        const bool there = plan_.owner(StageId(j)).value == w || plan_.spreads_sums();
+        if (there) Change(0, w, &Held::versions_bytes, plan_.stages[j].parameter_bytes);
+      }
     }
     for (int i = 0; i < ring_.count() && plan_.rule != Rule::kDp; ++i) {
       const Op& op = ring_.op(i);

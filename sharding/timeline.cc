@@ -165,7 +165,8 @@ class Runner {
 
   void Depart(int queue, int64_t now) {
     ChannelState& channel = channels_[queue];
-    while (!channel.waiting.empty() && static_cast<int>(channel.held.size()) < window_) {
+    const int slots = ring_.slots(ring_.queues[queue].channel, window_);
+    while (!channel.waiting.empty() && static_cast<int>(channel.held.size()) < slots) {
       const int receive = ring_.partner[channel.waiting.front()];
       channel.waiting.pop_front();
       channel.held.push_back(receive);

@@ -17,6 +17,7 @@ WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder&
   if (merging != Merging::kNone) ChainLongHops(order.long_hops);
   if (merging == Merging::kPerPair) credits_ = order.pairs;
   for (const std::vector<int>& pair : credits_) {
+    slots_of_.push_back(ring.held_slots);
     for (size_t i = 1; i < pair.size(); ++i) behind_[pair[i]].push_back(pair[i - 1]);
   }
   std::vector<bool> merged(ring.count(), false);
@@ -28,7 +29,9 @@ WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder&
     for (size_t i = 0; i < receives.size(); ++i) {
       place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
     }
-    if (!receives.empty() && !merged[receives[0]]) credits_.push_back(receives);
+    if (receives.empty() || merged[receives[0]]) continue;
+    credits_.push_back(receives);
+    slots_of_.push_back(ring.slots(ring.queues[q].channel, 0));
   }
   for (size_t c = 0; c < credits_.size(); ++c) {
     for (size_t i = 0; i < credits_[c].size(); ++i) {
@@ -60,8 +63,8 @@ WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
       if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
       for (const int before : behind_[node]) waits.all.push_back({before, Why::kMerged});
       const auto [credit, place] = credit_place_[node];
-      if (place >= window) {
-        for (const int free : ring_.frees[credits_[credit][place - window]]) {
+      if (const int slots = slots_of_[credit] + window; place >= slots) {
+        for (const int free : ring_.frees[credits_[credit][place - slots]]) {
           waits.all.push_back({free, Why::kSlot});
         }
       }
@@ -156,6 +159,8 @@ absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
       if (own && IsCompute(ring_.op(node).kind)) reached[node] = node;
     }
     for (const int update : updates) {
+      // Masters that every worker has are read by nobody else.
+      if (plan.spreads_sums() && ring_.worker_of(update) != w) continue;
       const Op& op = ring_.op(update);
       const int made = op.version.value;
       const int overwritten = plan.rule == Rule::kDp ? made - 1 : made - 2;

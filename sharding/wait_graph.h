@@ -72,6 +72,7 @@ class WaitGraph {
   std::vector<std::pair<int, int>> place_;  // of a receive: its queue and its number in it
   // The receives that share W slots: a channel's, or a neighbour's.
   std::vector<std::vector<int>> credits_;
+  std::vector<int> slots_of_;  // of these: slots besides W
   std::vector<std::pair<int, int>> credit_place_;
   std::vector<std::vector<int>> behind_;  // of a receive: what merged order has before it
 };

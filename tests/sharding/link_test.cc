@@ -18,9 +18,10 @@ using ::testing::HasSubstr;
 
 std::vector<PlanShape> Shapes() {
   std::vector<PlanShape> shapes;
-  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3})) {
+  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3, 4})) {
     shapes.push_back({.workers = 1 + c[0],
                       .stages = 1 + 2 * c[1],
+                      .zero_stage = c[10],
                       .laps = 1 + c[2],
                       .rule = static_cast<Rule>(c[3]),
                       .stagger = c[4] == 1 && c[3] != 0,
@@ -81,14 +82,24 @@ TEST(LinkTest, UsersAreWhoReads) {
         EXPECT_TRUE(std::is_sorted(op.after.begin(), op.after.end()));
         EXPECT_EQ(std::adjacent_find(op.after.begin(), op.after.end()), op.after.end());
         for (const Read& read : op.reads) {
-          if (!read.owned) ++readers[read.op];
+          if (!read.owned && !read.held) ++readers[read.op];
+        }
+        // A finished sum's readers.
+        const bool spread = plan.zero_stage == 0;
+        if (spread && op.op.kind == OpKind::kUpdate) ++readers[op.takes];
+        if (op.op.kind == OpKind::kSend && op.op.channel == Channel::kFinished) {
+          ++readers[op.snapshot];
         }
       }
       for (size_t i = 0; i < linked.size(); ++i) {
         const Op& op = linked[i].op;
         EXPECT_EQ(linked[i].users, readers[i]) << Describe(shape) << " " << ToString(op);
-        const bool copy = op.kind == OpKind::kReceive && CarriesParameters(op.channel);
-        EXPECT_EQ(readers[i] > 0, copy) << Describe(shape) << " " << ToString(op);
+        const bool copy = op.kind == OpKind::kReceive && CarriesParameters(op.channel) &&
+                          !(plan.holds_copies() && BringsHeldCopies(op.channel));
+        const bool last = program.worker.value == plan.workers - 1 && op.lap.value == plan.laps - 1;
+        const bool finished = plan.zero_stage == 0 && (op.channel == Channel::kFinished ||
+                                                       (op.kind == OpKind::kAdd && last));
+        EXPECT_EQ(readers[i] > 0, copy || (finished && op.kind != OpKind::kSend)) << Describe(shape) << " " << ToString(op);
       }
     }
   }

@@ -38,6 +38,7 @@ std::vector<PlanShape> AllShapes() {
             if (!FullTier() && ++number % 5 != 0) continue;
             shapes.push_back({.workers = n,
                               .stages = s,
+                              .zero_stage = (n + s + k) % 4,
                               .laps = k,
                               .rule = rule,
                               .slack = s % 3,
@@ -56,7 +57,8 @@ TEST(MergedOrderTest, FourKIsEnoughForPlainPlans) {
     const Plan plan = MakeTestPlan(shape);
     const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kPerPair);
     ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
-    if (!shape.stagger) {
+    // Verify counts slots by messages in between: a copy that is held has many of these behind it.
+    if (!shape.stagger && !plan.holds_copies()) {
       EXPECT_EQ(*window, 4 * plan.stages_per_worker()) << Describe(shape);
     }
   }
@@ -73,9 +75,10 @@ TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
 
 // With everything else that travels: accepted, with a window that Verify then takes.
 TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
-  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2})) {
+  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4})) {
     const PlanShape shape{.workers = 2 + c[0],
                           .stages = 1 + 3 * c[1],
+                          .zero_stage = c[12],
                           .laps = 1 + c[2],
                           .rule = static_cast<Rule>(c[3]),
                           .slack = c[9],

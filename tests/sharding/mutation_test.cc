@@ -59,6 +59,32 @@ std::vector<PlanShape> Shapes() {
        .statistics = true,
        .frozen = Frozen::kPrefix},
       {.workers = 1, .stages = 2, .rule = Rule::kCdpV1, .iterations = 3, .collect_every = 2},
+      // Held copies, and sums that go around once more.
+      {.workers = 3,
+       .stages = 4,
+       .zero_stage = 2,
+       .rule = Rule::kCdpV2,
+       .iterations = 3,
+       .evaluate_every = 2,
+       .evaluation_laps = 2,
+       .statistics = true,
+       .tied = true},
+      {.workers = 3,
+       .stages = 3,
+       .zero_stage = 1,
+       .laps = 2,
+       .rule = Rule::kDp,
+       .iterations = 3,
+       .evaluate_every = 2,
+       .frozen = Frozen::kPrefix},
+      {.workers = 3,
+       .stages = 3,
+       .zero_stage = 0,
+       .laps = 2,
+       .rule = Rule::kCdpV2,
+       .iterations = 3,
+       .collect_every = 2,
+       .collector = 1},
   };
 }
 
@@ -78,7 +104,7 @@ std::vector<Op> FieldMutations(const Plan& plan, const Op& op) {
   numbers(&Op::lap, kNoLap.value, plan.laps);
   numbers(&Op::version, kNoVersion.value, plan.iterations + 1);
   numbers(&Op::peer, kNoWorker.value, plan.workers);
-  for (int kind = 0; kind <= static_cast<int>(OpKind::kKeep); ++kind) {
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
     Op mutant = op;
     mutant.kind = static_cast<OpKind>(kind);
     if (mutant != op) mutants.push_back(mutant);

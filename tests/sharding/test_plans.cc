@@ -23,6 +23,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   std::mt19937_64 random(shape.seed);
   Plan plan;
   plan.workers = shape.workers;
+  plan.zero_stage = shape.zero_stage;
   plan.laps = shape.laps;
   plan.rule = shape.rule;
   plan.slack = shape.slack;
@@ -78,7 +79,7 @@ Plan MakeResolvedPlan(const PlanShape& shape) {
 
 std::string Describe(const PlanShape& s) {
   return absl::StrCat(
-      "N ", s.workers, " S ", s.stages, " K ", s.laps, " ", ToString(s.rule), " slack ", s.slack,
+      "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ", ToString(s.rule), " slack ", s.slack,
       s.stagger ? " stagger" : "", " T ", s.iterations, " evaluate ", s.evaluate_every, "x",
       s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
       s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
@@ -151,7 +152,10 @@ class Oracle {
       : plan_(plan), ring_(ring), times_(times), contents_(ring.count()) {
     for (int i = 0; i < ring.count(); ++i) {
       const Op& op = ring.op(i);
-      if (op.kind == OpKind::kUpdate) updates_[{op.stage.value, op.version.value}] = i;
+      if (op.kind == OpKind::kUpdate) {
+        updates_[{MemoryOf(i), op.stage.value, op.version.value}] = i;
+        updates_of_[{op.stage.value, op.iteration.value}].push_back(i);
+      }
       if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
         collects_[{op.copy, op.stage.value, op.iteration.value}] = i;
       }
@@ -163,6 +167,7 @@ class Oracle {
       RZ_RETURN_IF_ERROR(CheckReads(i));
       RZ_RETURN_IF_ERROR(CheckHeldCopy(i));
       RZ_RETURN_IF_ERROR(CheckKept(i));
+      RZ_RETURN_IF_ERROR(CheckSumMemory(i));
     }
     return CheckContents();
   }
@@ -172,22 +177,26 @@ class Oracle {
     return absl::FailedPreconditionError(absl::StrCat(ring_.Describe(i), ": ", what));
   }
 
+  // Whose masters operation i reads, itself or by what was sent: its own, if it has a replica; -1:
+  // the only ones.
+  int MemoryOf(int i) const { return plan_.zero_stage == 0 ? ring_.worker_of(i) : -1; }
+
   // When the version is made and when its memory is written again; the initial one lies in both.
-  int64_t Made(int j, int version) const {
-    const auto found = updates_.find({j, version});
+  int64_t Made(int i, int j, int version) const {
+    const auto found = updates_.find({MemoryOf(i), j, version});
     return version <= 0 ? 0 : found == updates_.end() ? INT64_MAX : times_.end[found->second];
   }
-  int64_t Overwritten(int j, int version) const {
+  int64_t Overwritten(int i, int j, int version) const {
     const int by = plan_.rule == Rule::kDp ? version + 1 : std::max(version, 0) + 2;
-    const auto found = updates_.find({j, by});
+    const auto found = updates_.find({MemoryOf(i), j, by});
     return found == updates_.end() ? INT64_MAX : times_.start[found->second];
   }
 
   absl::Status CheckReads(int i) const {
     for (const Read& read : ring_.ops[i].reads) {
       const int j = read.stage.value, version = read.version.value;
-      if (times_.start[i] < Made(j, version)) return Wrong(i, "reads a version before it is made");
-      if (times_.end[i] > Overwritten(j, version)) return Wrong(i, "reads memory being written");
+      if (times_.start[i] < Made(i, j, version)) return Wrong(i, "reads a version before it is made");
+      if (times_.end[i] > Overwritten(i, j, version)) return Wrong(i, "reads memory being written");
     }
     return absl::OkStatus();
   }
@@ -197,7 +206,7 @@ class Oracle {
     const Op& op = ring_.op(i);
     if (op.kind != OpKind::kReceive || !CarriesParameters(op.channel)) return absl::OkStatus();
     if (times_.freed[i] < 0) return Wrong(i, "is never freed");
-    if (times_.freed[i] > Overwritten(op.stage.value, op.version.value)) {
+    if (times_.freed[i] > Overwritten(i, op.stage.value, op.version.value)) {
       return Wrong(i, "is still held when its memory is written");
     }
     return absl::OkStatus();
@@ -210,8 +219,8 @@ class Oracle {
     if (op.kind != OpKind::kKeep) return absl::OkStatus();
     const int j = op.stage.value, version = op.iteration.value;
     const bool sum = op.copy == Copy::kGradient;
-    if (!sum && times_.start[i] < Made(j, version)) return Wrong(i, "keeps a state too early");
-    const auto next = updates_.find({j, sum ? version : version + 1});
+    if (!sum && times_.start[i] < Made(i, j, version)) return Wrong(i, "keeps a state too early");
+    const auto next = updates_.find({MemoryOf(i), j, sum ? version : version + 1});
     if (next != updates_.end() && times_.end[i] > times_.start[next->second]) {
       return Wrong(i, "keeps what is being changed");
     }
@@ -220,6 +229,18 @@ class Oracle {
       return absl::OkStatus();
     }
     return Wrong(i, "is the third of its kind that is kept");
+  }
+
+  // A stage has the memory of one sum: all who update from it have, before the next begins in it.
+  absl::Status CheckSumMemory(int i) const {
+    const Op& op = ring_.op(i);
+    if (op.kind != OpKind::kAdd || ring_.ops[i].takes >= 0) return absl::OkStatus();
+    const auto found = updates_of_.find({op.stage.value, op.iteration.value - 1});
+    if (found == updates_of_.end()) return absl::OkStatus();
+    for (const int update : found->second) {
+      if (times_.end[update] > times_.start[i]) return Wrong(i, "begins a sum in one that is read");
+    }
+    return absl::OkStatus();
   }
 
   // Follows sums, statistics and metrics in the order of time: each is the list of its
@@ -261,7 +282,13 @@ class Oracle {
     const LinkedOp& linked = ring_.ops[i];
     const Op& op = linked.op;
     if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
-    if (linked.takes >= 0) contents_[i] = std::exchange(contents_[linked.takes], {});
+    // A finished sum is read by many.
+    const bool reads = op.kind == OpKind::kUpdate && plan_.zero_stage == 0;
+    if (linked.takes >= 0 && reads) contents_[i] = contents_[linked.takes];
+    if (linked.takes >= 0 && !reads) contents_[i] = std::exchange(contents_[linked.takes], {});
+    if (op.channel == Channel::kFinished && op.kind == OpKind::kSend) {
+      contents_[i] = contents_[linked.snapshot];
+    }
     if (op.kind == OpKind::kSnapshot && linked.takes < 0) contents_[i] = contents_[linked.snapshot];
     const int in_iteration = op.lap.value * plan_.workers + ring_.worker_of(i);
     if (op.kind == OpKind::kAdd || op.kind == OpKind::kFold) contents_[i].push_back(in_iteration);
@@ -294,7 +321,8 @@ class Oracle {
   const Plan& plan_;
   const LinkedRing& ring_;
   const Timeline& times_;
-  std::map<std::pair<int, int>, int> updates_;          // (stage, version it makes)
+  std::map<std::tuple<int, int, int>, int> updates_;    // (memory, stage, version it makes)
+  std::map<std::pair<int, int>, std::vector<int>> updates_of_;  // (stage, iteration)
   std::map<std::tuple<Copy, int, int>, int> collects_;  // (part, stage, version)
   std::vector<std::vector<int>> contents_;
 };

@@ -24,6 +24,7 @@ enum class Costs { kEqual, kBackwardTwice, kRandom };
 struct PlanShape {
   int workers = 2;
   int stages = 2;
+  int zero_stage = 3;
   int laps = 1;
   Rule rule = Rule::kCdpV2;
   int slack = 1;

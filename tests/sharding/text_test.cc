@@ -136,6 +136,7 @@ TEST(PlanTextTest, PlansParseBack) {
     Plan plan = MakeTestPlan(
         {.workers = 1 + static_cast<int>(seed % 5),
          .stages = 1 + static_cast<int>(seed % 7),
+         .zero_stage = static_cast<int>(seed % 4),
          .laps = 1 + static_cast<int>(seed % 3),
          .rule = static_cast<Rule>(seed % 3),
          .slack = static_cast<int>(seed % 4),
@@ -157,6 +158,7 @@ TEST(PlanTextTest, PlansParseBack) {
     const auto parsed = ParsePlan(PlanToString(plan));
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(PlanToString(*parsed), PlanToString(plan));
+    EXPECT_EQ(parsed->zero_stage, plan.zero_stage);
     EXPECT_EQ(parsed->stages[0].name, plan.stages[0].name);
     EXPECT_EQ(parsed->stages[0].state_bytes, plan.stages[0].state_bytes);
     EXPECT_EQ(parsed->collection.versions, plan.collection.versions);
@@ -187,6 +189,8 @@ TEST(CheckPlanTest, NamesTheField) {
     return std::string(status.message());
   };
   EXPECT_THAT(message([](Plan& p) { p.workers = 0; }), HasSubstr("workers"));
+  EXPECT_THAT(message([](Plan& p) { p.zero_stage = 4; }),
+              HasSubstr("zero_stage must be 0 to 3, found 4"));
   EXPECT_THAT(message([](Plan& p) { p.laps = 0; }), HasSubstr("laps"));
   EXPECT_THAT(message([](Plan& p) { p.slack = -1; }), HasSubstr("slack"));
   EXPECT_THAT(message([](Plan& p) { p.pending = 0; }), HasSubstr("pending"));

@@ -70,9 +70,11 @@ TEST(VerifyTest, AcceptsEdgeCases) {
       PlanShape variant = shape;
       variant.rule = rule;
       if (rule == Rule::kDp) variant.stagger = false;
-      const Plan plan = MakeResolvedPlan(variant);
-      EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(variant);
-      EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << Describe(variant);
+      for (variant.zero_stage = 0; variant.zero_stage <= 3; ++variant.zero_stage) {
+        const Plan plan = MakeResolvedPlan(variant);
+        EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(variant);
+        EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << Describe(variant);
+      }
     }
   }
 }
@@ -103,11 +105,12 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
 
 // The obligations are written from the definitions, the programs from the schedule: one set.
 TEST(ObligationsTest, AreWhatProgramsDo) {
-  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4});
+  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4, 4});
   for (const std::vector<int>& c : cases) {
     const PlanShape shape{
         .workers = 1 + c[0],
         .stages = 1 + 2 * c[1],
+        .zero_stage = c[13],
         .laps = 1 + c[2],
         .rule = static_cast<Rule>(c[3]),
         .slack = c[4],
