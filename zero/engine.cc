@@ -153,8 +153,7 @@ std::vector<StageCopy> Engine::Impl::CopiesOf(const LinkedOp& linked) const {
   for (const Read& read : linked.reads) {
     // A forward reads tied stages by the copies of their own BeginForward, which are still held.
     if (linked.op.kind != OpKind::kBackward && read.stage != linked.op.stage) continue;
-    copies.push_back({read.stage, read.owned ? owned_.Get(read.stage, read.version)
-                                             : state_.at(read.op).shared});
+    copies.push_back({read.stage, CopyOf(read)});
   }
   return copies;
 }
@@ -327,6 +326,7 @@ absl::Status Engine::Impl::Finish() {
   owned_.Clear();
   initial_statistics_.clear();
   snapshots_.clear();
+  held_copies_.clear();
   finished_ = true;
   if (options_.transport == nullptr) return absl::OkStatus();
   return options_.transport->Close();

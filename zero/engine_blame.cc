@@ -43,8 +43,10 @@ BlameAnswer Engine::Impl::WhyNotDone(int64_t op) const {
     if (root == front && waits_for_update_.has_value()) {
       const auto [stage, iteration] = *waits_for_update_;
       const Op update{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
+      const int64_t own = plan_.spreads_sums() ? state_.FindUpdate(stage, iteration) : kNoOp;
+      if (own != kNoOp && !state_.IsDone(own)) return WhyNotDone(own);
       return {.says = absl::StrCat("waits for ", waiting_for_),
-              .next = plan_.owner(stage),
+              .next = LastToUpdate(stage),
               .message = MessageKey{kUpdateKind, MessageTag(update)}};
     }
     if (root == front) return {.says = ComputingThread()};
@@ -81,8 +83,21 @@ BlameAnswer Engine::Impl::WhyNotUpdated(StageId stage, Iteration iteration) cons
   const int64_t update = state_.FindUpdate(stage, iteration);
   if (update != kNoOp && !state_.IsDone(update)) return WhyNotDone(update);
   if (update == kNoOp && iteration.value >= appended_) return WhatItDoes();
-  return {.says =
-              absl::StrCat("has updated stage ", stage.value, " in iteration ", iteration.value)};
+  BlameAnswer answer{.says = absl::StrCat("has updated stage ", stage.value, " in iteration ",
+                                          iteration.value)};
+  // Where all update from one sum, on against its way, past worker 0, who asks, to its beginning.
+  const int self = options_.self.value, last = plan_.workers - 1;
+  if (plan_.spreads_sums() && self != last) {
+    const Op named{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
+    answer.next = WorkerId(self > 1 ? self - 1 : last);
+    answer.message = MessageKey{kUpdateKind, MessageTag(named)};
+  }
+  return answer;
+}
+
+WorkerId Engine::Impl::LastToUpdate(StageId stage) const {
+  if (!plan_.spreads_sums()) return plan_.owner(stage);
+  return WorkerId(plan_.workers > 2 ? plan_.workers - 2 : plan_.workers - 1);
 }
 
 BlameAnswer Engine::Impl::AnswerTo(const BlameQuestion& question) const {

@@ -55,7 +55,11 @@ void Engine::Impl::SubmitKeep(int64_t number) {
   const bool gradient = op.copy == Copy::kGradient;
   // The update that takes the sum, or changes the state, waits for this (sharding/link.h): both are
   // read without the lock.
-  const std::byte* sum = gradient ? state_.at(linked.snapshot).owned.data() : nullptr;
+  const std::byte* sum = nullptr;
+  if (gradient) {
+    const OpState& complete = state_.at(linked.snapshot);
+    sum = complete.shared ? complete.shared.data() : complete.owned.data();
+  }
   const StageOptimizer* optimizer = gradient ? nullptr : &owned_.optimizer(op.stage);
   RunOnPool(number, [this, number, op, sum, optimizer]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];

@@ -93,6 +93,7 @@ class Engine::Impl {
   absl::Status ReserveSums();
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
+  SharedBuffer CopyOf(const Read& read) const;
   double* WaitCounter(int64_t op);
 
   using Writer = FlightRecorder::Writer;
@@ -119,6 +120,8 @@ class Engine::Impl {
   BlameAnswer AskWorker(Lock& lock, const BlameStep& step);
   BlameAnswer AnswerTo(const BlameQuestion& question) const;
   BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
+  // Of those, but worker 0, who update from the sum that worker 0 began.
+  WorkerId LastToUpdate(StageId stage) const;
   BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   BlameAnswer WhyNotDone(int64_t op) const;
   BlameAnswer WhatItDoes() const;
@@ -127,6 +130,9 @@ class Engine::Impl {
   // engine_run.cc; all with mutex_ held.
   absl::Status AppendIterations(int end);
   absl::Status PostReceive(int64_t op);
+  // Whether a received copy stays until its kRelease, and where.
+  bool IsHeld(const Op& message) const;
+  SharedBuffer& HeldCopy(const Op& op);
   // Frees the slots of messages that are not waited for in their channel's order.
   absl::Status KeepArrival(OpState& state);
   void Advance(std::vector<int64_t> ready);
@@ -171,6 +177,7 @@ class Engine::Impl {
   std::string waiting_for_;                   // what the computing thread waits for, or empty
   std::map<Place, StageGradient> gradients_;  // after EndBackward, until added
   int64_t gradient_bytes_ = 0;                // of these, and of those being added
+  std::map<std::pair<int, int>, SharedBuffer> held_copies_;  // (stage, version)
   std::map<Place, Buffer> started_sums_;      // from their first backward on, until its add
   std::set<int> heap_sums_;                   // without a transport: stages whose sum is alive
   std::map<Place, Buffer> statistics_;        // after EndForward, until applied

@@ -1,6 +1,7 @@
 // What happens when an operation may start: messages go, work goes to the pool.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,7 @@ Engine::Impl::~Impl() {
     snapshots_.clear();
     gradients_.clear();
     started_sums_.clear();
+    held_copies_.clear();
     statistics_.clear();
   }
   options_.transport.reset();
@@ -43,12 +45,13 @@ Engine::Impl::~Impl() {
 
 absl::Status Engine::Impl::Start() {
   const auto allocate = [this](size_t bytes) -> absl::StatusOr<Buffer> {
-    // Without exchange every worker has every stage, and none of them travels.
-    if (options_.transport == nullptr || !plan_.exchange) return MakeHeapBuffer(bytes);
+    // Where every worker has every stage, none of them travels.
+    const bool travels = plan_.exchange && plan_.zero_stage > 0;
+    if (options_.transport == nullptr || !travels) return MakeHeapBuffer(bytes);
     return options_.transport->Allocate(bytes, MemoryUse::kParameters);
   };
   for (int j = 0; j < plan_.stage_count(); ++j) {
-    if (plan_.owner(StageId(j)) == options_.self || !plan_.exchange) {
+    if (plan_.has_masters(options_.self, StageId(j))) {
       RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), allocate, options_.initialize));
     }
     const int64_t bytes = options_.layouts[j].statistics_bytes;
@@ -111,7 +114,12 @@ absl::Status Engine::Impl::PostReceive(int64_t number) {
     if (!message.ok()) return Fail(message.status());
     OpState& state = state_.at(number);
     recorder_.Record(Writer::kMessages, {EventKind::kBegin, state.linked.op, count});
-    state.*member = *std::move(message);
+    if constexpr (std::is_same_v<std::decay_t<decltype(*message)>, SharedBuffer>) {
+      SharedBuffer& place = IsHeld(state.linked.op) ? HeldCopy(state.linked.op) : state.*member;
+      place = *std::move(message);
+    } else {
+      state.*member = *std::move(message);
+    }
     state.arrived = true;
     if (absl::Status kept = KeepArrival(state); !kept.ok()) {
       return FailAt(state.linked.op, kept);
@@ -129,6 +137,20 @@ absl::Status Engine::Impl::PostReceive(int64_t number) {
                                           [arrived](absl::StatusOr<SharedBuffer> message) {
                                             arrived(std::move(message), &OpState::shared);
                                           });
+}
+
+bool Engine::Impl::IsHeld(const Op& message) const {
+  return plan_.holds_copies() && BringsHeldCopies(message.channel);
+}
+
+SharedBuffer& Engine::Impl::HeldCopy(const Op& op) {
+  return held_copies_[{op.stage.value, op.version.value}];
+}
+
+SharedBuffer Engine::Impl::CopyOf(const Read& read) const {
+  if (read.owned) return owned_.Get(read.stage, read.version);
+  if (read.held) return held_copies_.at({read.stage.value, read.version.value});
+  return state_.at(read.op).shared;
 }
 
 absl::Status Engine::Impl::KeepArrival(OpState& state) {
@@ -184,6 +206,11 @@ void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
       recorder_.Record(Writer::kMessages, {EventKind::kEnd, op, count});
       break;
     }
+    case OpKind::kRelease:
+      recorder_.Record(Writer::kMessages, {EventKind::kBegin, op});
+      held_copies_.erase({op.stage.value, op.version.value});
+      recorder_.Record(Writer::kMessages, {EventKind::kEnd, op});
+      break;
     case OpKind::kAdd: return SubmitAdd(number);
     case OpKind::kUpdate: return SubmitUpdate(number);
     case OpKind::kApply: return SubmitApply(number);
@@ -210,10 +237,10 @@ absl::Status Engine::Impl::Send(int64_t number) {
   const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
   Transport& transport = *options_.transport;
   if (CarriesParameters(op.channel)) {
-    const Read& read = linked.reads[0];
-    return transport.Share(
-        op.peer, key,
-        read.owned ? owned_.Get(read.stage, read.version) : state_.at(read.op).shared);
+    return transport.Share(op.peer, key, CopyOf(linked.reads[0]));
+  }
+  if (op.channel == Channel::kFinished) {
+    return transport.Share(op.peer, key, state_.at(linked.snapshot).shared);
   }
   if (op.channel == Channel::kSnapshots) {
     Snapshot& snapshot = snapshots_.at({op.iteration.value, op.stage.value});

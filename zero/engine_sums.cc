@@ -51,11 +51,11 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
   const Op add_op = state_.at(add).linked.op;
   const StageId stage = add_op.stage;
   const Place place = PlaceOf(add_op);
-  // What makes it free: the update of the iteration before, at the stage's owner.
+  // What makes it free: the update of the iteration before, at the stage's owner, or everywhere.
   const Op update{.kind = OpKind::kUpdate,
                   .stage = stage,
                   .iteration = Iteration(add_op.iteration.value - 1),
-                  .peer = plan_.owner(stage)};
+                  .peer = LastToUpdate(stage)};
   absl::Status refused;
   bool waits = false;
   const auto allocated = [&] {

@@ -45,14 +45,24 @@ void Engine::Impl::SubmitAdd(int64_t number) {
     gradient->clear();
     Lock lock(mutex_);
     gradient_bytes_ -= bytes;
-    if (error_.ok()) state_.at(number).owned = std::move(*sum);
+    if (!error_.ok()) return absl::OkStatus();
+    OpState& state = state_.at(number);
+    // Complete, for all who update from it.
+    const bool spreads = plan_.spreads_sums() && state.users_left > 0;
+    if (spreads) {
+      state.shared = std::move(*sum).Seal();
+    } else {
+      state.owned = std::move(*sum);
+    }
     return absl::OkStatus();
   });
 }
 
 void Engine::Impl::SubmitUpdate(int64_t number) {
   const Op op = state_.at(number).linked.op;
-  auto sum = std::make_shared<Buffer>(TakeOver(number));
+  auto sum = std::make_shared<SharedBuffer>(plan_.spreads_sums()
+                                                ? state_.at(state_.at(number).linked.takes).shared
+                                                : TakeOver(number).Seal());
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
   pool_->Update([this, number, op, sum, update, patience] {

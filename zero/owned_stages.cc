@@ -11,7 +11,7 @@
 namespace ringzero {
 
 PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer,
-                             int divisor, SharedBuffer theta, Buffer sum, Buffer out)
+                             int divisor, SharedBuffer theta, SharedBuffer sum, Buffer out)
     : stage_(stage),
       iteration_(iteration),
       optimizer_(optimizer),
@@ -72,7 +72,7 @@ bool OwnedStages::MayOverwrite(StageId stage, Iteration iteration) const {
 
 absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId stage,
                                                                         Iteration iteration,
-                                                                        Buffer sum) {
+                                                                        SharedBuffer sum) {
   Stage& owned = stages_.at(stage.value);
   const bool in_place = plan_.rule == Rule::kDp;
   Buffer out;

@@ -1,5 +1,5 @@
-// OwnedStages: the versions of the stages that this worker owns, two buffers each at most, and
-// their optimizer state.
+// OwnedStages: the versions of the stages that this worker owns (in stage 0 of ZeRO: of all, its
+// own replica), two buffers each at most, and their optimizer state.
 //
 //   SharedBuffer v = owned.Get(stage, Version(3));
 //   RZ_ASSIGN_OR_RETURN(auto update, owned.BeginUpdate(stage, Iteration(3), std::move(sum)));
@@ -31,7 +31,7 @@ namespace ringzero {
 class PendingUpdate {
  public:
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
-                SharedBuffer theta, Buffer sum, Buffer out);
+                SharedBuffer theta, SharedBuffer sum, Buffer out);
   // One block; false when that was the last.
   bool Step();
 
@@ -42,7 +42,7 @@ class PendingUpdate {
   StageOptimizer* optimizer_;
   int divisor_;
   SharedBuffer theta_;  // empty: in place
-  Buffer sum_;
+  SharedBuffer sum_;  // of other workers, too, where nothing is sharded
   Buffer out_;
   size_t next_block_ = 0;
 };
@@ -66,7 +66,7 @@ class OwnedStages {
   bool MayOverwrite(StageId stage, Iteration iteration) const;
   // FailedPrecondition unless MayOverwrite.
   absl::StatusOr<std::unique_ptr<PendingUpdate>> BeginUpdate(StageId stage, Iteration iteration,
-                                                             Buffer sum);
+                                                             SharedBuffer sum);
   void Publish(std::unique_ptr<PendingUpdate> update);
 
   int64_t optimizer_state_bytes() const;

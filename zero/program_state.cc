@@ -35,7 +35,13 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
   state.done = true;
   --undone_;
   for (const Read& read : state.linked.reads) {
-    if (!read.owned) DropUse(read.op);
+    if (!read.owned && !read.held) DropUse(read.op);
+  }
+  // Finished sums that are shared.
+  const LinkedOp& linked = state.linked;
+  if (linked.op.kind == OpKind::kUpdate) DropUse(linked.takes);
+  if (linked.op.kind == OpKind::kSend && linked.op.channel == Channel::kFinished) {
+    DropUse(linked.snapshot);
   }
   std::vector<int64_t> ready;
   for (const int64_t next : state.next) {
@@ -48,7 +54,7 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
 }
 
 void ProgramState::DropUse(int64_t op) {
-  if (op < base_) return;
+  if (op < base_ || at(op).users_left == 0) return;
   OpState& state = at(op);
   if (--state.users_left == 0) state.shared.Reset();
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -85,7 +86,8 @@ size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
                                                               : stage.sum_bytes);
     }
     case Channel::kSum:
-    case Channel::kRetire: return static_cast<size_t>(plan.stage(message.stage).sum_bytes);
+    case Channel::kRetire:
+    case Channel::kFinished: return static_cast<size_t>(plan.stage(message.stage).sum_bytes);
     case Channel::kBuffers:
     case Channel::kSnapshots: return static_cast<size_t>(plan.stage(message.stage).buffer_bytes);
     case Channel::kMetrics:
@@ -100,14 +102,25 @@ absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int
   ReceivedBytes bytes;
   if (plan.workers == 1 || !plan.exchange) return bytes;
   Alive most;
+  std::set<StageId> held;
   for (const IterationRange& range : Ranges(plan)) {
     RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, range));
     Messages messages;
     for (const Op& op : program.ops) {
       if (op.kind != OpKind::kReceive || op.peer == self) continue;
+      if (plan.holds_copies() && BringsHeldCopies(op.channel)) {
+        held.insert(op.stage);
+        continue;
+      }
       messages[{op.peer, op.channel}].push_back(MessageBytes(plan, op, metrics_count));
     }
     CountAlive(messages, static_cast<size_t>(std::max(plan.window, 1)), most);
+  }
+  // Of a stage that is held all versions that are alive, and one that is still leaving.
+  for (const StageId j : held) {
+    const size_t block =
+        AlignPayload(static_cast<size_t>(plan.stage(j).parameter_bytes)) + kPayloadAlignment;
+    bytes.parameters += (plan.rule == Rule::kDp ? 2 : 3) * block;
   }
   for (const auto& [key, count] : most) {
     const auto& [from, channel, size] = key;

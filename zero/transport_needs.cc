@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "sharding/collections.h"
+#include "sharding/schedule.h"
 #include "zero/received_needs.h"
 
 namespace ringzero {
@@ -28,13 +30,21 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
                                                 const std::vector<StageLayout>& layouts,
                                                 WorkerId self, int metrics_count) {
   TransportOptions options;
-  options.slots = {std::max(plan.window, 1)};
+  // Copies that are held take slots of their own.
+  const int window = std::max(plan.window, 1);
+  options.slots.assign(kMaxMessageKinds, window);
+  for (int kind = 0; kind < kChannelCount; ++kind) {
+    if (BringsHeldCopies(static_cast<Channel>(kind))) options.slots[kind] += HeldSlots(plan);
+  }
   const size_t versions = plan.rule == Rule::kDp ? 1 : 2;
   const bool collects = plan.collection.every > 0 || !plan.collection.versions.empty();
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StageLayout& layout = layouts[j];
-    if (plan.stages[j].owner == self) {
+    // Where everybody has all masters, none of them travels.
+    if (plan.stages[j].owner == self && plan.zero_stage > 0) {
       options.parameter_bytes += versions * Block(layout.parameter_bytes);
+    }
+    if (KeepsFor(plan, plan.collection.worker, StageId(j)) == self) {
       const size_t kept = Block(layout.sum_bytes) + Block(plan.stages[j].state_bytes);
       if (collects) options.sum_bytes += kCollectionsAlive * kept;
     }
@@ -45,7 +55,7 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
   }
   const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
   const size_t tokens = Block(static_cast<int64_t>(kPayloadAlignment));
-  options.sum_bytes += 4 * kIterationsAlive * metrics + (2 * options.slots[0] + 2) * tokens;
+  options.sum_bytes += 4 * kIterationsAlive * metrics + (2 * static_cast<size_t>(window) + 2) * tokens;
   RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));
   options.received_parameter_bytes = received.parameters;
   options.received_sum_bytes = received.sums;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::chrono::microseconds kMaxDelay(300);
 
 std::string Describe(const ToyOptions& o) {
-  return absl::StrCat("N ", o.workers, " S ", o.stages, " K ", o.laps, " ", ToString(o.rule),
+  return absl::StrCat("N ", o.workers, " S ", o.stages, " zero ", o.zero_stage, " K ", o.laps, " ", ToString(o.rule),
                       " slack ", o.slack, " pending ", o.pending, " stagger ", o.stagger,
                       " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ", o.tied,
                       " evaluate ", o.evaluation.every, " collect ", o.collection.every, "@",
@@ -57,6 +57,7 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             if (rule != Rule::kCdpV2 && slack > 0) continue;
             if (!full && random() % 4 != 0) continue;
             ToyOptions o{.workers = n, .stages = s, .laps = k, .rule = rule, .slack = slack};
+            o.zero_stage = runs % 4;
             o.pending = 1 + int(random() % 2);
             o.stagger = rule != Rule::kDp && random() % 3 == 0;
             o.retain = int(random() % 2);
@@ -94,6 +95,7 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
     for (const int s : {n, 2 * n + 1}) {
       for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
         ToyOptions o{.workers = n, .stages = s, .laps = 1 + int(random() % 2), .rule = rule};
+        o.zero_stage = (n + s) % 4;
         o.stagger = rule != Rule::kDp && random() % 2 == 0;
         o.tied = random() % 2 == 0;
         if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};

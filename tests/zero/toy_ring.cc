@@ -198,6 +198,7 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
 
 Plan ToyPlan(const ToyOptions& options) {
   Plan plan{.workers = options.workers,
+            .zero_stage = options.zero_stage,
             .laps = options.laps,
             .rule = options.rule,
             .slack = options.slack,
@@ -278,7 +279,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
       result.parameter_bytes_sent += stats.bytes_sent[size_t(channel)];
     }
     result.bytes_copied += stats.bytes_copied;
-    for (const Channel channel : {Channel::kSum, Channel::kRetire}) {
+    for (const Channel channel : {Channel::kSum, Channel::kRetire, Channel::kFinished}) {
       result.sum_bytes_sent += stats.bytes_sent[size_t(channel)];
     }
     return absl::OkStatus();

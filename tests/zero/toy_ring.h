@@ -25,6 +25,7 @@ namespace ringzero {
 struct ToyOptions {
   int workers = 1;
   int stages = 2;
+  int zero_stage = 3;
   int laps = 1;
   int iterations = 4;
   Rule rule = Rule::kCdpV2;
