@@ -134,12 +134,13 @@ TEST_P(EngineFailureTest, ALateMessageIsNamedAtTheDeadline) {
 constexpr ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4};
 
 // Worker 0 waits for its neighbour, worker 2, and that one for worker 1; under every rule.
-class EngineBlameTest : public testing::TestWithParam<std::tuple<const char*, Rule>> {
+class EngineBlameTest : public testing::TestWithParam<std::tuple<const char*, Rule, int>> {
  protected:
   // Drives workers 0 and 2; what worker 0 ends with. `at_one` is all that worker 1 does.
   absl::Status Blame(const std::function<void(Engine&)>& at_one) {
     ToyOptions toy = kThree;
     toy.rule = std::get<1>(GetParam());
+    toy.zero_stage = std::get<2>(GetParam());
     const bool local = std::string(std::get<0>(GetParam())) == "local";
     auto ring =
         MakeRing(local ? LocalTransports() : ShmTransports(), std::chrono::milliseconds(200), toy);
@@ -177,7 +178,8 @@ TEST_P(EngineBlameTest, SoIsOneWhoseLoopDoesNotComeBack) {
 
 INSTANTIATE_TEST_SUITE_P(All, EngineBlameTest,
                          testing::Combine(testing::Values("local", "shm"),
-                                          testing::Values(Rule::kDp, Rule::kCdpV1, Rule::kCdpV2)));
+                                          testing::Values(Rule::kDp, Rule::kCdpV1, Rule::kCdpV2),
+                                          testing::Range(0, 4)));
 
 TEST_P(EngineFailureTest, ALostMessageIsToldFromALateOne) {
   // Whichever message of worker 1 is lost: the next one in its channel does not match, or worker 0

@@ -13,7 +13,7 @@ constexpr std::chrono::microseconds kMaxDelay(300);
 
 void ExpectForecast(const ToyOptions& options, const MakeTransports& transports) {
   SCOPED_TRACE(absl::StrCat("N ", options.workers, " S ", options.stages, " K ", options.laps, " ",
-                            ToString(options.rule), " frozen ", options.frozen_prefix, " tied ",
+                            ToString(options.rule), " zero ", options.zero_stage, " frozen ", options.frozen_prefix, " tied ",
                             options.tied, " retain ", options.retain));
   const absl::StatusOr<ToyResult> run = RunToyRing(options, transports);
   ASSERT_TRUE(run.ok()) << run.status();
@@ -35,13 +35,17 @@ void ExpectForecast(const ToyOptions& options, const MakeTransports& transports)
 }
 
 TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
+  int number = 0;
   for (const int workers : {1, 2, 4}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       ToyOptions o{.workers = workers, .stages = 2 * workers, .iterations = 6, .rule = rule};
       o.width = 100;
       o.optimizer.type = OptimizerOptions::Type::kAdamW;
-      ExpectForecast(o, LocalTransports());
-      ExpectForecast(o, Delayed(ShmTransports(), 3, kMaxDelay));
+      for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
+        ExpectForecast(o, LocalTransports());
+        ExpectForecast(o, Delayed(ShmTransports(), 3, kMaxDelay));
+      }
+      o.zero_stage = number++ % 4;
       o.optimizer.type = OptimizerOptions::Type::kSgd;
       o.laps = 2;
       o.retain = 1;

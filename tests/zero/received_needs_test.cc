@@ -14,6 +14,7 @@ namespace {
 
 Plan MakePlan(int workers, int stages, Rule rule) {
   Plan plan{.workers = workers, .laps = 2, .rule = rule, .window = 3, .iterations = 40};
+  plan.zero_stage = stages == 5 ? 0 : 3;
   plan.evaluation = {.every = 7, .laps = 2};
   for (int j = 0; j < stages; ++j) {
     const int64_t bytes = 64 * (1 + j % 3);  // three sizes
@@ -70,6 +71,22 @@ TEST(ReceivedNeedsTest, AFewIterationsTellOfAll) {
         }
       }
     }
+  }
+}
+
+// Of held copies every version alive, and one on its way out: whatever the run's length.
+TEST(ReceivedNeedsTest, HeldCopiesAreCountedByVersions) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    Plan plan = MakePlan(3, 6, rule);
+    plan.zero_stage = 2;
+    const auto needs = ReceivedNeeds(plan, WorkerId(1), 1);
+    ASSERT_TRUE(needs.ok()) << needs.status();
+    size_t others = 0;
+    for (const StagePlan& stage : plan.stages) {
+      if (stage.owner == WorkerId(1)) continue;
+      others += AlignPayload(static_cast<size_t>(stage.parameter_bytes)) + kPayloadAlignment;
+    }
+    EXPECT_EQ(needs->parameters, (rule == Rule::kDp ? 2 : 3) * others);
   }
 }
 
