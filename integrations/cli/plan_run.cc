@@ -57,6 +57,7 @@ absl::StatusOr<std::vector<LayerFactory>> BuildModel(const ModelConfig& model,
 PlanRequest RequestOf(const Config& config, const RunLength& length) {
   const CyclicConfig& cyclic = config.cyclic;
   return {.workers = cyclic.workers,
+          .zero_stage = config.zero_stage,
           .laps = static_cast<int>(config.batch.laps),
           .rule = cyclic.rule,
           .slack = cyclic.slack,

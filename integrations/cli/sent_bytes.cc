@@ -33,7 +33,8 @@ absl::StatusOr<SentBytes> SplitSentBytes(const Plan& plan, WorkerId self,
       case Channel::kBackwardCopy:
       case Channel::kInject:
       case Channel::kSum:
-      case Channel::kRetire: sent.training += stats.bytes_sent[kind]; break;
+      case Channel::kRetire:
+      case Channel::kFinished: sent.training += stats.bytes_sent[kind]; break;
       default: sent.other += stats.bytes_sent[kind];
     }
   }

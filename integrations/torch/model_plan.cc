@@ -209,6 +209,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   }
   PlannedModel planned;
   planned.plan = {.workers = request.workers,
+                  .zero_stage = request.zero_stage,
                   .laps = request.laps,
                   .rule = request.rule,
                   .slack = request.slack,

@@ -41,6 +41,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& 
 
 struct PlanRequest {
   int workers = 1;
+  int zero_stage = 3;
   int laps = 1;
   Rule rule = Rule::kCdpV2;
   int slack = 1;

@@ -101,6 +101,30 @@ TEST(MemoryForecastTest, WithoutExchangeEverybodyHasTheParameters) {
   EXPECT_EQ(HostBytes(plan), (MemoryBytes{.masters = 4000, .gradients = 4 * 410}));
 }
 
+// Held copies are handles; what is not sharded is there as often as there are workers.
+TEST(MemoryForecastTest, WhatZeroStagesShard) {
+  Plan plan = FourStages(4, Rule::kCdpV2);
+  const MemoryBytes three = HostBytes(plan);
+  plan.zero_stage = 2;
+  EXPECT_EQ(HostBytes(plan), three);
+  plan.zero_stage = 1;
+  MemoryBytes wanted = three;
+  wanted.gradients = 4 * 1040;  // one of every stage: in one iteration there are no more
+  EXPECT_EQ(HostBytes(plan), wanted);
+  plan.iterations = 2;
+  wanted.gradients = 4 * (1040 + 410);  // and the one being made
+  EXPECT_EQ(HostBytes(plan), wanted);
+  plan.zero_stage = 0;
+  wanted.masters *= 4;
+  wanted.versions *= 4;
+  wanted.moments *= 4;
+  EXPECT_EQ(HostBytes(plan), wanted);
+  const auto memory = ForecastMemory(plan, {});
+  ASSERT_TRUE(memory.ok());
+  EXPECT_EQ(memory->workers[0].sums, 1040) << "still one of each stage, for all";
+  EXPECT_EQ(memory->workers[3].sums, 0);
+}
+
 TEST(MemoryForecastTest, Errors) {
   const auto memory = ForecastMemory(FourStages(2, Rule::kDp), {.moment_bytes = {1, 2}});
   EXPECT_THAT(std::string(memory.status().message()),

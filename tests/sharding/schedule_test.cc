@@ -239,6 +239,18 @@ TEST(WireBytesTest, AreTheClosedFormForEveryRuleAndShape) {
             }
             const int64_t wanted_parameters = laps * (n - 1) * (2 * parameters - saved);
             const int64_t wanted_sums = (n * laps - 1) * sums + owned_elsewhere;
+            Plan sharded = plan;
+            int64_t trained = 0;
+            for (const StagePlan& stage : plan.stages) {
+              trained += stage.sum_bytes > 0 ? stage.parameter_bytes : 0;
+            }
+            for (sharded.zero_stage = 0; sharded.zero_stage < 3; ++sharded.zero_stage) {
+              const WireBytes less = SteadyWireBytes(sharded);
+              const bool spreads = sharded.zero_stage == 0;
+              EXPECT_EQ(less.parameters, spreads ? 0 : (n - 1) * trained);
+              const int64_t again = spreads ? (n - 1) * sums : owned_elsewhere;
+              EXPECT_EQ(less.sums, n == 1 ? 0 : (n * laps - 1) * sums + again);
+            }
             const WireBytes bytes = SteadyWireBytes(plan);
             if (n > 1) {
               EXPECT_EQ(bytes.parameters, wanted_parameters);

@@ -103,6 +103,7 @@ struct Config {
   uint64_t seed = 0;
   BatchTriple batch;  // complete
   OptimizerOptions optimizer;
+  int zero_stage = 3;  // zero_optimization.stage: what is sharded
   EvaluationConfig evaluation;
   int steps_per_print = 0;                   // 0: by time
   std::optional<MonitorConfig> tensorboard;  // where enabled

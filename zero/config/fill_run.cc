@@ -162,6 +162,7 @@ absl::Status FillRun(Config& config) {
     return keys.Error("optimizer.type",
                       absl::StrCat("missing; ", OneOf(FindKey("optimizer.type")->built)));
   }
+  config.zero_stage = Int(keys, "zero_optimization.stage");
   RZ_RETURN_IF_ERROR(FillLength(keys, config));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
   FillRateCurve(keys, config.optimizer);

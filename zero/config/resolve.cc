@@ -202,16 +202,11 @@ class Resolver {
     keys_.SetSection(key.path, value);
     if (voice == Voice::kSilent) keys_.Silence(key.path);
     CheckObject(value, key.path, voice);
-    if (key.path == kZero && !names_.contains(std::string(kStage))) SetAbsentStage(value);
+    if (key.path == kZero && !names_.contains(std::string(kStage))) SetAbsentStage();
   }
 
   // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
-  void SetAbsentStage(const JsonValue& section) {
-    const KeySpec& key = *FindKey(kStage);
-    JsonValue stage = JsonValue::Integer(0);
-    CheckBuilt(section, stage, key);
-    keys_.Set(kStage, std::move(stage), Origin::kDefault);
-  }
+  void SetAbsentStage() { keys_.Set(kStage, JsonValue::Integer(0), Origin::kDefault); }
 
   // The stage that the file says, as DeepSpeed reads it: 0 unless given.
   int64_t GivenStage() const {

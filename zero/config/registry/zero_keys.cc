@@ -24,7 +24,7 @@ constexpr KeySpec kKeys[] = {
         DeepSpeed("takes true for stage 1 and false for stage 0, too (deprecated)"),
     Integer("zero_optimization.stage", "3",
             "0: nothing; 1: optimizer state; 2: and gradients; 3: and parameters") |
-        KeyRange{.min = 0, .max = 3} | Only("3") |
+        KeyRange{.min = 0, .max = 3} |
         DeepSpeed("absent: 0; here so, too, within the section, and 3 without it. \"auto\": 0; "
                   "here it must be set"),
     Bool("zero_optimization.compute_grad_norm", "true", "the gradients' norm is computed") |
