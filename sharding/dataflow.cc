@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/held_copies.h"
 #include "sharding/obligations.h"
 
 namespace ringzero {
@@ -24,9 +25,6 @@ class DataflowChecker {
       const Op& op = ring.op(i);
       if (op.kind == OpKind::kKeep && op.copy == Copy::kState) {
         keeps_[{ring.worker_of(i), op.stage.value, op.iteration.value}] = i;
-      }
-      if (op.kind == OpKind::kRelease) {
-        releases_[{ring.worker_of(i), op.stage.value, op.version.value}] = i;
       }
     }
   }
@@ -68,7 +66,7 @@ class DataflowChecker {
       case OpKind::kReport: return CheckReport(i);
       case OpKind::kSnapshot: return CheckSnapshot(i);
       case OpKind::kKeep: return CheckKeep(i);
-      case OpKind::kRelease: return CheckRelease(i);
+      case OpKind::kRelease:
       case OpKind::kEnd: break;
     }
     return absl::OkStatus();
@@ -167,7 +165,7 @@ class DataflowChecker {
       }
       return absl::OkStatus();
     }
-    if (IsHeld(i)) return CheckHeld(i, read);
+    if (IsHeld(i)) return absl::OkStatus();  // CheckHeldCopies looks at these
     Op name = op(i);
     name.stage = read.stage;
     name.copy = CopyFor(i, j);
@@ -186,48 +184,6 @@ class DataflowChecker {
   bool IsHeld(int i) const {
     const bool holds = plan_.exchange && (plan_.zero_stage == 1 || plan_.zero_stage == 2);
     return holds && op(i).kind != OpKind::kCollect && op(i).channel != Channel::kCollection;
-  }
-
-  // A copy that is here, of the right version, and that is let go of after this use.
-  absl::Status CheckHeld(int i, const Read& read) {
-    const int worker = ring_.worker_of(i);
-    const bool right = read.held && read.op >= ring_.begin[worker] && read.op < i &&
-                       op(read.op).kind == OpKind::kReceive &&
-                       CarriesParameters(op(read.op).channel) &&
-                       op(read.op).copy != Copy::kCollection && op(read.op).stage == read.stage &&
-                       op(read.op).version == read.version;
-    if (!right) return Wrong(i, absl::StrCat("does not read a held copy of stage ", read.stage.value));
-    const auto release = releases_.find({worker, read.stage.value, read.version.value});
-    if (release == releases_.end()) return Wrong(i, "reads a copy that is never let go of");
-    // Computing is in order: who waits for a later one waits for this.
-    const bool computes = IsCompute(op(i).kind);
-    const auto used = [&](int64_t after) {
-      return after == i || (computes && after > i && IsCompute(op(after).kind));
-    };
-    return WaitsFor(release->second, used)
-               ? absl::OkStatus()
-               : Wrong(release->second, absl::StrCat("does not wait for ", ring_.Describe(i)));
-  }
-
-  absl::Status CheckRelease(int i) {
-    const std::vector<Read>& reads = linked(i).reads;
-    const bool right = reads.size() == 1 && reads[0].held && reads[0].op >= 0 &&
-                       op(reads[0].op).kind == OpKind::kReceive &&
-                       op(reads[0].op).stage == op(i).stage &&
-                       op(reads[0].op).version == op(i).version;
-    return right ? absl::OkStatus() : Wrong(i, "lets go of another copy");
-  }
-
-  // Whoever hands its last part of a sum on holds nothing that the update will overwrite.
-  absl::Status CheckLetGo(int i) {
-    const bool last_lap = op(i).channel == Channel::kRetire ||
-                          (op(i).lap.value == plan_.laps - 1 && op(i).peer.value != 0);
-    const int overwritten = op(i).iteration.value - (plan_.rule == Rule::kDp ? 0 : 1);
-    const auto release = releases_.find({ring_.worker_of(i), op(i).stage.value, overwritten});
-    if (!last_lap || release == releases_.end()) return absl::OkStatus();
-    return WaitsFor(i, [&](int64_t after) { return after == release->second; })
-               ? absl::OkStatus()
-               : Wrong(i, absl::StrCat("hands its sum on while it holds version ", overwritten));
   }
 
   absl::Status CheckStatistics(int i) {
@@ -275,12 +231,8 @@ class DataflowChecker {
         return IsCompleteSum(i, linked(i).snapshot, op(i))
                    ? absl::OkStatus()
                    : Wrong(i, "does not pass on the complete sum");
-      case Channel::kSum:
-        RZ_RETURN_IF_ERROR(CheckLetGo(i));
-        return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
-      case Channel::kRetire:
-        RZ_RETURN_IF_ERROR(CheckLetGo(i));
-        return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
+      case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
+      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
       case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
       case Channel::kSnapshots:
         return HasSnapshot(i) ? absl::OkStatus() : Wrong(i, "sends another snapshot");
@@ -429,7 +381,8 @@ class DataflowChecker {
   bool IsCompleteSum(int i, int64_t found, const Op& of) const {
     return ring_.worker_of(i) == plan_.workers - 1
                ? Is(found, OpKind::kAdd, of.stage, LastOf(of.iteration.value))
-               : IsReceive(found, of, plan_.zero_stage == 0 ? Channel::kFinished : Channel::kRetire);
+               : IsReceive(found, of,
+                           plan_.zero_stage == 0 ? Channel::kFinished : Channel::kRetire);
   }
 
   // A kept sum or state, at its owner or on its way to whoever collects: of its own version.
@@ -488,14 +441,14 @@ class DataflowChecker {
   std::vector<StaggerWait> stagger_;
   using VersionPlace = std::tuple<int, int, int>;  // worker, stage, version
   std::map<VersionPlace, int> keeps_;              // the keep of its state
-  std::map<VersionPlace, int> releases_;           // of a held copy
   std::vector<int> taken_by_;  // of a sum, statistics or fold: who goes on with it; -1: nobody
 };
 
 }  // namespace
 
 absl::Status CheckDataflow(const Plan& plan, const LinkedRing& ring) {
-  return DataflowChecker(plan, ring).Check();
+  RZ_RETURN_IF_ERROR(DataflowChecker(plan, ring).Check());
+  return CheckHeldCopies(plan, ring);
 }
 
 }  // namespace ringzero

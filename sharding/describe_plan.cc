@@ -52,11 +52,12 @@ std::string Head(const Plan& plan) {
     absl::StrAppend(&text, ", the last ", Counted(plan.retain, "stage"), " retained");
   if (!plan.exchange) absl::StrAppend(&text, ", no exchange (computes only)");
   absl::StrAppend(&text, "\nzero stage  ", plan.zero_stage, ": ", Sharded(plan.zero_stage));
-  absl::StrAppend(
-      &text, "\nworkers     N = ", plan.workers, "\nstages      S = ", plan.stage_count(),
-      ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ", plan.laps,
-      " micro-batches per worker and iteration\nwindow      W = ", plan.window,
-      " messages of credit per channel, ", Counted(plan.pending_gradients(), "pending gradient"), "\n");
+  absl::StrAppend(&text, "\nworkers     N = ", plan.workers,
+                  "\nstages      S = ", plan.stage_count(), ", k = ", plan.stages_per_worker(),
+                  " per worker\nlaps        K = ", plan.laps,
+                  " micro-batches per worker and iteration\nwindow      W = ", plan.window,
+                  " messages of credit per channel, ",
+                  Counted(plan.pending_gradients(), "pending gradient"), "\n");
   const CollectionPlan& collection = plan.collection;
   if (collection.every > 0 || !collection.versions.empty()) {
     absl::StrAppend(&text, "collected   by worker ", collection.worker.value, ", after");
@@ -101,6 +102,7 @@ std::string Stages(const Plan& plan) {
 }
 
 std::string Owners(const Plan& plan) {
+  if (plan.zero_stage == 0) return "\nowners      everybody, of every stage: nothing is sharded\n";
   const OwnerBytes owners = BytesPerOwner(plan);
   std::string text = absl::StrFormat(
       "\nowners      at most %s of parameters and sums each, %s on average (max/mean %.2f)\n",

@@ -56,8 +56,7 @@ std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const O
   }
   const bool evaluated = receive.copy == Copy::kEvaluation;
   // Later laps of an evaluation go on with what the last worker's first one ends with.
-  const bool next_lap =
-      receive.channel == Channel::kMetrics && evaluated && receive.lap.value > 0;
+  const bool next_lap = receive.channel == Channel::kMetrics && evaluated && receive.lap.value > 0;
   if (receive.channel != Channel::kReports && !next_lap) return std::nullopt;
   if (!evaluated) return clock.At(last, 2 * stages);
   const bool before_laps = plan.rule == Rule::kDp && t.value < plan.iterations;

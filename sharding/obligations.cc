@@ -215,8 +215,8 @@ class Deriver {
     }
   }
 
-  // Whoever reads a version of a stage that it does not own gets it once, for the first operation of
-  // its computing that does, and lets go of it after the last.
+  // Whoever reads a version of a stage that it does not own gets it once, for the first operation
+  // of its computing that does, and lets go of it after the last.
   void HeldCopyDuties(int w) {
     std::map<std::pair<int, Version>, std::pair<Op, Op>> uses;  // (stage, version): first and last
     for (const Op& op : must_.computing[w]) {
@@ -227,8 +227,7 @@ class Deriver {
         if (!reads || stage.parameter_bytes == 0 || stage.owner.value == w) continue;
         Version version = Newest(j, op.iteration.value);
         if (op.kind != OpKind::kEvaluate) {
-          version = Version(
-              RequiredLabel(plan_, {w, op.iteration.value, op.lap.value}, j));
+          version = Version(RequiredLabel(plan_, {w, op.iteration.value, op.lap.value}, j));
         }
         uses.try_emplace({j, version}, op, op).first->second.second = op;
       }

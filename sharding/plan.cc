@@ -112,12 +112,13 @@ absl::Status CheckPlan(const Plan& plan) {
 
 std::string PlanToString(const Plan& plan) {
   std::string text = absl::StrCat(
-      "plan workers ", plan.workers, " zero_stage ", plan.zero_stage, " laps ", plan.laps, " rule ", ToString(plan.rule), " slack ",
-      plan.slack, " pending ", plan.pending, " window ", plan.window, " stagger ",
-      int{plan.stagger}, " retain ", plan.retain, " exchange ", int{plan.exchange}, " iterations ",
-      plan.iterations, " evaluate_every ", plan.evaluation.every, " evaluation_laps ",
-      plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
-      plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
+      "plan workers ", plan.workers, " zero_stage ", plan.zero_stage, " laps ", plan.laps, " rule ",
+      ToString(plan.rule), " slack ", plan.slack, " pending ", plan.pending, " window ",
+      plan.window, " stagger ", int{plan.stagger}, " retain ", plan.retain, " exchange ",
+      int{plan.exchange}, " iterations ", plan.iterations, " evaluate_every ",
+      plan.evaluation.every, " evaluation_laps ", plan.evaluation.laps, " collect_every ",
+      plan.collection.every, " collector ", plan.collection.worker.value, " collect_versions ",
+      plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
   absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {

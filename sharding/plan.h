@@ -64,7 +64,7 @@ struct Plan {
   // What is sharded (ZeRO): 3: masters, optimizer states, gradient sums and parameters; 2: not the
   // parameters; 1: neither the gradients; 0: nothing.
   int zero_stage = 3;
-  int laps = 1;     // K: micro-batches per worker and iteration
+  int laps = 1;  // K: micro-batches per worker and iteration
   Rule rule = Rule::kCdpV2;
   int slack = 1;         // cdp_v2: ticks (of T/S) between an update and its first fresh read
   int pending = 1;       // gradients that may wait for their sum while the next backward computes

@@ -40,8 +40,7 @@ Reads ReadsIn(const Plan& plan, WorkerId w, int iteration, StageId j, Version v)
     if (!reads.first_lap) reads.first_lap = l;
     reads.last_lap = l;
   }
-  reads.evaluation =
-      IsEvaluated(plan, Version(iteration)) && VersionAfter(plan, j, iteration) == v;
+  reads.evaluation = IsEvaluated(plan, Version(iteration)) && VersionAfter(plan, j, iteration) == v;
   return reads;
 }
 
@@ -168,7 +167,8 @@ CopySource EvaluationSourceOf(const Plan& plan, WorkerId w, StageId j) {
 }
 
 bool HasBackwardCopy(const Plan& plan, StageId j) {
-  return plan.stage(j).has_backward && !plan.holds_copies() && j.value < plan.stage_count() - plan.retain;
+  return plan.stage(j).has_backward && !plan.holds_copies() &&
+         j.value < plan.stage_count() - plan.retain;
 }
 
 std::vector<Version> EvaluatedVersions(const Plan& plan) {

@@ -52,8 +52,8 @@ struct CopySource {
   WorkerId from;
 };
 CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j);
-// Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w in
-// iteration t, is the first on its worker to read its version of stage j, or the last. What has
+// Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w
+// in iteration t, is the first on its worker to read its version of stage j, or the last. What has
 // been read before comes from nowhere.
 bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j);
 bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j);

@@ -68,8 +68,7 @@ class Tally {
   }
 
   static bool IsSum(Channel channel) {
-    return channel == Channel::kSum || channel == Channel::kRetire ||
-           channel == Channel::kFinished;
+    return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kFinished;
   }
 
   int64_t MessageBytes(const Op& op) const {
@@ -77,8 +76,7 @@ class Tally {
     const StagePlan& stage = plan_.stage(op.stage);
     if (CarriesParameters(op.channel)) return stage.parameter_bytes;
     if (op.copy == Copy::kState) return stage.state_bytes;
-    const bool sum =
-        IsSum(op.channel) || op.copy == Copy::kGradient;
+    const bool sum = IsSum(op.channel) || op.copy == Copy::kGradient;
     return sum ? stage.sum_bytes : stage.buffer_bytes;
   }
 

@@ -83,8 +83,8 @@ BlameAnswer Engine::Impl::WhyNotUpdated(StageId stage, Iteration iteration) cons
   const int64_t update = state_.FindUpdate(stage, iteration);
   if (update != kNoOp && !state_.IsDone(update)) return WhyNotDone(update);
   if (update == kNoOp && iteration.value >= appended_) return WhatItDoes();
-  BlameAnswer answer{.says = absl::StrCat("has updated stage ", stage.value, " in iteration ",
-                                          iteration.value)};
+  BlameAnswer answer{
+      .says = absl::StrCat("has updated stage ", stage.value, " in iteration ", iteration.value)};
   // Where all update from one sum, on against its way, past worker 0, who asks, to its beginning.
   const int self = options_.self.value, last = plan_.workers - 1;
   if (plan_.spreads_sums() && self != last) {

@@ -178,9 +178,9 @@ class Engine::Impl {
   std::map<Place, StageGradient> gradients_;  // after EndBackward, until added
   int64_t gradient_bytes_ = 0;                // of these, and of those being added
   std::map<std::pair<int, int>, SharedBuffer> held_copies_;  // (stage, version)
-  std::map<Place, Buffer> started_sums_;      // from their first backward on, until its add
-  std::set<int> heap_sums_;                   // without a transport: stages whose sum is alive
-  std::map<Place, Buffer> statistics_;        // after EndForward, until applied
+  std::map<Place, Buffer> started_sums_;  // from their first backward on, until its add
+  std::set<int> heap_sums_;               // without a transport: stages whose sum is alive
+  std::map<Place, Buffer> statistics_;    // after EndForward, until applied
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage
   // (iteration, stage): running statistics of a version, until the program has passed that

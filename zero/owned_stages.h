@@ -42,7 +42,7 @@ class PendingUpdate {
   StageOptimizer* optimizer_;
   int divisor_;
   SharedBuffer theta_;  // empty: in place
-  SharedBuffer sum_;  // of other workers, too, where nothing is sharded
+  SharedBuffer sum_;    // of other workers, too, where nothing is sharded
   Buffer out_;
   size_t next_block_ = 0;
 };

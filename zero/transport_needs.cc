@@ -55,7 +55,8 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
   }
   const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
   const size_t tokens = Block(static_cast<int64_t>(kPayloadAlignment));
-  options.sum_bytes += 4 * kIterationsAlive * metrics + (2 * static_cast<size_t>(window) + 2) * tokens;
+  options.sum_bytes +=
+      4 * kIterationsAlive * metrics + (2 * static_cast<size_t>(window) + 2) * tokens;
   RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));
   options.received_parameter_bytes = received.parameters;
   options.received_sum_bytes = received.sums;

@@ -154,6 +154,7 @@ void ExtendBackward(std::vector<StagePlan>& stages) {
 
 std::vector<std::string> WarningsOf(const Plan& plan) {
   std::vector<std::string> warnings;
+  if (plan.zero_stage == 0) return warnings;  // everybody owns all
   if (plan.stage_count() < plan.workers) {
     warnings.push_back(absl::StrCat("only ", plan.stage_count(), " stages for ", plan.workers,
                                     " workers: ", plan.workers - plan.stage_count(),

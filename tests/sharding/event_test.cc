@@ -53,8 +53,8 @@ TEST(EventTest, PacksTheLargest) {
 
 TEST(EventTest, RefusesWhatIsNoEvent) {
   PackedEvent words = Pack({.op = {.kind = OpKind::kForward}});
-  for (const uint64_t bad :
-       {uint64_t{4} << 24, uint64_t{14} << 16, uint64_t{14} << 8, uint64_t{7}, uint64_t{1} << 48}) {
+  for (const uint64_t bad : {uint64_t{4} << 24, uint64_t{kOpKindCount} << 16,
+                             uint64_t{kChannelCount} << 8, uint64_t{7}, uint64_t{1} << 48}) {
     PackedEvent changed = words;
     changed[3] |= bad;
     EXPECT_EQ(Unpack(changed).status().code(), absl::StatusCode::kInvalidArgument);
@@ -91,6 +91,7 @@ TEST(PredictedEventsTest, TellOfEveryPlannedOperation) {
     for (const auto& [workers, stages] : {std::pair(1, 2), std::pair(2, 5), std::pair(4, 8)}) {
       const PlanShape shape{.workers = workers,
                             .stages = stages,
+                            .zero_stage = (workers + static_cast<int>(rule)) % 4,
                             .laps = 2,
                             .rule = rule,
                             .stagger = rule != Rule::kDp,

@@ -99,7 +99,8 @@ TEST(LinkTest, UsersAreWhoReads) {
         const bool last = program.worker.value == plan.workers - 1 && op.lap.value == plan.laps - 1;
         const bool finished = plan.zero_stage == 0 && (op.channel == Channel::kFinished ||
                                                        (op.kind == OpKind::kAdd && last));
-        EXPECT_EQ(readers[i] > 0, copy || (finished && op.kind != OpKind::kSend)) << Describe(shape) << " " << ToString(op);
+        EXPECT_EQ(readers[i] > 0, copy || (finished && op.kind != OpKind::kSend))
+            << Describe(shape) << " " << ToString(op);
       }
     }
   }

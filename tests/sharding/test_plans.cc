@@ -78,13 +78,14 @@ Plan MakeResolvedPlan(const PlanShape& shape) {
 }
 
 std::string Describe(const PlanShape& s) {
-  return absl::StrCat(
-      "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ", ToString(s.rule), " slack ", s.slack,
-      s.stagger ? " stagger" : "", " T ", s.iterations, " evaluate ", s.evaluate_every, "x",
-      s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
-      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
-      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
-      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
+  return absl::StrCat("N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
+                      ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "", " T ",
+                      s.iterations, " evaluate ", s.evaluate_every, "x", s.evaluation_laps,
+                      " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
+                      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "",
+                      " retain ", s.retain, " pending ", s.pending, " frozen ",
+                      static_cast<int>(s.frozen), " owners ", static_cast<int>(s.owners), " costs ",
+                      static_cast<int>(s.costs), " seed ", s.seed);
 }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
@@ -195,7 +196,8 @@ class Oracle {
   absl::Status CheckReads(int i) const {
     for (const Read& read : ring_.ops[i].reads) {
       const int j = read.stage.value, version = read.version.value;
-      if (times_.start[i] < Made(i, j, version)) return Wrong(i, "reads a version before it is made");
+      if (times_.start[i] < Made(i, j, version))
+        return Wrong(i, "reads a version before it is made");
       if (times_.end[i] > Overwritten(i, j, version)) return Wrong(i, "reads memory being written");
     }
     return absl::OkStatus();
@@ -321,9 +323,9 @@ class Oracle {
   const Plan& plan_;
   const LinkedRing& ring_;
   const Timeline& times_;
-  std::map<std::tuple<int, int, int>, int> updates_;    // (memory, stage, version it makes)
+  std::map<std::tuple<int, int, int>, int> updates_;            // (memory, stage, version it makes)
   std::map<std::pair<int, int>, std::vector<int>> updates_of_;  // (stage, iteration)
-  std::map<std::tuple<Copy, int, int>, int> collects_;  // (part, stage, version)
+  std::map<std::tuple<Copy, int, int>, int> collects_;          // (part, stage, version)
   std::vector<std::vector<int>> contents_;
 };
 

@@ -114,9 +114,8 @@ std::vector<Case> AllCases() {
 
 std::vector<int> Values(const Case& c) {
   return {
-      int(c.model),     c.workers,        int(c.stages), c.laps,       int(c.rule) * 3 + c.slack,
-      int(c.optimizer), int(c.evaluates), int(c.shm),    int(c.delays),
-      c.zero_stage};
+      int(c.model),     c.workers,        int(c.stages), c.laps,        int(c.rule) * 3 + c.slack,
+      int(c.optimizer), int(c.evaluates), int(c.shm),    int(c.delays), c.zero_stage};
 }
 
 // Greedy: each next case is the one (of some drawn) with most pairs of values not seen yet, until

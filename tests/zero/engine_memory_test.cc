@@ -13,8 +13,9 @@ constexpr std::chrono::microseconds kMaxDelay(300);
 
 void ExpectForecast(const ToyOptions& options, const MakeTransports& transports) {
   SCOPED_TRACE(absl::StrCat("N ", options.workers, " S ", options.stages, " K ", options.laps, " ",
-                            ToString(options.rule), " zero ", options.zero_stage, " frozen ", options.frozen_prefix, " tied ",
-                            options.tied, " retain ", options.retain));
+                            ToString(options.rule), " zero ", options.zero_stage, " frozen ",
+                            options.frozen_prefix, " tied ", options.tied, " retain ",
+                            options.retain));
   const absl::StatusOr<ToyResult> run = RunToyRing(options, transports);
   ASSERT_TRUE(run.ok()) << run.status();
   const auto forecast = ForecastMemory(

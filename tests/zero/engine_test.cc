@@ -20,11 +20,11 @@ namespace {
 constexpr std::chrono::microseconds kMaxDelay(300);
 
 std::string Describe(const ToyOptions& o) {
-  return absl::StrCat("N ", o.workers, " S ", o.stages, " zero ", o.zero_stage, " K ", o.laps, " ", ToString(o.rule),
-                      " slack ", o.slack, " pending ", o.pending, " stagger ", o.stagger,
-                      " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ", o.tied,
-                      " evaluate ", o.evaluation.every, " collect ", o.collection.every, "@",
-                      o.collection.worker.value, " adamw ",
+  return absl::StrCat("N ", o.workers, " S ", o.stages, " zero ", o.zero_stage, " K ", o.laps, " ",
+                      ToString(o.rule), " slack ", o.slack, " pending ", o.pending, " stagger ",
+                      o.stagger, " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ",
+                      o.tied, " evaluate ", o.evaluation.every, " collect ", o.collection.every,
+                      "@", o.collection.worker.value, " adamw ",
                       o.optimizer.type == OptimizerOptions::Type::kAdamW);
 }
 

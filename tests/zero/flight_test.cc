@@ -97,6 +97,7 @@ TEST(EngineFlightTest, TellsOfEveryPlannedOperation) {
       options.evaluation = {.every = 2, .laps = 1};
       options.collection = {.every = 3};
       options.recorder_events = 1 << 14;
+      options.zero_stage = (workers + static_cast<int>(rule)) % 4;
       SCOPED_TRACE(absl::StrCat(ToString(rule), " ", workers));
       const absl::StatusOr<ToyResult> result = RunToyRing(options, ShmTransports());
       ASSERT_TRUE(result.ok()) << result.status();
