@@ -174,6 +174,7 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
   }
   if (keep) keep(done);
   recorder_.Record(Writer::kComputing, {EventKind::kEnd, done});
+  if (options_.costs != nullptr) options_.costs->EndCompute(done);
   compute_.pop_front();
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - computing_since_).count();

@@ -37,6 +37,7 @@
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 #include "zero/layout.h"
+#include "zero/op_costs.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
@@ -113,6 +114,7 @@ struct EngineOptions {
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   FlightRecorderOptions recorder;
+  OpCosts* costs = nullptr;  // counts what operations take; outlives the engine
   // Called once, at the error that ends the run here, on any thread, with the engine's lock held:
   // it must not block, nor call the engine.
   std::function<void()> on_failure;

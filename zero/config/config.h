@@ -82,6 +82,7 @@ struct CyclicConfig {
   bool track_activations = false;
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
+  std::string profile;          // a file of frozen costs; empty: they are counted
   int threads = 1;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};

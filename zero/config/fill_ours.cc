@@ -141,6 +141,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   cyclic.track_activations = keys.Bool("cyclic.track_activations");
   cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
                                                             : CyclicConfig::Balance::kCost;
+  if (keys.Has("cyclic.profile")) cyclic.profile = keys.String("cyclic.profile");
   cyclic.threads = Int(keys, "cyclic.threads");
   cyclic.wait_timeout = Milliseconds(keys, "cyclic.wait_timeout");
   cyclic.peer_timeout = Milliseconds(keys, "cyclic.peer_timeout");

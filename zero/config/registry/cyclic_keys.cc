@@ -43,6 +43,9 @@ constexpr KeySpec kKeys[] = {
     Key(KeyType::kIntegerList, "cyclic.boundaries", "",
         "first layer of each stage, by hand; the first is 0") |
         kCount,
+    Text("cyclic.profile", "",
+         "file of measured costs, frozen by `ringzero plan --profile FILE --freeze`, that make the "
+         "plan instead of counted FLOPs: the same file for every worker"),
     Integer("cyclic.threads", "1", "computing threads per worker; part of the bits") |
         KeyRange{.min = 1, .max = 1024},
     Number("cyclic.wait_timeout", "600", "seconds that one wait may take before the run ends") |
