@@ -69,6 +69,7 @@ absl::StatusOr<Panel> Traffic(const Plan& plan, const SimulationOptions& speed,
   for (const std::vector<Event>& worker : events) {
     for (const Event& event : worker) {
       if (event.kind != EventKind::kEnd || event.op.kind != OpKind::kSend) continue;
+      if (event.op.stage == kNoStage) continue;
       const double bytes = static_cast<double>(MessageBytes(plan, event.op, /*metrics_count=*/0));
       const int bin = window.Bin(event.time);
       if (bin < 0 || bytes == 0) continue;
