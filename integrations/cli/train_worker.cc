@@ -99,6 +99,7 @@ class Worker {
     options.on_report = log_.Listener();
     options.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
+    if (!config_.cyclic.flight_recorder) options.recorder.capacity = 0;
     if (!task_.trace_parts.empty()) options.recorder.capacity = kTraceEvents;
     if (task_.costs_from.has_value()) {
       costs_ = std::make_unique<OpCosts>(

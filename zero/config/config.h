@@ -80,6 +80,7 @@ struct CyclicConfig {
   int retain = 0;
   bool exchange = true;
   bool track_activations = false;
+  bool flight_recorder = true;
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
   std::string profile;          // a file of frozen costs; empty: they are counted

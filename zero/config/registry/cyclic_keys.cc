@@ -38,6 +38,8 @@ constexpr KeySpec kKeys[] = {
          "false: compute only, no exchange and no update (for measuring)"),
     Bool("cyclic.track_activations", "false",
          "the summary lists each worker's bytes of tensors after every stage (for measuring)"),
+    Bool("cyclic.flight_recorder", "true",
+         "false: nothing is recorded for flight records and the report's schedule (for measuring)"),
     Text("cyclic.balance", "\"cost\"", "stages of equal cost or of equal bytes") |
         Choices("cost|bytes"),
     Key(KeyType::kIntegerList, "cyclic.boundaries", "",
