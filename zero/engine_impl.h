@@ -57,6 +57,7 @@ class Engine::Impl {
 
   // Any thread.
   void Abort(const absl::Status& why);
+  double GradientSquares(Iteration t) const;
   absl::Status status() const;
   EngineStats stats() const;
   std::string DebugString() const;

@@ -80,6 +80,7 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
         return false;
       }
       *update = *std::move(begun);
+      if (options_.gradient_norms) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
     if (Costed(op, 0, [&] { return (*update)->Step(); })) return true;

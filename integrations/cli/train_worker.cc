@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "integrations/cli/batches.h"
+#include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
@@ -19,6 +20,7 @@
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/sight/output_file.h"
 #include "integrations/torch/live_tensors.h"
+#include "integrations/torch/machine_speed.h"
 #include "integrations/torch/ring_model.h"
 #include "sharding/program.h"
 #include "zero/trace_stream.h"
@@ -97,6 +99,7 @@ class Worker {
     options.optimizer = config_.optimizer;
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
+    options.gradient_norms = RunMetrics::Wanted(config_, task_.metrics);
     options.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
     if (!config_.cyclic.flight_recorder) options.recorder.capacity = 0;
@@ -143,6 +146,13 @@ class Worker {
                             .peak = live_->TakePeak()});
   }
 
+  // As fast as the workers' cores together can multiply.
+  double PeakFlops() const {
+    const int threads = config_.cyclic.threads;
+    const int at_once = std::clamp(CoreCount() / threads, 1, plan().workers);
+    return at_once * MeasureSpeed().flops_per_second;
+  }
+
   absl::Status StartMetrics() {
     const bool wanted = RunMetrics::Wanted(config_, task_.metrics);
     if (!wanted || task_.self.value != 0) return absl::OkStatus();
@@ -151,6 +161,7 @@ class Worker {
                                                       .config = config_,
                                                       .plan = plan(),
                                                       .parameters = task_.run.model.parameter_count,
+                                                      .peak_flops = PeakFlops(),
                                                       .forecast = forecast.host()}));
     return absl::OkStatus();
   }
@@ -190,9 +201,15 @@ class Worker {
                                   tokens_ ? targets.flatten() : targets);
   }
 
+  double GradientSquares(const LapTask& lap) {
+    const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
+    return lap.lap.value == 0 && of.value >= 0 ? ring_->engine().GradientSquares(of) : 0;
+  }
+
   // Quality, and what is summed over the ring besides.
   std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
-    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats());
+    const std::vector<double> totals =
+        totals_.Take(lap, ring_->engine().stats(), GradientSquares(lap));
     quality.insert(quality.end(), totals.begin(), totals.end());
     return quality;
   }
