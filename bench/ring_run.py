@@ -33,10 +33,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def train(program: str, config: str, settings: dict[str, object]) -> tuple[dict, list[tuple[int, float]]]:
-    """The summary, and the (iteration, loss) lines that it printed."""
+def train(program: str, config: str, settings: dict[str, object],
+          words: list[str] | None = None) -> tuple[dict, list[tuple[int, float]]]:
+    """The summary, and the (iteration, loss) lines that it printed. `words`: more of the command line."""
     with tempfile.NamedTemporaryFile(suffix=".json") as summary:
-        command = [program, "train", config, "--summary", summary.name]
+        command = [program, "train", config, "--summary", summary.name, *(words or [])]
         for key, value in settings.items():
             command += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -21,20 +21,24 @@
 
 namespace ringzero {
 
-// What one stage of one micro-batch takes.
+// What one stage takes.
 struct StageTicks {
-  int64_t forward = 0;  // also of an evaluation
+  int64_t forward = 0;  // of a micro-batch; also of an evaluation
   int64_t backward = 0;
+  int64_t add = 0;     // its gradient into its sum
+  int64_t update = 0;  // of an iteration
 };
 
 struct SimulationOptions {
   std::vector<StageTicks> stage_ticks;  // a profile, by stage; empty: the plan's costs
   int64_t latency_ticks = 0;  // from a message's departure to its arrival; any number at once
-  int64_t add_ticks = 0;      // one gradient into its sum
-  int64_t update_ticks = 0;   // one stage's update
+  int64_t message_ticks = 0;  // of computing, by whoever sends, before it departs
+  int64_t lap_ticks = 0;      // of computing at the end of each micro-batch: metrics, the next data
+  int64_t add_ticks = 0;      // more for every add, and
+  int64_t update_ticks = 0;   // every update than its stage's
   int window = 0;             // receiver slots per channel; 0: plan.window
-  // Of the host that all workers share: what computes at the same time (forwards, backwards, adds,
-  // updates, their delays) advances at the same rate, each by one core at most. 0: as many as
+  // Of the host that all workers share: what computes at the same time (all of the above but
+  // latencies, and delays) advances at the same rate, each by one core at most. 0: as many as
   // needed.
   int cores = 0;
   std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none

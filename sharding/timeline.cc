@@ -97,13 +97,15 @@ class Runner {
       case OpKind::kForward:
       case OpKind::kEvaluate: return TicksOf(op.stage).forward + delay;
       case OpKind::kBackward: return TicksOf(op.stage).backward + delay;
-      case OpKind::kAdd: return options_.add_ticks;
-      case OpKind::kUpdate: return options_.update_ticks;
+      case OpKind::kAdd: return options_.add_ticks + TicksOf(op.stage).add;
+      case OpKind::kUpdate: return options_.update_ticks + TicksOf(op.stage).update;
+      case OpKind::kEnd: return options_.lap_ticks;
+      case OpKind::kSend: return options_.message_ticks;
       default: return 0;
     }
   }
 
-  // Sends, folds and the like are instants.
+  // What jitters.
   bool TakesTime(int i) const {
     const OpKind kind = ring_.op(i).kind;
     return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kEvaluate ||

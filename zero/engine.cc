@@ -79,6 +79,7 @@ absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->Collect(); }
 absl::Status Engine::EndCollect() { return impl_->EndCollect(); }
 absl::Status Engine::Finish() { return impl_->Finish(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
+double Engine::GradientSquares(Iteration t) const { return impl_->GradientSquares(t); }
 absl::Status Engine::status() const { return impl_->status(); }
 const Plan& Engine::plan() const { return impl_->options().plan; }
 const std::vector<StageLayout>& Engine::layouts() const { return impl_->options().layouts; }
@@ -173,6 +174,7 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
   }
   if (keep) keep(done);
   recorder_.Record(Writer::kComputing, {EventKind::kEnd, done});
+  if (options_.costs != nullptr) options_.costs->EndCompute(done);
   compute_.pop_front();
   const Clock::time_point now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - computing_since_).count();
@@ -330,6 +332,16 @@ absl::Status Engine::Impl::Finish() {
   finished_ = true;
   if (options_.transport == nullptr) return absl::OkStatus();
   return options_.transport->Close();
+}
+
+double Engine::Impl::GradientSquares(Iteration t) const {
+  Lock lock(mutex_);
+  double squares = 0;
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    const bool ours = plan_.stages[j].owner == options_.self;
+    if (ours) squares += owned_.GradientSquares(StageId(j), t);
+  }
+  return squares;
 }
 
 absl::Status Engine::Impl::status() const {

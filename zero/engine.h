@@ -37,6 +37,7 @@
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 #include "zero/layout.h"
+#include "zero/op_costs.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
@@ -108,11 +109,13 @@ struct EngineOptions {
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
   // Fills the initial running statistics of a stage; called on worker 0 only.
   std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
-  int metrics_count = 0;  // doubles in each micro-batch's report
+  int metrics_count = 0;        // doubles in each micro-batch's report
+  bool gradient_norms = false;  // updates count squares for GradientSquares
   // Worker 0: an iteration's (or evaluation's) folded metrics; on an engine thread, in order.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   FlightRecorderOptions recorder;
+  OpCosts* costs = nullptr;  // counts what operations take; outlives the engine
   // Called once, at the error that ends the run here, on any thread, with the engine's lock held:
   // it must not block, nor call the engine.
   std::function<void()> on_failure;
@@ -157,6 +160,11 @@ class Engine {
 
   // Waits until this worker's program is done, then says goodbye.
   absl::Status Finish();
+  // With gradient_norms, any thread: the sum of squares of the averaged gradients of update t, of
+  // the stages that this worker owns. Whole as soon as this worker has begun all forwards of an
+  // iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules), until update
+  // t + 3.
+  double GradientSquares(Iteration t) const;
   // Ends the run on every worker.
   void Abort(const absl::Status& why);
   absl::Status status() const;

@@ -57,6 +57,7 @@ class Engine::Impl {
 
   // Any thread.
   void Abort(const absl::Status& why);
+  double GradientSquares(Iteration t) const;
   absl::Status status() const;
   EngineStats stats() const;
   std::string DebugString() const;
@@ -155,6 +156,9 @@ class Engine::Impl {
   void SubmitKeep(int64_t op);  // engine_collect.cc
   // On the pool's thread: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
+  // `work`, counted for `op` if costs are.
+  template <typename Work>
+  auto Costed(const Op& op, int count, const Work& work);
   absl::StatusOr<Buffer> AllocateSum(int64_t bytes);
 
   EngineOptions options_;

@@ -13,10 +13,19 @@
 
 namespace ringzero {
 
+template <typename Work>
+auto Engine::Impl::Costed(const Op& op, int count, const Work& work) {
+  if (options_.costs == nullptr) return work();
+  const int64_t begin = ThreadNanoseconds();
+  auto result = work();
+  options_.costs->Count(op, ThreadNanoseconds() - begin, count);
+  return result;
+}
+
 void Engine::Impl::RunOnPool(int64_t op, std::function<absl::Status()> work) {
   pool_->Add([this, op, what = state_.at(op).linked.op, work = std::move(work)] {
     recorder_.Record(Writer::kPool, {EventKind::kBegin, what});
-    const absl::Status status = work();
+    const absl::Status status = Costed(what, 1, work);
     recorder_.Record(Writer::kPool, {EventKind::kEnd, what});
     Lock lock(mutex_);
     if (!error_.ok()) return;
@@ -81,9 +90,11 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
         return false;
       }
       *update = *std::move(begun);
+      if (options_.gradient_norms) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
-    if ((*update)->Step()) return true;
+    if (Costed(op, 0, [&] { return (*update)->Step(); })) return true;
+    if (options_.costs != nullptr) options_.costs->Count(op, 0, 1);
     recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
     Lock lock(mutex_);
     if (!error_.ok()) return false;

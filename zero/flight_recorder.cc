@@ -32,7 +32,8 @@ uint64_t EventRing::Read(uint64_t from, std::vector<PackedEvent>& to, uint64_t& 
 }
 
 FlightRecorder::FlightRecorder(const FlightRecorderOptions& options)
-    : rings_{EventRing(options.capacity), EventRing(options.capacity),
+    : on_(options.capacity > 0),
+      rings_{EventRing(options.capacity), EventRing(options.capacity),
              EventRing(options.capacity)} {}
 
 void FlightRecorder::ReadNew(Cursor& cursor,

@@ -29,7 +29,8 @@ namespace ringzero {
 inline constexpr size_t kFlightEvents = 2048;
 
 struct FlightRecorderOptions {
-  size_t capacity = kFlightEvents;  // events of each ring; rounded up to a power of two
+  // Events of each ring; rounded up to a power of two. 0: nothing is recorded.
+  size_t capacity = kFlightEvents;
 };
 
 // One ring. Push: one thread at a time.
@@ -74,6 +75,7 @@ class FlightRecorder {
     uint32_t message = 0;
   };
   void Record(Writer writer, const Entry& entry) {
+    if (!on_) return;
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     const int64_t time = std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
     rings_[static_cast<size_t>(writer)].Push(Pack({time, entry.kind, entry.op, entry.message}));
@@ -90,6 +92,7 @@ class FlightRecorder {
   uint64_t recorded() const;  // since the start
 
  private:
+  const bool on_;
   std::array<EventRing, kWriters> rings_;
 };
 

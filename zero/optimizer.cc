@@ -67,6 +67,24 @@ RZ_INLINE_LOOP void AdamWLoop(const Pointers& p, const AdamWStep& s) {
   }
 }
 
+// Lane by lane, so that every copy of the loop adds in the same order.
+constexpr int64_t kLanes = 16;
+RZ_INLINE_LOOP void SquaresLoop(const float* values, int64_t count, double* lanes) {
+  const int64_t whole = count - count % kLanes;
+  for (int64_t i = 0; i < whole; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = values[i + lane];
+      lanes[lane] += value * value;
+    }
+  }
+  for (int64_t i = whole; i < count; ++i) {
+    const double value = values[i];
+    lanes[i - whole] += value * value;
+  }
+}
+RZ_FOR_PROCESSOR(SquaresOf, SquaresLoop, (const float* values, int64_t count, double* lanes),
+                 (values, count, lanes))
+
 RZ_FOR_PROCESSOR(SgdBlock, SgdLoop, (const Pointers& p, const SgdStep& s), (p, s))
 RZ_FOR_PROCESSOR(AdamWTile, AdamWLoop, (const Pointers& p, const AdamWStep& s), (p, s))
 
@@ -153,6 +171,17 @@ void StageOptimizer::Begin(const UpdateInput& input) {
         parameter.trainable && HasContribution(layout_, input.sum, parameter.sum_index);
     if (states_[i].contributed) ++states_[i].updates;
   }
+}
+
+double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const {
+  if (!states_[block.parameter].contributed) return 0;
+  const ParameterSpec& parameter = layout_.parameters[block.parameter];
+  const auto* values = reinterpret_cast<const float*>(input.sum + parameter.sum_offset_bytes);
+  double lanes[kLanes] = {};
+  SquaresOf(values + block.begin, block.end - block.begin, lanes);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
 }
 
 void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out) {

@@ -76,6 +76,9 @@ class StageOptimizer {
   void Begin(const UpdateInput& input);
   void Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out);
   const std::vector<UpdateBlock>& blocks() const { return blocks_; }
+  // Between Begin and the end: the sum of squares of a block's values in the sum, undivided; 0 of a
+  // parameter without a gradient. In double, in a fixed order.
+  double SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const;
 
   // All of it at once.
   void Update(const UpdateInput& input, std::byte* out);

@@ -27,6 +27,9 @@ bool PendingUpdate::Step() {
                           .sum = sum_.data()};
   if (next_block_ == 0) optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
+  if (next_block_ < blocks.size() && counts_squares_) {
+    squares_ += optimizer_->SumOfSquares(blocks[next_block_], input);
+  }
   if (next_block_ < blocks.size()) optimizer_->Block(blocks[next_block_], input, out_.data());
   return ++next_block_ < blocks.size();
 }
@@ -99,8 +102,19 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
 void OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
   update->sum_.Reset();
   update->theta_.Reset();
-  stages_.at(update->stage_.value).versions[update->iteration_.value + 1] =
-      std::move(update->out_).Seal();
+  Stage& stage = stages_.at(update->stage_.value);
+  const int iteration = update->iteration_.value;
+  stage.versions[iteration + 1] = std::move(update->out_).Seal();
+  if (!update->counts_squares_) return;
+  stage.squares[iteration] = update->squares_ / update->divisor_ / update->divisor_;
+  stage.squares.erase(stage.squares.begin(), stage.squares.lower_bound(iteration - 2));
+}
+
+double OwnedStages::GradientSquares(StageId stage, Iteration iteration) const {
+  const auto owned = stages_.find(stage.value);
+  if (owned == stages_.end()) return 0;
+  const auto squares = owned->second.squares.find(iteration.value);
+  return squares == owned->second.squares.end() ? 0 : squares->second;
 }
 
 int64_t OwnedStages::optimizer_state_bytes() const {

@@ -32,6 +32,8 @@ class PendingUpdate {
  public:
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
                 SharedBuffer theta, SharedBuffer sum, Buffer out);
+  // Sums the squares of the gradients, too, each block before it is updated with.
+  void CountSquares() { counts_squares_ = true; }
   // One block; false when that was the last.
   bool Step();
 
@@ -45,6 +47,8 @@ class PendingUpdate {
   SharedBuffer sum_;    // of other workers, too, where nothing is sharded
   Buffer out_;
   size_t next_block_ = 0;
+  bool counts_squares_ = false;
+  double squares_ = 0;  // of the undivided sum, so far
 };
 
 class OwnedStages {
@@ -69,6 +73,10 @@ class OwnedStages {
                                                              SharedBuffer sum);
   void Publish(std::unique_ptr<PendingUpdate> update);
 
+  // The squared norm of the averaged gradient that made version t + 1 of `stage`, if that update
+  // counted squares, and was one of the last three; else 0.
+  double GradientSquares(StageId stage, Iteration iteration) const;
+
   int64_t optimizer_state_bytes() const;
   // Of parameters, as allocated: one version of each stage, and the second ones.
   int64_t master_bytes() const { return master_bytes_; }
@@ -82,6 +90,7 @@ class OwnedStages {
     std::map<int, SharedBuffer> versions;
     Buffer spare;  // cdp rules, before the first update
     std::unique_ptr<StageOptimizer> optimizer;
+    std::map<int, double> squares;  // by iteration
   };
 
   const Plan& plan_;

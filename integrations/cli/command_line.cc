@@ -65,6 +65,9 @@ constexpr OptionSpec kOptions[] = {
     {"--out", "FILE", "trace|report", "where to write it"},
     {"--svg", "FILE", "plan", "draw the schedule"},
     {"--text", "FILE", "plan", "write the plan as text (for ring_perf --mode train --plan FILE)"},
+    {"--profile", "FILE", "plan",
+     "times from a measured profile: FILE if it is there, else measured now and kept in it"},
+    {"--freeze", nullptr, "plan", "let --profile's costs make the plan (cyclic.profile)"},
     {"--hosts", "H", "plan", "say what carries messages if the workers are on H hosts (1)"},
     {"--program", "WORKER", "plan", "print what one worker does in the first iterations"},
     {"--grid", nullptr, "plan", "print the worker x time grid"},
@@ -127,6 +130,10 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
     line.svg = value;
   } else if (name == "--text") {
     line.text = value;
+  } else if (name == "--profile") {
+    line.profile = value;
+  } else if (name == "--freeze") {
+    line.freeze = true;
   } else if (name == "--hosts") {
     RZ_ASSIGN_OR_RETURN(line.hosts, ParseNumber(name, value, 1));
   } else if (name == "--program") {

@@ -41,6 +41,8 @@ struct CommandLine {
   // plan
   std::string svg;
   std::string text;
+  std::string profile;  // file
+  bool freeze = false;
   int hosts = 1;     // that the workers are on, in equal runs of their numbers
   int program = -1;  // worker whose program is printed
   bool grid = false;

@@ -4,14 +4,18 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/plan_run.h"
+#include "integrations/cli/plan_times.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/summary.h"
+#include "integrations/sight/plan_figure.h"
 #include "integrations/sight/predicted_trace.h"
 #include "sharding/program.h"
 #include "sharding/render.h"
@@ -19,7 +23,7 @@
 namespace ringzero {
 namespace {
 
-// What is drawn and printed: the first iterations show all that repeats.
+// What is printed: the first iterations show all that repeats.
 constexpr int kShownIterations = 2;
 
 // What would carry messages, if the workers were on so many hosts, in equal runs of their numbers.
@@ -41,14 +45,44 @@ absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
   return chosen.why;
 }
 
+// The profile to predict with, measured now if its file is not there; none without --profile.
+absl::StatusOr<std::optional<SavedProfile>> FindProfile(const CommandLine& line,
+                                                        const Config& config, const Dataset& data,
+                                                        const RunLength& length) {
+  if (line.profile.empty()) return std::nullopt;
+  absl::StatusOr<SavedProfile> saved = ReadProfile(line.profile);
+  const bool known = saved.ok() && (saved->frozen || !line.freeze);
+  if (absl::IsNotFound(saved.status())) {
+    saved = SavedProfile();
+    RZ_ASSIGN_OR_RETURN(saved->profile, MeasureCosts(config, data, length));
+  }
+  if (!saved.ok()) return Annotate(saved.status(), line.profile);
+  saved->frozen = saved->frozen || line.freeze;
+  if (!known) RZ_RETURN_IF_ERROR(WriteProfile(line.profile, *saved));
+  return *saved;
+}
+
+absl::Status WriteSvg(const std::string& path, const Plan& plan, const SimulationOptions& speed) {
+  RZ_ASSIGN_OR_RETURN(const std::string svg, PlanFigure(plan, speed));
+  return WriteFileAtomically(path, svg);
+}
+
+absl::Status CheckOptions(const CommandLine& line) {
+  for (const std::string& path : {line.svg, line.text, line.trace, line.profile}) {
+    if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
+  }
+  if (line.freeze && line.profile.empty()) {
+    return absl::InvalidArgumentError("--freeze: wanted --profile FILE beside it");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunPlan(const CommandLine& line) {
-  for (const std::string& path : {line.svg, line.text, line.trace}) {
-    if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
-  }
+  RZ_RETURN_IF_ERROR(CheckOptions(line));
   RZ_ASSIGN_OR_RETURN(
-      const Config config,
+      Config config,
       LoadConfig({.file = line.config, .overrides = line.overrides, .environment = {}}));
   if (line.program >= config.cyclic.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -57,13 +91,21 @@ absl::Status RunPlan(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(config, line.hosts));
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
   RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
+  RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile,
+                      FindProfile(line, config, *data, length));
+  if (line.freeze) config.cyclic.profile = line.profile;
   PrepareTorch(config.cyclic.threads);
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
   absl::StrAppend(&text, "transport: ", transport, "\n");
-  absl::StrAppend(&text, DescribeMemory(memory, run.model.parameter_count));
+  RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes({.config = config,
+                                                           .run = run,
+                                                           .profile = profile,
+                                                           .profile_path = line.profile,
+                                                           .hosts = line.hosts}));
+  absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count));
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }
@@ -76,10 +118,10 @@ absl::Status RunPlan(const CommandLine& line) {
                                                            {Iteration(0), Iteration(shown)}));
     absl::StrAppend(&text, "\n", ToString(program));
   }
-  if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.svg, RenderSvg(plan, shown)));
+  if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteSvg(line.svg, plan, times.speed));
   if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.text, PlanToString(plan)));
   if (!line.trace.empty()) {
-    RZ_ASSIGN_OR_RETURN(const std::string trace, PredictedTrace(plan));
+    RZ_ASSIGN_OR_RETURN(const std::string trace, PredictedTrace(plan, times.speed));
     RZ_RETURN_IF_ERROR(WriteFileAtomically(line.trace, trace));
   }
   std::fputs(text.c_str(), stdout);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/cli/batches.h"
+#include "integrations/cli/profile_file.h"
 #include "integrations/torch/models/gpt.h"
 #include "integrations/torch/models/mlp.h"
 #include "integrations/torch/models/resnet.h"
@@ -88,19 +89,61 @@ absl::Status PlanError(const Config& config, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(config.keys.file(), ": ", status.message()));
 }
 
-}  // namespace
+using Requested = std::function<absl::StatusOr<PlanRequest>(ModelDescription&)>;
 
-absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
-                                   const SampleShape& shape) {
+absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape& shape,
+                                         const Requested& requested) {
   PlannedRun run;
   const absl::Status status = Guard([&]() -> absl::Status {
     RZ_ASSIGN_OR_RETURN(run.layers, BuildModel(config.model, shape));
     RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {Batches::Example(shape)}));
-    RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, RequestOf(config, length)));
+    RZ_ASSIGN_OR_RETURN(const PlanRequest request, requested(run.model));
+    RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
     return absl::OkStatus();
   });
   if (!status.ok()) return PlanError(config, status);
   return run;
+}
+
+// The costs of a frozen profile instead of counted ones.
+absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
+  absl::StatusOr<SavedProfile> saved = ReadProfile(config.cyclic.profile);
+  if (!saved.ok()) return config.Error("cyclic.profile", saved.status().message());
+  if (!saved->frozen) {
+    return config.Error("cyclic.profile",
+                        absl::StrCat(config.cyclic.profile,
+                                     " is not frozen: a plan made from it would not be the same "
+                                     "for all; ringzero plan CONFIG --profile FILE --freeze"));
+  }
+  const absl::Status fits = CheckProfile(*saved, config, model);
+  if (!fits.ok()) return config.Error("cyclic.profile", fits.message());
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    const StageTicks& times = saved->profile.layers[i].nanoseconds;
+    model.layers[i].cost = {.forward = std::max<int64_t>(times.forward, 1),
+                            .backward = std::max<int64_t>(times.backward, 1)};
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
+                                   const SampleShape& shape) {
+  return PlanRequested(config, shape, [&](ModelDescription& model) -> absl::StatusOr<PlanRequest> {
+    if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, model));
+    return RequestOf(config, length);
+  });
+}
+
+absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& length,
+                                      const SampleShape& shape) {
+  return PlanRequested(config, shape, [&](ModelDescription& model) -> absl::StatusOr<PlanRequest> {
+    PlanRequest request = RequestOf(config, length);
+    request.stages = static_cast<int>(model.layers.size());
+    request.boundaries.resize(model.layers.size());
+    std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
+    return request;
+  });
 }
 
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run) {

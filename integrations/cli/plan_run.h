@@ -20,6 +20,10 @@ namespace ringzero {
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
                                    const SampleShape& shape);
 
+// The same model with a stage for each layer.
+absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& length,
+                                      const SampleShape& shape);
+
 // What the run will hold of model states and buffers.
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run);
 

@@ -1,6 +1,7 @@
 // Names and numbers.
 #include "integrations/cli/run_metrics.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -23,7 +24,9 @@ double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-double FlopsOf(const Plan& plan) {
+double FlopsOf(const RunMetricsOptions& options) {
+  if (!options.config.cyclic.profile.empty()) return 0;
+  const Plan& plan = options.plan;
   double lap = 0;
   for (const StagePlan& stage : plan.stages) {
     lap += static_cast<double>(stage.forward_cost + stage.backward_cost);
@@ -49,12 +52,14 @@ std::string Describe(const RunMetricsOptions& options) {
                {"train_batch_size", options.config.batch.train_batch},
                {"parameters", options.parameters},
                {"stale_share", StaleShare(plan)},
-               {"flops_per_iteration", FlopsOf(plan)},
+               {"flops_per_iteration", FlopsOf(options)},
+               {"peak_flops", options.peak_flops},
                {"forecast", MemoryJson(options.forecast)},
                {"plan", PlanToString(plan)},
                {"not_measured",
-                {"gradient norm: nothing computes it before clipping does",
-                 "FLOP/s as a share of the peak: nobody has said what the peak is",
+                {absl::StrCat("gradient norm of the last ", RingTotals::GradientLag(plan),
+                              plan.rule == Rule::kDp ? " iteration" : " iterations",
+                              ": the reports of later ones tell it"),
                  "activations: see cyclic.track_activations"}}};
   return json.dump(1) + "\n";
 }
@@ -103,7 +108,7 @@ absl::Status RunMetrics::OpenMonitors() {
 
 RunMetrics::RunMetrics(const RunMetricsOptions& options)
     : options_(options),
-      flops_(FlopsOf(options.plan)),
+      flops_(FlopsOf(options)),
       stale_share_(StaleShare(options.plan)),
       last_(std::chrono::steady_clock::now()) {}
 
@@ -127,13 +132,20 @@ absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
   if (seconds > 0) {
     const double batch = static_cast<double>(options_.config.batch.train_batch);
     scalars.push_back({"Ring/Samples/samples_per_second", batch / seconds});
-    scalars.push_back({"Ring/Samples/model_flops_per_second", flops_ / seconds});
+    if (flops_ > 0) {
+      scalars.push_back({"Ring/Samples/model_flops_per_second", flops_ / seconds});
+      scalars.push_back({"Ring/Samples/mfu", flops_ / seconds / options_.peak_flops});
+    }
   }
   scalars.push_back({"Ring/Samples/stale_share", stale_share_});
   for (Scalar& scalar : RingTotals::Scalars(loss.totals, options_.plan.workers)) {
     scalars.push_back(std::move(scalar));
   }
-  return WriteAll(loss.done, scalars);
+  RZ_RETURN_IF_ERROR(WriteAll(loss.done, scalars));
+  const int done = loss.done - RingTotals::GradientLag(options_.plan);
+  if (done < 1 || !options_.plan.exchange) return absl::OkStatus();
+  const double squares = loss.totals[RingTotals::kGradientSquares];
+  return WriteAll(done, {{"Ring/Samples/gradient_norm", std::sqrt(squares)}});
 }
 
 absl::Status RunMetrics::WriteEvaluation(const EvaluationResult& result) {

@@ -23,7 +23,7 @@ void StepMeter::EndLap(const LapTask& lap, const EngineStats& stats) {
   const bool trained = lap.kind == LapTask::Kind::kTrain;
   if (trained && lap.lap.value + 1 < options_.laps) return;
   const Mark now = Now(stats);
-  const int left_out = options_.iterations > kLeftOut ? kLeftOut : 0;
+  const int left_out = options_.iterations > options_.left_out ? options_.left_out : 0;
   if (trained && lap.iteration.value >= left_out) {
     steps_.seconds.push_back(std::chrono::duration<double>(now.time - last_.time).count());
     steps_.waits.parameters += now.waits.parameters - last_.waits.parameters;

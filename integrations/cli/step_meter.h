@@ -4,8 +4,8 @@
 //   meter.EndLap(lap, engine.stats());          // after every micro-batch, evaluations too
 //   meter.steps();
 //
-// The first ten iterations are left out (all count where there are no more). An evaluation
-// between two iterations counts to neither. One thread.
+// The first iterations are left out (all count where there are no more). An evaluation between two
+// iterations counts to neither. One thread.
 #ifndef RINGZERO_INTEGRATIONS_CLI_STEP_METER_H_
 #define RINGZERO_INTEGRATIONS_CLI_STEP_METER_H_
 
@@ -36,12 +36,11 @@ struct MeasuredSteps {
 struct StepMeterOptions {
   int iterations = 0;
   int laps = 1;
+  int left_out = 10;
 };
 
 class StepMeter {
  public:
-  static constexpr int kLeftOut = 10;
-
   StepMeter(const StepMeterOptions& options, const EngineStats& stats);
   void EndLap(const LapTask& lap, const EngineStats& stats);
   const MeasuredSteps& steps() const { return steps_; }

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "integrations/cli/batches.h"
+#include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
@@ -19,7 +20,9 @@
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/sight/output_file.h"
 #include "integrations/torch/live_tensors.h"
+#include "integrations/torch/machine_speed.h"
 #include "integrations/torch/ring_model.h"
+#include "sharding/program.h"
 #include "zero/trace_stream.h"
 
 namespace ringzero {
@@ -62,8 +65,9 @@ class Worker {
     RZ_RETURN_IF_ERROR(CreateRing());
     RZ_RETURN_IF_ERROR(StartTrace());
     RZ_RETURN_IF_ERROR(StartMetrics());
-    StepMeter meter({.iterations = task_.length.iterations, .laps = plan().laps},
-                    ring_->engine().stats());
+    StepMeterOptions measured{.iterations = task_.length.iterations, .laps = plan().laps};
+    if (task_.costs_from.has_value()) measured.left_out = task_.costs_from->value;
+    StepMeter meter(measured, ring_->engine().stats());
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
       if (lap.kind == LapTask::Kind::kDone) break;
@@ -95,9 +99,16 @@ class Worker {
     options.optimizer = config_.optimizer;
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
+    options.gradient_norms = RunMetrics::Wanted(config_, task_.metrics);
     options.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
+    if (!config_.cyclic.flight_recorder) options.recorder.capacity = 0;
     if (!task_.trace_parts.empty()) options.recorder.capacity = kTraceEvents;
+    if (task_.costs_from.has_value()) {
+      costs_ = std::make_unique<OpCosts>(
+          OpCostsOptions{.stages = plan().stage_count(), .from = *task_.costs_from});
+      options.costs = costs_.get();
+    }
     if (config_.cyclic.track_activations) {
       live_ = std::make_unique<LiveTensorBytes>();
       options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
@@ -135,6 +146,13 @@ class Worker {
                             .peak = live_->TakePeak()});
   }
 
+  // As fast as the workers' cores together can multiply.
+  double PeakFlops() const {
+    const int threads = config_.cyclic.threads;
+    const int at_once = std::clamp(CoreCount() / threads, 1, plan().workers);
+    return at_once * MeasureSpeed().flops_per_second;
+  }
+
   absl::Status StartMetrics() {
     const bool wanted = RunMetrics::Wanted(config_, task_.metrics);
     if (!wanted || task_.self.value != 0) return absl::OkStatus();
@@ -143,6 +161,7 @@ class Worker {
                                                       .config = config_,
                                                       .plan = plan(),
                                                       .parameters = task_.run.model.parameter_count,
+                                                      .peak_flops = PeakFlops(),
                                                       .forecast = forecast.host()}));
     return absl::OkStatus();
   }
@@ -182,9 +201,15 @@ class Worker {
                                   tokens_ ? targets.flatten() : targets);
   }
 
+  double GradientSquares(const LapTask& lap) {
+    const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
+    return lap.lap.value == 0 && of.value >= 0 ? ring_->engine().GradientSquares(of) : 0;
+  }
+
   // Quality, and what is summed over the ring besides.
   std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
-    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats());
+    const std::vector<double> totals =
+        totals_.Take(lap, ring_->engine().stats(), GradientSquares(lap));
     quality.insert(quality.end(), totals.begin(), totals.end());
     return quality;
   }
@@ -244,6 +269,26 @@ class Worker {
     return absl::OkStatus();
   }
 
+  // What the process has used beside what was counted went to messages.
+  absl::StatusOr<MeasuredCosts> CostsOf(const MeasuredSteps& steps) const {
+    const int iterations = static_cast<int>(steps.seconds.size());
+    if (iterations == 0) return absl::InternalError("no iteration was measured");
+    MeasuredCosts costs{.lap_nanoseconds = costs_->lap_nanoseconds()};
+    const std::vector<StageTicks> means = costs_->Means();
+    for (int j = 0; j < plan().stage_count(); ++j) {
+      costs.stages.push_back({plan().stages[j].name, means[j]});
+    }
+    const auto used = static_cast<int64_t>(1e9 * steps.resources.cpu_seconds);
+    costs.other_nanoseconds = std::max<int64_t>(0, used - costs_->total_nanoseconds()) / iterations;
+    const Iteration last(plan().iterations - 1);
+    RZ_ASSIGN_OR_RETURN(const Program program,
+                        MakeProgram(plan(), task_.self, {last, Iteration(plan().iterations)}));
+    costs.messages =
+        static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(),
+                                       [](const Op& op) { return op.kind == OpKind::kSend; }));
+    return costs;
+  }
+
   absl::StatusOr<WorkerReport> MakeReport(const MeasuredSteps& steps) {
     const EngineStats stats = ring_->engine().stats();
     RZ_ASSIGN_OR_RETURN(const SentBytes sent, SplitSentBytes(plan(), task_.self, stats.transport));
@@ -270,6 +315,9 @@ class Worker {
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
     report.forecast = forecast.host();
     report.activations = std::move(activations_);
+    if (costs_ != nullptr) {
+      RZ_ASSIGN_OR_RETURN(report.costs, CostsOf(steps));
+    }
     report.parameters = task_.run.model.parameter_count;
     report.first_loss = log_.first_loss();
     report.last_loss = log_.last_loss();
@@ -288,6 +336,7 @@ class Worker {
   RingTotals totals_;
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<InitFile> init_;  // likewise
+  std::unique_ptr<OpCosts> costs_;  // likewise
   std::unique_ptr<RingModel> ring_;
   std::optional<FlightDesk::Seat> seat_;  // these two look into the ring's engine
   std::unique_ptr<TraceStream> trace_;

@@ -34,6 +34,7 @@ struct TrainTask {
   std::string dump_parameters;           // file, or empty; written by worker 0
   FlightDesk* desk = nullptr;            // outlives the worker
   std::string trace_parts;               // folder, or empty: no trace
+  std::optional<Iteration> costs_from;   // measures operations from this one on
   std::string metrics;                   // folder, or empty; but for flights worker 0's alone
   bool terminal = false;                 // progress is redrawn
   // Worker 0: lines for a person, "progress" (to be overwritten) or "note".

@@ -30,6 +30,34 @@ Json MemoryToJson(const MemoryBytes& memory) {
   return json;
 }
 
+Json CostsToJson(const std::optional<MeasuredCosts>& costs) {
+  if (!costs.has_value()) return nullptr;
+  Json stages = Json::array();
+  for (const LayerTimes& stage : costs->stages) {
+    const StageTicks& times = stage.nanoseconds;
+    stages.push_back({stage.name, times.forward, times.backward, times.add, times.update});
+  }
+  return {{"stages", stages},
+          {"lap", costs->lap_nanoseconds},
+          {"other", costs->other_nanoseconds},
+          {"messages", costs->messages}};
+}
+
+std::optional<MeasuredCosts> CostsFromJson(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  MeasuredCosts costs{.lap_nanoseconds = json["lap"].get<int64_t>(),
+                      .other_nanoseconds = json["other"].get<int64_t>(),
+                      .messages = json["messages"].get<int>()};
+  for (const Json& stage : json["stages"]) {
+    costs.stages.push_back({.name = stage[0].get<std::string>(),
+                            .nanoseconds = {.forward = stage[1].get<int64_t>(),
+                                            .backward = stage[2].get<int64_t>(),
+                                            .add = stage[3].get<int64_t>(),
+                                            .update = stage[4].get<int64_t>()}});
+  }
+  return costs;
+}
+
 }  // namespace
 
 std::string ToJson(const WorkerReport& report) {
@@ -56,6 +84,7 @@ std::string ToJson(const WorkerReport& report) {
       {"memory", MemoryToJson(report.memory)},
       {"forecast", MemoryToJson(report.forecast)},
       {"activations", activations},
+      {"costs", CostsToJson(report.costs)},
       {"parameters", report.parameters},
       {"first_loss", FromOptional(report.first_loss)},
       {"last_loss", FromOptional(report.last_loss)},
@@ -98,6 +127,7 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
                                   .bytes = point[1].get<int64_t>(),
                                   .peak = point[2].get<int64_t>()});
   }
+  report.costs = CostsFromJson(json["costs"]);
   report.parameters = json["parameters"].get<int64_t>();
   report.first_loss = ToOptional(json["first_loss"]);
   report.last_loss = ToOptional(json["last_loss"]);

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/step_meter.h"
+#include "sharding/cost_profile.h"
 #include "sharding/memory_forecast.h"
 
 namespace ringzero {
@@ -22,6 +23,14 @@ struct ActivationPoint {
   double seconds = 0;  // of the host's monotonic clock, which all its processes share
   int64_t bytes = 0;   // at that moment
   int64_t peak = 0;    // since the point before
+};
+
+// TrainTask::costs_from.
+struct MeasuredCosts {
+  std::vector<LayerTimes> stages;
+  int64_t lap_nanoseconds = 0;    // of each micro-batch, beside the stages
+  int64_t other_nanoseconds = 0;  // of the process, for the whole of an iteration, beside all these
+  int messages = 0;               // that it sends in an iteration
 };
 
 struct WorkerReport {
@@ -38,6 +47,7 @@ struct WorkerReport {
   uint64_t copied_bytes = 0;
   MemoryBytes memory;                        // allocated, each category at its most
   std::vector<ActivationPoint> activations;  // cyclic.track_activations
+  std::optional<MeasuredCosts> costs;
   // Worker 0 only.
   MemoryBytes forecast;  // of the whole host, by the plan
   int64_t parameters = 0;

@@ -62,6 +62,8 @@ std::string Facts(const RunFolder& run) {
   html += Fact(absl::StrFormat("%.4g ms", Mean(run.Values("Ring/Samples/iteration_ms"))),
                "an iteration");
   html += Fact(NumberText(Mean(run.Values("Ring/Samples/model_flops_per_second"))), "model FLOP/s");
+  html += Fact(absl::StrFormat("%.0f %%", 100 * Mean(run.Values("Ring/Samples/mfu"))),
+               "of the cores' peak");
   return html + "</div>\n";
 }
 
@@ -94,8 +96,10 @@ std::string Curves(const RunFolder& run) {
   rate.series.push_back({"samples/s", Thinned(rates)});
   Chart learning{.title = "Learning rate", .x_label = "iteration"};
   learning.series.push_back({"lr", run.Values("Train/Samples/lr")});
+  Chart norm{.title = "Gradient norm", .x_label = "iteration"};
+  norm.series.push_back({"gradient norm", Thinned(run.Values("Ring/Samples/gradient_norm"))});
   return absl::StrCat("<h2>Curves</h2><div class=\"two\">", LineChart(loss), LineChart(rate),
-                      LineChart(learning), "</div>\n");
+                      LineChart(learning), LineChart(norm), "</div>\n");
 }
 
 struct Named {

@@ -2,6 +2,7 @@
 #include "integrations/sight/ring_totals.h"
 
 #include <array>
+#include <utility>
 
 #include "sharding/memory_forecast.h"
 #include "sharding/op.h"
@@ -9,7 +10,7 @@
 namespace ringzero {
 namespace {
 
-enum class Unit { kSeconds, kBytes, kHeldBytes };
+enum class Unit { kSeconds, kBytes, kHeldBytes, kSquares };
 
 struct Total {
   const char* name;
@@ -35,6 +36,7 @@ constexpr std::array<Total, RingTotals::kCount> kTotals = {{
     {"Ring/Samples/memory_moments", Unit::kHeldBytes},
     {"Ring/Samples/memory_sums", Unit::kHeldBytes},
     {"Ring/Samples/memory_gradients", Unit::kHeldBytes},
+    {"Ring/Samples/gradient_norm", Unit::kSquares},
 }};
 
 std::vector<double> Now(const EngineStats& stats) {
@@ -59,8 +61,9 @@ std::vector<double> Now(const EngineStats& stats) {
 
 }  // namespace
 
-std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stats) {
-  const std::vector<double> now = Now(stats);
+std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stats, double squares) {
+  std::vector<double> now = Now(stats);
+  now.push_back(0);
   std::vector<double> taken(kCount);
   const bool trains = lap.kind == LapTask::Kind::kTrain;
   const bool last_lap = lap.lap.value + 1 == laps_;
@@ -71,13 +74,15 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
       taken[i] = now[i];
     }
   }
-  last_ = now;
+  if (trains) taken[kGradientSquares] = squares;
+  last_ = std::move(now);
   return taken;
 }
 
 std::vector<Scalar> RingTotals::Scalars(std::span<const double> sums, int workers) {
   std::vector<Scalar> scalars;
   for (size_t i = 0; i < kCount; ++i) {
+    if (kTotals[i].unit == Unit::kSquares) continue;
     const bool time = kTotals[i].unit == Unit::kSeconds;
     scalars.push_back({kTotals[i].name, time ? 1000 * sums[i] / workers : sums[i]});
   }

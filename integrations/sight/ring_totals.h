@@ -2,11 +2,11 @@
 // plan's folds sum it over the ring: waits, computing, bytes sent, memory.
 //
 //   RingTotals totals(plan);                                    // one per worker
-//   std::vector<double> mine = totals.Take(lap, engine.stats());  // since the last call
+//   std::vector<double> mine = totals.Take(lap, engine.stats(), squares);  // since the last call
 //   for (const Scalar& scalar : RingTotals::Scalars(sums, plan.workers)) { … }
 //
 // Waits, computing and bytes are those since the micro-batch before; memory is what is allocated at
-// the end of an iteration. One thread.
+// the end of an iteration; gradients are those of an earlier update (GradientLag). One thread.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_RING_TOTALS_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_RING_TOTALS_H_
 
@@ -22,15 +22,21 @@ namespace ringzero {
 
 class RingTotals {
  public:
-  static constexpr int kCount = 17;
+  static constexpr int kCount = 18;
+  static constexpr int kGradientSquares = 17;  // its place
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kCount) {}
 
-  // kCount values. Of evaluations and the like: zeros, and what was done for them is left out.
-  std::vector<double> Take(const LapTask& lap, const EngineStats& stats);
+  // kCount values. `squares`: of this worker's gradients, GradientLag iterations ago, in the first
+  // lap; else 0. Of evaluations and the like: zeros, and what was done for them is left out.
+  std::vector<double> Take(const LapTask& lap, const EngineStats& stats, double squares);
 
-  // Times as milliseconds of the mean worker, bytes of the whole ring. `sums`: kCount values,
-  // summed over an iteration.
+  // The report of iteration t tells the gradient norm of iteration t - lag: only then every owner
+  // has certainly updated with it (Engine::GradientSquares).
+  static int GradientLag(const Plan& plan) { return plan.rule == Rule::kDp ? 1 : 2; }
+
+  // Times as milliseconds of the mean worker, bytes of the whole ring; without the gradient norm.
+  // `sums`: kCount values, summed over an iteration.
   static std::vector<Scalar> Scalars(std::span<const double> sums, int workers);
 
  private:

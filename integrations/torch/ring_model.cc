@@ -202,6 +202,8 @@ absl::Status RingModel::Impl::StartEngine() {
   engine.on_report = std::move(options_.on_report);
   engine.wait_timeout = options_.wait_timeout;
   engine.recorder = options_.recorder;
+  engine.costs = options_.costs;
+  engine.gradient_norms = options_.gradient_norms;
   engine.on_failure = options_.on_failure;
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
   return absl::OkStatus();

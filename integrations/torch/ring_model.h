@@ -68,7 +68,9 @@ struct RingModelOptions {
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   FlightRecorderOptions recorder;
-  std::function<void()> on_failure;  // EngineOptions
+  OpCosts* costs = nullptr;  // this and the next two: EngineOptions
+  bool gradient_norms = false;
+  std::function<void()> on_failure;
   // For measuring: after each stage's forward and backward in training, on the computing thread.
   std::function<void(const StageDone&)> on_stage_done;
 };

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What --metrics leaves, read by those for whom it is written: TensorBoard, DeepSpeed's users, a browser."""
+import array
 import csv
 import json
 import math
@@ -63,6 +64,41 @@ class Metrics(TestCase):
         self.assertGreater(sent, 0)
         self.assertLessEqual(sent, self.summary["bytes_per_step"] * ITERATIONS)
         self.assertEqual(self.train(self.plain)["parameters_sha256"], self.summary["parameters_sha256"])
+
+    def parameters(self, *options):
+        """All trained values, in the file's order."""
+        self.train(self.plain, "--dump-parameters", "parameters.safetensors", *options)
+        with open(self.path("parameters.safetensors"), "rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            file.seek(8 + length)
+            values = array.array("f")
+            values.frombytes(file.read())
+        return values
+
+    def norms(self, lines):
+        return {line["iteration"]: line["scalars"]["Ring/Samples/gradient_norm"] for line in lines
+                if "Ring/Samples/gradient_norm" in line["scalars"]}
+
+    def test_the_gradient_norm_is_what_plain_sgd_moves_by(self):
+        for rule, lag in (("dp", 1), ("cdp_v1", 2), ("cdp_v2", 2)):
+            with self.subTest(rule):
+                _, lines = self.run_with_metrics(**{
+                    "cyclic.rule": rule, "gradient_accumulation_steps": 2, "evaluation.every": 0,
+                    "optimizer": {"type": "SGD", "params": {"lr": 0.05}}})
+                norms = self.norms(lines)
+                self.assertEqual(sorted(norms), list(range(ITERATIONS - lag)))
+                for iteration in (0, 2):
+                    after = self.parameters("--set", f"iterations={iteration + 1}")
+                    before = (self.parameters("--set", f"iterations={iteration}") if iteration else
+                              self.parameters("--set", "iterations=1", "--set", "optimizer.params.lr=0"))
+                    moved = math.sqrt(sum((a - b) ** 2 for a, b in zip(after, before))) / 0.05
+                    self.assertAlmostEqual(norms[iteration] / moved, 1, delta=1e-3)
+
+    def test_the_share_of_the_peak_is_a_share(self):
+        training, _ = self.run_with_metrics()
+        for line in training:
+            self.assertGreater(line["scalars"]["Ring/Samples/mfu"], 0)
+            self.assertLess(line["scalars"]["Ring/Samples/mfu"], 1)
 
     def test_csv_files_are_deepspeeds(self):
         training, _ = self.run_with_metrics()

@@ -150,10 +150,10 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   stats.transport.bytes_sent[size_t(Channel::kMetrics)] = 7;
   stats.memory.masters = 64;
   LapTask lap{.kind = LapTask::Kind::kTrain, .lap = Lap(0)};
-  std::vector<double> sums = totals.Take(lap, stats);
+  std::vector<double> sums = totals.Take(lap, stats, 16);
   stats.forward_seconds = 3;
   lap.lap = Lap(1);
-  const std::vector<double> second = totals.Take(lap, stats);
+  const std::vector<double> second = totals.Take(lap, stats, 0);
   EXPECT_EQ(second[0], 2);
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += second[i];
   std::map<std::string, double> shown;
@@ -165,7 +165,8 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   EXPECT_EQ(shown.at("Ring/Samples/memory_masters"), 64);  // of the last lap alone
   stats.wait_other_seconds = 9;
   lap.kind = LapTask::Kind::kEvaluate;
-  EXPECT_EQ(totals.Take(lap, stats), std::vector<double>(RingTotals::kCount));
+  EXPECT_EQ(sums[RingTotals::kGradientSquares], 16);
+  EXPECT_EQ(totals.Take(lap, stats, 0), std::vector<double>(RingTotals::kCount));
 }
 
 TEST(RunFolderTest, RefusesWhatIsMalformed) {

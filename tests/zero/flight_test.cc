@@ -39,6 +39,13 @@ TEST(FlightRecorderTest, KeepsTheLastOnes) {
   EXPECT_EQ(recorder.recorded(), 100u);
 }
 
+TEST(FlightRecorderTest, WithoutRoomItRecordsNothing) {
+  FlightRecorder recorder({.capacity = 0});
+  recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, Op{}});
+  EXPECT_EQ(recorder.recorded(), 0u);
+  EXPECT_TRUE(recorder.Last().empty());
+}
+
 TEST(FlightRecorderTest, ReadsBitByBitAndCountsWhatIsLost) {
   FlightRecorder recorder({.capacity = 16});
   FlightRecorder::Cursor cursor;

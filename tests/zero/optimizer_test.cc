@@ -105,6 +105,23 @@ TEST_F(OptimizerTest, BlocksInAnyOrderGiveTheSameBits) {
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0);
 }
 
+TEST_F(OptimizerTest, SquaresAreThoseOfWhatContributed) {
+  StageOptimizer optimizer({}, layout_);
+  const UpdateInput input = Input();
+  optimizer.Begin(input);
+  double counted = 0, wanted = 0;
+  for (const UpdateBlock& block : optimizer.blocks()) {
+    counted += optimizer.SumOfSquares(block, input);
+  }
+  for (const ParameterSpec& spec : layout_.parameters) {
+    if (!spec.trainable || !HasContribution(layout_, input.sum, spec.sum_index)) continue;
+    const auto* values = reinterpret_cast<const float*>(input.sum + spec.sum_offset_bytes);
+    for (int64_t i = 0; i < spec.numel; ++i) wanted += double{values[i]} * double{values[i]};
+  }
+  EXPECT_GT(wanted, 0);
+  EXPECT_NEAR(counted, wanted, 1e-12 * wanted);
+}
+
 TEST_F(OptimizerTest, FrozenAndUnusedParametersAreCarriedOver) {
   StageOptimizer optimizer({}, layout_);
   Buffer out = MakeHeapBuffer(layout_.parameter_bytes);

@@ -80,8 +80,10 @@ struct CyclicConfig {
   int retain = 0;
   bool exchange = true;
   bool track_activations = false;
+  bool flight_recorder = true;
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
+  std::string profile;          // a file of frozen costs; empty: they are counted
   int threads = 1;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};

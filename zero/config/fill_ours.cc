@@ -139,8 +139,10 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   cyclic.retain = Int(keys, "cyclic.retain");
   cyclic.exchange = keys.Bool("cyclic.exchange");
   cyclic.track_activations = keys.Bool("cyclic.track_activations");
+  cyclic.flight_recorder = keys.Bool("cyclic.flight_recorder");
   cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
                                                             : CyclicConfig::Balance::kCost;
+  if (keys.Has("cyclic.profile")) cyclic.profile = keys.String("cyclic.profile");
   cyclic.threads = Int(keys, "cyclic.threads");
   cyclic.wait_timeout = Milliseconds(keys, "cyclic.wait_timeout");
   cyclic.peer_timeout = Milliseconds(keys, "cyclic.peer_timeout");

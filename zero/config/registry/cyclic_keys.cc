@@ -38,11 +38,16 @@ constexpr KeySpec kKeys[] = {
          "false: compute only, no exchange and no update (for measuring)"),
     Bool("cyclic.track_activations", "false",
          "the summary lists each worker's bytes of tensors after every stage (for measuring)"),
+    Bool("cyclic.flight_recorder", "true",
+         "false: nothing is recorded for flight records and the report's schedule (for measuring)"),
     Text("cyclic.balance", "\"cost\"", "stages of equal cost or of equal bytes") |
         Choices("cost|bytes"),
     Key(KeyType::kIntegerList, "cyclic.boundaries", "",
         "first layer of each stage, by hand; the first is 0") |
         kCount,
+    Text("cyclic.profile", "",
+         "file of measured costs, frozen by `ringzero plan --profile FILE --freeze`, that make the "
+         "plan instead of counted FLOPs: the same file for every worker"),
     Integer("cyclic.threads", "1", "computing threads per worker; part of the bits") |
         KeyRange{.min = 1, .max = 1024},
     Number("cyclic.wait_timeout", "600", "seconds that one wait may take before the run ends") |

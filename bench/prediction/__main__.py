@@ -1,0 +1,97 @@
+"""The command `./rz bench prediction`: the step time that a plan predicts beside the one that a run measures.
+
+Each pair is measured right after each other: the profile, and the run that it should foretell.
+"""
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from ring_run import BenchError, run_command, say, train
+
+RULES = {"dp": {"cyclic.rule": "dp"}, "cdp_v1": {"cyclic.rule": "cdp_v1"}, "cdp_v2": {"cyclic.rule": "cdp_v2"}}
+ADAMW = {"type": "AdamW", "params": {"lr": 1e-4}}
+MODELS = {
+    "GPT, 25.5 M": {
+        "model": {"type": "gpt", "layers": 8, "dim": 512, "heads": 8, "vocab": 256, "seq": 128, "tied": False},
+        "data": {"type": "random", "samples": 4096}, "train_micro_batch_size_per_gpu": 4, "optimizer": ADAMW},
+    "ResNet-18, 11.2 M": {
+        "model": {"type": "resnet", "depth": 18, "width": 64},
+        "data": {"type": "random", "samples": 4096, "input": [3, 32, 32]}, "train_micro_batch_size_per_gpu": 8,
+        "optimizer": {"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9}}},
+    "MLP, 14.2 M": {
+        "model": {"type": "mlp", "hidden": [2048, 2048, 2048, 2048]},
+        "data": {"type": "random", "samples": 4096}, "train_micro_batch_size_per_gpu": 64, "optimizer": ADAMW}}
+COMMON = {"gradient_accumulation_steps": 1, "iterations": 20, "evaluation": {"every": 0}, "seed": 1}
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./rz bench prediction", allow_abbrev=False, description=__doc__.splitlines()[0])
+    parser.add_argument("--workers", type=int, action="append", metavar="N", help="repeatable [2, 4]")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="[3]")
+    parser.add_argument("--out", default="build/bench-prediction", metavar="DIR", help="[build/bench-prediction]")
+    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def _predict(program: str, config: str, profile: str, settings: dict[str, object]) -> float:
+    """Seconds of a step, from a profile measured now."""
+    if os.path.exists(profile):
+        os.remove(profile)
+    command = [program, "plan", config, "--profile", profile]
+    for key, value in settings.items():
+        command += ["--set", f"{key}={value}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"^step +(\S+) ms", done.stdout, re.MULTILINE)
+    if done.returncode != 0 or found is None:
+        raise BenchError(f"'{' '.join(command)}' ended with exit code {done.returncode}:\n{done.stderr[-2000:]}")
+    return float(found.group(1)) / 1000
+
+
+def _round(options: argparse.Namespace, number: int, folder: str) -> dict[tuple[str, int, str], tuple[float, float]]:
+    """Predicted and measured seconds, by model, workers and rule."""
+    results = {}
+    for model, contents in MODELS.items():
+        config = os.path.join(folder, "run.json")
+        with open(config, "w", encoding="utf-8") as file:
+            json.dump({**COMMON, **contents}, file)
+        for workers in options.workers or [2, 4]:
+            profile = os.path.join(folder, "profile.json")
+            names = list(RULES)
+            for rule in names[number % len(names):] + names[:number % len(names)]:
+                say(f"round {number + 1} of {options.rounds}: {model}, {workers} workers, {rule}")
+                settings = {**RULES[rule], "cyclic.workers": workers}
+                predicted = _predict(options.program, config, profile, settings)
+                summary, _ = train(options.program, config, settings)
+                results[model, workers, rule] = predicted, summary["step_seconds"]["median"]
+    return results
+
+
+def _bench(options: argparse.Namespace, command: str) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        rounds = [_round(options, number, folder) for number in range(options.rounds)]
+    document = ["# Predicted and measured step times", "",
+                f"`{command}` made this, on {len(os.sched_getaffinity(0))} cores: in each of {options.rounds} rounds, for each line, "
+                "`ringzero plan --profile` measures the layers anew and predicts, and `ringzero train` runs right after it. "
+                "Seconds are medians; the ratio is the median of the rounds' own ratios, with the lowest and the highest.", "",
+                "| model | workers | rule | predicted, s | measured, s | predicted / measured |",
+                "| --- | ---: | --- | ---: | ---: | ---: |"]
+    for key in rounds[0]:
+        model, workers, rule = key
+        pairs = [each[key] for each in rounds]
+        ratios = sorted(predicted / measured for predicted, measured in pairs)
+        predicted, measured = (statistics.median(column) for column in zip(*pairs))
+        document.append(f"| {model} | {workers} | {rule} | {predicted:.4f} | {measured:.4f} | {statistics.median(ratios):.3f} "
+                        f"({ratios[0]:.3f} to {ratios[-1]:.3f}) |")
+    document.append("")
+    with open(os.path.join(options.out, "prediction.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(document))
+    return "\n".join(document)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("prediction", _parse, _bench, sys.argv[1:]))

@@ -1,0 +1,64 @@
+// A profile or an estimate, and Simulate on the cores that there are.
+#include "integrations/cli/plan_times.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "integrations/cli/cost_profiler.h"
+#include "integrations/torch/machine_speed.h"
+#include "zero/optimizer_state.h"
+
+namespace ringzero {
+namespace {
+
+struct Source {
+  SimulationOptions speed;
+  std::string words;
+};
+
+absl::StatusOr<Source> FromProfile(const PlanTimesRequest& request) {
+  const absl::Status fits = CheckProfile(*request.profile, request.config, request.run.model);
+  if (!fits.ok()) return Annotate(fits, request.profile_path);
+  const CostProfile& profile = request.profile->profile;
+  Source source;
+  RZ_ASSIGN_OR_RETURN(source.speed, TicksOf(profile, request.run.planned.plan));
+  source.words =
+      absl::StrCat("a profile of ", profile.workers, " worker",
+                   profile.workers == 1 ? "" : "s at a time (", request.profile_path, ")");
+  return source;
+}
+
+Source FromCounts(const PlanTimesRequest& request) {
+  const MachineSpeed machine = MeasureSpeed();
+  return {.speed = EstimateTicks(request.run.planned.plan,
+                                 MomentBytes(request.config.optimizer, request.run.planned.layouts),
+                                 machine),
+          .words = absl::StrFormat(
+              "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run "
+              "here; small ones are slower, and messages are free: --profile FILE measures",
+              1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second)};
+}
+
+}  // namespace
+
+absl::StatusOr<PlanTimes> PredictTimes(const PlanTimesRequest& request) {
+  Source source;
+  if (request.profile.has_value()) {
+    RZ_ASSIGN_OR_RETURN(source, FromProfile(request));
+  } else {
+    source = FromCounts(request);
+  }
+  const int cores = CoreCount();
+  source.speed.cores = std::max(1, cores * request.hosts / request.config.cyclic.threads);
+  RZ_ASSIGN_OR_RETURN(const StepForecast step,
+                      ForecastStep(request.run.planned.plan, source.speed));
+  const std::string hosts =
+      request.hosts == 1 ? "" : absl::StrCat(" of each of ", request.hosts, " hosts like this one");
+  return PlanTimes{.speed = source.speed,
+                   .text = absl::StrCat("\ntimes       from ", source.words, "; ", cores, " core",
+                                        cores == 1 ? "" : "s", hosts, "\n", DescribeStep(step))};
+}
+
+}  // namespace ringzero

@@ -1,0 +1,20 @@
+// MeasureSpeed: how fast this machine multiplies and copies, in a blink.
+//
+//   PrepareTorch(threads);
+//   const MachineSpeed speed = MeasureSpeed();
+//
+// For estimates of times from counts (sharding/cost_profile.h).
+#ifndef RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
+#define RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
+
+#include "sharding/cost_profile.h"
+
+namespace ringzero {
+
+// With torch's threads of the calling thread: a product of two 512 x 512 fp32 matrices, and copies
+// of 64 MiB; the fastest of a few. Some 0.1 s.
+MachineSpeed MeasureSpeed();
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""What `ringzero plan` says of time: from FLOPs, from a profile, and a profile that makes the plan."""
+import json
+import re
+import unittest
+import xml.etree.ElementTree
+
+from ringzero import TestCase
+
+SMALL = {"cyclic.workers": 3, "iterations": 6, "model.hidden": [24, 24, 24, 16]}
+
+
+class PlanTimes(TestCase):
+    def plan(self, *options):
+        done = self.run_program("plan", *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def profile(self):
+        with open(self.path("profile.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def change(self, **values):
+        changed = {**self.profile(), **values}
+        with open(self.path("profile.json"), "w", encoding="utf-8") as file:
+            json.dump(changed, file)
+
+    def step(self, text):
+        return float(re.search(r"^step +([0-9.e+-]+) ms", text, re.MULTILINE).group(1))
+
+    def test_without_a_profile_flops_and_bytes_tell(self):
+        text = self.plan(self.config(**SMALL))
+        self.assertRegex(text, r"times +from FLOPs at [0-9.]+ GFLOP/s and bytes at [0-9.]+ GB/s")
+        self.assertGreater(self.step(text), 0)
+        for channel in ("forward", "backward", "sum", "retire"):
+            self.assertRegex(text, rf"(?m)^{channel} .*/s$")
+
+    def test_a_profile_is_measured_once_and_kept(self):
+        config = self.config(**SMALL)
+        first = self.plan(config, "--profile", "profile.json")
+        self.assertRegex(first, r"times +from a profile of [12] workers? at a time \(profile.json\)")
+        profile = self.profile()
+        self.assertFalse(profile["frozen"])
+        self.assertEqual(profile["micro_batch"], 8)
+        self.assertTrue(all(layer["forward_ns"] > 0 for layer in profile["layers"]))
+        self.assertTrue(any(layer["update_ns"] > 0 for layer in profile["layers"]))
+        # Ten times slower layers, a step ten times as long: the file is what is read now.
+        step = self.step(first)
+        self.change(lap_ns=0, message_ns=0,
+                    layers=[{**layer, "forward_ns": 10**8, "backward_ns": 10**8, "add_ns": 0, "update_ns": 0}
+                            for layer in profile["layers"]])
+        slow = self.step(self.plan(config, "--profile", "profile.json", "--set", "cyclic.rule=cdp_v1"))
+        # One worker's computing, or what three have to share.
+        self.assertGreaterEqual(slow * 1.01, 200 * len(profile["layers"]))
+        self.assertGreater(slow, step)
+
+    def test_a_frozen_profile_makes_the_plan_and_its_bits(self):
+        config = self.config(**SMALL)
+        self.plan(config, "--profile", "profile.json")
+        layers = self.profile()["layers"]
+        costly = [{**layer, "forward_ns": 10**6 if i == len(layers) - 1 else 1, "backward_ns": 1}
+                  for i, layer in enumerate(layers)]
+        self.change(layers=costly)
+        self.fails(self.run_program("plan", config, "--set", "cyclic.profile=profile.json"), 2, "is not frozen")
+        self.plan(config, "--profile", "profile.json", "--freeze", "--text", "frozen.txt")
+        self.assertTrue(self.profile()["frozen"])
+        self.plan(config, "--text", "counted.txt")
+        self.plan(config, "--set", "cyclic.profile=profile.json", "--text", "again.txt")
+        texts = {}
+        for name in ("frozen", "counted", "again"):
+            with open(self.path(f"{name}.txt"), encoding="utf-8") as file:
+                texts[name] = file.read()
+        self.assertEqual(texts["again"], texts["frozen"])
+        self.assertNotEqual(texts["counted"], texts["frozen"])
+        first = self.train(config, "--set", "cyclic.profile=profile.json")
+        second = self.train(config, "--set", "cyclic.profile=profile.json")
+        self.assertEqual(first["parameters_sha256"], second["parameters_sha256"])
+
+    def test_a_profile_that_does_not_fit_is_refused_and_kept(self):
+        config = self.config(**SMALL)
+        self.plan(config, "--profile", "profile.json")
+        profile = self.profile()
+        for change, words in ((dict(micro_batch=5), "wanted micro-batches of 8, found 5"),
+                              (dict(threads=7), "wanted threads 1, found 7"),
+                              (dict(layers=profile["layers"][1:]), "wanted layers"),
+                              (dict(lap_ns=-1), '"lap_ns": wanted a whole number'),
+                              (dict(frozen=1), '"frozen": wanted true or false'),
+                              (dict(format="x"), "ringzero cost profile 1")):
+            self.change(**{**profile, **change})
+            before = self.profile()
+            done = self.fails(self.run_program("plan", config, "--profile", "profile.json"), 2, words)
+            self.assertIn("profile.json", done.stderr)
+            self.assertEqual(self.profile(), before)
+        self.fails(self.run_program("train", config, "--set", "cyclic.profile=none.json"), 2, "cyclic.profile")
+        self.fails(self.run_program("plan", config, "--freeze"), 2, "--freeze: wanted --profile FILE")
+
+    def test_the_figure_has_schedule_traffic_and_memory(self):
+        self.plan(self.config(**SMALL), "--svg", "plan.svg")
+        text = "".join(xml.etree.ElementTree.parse(self.path("plan.svg")).getroot().itertext())
+        for words in ("iteration 0", "sent, bytes per second", "held by all workers", "activations of all workers"):
+            self.assertIn(words, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
