@@ -235,6 +235,7 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<Ou
   }
   RZ_ASSIGN_OR_RETURN(prepared.data, OpenData(prepared.config));
   RZ_ASSIGN_OR_RETURN(prepared.length, MeasureRun(prepared.config, *prepared.data));
+  EndCurve(prepared.length.iterations, prepared.config);
   return prepared;
 }
 

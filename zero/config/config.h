@@ -103,6 +103,8 @@ struct Config {
   uint64_t seed = 0;
   BatchTriple batch;  // complete
   OptimizerOptions optimizer;
+  // optimizer.curve's updates are the run's, and only the data says how many those are.
+  bool curve_ends_with_run = false;
   EvaluationConfig evaluation;
   int steps_per_print = 0;                   // 0: by time
   std::optional<MonitorConfig> tensorboard;  // where enabled
