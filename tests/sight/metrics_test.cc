@@ -176,10 +176,16 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
   folder.Write("run.json", R"({"ringzero_run": 2})");
   EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
               HasSubstr("wanted ringzero_run 1, found 2"));
-  const Json good = {{"ringzero_run", 1},
-                     {"plan", PlanToString({.workers = 2})},
-                     {"train_batch_size", 8},
-                     {"parameters", 10}};
+  Json good = {{"ringzero_run", 1},
+               {"plan", PlanToString({.workers = 2})},
+               {"train_batch_size", 8},
+               {"parameters", 10}};
+  folder.Write("run.json", good.dump());
+  folder.Write("metrics.jsonl", "");
+  EXPECT_THAT(std::string(ReadRunFolder(folder.path(".")).status().message()),
+              HasSubstr("run.json: plan: stages must be at least 1, found 0"));
+  const StagePlan stage{.end_layer = 1, .forward_cost = 1, .backward_cost = 2};
+  good["plan"] = PlanToString({.workers = 2, .stages = {stage}});
   folder.Write("run.json", good.dump());
   folder.Write("metrics.jsonl", "{\"samples\": 8, \"scalars\": {\"a\": 1}}\nnoise\n");
   EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
