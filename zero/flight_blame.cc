@@ -116,8 +116,8 @@ std::string Beside(const Failures& failures) {
   std::string text;
   for (const FlightRecord* record : failures.beside) {
     absl::StrAppend(&text, "or, by a clock that was not compared with worker ",
-                    failures.first->worker.value, "'s: ",
-                    ReportedBy(record->worker, record->error).message(), "\n");
+                    failures.first->worker.value,
+                    "'s: ", ReportedBy(record->worker, record->error).message(), "\n");
   }
   return text;
 }

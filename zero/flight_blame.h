@@ -21,7 +21,7 @@ struct FlightBlame {
   // None: nobody waits for anybody, they wait in a circle, or several failed by clocks that were
   // not compared.
   std::optional<WorkerId> first_cause;
-  std::string text;                     // lines for a person
+  std::string text;  // lines for a person
 };
 
 // `records`: ascending by worker, of one run; at least one.

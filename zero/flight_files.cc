@@ -36,8 +36,7 @@ absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& reco
   std::error_code made;
   std::filesystem::create_directories(folder, made);
   if (made) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(folder, ": cannot make it: ", made.message()));
+    return absl::PermissionDeniedError(absl::StrCat(folder, ": cannot make it: ", made.message()));
   }
   const std::string path = FlightPath(folder, record.worker);
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");

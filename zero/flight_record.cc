@@ -196,8 +196,7 @@ bool FlightRecord::operator==(const FlightRecord& other) const {
 std::string SteadyClockName() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
-  return std::getline(file, id) && !id.empty() ? absl::StrCat("boot ", OneLine(id))
-                                                   : kUnknownClock;
+  return std::getline(file, id) && !id.empty() ? absl::StrCat("boot ", OneLine(id)) : kUnknownClock;
 }
 
 std::string FlightHead(const FlightRecord& record) {

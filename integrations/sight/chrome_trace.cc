@@ -72,7 +72,8 @@ class Writer {
       if (!offset.has_value()) loose.push_back(absl::StrCat("worker ", record.worker.value));
       const bool measured = record.clock != records_[0].clock && record.offset.has_value();
       if (measured) within_ns = std::max(within_ns, record.offset->within_ns);
-      if (!record.events.empty()) start_ = std::min(start_, record.events[0].time + offset.value_or(0));
+      if (!record.events.empty())
+        start_ = std::min(start_, record.events[0].time + offset.value_or(0));
     }
     clocks_ = loose.empty() ? "aligned" : "not aligned:";
     if (loose.empty() && within_ns > 0) {
@@ -100,7 +101,8 @@ class Writer {
     const int worker = record.worker.value;
     const std::optional<int64_t> offset = OffsetTo(records_[0], record);
     Name("process_name", worker, 0,
-         absl::StrCat("\"name\":\"worker ", worker, offset.has_value() ? "" : " (clock not aligned)", "\""));
+         absl::StrCat("\"name\":\"worker ", worker,
+                      offset.has_value() ? "" : " (clock not aligned)", "\""));
     Name("process_sort_index", worker, 0, absl::StrCat("\"sort_index\":", worker));
     const int64_t until = record.events.empty() ? 0 : record.events.back().time;
     std::set<std::pair<int, int>> rows;

@@ -61,12 +61,12 @@ std::vector<Slice> SlicesOf(std::span<const Event> events, int64_t until) {
       continue;
     }
     const Slice slice{.track = track,
-                .row = now.Begin(event, slices.size()),
-                .op = event.op,
-                .message = event.message,
-                .begin = event.time,
-                .end = std::max(until, event.time),
-                .ended = false};
+                      .row = now.Begin(event, slices.size()),
+                      .op = event.op,
+                      .message = event.message,
+                      .begin = event.time,
+                      .end = std::max(until, event.time),
+                      .ended = false};
     slices.push_back(slice);
   }
   return slices;

@@ -115,8 +115,7 @@ class TensorBoardWriter : public MetricsWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(
-    const MonitorConfig& monitor) {
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorConfig& monitor) {
   RZ_ASSIGN_OR_RETURN(const std::string folder, MakeMonitorFolder(monitor));
   char host[256] = "host";
   gethostname(host, sizeof(host) - 1);

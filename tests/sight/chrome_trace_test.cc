@@ -229,8 +229,10 @@ TEST(SlicesTest, BeginsWithoutEndsTakeNoTime) {
 // The same operation twice at once (a file may say so): the first begun is the first that ends.
 TEST(SlicesTest, OfTwoAlikeTheFirstEndsFirst) {
   const Op op{.kind = OpKind::kAdd, .stage = StageId(1)};
-  const std::vector<Event> events = {{10, EventKind::kBegin, op}, {20, EventKind::kBegin, op},
-                                     {30, EventKind::kEnd, op},   {40, EventKind::kBegin, op},
+  const std::vector<Event> events = {{10, EventKind::kBegin, op},
+                                     {20, EventKind::kBegin, op},
+                                     {30, EventKind::kEnd, op},
+                                     {40, EventKind::kBegin, op},
                                      {50, EventKind::kEnd, op}};
   const std::vector<Slice> slices = SlicesOf(events, 60);
   ASSERT_EQ(slices.size(), 3u);

@@ -2,10 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>

@@ -130,8 +130,8 @@ class Resolver {
     }
     if (key->name() == "*") return SetAny(value, given, *key);
     if (YieldsToNewName(value, given, *key) || !IsFirst(value, given, *key)) return;
-    const bool idle = voice == Voice::kAloud && key->state == KeyState::kNoEffect;
-    idle ? TakeIdle(value, *key) : Take(value, *key, voice);
+    if (voice == Voice::kAloud && key->state == KeyState::kNoEffect) return TakeIdle(value, *key);
+    Take(value, *key, voice);
   }
 
   void Take(const JsonValue& value, const KeySpec& key, Voice voice) {
