@@ -3,7 +3,7 @@
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/cmake/rz_install.sh"
-declare -A missing=()  # component -> what it is needed for: some of the words train, test, full
+declare -A missing=()  # component -> what it is needed for: some of the words train, test, full, fuzz
 order=()               # the missing components as they are printed
 
 show() { printf '  %-17s %-25s %s\n' "$1" "$2" "${3:-}"; }
@@ -165,10 +165,12 @@ data
 program clang-format "test" "Debian: apt-get install clang-format" clang-format
 program iproute2 "test" "Debian: apt-get install iproute2" ip -V
 program clang-tidy "full" "Debian: apt-get install clang-tidy" clang-tidy
+program clang "fuzz" "Debian: apt-get install clang libclang-rt-dev" clang++
 gpu
 limits
 echo "features"
 feature train "./rz train, ./rz plan"
 feature test "./rz test"
 feature full "./rz test --full (lint)"
+feature fuzz "./rz test --fuzz"
 exit 0

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "p2p/failure.h"
+#include "zero/flight_clock.h"
 
 namespace ringzero {
 namespace {
@@ -86,16 +87,39 @@ std::string LastEnd(const FlightRecord& record) {
   return "";
 }
 
-// The error that is not another worker's, if there is one: of several the first by time.
-const FlightRecord* FirstToFail(std::span<const FlightRecord> records) {
-  const FlightRecord* first = nullptr;
+struct Failures {
+  const FlightRecord* first = nullptr;      // null: none
+  std::vector<const FlightRecord*> beside;  // by clocks that cannot be compared with its own
+};
+
+// The error that is not another worker's, if there is one: of several the first by time. Where
+// clocks cannot be compared, that of the lowest worker, and the others beside it.
+Failures FirstToFail(std::span<const FlightRecord> records) {
+  Failures failures;
   for (const FlightRecord& record : records) {
     const bool own = !record.error.ok() && !IsEcho(record.error) &&
                      record.error.code() != absl::StatusCode::kDeadlineExceeded &&
                      record.error.code() != absl::StatusCode::kCancelled;
-    if (own && (first == nullptr || record.time_ns < first->time_ns)) first = &record;
+    if (!own) continue;
+    if (failures.first == nullptr) {
+      failures.first = &record;
+    } else if (const auto offset = OffsetTo(*failures.first, record); !offset.has_value()) {
+      failures.beside.push_back(&record);
+    } else if (record.time_ns + *offset < failures.first->time_ns) {
+      failures.first = &record;
+    }
   }
-  return first;
+  return failures;
+}
+
+std::string Beside(const Failures& failures) {
+  std::string text;
+  for (const FlightRecord* record : failures.beside) {
+    absl::StrAppend(&text, "or, by a clock that was not compared with worker ",
+                    failures.first->worker.value,
+                    "'s: ", ReportedBy(record->worker, record->error).message(), "\n");
+  }
+  return text;
 }
 
 // A worker without a record whose death ended the run elsewhere: "worker 2 died: …".
@@ -151,10 +175,11 @@ FlightBlame BlameFlights(std::span<const FlightRecord> records) {
     end.circle = end.circle || words.starts_with("workers wait in a circle");
     if (words.size() > end.longest.size()) end.longest = std::move(words);
   }
-  if (const FlightRecord* failed = FirstToFail(records)) {
-    blame.first_cause = failed->worker;
-    absl::StrAppend(&text, "first cause: ", ReportedBy(failed->worker, failed->error).message(),
-                    "\n");
+  if (const Failures failures = FirstToFail(records); failures.first != nullptr) {
+    const FlightRecord& failed = *failures.first;
+    if (failures.beside.empty()) blame.first_cause = failed.worker;
+    absl::StrAppend(&text, "first cause: ", ReportedBy(failed.worker, failed.error).message(), "\n",
+                    Beside(failures));
   } else if (WorkerId dead; const FlightRecord* heard = WhoHeardOfADeath(records, &dead)) {
     blame.first_cause = dead;
     absl::StrAppend(&text, "first cause: ", CauseOf(heard->error).message(), "\n");

@@ -18,8 +18,10 @@
 namespace ringzero {
 
 struct FlightBlame {
-  std::optional<WorkerId> first_cause;  // none: nobody waits for anybody, or they wait in a circle
-  std::string text;                     // lines for a person
+  // None: nobody waits for anybody, they wait in a circle, or several failed by clocks that were
+  // not compared.
+  std::optional<WorkerId> first_cause;
+  std::string text;  // lines for a person
 };
 
 // `records`: ascending by worker, of one run; at least one.

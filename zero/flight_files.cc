@@ -1,18 +1,18 @@
 // Flight records as files of a folder.
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "zero/flight_record.h"
 
@@ -33,7 +33,11 @@ std::string FlightPath(const std::string& folder, WorkerId worker) {
 }
 
 absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& record) {
-  if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) return FileError(folder, "make");
+  std::error_code made;
+  std::filesystem::create_directories(folder, made);
+  if (made) {
+    return absl::PermissionDeniedError(absl::StrCat(folder, ": cannot make it: ", made.message()));
+  }
   const std::string path = FlightPath(folder, record.worker);
   const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
   const std::string text = FlightToString(record);
@@ -49,9 +53,7 @@ absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& reco
 }
 
 absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   absl::StatusOr<FlightRecord> record = ParseFlight(text);
   if (!record.ok()) return Annotate(record.status(), path);
   return record;

@@ -24,10 +24,15 @@ constexpr char kEvents[] = "events";
 constexpr char kUnknown[] = "unknown";
 constexpr size_t kMaxHeadLines = 1 << 20;
 constexpr int kMaxWorkers = 65535;
+// No clock is so far, and sums of a few such times are numbers still: 36 years of nanoseconds.
+constexpr int64_t kMaxTime = int64_t{1} << 60;
+constexpr int kMaxIteration = 1 << 30;
 
 std::string OneLine(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"\n", " "}, {"\r", " "}});
 }
+
+bool IsTime(int64_t time) { return time >= -kMaxTime && time <= kMaxTime; }
 
 std::string KeyText(const Undelivered& message) {
   return absl::StrCat(message.to.value, " ", static_cast<int>(message.key.kind), ".",
@@ -45,7 +50,7 @@ class HeadReader {
     const absl::string_view key = parts.first, value = parts.second;
     if (key == "worker") return ReadWorker(value);
     if (key == "why") return Text(value, record_.why);
-    if (key == "time") return Number(value, record_.time_ns);
+    if (key == "time") return Time(value, record_.time_ns);
     if (key == "clock") return Text(value, record_.clock);
     if (key == "offset") return ReadOffset(value);
     if (key == "error") return ReadError(value);
@@ -71,6 +76,11 @@ class HeadReader {
     if (absl::SimpleAtoi(text, &number)) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat("wanted a number, found \"", text, "\""));
   }
+  static absl::Status Time(absl::string_view text, int64_t& time) {
+    RZ_RETURN_IF_ERROR(Number(text, time));
+    if (IsTime(time)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("no clock says ", time));
+  }
   static absl::Status Text(absl::string_view text, std::string& to) {
     to = std::string(text);
     return absl::OkStatus();
@@ -94,8 +104,8 @@ class HeadReader {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(value, absl::MaxSplits(" within ", 1));
     ClockOffset offset;
-    RZ_RETURN_IF_ERROR(Number(parts.first, offset.offset_ns));
-    RZ_RETURN_IF_ERROR(Number(parts.second, offset.within_ns));
+    RZ_RETURN_IF_ERROR(Time(parts.first, offset.offset_ns));
+    RZ_RETURN_IF_ERROR(Time(parts.second, offset.within_ns));
     record_.offset = offset;
     return absl::OkStatus();
   }
@@ -165,6 +175,11 @@ absl::Status ReadEvents(absl::string_view bytes, std::vector<Event>& events) {
     if (!event.ok()) {
       return Annotate(event.status(), absl::StrCat("event ", at / sizeof(PackedEvent)));
     }
+    const int iteration = event->op.iteration.value;
+    if (!IsTime(event->time) || iteration < -1 || iteration > kMaxIteration) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("event ", at / sizeof(PackedEvent), ": of no time or iteration of a run"));
+    }
     events.push_back(*event);
   }
   std::stable_sort(events.begin(), events.end(),
@@ -181,7 +196,7 @@ bool FlightRecord::operator==(const FlightRecord& other) const {
 std::string SteadyClockName() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
-  return std::getline(file, id) && !id.empty() ? absl::StrCat("boot ", OneLine(id)) : "unknown";
+  return std::getline(file, id) && !id.empty() ? absl::StrCat("boot ", OneLine(id)) : kUnknownClock;
 }
 
 std::string FlightHead(const FlightRecord& record) {

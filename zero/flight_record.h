@@ -54,7 +54,9 @@ struct FlightRecord {
   bool operator==(const FlightRecord& other) const;
 };
 
-// The name of this machine's steady clock, "boot 6f1c…"; "unknown" where /proc does not tell.
+// Of a clock that /proc gives no name: equal to no other.
+inline constexpr char kUnknownClock[] = "unknown";
+// The name of this machine's steady clock, "boot 6f1c…", or kUnknownClock.
 std::string SteadyClockName();
 
 std::string FlightHead(const FlightRecord& record);  // all but the events
@@ -63,7 +65,7 @@ std::string FlightToString(const FlightRecord& record);
 absl::StatusOr<FlightRecord> ParseFlight(const std::string& text);
 
 std::string FlightPath(const std::string& folder, WorkerId worker);
-// Makes the folder if need be; the file is there whole or not at all.
+// Makes the folder and those above it if need be; the file is there whole or not at all.
 absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& record);
 // "folder/worker-2.flight: line 3: …"
 absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path);

@@ -1,11 +1,11 @@
 // The thread that empties the rings into a file.
 #include "zero/trace_stream.h"
 
-#include <sys/stat.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,9 +22,9 @@ absl::StatusOr<std::unique_ptr<TraceStream>> TraceStream::Create(TraceStreamOpti
   std::unique_ptr<TraceStream> stream(new TraceStream(std::move(options)));
   const std::string& folder = stream->options_.folder;
   const std::string path = FlightPath(folder, stream->options_.head.worker);
-  if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) {
-    stream->file_ = std::fopen(path.c_str(), "wbe");
-  }
+  std::error_code made;  // what it says, the file does, too
+  std::filesystem::create_directories(folder, made);
+  stream->file_ = std::fopen(path.c_str(), "wbe");
   if (stream->file_ == nullptr) {
     return absl::PermissionDeniedError(
         absl::StrCat(path, ": cannot write it: ", std::strerror(errno)));

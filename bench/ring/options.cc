@@ -378,7 +378,13 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
       return absl::InvalidArgumentError("--rounds: has a meaning with --compare alone");
     }
   }
-  if (options.transport == "nccl") options.memory = MemoryKind::kCuda;  // it has no other
+  if (options.transport == "nccl") {
+    const bool host = options.memory == MemoryKind::kHost;
+    if (host && std::count(given.begin(), given.end(), "--memory") > 0) {
+      return absl::InvalidArgumentError("--memory: host is not for --transport nccl, only cuda");
+    }
+    options.memory = MemoryKind::kCuda;
+  }
   if (options.workers == 0 && !train) options.workers = BetweenTwo(options.mode) ? 2 : 4;
   const int least = options.mode == RingMode::kPingpong ? 4 : 2;
   if (options.slots == 0 && !train) options.slots = std::max(least, 2 * options.aggregate);

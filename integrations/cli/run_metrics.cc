@@ -97,8 +97,7 @@ absl::Status RunMetrics::OpenMonitors() {
   const auto open = [this](const std::optional<MonitorConfig>& monitor,
                            const auto& make) -> absl::Status {
     if (!monitor.has_value()) return absl::OkStatus();
-    RZ_ASSIGN_OR_RETURN(auto writer, make(MonitorOptions{.output_path = monitor->output_path,
-                                                         .job_name = monitor->job_name}));
+    RZ_ASSIGN_OR_RETURN(auto writer, make(*monitor));
     writers_.push_back(std::move(writer));
     return absl::OkStatus();
   };

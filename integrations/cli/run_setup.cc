@@ -104,6 +104,10 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
   return length;
 }
 
+void EndCurve(int iterations, Config& config) {
+  if (config.curve_ends_with_run) config.optimizer.curve.warmup.total_updates = iterations;
+}
+
 TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
   switch (transport) {
     case CyclicConfig::Transport::kShm: return TransportChoice::kShm;

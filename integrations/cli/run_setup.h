@@ -30,6 +30,9 @@ struct RunLength {
 };
 absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
 
+// A rate curve that is to end with the run, of so many iterations, ends there.
+void EndCurve(int iterations, Config& config);
+
 // What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 

@@ -202,9 +202,7 @@ absl::Status CheckMonitors(const Config& config) {
   for (const auto& [section, monitor] : {std::pair("tensorboard", config.tensorboard),
                                          std::pair("csv_monitor", config.csv_monitor)}) {
     if (!monitor.has_value()) continue;
-    const absl::Status made =
-        MakeMonitorFolder({.output_path = monitor->output_path, .job_name = monitor->job_name})
-            .status();
+    const absl::Status made = MakeMonitorFolder(*monitor).status();
     if (!made.ok()) return config.Error(absl::StrCat(section, ".output_path"), made.message());
   }
   return absl::OkStatus();
@@ -235,6 +233,7 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<Ou
   }
   RZ_ASSIGN_OR_RETURN(prepared.data, OpenData(prepared.config));
   RZ_ASSIGN_OR_RETURN(prepared.length, MeasureRun(prepared.config, *prepared.data));
+  EndCurve(prepared.length.iterations, prepared.config);
   return prepared;
 }
 
@@ -251,9 +250,15 @@ void RemoveOldFlights(const TrainRun& run) {
 // Says where a failed run has left its records; joins the parts of a trace.
 absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
   const std::string& folder = run.desk.folder();
-  if (!status.ok() && ReadFlightFolder(folder).ok()) {
-    run.screen.Note(absl::StrCat("flight records are in ", folder, ": ringzero blame ", folder,
-                                 " says who waited for whom"));
+  if (!status.ok()) {
+    const absl::Status records = ReadFlightFolder(folder).status();
+    if (records.ok()) {
+      run.screen.Note(absl::StrCat("flight records are in ", folder, ": ringzero blame ", folder,
+                                   " says who waited for whom"));
+    } else if (!absl::IsNotFound(records)) {
+      run.screen.Note(absl::StrCat("flight records are not to be read: ", records.message(),
+                                   " (runs that share a folder need a --flight each)"));
+    }
   }
   if (run.line.trace.empty()) return absl::OkStatus();
   const absl::Status joined = JoinTrace(run.line.trace, run.config.cyclic.workers);

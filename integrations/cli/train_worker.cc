@@ -51,7 +51,7 @@ class Worker {
   absl::StatusOr<WorkerReport> Run() {
     absl::StatusOr<WorkerReport> report = RunAll();
     if (!report.ok() && task_.desk != nullptr) {
-      task_.desk->WriteFailure(task_.self, report.status()).IgnoreError();  // the run's comes first
+      task_.desk->WriteFailure(task_.self, report.status());
     }
     if (trace_ == nullptr) return report;
     trace_->SetOffset(ring_->engine().clock_offset());

@@ -5,12 +5,14 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "integrations/sight/slices.h"
+#include "zero/flight_clock.h"
 
 namespace ringzero {
 namespace {
@@ -66,12 +68,12 @@ class Writer {
     std::vector<std::string> loose;
     int64_t within_ns = 0;
     for (const FlightRecord& record : records_) {
-      bool known = false;
-      const int64_t offset = OffsetOf(records_, record, &known);
-      if (!known) loose.push_back(absl::StrCat("worker ", record.worker.value));
+      const std::optional<int64_t> offset = OffsetTo(records_[0], record);
+      if (!offset.has_value()) loose.push_back(absl::StrCat("worker ", record.worker.value));
       const bool measured = record.clock != records_[0].clock && record.offset.has_value();
       if (measured) within_ns = std::max(within_ns, record.offset->within_ns);
-      if (!record.events.empty()) start_ = std::min(start_, record.events[0].time + offset);
+      if (!record.events.empty())
+        start_ = std::min(start_, record.events[0].time + offset.value_or(0));
     }
     clocks_ = loose.empty() ? "aligned" : "not aligned:";
     if (loose.empty() && within_ns > 0) {
@@ -97,17 +99,19 @@ class Writer {
 
   void WriteWorker(const FlightRecord& record) {
     const int worker = record.worker.value;
-    bool known = false;
-    const int64_t offset = OffsetOf(records_, record, &known);
+    const std::optional<int64_t> offset = OffsetTo(records_[0], record);
     Name("process_name", worker, 0,
-         absl::StrCat("\"name\":\"worker ", worker, known ? "" : " (clock not aligned)", "\""));
+         absl::StrCat("\"name\":\"worker ", worker,
+                      offset.has_value() ? "" : " (clock not aligned)", "\""));
     Name("process_sort_index", worker, 0, absl::StrCat("\"sort_index\":", worker));
     const int64_t until = record.events.empty() ? 0 : record.events.back().time;
     std::set<std::pair<int, int>> rows;
     for (const Slice& slice : SlicesOf(record.events, until)) {
       const int row = std::min(slice.row, kRowsPerTrack - 1);
       rows.insert({static_cast<int>(slice.track), row});
-      WriteSlice(worker, slice, {offset, 1 + static_cast<int>(slice.track) * kRowsPerTrack + row});
+      WriteSlice(worker, slice,
+                 {.offset = offset.value_or(0),
+                  .thread = 1 + static_cast<int>(slice.track) * kRowsPerTrack + row});
     }
     for (const auto& [track, row] : rows) {
       const int thread = 1 + track * kRowsPerTrack + row;
@@ -175,16 +179,6 @@ class Writer {
 };
 
 }  // namespace
-
-int64_t OffsetOf(std::span<const FlightRecord> records, const FlightRecord& record, bool* known) {
-  *known = record.clock == records[0].clock && record.clock != "unknown";
-  if (*known) return 0;
-  *known =
-      record.offset.has_value() && (records[0].offset.has_value() || records[0].worker.value == 0);
-  if (!*known) return 0;
-  return record.offset->offset_ns -
-         (records[0].offset.has_value() ? records[0].offset->offset_ns : 0);
-}
 
 std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options) {
   return Writer(records, options).Write();

@@ -26,10 +26,6 @@ struct ChromeTraceOptions {
 // `records`: one per worker at most, any of them with aligned clocks or said not to be.
 std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options);
 
-// What to add to a record's times to come to the first one's clock: 0 where the clocks are one,
-// what was measured, or nothing where neither is known.
-int64_t OffsetOf(std::span<const FlightRecord> records, const FlightRecord& record, bool* known);
-
 }  // namespace ringzero
 
 #endif  // RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_

@@ -9,9 +9,11 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@ namespace ringzero {
 namespace {
 
 constexpr int kDumpSignal = SIGUSR1;
+constexpr int kLookMs = 1000;  // a bell that could not be rung delays a record by no more
 
 sigset_t DumpSignals() {
   sigset_t mask;
@@ -50,6 +53,19 @@ void WriteOrWarn(const std::string& folder, const FlightRecord& record) {
   if (!written.ok()) std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
 }
 
+// Whose record it is, or what who was killed while it wrote one has left of it:
+// "worker-2.flight.4711.tmp".
+std::optional<int> WorkerOf(absl::string_view name) {
+  int worker = 0;
+  if (!absl::ConsumePrefix(&name, "worker-")) return std::nullopt;
+  const size_t dot = std::min(name.find('.'), name.size());
+  const absl::string_view ending = name.substr(dot);
+  const bool left = absl::StartsWith(ending, ".flight.") && absl::EndsWith(ending, ".tmp");
+  if (ending != ".flight" && !left) return std::nullopt;
+  if (!absl::SimpleAtoi(name.substr(0, dot), &worker)) return std::nullopt;
+  return worker;
+}
+
 }  // namespace
 
 void BlockDumpSignal() {
@@ -58,19 +74,16 @@ void BlockDumpSignal() {
 }
 
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from) {
-  std::vector<int> old;
+  std::vector<std::string> old;
   DIR* const entries = opendir(folder.c_str());
   if (entries == nullptr) return;
   while (const dirent* const entry = readdir(entries)) {
-    absl::string_view name = entry->d_name;
-    int worker = 0;
-    if (!absl::ConsumePrefix(&name, "worker-") || !absl::ConsumeSuffix(&name, ".flight")) continue;
-    if (absl::SimpleAtoi(name, &worker) && (worker == first.value || worker >= from.value)) {
-      old.push_back(worker);
-    }
+    const std::optional<int> worker = WorkerOf(entry->d_name);
+    if (!worker.has_value() || (*worker != first.value && *worker < from.value)) continue;
+    old.push_back(absl::StrCat(folder, "/", entry->d_name));
   }
   closedir(entries);
-  for (const int worker : old) std::remove(FlightPath(folder, WorkerId(worker)).c_str());
+  for (const std::string& path : old) std::remove(path.c_str());
 }
 
 FlightDesk::FlightDesk(std::string folder) : folder_(std::move(folder)) {}
@@ -109,17 +122,18 @@ void FlightDesk::Remove(WorkerId worker) {
   workers_.erase(worker.value);
 }
 
-void FlightDesk::Wake() { Ring(wake_); }
+void FlightDesk::Wake() {
+  woken_ = true;
+  Ring(wake_);
+}
 
-absl::Status FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
+void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   const auto found = workers_.find(worker.value);
-  if (found == workers_.end() || std::exchange(found->second.failed, true)) {
-    return absl::OkStatus();
-  }
+  if (found == workers_.end() || std::exchange(found->second.failed, true)) return;
   FlightRecord record = found->second.take(std::string(why.message()));
   if (record.error.ok()) record.error = why;  // not the engine's: of who computes
-  return WriteFlightFile(folder_, record);
+  WriteOrWarn(folder_, record);
 }
 
 void FlightDesk::WriteAll(const std::string& why) {
@@ -143,15 +157,14 @@ void FlightDesk::Run() {
   pollfd files[] = {
       {stop_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
   while (true) {
-    if (poll(files, std::size(files), -1) < 0) {
+    if (poll(files, std::size(files), kLookMs) < 0) {
       if (errno == EINTR) continue;
+      std::fprintf(stderr, "warning: no more flight records: poll: %s\n", std::strerror(errno));
       return;
     }
     if (files[0].revents != 0) return;
-    if (files[1].revents != 0) {
-      Hush(wake_);
-      WriteFailed();
-    }
+    if (files[1].revents != 0) Hush(wake_);
+    if (woken_.exchange(false)) WriteFailed();
     signalfd_siginfo info = {};
     if (files[2].revents != 0 && read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
       WriteAll(

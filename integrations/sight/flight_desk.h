@@ -12,6 +12,7 @@
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,7 +32,7 @@ namespace ringzero {
 void BlockDumpSignal();
 
 // Before a run, so that a folder holds records of one run only: removes those of `first` and of all
-// workers from `from` on.
+// workers from `from` on, and what was left of one half written.
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from);
 
 class FlightDesk {
@@ -59,8 +60,9 @@ class FlightDesk {
 
   // Some worker has failed: its record is written soon. Never blocks, takes no lock.
   void Wake();
-  // Now, on this thread; once for a failure, whoever comes first.
-  absl::Status WriteFailure(WorkerId worker, const absl::Status& why);
+  // Now, on this thread; once for a failure, whoever comes first. Where it cannot be written, a
+  // warning on stderr says so.
+  void WriteFailure(WorkerId worker, const absl::Status& why);
 
   const std::string& folder() const { return folder_; }
 
@@ -76,6 +78,7 @@ class FlightDesk {
 
   const std::string folder_;
   UniqueFd signals_, wake_, stop_;
+  std::atomic<bool> woken_ = false;
   std::mutex mutex_;
   std::map<int, Worker> workers_;
   std::thread thread_;

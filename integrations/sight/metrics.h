@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "zero/config/config.h"
 
 namespace ringzero {
 
@@ -38,16 +39,10 @@ class MetricsWriter {
   virtual absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) = 0;
 };
 
-// DeepSpeed's sections `tensorboard` and `csv_monitor`.
-struct MonitorOptions {
-  std::string output_path;  // empty: the working directory
-  std::string job_name = "DeepSpeedJobName";
-};
-
 // One event file, as `tensorboard --logdir` reads it.
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorOptions& options);
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorConfig& monitor);
 // One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to.
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorOptions& options);
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig& monitor);
 // One object per write: {"iteration": 15, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
 // is not finite is null. The file is begun anew.
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeJsonLinesWriter(const std::string& path);

@@ -66,8 +66,8 @@ class JsonLinesWriter : public MetricsWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorOptions& options) {
-  RZ_ASSIGN_OR_RETURN(std::string folder, MakeMonitorFolder(options));
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig& monitor) {
+  RZ_ASSIGN_OR_RETURN(std::string folder, MakeMonitorFolder(monitor));
   return std::make_unique<CsvWriter>(std::move(folder));
 }
 

@@ -37,9 +37,9 @@ absl::Status MakeFolders(const std::string& folder) {
   return FileError(folder, error.message());
 }
 
-absl::StatusOr<std::string> MakeMonitorFolder(const MonitorOptions& options) {
+absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor) {
   const std::string folder =
-      absl::StrCat(options.output_path.empty() ? "." : options.output_path, "/", options.job_name);
+      absl::StrCat(monitor.output_path.empty() ? "." : monitor.output_path, "/", monitor.job_name);
   RZ_RETURN_IF_ERROR(MakeFolders(folder));
   return folder;
 }

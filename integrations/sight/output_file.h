@@ -35,7 +35,7 @@ class OutputFile {
 // Makes the folder and those above it.
 absl::Status MakeFolders(const std::string& folder);
 // output_path/job_name, made.
-absl::StatusOr<std::string> MakeMonitorFolder(const MonitorOptions& options);
+absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
 
 }  // namespace ringzero
 

@@ -2,14 +2,11 @@
 #include "integrations/sight/run_folder.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -17,19 +14,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
-  return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-}
-
 absl::StatusOr<int64_t> Integer(const Json& json, const char* key) {
   const auto found = json.find(key);
   if (found != json.end() && found->is_number_integer()) return found->get<int64_t>();
   return absl::InvalidArgumentError(absl::StrCat("wanted a whole number as \"", key, "\""));
 }
 
-absl::Status ReadRun(const std::string& text, RunFolder& run) {
+}  // namespace
+
+absl::Status ParseRun(const std::string& text, RunFolder& run) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object()) return absl::InvalidArgumentError("not a JSON object");
   RZ_ASSIGN_OR_RETURN(const int64_t version, Integer(json, "ringzero_run"));
@@ -41,6 +34,7 @@ absl::Status ReadRun(const std::string& text, RunFolder& run) {
     return absl::InvalidArgumentError("wanted a text as \"plan\"");
   }
   RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan->get<std::string>()));
+  RZ_RETURN_IF_ERROR(CheckPlan(run.plan));
   RZ_ASSIGN_OR_RETURN(run.train_batch, Integer(json, "train_batch_size"));
   RZ_ASSIGN_OR_RETURN(run.parameters, Integer(json, "parameters"));
   const auto stale = json.find("stale_share");
@@ -60,6 +54,8 @@ absl::Status ReadRun(const std::string& text, RunFolder& run) {
   return absl::OkStatus();
 }
 
+namespace {
+
 absl::Status ReadLine(const Json& line, int64_t batch, RunFolder& run) {
   RZ_ASSIGN_OR_RETURN(const int64_t samples, Integer(line, "samples"));
   const auto scalars = line.find("scalars");
@@ -74,7 +70,9 @@ absl::Status ReadLine(const Json& line, int64_t batch, RunFolder& run) {
   return absl::OkStatus();
 }
 
-absl::Status ReadMetrics(const std::string& text, RunFolder& run) {
+}  // namespace
+
+absl::Status ParseMetrics(const std::string& text, RunFolder& run) {
   size_t at = 0;
   for (int number = 1; at < text.size(); ++number) {
     const size_t end = text.find('\n', at);
@@ -91,8 +89,6 @@ absl::Status ReadMetrics(const std::string& text, RunFolder& run) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 const std::vector<std::pair<double, double>>& RunFolder::Values(const std::string& name) const {
   static const std::vector<std::pair<double, double>> kNone;
   const auto found = scalars.find(name);
@@ -102,11 +98,11 @@ const std::vector<std::pair<double, double>>& RunFolder::Values(const std::strin
 absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder) {
   RunFolder run;
   const std::string head = absl::StrCat(folder, "/run.json");
-  RZ_ASSIGN_OR_RETURN(const std::string text, ReadFile(head));
-  RZ_RETURN_IF_ERROR(Annotate(ReadRun(text, run), head));
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(head));
+  RZ_RETURN_IF_ERROR(Annotate(ParseRun(text, run), head));
   const std::string lines = absl::StrCat(folder, "/metrics.jsonl");
-  RZ_ASSIGN_OR_RETURN(const std::string metrics, ReadFile(lines));
-  RZ_RETURN_IF_ERROR(Annotate(ReadMetrics(metrics, run), lines));
+  RZ_ASSIGN_OR_RETURN(const std::string metrics, ReadWholeFile(lines));
+  RZ_RETURN_IF_ERROR(Annotate(ParseMetrics(metrics, run), lines));
   absl::StatusOr<std::vector<FlightRecord>> flights =
       ReadFlightFolder(absl::StrCat(folder, "/flight"));
   if (flights.ok()) {

@@ -37,6 +37,10 @@ struct RunFolder {
 // to be read. A last line that was cut (the run died) is left out.
 absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder);
 
+// Its parts: run.json, then metrics.jsonl.
+absl::Status ParseRun(const std::string& text, RunFolder& run);
+absl::Status ParseMetrics(const std::string& text, RunFolder& run);
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_INTEGRATIONS_SIGHT_RUN_FOLDER_H_

@@ -2,14 +2,15 @@
 #include "integrations/sight/schedule_chart.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/slices.h"
 #include "integrations/sight/svg_chart.h"
+#include "zero/flight_clock.h"
 
 namespace ringzero {
 namespace {
@@ -40,6 +41,22 @@ std::string ColourOf(const Slice& slice) {
     default: return "#c9c9c9";
   }
 }
+
+// The mean length of slices, in nanoseconds.
+class Mean {
+ public:
+  void Add(const Slice& slice) {
+    sum_ += static_cast<double>(slice.end - slice.begin);
+    ++count_;
+  }
+  int64_t value() const {
+    return std::llround(sum_ / static_cast<double>(std::max<int64_t>(count_, 1)));
+  }
+
+ private:
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
 
 struct Drawn {
   double x = 0, width = 0;
@@ -75,8 +92,7 @@ std::string ScheduleChart(std::span<const FlightRecord> records,
   std::string svg = absl::StrFormat("<svg viewBox=\"0 0 %d %d\" role=\"img\">", kWidth, height);
   int top = 2;
   for (const FlightRecord& record : records) {
-    bool known = false;
-    const int64_t offset = OffsetOf(records, record, &known);
+    const int64_t offset = OffsetTo(records[0], record).value_or(0);
     absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">worker %d</text>",
                           kLeft - 8, top + 14, record.worker.value);
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
@@ -130,8 +146,7 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
                                     std::pair<Iteration, Iteration> iterations) {
   int64_t from = std::numeric_limits<int64_t>::max(), to = std::numeric_limits<int64_t>::min();
   for (const FlightRecord& record : records) {
-    bool known = false;
-    const int64_t offset = OffsetOf(records, record, &known);
+    const int64_t offset = OffsetTo(records[0], record).value_or(0);
     for (const Event& event : record.events) {
       if (!Trains(event.op) || TrackOf(event) != Track::kCompute) continue;
       if (event.op.iteration < iterations.first || event.op.iteration >= iterations.second)
@@ -144,38 +159,33 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
 }
 
 std::vector<StageTicks> MeasuredTicks(std::span<const FlightRecord> records, int stages) {
-  std::vector<StageTicks> sums(static_cast<size_t>(stages)), counts(static_cast<size_t>(stages));
+  std::vector<std::pair<Mean, Mean>> means(static_cast<size_t>(stages));
   for (const FlightRecord& record : records) {
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
       const int stage = slice.op.stage.value;
       if (!slice.ended || slice.track != Track::kCompute || !Trains(slice.op)) continue;
       if (stage < 0 || stage >= stages) continue;
-      const auto what =
-          slice.op.kind == OpKind::kForward ? &StageTicks::forward : &StageTicks::backward;
-      sums[stage].*what += slice.end - slice.begin;
-      counts[stage].*what += 1;
+      auto& [forward, backward] = means[static_cast<size_t>(stage)];
+      Mean& mean = slice.op.kind == OpKind::kForward ? forward : backward;
+      mean.Add(slice);
     }
   }
-  for (size_t j = 0; j < sums.size(); ++j) {
-    sums[j].forward /= std::max<int64_t>(counts[j].forward, 1);
-    sums[j].backward /= std::max<int64_t>(counts[j].backward, 1);
+  std::vector<StageTicks> ticks;
+  for (const auto& [forward, backward] : means) {
+    ticks.push_back({.forward = forward.value(), .backward = backward.value()});
   }
-  return sums;
+  return ticks;
 }
 
 std::pair<int64_t, int64_t> MeasuredAddAndUpdate(std::span<const FlightRecord> records) {
-  std::map<OpKind, std::pair<int64_t, int64_t>> sums;  // time, count
+  std::map<OpKind, Mean> means;
   for (const FlightRecord& record : records) {
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
       if (!slice.ended || slice.track == Track::kWaits) continue;
-      sums[slice.op.kind].first += slice.end - slice.begin;
-      sums[slice.op.kind].second += 1;
+      means[slice.op.kind].Add(slice);
     }
   }
-  const auto mean = [&](OpKind kind) {
-    return sums[kind].first / std::max<int64_t>(sums[kind].second, 1);
-  };
-  return {mean(OpKind::kAdd), mean(OpKind::kUpdate)};
+  return {means[OpKind::kAdd].value(), means[OpKind::kUpdate].value()};
 }
 
 }  // namespace ringzero

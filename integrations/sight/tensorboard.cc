@@ -115,9 +115,8 @@ class TensorBoardWriter : public MetricsWriter {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(
-    const MonitorOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const std::string folder, MakeMonitorFolder(options));
+absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorConfig& monitor) {
+  RZ_ASSIGN_OR_RETURN(const std::string folder, MakeMonitorFolder(monitor));
   char host[256] = "host";
   gethostname(host, sizeof(host) - 1);
   const std::string path =

@@ -73,6 +73,14 @@ TEST(RingOptions, AHintForEveryUnknownFlag) {
   EXPECT_THAT(ParseRingOptions({"-z", "1"}).status().message(), HasSubstr("nccl-tests"));
 }
 
+TEST(RingOptions, NcclHasNoHostMemory) {
+  EXPECT_THAT(ParseRingOptions({"--transport", "nccl", "--memory", "host"}).status().message(),
+              HasSubstr("--memory: host is not for --transport nccl"));
+  const absl::StatusOr<ParsedOptions> alone = ParseRingOptions({"--transport", "nccl"});
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_EQ(alone->options.memory, MemoryKind::kCuda);
+}
+
 TEST(RingOptions, RoundsAreOfAComparison) {
   EXPECT_THAT(ParseRingOptions({"--rounds", "3"}).status().message(), HasSubstr("--compare"));
   const absl::StatusOr<ParsedOptions> alone = ParseRingOptions({"-n", "10"});

@@ -77,19 +77,20 @@ int main(int argc, char** argv) {
   for (const std::string& input : corpus) Run(input);
   if (corpus.empty()) corpus.emplace_back();
   std::mt19937_64 random(seed);
+  const std::string last_input = std::string(argv[0]) + ".last-input";  // targets run side by side
   uint64_t runs = 0;
   double slowest = 0;
   using Clock = std::chrono::steady_clock;
   const Clock::time_point start = Clock::now();
   while (std::chrono::duration<double>(Clock::now() - start).count() < seconds) {
     const std::string input = Damage(corpus, random);
-    std::ofstream("fuzz-last-input", std::ios::binary) << input;  // if this one ends the program
+    std::ofstream(last_input, std::ios::binary) << input;  // if this one ends the program
     const Clock::time_point begin = Clock::now();
     Run(input);
     slowest = std::max(slowest, std::chrono::duration<double>(Clock::now() - begin).count());
     ++runs;
   }
-  std::remove("fuzz-last-input");
+  std::remove(last_input.c_str());
   std::printf("%zu files, %llu damaged copies, the slowest %.1f ms\n", corpus.size(),
               static_cast<unsigned long long>(runs), 1e3 * slowest);
   return 0;

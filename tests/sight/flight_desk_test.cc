@@ -65,11 +65,30 @@ TEST(FlightDeskTest, AFailureIsWrittenOnce) {
   failed = true;
   desk.Wake();
   ASSERT_TRUE(Soon([&] { return taken > 0; }));
-  EXPECT_EQ(desk.WriteFailure(WorkerId(0), absl::InternalError("later")), absl::OkStatus());
+  desk.WriteFailure(WorkerId(0), absl::InternalError("later"));
   const auto record = ReadFlightFile(FlightPath(desk.folder(), WorkerId(0)));
   ASSERT_TRUE(record.ok()) << record.status();
   EXPECT_EQ(record->why, "waited too long");
   EXPECT_EQ(taken, 1);
+}
+
+TEST(FlightDeskTest, MakesItsFolderOrSaysWhyNot) {
+  const TemporaryFolder folder;
+  FlightDesk desk(folder.path("a/b/flight"));
+  ASSERT_EQ(desk.Start(), absl::OkStatus());
+  const auto seat = desk.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  desk.WriteFailure(WorkerId(0), absl::InternalError("mine"));
+  const auto record = ReadFlightFile(FlightPath(desk.folder(), WorkerId(0)));
+  ASSERT_TRUE(record.ok()) << record.status();
+  EXPECT_EQ(record->error, absl::InternalError("mine"));
+  folder.Write("file", "in the way");
+  FlightDesk barred(folder.path("file/flight"));
+  ASSERT_EQ(barred.Start(), absl::OkStatus());
+  const auto other =
+      barred.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  ::testing::internal::CaptureStderr();
+  barred.WriteFailure(WorkerId(0), absl::InternalError("mine"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("file/flight: cannot make it"));
 }
 
 TEST(FlightDeskTest, RemovesRecordsOfEarlierRuns) {
@@ -80,9 +99,12 @@ TEST(FlightDeskTest, RemovesRecordsOfEarlierRuns) {
     ASSERT_EQ(WriteFlightFile(folder.path("flight"), record), absl::OkStatus());
   }
   folder.Write("flight/notes.txt", "mine");
+  folder.Write("flight/worker-4.flight.123.tmp", "half");
+  folder.Write("flight/worker-2.flight.123.tmp", "another host's");
   RemoveFlights(folder.path("flight"), WorkerId(0), WorkerId(3));
   EXPECT_THAT(folder.List("flight"),
-              ::testing::UnorderedElementsAre("worker-1.flight", "worker-2.flight", "notes.txt"));
+              ::testing::UnorderedElementsAre("worker-1.flight", "worker-2.flight",
+                                              "worker-2.flight.123.tmp", "notes.txt"));
 }
 
 }  // namespace

@@ -122,10 +122,9 @@ TEST(TensorBoardTest, RecordsHoldEvents) {
 // By the slow and plain loop, which is checked by the polynomial's own test value.
 TEST(TensorBoardTest, LengthsAreChecked) {
   const TemporaryFolder folder;
-  auto writer = MakeTensorBoardWriter({.output_path = folder.path("runs")});
+  auto writer = MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "a"});
   ASSERT_TRUE(writer.ok()) << writer.status();
-  const std::string bytes =
-      Read(folder.path("runs/DeepSpeedJobName/" + folder.List("runs/DeepSpeedJobName")[0]));
+  const std::string bytes = Read(folder.path("runs/a/" + folder.List("runs/a").at(0)));
   const auto crc32c = [](const std::string& text) {
     uint32_t crc = ~0u;
     for (const char c : text) {
@@ -178,10 +177,16 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
   folder.Write("run.json", R"({"ringzero_run": 2})");
   EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
               HasSubstr("wanted ringzero_run 1, found 2"));
-  const Json good = {{"ringzero_run", 1},
-                     {"plan", PlanToString({.workers = 2})},
-                     {"train_batch_size", 8},
-                     {"parameters", 10}};
+  Json good = {{"ringzero_run", 1},
+               {"plan", PlanToString({.workers = 2})},
+               {"train_batch_size", 8},
+               {"parameters", 10}};
+  folder.Write("run.json", good.dump());
+  folder.Write("metrics.jsonl", "");
+  EXPECT_THAT(std::string(ReadRunFolder(folder.path(".")).status().message()),
+              HasSubstr("run.json: plan: stages must be at least 1, found 0"));
+  const StagePlan stage{.end_layer = 1, .forward_cost = 1, .backward_cost = 2};
+  good["plan"] = PlanToString({.workers = 2, .stages = {stage}});
   folder.Write("run.json", good.dump());
   folder.Write("metrics.jsonl", "{\"samples\": 8, \"scalars\": {\"a\": 1}}\nnoise\n");
   EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <limits>
 #include <random>
 #include <string>
 #include <thread>
@@ -299,6 +300,40 @@ TEST(FlightBlameTest, AnErrorOfOnesOwnComesFirst) {
   const FlightBlame blame = BlameFlights(records);
   EXPECT_EQ(blame.first_cause, WorkerId(1));
   EXPECT_THAT(blame.text, HasSubstr("first cause: worker 1: disk full"));
+}
+
+// Two that failed on their own: the first by time, where their times can be compared.
+TEST(FlightBlameTest, OfTwoFailuresTheFirstByOneClock) {
+  std::vector<FlightRecord> records = Chain();
+  records[1].error = absl::ResourceExhaustedError("disk full");
+  records[2].error = absl::DataLossError("bad block");
+  records[1].clock = records[2].clock = "boot 1";
+  records[1].time_ns = 2000;
+  records[2].time_ns = 1000;
+  EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(2));
+  // Another host, whose clock is 5000 behind: by one clock it was later.
+  records[2].clock = "boot 2";
+  records[1].offset = ClockOffset{.offset_ns = 100, .within_ns = 5};
+  records[2].offset = ClockOffset{.offset_ns = 5100, .within_ns = 5};
+  EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(1));
+  // Nobody has measured it: both are named, and neither is the cause.
+  records[2].offset.reset();
+  const FlightBlame blame = BlameFlights(records);
+  EXPECT_EQ(blame.first_cause, std::nullopt);
+  EXPECT_THAT(blame.text, HasSubstr("first cause: worker 1: disk full\n"
+                                    "or, by a clock that was not compared with worker 1's: "
+                                    "worker 2: bad block"));
+}
+
+// Times and iterations that no run has are refused, so that nobody's sums overflow.
+TEST(FlightRecordTest, RefusesImpossibleTimes) {
+  FlightRecord record{.worker = WorkerId(0), .workers = 1};
+  record.time_ns = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(ParseFlight(FlightToString(record)).status().message(), HasSubstr("no clock says"));
+  record.time_ns = 0;
+  const Op op{.kind = OpKind::kForward, .stage = StageId(0)};
+  record.events = {{std::numeric_limits<int64_t>::min(), EventKind::kBegin, op}};
+  EXPECT_THAT(ParseFlight(FlightToString(record)).status().message(), HasSubstr("event 0: of no"));
 }
 
 TEST(FlightBlameTest, ADeathThatOthersHeardOf) {

@@ -1,4 +1,5 @@
-// The batch triple of a configuration: "auto" and absent, workers given or not.
+// The batch triple of a configuration: "auto" and absent, workers given or not. And the updates
+// that follow from it.
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@ constexpr char kTrain[] = "train_batch_size";
 constexpr char kMicro[] = "train_micro_batch_size_per_gpu";
 constexpr char kLaps[] = "gradient_accumulation_steps";
 constexpr char kWorkers[] = "cyclic.workers";
+constexpr char kTotal[] = "scheduler.params.total_num_steps";
 
 int64_t Known(const ResolvedKeys& keys, absl::string_view path) {
   return keys.Has(path) && !keys.MustBeSet(path) ? keys.Integer(path) : 0;
@@ -30,7 +32,7 @@ bool FitsSomeWorkers(const BatchTriple& given) {
 }
 
 // As many as a whole triple says, else the default or, where the batch does not divide by it, the
-// largest number below that does.
+// largest number below that does. More than this engine has: no number.
 void ChooseWorkers(ResolvedKeys& keys, const BatchTriple& given, Findings& findings) {
   const int64_t micro = given.micro_batch == 0 ? 1 : given.micro_batch;
   const int64_t laps = given.laps == 0 ? 1 : given.laps;
@@ -42,17 +44,23 @@ void ChooseWorkers(ResolvedKeys& keys, const BatchTriple& given, Findings& findi
   } else {
     while (parts % workers != 0) --workers;
   }
-  const double most = FindKey(kWorkers)->range.max;
-  if (workers == standard || static_cast<double>(workers) > most) return;
+  if (workers == standard) return;
+  if (const double most = FindKey(kWorkers)->range.max; static_cast<double>(workers) > most) {
+    findings.Add(
+        Kind::kNotBuilt, keys.PlaceOf(kTrain), kTrain,
+        absl::StrCat(given.train_batch, " of ", kMicro, " ", micro, " x ", kLaps, " ", laps,
+                     " is for ", workers, " workers; more than ", most, " are not built yet"));
+    return keys.Erase(kWorkers);
+  }
   keys.Set(kWorkers, JsonValue::Integer(workers), Origin::kDerived);
-  findings.Add(Finding::Kind::kNote, keys.file(), kWorkers,
+  findings.Add(Finding::Kind::kNote, {.text = keys.file()}, kWorkers,
                absl::StrCat(workers, ", derived from the batch sizes"));
 }
 
 void SetMissing(ResolvedKeys& keys, absl::string_view path, int64_t value, Findings& findings) {
   if (Known(keys, path) != 0) return;
   if (!keys.Has(path)) return keys.Set(path, JsonValue::Integer(value), Origin::kDerived);
-  findings.Add(Kind::kAuto, keys.Place(path), path, absl::StrCat("\"auto\" is ", value));
+  findings.Add(Kind::kAuto, keys.PlaceOf(path), path, absl::StrCat("\"auto\" is ", value));
   keys.Set(path, JsonValue::Integer(value), Origin::kAuto);
 }
 
@@ -62,15 +70,15 @@ void ResolveBatch(ResolvedKeys& keys, Findings& findings) {
   const BatchTriple given{.train_batch = Known(keys, kTrain),
                           .micro_batch = Known(keys, kMicro),
                           .laps = Known(keys, kLaps)};
-  const std::string place = keys.Place(given.train_batch != 0 ? kTrain : kMicro);
+  const Place place = keys.PlaceOf(given.train_batch != 0 ? kTrain : kMicro);
   if (!FitsSomeWorkers(given)) {
     const absl::Status why = CompleteBatch(given, 1).status();
     const std::string one = why.ok() ? "" : std::string(why.message());
-    return findings.Add(
-        Kind::kError, place, "",
-        keys.Given(kWorkers)
-            ? std::string(CompleteBatch(given, keys.Integer(kWorkers)).status().message())
-            : absl::StrCat(one, "; no other number of workers makes it right"));
+    findings.Add(Kind::kError, place, "",
+                 keys.Given(kWorkers)
+                     ? std::string(CompleteBatch(given, keys.Integer(kWorkers)).status().message())
+                     : absl::StrCat(one, "; no other number of workers makes it right"));
+    return;
   }
   if (given.train_batch != 0 && !keys.Given(kWorkers) && keys.Has(kWorkers)) {
     ChooseWorkers(keys, given, findings);
@@ -91,10 +99,35 @@ void ResolveBatch(ResolvedKeys& keys, Findings& findings) {
   }
   for (const char* path : {kTrain, kMicro, kLaps}) {
     if (!keys.MustBeSet(path)) continue;
-    findings.Add(Kind::kMustSet, keys.Place(path), path,
+    findings.Add(Kind::kMustSet, keys.PlaceOf(path), path,
                  "\"auto\" has no value here; a run needs two of the batch triple, for example "
                  "--set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=1");
   }
+}
+
+void ResolveLength(ResolvedKeys& keys, Findings& findings) {
+  if (!keys.MustBeSet(kTotal)) return;
+  const Place place = keys.PlaceOf(kTotal);
+  const auto take = [&](int64_t updates, absl::string_view why) {
+    findings.Add(Kind::kAuto, place, kTotal, absl::StrCat("\"auto\" is ", updates, why));
+    keys.Set(kTotal, JsonValue::Integer(updates), Origin::kAuto);
+  };
+  if (keys.Has("iterations")) return take(keys.Integer("iterations"), ", as is iterations");
+  if (!keys.Has("epochs")) {
+    findings.Add(Kind::kMustSet, place, kTotal,
+                 absl::StrCat("\"auto\" has no value here; a run needs --set ", kTotal,
+                              "=... or set iterations or epochs"));
+    return;
+  }
+  const int64_t batch = Known(keys, kTrain);
+  const int64_t samples = Known(keys, "data.samples");
+  if (batch == 0 || samples < batch) {
+    findings.Add(Kind::kAuto, place, kTotal,
+                 "\"auto\" is as many updates as epochs make of the data");
+    return keys.Set(kTotal, keys.Json(kTotal), Origin::kDerived);
+  }
+  take(keys.Integer("epochs") * (samples / batch),
+       absl::StrCat(", as epochs x samples / ", kTrain, " are"));
 }
 
 }  // namespace ringzero

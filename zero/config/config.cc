@@ -39,6 +39,21 @@ bool Speaks(const Finding& finding) {
          finding.kind == Finding::Kind::kNote || finding.kind == Finding::Kind::kAuto;
 }
 
+// All rules, one key's and several keys'.
+void CheckKeys(const JsonValue& root, const std::string& file, CheckedConfig& checked) {
+  ResolvedKeys& keys = checked.config.keys;
+  keys = ResolveKeys(root, file, checked.findings);
+  if (!root.is_object()) return;
+  ApplyRules(keys, checked.findings);
+  ResolveBatch(keys, checked.findings);
+  ResolveLength(keys, checked.findings);
+  if (!keys.Has("evaluation.batch_size") && keys.Has("train_micro_batch_size_per_gpu") &&
+      !keys.MustBeSet("train_micro_batch_size_per_gpu")) {
+    keys.Set("evaluation.batch_size",
+             JsonValue::Integer(keys.Integer("train_micro_batch_size_per_gpu")), Origin::kDerived);
+  }
+}
+
 }  // namespace
 
 Verdict CheckedConfig::verdict() const {
@@ -46,9 +61,7 @@ Verdict CheckedConfig::verdict() const {
   if (findings.First(Kind::kError) != nullptr) return Verdict::kReject;
   const bool no_batch =
       !config.keys.Has("train_batch_size") && !config.keys.Has("train_micro_batch_size_per_gpu");
-  if (no_batch || findings.Count(Kind::kAuto) + findings.Count(Kind::kMustSet) > 0) {
-    return Verdict::kAcceptAuto;
-  }
+  if (no_batch || findings.HasAuto()) return Verdict::kAcceptAuto;
   const bool warns = findings.Count(Kind::kNoEffect) + findings.Count(Kind::kOutside) > 0;
   return warns ? Verdict::kWarn : Verdict::kAccept;
 }
@@ -73,17 +86,11 @@ CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
     fail(root.status());
     return checked;
   }
-  ResolvedKeys& keys = checked.config.keys;
-  keys = ResolveKeys(*root, source.file, checked.findings);
-  if (!root->is_object()) return checked;
-  ApplyRules(keys, checked.findings);
-  ResolveBatch(keys, checked.findings);
-  if (!keys.Has("evaluation.batch_size") && keys.Has("train_micro_batch_size_per_gpu") &&
-      !keys.MustBeSet("train_micro_batch_size_per_gpu")) {
-    keys.Set("evaluation.batch_size",
-             JsonValue::Integer(keys.Integer("train_micro_batch_size_per_gpu")), Origin::kDerived);
+  CheckKeys(*root, source.file, checked);
+  checked.findings.Sort();
+  if (!root->is_object() || checked.findings.First(Finding::Kind::kError) != nullptr) {
+    return checked;
   }
-  if (checked.findings.First(Finding::Kind::kError) != nullptr) return checked;
   if (const absl::Status status = FillOurs(checked.config); !status.ok()) fail(status);
   return checked;
 }

@@ -106,6 +106,8 @@ struct Config {
   BatchTriple batch;  // complete
   OptimizerOptions optimizer;
   int zero_stage = 3;  // zero_optimization.stage: what is sharded
+  // optimizer.curve's updates are the run's, and only the data says how many those are.
+  bool curve_ends_with_run = false;
   EvaluationConfig evaluation;
   int steps_per_print = 0;                   // 0: by time
   std::optional<MonitorConfig> tensorboard;  // where enabled

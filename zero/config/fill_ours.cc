@@ -131,7 +131,8 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
   cyclic.slack = Int(keys, "cyclic.slack");
   cyclic.stages = Int(keys, "cyclic.stages");
-  cyclic.workers = Int(keys, "cyclic.workers");
+  // Absent where the batch asks for more than there may be.
+  if (keys.Has("cyclic.workers")) cyclic.workers = Int(keys, "cyclic.workers");
   cyclic.transport = TransportOf(keys.String("cyclic.transport"));
   cyclic.window = Int(keys, "cyclic.window");
   cyclic.pending = Int(keys, "cyclic.pending");

@@ -69,9 +69,8 @@ RateCurve::Warmup WarmupOf(const ResolvedKeys& keys) {
   number("warmup_min_ratio", warmup.min_ratio);
   number("cos_min_ratio", warmup.cosine_min_ratio);
   warmup.updates = keys.Integer("scheduler.params.warmup_num_steps");
-  if (keys.Has("scheduler.params.total_num_steps")) {
-    warmup.total_updates = keys.Integer("scheduler.params.total_num_steps");
-  }
+  constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";
+  if (keys.Has(kTotal) && !IsAuto(keys.Json(kTotal))) warmup.total_updates = keys.Integer(kTotal);
   const bool linear = keys.String("scheduler.params.warmup_type") == "linear";
   warmup.ramp = linear ? RateCurve::Ramp::kLinear : RateCurve::Ramp::kLog;
   return warmup;
@@ -135,7 +134,7 @@ absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
                      .laps = given("gradient_accumulation_steps")},
                     config.cyclic.workers);
   if (!batch.ok()) {
-    return Annotate(batch.status(), keys.Place(keys.Has(kTrain) ? kTrain : kMicro));
+    return Annotate(batch.status(), keys.PlaceOf(keys.Has(kTrain) ? kTrain : kMicro).text);
   }
   config.batch = *batch;
   config.evaluation.batch_size = Int(keys, "evaluation.batch_size");
@@ -166,6 +165,8 @@ absl::Status FillRun(Config& config) {
   RZ_RETURN_IF_ERROR(FillLength(keys, config));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
   FillRateCurve(keys, config.optimizer);
+  constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";
+  config.curve_ends_with_run = keys.Has(kTotal) && IsAuto(keys.Json(kTotal));
   config.tensorboard = MonitorOf(keys, "tensorboard");
   config.csv_monitor = MonitorOf(keys, "csv_monitor");
   return FillBatch(keys, config);

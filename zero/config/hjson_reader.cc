@@ -23,7 +23,13 @@
 namespace ringzero {
 namespace {
 
-constexpr size_t kMaxNumber = 400;  // characters
+constexpr size_t kMaxNumber = 400;    // characters
+constexpr size_t kMaxShownWord = 40;  // likewise
+
+// hjson's white space: form feeds and vertical tabs are none.
+constexpr absl::string_view kSpace = " \t\n\r";
+
+bool IsSpace(char c) { return kSpace.find(c) != absl::string_view::npos; }
 
 bool IsPunctuation(char c) { return absl::string_view("{}[],:").find(c) != std::string::npos; }
 
@@ -60,6 +66,16 @@ class Reader {
         absl::StrCat(source_, ":", line_, ": not valid JSON: ", message));
   }
 
+  // Where the text ends too early, perhaps because a word without quotes has taken a bracket.
+  absl::Status EndError(absl::string_view message) const {
+    if (greedy_word_.empty()) return Error(message);
+    const absl::string_view shown = greedy_word_.substr(0, kMaxShownWord);
+    return absl::InvalidArgumentError(absl::StrCat(
+        source_, ":", greedy_line_, ": not valid JSON: ", message, ": the word without quotes ",
+        absl::Utf8SafeCEscape(shown.substr(0, FindBrokenUtf8(shown))),
+        " goes on to the end of its line"));
+  }
+
   char Peek(size_t ahead = 0) const {
     return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0';
   }
@@ -87,7 +103,7 @@ class Reader {
   absl::Status SkipSpace() {
     while (!AtEnd()) {
       const char c = Peek();
-      if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+      if (IsSpace(c)) {
         Advance(1);
       } else if (c == '#' || (c == '/' && Peek(1) == '/')) {
         while (!AtEnd() && Peek() != '\n') Advance(1);
@@ -105,7 +121,7 @@ class Reader {
   absl::Status ReadValue(JsonValue& out) {
     out.line = line_;
     const char c = Peek();
-    if (AtEnd()) return Error("the text ends where a value was wanted");
+    if (AtEnd()) return EndError("the text ends where a value was wanted");
     if (c == '{' || c == '[') return ReadBrackets(out);
     if (c != '"' && c != '\'') return ReadQuoteless(out);
     out.kind = JsonValue::Kind::kString;
@@ -191,10 +207,10 @@ class Reader {
       if (IsPunctuation(Peek())) {
         return Error(absl::StrCat("'", std::string(1, Peek()), "' where a key was wanted"));
       }
-      if (absl::ascii_isspace(static_cast<unsigned char>(Peek()))) break;
+      if (IsSpace(Peek())) break;
       Advance(1);
     }
-    if (AtEnd()) return Error("the text ends inside an object");
+    if (AtEnd()) return EndError("the text ends inside an object");
     key = std::string(text_.substr(begin, at_ - begin));
     if (key.empty()) return Error("':' without a key before it");
     return absl::OkStatus();
@@ -292,21 +308,27 @@ class Reader {
       const bool eol = c == '\n' || c == '\r';
       const bool comment = c == '#' || (c == '/' && (next == '/' || next == '*'));
       if (!eol && !comment && c != ',' && c != '}' && c != ']') continue;
-      const absl::string_view word = absl::StripAsciiWhitespace(text_.substr(begin, end - begin));
+      const absl::string_view word = text_.substr(begin, end - begin);
       if (ReadWord(word, out)) {
         Advance(end - begin);
         return CheckNumber(out, word);
       }
       if (!eol) continue;
       if (quoteless_ == Quoteless::kRefused) return Error("a word without quotes");
+      if (greedy_word_.empty() && word.find_first_of("}]") != absl::string_view::npos) {
+        greedy_word_ = word;
+        greedy_line_ = line_;
+      }
       out.kind = JsonValue::Kind::kString;
-      out.text = std::string(word);
+      out.text = std::string(absl::StripAsciiWhitespace(word));
       Advance(end - begin);
       return absl::OkStatus();
     }
   }
 
-  static bool ReadWord(absl::string_view word, JsonValue& out) {
+  static bool ReadWord(absl::string_view text, JsonValue& out) {
+    const absl::string_view word = absl::StripTrailingAsciiWhitespace(text);
+    const absl::string_view number = text.substr(0, text.find_last_not_of(" \t") + 1);
     const int line = out.line;
     std::string key = std::move(out.key);
     bool found = true;
@@ -314,8 +336,8 @@ class Reader {
       out = JsonValue();
     } else if (word == "true" || word == "false") {
       out = JsonValue::Bool(word == "true");
-    } else if (word.size() < kMaxNumber && IsJsonNumber(word)) {
-      out = ReadNumber(word);
+    } else if (number.size() < kMaxNumber && IsJsonNumber(number)) {
+      out = ReadNumber(number);
     } else {
       found = false;
     }
@@ -351,6 +373,8 @@ class Reader {
   int line_ = 1;
   int depth_ = 0;
   std::vector<std::string> path_;  // keys of the objects not closed yet
+  absl::string_view greedy_word_;  // the first one without quotes that has a closing bracket in it
+  int greedy_line_ = 0;
 };
 
 }  // namespace

@@ -111,15 +111,22 @@ std::span<const KeySpec> AllKeys();
 // else the first. Null: unknown.
 const KeySpec* FindKey(absl::string_view path, absl::string_view section_type = "");
 
-// The known key that `path` most likely meant: few edits of the name, preferably in the same
-// section. Null for names that resemble none.
+// The known key that `path` most likely meant: few edits of the name, its first words, or its words
+// in another order, preferably in the same section. Null for names that resemble none.
 const KeySpec* NearestKey(absl::string_view path);
+
+// Is it the name of no key, but of a remark: "_comment", "//"?
+bool IsLikeComment(absl::string_view name);
 
 // How the values of `key` convert: its own word, or the nearest section's above it.
 Reading ReadingOf(const KeySpec& key);
 
 // Does `key` have a meaning when its section's type is `type`? Ignores case.
 bool BelongsTo(const KeySpec& key, absl::string_view type);
+
+// The values of the section's "type" for which `path` has a meaning: "SGD|Adam", of all its
+// entries.
+std::string TypesOf(absl::string_view path);
 
 // Is `name` one of "a|b|c"? Ignores case; returns the listed spelling, or empty.
 absl::string_view FindChoice(absl::string_view choices, absl::string_view name);

@@ -16,6 +16,8 @@ namespace {
 
 using Kind = Finding::Kind;
 
+constexpr absl::string_view kBf16 = "bf16";
+constexpr absl::string_view kClipping = "gradient_clipping";
 constexpr absl::string_view kZero = "zero_optimization";
 constexpr absl::string_view kStage = "zero_optimization.stage";
 constexpr absl::string_view kOffloadParam = "zero_optimization.offload_param";
@@ -65,7 +67,7 @@ class Resolver {
 
   ResolvedKeys Run() {
     if (!root_.is_object()) {
-      findings_.Add(Kind::kError, file_, "",
+      findings_.Add(Kind::kError, PlaceOf(root_, file_), "",
                     absl::StrCat("wanted an object at the top, found ", Describe(root_)));
       return std::move(keys_);
     }
@@ -78,8 +80,9 @@ class Resolver {
   // Inside of a section that does nothing here, one line for the section is enough.
   enum class Voice { kAloud, kSilent };
 
-  void Add(Kind kind, const JsonValue& value, absl::string_view path, absl::string_view message) {
-    findings_.Add(kind, PlaceOf(value, file_), absl::Utf8SafeCEscape(path), message);
+  Finding* Add(Kind kind, const JsonValue& value, absl::string_view path,
+               absl::string_view message) {
+    return findings_.Add(kind, PlaceOf(value, file_), absl::Utf8SafeCEscape(path), message);
   }
 
   std::string TypeOf(absl::string_view path) const { return SectionType(keys_, path); }
@@ -115,25 +118,45 @@ class Resolver {
     const KeySpec* key = Find(parent, value.key);
     if (key == nullptr) return UnknownKey(value, given);
     if (key->state == KeyState::kRemoved) {
-      return Add(Kind::kError, value, given, absl::StrCat("removed from DeepSpeed; ", key->why));
+      Add(Kind::kError, value, given, absl::StrCat("removed from DeepSpeed; ", key->why));
+      return;
     }
     if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {
       if (TypeIsMissing(key->path)) return;
-      const std::string message = absl::StrCat("has no meaning for ", key->section(), ".type ",
-                                               TypeOf(key->path), ", only for ", OneOf(key->types));
-      return Add(Kind::kError, value, given, message);
+      Add(Kind::kError, value, given,
+          absl::StrCat("has no meaning for ", key->section(), ".type ", TypeOf(key->path),
+                       ", only for ", OneOf(TypesOf(key->path))));
+      return;
     }
     if (key->name() == "*") return SetAny(value, given, *key);
-    if (!IsFirst(value, given, *key)) return;
-    const bool speaks = voice == Voice::kAloud && key->state == KeyState::kNoEffect;
-    if (speaks) {
-      Add(KindOf(key->weight), value, key->path, absl::StrCat("does nothing here: ", key->why));
-      voice = Voice::kSilent;
+    if (YieldsToNewName(value, given, *key) || !IsFirst(value, given, *key)) return;
+    if (voice == Voice::kAloud && key->state == KeyState::kNoEffect) return TakeIdle(value, *key);
+    Take(value, *key, voice);
+  }
+
+  void Take(const JsonValue& value, const KeySpec& key, Voice voice) {
+    if (IsAuto(value) && TakesAuto(key)) return SetAuto(value, key, voice);
+    if (IsNull(value) && TakesNull(key)) return keys_.SetNull(key.path, value);
+    if (key.type == KeyType::kSection) return CheckSection(value, key, voice);
+    SetValue(value, key, voice);
+  }
+
+  static bool IsNull(const JsonValue& value) { return value.kind == JsonValue::Kind::kNull; }
+
+  // A key that does nothing here: one line says so, unless its value is an error.
+  void TakeIdle(const JsonValue& value, const KeySpec& key) {
+    const std::string idle = absl::StrCat("does nothing here: ", key.why);
+    if (IsAuto(value) && TakesAuto(key)) {
+      Finding* said =
+          Add(KindOf(key.weight), value, key.path, absl::StrCat(idle, "; \"auto\" needs no value"));
+      if (said != nullptr) said->is_auto = true;
+      return keys_.Set(key.path, value, OriginOf(value));
     }
-    if (IsAuto(value) && TakesAuto(*key)) return SetAuto(value, *key, voice);
-    if (value.kind == JsonValue::Kind::kNull && TakesNull(*key)) return keys_.SetNull(key->path);
-    if (key->type == KeyType::kSection) return CheckSection(value, *key, voice);
-    SetValue(value, *key, voice);
+    const bool section = key.type == KeyType::kSection && value.is_object();
+    const bool null = IsNull(value) && TakesNull(key);
+    const bool plain = key.type != KeyType::kSection && ConvertValue(value, key).ok();
+    if (section || null || plain) Add(KindOf(key.weight), value, key.path, idle);
+    Take(value, key, Voice::kSilent);
   }
 
   static Kind KindOf(KeySpec::Weight weight) {
@@ -149,19 +172,29 @@ class Resolver {
   bool IsFirst(const JsonValue& value, const std::string& given, const KeySpec& key) {
     const auto [at, fresh] = names_.emplace(std::string(key.path), given);
     if (fresh) return true;
-    const std::string message = absl::StrCat("is ", at->second, ", which is given, too");
-    if (key.path != "bf16") {
-      Add(Kind::kError, value, given, message);
-    } else {
-      Add(Kind::kMinor, value, given, absl::StrCat("does nothing here: it ", message));
-    }
+    Add(Kind::kError, value, given, absl::StrCat("is ", at->second, ", which is given, too"));
     return false;
   }
 
+  // bf16 and its old name bfloat16, both given: DeepSpeed looks at the old one only where the new
+  // one is null.
+  bool YieldsToNewName(const JsonValue& value, const std::string& given, const KeySpec& key) {
+    if (key.path != kBf16) return false;
+    const JsonValue* other = root_.Find(given == kBf16 ? key.also : kBf16);
+    if (other == nullptr) return false;
+    if (given == kBf16) return IsNull(value);
+    if (IsNull(*other)) return false;
+    Add(Kind::kMinor, value, given, "does nothing here: bf16, its new name, is given, too");
+    return true;
+  }
+
   void UnknownKey(const JsonValue& value, const std::string& path) {
+    if (findings_.IsFull() && findings_.First(Kind::kError) != nullptr) return;
     std::string message = "unknown key";
     if (value.key.find('.') != std::string::npos) {
       absl::StrAppend(&message, "; a section is an object of its own, not a name with a dot");
+    } else if (IsLikeComment(value.key)) {
+      absl::StrAppend(&message, "; a comment is written // or #");
     } else if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
       absl::StrAppend(&message, "; the nearest known one is ", nearest->path);
     }
@@ -195,8 +228,7 @@ class Resolver {
     if (key.path == kZero && value.kind == JsonValue::Kind::kBool) return SetOldZero(value);
     if (!value.is_object()) return WrongType(value, key);
     if (key.path == kOffloadParam && GivenStage() != 3 && voice == Voice::kAloud) {
-      Add(Kind::kNoEffect, value, key.path,
-          "does nothing here: only stage 3 shards parameters; DeepSpeed ignores it, too");
+      Add(Kind::kNoEffect, value, key.path, absl::StrCat("does nothing here: ", kOnlyStage3Shards));
       voice = Voice::kSilent;
     }
     keys_.SetSection(key.path, value);
@@ -236,7 +268,13 @@ class Resolver {
   void SetValue(const JsonValue& value, const KeySpec& key, Voice voice) {
     absl::StatusOr<JsonValue> converted = ConvertValue(value, key);
     if (!converted.ok()) {
-      return Add(Kind::kError, value, key.path, converted.status().message());
+      Add(Kind::kError, value, key.path, converted.status().message());
+      return;
+    }
+    if (key.path == kClipping && converted->number < 0) {
+      Add(Kind::kNote, value, key.path,
+          absl::StrCat(WriteJson(value), " is as good as 0: off, as in DeepSpeed"));
+      converted->number = 0;
     }
     if (voice == Voice::kAloud) CheckBuilt(value, *converted, key);
     keys_.Set(key.path, *std::move(converted), OriginOf(value));
@@ -246,8 +284,9 @@ class Resolver {
     if (IsBuilt(converted, key)) return;
     const std::string found = WriteJson(converted);
     if (key.scope == KeySpec::Scope::kOutside) {
-      return Add(Kind::kOutside, value, key.path,
-                 absl::StrCat(found, " is outside of this engine, only ", OneOf(key.built)));
+      Add(Kind::kOutside, value, key.path,
+          absl::StrCat(found, " is outside of this engine, only ", OneOf(key.built)));
+      return;
     }
     Add(Kind::kNotBuilt, value, key.path,
         absl::StrCat(found, " is not built yet, only ", OneOf(key.built)));
@@ -259,7 +298,7 @@ class Resolver {
       if (names_.contains(std::string(key.path))) continue;
       if (!BelongsTo(key, TypeOf(key.path))) continue;
       const std::string choices = AllChoices(key);
-      findings_.Add(Kind::kError, keys_.Place(key.section()), key.path,
+      findings_.Add(Kind::kError, keys_.PlaceOf(key.section()), key.path,
                     choices.empty() ? absl::StrCat("missing (", key.meaning, ")")
                                     : absl::StrCat("missing; ", OneOf(choices)));
     }
@@ -274,10 +313,13 @@ class Resolver {
 
 }  // namespace
 
-std::string PlaceOf(const JsonValue& value, const std::string& file) {
-  if (value.from_environment) return absl::StrCat("environment (", value.override_text, ")");
-  if (!value.override_text.empty()) return absl::StrCat("--set ", value.override_text);
-  return value.line > 0 ? absl::StrCat(file, ":", value.line) : file;
+Place PlaceOf(const JsonValue& value, const std::string& file) {
+  if (value.from_environment) {
+    return {.text = absl::StrCat("environment (", value.override_text, ")")};
+  }
+  if (!value.override_text.empty()) return {.text = absl::StrCat("--set ", value.override_text)};
+  if (value.line == 0) return {.text = file};
+  return {.text = absl::StrCat(file, ":", value.line), .line = value.line};
 }
 
 ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings) {

@@ -58,7 +58,9 @@ class ResolvedKeys {
   void SetSection(absl::string_view path, const JsonValue& value);
   bool HasSection(absl::string_view path) const { return sections_.contains(path); }
   // Was it given as null?
-  void SetNull(absl::string_view path) { nulls_.emplace(path); }
+  void SetNull(absl::string_view path, JsonValue value) {
+    nulls_.insert_or_assign(std::string(path), std::move(value));
+  }
   bool IsNull(absl::string_view path) const { return nulls_.contains(path); }
   // A section that does nothing here: what it holds is kept and not spoken of.
   void Silence(absl::string_view path) { silent_.emplace(path); }
@@ -66,8 +68,8 @@ class ResolvedKeys {
 
   // InvalidArgument: the place where `path` was given, its name and `message`.
   absl::Status Error(absl::string_view path, absl::string_view message) const;
-  // "run.json:12", "--set a.b=1", or the file when `path` was not given.
-  std::string Place(absl::string_view path) const;
+  // Where `path` was given, or the file when it was not.
+  Place PlaceOf(absl::string_view path) const;
 
   // Every value with its origin, as JSON with comments; reads back equal.
   std::string Print() const;
@@ -88,11 +90,14 @@ class ResolvedKeys {
   std::map<std::string, Value, std::less<>> values_;
   std::map<std::string, JsonValue, std::less<>> sections_;  // without their members
   std::set<std::string, std::less<>> silent_;
-  std::set<std::string, std::less<>> nulls_;
+  std::map<std::string, JsonValue, std::less<>> nulls_;
 };
 
-// "run.json:12", "--set a.b=1", "run.json": where `value` comes from.
-std::string PlaceOf(const JsonValue& value, const std::string& file);
+// Where `value` comes from.
+Place PlaceOf(const JsonValue& value, const std::string& file);
+
+inline constexpr absl::string_view kOnlyStage3Shards =
+    "only stage 3 shards parameters; DeepSpeed ignores it, too";
 
 // What is given, checked.
 ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings);

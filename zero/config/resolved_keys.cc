@@ -76,16 +76,20 @@ void ResolvedKeys::SetSection(absl::string_view path, const JsonValue& value) {
   sections_.insert_or_assign(std::string(path), std::move(place));
 }
 
-std::string ResolvedKeys::Place(absl::string_view path) const {
+Place ResolvedKeys::PlaceOf(absl::string_view path) const {
   if (const auto found = values_.find(path); found != values_.end()) {
-    return PlaceOf(found->second.json, file_);
+    return ringzero::PlaceOf(found->second.json, file_);
   }
-  const auto section = sections_.find(path);
-  return section == sections_.end() ? file_ : PlaceOf(section->second, file_);
+  for (const auto* given : {&sections_, &nulls_}) {
+    if (const auto found = given->find(path); found != given->end()) {
+      return ringzero::PlaceOf(found->second, file_);
+    }
+  }
+  return {.text = file_};
 }
 
 absl::Status ResolvedKeys::Error(absl::string_view path, absl::string_view message) const {
-  return absl::InvalidArgumentError(absl::StrCat(Place(path), ": ", path, ": ", message));
+  return absl::InvalidArgumentError(absl::StrCat(PlaceOf(path).text, ": ", path, ": ", message));
 }
 
 std::string ResolvedKeys::Print() const {

@@ -2,6 +2,7 @@
 #include "zero/config/rules.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -34,11 +35,12 @@ class Rules {
     CheckOthers();
     ResolveAutos();
     DropWhatIsOff();
+    DropWhatIsWrong();
   }
 
  private:
   void Add(Kind kind, absl::string_view path, absl::string_view message) {
-    findings_.Add(kind, keys_.Place(path), path, message);
+    findings_.Add(kind, keys_.PlaceOf(path), path, message);
   }
   void Error(absl::string_view path, absl::string_view message) {
     Add(Kind::kError, path, message);
@@ -60,20 +62,34 @@ class Rules {
       return Error(old, absl::StrCat("an old word for ", now, ", which is given, too"));
     }
     if (keys_.IsNull(old)) return;
-    Add(Kind::kNote, old, absl::StrCat("an old word for ", now, " {\"device\": \"cpu\"}"));
-    if (keys_.Bool(old)) {
-      JsonValue device = keys_.Json(old);
-      device.kind = JsonValue::Kind::kString;
-      device.text = "cpu";
-      keys_.SetSection(now, keys_.Json(old));
-      keys_.Set(now + ".device", device, Origin::kDerived);
-      if (now == kOffloadParam && Stage() != 3) {
-        Add(Kind::kNoEffect, old,
-            "does nothing here: only stage 3 shards parameters; DeepSpeed ignores it, too");
-        keys_.Silence(now);
-      }
+    const std::string says = absl::StrCat("an old word for ", now, " {\"device\": \"cpu\"}");
+    if (!keys_.Bool(old)) {
+      Add(Kind::kNote, old, says);
+      return keys_.Erase(old);
     }
+    JsonValue device = keys_.Json(old);
+    device.kind = JsonValue::Kind::kString;
+    device.text = "cpu";
+    if (now == kOffloadParam && Stage() != 3) {
+      Add(Kind::kNoEffect, old,
+          absl::StrCat(says, ", which does nothing here: ", kOnlyStage3Shards));
+      keys_.Silence(now);
+    } else {
+      SayOldWord(old, now + ".device", device, says);
+    }
+    keys_.SetSection(now, keys_.Json(old));
+    keys_.Set(now + ".device", device, Origin::kDerived);
     keys_.Erase(old);
+  }
+
+  // One line: what `old` means, and whether `value` of `now` is built.
+  void SayOldWord(absl::string_view old, absl::string_view now, const JsonValue& value,
+                  absl::string_view says) {
+    const KeySpec& key = *FindKey(now);
+    if (IsBuilt(value, key)) return Add(Kind::kNote, old, says);
+    Add(Kind::kNotBuilt, old,
+        absl::StrCat(says, ", and ", WriteJson(value), " is not built yet, only ",
+                     OneOf(key.built)));
   }
 
   void ReplaceOldWords() {
@@ -85,7 +101,7 @@ class Rules {
     if (keys_.Given(now) || keys_.MustBeSet(now)) {
       return Error(old, absl::StrCat("an old word for ", now, ", which is given, too"));
     }
-    Add(Kind::kNote, old, absl::StrCat("an old word for ", now));
+    SayOldWord(old, now, keys_.Json(old), absl::StrCat("an old word for ", now));
     keys_.Set(now, keys_.Json(old), Origin::kDerived);
     keys_.Erase(old);
   }
@@ -113,6 +129,12 @@ class Rules {
   }
 
   void CheckZero() {
+    constexpr char kLegacy[] = "zero_optimization.legacy_stage1";
+    if (keys_.IsOn(kLegacy) && Stage() > 0) {
+      Error(kLegacy, "DeepSpeed's stage 1 of before 0.5.9 is gone; leave it out");
+    } else if (keys_.IsOn(kLegacy)) {
+      Add(Kind::kMinor, kLegacy, "does nothing here: stage 0 shards nothing");
+    }
     constexpr char kNorm[] = "zero_optimization.compute_grad_norm";
     if (IsFalse(kNorm) && Stage() != 1 && Stage() != 2) {
       Error(kNorm, "false needs zero_optimization.stage 1 or 2");
@@ -138,6 +160,7 @@ class Rules {
       return;
     }
     if (!keys_.Has("optimizer.type")) return;
+    CheckAmsgrad();
     if (!BelongsTo(*FindKey("optimizer.params.torch_adam"), keys_.String("optimizer.type"))) return;
     // Two classes stand behind Adam; each knows some words that the other does not.
     const bool torch = keys_.IsOn("optimizer.params.torch_adam");
@@ -151,6 +174,16 @@ class Rules {
       }
       Error(path, absl::StrCat("has no meaning with torch_adam ", torch ? "true" : "false"));
     }
+  }
+
+  // DeepSpeed's own Adam and Lamb refuse it; its Adagrad takes it and does without.
+  void CheckAmsgrad() {
+    constexpr char kAmsgrad[] = "optimizer.params.amsgrad";
+    if (!keys_.IsOn(kAmsgrad) || keys_.IsOn("optimizer.params.torch_adam")) return;
+    const std::string& type = keys_.String("optimizer.type");
+    if (type == "Adagrad") return;
+    Error(kAmsgrad, absl::StrCat("true is an error in DeepSpeed's own ", type,
+                                 type == "Lamb" ? "" : ", it needs torch_adam true"));
   }
 
   void CheckScheduler() {
@@ -199,13 +232,20 @@ class Rules {
       if (!keys_.MustBeSet(key.path) || !IsOfThisType(key)) continue;
       const absl::string_view source = key.automatic;
       if (source == "the batch triple") continue;  // ResolveBatch
-      if (absl::StartsWith(source, "=")) {
+      if (source == "the run's length") continue;  // ResolveLength
+      if (key.type == KeyType::kSection) {
+        Add(Kind::kAuto, key.path, "\"auto\" is as good as absent");
+        keys_.Erase(key.path);
+      } else if (absl::StartsWith(source, "=")) {
         const absl::string_view from = source.substr(1);
         if (!keys_.Has(from) || keys_.MustBeSet(from)) {
           MustSet(key.path, absl::StrCat("or set ", from));
         } else {
           Take(key, WriteJson(keys_.Json(from)), absl::StrCat(", as is ", from));
         }
+      } else if (IsOff(key) && key.default_json.empty()) {
+        Add(Kind::kAuto, key.path, "\"auto\" needs no value: the section is off");
+        keys_.Erase(key.path);
       } else if (IsOff(key)) {
         Take(key, key.default_json, ", its default: the section is off");
       } else if (source.empty()) {
@@ -230,7 +270,7 @@ class Rules {
   // Is it in a section whose `enabled` is false, so that any value will do?
   bool IsOff(const KeySpec& key) const {
     const std::string on = absl::StrCat(key.parent(), ".enabled");
-    return on != key.path && IsFalse(on) && !key.default_json.empty();
+    return on != key.path && IsFalse(on);
   }
 
   void Take(const KeySpec& key, absl::string_view json, absl::string_view why) {
@@ -254,6 +294,17 @@ class Rules {
       if (dot == std::string::npos) return false;
       const std::string on = finding.path.substr(0, dot) + ".enabled";
       return on != finding.path && IsFalse(on);
+    });
+  }
+
+  // A value that is an error need not be built, too.
+  void DropWhatIsWrong() {
+    std::set<std::string> wrong;
+    for (const Finding& finding : findings_.all()) {
+      if (finding.kind == Kind::kError) wrong.insert(finding.path);
+    }
+    std::erase_if(findings_.all(), [&](const Finding& finding) {
+      return finding.kind == Kind::kNotBuilt && wrong.contains(finding.path);
     });
   }
 

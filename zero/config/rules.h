@@ -18,6 +18,11 @@ void ApplyRules(ResolvedKeys& keys, Findings& findings);
 // where no number of workers (or not the given one) makes it right.
 void ResolveBatch(ResolvedKeys& keys, Findings& findings);
 
+// Once the batch has a size: the updates of a schedule that is to end with the run ("auto"), from
+// iterations or from epochs. Where epochs are given and only the data says how long they are, it
+// stays "auto", and the run sets it.
+void ResolveLength(ResolvedKeys& keys, Findings& findings);
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_ZERO_CONFIG_RULES_H_

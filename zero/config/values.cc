@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 
@@ -29,9 +30,26 @@ bool InRange(double value, const KeyRange& range) {
   return above && below;
 }
 
+// The range, of which `value` is outside. A maximum that is so high that DescribeRange leaves it
+// out is named when it is what `value` is above.
+std::string DescribeLimits(double value, const KeyRange& range) {
+  const std::string all = DescribeRange(range);
+  if (value < range.max) return all;
+  const std::string most =
+      absl::StrCat(range.open_max ? "less than " : "at most ", Limit(range.max));
+  return absl::StrContains(all, most) ? all : most;
+}
+
+// "a list of 2 numbers"
+std::string DescribeType(const KeySpec& key) {
+  const std::string type(Describe(key.type));
+  if (key.range.list_length == 0) return type;
+  return absl::StrReplaceAll(type, {{"list of", absl::StrCat("list of ", key.range.list_length)}});
+}
+
 absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
   return absl::InvalidArgumentError(
-      absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value)));
+      absl::StrCat("wanted ", DescribeType(key), ", found ", Describe(value)));
 }
 
 // "7", " +1_000 ", "3.0": pydantic's integers in strings; "5e8" is none.
@@ -111,8 +129,8 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
     number->integer = static_cast<int64_t>(number->number);
   }
   if (!InRange(number->number, key.range)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted ", DescribeRange(key.range), ", found ", WriteJson(value)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "wanted ", DescribeLimits(number->number, key.range), ", found ", WriteJson(value)));
   }
   return *std::move(number);
 }
@@ -122,15 +140,18 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
   JsonValue out = value;
   out.children.clear();
   for (const JsonValue& item : value.children) {
-    RZ_ASSIGN_OR_RETURN(JsonValue number,
-                        ConvertNumber(item, key, key.type == KeyType::kIntegerList));
-    out.children.push_back(std::move(number));
+    const std::optional<JsonValue> read = NumberOf(item, key, key.type == KeyType::kIntegerList);
+    if (!read.has_value()) return WrongType(value, key);
+    absl::StatusOr<JsonValue> number = ConvertNumber(item, key, key.type == KeyType::kIntegerList);
+    if (!number.ok()) {
+      if (InRange(read->number, key.range)) return WrongType(value, key);
+      return absl::InvalidArgumentError(
+          absl::StrCat(number.status().message(), " in ", Describe(value)));
+    }
+    out.children.push_back(*std::move(number));
   }
   const size_t length = static_cast<size_t>(key.range.list_length);
-  if (length != 0 && out.children.size() != length) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted ", length, " numbers, found ", WriteJson(value)));
-  }
+  if (length != 0 && out.children.size() != length) return WrongType(value, key);
   return out;
 }
 
@@ -140,14 +161,16 @@ bool IsChoice(const KeySpec& key) {
   return !FindChoice(AllChoices(key), first).empty();
 }
 
-// The choice that `text` most likely meant; empty when none is like it.
-absl::string_view NearestChoice(absl::string_view choices, absl::string_view text) {
+// The choice that `text` most likely meant, of equal ones one that `train` can do; empty when none
+// is like it.
+absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl::string_view text) {
   if (text.size() > 64) return {};
   absl::string_view best;
   int fewest = static_cast<int>(text.size()) / 2 + 1;
-  for (const absl::string_view choice : absl::StrSplit(choices, '|')) {
-    const int edits = EditDistance(choice, text);
-    if (edits < fewest) {
+  for (const absl::string_view choices : {IsChoice(key) ? key.built : "", all}) {
+    for (const absl::string_view choice : absl::StrSplit(choices, '|', absl::SkipEmpty())) {
+      const int edits = EditDistance(choice, text);
+      if (edits >= fewest) continue;
       fewest = edits;
       best = choice;
     }
@@ -172,7 +195,7 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
       !key.built.empty() && IsChoice(key) && std::count(all.begin(), all.end(), '|') > 4;
   std::string message = absl::StrCat("wanted ", OneOf(many ? key.built : absl::string_view(all)),
                                      ", found ", Describe(value));
-  const absl::string_view nearest = NearestChoice(all, value.text);
+  const absl::string_view nearest = NearestChoice(key, all, value.text);
   if (!nearest.empty()) absl::StrAppend(&message, "; the nearest known one is ", nearest);
   return absl::InvalidArgumentError(message);
 }

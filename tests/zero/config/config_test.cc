@@ -118,6 +118,24 @@ TEST(Config, AdamMeansAdamWAsInDeepSpeed) {
             "accepted");
 }
 
+TEST(Config, ADecayMayEndWithTheRun) {
+  const std::vector<std::string> decay = {
+      "epochs=3", R"(scheduler={"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}})"};
+  // The data says how long an epoch is: at a run only.
+  const Config files = Parse(kResNet, decay);
+  EXPECT_TRUE(files.curve_ends_with_run);
+  EXPECT_EQ(Parse(files.Print()).curve_ends_with_run, true);
+  std::vector<std::string> random = decay;
+  random.insert(random.end(), {"data.type=random", "data.samples=1000"});
+  const Config known = Parse(kResNet, random);
+  EXPECT_FALSE(known.curve_ends_with_run);
+  EXPECT_EQ(known.optimizer.curve.warmup.total_updates, 3 * (1000 / (32 * 3 * 2)));
+  std::vector<std::string> counted = decay;
+  counted.push_back("iterations=77");
+  counted.erase(counted.begin());
+  EXPECT_EQ(Parse(kResNet, counted).optimizer.curve.warmup.total_updates, 77);
+}
+
 TEST(Batch, TwoGiveTheThird) {
   const auto complete = [](BatchTriple given, int64_t workers) {
     const absl::StatusOr<BatchTriple> batch = CompleteBatch(given, workers);
@@ -314,6 +332,9 @@ TEST(Config, SurvivesSize) {
       CheckConfig(many, {.file = "f", .overrides = {}, .environment = {}});
   EXPECT_EQ(checked.verdict(), Verdict::kReject);
   EXPECT_LT(checked.findings.all().size(), 2000u);
+  std::string unknown = "{";  // each would be compared with every known key
+  for (int i = 0; i < 20000; ++i) absl::StrAppend(&unknown, "\"k", i, "\": 1, ");
+  EXPECT_THAT(Message(unknown + "}"), HasSubstr("unknown key"));
   const absl::StatusOr<std::string> endless = ReadConfigFile("/dev/zero");
   ASSERT_TRUE(endless.ok()) << endless.status();
   EXPECT_THAT(Message(*endless), HasSubstr("more than 256 KiB"));

@@ -23,7 +23,7 @@ constexpr KeySpec kKeys[] = {
     Number("gradient_clipping", "0", "greatest global norm of a gradient; 0 or less: off") |
         Only("0") | kBoolIsNumber |
         DeepSpeed("defaults to 1.0 (since 0.19): a file without the key is clipped there. true "
-                  "counts as 1") |
+                  "counts as 1; below 0 is off, here, too") |
         WrongName("max_grad_norm"),
     Text("communication_data_type", "",
          "type in which gradients travel; absent: fp32, as they are summed") |

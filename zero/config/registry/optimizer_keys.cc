@@ -54,7 +54,8 @@ constexpr KeySpec kKeys[] = {
     Bool("optimizer.params.bias_correction", "true", "moments corrected for their start at 0") |
         For("Adam|AdamW|Lamb") | Only("true") | DeepSpeed("an error with torch_adam true"),
     Bool("optimizer.params.amsgrad", "false", "AMSGrad") | For("Adam|AdamW|Lamb|Adagrad") |
-        Only("false") | DeepSpeed("true is an error, except with torch_adam"),
+        Only("false") |
+        DeepSpeed("true is an error but with torch_adam, here, too; its own Adagrad ignores it"),
     Bool("optimizer.params.torch_adam", "false", "torch.optim's class instead of DeepSpeed's") |
         For(kAdam) | Quietly("both compute the same, and so does this engine"),
     Bool("optimizer.params.fp32_optimizer_states", "true", "moments are fp32") |

@@ -35,7 +35,7 @@ constexpr KeySpec kKeys[] = {
     Text("scheduler.params.warmup_type", "\"log\"", "curve of the warm-up") | Exact("log|linear") |
         For(kWarmups) | DeepSpeed("takes any other word for log, with a warning"),
     Integer("scheduler.params.total_num_steps", "", "updates until the rate is at its lowest") |
-        kPositive | KeyNeed::kRequired | Auto("=iterations") | For(kTotals),
+        kPositive | KeyNeed::kRequired | Auto("the run's length") | For(kTotals),
     Number(
         "scheduler.params.warmup_min_ratio", "0",
         "share of the optimizer's rate at which the warm-up begins; the first update runs at 0") |

@@ -68,15 +68,14 @@ constexpr KeySpec kKeys[] = {
            "share of the cores for super_offload") |
         kShare | NoEffect(kOffloadDetail),
     Bool("zero_optimization.cpu_offload", "", "old word for offload_optimizer {device: cpu}") |
-        kOrNull | Only("false"),
+        kOrNull,
     Bool("zero_optimization.cpu_offload_param", "", "old word for offload_param {device: cpu}") |
-        kOrNull | Only("false"),
+        kOrNull,
     Switch("zero_optimization.cpu_offload_use_pin_memory", "", "old word for pin_memory",
            "offload_param and offload_optimizer have their own pin_memory; DeepSpeed ignores it") |
         kOrNull,
     Bool("zero_optimization.stage3_gather_fp16_weights_on_model_save", "",
-         "old word for stage3_gather_16bit_weights_on_model_save") |
-        Only("false"),
+         "old word for stage3_gather_16bit_weights_on_model_save"),
 
     // How collectives do their work.
     Switch("zero_optimization.contiguous_gradients", "true", "copy gradients into one buffer",
@@ -131,8 +130,8 @@ constexpr KeySpec kKeys[] = {
     Switch("zero_optimization.stage3_allgather_sequential", "false", "gathers one by one",
            kNoGather) |
         Also("allgather_sequential"),
-    Bool("zero_optimization.legacy_stage1", "false", "an old stage 1") | Only("false") |
-        DeepSpeed("true is an error in its engine"),
+    Bool("zero_optimization.legacy_stage1", "false", "an old stage 1: true is an error above 0") |
+        DeepSpeed("the same, when its engine is built"),
     Switch("zero_optimization.parameter_alignment", "false", "parts begin at 16 bytes",
            "payload always begins at a cache line"),
     Size("zero_optimization.zero_hpz_partition_size", "1", "a second copy within each node",

@@ -1,0 +1,126 @@
+// The known key that an unknown one most likely meant.
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "zero/config/keys.h"
+
+namespace ringzero {
+namespace {
+
+constexpr size_t kMaxName = 64;  // of an unknown key that is compared with the known ones
+
+// How far a key is from what was given. So first comes an edit here, then a part of a name here,
+// then the very name elsewhere.
+constexpr int kEdit = 10;
+constexpr int kPartOfName = 12;  // a word left out, or one too many
+constexpr int kElsewhere = 13;   // in another section, in addition
+constexpr int kRemoved = 10;     // likewise: the last resort
+constexpr int kTooFar = std::numeric_limits<int>::max();
+
+// "queue" and "queue_depth": one is the beginning of the other, up to a word's end or to its half.
+bool IsPartOfName(absl::string_view a, absl::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  return a.size() >= 3 && a.size() < b.size() && absl::StartsWithIgnoreCase(b, a) &&
+         (b[a.size()] == '_' || 2 * a.size() >= b.size());
+}
+
+std::vector<std::string> SortedWords(absl::string_view name) {
+  std::vector<std::string> words = absl::StrSplit(absl::AsciiStrToLower(name), '_');
+  std::sort(words.begin(), words.end());
+  return words;
+}
+
+struct Unknown {
+  absl::string_view parent;
+  absl::string_view name;
+  std::vector<std::string> words;
+
+  // In another section a name must be more alike, or nearly every word would be.
+  int MostEdits(const KeySpec& key) const {
+    const int length = static_cast<int>(name.size());
+    return key.parent() == parent ? std::max(2, length / 3) : length / 4;
+  }
+
+  int EditsTo(absl::string_view other, int most) const {
+    const int longer =
+        static_cast<int>(std::max(name.size(), other.size()) - std::min(name.size(), other.size()));
+    return longer > most ? longer : EditDistance(name, other);
+  }
+
+  int DistanceTo(const KeySpec& key) const {
+    const bool here = key.parent() == parent;
+    const bool removed = key.state == KeyState::kRemoved;
+    const bool around = parent == key.path ||
+                        (absl::StartsWith(parent, key.path) && parent[key.path.size()] == '.');
+    if (key.state == KeyState::kTesting || key.name() == "*" || (removed && !here) || around) {
+      return kTooFar;
+    }
+    const int most = MostEdits(key);
+    int edits = EditsTo(key.name(), most);
+    if (!key.alias.empty()) edits = std::min(edits, EditsTo(key.alias, most));
+    int distance = edits > most ? kTooFar : kEdit * edits;
+    const bool reordered = name.size() == key.name().size() && SortedWords(key.name()) == words;
+    if (reordered) distance = std::min(distance, kEdit);
+    if (IsPartOfName(name, key.name())) distance = std::min(distance, kPartOfName);
+    if (distance == kTooFar) return kTooFar;
+    return distance + (here ? 0 : kElsewhere) + (removed ? kRemoved : 0);
+  }
+};
+
+}  // namespace
+
+const KeySpec* NearestKey(absl::string_view path) {
+  const size_t dot = path.rfind('.');
+  Unknown unknown{.parent = dot == absl::string_view::npos ? "" : path.substr(0, dot),
+                  .name = dot == absl::string_view::npos ? path : path.substr(dot + 1),
+                  .words = {}};
+  if (unknown.name.empty() || unknown.name.size() > kMaxName) return nullptr;
+  // A section within itself: that it also stands elsewhere is no help.
+  if (unknown.name == unknown.parent.substr(unknown.parent.rfind('.') + 1)) return nullptr;
+  unknown.words = SortedWords(unknown.name);
+  const KeySpec* best = nullptr;
+  int best_distance = kTooFar;
+  for (const KeySpec& key : AllKeys()) {
+    const int distance = unknown.DistanceTo(key);
+    if (distance >= best_distance) continue;
+    best = &key;
+    best_distance = distance;
+  }
+  return best;
+}
+
+bool IsLikeComment(absl::string_view name) {
+  return absl::StartsWith(name, "_") || absl::StartsWith(name, "//") ||
+         absl::StartsWith(name, "#") || absl::StartsWith(name, "$") ||
+         absl::EqualsIgnoreCase(name, "comment") || absl::EqualsIgnoreCase(name, "comments");
+}
+
+int EditDistance(absl::string_view a, absl::string_view b) {
+  const size_t width = b.size() + 1;
+  std::vector<int> cells((a.size() + 1) * width);
+  const auto cell = [&](size_t i, size_t j) -> int& { return cells[i * width + j]; };
+  const auto same = [&](size_t i, size_t j) {
+    return absl::ascii_tolower(a[i]) == absl::ascii_tolower(b[j]);
+  };
+  for (size_t i = 0; i <= a.size(); ++i) cell(i, 0) = static_cast<int>(i);
+  for (size_t j = 0; j <= b.size(); ++j) cell(0, j) = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      int best = std::min(cell(i - 1, j), cell(i, j - 1)) + 1;
+      best = std::min(best, cell(i - 1, j - 1) + (same(i - 1, j - 1) ? 0 : 1));
+      if (i > 1 && j > 1 && same(i - 1, j - 2) && same(i - 2, j - 1)) {
+        best = std::min(best, cell(i - 2, j - 2) + 1);
+      }
+      cell(i, j) = best;
+    }
+  }
+  return cell(a.size(), b.size());
+}
+
+}  // namespace ringzero
