@@ -44,6 +44,7 @@ Engine::Impl::~Impl() {
 absl::Status Engine::Impl::Start() {
   const auto allocate = [this](size_t bytes) -> absl::StatusOr<Buffer> {
     // Without exchange every worker has every stage, and none of them travels.
+    if (!plan_.exchange && options_.parameter_memory) return options_.parameter_memory(bytes);
     if (options_.transport == nullptr || !plan_.exchange) return MakeHeapBuffer(bytes);
     return options_.transport->Allocate(bytes, MemoryUse::kParameters);
   };

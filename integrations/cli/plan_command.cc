@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "integrations/cli/fit_run.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/summary.h"
@@ -57,13 +58,17 @@ absl::Status RunPlan(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(config, line.hosts));
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
   RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
+  // First: it needs a process that has not computed.
+  RZ_ASSIGN_OR_RETURN(
+      const std::string fit,
+      DescribeFitInChild({.config = config, .length = length, .data = *data, .hosts = line.hosts}));
   PrepareTorch(config.cyclic.threads);
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
   absl::StrAppend(&text, "transport: ", transport, "\n");
-  absl::StrAppend(&text, DescribeMemory(memory, run.model.parameter_count));
+  absl::StrAppend(&text, DescribeMemory(memory, run.model.parameter_count), fit);
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }
