@@ -26,6 +26,8 @@ struct RunFitRequest {
   const Dataset& data;
   const PlannedRun& run;
   int hosts = 1;  // in equal runs of the workers' numbers
+  // Whether the process above this one launches the workers, and so shares its pages with them.
+  enum class Parent { kLauncher, kStranger } parent = Parent::kLauncher;
 };
 
 struct RunFit {
