@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -19,21 +20,28 @@
 namespace ringzero {
 namespace {
 
-// Of the memory files that workers of this process have: every page once, however often it is
-// mapped. -1: the kernel does not tell.
+// Of the memory files that workers of this process have: of each the mapping with the most pages,
+// which is its owner's. (Shares of pages would not do: they change while they are read.) -1: the
+// kernel does not tell.
 int64_t BackedBytes() {
   std::ifstream smaps("/proc/self/smaps");
   if (!smaps) return -1;
-  int64_t bytes = 0;
-  bool ours = false;
+  std::map<std::string, int64_t> files;  // by inode
+  std::string inode;
   for (std::string line; std::getline(smaps, line);) {
     std::istringstream words(line);
-    std::string name;
-    int64_t kib = 0;
+    std::string name, access, offset, device;
     words >> name;
-    if (!absl::EndsWith(name, ":")) ours = absl::StrContains(line, "memfd:ringzero-worker-");
-    if (ours && name == "Pss:" && words >> kib) bytes += kib * 1024;
+    if (!absl::EndsWith(name, ":")) {
+      words >> access >> offset >> device >> inode;
+      if (!absl::StrContains(line, "memfd:ringzero-worker-")) inode.clear();
+    }
+    int64_t kib = 0;
+    if (name != "Rss:" || inode.empty() || !(words >> kib)) continue;
+    files[inode] = std::max(files[inode], kib * 1024);
   }
+  int64_t bytes = 0;
+  for (const auto& [file, most] : files) bytes += most;
   return bytes;
 }
 
