@@ -107,6 +107,8 @@ struct EngineOptions {
   OptimizerOptions optimizer;
   // Fills θ_0 of a stage that this worker owns; called by Create, in stage order.
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
+  // Where parameters lie in a plan without exchange; null: on the heap.
+  std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
   // Fills the initial running statistics of a stage; called on worker 0 only.
   std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
   int metrics_count = 0;        // doubles in each micro-batch's report

@@ -47,6 +47,7 @@ absl::Status Engine::Impl::Start() {
   const auto allocate = [this](size_t bytes) -> absl::StatusOr<Buffer> {
     // Where every worker has every stage, none of them travels.
     const bool travels = plan_.exchange && plan_.zero_stage > 0;
+    if (!travels && options_.parameter_memory) return options_.parameter_memory(bytes);
     if (options_.transport == nullptr || !travels) return MakeHeapBuffer(bytes);
     return options_.transport->Allocate(bytes, MemoryUse::kParameters);
   };

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/cli/cost_profiler.h"
+#include "integrations/cli/fit_run.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/plan_times.h"
 #include "integrations/cli/run_setup.h"
@@ -91,9 +92,13 @@ absl::Status RunPlan(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(config, line.hosts));
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
   RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
+  // These two first: they need a process that has not computed.
   RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile,
                       FindProfile(line, config, *data, length));
   if (line.freeze) config.cyclic.profile = line.profile;
+  RZ_ASSIGN_OR_RETURN(
+      const std::string fit,
+      DescribeFitInChild({.config = config, .length = length, .data = *data, .hosts = line.hosts}));
   PrepareTorch(config.cyclic.threads);
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
   const Plan& plan = run.planned.plan;
@@ -105,7 +110,7 @@ absl::Status RunPlan(const CommandLine& line) {
                                                            .profile = profile,
                                                            .profile_path = line.profile,
                                                            .hosts = line.hosts}));
-  absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count));
+  absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count), fit);
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }

@@ -3,6 +3,7 @@
 
 #include <sys/resource.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,16 +23,30 @@ ResourceUse ResourcesNow() {
           .minor_faults = usage.ru_minflt};
 }
 
-double PssMib() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
+ProcessPages PagesOfProcess(const std::string& process) {
+  ProcessPages pages;
+  std::ifstream rollup("/proc/" + process + "/smaps_rollup");
   for (std::string line; std::getline(rollup, line);) {
     std::istringstream words(line);
     std::string name;
-    double kib = 0;
-    if (words >> name >> kib && name == "Pss:") return kib / 1024;
+    int64_t kib = 0;
+    if (!(words >> name >> kib)) continue;
+    if (name == "Pss:") pages.pss = kib * 1024;
+    if (name == "Private_Dirty:") pages.private_dirty = kib * 1024;
   }
-  return 0;
+  return pages;
 }
+
+int64_t ParentProcess() { return getppid(); }
+
+int64_t HugePageBytes() {
+  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
+  std::string line;
+  const bool some = std::getline(file, line) && line.find("[never]") == std::string::npos;
+  return some ? int64_t{2} << 20 : 4096;
+}
+
+double PssMib() { return static_cast<double>(PagesOfProcess("self").pss) / (1 << 20); }
 
 PssWatch::PssWatch() : thread_([this] { Run(); }) {}
 

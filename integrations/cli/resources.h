@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <thread>
 
 namespace ringzero {
@@ -24,6 +25,17 @@ ResourceUse ResourcesNow();
 // Pss of this process, in MiB: shared pages count once among those who map them. 0 where the kernel
 // does not tell.
 double PssMib();
+
+// Pages of a process, in bytes.
+struct ProcessPages {
+  int64_t pss = 0;
+  int64_t private_dirty = 0;  // written, and mapped by nobody else
+};
+// `process`: "self", or its number. Zeros where the kernel does not tell.
+ProcessPages PagesOfProcess(const std::string& process);
+int64_t ParentProcess();
+// What a page of a large block takes: 2 MiB where the kernel gives huge pages to who asks.
+int64_t HugePageBytes();
 
 // Samples PssMib once a second on a thread of its own, from now until it is destroyed. Thread-safe.
 class PssWatch {

@@ -149,6 +149,9 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
   json["memory"] = {{"forecast", MemoryJson(first.forecast)},
                     {"allocated", MemoryJson(totals.memory)}};
+  if (!info.certificate.empty()) {
+    json["memory"]["certificate"] = Json::parse(info.certificate, nullptr, false);
+  }
   if (config.cyclic.track_activations) json["activations"] = Activations(reports);
   const std::string& digest = first.parameters_sha256;
   json["parameters_sha256"] = digest.empty() ? Json(nullptr) : Json(digest);

@@ -4,6 +4,7 @@
 // speaks for all.
 #include "integrations/cli/train.h"
 
+#include <algorithm>
 #include <chrono>
 #include <climits>
 #include <csignal>
@@ -20,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "integrations/cli/fit_run.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
@@ -48,6 +50,9 @@ struct TrainRun {
   ProgressScreen& screen;
   const std::optional<JobSeat>& seat;  // in a job from outside
   FlightDesk& desk;
+  // The certificate (RunFitJson), once it is known; written by this process' only thread.
+  std::string& certificate;
+  int hosts = 1;  // as far as a launcher from outside says
 
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 };
@@ -90,6 +95,22 @@ absl::StatusOr<PlannedRun> PlanAndCheck(const TrainRun& run) {
   return planned;
 }
 
+// The certificate; an error, which names the file, when the run does not fit.
+absl::StatusOr<std::string> CheckRunFits(const TrainRun& run, const PlannedRun& planned) {
+  using Parent = RunFitRequest::Parent;
+  RZ_ASSIGN_OR_RETURN(
+      const RunFit fit,
+      CertifyRun({.config = run.config,
+                  .length = run.length,
+                  .data = run.data,
+                  .run = planned,
+                  .hosts = run.hosts,
+                  .parent = run.seat.has_value() ? Parent::kStranger : Parent::kLauncher}));
+  const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
+  if (!fits.ok()) return Annotate(fits, run.config.keys.file());
+  return RunFitJson(fit);
+}
+
 // Plans in a child of its own, so that what is wrong with the plan or with the initial values is
 // said once, and before the workers start. Says what is going to run.
 absl::Status CheckPlanInChild(const TrainRun& run) {
@@ -99,11 +120,14 @@ absl::Status CheckPlanInChild(const TrainRun& run) {
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run));
     RZ_RETURN_IF_ERROR(SayPlan(
         run, planned, [&](const std::string& text) { return context.Report("note", text); }));
-    return std::string();
+    return CheckRunFits(run, planned);
   };
   const LaunchOptions launch{
       .workers = 1, .on_report = Listener(run), .peer_timeout = run.config.cyclic.peer_timeout};
-  return WithoutProcess(LaunchProcesses(launch, body).status(), "the planning process");
+  const absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(launch, body);
+  if (!results.ok()) return WithoutProcess(results.status(), "the planning process");
+  run.certificate = (*results)[0];
+  return absl::OkStatus();
 }
 
 TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
@@ -143,6 +167,7 @@ absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
       return absl::OkStatus();
     }));
   }
+  RZ_ASSIGN_OR_RETURN(run.certificate, CheckRunFits(run, planned));
   return planned;
 }
 
@@ -269,6 +294,13 @@ absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
   return joined;
 }
 
+// How many there are, if each has as many workers as this one.
+int HostsOf(const std::optional<OutsideJob>& job) {
+  if (!job.has_value()) return 1;
+  const int here = std::max(1, job->identity.local_workers.value_or(1));
+  return std::max(1, job->seat.workers / here);
+}
+
 absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job) {
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<Prepared> prepared = Prepare(line, job);
@@ -281,7 +313,16 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
   std::optional<JobSeat> seat;
   if (job.has_value()) seat = job->seat;
   FlightDesk desk(line.flight);
-  const TrainRun run{line, prepared->config, *prepared->data, prepared->length, screen, seat, desk};
+  std::string certificate;
+  const TrainRun run{.line = line,
+                     .config = prepared->config,
+                     .data = *prepared->data,
+                     .length = prepared->length,
+                     .screen = screen,
+                     .seat = seat,
+                     .desk = desk,
+                     .certificate = certificate,
+                     .hosts = HostsOf(job)};
   if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
   if (!job.has_value()) RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   if (run.speaks()) {
@@ -300,7 +341,8 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
   screen.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   const Summary summary = Summarize(
-      {.config = run.config, .iterations = run.length.iterations, .seconds = seconds.count()},
+      {.config = run.config, .iterations = run.length.iterations, .seconds = seconds.count(),
+       .certificate = certificate},
       reports);
   if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.summary, summary.json));
   std::fputs(summary.text.c_str(), stdout);

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "integrations/cli/batches.h"
 #include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/injection.h"
+#include "integrations/cli/lap_runner.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
@@ -34,14 +34,8 @@ class Worker {
       : task_(std::move(task)),
         config_(task_.config),
         injection_(config_.cyclic.inject, task_.self),
-        tokens_(task_.data.shape().kind == SampleShape::Kind::kTokens),
-        log_(tokens_ ? RunLog::Task::kTokens : RunLog::Task::kClasses),
-        batches_(task_.data, {.seed = config_.seed,
-                              .micro_batch = config_.batch.micro_batch,
-                              .train_batch = config_.batch.train_batch,
-                              .iterations_per_epoch = task_.length.iterations_per_epoch,
-                              .evaluation_batch = config_.evaluation.batch_size,
-                              .test_samples = task_.length.test_samples}),
+        log_(task_.data.shape().kind == SampleShape::Kind::kTokens ? RunLog::Task::kTokens : RunLog::Task::kClasses),
+        laps_(config_, task_.data, task_.length),
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,
                    .terminal = task_.terminal,
@@ -195,12 +189,6 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // Mean cross entropy over all samples, or all tokens.
-  at::Tensor Loss(const at::Tensor& logits, const at::Tensor& targets) const {
-    return at::cross_entropy_loss(tokens_ ? logits.flatten(0, 1) : logits,
-                                  tokens_ ? targets.flatten() : targets);
-  }
-
   double GradientSquares(const LapTask& lap) {
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
     return lap.lap.value == 0 && of.value >= 0 ? ring_->engine().GradientSquares(of) : 0;
@@ -214,33 +202,12 @@ class Worker {
     return quality;
   }
 
-  std::vector<double> Quality(const Batch& batch, const at::Tensor& logits,
-                              const at::Tensor& loss) const {
-    if (batch.counted == 0) return {0, 0, 0};
-    const double count = static_cast<double>(batch.targets.numel());
-    double correct = 0;
-    if (!tokens_) {
-      at::NoGradGuard no_grad;
-      correct =
-          static_cast<double>(logits.detach().argmax(-1).eq(batch.targets).sum().item<int64_t>());
-    }
-    return {static_cast<double>(loss.item<float>()) * count, correct, count};
-  }
-
   absl::Status Train(const LapTask& lap) {
-    const Batch batch = batches_.Train(lap.iteration, lap.micro_batch);
-    const at::Tensor logits = ring_->Forward({batch.inputs})[0];
-    const at::Tensor loss = Loss(logits, batch.targets);
-    loss.backward();
-    return ring_->EndMicroBatch(Metrics(lap, Quality(batch, logits, loss)));
+    return ring_->EndMicroBatch(Metrics(lap, laps_.Train(*ring_, lap)));
   }
 
   absl::Status Evaluate(const LapTask& lap) {
-    const Batch batch = batches_.Evaluate(lap.micro_batch);
-    const at::Tensor logits = ring_->Forward({batch.inputs})[0];
-    at::NoGradGuard no_grad;
-    const at::Tensor loss = Loss(logits, batch.targets);
-    return ring_->EndMicroBatch(Metrics(lap, Quality(batch, logits, loss)));
+    return ring_->EndMicroBatch(Metrics(lap, laps_.Evaluate(*ring_, lap.micro_batch)));
   }
 
   absl::Status Collect() {
@@ -329,9 +296,8 @@ class Worker {
   TrainTask task_;
   const Config& config_;
   Injection injection_;
-  const bool tokens_;
   RunLog log_;  // outlives ring_, which reports to it
-  Batches batches_;
+  LapRunner laps_;
   ProgressMeter progress_;
   RingTotals totals_;
   std::unique_ptr<RunMetrics> metrics_;

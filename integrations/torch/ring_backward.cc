@@ -111,7 +111,10 @@ absl::Status RingModel::Impl::CloseStage(int j) {
   stages_[j].closed = true;
   next_backward_ = j - 1;
   StageDone done{.stage = StageId(j)};
-  for (const GradientPart& part : *gradient) done.gradient_bytes += BytesOf(part);
+  for (const GradientPart& part : *gradient) {
+    done.gradient_bytes += BytesOf(part);
+    if (options_.on_stage_done) done.gradients.push_back(part.data);
+  }
   RZ_RETURN_IF_ERROR(AtStage(j, engine_->EndBackward(StageId(j), *std::move(gradient))));
   if (options_.on_stage_done) options_.on_stage_done(done);
   return absl::OkStatus();

@@ -192,9 +192,12 @@ absl::Status RingModel::Impl::StartEngine() {
                        .transport = std::move(options_.transport),
                        .layouts = layouts_,
                        .optimizer = options_.optimizer};
-  engine.initialize = [request](StageId stage, std::byte* parameters) {
-    return InitializeParameters(request(stage), parameters);
-  };
+  engine.parameter_memory = std::move(options_.parameter_memory);
+  if (!engine.parameter_memory) {
+    engine.initialize = [request](StageId stage, std::byte* parameters) {
+      return InitializeParameters(request(stage), parameters);
+    };
+  }
   engine.initialize_statistics = [request](StageId stage, std::byte* statistics) {
     return InitializeStatistics(request(stage), statistics);
   };

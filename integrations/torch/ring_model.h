@@ -51,6 +51,7 @@ absl::Status Guard(const std::function<absl::Status()>& body);
 struct StageDone {
   StageId stage;
   int64_t gradient_bytes = 0;  // of a backward: handed over, to be freed by another thread
+  std::vector<const void*> gradients;  // where these are, or were
 };
 
 struct RingModelOptions {
@@ -73,6 +74,8 @@ struct RingModelOptions {
   std::function<void()> on_failure;
   // For measuring: after each stage's forward and backward in training, on the computing thread.
   std::function<void(const StageDone&)> on_stage_done;
+  // For measuring, without exchange (EngineOptions): parameters have no initial values then.
+  std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
 };
 
 // One tensor of the training state, full and fp32, row-major.

@@ -88,6 +88,10 @@ struct CyclicConfig {
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};
   bool checksums = false;
+  // cyclic.memory_budget: bytes; absent: what is found.
+  struct {
+    std::optional<int64_t> host, device, disk;
+  } memory_budget;
   InjectConfig inject;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -148,6 +149,12 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   cyclic.wait_timeout = Milliseconds(keys, "cyclic.wait_timeout");
   cyclic.peer_timeout = Milliseconds(keys, "cyclic.peer_timeout");
   cyclic.checksums = keys.Bool("cyclic.checksums");
+  for (const auto& [path, bytes] :
+       {std::pair("cyclic.memory_budget.host", &cyclic.memory_budget.host),
+        std::pair("cyclic.memory_budget.device", &cyclic.memory_budget.device),
+        std::pair("cyclic.memory_budget.disk", &cyclic.memory_budget.disk)}) {
+    if (keys.Has(path)) *bytes = keys.Integer(path);
+  }
   RZ_RETURN_IF_ERROR(FillInject(keys, cyclic.workers, cyclic.inject));
   if (cyclic.stagger && cyclic.rule == Rule::kDp) {
     return keys.Error("cyclic.stagger", "has no meaning with cyclic.rule dp");

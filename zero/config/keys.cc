@@ -41,6 +41,7 @@ absl::string_view Describe(KeyType type) {
     case KeyType::kObject: return "an object";
     case KeyType::kBool: return "true or false";
     case KeyType::kInteger: return "an integer";
+    case KeyType::kBytes: return "bytes, an integer or as in \"12GiB\"";
     case KeyType::kNumber: return "a number";
     case KeyType::kRate: return "a number (or a list of one)";
     case KeyType::kString: return "a string";

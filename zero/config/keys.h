@@ -24,6 +24,7 @@ enum class KeyType {
   kSection,
   kBool,
   kInteger,
+  kBytes,  // an integer, or "12GiB" (KiB, MiB, GiB, TiB; a fraction, too)
   kNumber,
   kRate,  // a number, or a list of one per group of parameters: this engine has one group
   kString,

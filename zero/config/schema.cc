@@ -86,7 +86,8 @@ void AddStrings(const KeySpec& key, std::vector<Json>& choices) {
 // What a key may hold, "auto" and null aside.
 std::vector<Json> Values(const KeySpec& key) {
   std::vector<Json> choices;
-  const bool whole = key.type == KeyType::kInteger || key.type == KeyType::kIntegerList;
+  const bool whole = key.type == KeyType::kInteger || key.type == KeyType::kBytes ||
+                     key.type == KeyType::kIntegerList;
   switch (key.type) {
     case KeyType::kSection: break;
     case KeyType::kAny: choices.push_back(Json::object()); break;
@@ -98,6 +99,10 @@ std::vector<Json> Values(const KeySpec& key) {
         choices.push_back(
             {{"type", "string"}, {"pattern", AnyCase("1|t|true|y|yes|on|0|f|false|n|no|off")}});
       }
+      break;
+    case KeyType::kBytes:
+      choices.push_back({{"type", "string"}, {"pattern", "^(\\d+\\.?\\d*|\\.\\d+) ?[KMGT]iB$"}});
+      choices.push_back(Number(key, whole));
       break;
     case KeyType::kRate:
       choices.push_back(

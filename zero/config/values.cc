@@ -135,6 +135,29 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
   return *std::move(number);
 }
 
+// "12GiB", "1.5 MiB": digits and one of the units.
+std::optional<int64_t> BytesIn(absl::string_view text) {
+  constexpr absl::string_view kUnits = "KMGT";
+  if (text.size() < 4 || !absl::EndsWith(text, "iB")) return {};
+  const size_t unit = kUnits.find(text[text.size() - 3]);
+  if (unit == absl::string_view::npos) return {};
+  absl::string_view digits = text.substr(0, text.size() - 3);
+  if (absl::EndsWith(digits, " ")) digits.remove_suffix(1);
+  if (digits.find_first_not_of("0123456789.") != absl::string_view::npos) return {};
+  double number = 0;
+  if (!absl::SimpleAtod(digits, &number)) return {};
+  const double bytes = std::ldexp(number, 10 * static_cast<int>(unit + 1));
+  if (!(bytes < 9.2e18)) return {};
+  return static_cast<int64_t>(std::llround(bytes));
+}
+
+absl::StatusOr<JsonValue> ConvertBytes(const JsonValue& value, const KeySpec& key) {
+  if (value.kind != Kind::kString) return ConvertNumber(value, key, /*whole=*/true);
+  const std::optional<int64_t> bytes = BytesIn(value.text);
+  if (!bytes.has_value()) return WrongType(value, key);
+  return ConvertNumber(Like(value, JsonValue::Integer(*bytes)), key, /*whole=*/true);
+}
+
 absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key) {
   if (value.kind != Kind::kArray) return WrongType(value, key);
   JsonValue out = value;
@@ -235,6 +258,7 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
       return value;
     case KeyType::kBool: return ConvertBool(value, key);
     case KeyType::kInteger: return ConvertNumber(value, key, /*whole=*/true);
+    case KeyType::kBytes: return ConvertBytes(value, key);
     case KeyType::kNumber: return ConvertNumber(value, key, /*whole=*/false);
     case KeyType::kRate:
       if (value.kind == Kind::kArray && value.children.size() == 1) {

@@ -243,6 +243,10 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"cyclic.peer_timeout=0"});
   record(base, {"cyclic.peer_timeout=soon"});
   record(base, {"cyclic.checksums=1"});
+  for (const char* value : {"much", "12GB", "\"1 .GiB\"", "0", "1.5", "true", "99999999999TiB"}) {
+    record(base, {absl::StrCat("cyclic.memory_budget.host=", value)});
+  }
+  record(base, {"cyclic.memory_budget.hots=1"});
   record(base, {"cyclic.injct={}"});  // keys for tests are not proposed
   record(base, {"cyclic.inject.action=kill", "cyclic.inject.worker=99"});
   record(base, {"cyclic.inject.action=flip", "cyclic.inject.at=end"});

@@ -57,6 +57,14 @@ constexpr KeySpec kKeys[] = {
         KeyRange{.min = 0.1, .max = 1e6},
     Bool("cyclic.checksums", "false",
          "check every payload where it arrives; costs two passes over what travels"),
+    Section("cyclic.memory_budget",
+            "what a run may take of each host; it does not begin if it needs more"),
+    Bytes("cyclic.memory_budget.host", "",
+          "of the host's memory; absent: what is free, within the limit of its cgroup") |
+        KeyRange{.min = 1},
+    Bytes("cyclic.memory_budget.device", "", "of GPUs' memory; absent: not looked at") |
+        KeyRange{.min = 1},
+    Bytes("cyclic.memory_budget.disk", "", "of disks; absent: not looked at") | KeyRange{.min = 1},
     Section("cyclic.inject", "one fault, on purpose") | KeyState::kTesting,
     Integer("cyclic.inject.worker", "", "whose fault") | kCount | KeyState::kTesting,
     Text("cyclic.inject.action", "",

@@ -39,6 +39,9 @@ constexpr KeySpec Bool(String path, String standard, String meaning) {
 constexpr KeySpec Integer(String path, String standard, String meaning) {
   return Key(KeyType::kInteger, path, standard, meaning);
 }
+constexpr KeySpec Bytes(String path, String standard, String meaning) {
+  return Key(KeyType::kBytes, path, standard, meaning);
+}
 constexpr KeySpec Number(String path, String standard, String meaning) {
   return Key(KeyType::kNumber, path, standard, meaning);
 }

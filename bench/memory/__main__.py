@@ -1,0 +1,151 @@
+"""The command `./rz bench memory`: the fit certificate of `ringzero plan` beside what a run takes, measured from outside.
+
+Measured: the sum of all processes' proportional set sizes, launcher included, at its highest; they stand still for each look.
+"""
+import argparse
+import json
+import os
+import sys
+import tempfile
+from dataclasses import dataclass
+from html import escape
+
+from memory.cases import NAMES, RULES, configuration
+from memory.certificate import Certificate, certificate_in
+from peers.memory import PeakWatch
+from peers.processes import Command, run_group
+from ring_run import BenchError, run_command, say
+
+_MIB = 1 << 20
+_BOUND = 0.05
+_COLORS = ("#1f5a94", "#4d86bd", "#8fb6d9", "#c9dcee", "#c2571a", "#e8c39e", "#2c8a57", "#8a3d8f", "#7a6a1e", "#999", "#ccc")
+
+
+@dataclass(frozen=True)
+class Result:
+    model: str
+    transport: str
+    workers: int
+    rule: str
+    predicted: Certificate
+    measured_mib: float
+    samples: int
+
+    @property
+    def predicted_mib(self) -> float:
+        return self.predicted.peak / _MIB
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted_mib / self.measured_mib
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./rz bench memory", allow_abbrev=False, description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=list(NAMES), default=list(NAMES))
+    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    parser.add_argument("--workers", nargs="+", type=int, default=[2, 4], metavar="N")
+    parser.add_argument("--transports", nargs="+", choices=("shm", "ucx"), default=["shm", "ucx"],
+                        help="ucx: cdp_v2 alone [both]")
+    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
+    parser.add_argument("--out", default="build/bench-memory", metavar="DIR", help="[build/bench-memory]")
+    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    return parser.parse_args(words)
+
+
+def _measure(options: argparse.Namespace, model: str, transport: str, workers: int, rule: str) -> Result:
+    with tempfile.TemporaryDirectory() as folder:
+        config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
+        with open(config, "w", encoding="utf-8") as file:
+            json.dump(configuration(model, rule=rule, workers=workers, transport=transport,
+                                    iterations=options.iterations), file)
+        name = f"{model}, {workers} workers, {rule}, {transport}"
+        run_group([Command(f"plan of {name}", [options.program, "plan", config], {}, log)], options.timeout)
+        with open(log, encoding="utf-8") as file:
+            predicted = certificate_in(file.read())
+        watch = PeakWatch()
+        run_group([Command(name, [options.program, "train", config], {}, log)], options.timeout, watch.sample)
+        return Result(model, transport, workers, rule, predicted, watch.peak_mib, watch.samples)
+
+
+def _row(result: Result) -> str:
+    return (f"| {NAMES[result.model]} | {result.transport} | {result.workers} | {result.rule} | {result.predicted_mib:.0f} | "
+            f"{result.measured_mib:.0f} | {result.ratio:.3f} |")
+
+
+def _categories(results: list[Result]) -> list[str]:
+    names = list(results[0].predicted.categories)
+    lines = ["| MiB | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
+    for result in results:
+        cells = " | ".join(f"{result.predicted.categories[name] / _MIB:.1f}" for name in names)
+        lines.append(f"| {result.model}, {result.transport}, {result.workers}, {result.rule} | {cells} |")
+    return lines
+
+
+def _picture(results: list[Result]) -> str:
+    """A bar of the predicted categories for each run, and a mark at what was measured."""
+    left, width, height, top = 190, 620, 20, 58
+    most = max(max(sum(max(0, v) for v in r.predicted.categories.values()) / _MIB, r.measured_mib) for r in results)
+    names = [name for name in results[0].predicted.categories if name != "never together"]
+    parts = ['<text x="10" y="18" font-weight="bold">Predicted by category, and measured (black mark), MiB of the host</text>']
+    for i, name in enumerate(names):
+        x, y = 10 + 132 * (i % 6), 28 + 14 * (i // 6)
+        parts.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{_COLORS[i % len(_COLORS)]}"/>'
+                     f'<text x="{x + 14}" y="{y + 9}">{escape(name)}</text>')
+    for row, result in enumerate(results):
+        y, x = top + row * height, float(left)
+        parts.append(f'<text x="{left - 6}" y="{y + 12}" text-anchor="end">'
+                     f'{escape(f"{result.model} {result.transport} N={result.workers} {result.rule}")}</text>')
+        apart = -result.predicted.categories.get("never together", 0)
+        for i, name in enumerate(names):
+            value = result.predicted.categories[name]
+            if name == "activations":  # the bar ends at the peak
+                value = max(0, value - apart)
+            bar = value / _MIB / most * width
+            parts.append(f'<rect x="{x:.1f}" y="{y + 2}" width="{bar:.1f}" height="{height - 6}" '
+                         f'fill="{_COLORS[i % len(_COLORS)]}"/>')
+            x += bar
+        mark = left + result.measured_mib / most * width
+        parts.append(f'<path d="M{mark:.1f} {y}v{height - 2}" stroke="#000" stroke-width="2.5"/>'
+                     f'<text x="{max(mark, x) + 6:.1f}" y="{y + 12}">{result.measured_mib:.0f} ({result.ratio:.3f})</text>')
+    total = top + len(results) * height + 10
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 110} {total}" '
+            f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n')
+
+
+def _cases(options: argparse.Namespace) -> list[tuple[str, str, int, str]]:
+    cases = [(model, "shm", workers, rule) for model in options.models for workers in options.workers
+             for rule in options.rules if "shm" in options.transports]
+    if "ucx" in options.transports:
+        cases += [(model, "ucx", workers, "cdp_v2") for model in options.models for workers in options.workers]
+    return cases
+
+
+def _bench(options: argparse.Namespace, command: str) -> str:
+    results = []
+    for case in _cases(options):
+        results.append(_measure(options, *case))
+        say(_row(results[-1]))
+    worst = max(results, key=lambda result: abs(result.ratio - 1))
+    document = ["# Memory: predicted and measured", "",
+                f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero plan` ([memory.md](../memory.md)). "
+                "Measured: proportional set sizes of all processes of the run, added up, at their highest, in "
+                f"{options.iterations} iterations.", "",
+                "| model | transport | workers | rule | predicted, MiB | measured, MiB | predicted / measured |",
+                "| --- | --- | --- | --- | --- | --- | --- |", *map(_row, results), "",
+                f"Furthest off: {worst.ratio:.3f} ({worst.model}, {worst.transport}, {worst.workers} workers, {worst.rule}); "
+                f"wanted: within {_BOUND:.0%}.", "", "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
+                *_categories(results), ""]
+    with open(os.path.join(options.out, "memory.svg"), "w", encoding="utf-8") as file:
+        file.write(_picture(results))
+    with open(os.path.join(options.out, "memory.md"), "w", encoding="utf-8") as file:
+        file.write("\n".join(document))
+    if abs(worst.ratio - 1) > _BOUND:
+        raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {worst.ratio:.3f} ({_row(worst)}); "
+                         f"the table is in {options.out}")
+    return "\n".join(document)
+
+
+if __name__ == "__main__":
+    sys.exit(run_command("memory", _parse, _bench, sys.argv[1:]))

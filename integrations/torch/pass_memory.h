@@ -1,0 +1,47 @@
+// PassMemory: what a worker's computing allocates for one micro-batch, found by running it.
+//
+//   RZ_ASSIGN_OR_RETURN(const PassMemory memory, MeasurePass(run, {.train = …, .evaluate = …}));
+//   memory.activations;
+//
+// One worker alone runs two micro-batches of the plan's stages, and what torch allocates in the
+// second is counted. Its parameters are zeros that take no memory, so any model can be measured
+// whose one micro-batch fits this machine. The same numbers every time. Uses torch on the calling
+// thread.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
+#define RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "integrations/torch/ring_model.h"
+#include "integrations/torch/run_workers.h"
+
+namespace ringzero {
+
+// The most at once, in bytes as allocated.
+struct PassMemory {
+  int64_t setup = 0;        // while the layers are built, one at a time
+  int64_t activations = 0;  // of a training micro-batch: inputs, saved tensors, temporaries
+  int64_t evaluation = 0;   // of an evaluation's
+  // activations and gradients, when those of the plan's `pending` stages wait for their sums, and
+  // when none waits
+  int64_t with_waiting_gradients = 0;
+  int64_t with_gradients = 0;
+};
+
+struct PassMemoryOptions {
+  // A whole micro-batch, EndMicroBatch included. May throw.
+  std::function<absl::Status(RingModel&, const LapTask&)> train;
+  // Only the forward and what comes with it: called without autograd. Null: there is none.
+  std::function<absl::Status(RingModel&, const LapTask&)> evaluate;
+  int metrics_count = 1;
+};
+
+// Errors are those of the model.
+absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_

@@ -1,0 +1,56 @@
+// Arenas as TransportNeeds sizes them, less the states; and rings between those who talk.
+#include "zero/pool_memory.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/status.h"
+#include "p2p/shm/shm_rings.h"
+#include "p2p/transport.h"
+#include "sharding/program.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+
+int64_t Pages(size_t bytes) {
+  return (static_cast<int64_t>(bytes) + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+// Words go to whom it sends to, and credit to whom it receives from: what repeats is seen in the
+// first iterations.
+absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
+  RZ_ASSIGN_OR_RETURN(const Program program,
+                      MakeProgram(plan, self, {Iteration(0), Iteration(std::min(2, plan.iterations))}));
+  std::set<int> peers;
+  for (const Op& op : program.ops) {
+    const bool travels = op.kind == OpKind::kReceive || op.kind == OpKind::kSend;
+    if (travels && op.peer != self) peers.insert(op.peer.value);
+  }
+  return static_cast<int64_t>(peers.size() * ShmRings::kWords * sizeof(RingSlot));
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
+  const Plan& plan = request.plan;
+  if (request.kind == PoolKind::kNone || plan.workers == 1 || !plan.exchange) return 0;
+  RZ_ASSIGN_OR_RETURN(
+      const TransportOptions needs,
+      TransportNeeds(plan, request.layouts, request.self, request.metrics_count));
+  const int64_t arenas = Pages(needs.parameter_bytes) + Pages(needs.sum_bytes);
+  const MemoryBytes& states = request.states;
+  int64_t bytes = arenas - states.masters - states.versions - states.sums;
+  if (request.kind == PoolKind::kShared) {
+    RZ_ASSIGN_OR_RETURN(const int64_t rings, RingBytes(plan, request.self));
+    bytes += rings;
+  }
+  if (request.kind == PoolKind::kReceived) {
+    bytes += Pages(needs.received_parameter_bytes) + Pages(needs.received_sum_bytes);
+  }
+  return bytes;
+}
+
+}  // namespace ringzero

@@ -1,0 +1,45 @@
+// PoolBytes: memory that a worker's transport takes beyond the states that lie in it: gaps between
+// blocks, statistics and metrics on their way, received copies, rings of words.
+//
+//   RZ_ASSIGN_OR_RETURN(const int64_t bytes, PoolBytes({.plan = plan, .layouts = layouts,
+//                                                       .states = forecast.workers[2],
+//                                                       .self = WorkerId(2)}));
+//
+// Pure. What the transports themselves reserve is TransportNeeds' (zero/transport_needs.h).
+#ifndef RINGZERO_ZERO_POOL_MEMORY_H_
+#define RINGZERO_ZERO_POOL_MEMORY_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/ids.h"
+#include "sharding/memory_forecast.h"
+#include "sharding/plan.h"
+#include "zero/layout.h"
+
+namespace ringzero {
+
+// How payload gets to another worker.
+enum class PoolKind {
+  kNone,      // nothing travels
+  kHandles,   // threads of one process: nothing moves
+  kShared,    // processes that map each other's memory (shm)
+  kReceived,  // into memory of the receiver's own (ucx, nccl)
+};
+
+struct PoolRequest {
+  const Plan& plan;
+  const std::vector<StageLayout>& layouts;
+  const MemoryBytes& states;  // of this worker, by the forecast
+  WorkerId self{0};
+  int metrics_count = 1;
+  PoolKind kind = PoolKind::kShared;
+};
+
+// Errors of MakeProgram.
+absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_POOL_MEMORY_H_
