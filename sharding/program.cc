@@ -314,8 +314,8 @@ class Writer {
   }
 
   void Inject(const MicroBatch& m, StageId j, Copy copy) {
-    if (plan_.owner(j) != self_ || !Travels(j) || !Comes(m, j)) return;
-    if (SourceOf(plan_, m, j).how != CopySource::How::kInject) return;
+    if (plan_.owner(j) != self_ || !Travels(j)) return;
+    if (SourceOf(plan_, m, j).how != CopySource::How::kInject || !Comes(m, j)) return;
     Emit({.kind = OpKind::kSend,
           .channel = Channel::kInject,
           .copy = copy,

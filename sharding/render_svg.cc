@@ -156,7 +156,9 @@ class Figure {
       if (drawn) adds[cell.op.lap.value * plan_.workers + cell.worker] = &cell;
     }
     for (size_t i = 0; i + 1 < adds.size(); ++i) Hop(*adds[i], *adds[i + 1]);
-    Retire(*adds.back(), plan_.stages[stage].owner.value);
+    for (int w = 0; w < plan_.workers; ++w) {
+      if (plan_.has_masters(WorkerId(w), StageId(stage))) Retire(*adds.back(), w);
+    }
     for (const GridCell* add : adds) {
       Add("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.6\" fill=\"%s\" stroke=\"#fff\"/>\n",
           X(add->tick + 1), Y(add->worker) + row_, kSumColor);
@@ -179,7 +181,7 @@ class Figure {
     Add("<path d=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"/>\n", path, kSumColor);
   }
 
-  // The complete sum goes to the owner, who then updates.
+  // The complete sum goes to a worker that then updates: its owner, or everybody.
   void Retire(const GridCell& last, int owner) {
     const double x = X(last.tick + 1), y = Y(last.worker) + row_;
     const double at = x + std::max(column_, 10.0), at_y = Y(owner) + row_;
@@ -224,10 +226,12 @@ class Figure {
     Add("<path d=\"M16 %.1fh36\" stroke=\"%s\" stroke-width=\"2\"/><circle cx=\"34\" cy=\"%.1f\" "
         "r=\"3.6\" fill=\"%s\" stroke=\"#fff\"/>\n",
         y + 8, kSumColor, y + 8, kSumColor);
-    Text(62, y + 12.5, absl::StrFormat("font-size=\"12\" fill=\"%s\"", kInk),
-         absl::StrCat("the gradient sum of stage ", stage,
-                      ": every worker adds its own, and worker ", plan_.stages[stage].owner.value,
-                      ", the owner, updates it (diamond)"));
+    Text(
+        62, y + 12.5, absl::StrFormat("font-size=\"12\" fill=\"%s\"", kInk),
+        absl::StrCat("the gradient sum of stage ", stage, ": every worker adds its own, and ",
+                     plan_.spreads_sums() ? "all update from it (diamonds)"
+                                          : absl::StrCat("worker ", plan_.stages[stage].owner.value,
+                                                         ", the owner, updates it (diamond)")));
   }
 
   const Plan& plan_;

@@ -44,6 +44,10 @@ absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
   if (!plan->exchange) {
     return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": in it nothing travels"));
   }
+  if (plan->zero_stage != 3) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--plan ", file, ": the benchmark plays stage 3 of ZeRO, found ", plan->zero_stage));
+  }
   if (plan->window == 0) {
     RZ_ASSIGN_OR_RETURN(plan->window, ChooseWindow(*plan));
   }

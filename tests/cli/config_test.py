@@ -36,7 +36,8 @@ class Config(TestCase):
         self.assertEqual(origins.sub("", first), origins.sub("", second))
 
     def test_a_file_of_deepspeeds_alone(self):
-        done = self.show(self.file({"train_batch_size": 8, "zero_optimization": {"stage": 2, "overlap_comm": True}}))
+        done = self.show(self.file({"train_batch_size": 8, "fp16": {"enabled": True},
+                                    "zero_optimization": {"stage": 2, "overlap_comm": True}}))
         self.assertIn("warning: ", done.stderr)
         self.assertIn("overlap_comm: does nothing here", done.stderr)
         self.assertIn("train refuses it", done.stderr)

@@ -43,6 +43,24 @@ class Digests(TestCase):
                       summary["accuracy"]))
         self.assertEqual(len(seen), 1, seen)
 
+    def test_what_zero_shards_changes_no_bit(self):
+        for rule in ("dp", "cdp_v1", "cdp_v2"):
+            seen, sent = set(), []
+            for stage in (0, 1, 2, 3):
+                config = self.config(**{"cyclic.rule": rule, "zero_optimization": {"stage": stage}})
+                summary = self.train(config)
+                seen.add((summary["parameters_sha256"], summary["loss"]["first"], summary["loss"]["last"],
+                          summary["accuracy"]))
+                sent.append(summary["bytes_per_step"])
+            self.assertEqual(len(seen), 1, (rule, seen))
+            self.assertEqual(sent[1], sent[2], rule)
+            self.assertLess(sent[1], sent[3], rule)  # each version comes once, not twice
+        # No section at all means 3, one that does not say 0.
+        for section, like in ((None, 3), ({"overlap_comm": True}, 0)):
+            changes = {} if section is None else {"zero_optimization": section}
+            summary = self.train(self.config(**{"cyclic.rule": rule}, **changes))
+            self.assertEqual(summary["bytes_per_step"], sent[like])
+
     def test_rules_differ(self):
         digests = {self.train(self.config(**{"cyclic.rule": rule, "cyclic.transport": "local"}))["parameters_sha256"]
                    for rule in ("dp", "cdp_v1", "cdp_v2")}
@@ -77,13 +95,14 @@ class Summary(TestCase):
         self.assertEqual(summary["bytes_copied_per_step"], 0)
 
     def test_allocates_what_the_plan_forecasts(self):
-        for rule in ("dp", "cdp_v1", "cdp_v2"):
-            memory = self.train(self.config(**{"cyclic.rule": rule, "evaluation.every": 0}))["memory"]
+        for rule, stage in (("dp", 3), ("cdp_v1", 3), ("cdp_v2", 3), ("cdp_v2", 2), ("dp", 1), ("cdp_v1", 0)):
+            memory = self.train(self.config(**{"cyclic.rule": rule, "evaluation.every": 0,
+                                               "zero_optimization": {"stage": stage}}))["memory"]
             self.assertEqual(set(memory), {"forecast", "allocated"})
             forecast, allocated = memory["forecast"], memory["allocated"]
             self.assertEqual(list(forecast), ["masters", "versions", "moments", "sums", "gradients", "total"])
             for category in ("masters", "versions", "moments", "sums"):
-                self.assertEqual(allocated[category], forecast[category], (rule, category))
+                self.assertEqual(allocated[category], forecast[category], (rule, stage, category))
             self.assertGreaterEqual(forecast["masters"], 4 * PARAMETERS)
             self.assertEqual(forecast["versions"] > 0, rule != "dp")
 

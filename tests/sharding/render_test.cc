@@ -150,7 +150,9 @@ TEST(RenderSvgTest, ShowsEveryCellAndTheWayOfOneSum) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const PlanShape& shape :
          {PlanShape{.workers = 4, .stages = 4}, PlanShape{.workers = 8, .stages = 16},
-          PlanShape{.workers = 3, .stages = 3, .laps = 2}, PlanShape{.workers = 1, .stages = 1},
+          PlanShape{.workers = 3, .stages = 3, .laps = 2},
+          PlanShape{.workers = 3, .stages = 3, .zero_stage = 0},
+          PlanShape{.workers = 1, .stages = 1},
           PlanShape{.workers = 2, .stages = 4, .frozen = Frozen::kPrefix}}) {
       PlanShape variant = shape;
       variant.rule = rule;
@@ -167,7 +169,25 @@ TEST(RenderSvgTest, ShowsEveryCellAndTheWayOfOneSum) {
       // A dot where each micro-batch adds its own, and one in the legend.
       const int dots = plan.workers > 1 ? plan.workers * plan.laps + 1 : 0;
       EXPECT_EQ(Count(svg, "<circle"), dots) << Describe(variant);
+      // A diamond for each who updates.
+      const int updates = plan.workers == 1 ? 0 : plan.zero_stage == 0 ? plan.workers : 1;
+      EXPECT_EQ(Count(svg, "l6 6l-6 6l-6 -6z"), updates) << Describe(variant);
     }
+  }
+}
+
+TEST(DescribePlanTest, SaysWhatZeroShards) {
+  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .rule = Rule::kDp});
+  const char* const said[] = {"zero stage  0: everybody has all masters",
+                              "zero stage  1: optimizer",
+                              "zero stage  2: optimizer states and gradients are sharded",
+                              "zero stage  3: optimizer states, gradients and parameters"};
+  for (plan.zero_stage = 0; plan.zero_stage <= 3; ++plan.zero_stage) {
+    const absl::StatusOr<std::string> text = DescribePlan(plan);
+    ASSERT_TRUE(text.ok()) << text.status();
+    EXPECT_THAT(*text, HasSubstr(said[plan.zero_stage]));
+    EXPECT_EQ(Count(*text, "owners      everybody"), plan.zero_stage == 0 ? 1 : 0);
+    EXPECT_THAT(*text, HasSubstr(plan.zero_stage <= 1 ? "3 pending gradients" : "1 pending"));
   }
 }
 

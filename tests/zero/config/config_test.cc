@@ -213,7 +213,6 @@ TEST(Config, MessagesForBadInput) {
   record(with("\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": {}}"));
   record(with("\"scheduler\": {\"type\": \"OneCycle\", \"params\": {\"cycle_min_lr\": [1, 2]}}"));
   record(with("\"amp\": {\"enabled\": false}"));
-  record(with("\"zero_optimization\": {\"stage\": 2}"));
   record(with("\"zero_optimization\": {\"stage\": 4}"));
   record(with("\"zero_optimization\": {\"overlap_com\": true}"));
   record(with("\"fp16\": {\"enabled\": true}"));
@@ -286,6 +285,16 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"seed.x=1"});
   ExpectGolden("tests/zero/golden/config_messages.txt", messages);
   EXPECT_EQ(messages.find("accepted"), std::string::npos) << messages;
+}
+
+// No section at all means the ring's own 3; one that does not say, DeepSpeed's 0.
+TEST(Config, ReadsWhatZeroShards) {
+  EXPECT_EQ(Parse(kResNet).zero_stage, 3);
+  for (int stage = 0; stage <= 3; ++stage) {
+    EXPECT_EQ(Parse(kResNet, {absl::StrCat("zero_optimization.stage=", stage)}).zero_stage, stage);
+  }
+  EXPECT_EQ(Parse(kResNet, {"zero_optimization={}"}).zero_stage, 0);
+  EXPECT_EQ(Parse(kResNet, {"zero_optimization=true"}).zero_stage, 1) << "an old form";
 }
 
 TEST(Config, SurvivesDamage) {
