@@ -86,7 +86,9 @@ class HeadReader {
     return absl::OkStatus();
   }
 
+  // Once: what the other lines say of workers is compared with it.
   absl::Status ReadWorker(absl::string_view value) {
+    if (has_worker_) return absl::InvalidArgumentError("it has said before whose it is");
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(value, absl::MaxSplits(" of ", 1));
     RZ_RETURN_IF_ERROR(Number(parts.first, record_.worker.value));

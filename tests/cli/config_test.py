@@ -87,6 +87,23 @@ class Schedule(TestCase):
         self.assertEqual(losses["none"], losses["same"])  # from 0.05 to the optimizer's 0.05
         self.assertNotEqual(losses["none"], losses["zero"])
 
+    def test_a_decay_ends_with_the_run_whose_length_only_the_data_says(self):
+        words = self.write("words.txt", "the quick brown fox jumps over the lazy dog\n" * 60)
+        config = dict(TINY, model={"type": "gpt", "layers": 1, "dim": 8, "heads": 1, "seq": 16}, epochs=2, evaluation={"every": 0},
+                      data={"type": "text", "path": words})
+        del config["iterations"]
+
+        def parameters(name, updates):
+            decay = {"type": "WarmupDecayLR", "params": {"total_num_steps": updates, "warmup_num_steps": 2, "warmup_max_lr": 0.05}}
+            made = self.train(self.write("run.json", json.dumps(dict(config, scheduler=decay))), "--dump-parameters", self.path(name))
+            with open(self.path(name), "rb") as file:
+                return made["iterations"], file.read()
+
+        iterations, ends = parameters("ends", "auto")
+        self.assertGreater(iterations, 4)
+        self.assertEqual(ends, parameters("said", iterations)[1])
+        self.assertNotEqual(ends, parameters("longer", 2 * iterations)[1])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -88,8 +88,18 @@ class Flight(TestCase):
         os.mkdir(self.path("records"))
         for worker in (0, 7):
             self.write(f"records/worker-{worker}.flight", "old")
+            self.write(f"records/worker-{worker}.flight.4711.tmp", "half of an old one")
         self.hang("--flight", "records")
         self.assertEqual(sorted(os.listdir(self.path("records"))), [f"worker-{w}.flight" for w in range(3)])
+
+    def test_the_folder_may_lie_in_one_that_is_not_there(self):
+        self.hang("--flight", "a/b/records")
+        self.assertEqual(sorted(os.listdir(self.path("a/b/records"))), [f"worker-{w}.flight" for w in range(3)])
+
+    def test_records_that_cannot_be_written_are_missed_aloud(self):
+        self.write("file", "in the way")
+        done = self.hang("--flight", "file/records")
+        self.assertIn("file/records: cannot make it", done.stderr)
 
 
 class Trace(TestCase):

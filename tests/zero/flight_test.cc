@@ -325,6 +325,13 @@ TEST(FlightBlameTest, OfTwoFailuresTheFirstByOneClock) {
                                     "worker 2: bad block"));
 }
 
+// A worker that there is by one line is none by the next.
+TEST(FlightRecordTest, SaysOnceWhoseItIs) {
+  const std::string text =
+      "ringzero flight 1\nworker 0 of 3\nundelivered 2 1.0\nworker 1 of 2\nevents\n";
+  EXPECT_THAT(ParseFlight(text).status().message(), HasSubstr("line 4: it has said before"));
+}
+
 // Times and iterations that no run has are refused, so that nobody's sums overflow.
 TEST(FlightRecordTest, RefusesImpossibleTimes) {
   FlightRecord record{.worker = WorkerId(0), .workers = 1};
