@@ -8,6 +8,7 @@
 #include "p2p/shm/shm_rings.h"
 #include "p2p/transport.h"
 #include "sharding/program.h"
+#include "zero/received_needs.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -48,7 +49,9 @@ absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
     bytes += rings;
   }
   if (request.kind == PoolKind::kReceived) {
-    bytes += Pages(needs.received_parameter_bytes) + Pages(needs.received_sum_bytes);
+    RZ_ASSIGN_OR_RETURN(const ReceivedBytes received,
+                        ReceivedUse(plan, request.self, request.metrics_count));
+    bytes += Pages(received.parameters) + Pages(received.sums);
   }
   return bytes;
 }
