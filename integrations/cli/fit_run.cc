@@ -69,13 +69,12 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
   for (int w = 0; w < plan.workers; ++w) {
     WorkerExtras& mine = extras[static_cast<size_t>(w)];
-    RZ_ASSIGN_OR_RETURN(mine.pools,
-                        PoolBytes({.plan = plan,
-                                   .layouts = layouts,
-                                   .states = states.workers[static_cast<size_t>(w)],
-                                   .self = WorkerId(w),
-                                   .metrics_count = kMetricsCount,
-                                   .kind = PoolKindOf(request.config, request.hosts)}));
+    RZ_ASSIGN_OR_RETURN(mine.pools, PoolBytes({.plan = plan,
+                                               .layouts = layouts,
+                                               .states = states.workers[static_cast<size_t>(w)],
+                                               .self = WorkerId(w),
+                                               .metrics_count = kMetricsCount,
+                                               .kind = PoolKindOf(request.config, request.hosts)}));
     for (int j = 0; j < plan.stage_count(); ++j) {
       // In its modules; and at worker 0 the initial ones.
       mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;

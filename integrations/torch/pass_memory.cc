@@ -118,7 +118,8 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
   AllocationRecorder recorder;
   WaitingGradients waiting(run.planned);
   PassMemory memory;
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring, MakeAlone(run, options, recorder, waiting));
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
+                      MakeAlone(run, options, recorder, waiting));
   memory.setup = recorder.Take().Peak(Gradients::kDropped);
   // The first ones make what the libraries keep for the next, and the heap's gaps.
   for (int i = 0; i < kPasses; ++i) {
