@@ -25,7 +25,8 @@ const char* HelpFor(const std::string& category) {
     return "a smaller train_micro_batch_size_per_gpu (with more gradient_accumulation_steps) or "
            "fewer workers on the host";
   }
-  if (category == "gradients") return "more cyclic.stages, a smaller cyclic.pending or fewer workers";
+  if (category == "gradients")
+    return "more cyclic.stages, a smaller cyclic.pending or fewer workers";
   if (category == "process" || category == "process, once") return "fewer workers on the host";
   if (category == "versions") return "rule dp, which has one version, or a smaller model";
   if (category == "moments") return "an optimizer with smaller states, or a smaller model";

@@ -91,12 +91,12 @@ struct FitBudget {
 };
 using FitBudgets = std::array<FitBudget, kMemoryPlaces>;
 
-// InvalidArgument, one line: the place, wanted and found bytes, the largest category, and what would
-// help.
+// InvalidArgument, one line: the place, wanted and found bytes, the largest category, and what
+// would help.
 absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets);
 
-// A table: categories of the fullest host by place, their peak, the budget; where workers' memory is
-// not shared, the fullest worker's, too.
+// A table: categories of the fullest host by place, their peak, the budget; where workers' memory
+// is not shared, the fullest worker's, too.
 enum class FitUnit { kHost, kWorker };
 std::string DescribeFit(const FitCertificate& fit, const FitBudgets& budgets, FitUnit unit);
 

@@ -8,6 +8,7 @@
 #include "p2p/shm/shm_rings.h"
 #include "p2p/transport.h"
 #include "sharding/program.h"
+#include "zero/received_needs.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -22,8 +23,9 @@ int64_t Pages(size_t bytes) {
 // Words go to whom it sends to, and credit to whom it receives from: what repeats is seen in the
 // first iterations.
 absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
-  RZ_ASSIGN_OR_RETURN(const Program program,
-                      MakeProgram(plan, self, {Iteration(0), Iteration(std::min(2, plan.iterations))}));
+  RZ_ASSIGN_OR_RETURN(
+      const Program program,
+      MakeProgram(plan, self, {Iteration(0), Iteration(std::min(2, plan.iterations))}));
   std::set<int> peers;
   for (const Op& op : program.ops) {
     const bool travels = op.kind == OpKind::kReceive || op.kind == OpKind::kSend;
@@ -37,9 +39,8 @@ absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
 absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
   const Plan& plan = request.plan;
   if (request.kind == PoolKind::kNone || plan.workers == 1 || !plan.exchange) return 0;
-  RZ_ASSIGN_OR_RETURN(
-      const TransportOptions needs,
-      TransportNeeds(plan, request.layouts, request.self, request.metrics_count));
+  RZ_ASSIGN_OR_RETURN(const TransportOptions needs,
+                      TransportNeeds(plan, request.layouts, request.self, request.metrics_count));
   const int64_t arenas = Pages(needs.parameter_bytes) + Pages(needs.sum_bytes);
   const MemoryBytes& states = request.states;
   int64_t bytes = arenas - states.masters - states.versions - states.sums;
@@ -48,7 +49,9 @@ absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
     bytes += rings;
   }
   if (request.kind == PoolKind::kReceived) {
-    bytes += Pages(needs.received_parameter_bytes) + Pages(needs.received_sum_bytes);
+    RZ_ASSIGN_OR_RETURN(const ReceivedBytes received,
+                        ReceivedUse(plan, request.self, request.metrics_count));
+    bytes += Pages(received.parameters) + Pages(received.sums);
   }
   return bytes;
 }

@@ -64,6 +64,27 @@ void CountAlive(const Messages& messages, size_t window, Alive& most) {
   }
 }
 
+struct Received {
+  int iteration;
+  size_t bytes;
+};
+
+// Of each size the most in any run of `window` messages of at most two iterations.
+std::map<size_t, size_t> MostTogether(const std::vector<Received>& messages, size_t window) {
+  std::map<size_t, size_t> most, alive;
+  size_t first = 0;
+  for (size_t last = 0; last < messages.size(); ++last) {
+    size_t& count = ++alive[messages[last].bytes];
+    while (last - first >= window ||
+           messages[last].iteration - messages[first].iteration >= static_cast<int>(kLives)) {
+      --alive[messages[first++].bytes];
+    }
+    size_t& so_far = most[messages[last].bytes];
+    so_far = std::max(so_far, count);
+  }
+  return most;
+}
+
 }  // namespace
 
 bool IsOwnedMessage(Channel channel) {
@@ -121,6 +142,35 @@ absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int
     const size_t block =
         AlignPayload(static_cast<size_t>(plan.stage(j).parameter_bytes)) + kPayloadAlignment;
     bytes.parameters += (plan.rule == Rule::kDp ? 2 : 3) * block;
+  }
+  for (const auto& [key, count] : most) {
+    const auto& [from, channel, size] = key;
+    const size_t block = AlignPayload(size) + kPayloadAlignment;
+    (IsOwnedMessage(channel) ? bytes.sums : bytes.parameters) += count * block;
+  }
+  return bytes;
+}
+
+absl::StatusOr<ReceivedBytes> ReceivedUse(const Plan& plan, WorkerId self, int metrics_count) {
+  ReceivedBytes bytes;
+  if (plan.workers == 1 || !plan.exchange) return bytes;
+  Alive most;
+  // One is leaving while its slot is used again; more leave together only where a link is slow.
+  const size_t window = static_cast<size_t>(std::max(plan.window, 1)) + 1;
+  for (const IterationRange& range : Ranges(plan)) {
+    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, range));
+    std::map<ChannelKey, std::vector<Received>> messages;
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kReceive || op.peer == self) continue;
+      messages[{op.peer, op.channel}].push_back(
+          {op.iteration.value, MessageBytes(plan, op, metrics_count)});
+    }
+    for (const auto& [channel, received] : messages) {
+      for (const auto& [size, count] : MostTogether(received, window)) {
+        size_t& alive = most[{channel.first, channel.second, size}];
+        alive = std::max(alive, count);
+      }
+    }
   }
   for (const auto& [key, count] : most) {
     const auto& [from, channel, size] = key;

@@ -32,6 +32,11 @@ struct ReceivedBytes {
 // that is never used costs nothing. Errors of MakeProgram.
 absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int metrics_count);
 
+// Of that, what a run comes to use: blocks are made when they are first needed, and the most of a
+// size that follow each other within a channel's credit, and within two iterations, are alive
+// together. An estimate: who is how far ahead is a matter of timing. Errors of MakeProgram.
+absl::StatusOr<ReceivedBytes> ReceivedUse(const Plan& plan, WorkerId self, int metrics_count);
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_ZERO_RECEIVED_NEEDS_H_

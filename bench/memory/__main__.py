@@ -114,6 +114,17 @@ def _picture(results: list[Result]) -> str:
             f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n')
 
 
+def _furthest(results: list[Result]) -> Result:
+    return max(results, key=lambda result: abs(result.ratio - 1))
+
+
+def _verdict(results: list[Result]) -> str:
+    worst = _furthest(results)
+    bound = f"wanted: within {_BOUND:.0%}." if worst.transport == "shm" else \
+        "how many received copies are alive at once is a matter of timing, so this is an estimate."
+    return f"Furthest off over {worst.transport}: {worst.ratio:.3f} ({worst.model}, {worst.workers} workers, {worst.rule}); {bound}\n"
+
+
 def _cases(options: argparse.Namespace) -> list[tuple[str, str, int, str]]:
     cases = [(model, "shm", workers, rule) for model in options.models for workers in options.workers
              for rule in options.rules if "shm" in options.transports]
@@ -127,21 +138,22 @@ def _bench(options: argparse.Namespace, command: str) -> str:
     for case in _cases(options):
         results.append(_measure(options, *case))
         say(_row(results[-1]))
-    worst = max(results, key=lambda result: abs(result.ratio - 1))
+    shared = [result for result in results if result.transport == "shm"]
+    received = [result for result in results if result.transport != "shm"]
     document = ["# Memory: predicted and measured", "",
                 f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero plan` ([memory.md](../memory.md)). "
                 "Measured: proportional set sizes of all processes of the run, added up, at their highest, in "
                 f"{options.iterations} iterations.", "",
                 "| model | transport | workers | rule | predicted, MiB | measured, MiB | predicted / measured |",
                 "| --- | --- | --- | --- | --- | --- | --- |", *map(_row, results), "",
-                f"Furthest off: {worst.ratio:.3f} ({worst.model}, {worst.transport}, {worst.workers} workers, {worst.rule}); "
-                f"wanted: within {_BOUND:.0%}.", "", "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
+                *map(_verdict, filter(None, (shared, received))), "", "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
                 *_categories(results), ""]
     with open(os.path.join(options.out, "memory.svg"), "w", encoding="utf-8") as file:
         file.write(_picture(results))
     with open(os.path.join(options.out, "memory.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(document))
-    if abs(worst.ratio - 1) > _BOUND:
+    worst = _furthest(shared) if shared else None
+    if worst is not None and abs(worst.ratio - 1) > _BOUND:
         raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {worst.ratio:.3f} ({_row(worst)}); "
                          f"the table is in {options.out}")
     return "\n".join(document)

@@ -69,13 +69,12 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
   for (int w = 0; w < plan.workers; ++w) {
     WorkerExtras& mine = extras[static_cast<size_t>(w)];
-    RZ_ASSIGN_OR_RETURN(mine.pools,
-                        PoolBytes({.plan = plan,
-                                   .layouts = layouts,
-                                   .states = states.workers[static_cast<size_t>(w)],
-                                   .self = WorkerId(w),
-                                   .metrics_count = kMetricsCount,
-                                   .kind = PoolKindOf(request.config, request.hosts)}));
+    RZ_ASSIGN_OR_RETURN(mine.pools, PoolBytes({.plan = plan,
+                                               .layouts = layouts,
+                                               .states = states.workers[static_cast<size_t>(w)],
+                                               .self = WorkerId(w),
+                                               .metrics_count = kMetricsCount,
+                                               .kind = PoolKindOf(request.config, request.hosts)}));
     for (int j = 0; j < plan.stage_count(); ++j) {
       // In its modules; and at worker 0 the initial ones.
       mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;
@@ -108,7 +107,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
   input.hosts = HostsOf(plan.workers, request.hosts);
   input.one_process = request.config.cyclic.transport == CyclicConfig::Transport::kLocal;
   // What the micro-batch took is still there, and is not the process' own.
-  const int64_t passed = std::max({pass.setup, pass.with_gradients, pass.evaluation});
+  const int64_t passed = std::max({pass.setup, pass.with_waiting_gradients, pass.evaluation});
   const ProcessPages mine = PagesOfProcess("self");
   ProcessPages parent;
   if (request.parent == RunFitRequest::Parent::kLauncher) {
@@ -116,7 +115,6 @@ absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
   }
   input.process_bytes = std::max<int64_t>(0, mine.private_dirty - passed);
   input.process_once_bytes = parent.pss + mine.pss - mine.private_dirty;
-  if (std::getenv("RINGZERO_FIT_DEBUG")) std::fprintf(stderr, "setup %ld act %ld eval %ld with %ld waiting %ld; private %ld pss %ld parent %ld\n", pass.setup>>10, pass.activations>>10, pass.evaluation>>10, pass.with_gradients>>10, pass.with_waiting_gradients>>10, mine.private_dirty>>10, mine.pss>>10, parent.pss>>10);
   RunFit fit{.certificate = Certify(input), .budgets = FindBudgets(request.config)};
   const PoolKind kind = PoolKindOf(request.config, request.hosts);
   fit.unit = kind == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;

@@ -48,8 +48,7 @@ std::optional<int64_t> LeftIn(const std::string& folder, const CgroupFiles& file
   const std::optional<int64_t> limit = ReadNumber(absl::StrCat(folder, "/", files.limit));
   const std::optional<int64_t> usage = ReadNumber(absl::StrCat(folder, "/", files.usage));
   if (!limit.has_value() || !usage.has_value()) return std::nullopt;
-  const int64_t cache =
-      ReadField(absl::StrCat(folder, "/memory.stat"), files.cache).value_or(0);
+  const int64_t cache = ReadField(absl::StrCat(folder, "/memory.stat"), files.cache).value_or(0);
   return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cache));
 }
 

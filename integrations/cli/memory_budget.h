@@ -17,8 +17,8 @@
 namespace ringzero {
 
 // The least of what the system can still give and of what each cgroup above this process may still
-// take; nothing where neither can be read. File pages that the kernel would give up at once count as
-// free. `root`: where proc and sys lie, for tests.
+// take; nothing where neither can be read. File pages that the kernel would give up at once count
+// as free. `root`: where proc and sys lie, for tests.
 FitBudget FindHostMemory(const std::string& root);
 
 FitBudgets FindBudgets(const Config& config);

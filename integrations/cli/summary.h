@@ -22,7 +22,7 @@ namespace ringzero {
 struct SummaryInfo {
   const Config& config;
   int iterations = 0;
-  double seconds = 0;  // of the run, start-up included
+  double seconds = 0;       // of the run, start-up included
   std::string certificate;  // fit_run.h's JSON, or empty
 };
 

@@ -340,10 +340,11 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
   }
   screen.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const Summary summary = Summarize(
-      {.config = run.config, .iterations = run.length.iterations, .seconds = seconds.count(),
-       .certificate = certificate},
-      reports);
+  const Summary summary = Summarize({.config = run.config,
+                                     .iterations = run.length.iterations,
+                                     .seconds = seconds.count(),
+                                     .certificate = certificate},
+                                    reports);
   if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.summary, summary.json));
   std::fputs(summary.text.c_str(), stdout);
   return looked;  // a trace that cannot be joined takes nothing from the run

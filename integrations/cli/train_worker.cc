@@ -34,7 +34,8 @@ class Worker {
       : task_(std::move(task)),
         config_(task_.config),
         injection_(config_.cyclic.inject, task_.self),
-        log_(task_.data.shape().kind == SampleShape::Kind::kTokens ? RunLog::Task::kTokens : RunLog::Task::kClasses),
+        log_(task_.data.shape().kind == SampleShape::Kind::kTokens ? RunLog::Task::kTokens
+                                                                   : RunLog::Task::kClasses),
         laps_(config_, task_.data, task_.length),
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,

@@ -3,8 +3,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/buffer.h"
 #include "base/status.h"
@@ -13,6 +17,8 @@
 
 namespace ringzero {
 namespace {
+
+constexpr int kPasses = 4;
 
 // Zeros that are only read: the kernel has one page of them for all.
 class ZeroCell final : public BufferCell {
@@ -46,23 +52,56 @@ Plan PlanAlone(const Plan& plan) {
   alone.stagger = false;
   alone.retain = 0;
   alone.exchange = false;
-  alone.iterations = 3;
+  alone.iterations = kPasses + 1;
   alone.evaluation = {};
   alone.collection = {};
   for (StagePlan& stage : alone.stages) stage.owner = WorkerId(0);
   return alone;
 }
 
+// Memory as large as the gradients that wait in a run, in which they are dropped here at once: so
+// the heap that is left behind has the same gaps. By malloc, which the recorder does not see.
+class WaitingGradients {
+ public:
+  explicit WaitingGradients(const PlannedModel& planned)
+      : layouts_(planned.layouts), pending_(static_cast<size_t>(planned.plan.pending)) {}
+
+  void EndStage(const StageDone& done) {
+    if (done.gradient_bytes == 0) return;
+    Stage stage;
+    for (const ParameterSpec& parameter : layouts_[done.stage.value].parameters) {
+      if (!parameter.trainable) continue;
+      const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
+      void* memory = std::malloc(std::max<size_t>(bytes, 1));
+      if (memory == nullptr) continue;
+      std::memset(memory, 1, bytes);
+      stage.emplace_back(memory, &std::free);
+    }
+    waiting_.push_back(std::move(stage));
+    if (waiting_.size() > pending_) waiting_.pop_front();
+  }
+
+ private:
+  using Stage = std::vector<std::unique_ptr<void, decltype(&std::free)>>;
+  const std::vector<StageLayout>& layouts_;
+  const size_t pending_;
+  std::deque<Stage> waiting_;
+};
+
 absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
                                                      const PassMemoryOptions& options,
-                                                     AllocationRecorder& recorder) {
+                                                     AllocationRecorder& recorder,
+                                                     WaitingGradients& waiting) {
   RingModelOptions model{.layers = run.layers,
                          .description = run.model,
                          .planned = run.planned,
                          .metrics_count = options.metrics_count};
   model.planned.plan = PlanAlone(run.planned.plan);
   model.parameter_memory = MakeZeros;
-  model.on_stage_done = [&recorder](const StageDone& done) { recorder.EndStage(done.gradients); };
+  model.on_stage_done = [&recorder, &waiting](const StageDone& done) {
+    recorder.EndStage(done.gradients);
+    waiting.EndStage(done);
+  };
   return RingModel::Create(std::move(model));
 }
 
@@ -77,18 +116,19 @@ absl::StatusOr<LapTask> NextTraining(RingModel& ring) {
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
   using Gradients = PassTimeline::Gradients;
   AllocationRecorder recorder;
+  WaitingGradients waiting(run.planned);
   PassMemory memory;
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring, MakeAlone(run, options, recorder));
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
+                      MakeAlone(run, options, recorder, waiting));
   memory.setup = recorder.Take().Peak(Gradients::kDropped);
-  // The first one makes what the libraries keep for the next.
-  for (int i = 0; i < 2; ++i) {
+  // The first ones make what the libraries keep for the next, and the heap's gaps.
+  for (int i = 0; i < kPasses; ++i) {
     recorder.Take();
     RZ_ASSIGN_OR_RETURN(const LapTask lap, NextTraining(*ring));
     RZ_RETURN_IF_ERROR(Guard([&] { return options.train(*ring, lap); }));
   }
   const PassTimeline pass = recorder.Take();
   memory.activations = pass.Peak(Gradients::kNone);
-  memory.with_gradients = pass.Peak(Gradients::kDropped);
   memory.with_waiting_gradients = pass.Peak(Gradients::kWait, run.planned.plan.pending);
   RZ_ASSIGN_OR_RETURN(const LapTask lap, NextTraining(*ring));
   if (options.evaluate) {

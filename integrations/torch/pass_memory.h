@@ -3,8 +3,8 @@
 //   RZ_ASSIGN_OR_RETURN(const PassMemory memory, MeasurePass(run, {.train = …, .evaluate = …}));
 //   memory.activations;
 //
-// One worker alone runs two micro-batches of the plan's stages, and what torch allocates in the
-// second is counted. Its parameters are zeros that take no memory, so any model can be measured
+// One worker alone runs a few micro-batches of the plan's stages, and what torch allocates in the
+// last is counted. Its parameters are zeros that take no memory, so any model can be measured
 // whose one micro-batch fits this machine. The same numbers every time. Uses torch on the calling
 // thread.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
@@ -25,10 +25,9 @@ struct PassMemory {
   int64_t setup = 0;        // while the layers are built, one at a time
   int64_t activations = 0;  // of a training micro-batch: inputs, saved tensors, temporaries
   int64_t evaluation = 0;   // of an evaluation's
-  // activations and gradients, when those of the plan's `pending` stages wait for their sums, and
-  // when none waits
+  // activations and gradients, when those of the plan's `pending` stages wait for their sums; what
+  // the process that measures has really had
   int64_t with_waiting_gradients = 0;
-  int64_t with_gradients = 0;
 };
 
 struct PassMemoryOptions {

@@ -50,7 +50,7 @@ absl::Status Guard(const std::function<absl::Status()>& body);
 
 struct StageDone {
   StageId stage;
-  int64_t gradient_bytes = 0;  // of a backward: handed over, to be freed by another thread
+  int64_t gradient_bytes = 0;          // of a backward: handed over, to be freed by another thread
   std::vector<const void*> gradients;  // where these are, or were
 };
 

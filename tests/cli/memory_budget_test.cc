@@ -32,9 +32,7 @@ class MemoryBudgetTest : public testing::Test {
   const std::string root_;
 };
 
-TEST_F(MemoryBudgetTest, NobodyTells) {
-  EXPECT_FALSE(FindHostMemory(root_).bytes.has_value());
-}
+TEST_F(MemoryBudgetTest, NobodyTells) { EXPECT_FALSE(FindHostMemory(root_).bytes.has_value()); }
 
 TEST_F(MemoryBudgetTest, WhatIsAvailable) {
   WriteFree(4096);

@@ -37,8 +37,8 @@ TEST(FitCertificateTest, AddsUpEveryCategoryOfAHost) {
   EXPECT_EQ(fit.apart, (std::vector<int64_t>{0, 15}));
   EXPECT_EQ(fit.WorkerPeak(0, MemoryPlace::kHost), 450 + 4 + 7 + 2 + 40 + 1000);
   EXPECT_EQ(fit.WorkerPeak(1, MemoryPlace::kHost), 240 + 2 + 3 + 1 + 55 + 1000);
-  EXPECT_EQ(fit.HostPeak(0, MemoryPlace::kHost), fit.WorkerPeak(0, MemoryPlace::kHost) +
-                                                     fit.WorkerPeak(1, MemoryPlace::kHost) + 5000);
+  EXPECT_EQ(fit.HostPeak(0, MemoryPlace::kHost),
+            fit.WorkerPeak(0, MemoryPlace::kHost) + fit.WorkerPeak(1, MemoryPlace::kHost) + 5000);
   EXPECT_EQ(fit.HostPeak(0, MemoryPlace::kDevice), 0);
   EXPECT_EQ(fit.HostPeak(0, MemoryPlace::kDisk), 0);
 }
@@ -94,10 +94,11 @@ TEST(FitCertificateTest, SaysWhatDoesNotFitAndWhatWouldHelp) {
   EXPECT_TRUE(CheckFit(fit, budgets).ok());
   budgets[0].bytes = peak - 1;
   EXPECT_EQ(CheckFit(fit, budgets).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CheckFit(fit, budgets).message(),
-            "the run does not fit: host memory: wanted 0.0 MiB (7804 bytes), found 0.0 MiB (7803 "
-            "bytes) (cyclic.memory_budget.host); most of it is process, once, 0.0 MiB (5000 bytes); "
-            "what would help: fewer workers on the host");
+  EXPECT_EQ(
+      CheckFit(fit, budgets).message(),
+      "the run does not fit: host memory: wanted 0.0 MiB (7804 bytes), found 0.0 MiB (7803 "
+      "bytes) (cyclic.memory_budget.host); most of it is process, once, 0.0 MiB (5000 bytes); "
+      "what would help: fewer workers on the host");
 }
 
 TEST(FitCertificateTest, Prints) {

@@ -48,9 +48,10 @@ int64_t BackedBytes() {
 // Looks again and again while it lives.
 class Watch {
  public:
-  Watch() : thread_([this] {
-    while (!stop_) most_ = std::max(most_, BackedBytes());
-  }) {}
+  Watch()
+      : thread_([this] {
+          while (!stop_) most_ = std::max(most_, BackedBytes());
+        }) {}
   int64_t Stop() {
     stop_ = true;
     if (thread_.joinable()) thread_.join();
@@ -102,8 +103,7 @@ void ExpectPools(const ToyOptions& options) {
 TEST(PoolMemoryTest, ShmBacksWhatTheCertificateSays) {
   for (const int workers : {2, 4}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-      ToyOptions options{
-          .workers = workers, .stages = 2 * workers, .iterations = 4, .rule = rule};
+      ToyOptions options{.workers = workers, .stages = 2 * workers, .iterations = 4, .rule = rule};
       options.width = 300'000;
       ExpectPools(options);
     }

@@ -55,6 +55,25 @@ ReceivedBytes MostInAnyWindow(const Plan& plan, WorkerId self) {
   return most;
 }
 
+// What is really used is never more than what is set aside, and not next to nothing: a channel's
+// credit is used up.
+TEST(ReceivedNeedsTest, UseIsWithinTheNeeds) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (const int workers : {2, 3, 4}) {
+      const Plan plan = MakePlan(workers, 4 * workers, rule);
+      for (int w = 0; w < workers; ++w) {
+        const auto needs = ReceivedNeeds(plan, WorkerId(w), 1);
+        const auto use = ReceivedUse(plan, WorkerId(w), 1);
+        ASSERT_TRUE(needs.ok() && use.ok());
+        EXPECT_LE(use->parameters, needs->parameters);
+        EXPECT_LE(use->sums, needs->sums);
+        EXPECT_GE(use->parameters, static_cast<size_t>(plan.window) * (64 + kPayloadAlignment));
+        EXPECT_GT(use->sums, 0u);
+      }
+    }
+  }
+}
+
 TEST(ReceivedNeedsTest, AFewIterationsTellOfAll) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const int workers : {2, 3, 4}) {
