@@ -185,10 +185,15 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
 absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Program> programs) {
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   LinkedRing ring;
-  ring.held_slots = HeldSlots(plan);
+  for (int w = 0; w < plan.workers; ++w) ring.held_slots.push_back(HeldSlots(plan, WorkerId(w)));
   RZ_RETURN_IF_ERROR(LinkPrograms(plan, programs, ring));
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
   RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  for (int i = 0; i < ring.count(); ++i) {
+    const Op& op = ring.op(i);
+    ring.lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&
+                           BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
+  }
   FindFrees(ring);
   FindSumMemory(ring);
   return ring;

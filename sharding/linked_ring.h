@@ -39,18 +39,20 @@ struct LinkedRing {
   std::vector<int> begin;    // workers + 1 of them
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
-  // Slots of a channel that brings copies which are held, besides the window: for all that can be
-  // there at once. It is versions that bound these, not credit.
-  int held_slots = 0;
+  // Of copies that are held, by receiver and channel (HeldSlots); 0: that channel has the window.
+  // It is versions that bound these, not credit.
+  std::vector<std::vector<int>> held_slots;
   std::vector<std::vector<int>>
       frees;  // of a receive: what must be done until its slot is free again
 
   int count() const { return static_cast<int>(ops.size()); }
   const Op& op(int i) const { return ops[i].op; }
   int worker_of(int i) const;
-  // Slots of a channel of copies that are held are more than `window`.
-  int slots(Channel channel, int window) const {
-    return window + (BringsHeldCopies(channel) ? held_slots : 0);
+  // Whether this kReceive keeps its slot to the end of the run: a held copy of a frozen stage.
+  std::vector<bool> lasting;
+  int slots(WorkerId to, Channel channel, int window) const {
+    const int held = held_slots[to.value][static_cast<size_t>(channel)];
+    return held > 0 ? held : window;
   }
   // "worker 2, line 14: \"F2 t0 l0 v-1\""; lines as in the text of a Program, where the first is a
   // head.

@@ -2,6 +2,9 @@
 #include "sharding/schedule.h"
 
 #include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
 
 namespace ringzero {
 namespace {
@@ -147,10 +150,40 @@ bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j
   return !ReadsIn(plan, w, t.value + 1, j, v).any();
 }
 
-int HeldSlots(const Plan& plan) {
+std::vector<int> HeldSlots(const Plan& plan, WorkerId w) {
+  std::vector<int> slots(kChannelCount, 0);
+  if (!plan.holds_copies()) return slots;
+  std::set<std::tuple<Channel, WorkerId, StageId>> come;  // on which channel, which stage
+  const auto comes = [&](const CopySource& source, Channel relay, StageId j) {
+    if (source.how == CopySource::How::kOwn || plan.stage(j).parameter_bytes == 0) return;
+    come.insert({source.how == CopySource::How::kRelay ? relay : Channel::kInject, source.from, j});
+  };
+  // All iterations are like the first three, all evaluations like the first or the last.
+  const std::vector<Version> evaluated = EvaluatedVersions(plan);
+  for (int i = 0; i < plan.stage_count(); ++i) {
+    const StageId j(i);
+    for (int t = 0; t < std::min(plan.iterations, 3); ++t) {
+      for (int l = 0; l < std::min(plan.laps, 2); ++l) {
+        const MicroBatch m{w, Iteration(t), Lap(l)};
+        if (IsFirstRead(plan, m, j)) comes(SourceOf(plan, m, j), Channel::kForwardCopy, j);
+      }
+    }
+    for (size_t e = 0; e < evaluated.size(); e += std::max<size_t>(1, evaluated.size() - 1)) {
+      if (!IsFirstReadOfEvaluation(plan, w, Iteration(evaluated[e].value), j)) continue;
+      comes(EvaluationSourceOf(plan, w, j), Channel::kEvaluation, j);
+    }
+  }
   // An update needs a sum which nobody hands on before letting go of what it overwrites.
   const int versions = plan.rule == Rule::kDp ? 1 : 2;
-  return plan.holds_copies() ? versions * plan.stage_count() : 0;
+  std::map<std::pair<Channel, WorkerId>, int> stages;  // times their versions
+  for (const auto& [channel, from, j] : come) {
+    stages[{channel, from}] += plan.stage(j).sum_bytes > 0 ? versions : 1;
+  }
+  for (const auto& [channel, count] : stages) {
+    int& most = slots[static_cast<size_t>(channel.first)];
+    most = std::max(most, count);
+  }
+  return slots;
 }
 
 std::pair<OpKind, StageId> LastReadOfLap(const Plan& plan, StageId j) {

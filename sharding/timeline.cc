@@ -167,7 +167,8 @@ class Runner {
 
   void Depart(int queue, int64_t now) {
     ChannelState& channel = channels_[queue];
-    const int slots = ring_.slots(ring_.queues[queue].channel, window_);
+    const MessageQueue& ends = ring_.queues[queue];
+    const int slots = ring_.slots(ends.to, ends.channel, window_);
     while (!channel.waiting.empty() && static_cast<int>(channel.held.size()) < slots) {
       const int receive = ring_.partner[channel.waiting.front()];
       channel.waiting.pop_front();

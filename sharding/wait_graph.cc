@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +17,13 @@ WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder&
       behind_(ring.count()) {
   if (merging != Merging::kNone) ChainLongHops(order.long_hops);
   if (merging == Merging::kPerPair) credits_ = order.pairs;
+  const auto held_into = [&ring](int worker) {
+    const std::vector<int>& held = ring.held_slots[worker];
+    return std::accumulate(held.begin(), held.end(), 0);
+  };
   for (const std::vector<int>& pair : credits_) {
-    slots_of_.push_back(ring.held_slots);
+    held_.push_back(pair.empty() ? 0 : held_into(ring_.worker_of(pair[0])));
+    besides_.push_back(true);
     for (size_t i = 1; i < pair.size(); ++i) behind_[pair[i]].push_back(pair[i - 1]);
   }
   std::vector<bool> merged(ring.count(), false);
@@ -31,7 +37,13 @@ WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder&
     }
     if (receives.empty() || merged[receives[0]]) continue;
     credits_.push_back(receives);
-    slots_of_.push_back(ring.slots(ring.queues[q].channel, 0));
+    held_.push_back(ring.slots(ring.queues[q].to, ring.queues[q].channel, 0));
+    besides_.push_back(held_.back() == 0);
+  }
+  // What keeps its slot to the end leaves that many less to the others.
+  for (size_t c = 0; c < credits_.size(); ++c) {
+    held_[c] -= static_cast<int>(
+        std::erase_if(credits_[c], [&ring](int receive) { return ring.lasting[receive]; }));
   }
   for (size_t c = 0; c < credits_.size(); ++c) {
     for (size_t i = 0; i < credits_[c].size(); ++i) {
@@ -62,8 +74,8 @@ WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
       waits.all.push_back({ring_.partner[node], Why::kMessage});
       if (number > 0) waits.all.push_back({receives[number - 1], Why::kOrder});
       for (const int before : behind_[node]) waits.all.push_back({before, Why::kMerged});
-      const auto [credit, place] = credit_place_[node];
-      if (const int slots = slots_of_[credit] + window; place >= slots) {
+      const auto [credit, place] = credit_place_[node];  // -1: a slot of its own
+      if (const int slots = SlotsOf(credit, window); place >= slots) {
         for (const int free : ring_.frees[credits_[credit][place - slots]]) {
           waits.all.push_back({free, Why::kSlot});
         }

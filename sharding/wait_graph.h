@@ -72,7 +72,13 @@ class WaitGraph {
   std::vector<std::pair<int, int>> place_;  // of a receive: its queue and its number in it
   // The receives that share W slots: a channel's, or a neighbour's.
   std::vector<std::vector<int>> credits_;
-  std::vector<int> slots_of_;  // of these: slots besides W
+  // Of these: slots of held copies, which are besides W where kinds share them, else instead of it.
+  std::vector<int> held_;
+  std::vector<bool> besides_;
+  int SlotsOf(int credit, int window) const {
+    if (credit < 0) return 0;
+    return held_[credit] + (besides_[credit] ? window : 0);
+  }
   std::vector<std::pair<int, int>> credit_place_;
   std::vector<std::vector<int>> behind_;  // of a receive: what merged order has before it
 };

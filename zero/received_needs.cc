@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "base/status.h"
 #include "p2p/transport.h"
 #include "sharding/program.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {
@@ -53,13 +53,17 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
 
 // Any of them may be alive, not only some that follow each other: one may be held for long while
 // others pass it.
-void CountAlive(const Messages& messages, size_t window, Alive& most) {
+void CountAlive(const Messages& messages, size_t window, const std::vector<int>& held,
+                Alive& most) {
   for (const auto& [channel, sizes] : messages) {
     std::map<size_t, size_t> counts;
     for (const size_t size : sizes) ++counts[size];
     for (const auto& [size, count] : counts) {
       size_t& alive = most[{channel.first, channel.second, size}];
-      alive = std::max(alive, std::min(kLives * window, kRounds * count));
+      // Held copies are passed on long before their slots are free: few are still leaving then.
+      const size_t slots = static_cast<size_t>(held[static_cast<size_t>(channel.second)]);
+      const size_t lives = slots > 0 ? slots + std::min(window, count) : kLives * window;
+      alive = std::max(alive, std::min(lives, kRounds * count));
     }
   }
 }
@@ -123,25 +127,15 @@ absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int
   ReceivedBytes bytes;
   if (plan.workers == 1 || !plan.exchange) return bytes;
   Alive most;
-  std::set<StageId> held;
+  const std::vector<int> held = HeldSlots(plan, self);
   for (const IterationRange& range : Ranges(plan)) {
     RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, range));
     Messages messages;
     for (const Op& op : program.ops) {
       if (op.kind != OpKind::kReceive || op.peer == self) continue;
-      if (plan.holds_copies() && BringsHeldCopies(op.channel)) {
-        held.insert(op.stage);
-        continue;
-      }
       messages[{op.peer, op.channel}].push_back(MessageBytes(plan, op, metrics_count));
     }
-    CountAlive(messages, static_cast<size_t>(std::max(plan.window, 1)), most);
-  }
-  // Of a stage that is held all versions that are alive, and one that is still leaving.
-  for (const StageId j : held) {
-    const size_t block =
-        AlignPayload(static_cast<size_t>(plan.stage(j).parameter_bytes)) + kPayloadAlignment;
-    bytes.parameters += (plan.rule == Rule::kDp ? 2 : 3) * block;
+    CountAlive(messages, static_cast<size_t>(std::max(plan.window, 1)), held, most);
   }
   for (const auto& [key, count] : most) {
     const auto& [from, channel, size] = key;

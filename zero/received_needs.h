@@ -26,9 +26,9 @@ struct ReceivedBytes {
   size_t sums = 0;        // of owned ones
 };
 
-// Copies that are held (Plan::holds_copies): a block per stage and version alive, and one more.
-// Else per channel and size as many as there are among the messages that may be under way at once,
-// and at most 2·`window`, half of them delivered and half still leaving. Address space: a block
+// Per channel and size as many as there are among the messages that may be under way at once, and
+// of copies that are held as many as their slots (HeldSlots) and some that are leaving; of others
+// at most 2·`window`, half of them delivered and half still leaving. Address space: a block
 // that is never used costs nothing. Errors of MakeProgram.
 absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int metrics_count);
 

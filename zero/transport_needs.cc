@@ -30,11 +30,11 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
                                                 const std::vector<StageLayout>& layouts,
                                                 WorkerId self, int metrics_count) {
   TransportOptions options;
-  // Copies that are held take slots of their own.
   const int window = std::max(plan.window, 1);
   options.slots.assign(kMaxMessageKinds, window);
+  const std::vector<int> held = HeldSlots(plan, self);
   for (int kind = 0; kind < kChannelCount; ++kind) {
-    if (BringsHeldCopies(static_cast<Channel>(kind))) options.slots[kind] += HeldSlots(plan);
+    if (held[kind] > 0) options.slots[kind] = held[kind];
   }
   const size_t versions = plan.rule == Rule::kDp ? 1 : 2;
   const bool collects = plan.collection.every > 0 || !plan.collection.versions.empty();
