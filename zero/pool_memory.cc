@@ -43,7 +43,9 @@ absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
                       TransportNeeds(plan, request.layouts, request.self, request.metrics_count));
   const int64_t arenas = Pages(needs.parameter_bytes) + Pages(needs.sum_bytes);
   const MemoryBytes& states = request.states;
-  int64_t bytes = arenas - states.masters - states.versions - states.sums;
+  int64_t bytes = arenas - states.sums;
+  // Where everybody has all masters these do not travel, and lie on the heap.
+  if (plan.zero_stage > 0) bytes -= states.masters + states.versions;
   if (request.kind == PoolKind::kShared) {
     RZ_ASSIGN_OR_RETURN(const int64_t rings, RingBytes(plan, request.self));
     bytes += rings;

@@ -151,6 +151,7 @@ absl::StatusOr<ReceivedBytes> ReceivedUse(const Plan& plan, WorkerId self, int m
   Alive most;
   // One is leaving while its slot is used again; more leave together only where a link is slow.
   const size_t window = static_cast<size_t>(std::max(plan.window, 1)) + 1;
+  const std::vector<int> held = HeldSlots(plan, self);
   for (const IterationRange& range : Ranges(plan)) {
     RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, range));
     std::map<ChannelKey, std::vector<Received>> messages;
@@ -160,7 +161,8 @@ absl::StatusOr<ReceivedBytes> ReceivedUse(const Plan& plan, WorkerId self, int m
           {op.iteration.value, MessageBytes(plan, op, metrics_count)});
     }
     for (const auto& [channel, received] : messages) {
-      for (const auto& [size, count] : MostTogether(received, window)) {
+      const auto slots = static_cast<size_t>(held[static_cast<size_t>(channel.second)]);
+      for (const auto& [size, count] : MostTogether(received, std::max(slots, window))) {
         size_t& alive = most[{channel.first, channel.second, size}];
         alive = std::max(alive, count);
       }

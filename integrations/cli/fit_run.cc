@@ -78,7 +78,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
     for (int j = 0; j < plan.stage_count(); ++j) {
       // In its modules; and at worker 0 the initial ones.
       mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;
-      if (plan.owner(StageId(j)).value != w || !plan.exchange) continue;
+      if (!plan.has_masters(WorkerId(w), StageId(j)) || !plan.exchange) continue;
       if (layouts[j].sum_bytes > 0) mine.rounding += RoundingOf(moments[j], HugePageBytes());
     }
   }

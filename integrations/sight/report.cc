@@ -136,6 +136,7 @@ std::string TimeAndTraffic(const RunFolder& run) {
              {"Ring/Samples/bytes_inject", "injected"},
              {"Ring/Samples/bytes_sum", "sums"},
              {"Ring/Samples/bytes_retire", "retired sums"},
+             {"Ring/Samples/bytes_finished", "finished sums"},
              {"Ring/Samples/bytes_other", "all else"}});
   return absl::StrCat("<h2>Time and traffic</h2><div class=\"two\">", time, traffic, "</div>\n");
 }

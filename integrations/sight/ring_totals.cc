@@ -30,6 +30,7 @@ constexpr std::array<Total, RingTotals::kCount> kTotals = {{
     {"Ring/Samples/bytes_inject", Unit::kBytes},
     {"Ring/Samples/bytes_sum", Unit::kBytes},
     {"Ring/Samples/bytes_retire", Unit::kBytes},
+    {"Ring/Samples/bytes_finished", Unit::kBytes},
     {"Ring/Samples/bytes_other", Unit::kBytes},
     {"Ring/Samples/memory_masters", Unit::kHeldBytes},
     {"Ring/Samples/memory_versions", Unit::kHeldBytes},
@@ -47,7 +48,7 @@ std::vector<double> Now(const EngineStats& stats) {
   const std::vector<uint64_t>& bytes = stats.transport.bytes_sent;
   for (const uint64_t each : bytes) all += static_cast<double>(each);
   for (const Channel channel : {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject,
-                                Channel::kSum, Channel::kRetire}) {
+                                Channel::kSum, Channel::kRetire, Channel::kFinished}) {
     const size_t kind = static_cast<size_t>(channel);
     now.push_back(kind < bytes.size() ? static_cast<double>(bytes[kind]) : 0);
     all -= now.back();

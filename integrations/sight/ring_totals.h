@@ -22,8 +22,8 @@ namespace ringzero {
 
 class RingTotals {
  public:
-  static constexpr int kCount = 18;
-  static constexpr int kGradientSquares = 17;  // its place
+  static constexpr int kCount = 19;
+  static constexpr int kGradientSquares = 18;  // its place
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kCount) {}
 
