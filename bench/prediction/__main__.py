@@ -11,27 +11,17 @@ import subprocess
 import sys
 import tempfile
 
+from memory.cases import NAMES, RULES, configuration
 from ring_run import BenchError, run_command, say, train
 
-RULES = {"dp": {"cyclic.rule": "dp"}, "cdp_v1": {"cyclic.rule": "cdp_v1"}, "cdp_v2": {"cyclic.rule": "cdp_v2"}}
-ADAMW = {"type": "AdamW", "params": {"lr": 1e-4}}
-MODELS = {
-    "GPT, 25.5 M": {
-        "model": {"type": "gpt", "layers": 8, "dim": 512, "heads": 8, "vocab": 256, "seq": 128, "tied": False},
-        "data": {"type": "random", "samples": 4096}, "train_micro_batch_size_per_gpu": 4, "optimizer": ADAMW},
-    "ResNet-18, 11.2 M": {
-        "model": {"type": "resnet", "depth": 18, "width": 64},
-        "data": {"type": "random", "samples": 4096, "input": [3, 32, 32]}, "train_micro_batch_size_per_gpu": 8,
-        "optimizer": {"type": "SGD", "params": {"lr": 0.01, "momentum": 0.9}}},
-    "MLP, 14.2 M": {
-        "model": {"type": "mlp", "hidden": [2048, 2048, 2048, 2048]},
-        "data": {"type": "random", "samples": 4096}, "train_micro_batch_size_per_gpu": 64, "optimizer": ADAMW}}
-COMMON = {"gradient_accumulation_steps": 1, "iterations": 20, "evaluation": {"every": 0}, "seed": 1}
+# Samples of a micro-batch: steps short enough to repeat, with adds and updates that count.
+MICRO_BATCHES = {"gpt": 2, "resnet": 4, "mlp": 32}
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./rz bench prediction", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, action="append", metavar="N", help="repeatable [2, 4]")
+    parser.add_argument("--workers", nargs="+", type=int, default=[2, 4], metavar="N", help="[2 4]")
+    parser.add_argument("--iterations", type=int, default=20, help="of each run; the first 10 are left out [20]")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="[3]")
     parser.add_argument("--out", default="build/bench-prediction", metavar="DIR", help="[build/bench-prediction]")
     parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
@@ -55,19 +45,16 @@ def _predict(program: str, config: str, profile: str, settings: dict[str, object
 def _round(options: argparse.Namespace, number: int, folder: str) -> dict[tuple[str, int, str], tuple[float, float]]:
     """Predicted and measured seconds, by model, workers and rule."""
     results = {}
-    for model, contents in MODELS.items():
-        config = os.path.join(folder, "run.json")
+    config, profile = os.path.join(folder, "run.json"), os.path.join(folder, "profile.json")
+    cases = [(model, workers, rule) for model in NAMES for workers in options.workers for rule in RULES]
+    for model, workers, rule in cases[::-1] if number % 2 else cases:
+        say(f"round {number + 1} of {options.rounds}: {model}, {workers} workers, {rule}")
         with open(config, "w", encoding="utf-8") as file:
-            json.dump({**COMMON, **contents}, file)
-        for workers in options.workers or [2, 4]:
-            profile = os.path.join(folder, "profile.json")
-            names = list(RULES)
-            for rule in names[number % len(names):] + names[:number % len(names)]:
-                say(f"round {number + 1} of {options.rounds}: {model}, {workers} workers, {rule}")
-                settings = {**RULES[rule], "cyclic.workers": workers}
-                predicted = _predict(options.program, config, profile, settings)
-                summary, _ = train(options.program, config, settings)
-                results[model, workers, rule] = predicted, summary["step_seconds"]["median"]
+            json.dump(configuration(model, rule=rule, workers=workers, transport="shm", iterations=options.iterations), file)
+        settings = {"train_micro_batch_size_per_gpu": MICRO_BATCHES[model]}
+        predicted = _predict(options.program, config, profile, settings)
+        summary, _ = train(options.program, config, settings)
+        results[model, workers, rule] = predicted, summary["step_seconds"]["median"]
     return results
 
 
@@ -80,12 +67,12 @@ def _bench(options: argparse.Namespace, command: str) -> str:
                 "Seconds are medians; the ratio is the median of the rounds' own ratios, with the lowest and the highest.", "",
                 "| model | workers | rule | predicted, s | measured, s | predicted / measured |",
                 "| --- | ---: | --- | ---: | ---: | ---: |"]
-    for key in rounds[0]:
+    for key in sorted(rounds[0]):
         model, workers, rule = key
         pairs = [each[key] for each in rounds]
         ratios = sorted(predicted / measured for predicted, measured in pairs)
         predicted, measured = (statistics.median(column) for column in zip(*pairs))
-        document.append(f"| {model} | {workers} | {rule} | {predicted:.4f} | {measured:.4f} | {statistics.median(ratios):.3f} "
+        document.append(f"| {NAMES[model]} | {workers} | {rule} | {predicted:.4f} | {measured:.4f} | {statistics.median(ratios):.3f} "
                         f"({ratios[0]:.3f} to {ratios[-1]:.3f}) |")
     document.append("")
     with open(os.path.join(options.out, "prediction.md"), "w", encoding="utf-8") as file:
