@@ -104,7 +104,7 @@ class ChecksummedTransport final : public TransportDecorator {
   // `buffer` itself if it is a ChecksumCell's, else a copy that is.
   absl::StatusOr<Buffer> Checksummable(Buffer buffer, MemoryUse copy_into);
   // The payload that the user sees, or the error that has ended the transport.
-  absl::StatusOr<Buffer> Check(WorkerId from, MessageKey key, Buffer arrived);
+  absl::StatusOr<Buffer> Check(WorkerId from, MessageKey key, Buffer arrived, Origin origin);
 
   const ChecksumOptions options_;
   std::atomic<uint64_t> bytes_copied_{0};
@@ -136,9 +136,10 @@ absl::Status ChecksummedTransport::Give(WorkerId to, MessageKey key, Buffer buff
   return inner().Give(to, key, ChecksumCell::Unwrap(std::move(payload)));
 }
 
-absl::StatusOr<Buffer> ChecksummedTransport::Check(WorkerId from, MessageKey key, Buffer arrived) {
+absl::StatusOr<Buffer> ChecksummedTransport::Check(WorkerId from, MessageKey key, Buffer arrived,
+                                                   Origin origin) {
   RZ_CHECK(arrived.size() >= kRoom, ToString(key));
-  Buffer payload(new ChecksumCell(std::move(arrived), Origin::kArrived));
+  Buffer payload(new ChecksumCell(std::move(arrived), origin));
   const auto* cell = static_cast<const ChecksumCell*>(payload.cell());
   const uint64_t expected = cell->Written();
   const uint64_t found = cell->Compute();
@@ -155,7 +156,7 @@ absl::Status ChecksummedTransport::ExpectShared(WorkerId from, MessageKey key, s
                                                 SharedArrival arrival) {
   auto check = [this, from, key, arrival = std::move(arrival)](absl::StatusOr<SharedBuffer> got) {
     if (!got.ok()) return arrival(got.status());
-    absl::StatusOr<Buffer> payload = Check(from, key, Buffer(got->Detach()));
+    absl::StatusOr<Buffer> payload = Check(from, key, Buffer(got->Detach()), Origin::kArrived);
     if (!payload.ok()) return arrival(payload.status());
     arrival(SharedBuffer(payload->Detach()));
   };
@@ -165,7 +166,8 @@ absl::Status ChecksummedTransport::ExpectShared(WorkerId from, MessageKey key, s
 absl::Status ChecksummedTransport::ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
                                                OwnedArrival arrival) {
   auto check = [this, from, key, arrival = std::move(arrival)](absl::StatusOr<Buffer> got) {
-    arrival(got.ok() ? Check(from, key, *std::move(got)) : std::move(got));
+    // Whoever has it may write it, and share it then.
+    arrival(got.ok() ? Check(from, key, *std::move(got), Origin::kMine) : std::move(got));
   };
   return inner().ExpectOwned(from, key, bytes + kRoom, std::move(check));
 }

@@ -28,8 +28,9 @@ double ExchangeTicks(const Plan& plan, const SimulationOptions& speed, const Sim
     if (!plan.exchange || plan.stages[j].sum_bytes == 0) continue;
     const StageTicks stage = speed.stage_ticks.empty() ? StageTicks{} : speed.stage_ticks[j];
     const double adds = static_cast<double>(plan.workers) * plan.laps;
+    const double updates = plan.spreads_sums() ? plan.workers : 1;
     ticks += plan.iterations * (adds * static_cast<double>(stage.add + speed.add_ticks) +
-                                static_cast<double>(stage.update + speed.update_ticks));
+                                updates * static_cast<double>(stage.update + speed.update_ticks));
   }
   return ticks;
 }

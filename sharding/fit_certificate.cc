@@ -26,7 +26,7 @@ const char* HelpFor(const std::string& category) {
            "fewer workers on the host";
   }
   if (category == "gradients")
-    return "more cyclic.stages, a smaller cyclic.pending or fewer workers";
+    return "zero_optimization.stage 2 or 3 with more cyclic.stages, or fewer workers";
   if (category == "process" || category == "process, once") return "fewer workers on the host";
   if (category == "versions") return "rule dp, which has one version, or a smaller model";
   if (category == "moments") return "an optimizer with smaller states, or a smaller model";

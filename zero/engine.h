@@ -105,9 +105,10 @@ struct EngineOptions {
   std::unique_ptr<Transport> transport;
   std::vector<StageLayout> layouts;  // by stage
   OptimizerOptions optimizer;
-  // Fills θ_0 of a stage that this worker owns; called by Create, in stage order.
+  // Fills θ_0 of a stage whose masters this worker has; called by Create, in stage order.
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
-  // Where parameters lie in a plan without exchange; null: on the heap.
+  // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
+  // heap.
   std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
   // Fills the initial running statistics of a stage; called on worker 0 only.
   std::function<absl::Status(StageId, std::byte* statistics)> initialize_statistics;
@@ -163,9 +164,10 @@ class Engine {
   // Waits until this worker's program is done, then says goodbye.
   absl::Status Finish();
   // With gradient_norms, any thread: the sum of squares of the averaged gradients of update t, of
-  // the stages that this worker owns. Whole as soon as this worker has begun all forwards of an
-  // iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules), until update
-  // t + 3.
+  // the stages that this worker owns; a metric, not the exact norm that clipping
+  // takes (its last bits depend on who owns what). Whole as soon as this worker has begun all
+  // forwards of an iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules),
+  // until update t + 3.
   double GradientSquares(Iteration t) const;
   // Ends the run on every worker.
   void Abort(const absl::Status& why);

@@ -12,7 +12,9 @@ int64_t ThreadNanoseconds() {
 }
 
 void OpCosts::Count(const Op& op, int64_t nanoseconds, int count) {
-  if (op.iteration < options_.from || op.copy == Copy::kEvaluation) return;
+  const bool trains = op.copy != Copy::kEvaluation && op.kind != OpKind::kEvaluate &&
+                      op.kind != OpKind::kCollect && op.kind != OpKind::kKeep;
+  if (op.iteration < options_.from || !trains) return;
   std::lock_guard<std::mutex> lock(mutex_);
   Sum& sum = sums_[{op.kind, op.stage.value}];
   sum.nanoseconds += nanoseconds;

@@ -39,7 +39,9 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
   }
   // Finished sums that are shared.
   const LinkedOp& linked = state.linked;
-  if (linked.op.kind == OpKind::kUpdate) DropUse(linked.takes);
+  const bool shared =
+      linked.op.kind == OpKind::kUpdate && linked.takes >= base_ && at(linked.takes).shared;
+  if (shared) DropUse(linked.takes);
   if (linked.op.kind == OpKind::kSend && linked.op.channel == Channel::kFinished) {
     DropUse(linked.snapshot);
   }
@@ -54,7 +56,7 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
 }
 
 void ProgramState::DropUse(int64_t op) {
-  if (op < base_ || at(op).users_left == 0) return;
+  if (op < base_) return;
   OpState& state = at(op);
   if (--state.users_left == 0) state.shared.Reset();
 }

@@ -25,7 +25,9 @@ constexpr int kMeasured = 6;
 // The configuration with fewer workers and nothing else that happens.
 Config ConfigOfProfile(const Config& config) {
   Config shorter = config;
-  shorter.cyclic.workers = std::min(config.cyclic.workers, CoreCount());
+  const int at_once = std::max(1, CoreCount() / config.cyclic.threads);
+  shorter.cyclic.workers = std::min(config.cyclic.workers, at_once);
+  shorter.zero_stage = 3;  // each update is one worker's
   shorter.cyclic.stagger = false;
   shorter.cyclic.retain = 0;
   shorter.cyclic.window = 0;
@@ -49,7 +51,9 @@ CostProfile Combine(const Config& config, const std::vector<MeasuredCosts>& work
     other += worker.other_nanoseconds;
     messages += worker.messages;
   }
-  profile.message_nanoseconds = messages == 0 ? 0 : other / messages;
+  // Where torch has threads of its own, what those take cannot be told from messages.
+  const bool told = messages > 0 && config.cyclic.threads == 1;
+  profile.message_nanoseconds = told ? other / messages : 0;
   for (size_t i = 0; i < profile.layers.size(); ++i) {
     StageTicks sum;
     int64_t updates = 0;  // of the one worker that owns it

@@ -67,6 +67,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
   const std::vector<StageLayout>& layouts = request.run.planned.layouts;
   const std::vector<int64_t> moments = MomentBytes(request.config.optimizer, layouts);
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
+  const int64_t huge_page = HugePageBytes();
   for (int w = 0; w < plan.workers; ++w) {
     WorkerExtras& mine = extras[static_cast<size_t>(w)];
     RZ_ASSIGN_OR_RETURN(mine.pools, PoolBytes({.plan = plan,
@@ -79,7 +80,12 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
       // In its modules; and at worker 0 the initial ones.
       mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;
       if (!plan.has_masters(WorkerId(w), StageId(j)) || !plan.exchange) continue;
-      if (layouts[j].sum_bytes > 0) mine.rounding += RoundingOf(moments[j], HugePageBytes());
+      const bool trains = layouts[j].sum_bytes > 0;
+      if (trains) mine.rounding += RoundingOf(moments[j], huge_page);
+      // Parameters that do not travel are blocks of their own, too.
+      if (plan.zero_stage > 0 && plan.workers > 1) continue;
+      const int versions = trains && plan.rule != Rule::kDp ? 2 : 1;
+      mine.rounding += versions * RoundingOf(layouts[j].parameter_bytes, huge_page);
     }
   }
   return extras;
@@ -96,16 +102,23 @@ std::string Describe(const RunFit& fit) {
 
 absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
   const Plan& plan = request.run.planned.plan;
+  // Before this process takes any of what there is.
+  RunFit fit{.budgets = FindBudgets(request.config)};
   FitInput input;
   RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(request.config, request.run));
   RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(request, input.states));
+  input.hosts = HostsOf(plan.workers, request.hosts);
+  input.one_process = request.config.cyclic.transport == CyclicConfig::Transport::kLocal;
+  const PoolKind kind = PoolKindOf(request.config, request.hosts);
+  fit.unit = kind == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
+  // Where not even this fits, there may be no room to measure the rest.
+  fit.certificate = Certify(input);
+  if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
   RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(request));
   input.pass = {.setup = pass.setup,
                 .activations = pass.activations,
                 .evaluation = pass.evaluation,
                 .with_waiting_gradients = pass.with_waiting_gradients};
-  input.hosts = HostsOf(plan.workers, request.hosts);
-  input.one_process = request.config.cyclic.transport == CyclicConfig::Transport::kLocal;
   // What the micro-batch took is still there, and is not the process' own.
   const int64_t passed = std::max({pass.setup, pass.with_waiting_gradients, pass.evaluation});
   const ProcessPages mine = PagesOfProcess("self");
@@ -115,9 +128,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
   }
   input.process_bytes = std::max<int64_t>(0, mine.private_dirty - passed);
   input.process_once_bytes = parent.pss + mine.pss - mine.private_dirty;
-  RunFit fit{.certificate = Certify(input), .budgets = FindBudgets(request.config)};
-  const PoolKind kind = PoolKindOf(request.config, request.hosts);
-  fit.unit = kind == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
+  fit.certificate = Certify(input);
   return fit;
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -52,15 +53,33 @@ absl::StatusOr<std::optional<SavedProfile>> FindProfile(const CommandLine& line,
                                                         const RunLength& length) {
   if (line.profile.empty()) return std::nullopt;
   absl::StatusOr<SavedProfile> saved = ReadProfile(line.profile);
-  const bool known = saved.ok() && (saved->frozen || !line.freeze);
+  const bool known = saved.ok();
   if (absl::IsNotFound(saved.status())) {
     saved = SavedProfile();
     RZ_ASSIGN_OR_RETURN(saved->profile, MeasureCosts(config, data, length));
   }
   if (!saved.ok()) return Annotate(saved.status(), line.profile);
-  saved->frozen = saved->frozen || line.freeze;
   if (!known) RZ_RETURN_IF_ERROR(WriteProfile(line.profile, *saved));
   return *saved;
+}
+
+struct RunInputs {
+  Config& config;
+  const RunLength& length;
+  const Dataset& data;
+};
+
+// A plan by the profile's times; the file is marked as frozen only if they can make one.
+absl::StatusOr<PlannedRun> FreezeAndPlan(const CommandLine& line, SavedProfile saved,
+                                         const RunInputs& run) {
+  const bool was_frozen = std::exchange(saved.frozen, true);
+  RZ_RETURN_IF_ERROR(WriteProfile(line.profile, saved));
+  run.config.cyclic.profile = line.profile;
+  absl::StatusOr<PlannedRun> planned = PlanRun(run.config, run.length, run.data.shape());
+  if (planned.ok() || was_frozen) return planned;
+  saved.frozen = false;
+  RZ_RETURN_IF_ERROR(WriteProfile(line.profile, saved));
+  return planned;
 }
 
 absl::Status WriteSvg(const std::string& path, const Plan& plan, const SimulationOptions& speed) {
@@ -95,12 +114,13 @@ absl::Status RunPlan(const CommandLine& line) {
   // These two first: they need a process that has not computed.
   RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile,
                       FindProfile(line, config, *data, length));
-  if (line.freeze) config.cyclic.profile = line.profile;
   RZ_ASSIGN_OR_RETURN(
       const std::string fit,
       DescribeFitInChild({.config = config, .length = length, .data = *data, .hosts = line.hosts}));
   PrepareTorch(config.cyclic.threads);
-  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
+  RZ_ASSIGN_OR_RETURN(const PlannedRun run,
+                      line.freeze ? FreezeAndPlan(line, *profile, {config, length, *data})
+                                  : PlanRun(config, length, data->shape()));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));

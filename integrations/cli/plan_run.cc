@@ -94,13 +94,16 @@ using Requested = std::function<absl::StatusOr<PlanRequest>(ModelDescription&)>;
 absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape& shape,
                                          const Requested& requested) {
   PlannedRun run;
+  absl::Status refused;  // by the configuration itself: it has the file's name already
   const absl::Status status = Guard([&]() -> absl::Status {
     RZ_ASSIGN_OR_RETURN(run.layers, BuildModel(config.model, shape));
     RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {Batches::Example(shape)}));
-    RZ_ASSIGN_OR_RETURN(const PlanRequest request, requested(run.model));
-    RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
+    const absl::StatusOr<PlanRequest> request = requested(run.model);
+    if (!request.ok()) return refused = request.status();
+    RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, *request));
     return absl::OkStatus();
   });
+  if (!refused.ok()) return refused;
   if (!status.ok()) return PlanError(config, status);
   return run;
 }

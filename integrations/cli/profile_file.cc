@@ -1,11 +1,10 @@
 // nlohmann's JSON, read strictly.
 #include "integrations/cli/profile_file.h"
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "integrations/cli/summary.h"
 
@@ -76,9 +75,7 @@ absl::Status WriteProfile(const std::string& path, const SavedProfile& saved) {
 }
 
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError("wanted a cost profile, found no file to be read there");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kFormat) {
     return absl::InvalidArgumentError(

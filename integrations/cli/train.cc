@@ -140,6 +140,7 @@ TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
   task.desk = &run.desk;
   if (!run.line.trace.empty()) task.trace_parts = TraceParts(run.line.trace);
   task.metrics = run.line.metrics;
+  task.launched = run.seat.has_value();
   task.init = run.line.init;
   task.dump_parameters = run.line.dump_parameters;
   task.terminal = run.screen.terminal();

@@ -143,9 +143,8 @@ class Worker {
 
   // As fast as the workers' cores together can multiply.
   double PeakFlops() const {
-    const int threads = config_.cyclic.threads;
-    const int at_once = std::clamp(CoreCount() / threads, 1, plan().workers);
-    return at_once * MeasureSpeed().flops_per_second;
+    const int here = std::clamp(CoreCount() / config_.cyclic.threads, 1, plan().workers);
+    return (task_.launched ? plan().workers : here) * MeasureFlops();
   }
 
   absl::Status StartMetrics() {

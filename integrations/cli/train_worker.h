@@ -36,6 +36,7 @@ struct TrainTask {
   std::string trace_parts;               // folder, or empty: no trace
   std::optional<Iteration> costs_from;   // measures operations from this one on
   std::string metrics;                   // folder, or empty; but for flights worker 0's alone
+  bool launched = false;                 // by somebody else, with cores for every worker
   bool terminal = false;                 // progress is redrawn
   // Worker 0: lines for a person, "progress" (to be overwritten) or "note".
   std::function<void(const std::string& kind, const std::string& line)> say;

@@ -61,9 +61,11 @@ std::string Facts(const RunFolder& run) {
     html += Fact(absl::StrFormat("%.4f", Last(evaluations)), "held-out loss");
   html += Fact(absl::StrFormat("%.4g ms", Mean(run.Values("Ring/Samples/iteration_ms"))),
                "an iteration");
-  html += Fact(NumberText(Mean(run.Values("Ring/Samples/model_flops_per_second"))), "model FLOP/s");
-  html += Fact(absl::StrFormat("%.0f %%", 100 * Mean(run.Values("Ring/Samples/mfu"))),
-               "of the cores' peak");
+  const auto& flops = run.Values("Ring/Samples/model_flops_per_second");
+  if (!flops.empty()) html += Fact(NumberText(Mean(flops)), "model FLOP/s");
+  const auto& share = run.Values("Ring/Samples/mfu");
+  if (!share.empty())
+    html += Fact(absl::StrFormat("%.0f %%", 100 * Mean(share)), "of the cores' peak");
   return html + "</div>\n";
 }
 

@@ -25,17 +25,21 @@ double FastestSeconds(const std::function<void()>& work) {
 
 }  // namespace
 
-MachineSpeed MeasureSpeed() {
+double MeasureFlops() {
   const at::NoGradGuard no_grad;
-  constexpr int64_t kSide = 512, kValues = int64_t{16} << 20;
+  constexpr int64_t kSide = 512;
   const at::Tensor a = at::ones({kSide, kSide}), b = at::ones({kSide, kSide});
   at::Tensor product = at::empty({kSide, kSide});
-  const double multiplied = FastestSeconds([&] { at::mm_out(product, a, b); });
+  return 2.0 * kSide * kSide * kSide / FastestSeconds([&] { at::mm_out(product, a, b); });
+}
+
+MachineSpeed MeasureSpeed() {
+  const at::NoGradGuard no_grad;
+  constexpr int64_t kValues = int64_t{16} << 20;
   const at::Tensor from = at::ones({kValues});
   at::Tensor to = at::empty({kValues});
   const double copied = FastestSeconds([&] { to.copy_(from); });
-  return {.flops_per_second = 2.0 * kSide * kSide * kSide / multiplied,
-          .bytes_per_second = 2.0 * 4 * kValues / copied};
+  return {.flops_per_second = MeasureFlops(), .bytes_per_second = 2.0 * 4 * kValues / copied};
 }
 
 }  // namespace ringzero

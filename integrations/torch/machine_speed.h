@@ -3,7 +3,8 @@
 //   PrepareTorch(threads);
 //   const MachineSpeed speed = MeasureSpeed();
 //
-// For estimates of times from counts (sharding/cost_profile.h).
+// MeasureFlops() is the first half of it. For estimates of times from counts
+// (sharding/cost_profile.h).
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 
@@ -14,6 +15,7 @@ namespace ringzero {
 // With torch's threads of the calling thread: a product of two 512 x 512 fp32 matrices, and copies
 // of 64 MiB; the fastest of a few. Some 0.1 s.
 MachineSpeed MeasureSpeed();
+double MeasureFlops();  // FLOP/s of those products
 
 }  // namespace ringzero
 

@@ -97,6 +97,25 @@ TEST_P(ChecksummedTransportTest, AnOwnedPayloadIsCheckedAfterEachChange) {
   }
 }
 
+// A sum that has come, is added to, and then goes around as it is.
+TEST_P(ChecksummedTransportTest, WhatWasReceivedAndChangedMayBeShared) {
+  Cluster cluster =
+      MakeCluster(Checksummed(Bare()), std::vector<TransportOptions>(2, SmallOptions()));
+  Waiter<Buffer> owned;
+  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 1}, 400, owned.Callback()).ok());
+  ASSERT_TRUE(
+      cluster[0].Give(WorkerId(1), {0, 1}, Filled(cluster[0], MemoryUse::kSums, 100, 0)).ok());
+  absl::StatusOr<Buffer> sum = owned.TakeResult();
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  sum->as<float>()[7] = 42;
+  Waiter<SharedBuffer> shared;
+  ASSERT_TRUE(cluster[0].ExpectShared(WorkerId(1), {1, 1}, 400, shared.Callback()).ok());
+  ASSERT_TRUE(cluster[1].Share(WorkerId(0), {1, 1}, std::move(*sum).Seal()).ok());
+  absl::StatusOr<SharedBuffer> got = shared.TakeResult();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(got->as<float>()[7], 42);
+}
+
 TEST_P(ChecksummedTransportTest, WithoutChecksumsADamagedPayloadGoesThrough) {
   // So that the tests above cannot pass because nothing was flipped, or all was lost.
   Cluster cluster = MakeCluster(Damaged(Bare(), {WorkerId(1), 1, 3}),

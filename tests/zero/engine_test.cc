@@ -45,6 +45,14 @@ TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages =
 
 TEST(EngineTest, TwoWorkersTrain) { ExpectReferenceBits({.workers = 2, .stages = 2}); }
 
+TEST(EngineTest, ChecksumsHoldInEveryStageOfZero) {
+  for (int zero_stage = 0; zero_stage <= 3; ++zero_stage) {
+    ToyOptions o{.workers = 3, .stages = 4, .iterations = 4, .rule = Rule::kCdpV2};
+    o.zero_stage = zero_stage;
+    ExpectReferenceBits(o, Checksummed(ShmTransports()));
+  }
+}
+
 TEST(EngineTest, BitsOverShapesAndRules) {
   const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
   std::mt19937 random(7);
