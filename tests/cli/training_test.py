@@ -98,7 +98,7 @@ class Summary(TestCase):
         for rule, stage in (("dp", 3), ("cdp_v1", 3), ("cdp_v2", 3), ("cdp_v2", 2), ("dp", 1), ("cdp_v1", 0)):
             memory = self.train(self.config(**{"cyclic.rule": rule, "evaluation.every": 0,
                                                "zero_optimization": {"stage": stage}}))["memory"]
-            self.assertEqual(set(memory), {"forecast", "allocated"})
+            self.assertEqual(set(memory), {"forecast", "allocated", "certificate"})
             forecast, allocated = memory["forecast"], memory["allocated"]
             self.assertEqual(list(forecast), ["masters", "versions", "moments", "sums", "gradients", "total"])
             for category in ("masters", "versions", "moments", "sums"):
