@@ -1,7 +1,7 @@
 """The command `./rz bench tracing`: what the flight recorder and `--trace` add to a step.
 
-Twice: as processor time of whole runs with and without (which take turns; each is compared with the run without of its round), and
-as nanoseconds per event (recorder_bench) times the events that a worker records in a step.
+Twice: as processor time of short runs of the engine with and without, which take turns (step_cost), and as nanoseconds per event
+(recorder_bench) times the events of a step. Both beside a small GPT's step, which has as many stages and workers.
 """
 import argparse
 import json
@@ -13,36 +13,37 @@ import tempfile
 
 from ring_run import BenchError, run_command, say, train
 
-OFF, RECORDED, TRACED = "neither", "flight recorder", "and trace"
-LIMITS = {RECORDED: 0.5, TRACED: 2.0}  # percent of a step
-ROWS = {RECORDED: "BM_Record/", TRACED: "BM_RecordAndTrace/"}
+LIMITS = {"recorded": 0.5, "traced": 2.0}  # percent of a step
+NAMES = {"recorded": "flight recorder", "traced": "recorder and trace"}
+ROWS = {"recorded": "BM_Record/", "traced": "BM_RecordAndTrace/"}
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./rz bench tracing", allow_abbrev=False, description=__doc__.splitlines()[0])
     parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "gpt.json"))
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="[15]")
+    parser.add_argument("--rounds", type=int, default=100, metavar="N", help="of step_cost [100]")
     parser.add_argument("--out", default="build/bench-tracing", metavar="DIR", help="[build/bench-tracing]")
     parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 
+def _json_of(program: str, name: str, *words: str) -> dict:
+    path = os.path.join(os.path.dirname(program), name)
+    say(f"{name} ...")
+    done = subprocess.run([path, *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BenchError(f"{path} ended with exit code {done.returncode}:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
 def _nanoseconds(program: str) -> dict[str, float]:
     """Of an event, by what is done with it."""
-    bench = os.path.join(os.path.dirname(program), "recorder_bench")
-    done = subprocess.run([bench, "--benchmark_format=json"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(f"{bench} ended with exit code {done.returncode}:\n{done.stderr[-2000:]}")
-    found = {}
-    for row in json.loads(done.stdout)["benchmarks"]:
-        for what, name in ROWS.items():
-            if row["name"].startswith(name):
-                found[what] = row["cpu_time"]
-    return found
+    rows = _json_of(program, "recorder_bench", "--benchmark_format=json")["benchmarks"]
+    return {what: next(row["cpu_time"] for row in rows if row["name"].startswith(name)) for what, name in ROWS.items()}
 
 
 def _events(trace: str, iterations: int) -> float:
-    """That a worker records in an iteration, the most of all workers: two of each slice, and of each send and receive."""
+    """That a worker records in an iteration, the most of all workers: a begin and an end of each slice."""
     with open(trace, encoding="utf-8") as file:
         events = json.load(file)["traceEvents"]
     slices: dict[int, int] = {}
@@ -52,39 +53,27 @@ def _events(trace: str, iterations: int) -> float:
     return 2 * max(slices.values()) / iterations
 
 
-def _used(rounds: list[dict], what: str) -> list[float]:
-    """Seconds of processor time of a step, by round."""
-    return [each[what]["cpu_seconds_per_step"] for each in rounds]
-
-
 def _bench(options: argparse.Namespace, command: str) -> str:
-    runs, rounds = [OFF, RECORDED, TRACED], []
     with tempfile.TemporaryDirectory() as folder:
         trace = os.path.join(folder, "trace.json")
-        for number in range(options.rounds):
-            results = {}
-            for what in runs[number % len(runs):] + runs[:number % len(runs)]:
-                say(f"round {number + 1} of {options.rounds}: {what}")
-                settings = {"cyclic.flight_recorder": "false" if what == OFF else "true"}
-                results[what], _ = train(options.program, options.config, settings, ["--trace", trace] if what == TRACED else [])
-            rounds.append(results)
-        events = _events(trace, rounds[0][TRACED]["iterations"])
+        say("a traced run ...")
+        summary, _ = train(options.program, options.config, {}, ["--trace", trace])
+        events = _events(trace, summary["iterations"])
     nanoseconds = _nanoseconds(options.program)
-    step = statistics.median(each[OFF]["step_seconds"]["median"] for each in rounds)
-    used = statistics.median(_used(rounds, OFF))
+    costs = _json_of(options.program, "step_cost", str(options.rounds))
+    step, used = summary["step_seconds"]["median"], summary["cpu_seconds_per_step"]
     document = ["# What recording and tracing cost", "",
-                f"`{command}` made this: `{os.path.basename(options.config)}`, {options.rounds} rounds, a step of {1000 * step:.1f} ms "
-                f"that takes {1000 * used:.1f} ms of processor time (all workers), {events:.0f} events a step and worker.", "",
-                "Processor time: the least of all rounds beside the least without, and, to show how much the machine itself changes, "
-                "the rounds' own differences.", "",
-                "| | ns an event | ns x events, of a step | processor time added, least | each round's, lowest and highest | at most |",
+                f"`{command}` made this. The step: `{os.path.basename(options.config)}`, {summary['workers']} workers, "
+                f"{1000 * step:.1f} ms that take {1000 * used:.1f} ms of processor time (all workers), {events:.0f} events a worker.", "",
+                "Added: what a step of the engine (2 workers, 8 stages, nothing to compute) takes more processor time than without, median "
+                f"of {options.rounds} rounds with its quartiles; and that as a share of the step's processor time.", "",
+                "| | ns an event | ns x events, of a step | added, microseconds a step | of a step | at most |",
                 "| --- | ---: | ---: | ---: | ---: | ---: |"]
     for what, limit in LIMITS.items():
-        added = sorted(100 * (on / off - 1) for on, off in zip(_used(rounds, what), _used(rounds, OFF)))
-        least = 100 * (min(_used(rounds, what)) / min(_used(rounds, OFF)) - 1)
+        low, added, high = statistics.quantiles([1e6 * (on - off) for on, off in zip(costs[what], costs["neither"])], n=4)
         share = 100 * 1e-9 * nanoseconds[what] * events / step
-        document.append(f"| {what} | {nanoseconds[what]:.0f} | {share:.3f} % | {least:+.2f} % | "
-                        f"{added[0]:+.2f} to {added[-1]:+.2f} % | {limit} % |")
+        document.append(f"| {NAMES[what]} | {nanoseconds[what]:.0f} | {share:.3f} % | {added:.1f} ({low:.1f} to {high:.1f}) | "
+                        f"{100 * 1e-6 * added / used:.3f} % | {limit} % |")
     document.append("")
     with open(os.path.join(options.out, "tracing.md"), "w", encoding="utf-8") as file:
         file.write("\n".join(document))

@@ -12,6 +12,7 @@
 #include "sharding/verify.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
+#include "zero/trace_stream.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -268,8 +269,16 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
       (kind == LapTask::Kind::kTrain ? result.losses : result.evaluations).push_back(sums[0]);
     };
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, Engine::Create(std::move(engine_options)));
+    std::unique_ptr<TraceStream> trace;
+    if (!options.trace_folder.empty()) {
+      RZ_ASSIGN_OR_RETURN(
+          trace, TraceStream::Create({.folder = options.trace_folder,
+                                      .head = {.worker = WorkerId(w), .workers = options.workers},
+                                      .recorder = &engine->recorder()}));
+    }
     const absl::Status ran = ToyWorker(options, engine.get(), &result).Run();
     if (!ran.ok()) return Annotate(ran, engine->DebugString());
+    if (trace != nullptr) RZ_RETURN_IF_ERROR(trace->Finish());
     const TransportStats stats = engine->stats().transport;
     std::lock_guard lock(mutex);
     result.memory[w] = engine->stats().memory;

@@ -41,6 +41,7 @@ struct ToyOptions {
   OptimizerOptions optimizer;
   int width = 5;
   size_t recorder_events = kFlightEvents;  // of each ring of a worker's flight recorder
+  std::string trace_folder;                // where every worker streams its events; empty: nowhere
 };
 
 struct ToyResult {
