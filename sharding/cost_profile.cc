@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "sharding/render.h"
 
 namespace ringzero {
 namespace {
@@ -53,13 +54,6 @@ absl::StatusOr<Spent> Run(const Plan& plan, const SimulationOptions& speed,
     if (channel.iteration == plan.iterations / 2) channels->push_back(channel);
   }
   return spent;
-}
-
-std::string Decimal(double bytes) {
-  const char* units[] = {"B", "kB", "MB", "GB", "TB"};
-  int unit = 0;
-  for (; bytes >= 1000 && unit < 4; ++unit) bytes /= 1000;
-  return absl::StrFormat("%.*f %s", unit == 0 ? 0 : 1, bytes, units[unit]);
 }
 
 }  // namespace
@@ -155,8 +149,9 @@ std::string DescribeStep(const StepForecast& step) {
     const double bytes = static_cast<double>(channel.bytes);
     absl::StrAppendFormat(
         &text, "%-12s  %-10s  %8d  %12s  %12s\n", ToString(channel.channel),
-        channel.copy == Copy::kNone ? "" : ToString(channel.copy), channel.messages, Decimal(bytes),
-        step.seconds > 0 ? absl::StrCat(Decimal(bytes / step.seconds), "/s") : "");
+        channel.copy == Copy::kNone ? "" : ToString(channel.copy), channel.messages,
+        SizeText(bytes),
+        step.seconds > 0 ? absl::StrCat(SizeText(bytes / step.seconds), "/s") : "");
   }
   return text;
 }

@@ -14,13 +14,6 @@
 namespace ringzero {
 namespace {
 
-std::string Bytes(double bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  int unit = 0;
-  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
-  return absl::StrFormat("%.*f %s", unit == 0 ? 0 : 1, bytes, units[unit]);
-}
-
 // "1 stage", "2 stages".
 std::string Counted(int count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
@@ -95,8 +88,8 @@ std::string Stages(const Plan& plan) {
     absl::StrAppendFormat(&text, "%5d  %-*s  %9s  %10s  %10s  %10s  %5.1f%%  %5d%s\n", j, width,
                           stage.name.substr(0, width),
                           absl::StrCat(stage.first_layer, "-", stage.end_layer - 1),
-                          Bytes(stage.parameter_bytes), Bytes(stage.sum_bytes),
-                          Bytes(stage.buffer_bytes), 100 * cost / lap, stage.owner.value, notes);
+                          SizeText(stage.parameter_bytes), SizeText(stage.sum_bytes),
+                          SizeText(stage.buffer_bytes), 100 * cost / lap, stage.owner.value, notes);
   }
   return text;
 }
@@ -106,7 +99,7 @@ std::string Owners(const Plan& plan) {
   const OwnerBytes owners = BytesPerOwner(plan);
   std::string text = absl::StrFormat(
       "\nowners      at most %s of parameters and sums each, %s on average (max/mean %.2f)\n",
-      Bytes(static_cast<double>(owners.max)), Bytes(owners.mean),
+      SizeText(static_cast<double>(owners.max)), SizeText(owners.mean),
       owners.mean > 0 ? static_cast<double>(owners.max) / owners.mean : 1.0);
   if (plan.stage_count() < plan.workers) {
     const int idle = plan.workers - plan.stage_count();
@@ -123,8 +116,8 @@ std::string Traffic(const Plan& plan) {
       "stale       %.1f%% of all (worker, stage) pairs read the version before the newest%s\n"
       "on the wire %s per iteration, whole ring: parameters %s, gradient sums %s\n",
       100 * StaleShare(plan), plan.laps > 1 ? " in the first lap" : "",
-      Bytes(static_cast<double>(wire.parameters + wire.sums)),
-      Bytes(static_cast<double>(wire.parameters)), Bytes(static_cast<double>(wire.sums)));
+      SizeText(static_cast<double>(wire.parameters + wire.sums)),
+      SizeText(static_cast<double>(wire.parameters)), SizeText(static_cast<double>(wire.sums)));
 }
 
 absl::StatusOr<std::string> Simulated(const Plan& plan) {
@@ -160,6 +153,13 @@ absl::StatusOr<std::string> Simulated(const Plan& plan) {
 }
 
 }  // namespace
+
+std::string SizeText(double bytes) {
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  int unit = 0;
+  for (; bytes >= 1024 && unit < 4; ++unit) bytes /= 1024;
+  return absl::StrFormat("%.*f %s", unit == 0 ? 0 : 1, bytes, units[unit]);
+}
 
 absl::StatusOr<std::string> DescribePlan(const Plan& plan) {
   Plan resolved = plan;

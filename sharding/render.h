@@ -39,6 +39,9 @@ std::string RenderText(const Plan& plan, int iterations);
 // way of one stage's gradient sum through the first iteration to its owner.
 std::string RenderSvg(const Plan& plan, int iterations);
 
+// "341.0 MiB".
+std::string SizeText(double bytes);
+
 // Rule, shape, stages, owners, stale share, bytes on the wire, simulated time and activations,
 // warnings. The error of CheckPlan, Verify or ChooseWindow if the plan cannot run.
 absl::StatusOr<std::string> DescribePlan(const Plan& plan);

@@ -63,7 +63,7 @@ constexpr OptionSpec kOptions[] = {
     {"--trace", "FILE", "train|plan",
      "write what happens when, measured or predicted, for Perfetto"},
     {"--out", "FILE", "trace|report", "where to write it"},
-    {"--svg", "FILE", "plan", "draw the schedule"},
+    {"--svg", "FILE", "plan", "draw the schedule, and what is sent and held over time"},
     {"--text", "FILE", "plan", "write the plan as text (for ring_perf --mode train --plan FILE)"},
     {"--profile", "FILE", "plan",
      "times from a measured profile: FILE if it is there, else measured now and kept in it"},

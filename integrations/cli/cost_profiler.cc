@@ -1,8 +1,6 @@
 // A short run whose workers report the processor time of their operations.
 #include "integrations/cli/cost_profiler.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "base/status.h"
 #include "integrations/cli/plan_run.h"
+#include "integrations/cli/resources.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/run_workers.h"
@@ -73,12 +72,6 @@ CostProfile Combine(const Config& config, const std::vector<MeasuredCosts>& work
 }
 
 }  // namespace
-
-int CoreCount() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
-}
 
 absl::StatusOr<CostProfile> MeasureCosts(const Config& config, const Dataset& data,
                                          const RunLength& length) {

@@ -17,9 +17,6 @@
 
 namespace ringzero {
 
-// That this process may use.
-int CoreCount();
-
 // Says on stderr what it does. Errors of RunWorkers.
 absl::StatusOr<CostProfile> MeasureCosts(const Config& config, const Dataset& data,
                                          const RunLength& length);

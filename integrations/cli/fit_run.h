@@ -1,7 +1,6 @@
 // The fit certificate of a configured run: measured, counted, and held against the budget.
 //
 //   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun({.config = config, …, .run = planned}));
-//   std::fputs(DescribeRunFit(fit).c_str(), stdout);
 //   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
 //
 // CertifyRun computes with torch and measures the calling process: call it in a child of the

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,27 +59,21 @@ absl::StatusOr<std::optional<SavedProfile>> FindProfile(const CommandLine& line,
     saved = SavedProfile();
     RZ_ASSIGN_OR_RETURN(saved->profile, MeasureCosts(config, data, length));
   }
-  if (!saved.ok()) return Annotate(saved.status(), line.profile);
+  RZ_RETURN_IF_ERROR(saved.status());
   if (!known) RZ_RETURN_IF_ERROR(WriteProfile(line.profile, *saved));
   return *saved;
 }
 
-struct RunInputs {
-  Config& config;
-  const RunLength& length;
-  const Dataset& data;
-};
-
-// A plan by the profile's times; the file is marked as frozen only if they can make one.
-absl::StatusOr<PlannedRun> FreezeAndPlan(const CommandLine& line, SavedProfile saved,
-                                         const RunInputs& run) {
+// Marks the file as frozen, so that its times make the plan; and what `plan`, the first to plan
+// with it, returns. A file whose times can make none stays as it was.
+absl::StatusOr<std::string> Freeze(const std::string& path, SavedProfile saved,
+                                   const std::function<absl::StatusOr<std::string>()>& plan) {
   const bool was_frozen = std::exchange(saved.frozen, true);
-  RZ_RETURN_IF_ERROR(WriteProfile(line.profile, saved));
-  run.config.cyclic.profile = line.profile;
-  absl::StatusOr<PlannedRun> planned = PlanRun(run.config, run.length, run.data.shape());
+  RZ_RETURN_IF_ERROR(WriteProfile(path, saved));
+  absl::StatusOr<std::string> planned = plan();
   if (planned.ok() || was_frozen) return planned;
   saved.frozen = false;
-  RZ_RETURN_IF_ERROR(WriteProfile(line.profile, saved));
+  RZ_RETURN_IF_ERROR(WriteProfile(path, saved));
   return planned;
 }
 
@@ -114,13 +109,15 @@ absl::Status RunPlan(const CommandLine& line) {
   // These two first: they need a process that has not computed.
   RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile,
                       FindProfile(line, config, *data, length));
-  RZ_ASSIGN_OR_RETURN(
-      const std::string fit,
-      DescribeFitInChild({.config = config, .length = length, .data = *data, .hosts = line.hosts}));
+  if (line.freeze) config.cyclic.profile = line.profile;
+  const auto certify = [&] {
+    return DescribeFitInChild(
+        {.config = config, .length = length, .data = *data, .hosts = line.hosts});
+  };
+  RZ_ASSIGN_OR_RETURN(const std::string fit,
+                      line.freeze ? Freeze(line.profile, *profile, certify) : certify());
   PrepareTorch(config.cyclic.threads);
-  RZ_ASSIGN_OR_RETURN(const PlannedRun run,
-                      line.freeze ? FreezeAndPlan(line, *profile, {config, length, *data})
-                                  : PlanRun(config, length, data->shape()));
+  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "integrations/cli/batches.h"
 #include "integrations/cli/profile_file.h"
@@ -112,14 +113,16 @@ absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape
 absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
   absl::StatusOr<SavedProfile> saved = ReadProfile(config.cyclic.profile);
   if (!saved.ok()) return config.Error("cyclic.profile", saved.status().message());
+  const auto refuse = [&](absl::string_view why) {
+    return config.Error("cyclic.profile", absl::StrCat(config.cyclic.profile, ": ", why));
+  };
   if (!saved->frozen) {
-    return config.Error("cyclic.profile",
-                        absl::StrCat(config.cyclic.profile,
-                                     " is not frozen: a plan made from it would not be the same "
-                                     "for all; ringzero plan CONFIG --profile FILE --freeze"));
+    return refuse(
+        "it is not frozen: a plan made from it would not be the same for all; ringzero plan CONFIG "
+        "--profile FILE --freeze");
   }
   const absl::Status fits = CheckProfile(*saved, config, model);
-  if (!fits.ok()) return config.Error("cyclic.profile", fits.message());
+  if (!fits.ok()) return refuse(fits.message());
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const StageTicks& times = saved->profile.layers[i].nanoseconds;
     model.layers[i].cost = {.forward = std::max<int64_t>(times.forward, 1),

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "integrations/cli/cost_profiler.h"
+#include "integrations/cli/resources.h"
 #include "integrations/torch/machine_speed.h"
 #include "zero/optimizer_state.h"
 

@@ -54,28 +54,7 @@ absl::StatusOr<LayerTimes> ReadLayer(const Json& json) {
   return layer;
 }
 
-}  // namespace
-
-absl::Status WriteProfile(const std::string& path, const SavedProfile& saved) {
-  const CostProfile& profile = saved.profile;
-  nlohmann::ordered_json json = {{"format", kFormat},
-                                 {"frozen", saved.frozen},
-                                 {"micro_batch", profile.micro_batch},
-                                 {"threads", profile.threads},
-                                 {"workers", profile.workers},
-                                 {"lap_ns", profile.lap_nanoseconds},
-                                 {"message_ns", profile.message_nanoseconds},
-                                 {"layers", nlohmann::ordered_json::array()}};
-  for (const LayerTimes& layer : profile.layers) {
-    nlohmann::ordered_json entry = {{"name", layer.name}};
-    for (const LayerField& field : kLayerFields) entry[field.name] = layer.nanoseconds.*field.field;
-    json["layers"].push_back(entry);
-  }
-  return WriteFileAtomically(path, json.dump(2) + "\n");
-}
-
-absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
-  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kFormat) {
     return absl::InvalidArgumentError(
@@ -102,6 +81,33 @@ absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
     RZ_ASSIGN_OR_RETURN(LayerTimes layer, ReadLayer(entry));
     profile.layers.push_back(std::move(layer));
   }
+  return saved;
+}
+
+}  // namespace
+
+absl::Status WriteProfile(const std::string& path, const SavedProfile& saved) {
+  const CostProfile& profile = saved.profile;
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"frozen", saved.frozen},
+                                 {"micro_batch", profile.micro_batch},
+                                 {"threads", profile.threads},
+                                 {"workers", profile.workers},
+                                 {"lap_ns", profile.lap_nanoseconds},
+                                 {"message_ns", profile.message_nanoseconds},
+                                 {"layers", nlohmann::ordered_json::array()}};
+  for (const LayerTimes& layer : profile.layers) {
+    nlohmann::ordered_json entry = {{"name", layer.name}};
+    for (const LayerField& field : kLayerFields) entry[field.name] = layer.nanoseconds.*field.field;
+    json["layers"].push_back(entry);
+  }
+  return WriteFileAtomically(path, json.dump(2) + "\n");
+}
+
+absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  absl::StatusOr<SavedProfile> saved = ParseProfile(text);
+  if (!saved.ok()) return Annotate(saved.status(), path);
   return saved;
 }
 

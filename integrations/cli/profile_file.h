@@ -23,7 +23,7 @@ struct SavedProfile {
 
 // Whole or not at all.
 absl::Status WriteProfile(const std::string& path, const SavedProfile& saved);
-// NotFound; InvalidArgument that says what is wrong with which entry, without the path.
+// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path);
 
 // InvalidArgument if it was measured for other layers, another micro-batch or other threads.

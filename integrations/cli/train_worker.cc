@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/status.h"
-#include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/lap_runner.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
+#include "integrations/cli/resources.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"

@@ -62,10 +62,12 @@ class PlanTimes(TestCase):
                   for i, layer in enumerate(layers)]
         self.change(layers=costly)
         self.fails(self.run_program("plan", config, "--set", "cyclic.profile=profile.json"), 2, "is not frozen")
-        self.plan(config, "--profile", "profile.json", "--freeze", "--text", "frozen.txt")
+        frozen = self.plan(config, "--profile", "profile.json", "--freeze", "--text", "frozen.txt")
         self.assertTrue(self.profile()["frozen"])
         self.plan(config, "--text", "counted.txt")
-        self.plan(config, "--set", "cyclic.profile=profile.json", "--text", "again.txt")
+        again = self.plan(config, "--set", "cyclic.profile=profile.json", "--text", "again.txt")
+        # The certificate, too, is of the plan that the file makes.
+        self.assertEqual(*(re.findall(r"(?m)^(?:masters|gradients) .*$", text) for text in (frozen, again)))
         texts = {}
         for name in ("frozen", "counted", "again"):
             with open(self.path(f"{name}.txt"), encoding="utf-8") as file:
@@ -88,9 +90,10 @@ class PlanTimes(TestCase):
                               (dict(format="x"), "ringzero cost profile 1")):
             self.change(**{**profile, **change})
             before = self.profile()
-            done = self.fails(self.run_program("plan", config, "--profile", "profile.json"), 2, words)
-            self.assertIn("profile.json", done.stderr)
-            self.assertEqual(self.profile(), before)
+            for freeze in ([], ["--freeze"]):
+                done = self.fails(self.run_program("plan", config, "--profile", "profile.json", *freeze), 2, words)
+                self.assertIn("profile.json", done.stderr)
+                self.assertEqual(self.profile(), before)
         self.fails(self.run_program("train", config, "--set", "cyclic.profile=none.json"), 2, "cyclic.profile")
         self.fails(self.run_program("plan", config, "--freeze"), 2, "--freeze: wanted --profile FILE")
 
