@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 
 from memory.cases import NAMES, RULES, configuration
@@ -22,14 +22,23 @@ _COLORS = ("#1f5a94", "#4d86bd", "#8fb6d9", "#c9dcee", "#c2571a", "#e8c39e", "#2
 
 
 @dataclass(frozen=True)
-class Result:
+class Case:
     model: str
     transport: str
     workers: int
     rule: str
+    zero_stage: int = 3
+
+    def __str__(self) -> str:
+        stage = "" if self.zero_stage == 3 else f" ZeRO-{self.zero_stage}"
+        return f"{self.model} {self.transport} N={self.workers} {self.rule}{stage}"
+
+
+@dataclass(frozen=True)
+class Result:
+    case: Case
     predicted: Certificate
     measured_mib: float
-    samples: int
 
     @property
     def predicted_mib(self) -> float:
@@ -47,6 +56,8 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--workers", nargs="+", type=int, default=[2, 4], metavar="N")
     parser.add_argument("--transports", nargs="+", choices=("shm", "ucx"), default=["shm", "ucx"],
                         help="ucx: cdp_v2 alone [both]")
+    parser.add_argument("--stages", nargs="+", type=int, choices=range(4), default=[0, 1, 2, 3],
+                        help="of ZeRO; those below 3: the largest number of workers and the first rule, over shm [all]")
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
     parser.add_argument("--out", default="build/bench-memory", metavar="DIR", help="[build/bench-memory]")
@@ -54,24 +65,23 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _measure(options: argparse.Namespace, model: str, transport: str, workers: int, rule: str) -> Result:
+def _measure(options: argparse.Namespace, case: Case) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
         with open(config, "w", encoding="utf-8") as file:
-            json.dump(configuration(model, rule=rule, workers=workers, transport=transport,
-                                    iterations=options.iterations), file)
-        name = f"{model}, {workers} workers, {rule}, {transport}"
-        run_group([Command(f"plan of {name}", [options.program, "plan", config], {}, log)], options.timeout)
+            json.dump(configuration(**asdict(case), iterations=options.iterations), file)
+        run_group([Command(f"plan of {case}", [options.program, "plan", config], {}, log)], options.timeout)
         with open(log, encoding="utf-8") as file:
             predicted = certificate_in(file.read())
         watch = PeakWatch()
-        run_group([Command(name, [options.program, "train", config], {}, log)], options.timeout, watch.sample)
-        return Result(model, transport, workers, rule, predicted, watch.peak_mib, watch.samples)
+        run_group([Command(str(case), [options.program, "train", config], {}, log)], options.timeout, watch.sample)
+        return Result(case, predicted, watch.peak_mib)
 
 
 def _row(result: Result) -> str:
-    return (f"| {NAMES[result.model]} | {result.transport} | {result.workers} | {result.rule} | {result.predicted_mib:.0f} | "
-            f"{result.measured_mib:.0f} | {result.ratio:.3f} |")
+    case = result.case
+    return (f"| {NAMES[case.model]} | {case.transport} | {case.workers} | {case.rule} | {case.zero_stage} | "
+            f"{result.predicted_mib:.0f} | {result.measured_mib:.0f} | {result.ratio:.3f} |")
 
 
 def _categories(results: list[Result]) -> list[str]:
@@ -79,13 +89,13 @@ def _categories(results: list[Result]) -> list[str]:
     lines = ["| MiB | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
     for result in results:
         cells = " | ".join(f"{result.predicted.categories[name] / _MIB:.1f}" for name in names)
-        lines.append(f"| {result.model}, {result.transport}, {result.workers}, {result.rule} | {cells} |")
+        lines.append(f"| {result.case} | {cells} |")
     return lines
 
 
 def _picture(results: list[Result]) -> str:
     """A bar of the predicted categories for each run, and a mark at what was measured."""
-    left, width, height, top = 190, 620, 20, 58
+    left, width, height, top = 200, 620, 20, 58
     most = max(max(sum(max(0, v) for v in r.predicted.categories.values()) / _MIB, r.measured_mib) for r in results)
     names = [name for name in results[0].predicted.categories if name != "never together"]
     parts = ['<text x="10" y="18" font-weight="bold">Predicted by category, and measured (black mark), MiB of the host</text>']
@@ -96,7 +106,7 @@ def _picture(results: list[Result]) -> str:
     for row, result in enumerate(results):
         y, x = top + row * height, float(left)
         parts.append(f'<text x="{left - 6}" y="{y + 12}" text-anchor="end">'
-                     f'{escape(f"{result.model} {result.transport} N={result.workers} {result.rule}")}</text>')
+                     f'{escape(str(result.case))}</text>')
         apart = -result.predicted.categories.get("never together", 0)
         for i, name in enumerate(names):
             value = result.predicted.categories[name]
@@ -120,32 +130,37 @@ def _furthest(results: list[Result]) -> Result:
 
 def _verdict(results: list[Result]) -> str:
     worst = _furthest(results)
-    bound = f"wanted: within {_BOUND:.0%}." if worst.transport == "shm" else \
+    bound = f"wanted: within {_BOUND:.0%}." if worst.case.transport == "shm" else \
         "how many received copies are alive at once is a matter of timing, so this is an estimate."
-    return f"Furthest off over {worst.transport}: {worst.ratio:.3f} ({worst.model}, {worst.workers} workers, {worst.rule}); {bound}\n"
+    return f"Furthest off over {worst.case.transport}: {worst.ratio:.3f} ({worst.case}); {bound}\n"
 
 
-def _cases(options: argparse.Namespace) -> list[tuple[str, str, int, str]]:
-    cases = [(model, "shm", workers, rule) for model in options.models for workers in options.workers
-             for rule in options.rules if "shm" in options.transports]
+def _cases(options: argparse.Namespace) -> list[Case]:
+    cases = []
+    if "shm" in options.transports:
+        if 3 in options.stages:
+            cases += [Case(model, "shm", workers, rule) for model in options.models for workers in options.workers
+                      for rule in options.rules]
+        cases += [Case(model, "shm", max(options.workers), options.rules[0], stage) for model in options.models
+                  for stage in options.stages if stage < 3]
     if "ucx" in options.transports:
-        cases += [(model, "ucx", workers, "cdp_v2") for model in options.models for workers in options.workers]
+        cases += [Case(model, "ucx", workers, "cdp_v2") for model in options.models for workers in options.workers]
     return cases
 
 
 def _bench(options: argparse.Namespace, command: str) -> str:
     results = []
     for case in _cases(options):
-        results.append(_measure(options, *case))
+        results.append(_measure(options, case))
         say(_row(results[-1]))
-    shared = [result for result in results if result.transport == "shm"]
-    received = [result for result in results if result.transport != "shm"]
+    shared = [result for result in results if result.case.transport == "shm"]
+    received = [result for result in results if result.case.transport != "shm"]
     document = ["# Memory: predicted and measured", "",
                 f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero plan` ([memory.md](../memory.md)). "
                 "Measured: proportional set sizes of all processes of the run, added up, at their highest, in "
                 f"{options.iterations} iterations.", "",
-                "| model | transport | workers | rule | predicted, MiB | measured, MiB | predicted / measured |",
-                "| --- | --- | --- | --- | --- | --- | --- |", *map(_row, results), "",
+                "| model | transport | workers | rule | ZeRO stage | predicted, MiB | measured, MiB | predicted / measured |",
+                "| --- | --- | --- | --- | --- | --- | --- | --- |", *map(_row, results), "",
                 *map(_verdict, filter(None, (shared, received))), "", "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
                 *_categories(results), ""]
     with open(os.path.join(options.out, "memory.svg"), "w", encoding="utf-8") as file:

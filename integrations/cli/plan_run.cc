@@ -90,6 +90,18 @@ absl::Status PlanError(const Config& config, const absl::Status& status) {
   return absl::InvalidArgumentError(absl::StrCat(config.keys.file(), ": ", status.message()));
 }
 
+// Of one sample. What has nothing to train before it has no backward.
+double FlopsOf(const std::vector<LayerDescription>& layers, const Plan& plan) {
+  double flops = 0;
+  for (const StagePlan& stage : plan.stages) {
+    for (int i = stage.first_layer; i < stage.end_layer; ++i) {
+      const LayerCost& cost = layers[i].cost;
+      flops += static_cast<double>(cost.forward + (stage.has_backward ? cost.backward : 0));
+    }
+  }
+  return flops;
+}
+
 using Requested = std::function<absl::StatusOr<PlanRequest>(ModelDescription&)>;
 
 absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape& shape,
@@ -99,9 +111,11 @@ absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape
   const absl::Status status = Guard([&]() -> absl::Status {
     RZ_ASSIGN_OR_RETURN(run.layers, BuildModel(config.model, shape));
     RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {Batches::Example(shape)}));
+    const std::vector<LayerDescription> counted = run.model.layers;
     const absl::StatusOr<PlanRequest> request = requested(run.model);
     if (!request.ok()) return refused = request.status();
     RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, *request));
+    run.sample_flops = FlopsOf(counted, run.planned.plan);
     return absl::OkStatus();
   });
   if (!refused.ok()) return refused;

@@ -24,16 +24,6 @@ double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-double FlopsOf(const RunMetricsOptions& options) {
-  if (!options.config.cyclic.profile.empty()) return 0;
-  const Plan& plan = options.plan;
-  double lap = 0;
-  for (const StagePlan& stage : plan.stages) {
-    lap += static_cast<double>(stage.forward_cost + stage.backward_cost);
-  }
-  return lap * plan.workers * plan.laps;
-}
-
 Json MemoryJson(const MemoryBytes& memory) {
   Json json;
   for (const MemoryCategory& category : MemoryCategories()) {
@@ -52,7 +42,7 @@ std::string Describe(const RunMetricsOptions& options) {
                {"train_batch_size", options.config.batch.train_batch},
                {"parameters", options.parameters},
                {"stale_share", StaleShare(plan)},
-               {"flops_per_iteration", FlopsOf(options)},
+               {"flops_per_iteration", options.flops},
                {"peak_flops", options.peak_flops},
                {"forecast", MemoryJson(options.forecast)},
                {"plan", PlanToString(plan)},
@@ -107,7 +97,6 @@ absl::Status RunMetrics::OpenMonitors() {
 
 RunMetrics::RunMetrics(const RunMetricsOptions& options)
     : options_(options),
-      flops_(FlopsOf(options)),
       stale_share_(StaleShare(options.plan)),
       last_(std::chrono::steady_clock::now()) {}
 
@@ -131,9 +120,9 @@ absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
   if (seconds > 0) {
     const double batch = static_cast<double>(options_.config.batch.train_batch);
     scalars.push_back({"Ring/Samples/samples_per_second", batch / seconds});
-    if (flops_ > 0) {
-      scalars.push_back({"Ring/Samples/model_flops_per_second", flops_ / seconds});
-      scalars.push_back({"Ring/Samples/mfu", flops_ / seconds / options_.peak_flops});
+    if (options_.flops > 0) {
+      scalars.push_back({"Ring/Samples/model_flops_per_second", options_.flops / seconds});
+      scalars.push_back({"Ring/Samples/mfu", options_.flops / seconds / options_.peak_flops});
     }
   }
   scalars.push_back({"Ring/Samples/stale_share", stale_share_});

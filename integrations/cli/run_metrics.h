@@ -29,6 +29,7 @@ struct RunMetricsOptions {
   const Config& config;  // these two outlive it
   const Plan& plan;
   int64_t parameters = 0;
+  double flops = 0;       // of an iteration, as counted
   double peak_flops = 1;  // per second, of all that the workers have to compute with
   MemoryBytes forecast;
 };
@@ -49,7 +50,6 @@ class RunMetrics {
   absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
 
   const RunMetricsOptions options_;
-  const double flops_;  // of an iteration, as the plan counts; 0: its costs are none (a profile's)
   const double stale_share_;
   std::vector<std::unique_ptr<MetricsWriter>> writers_;
   std::chrono::steady_clock::time_point last_;

@@ -151,12 +151,15 @@ class Worker {
     const bool wanted = RunMetrics::Wanted(config_, task_.metrics);
     if (!wanted || task_.self.value != 0) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    RZ_ASSIGN_OR_RETURN(metrics_, RunMetrics::Create({.folder = task_.metrics,
-                                                      .config = config_,
-                                                      .plan = plan(),
-                                                      .parameters = task_.run.model.parameter_count,
-                                                      .peak_flops = PeakFlops(),
-                                                      .forecast = forecast.host()}));
+    RZ_ASSIGN_OR_RETURN(metrics_,
+                        RunMetrics::Create({.folder = task_.metrics,
+                                            .config = config_,
+                                            .plan = plan(),
+                                            .parameters = task_.run.model.parameter_count,
+                                            .flops = task_.run.sample_flops *
+                                                     static_cast<double>(config_.batch.train_batch),
+                                            .peak_flops = PeakFlops(),
+                                            .forecast = forecast.host()}));
     return absl::OkStatus();
   }
 

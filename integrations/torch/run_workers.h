@@ -38,6 +38,7 @@ struct PlannedRun {
   std::vector<LayerFactory> layers;
   ModelDescription model;
   PlannedModel planned;
+  double sample_flops = 0;  // of one sample, forward and backward, as counted; 0: not known
 };
 
 // Sets torch's threads and arithmetic as the bits need them: once per computing thread, before any

@@ -100,6 +100,18 @@ class Metrics(TestCase):
             self.assertGreater(line["scalars"]["Ring/Samples/mfu"], 0)
             self.assertLess(line["scalars"]["Ring/Samples/mfu"], 1)
 
+    def flops(self):
+        with open(self.path("run/run.json"), encoding="utf-8") as file:
+            return json.load(file)["flops_per_iteration"]
+
+    def test_a_profile_that_makes_the_plan_changes_no_flops(self):
+        self.run_with_metrics()
+        counted = self.flops()
+        self.run_program("plan", self.plain, "--profile", "profile.json", "--freeze")
+        training, _ = self.run_with_metrics("--set", "cyclic.profile=profile.json")
+        self.assertEqual(self.flops(), counted)
+        self.assertGreater(training[-1]["scalars"]["Ring/Samples/mfu"], 0)
+
     def test_csv_files_are_deepspeeds(self):
         training, _ = self.run_with_metrics()
         with open(self.path("run/csv/Train_Samples_train_loss.csv"), encoding="utf-8") as file:
