@@ -154,7 +154,7 @@ class Linker::State {
     const Op& op = linked.op;
     After(linked, last_compute_);
     After(linked, std::exchange(token_, kNoOp));
-    const size_t pending = static_cast<size_t>(plan_.pending_gradients());
+    const size_t pending = static_cast<size_t>(plan_.pending);
     if (gradients_.size() > pending) After(linked, gradients_[gradients_.size() - 1 - pending]);
     switch (op.kind) {
       case OpKind::kForward:
@@ -318,7 +318,7 @@ class Linker::State {
     }
     sums_[op.stage.value] = next_;
     gradients_.push_back(next_);
-    if (gradients_.size() > static_cast<size_t>(plan_.pending_gradients()) + 1) {
+    if (gradients_.size() > static_cast<size_t>(plan_.pending) + 1) {
       gradients_.pop_front();
     }
     return absl::OkStatus();

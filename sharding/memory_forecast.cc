@@ -21,7 +21,7 @@ int64_t PendingGradients(const Plan& plan) {
   }
   const int64_t stages = static_cast<int64_t>(sums.size());
   const int64_t backwards = stages * plan.laps * plan.iterations;
-  const int64_t together = plan.exchange ? plan.pending_gradients() + int64_t{1} : 1;
+  const int64_t together = plan.exchange ? plan.pending + int64_t{1} : 1;
   int64_t most = 0;
   for (int64_t first = 0; first < stages; ++first) {
     int64_t held = 0;

@@ -93,10 +93,6 @@ struct Plan {
   bool holds_copies() const { return exchange && (zero_stage == 1 || zero_stage == 2); }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }
-  // Gradients that may wait: where these are not sharded, one of every stage.
-  int pending_gradients() const {
-    return zero_stage <= 1 && stage_count() > pending ? stage_count() : pending;
-  }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

@@ -64,8 +64,7 @@ Plan PlanAlone(const Plan& plan) {
 class WaitingGradients {
  public:
   explicit WaitingGradients(const PlannedModel& planned)
-      : layouts_(planned.layouts),
-        pending_(static_cast<size_t>(planned.plan.pending_gradients())) {}
+      : layouts_(planned.layouts), pending_(static_cast<size_t>(planned.plan.pending)) {}
 
   void EndStage(const StageDone& done) {
     if (done.gradient_bytes == 0) return;
@@ -130,7 +129,7 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
   }
   const PassTimeline pass = recorder.Take();
   memory.activations = pass.Peak(Gradients::kNone);
-  memory.with_waiting_gradients = pass.Peak(Gradients::kWait, run.planned.plan.pending_gradients());
+  memory.with_waiting_gradients = pass.Peak(Gradients::kWait, run.planned.plan.pending);
   RZ_ASSIGN_OR_RETURN(const LapTask lap, NextTraining(*ring));
   if (options.evaluate) {
     const at::NoGradGuard no_grad;

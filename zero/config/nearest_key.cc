@@ -18,16 +18,43 @@ constexpr size_t kMaxName = 64;  // of an unknown key that is compared with the 
 // How far a key is from what was given. So first comes an edit here, then a part of a name here,
 // then the very name elsewhere.
 constexpr int kEdit = 10;
-constexpr int kPartOfName = 12;  // a word left out, or one too many
-constexpr int kElsewhere = 13;   // in another section, in addition
-constexpr int kRemoved = 10;     // likewise: the last resort
+constexpr int kPartOfName = 12;    // a word left out, or one too many
+constexpr int kOtherSection = 13;  // in another section, in addition
+constexpr int kRemoved = 10;       // likewise: the last resort
 constexpr int kTooFar = std::numeric_limits<int>::max();
 
-// "queue" and "queue_depth": one is the beginning of the other, up to a word's end or to its half.
+// Names from elsewhere that resemble none, and what they mean here.
+struct Elsewhere {
+  absl::string_view given;
+  absl::string_view key;
+};
+constexpr Elsewhere kElsewhere[] = {
+    {"monitor", "tensorboard"},
+    {"monitor_config", "tensorboard"},
+    {"precision", "bf16"},
+    {"mixed_precision", "bf16"},
+    {"fp16.fp16", "fp16.enabled"},
+    {"bf16.bf16", "bf16.enabled"},
+    {"bf16.accumulate_grads_in_fp32", "data_types.grad_accum_dtype"},
+    {"zero_stage", "zero_optimization.stage"},
+    {"stage", "zero_optimization.stage"},
+    {"offload", "zero_optimization.offload_optimizer"},
+    {"gradient_checkpointing", "activation_checkpointing"},
+    {"optimizer.params.correct_bias", "optimizer.params.bias_correction"},
+};
+
+// "queue" and "queue_depth", "batch_size" and "train_batch_size": one is the beginning of the
+// other, up to a word's end or to its half, or its last words.
 bool IsPartOfName(absl::string_view a, absl::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
-  return a.size() >= 3 && a.size() < b.size() && absl::StartsWithIgnoreCase(b, a) &&
-         (b[a.size()] == '_' || 2 * a.size() >= b.size());
+  if (a.size() < 3 || a.size() == b.size()) return false;
+  if (absl::StartsWithIgnoreCase(b, a)) return b[a.size()] == '_' || 2 * a.size() >= b.size();
+  return a.size() >= 6 && absl::EndsWithIgnoreCase(b, a) && b[b.size() - a.size() - 1] == '_';
+}
+
+// Every other section has one: in which, says nothing.
+bool IsEverywhere(absl::string_view name) {
+  return name == "enabled" || name == "type" || name == "name" || name == "device";
 }
 
 std::vector<std::string> SortedWords(absl::string_view name) {
@@ -44,7 +71,9 @@ struct Unknown {
   // In another section a name must be more alike, or nearly every word would be.
   int MostEdits(const KeySpec& key) const {
     const int length = static_cast<int>(name.size());
-    return key.parent() == parent ? std::max(2, length / 3) : length / 4;
+    return key.parent() == parent ? std::max(length < 4 ? 1 : 2, length / 3)
+           : length < 6           ? 0
+                                  : length / 4;
   }
 
   int EditsTo(absl::string_view other, int most) const {
@@ -61,21 +90,28 @@ struct Unknown {
     if (key.state == KeyState::kTesting || key.name() == "*" || (removed && !here) || around) {
       return kTooFar;
     }
+    const bool below = !parent.empty() && absl::StartsWith(key.parent(), parent);
+    if (!here && !below && IsEverywhere(key.name())) return kTooFar;
     const int most = MostEdits(key);
     int edits = EditsTo(key.name(), most);
     if (!key.alias.empty()) edits = std::min(edits, EditsTo(key.alias, most));
     int distance = edits > most ? kTooFar : kEdit * edits;
     const bool reordered = name.size() == key.name().size() && SortedWords(key.name()) == words;
     if (reordered) distance = std::min(distance, kEdit);
-    if (IsPartOfName(name, key.name())) distance = std::min(distance, kPartOfName);
+    const size_t shorter = std::min(name.size(), key.name().size());
+    if (IsPartOfName(name, key.name()) && (here || shorter >= 5))
+      distance = std::min(distance, kPartOfName);
     if (distance == kTooFar) return kTooFar;
-    return distance + (here ? 0 : kElsewhere) + (removed ? kRemoved : 0);
+    return distance + (here ? 0 : kOtherSection) + (removed ? kRemoved : 0);
   }
 };
 
 }  // namespace
 
 const KeySpec* NearestKey(absl::string_view path) {
+  for (const Elsewhere& name : kElsewhere) {
+    if (name.given == path) return FindKey(name.key);
+  }
   const size_t dot = path.rfind('.');
   Unknown unknown{.parent = dot == absl::string_view::npos ? "" : path.substr(0, dot),
                   .name = dot == absl::string_view::npos ? path : path.substr(dot + 1),

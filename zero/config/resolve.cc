@@ -128,7 +128,7 @@ class Resolver {
                        ", only for ", OneOf(TypesOf(key->path))));
       return;
     }
-    if (key->name() == "*") return SetAny(value, given, *key);
+    if (key->name() == "*") return SetAny(value, given);
     if (YieldsToNewName(value, given, *key) || !IsFirst(value, given, *key)) return;
     if (voice == Voice::kAloud && key->state == KeyState::kNoEffect) return TakeIdle(value, *key);
     Take(value, *key, voice);
@@ -216,25 +216,29 @@ class Resolver {
     }
   }
 
-  void SetAny(const JsonValue& value, const std::string& path, const KeySpec& key) {
-    if (IsAuto(value)) return keys_.Set(path, value, Origin::kAuto);
-    if (!IsBuilt(value, key)) {
-      Add(Kind::kNotBuilt, value, path, absl::StrCat(WriteJson(value), " is not built yet"));
-    }
-    keys_.Set(path, value, OriginOf(value));
+  // What a type takes that is not built: its own line says so.
+  void SetAny(const JsonValue& value, const std::string& path) {
+    keys_.Set(path, value, IsAuto(value) ? Origin::kAuto : OriginOf(value));
   }
 
   void CheckSection(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (key.path == kZero && value.kind == JsonValue::Kind::kBool) return SetOldZero(value);
     if (!value.is_object()) return WrongType(value, key);
     if (key.path == kOffloadParam && GivenStage() != 3 && voice == Voice::kAloud) {
-      Add(Kind::kNoEffect, value, key.path, absl::StrCat("does nothing here: ", kOnlyStage3Shards));
+      Add(IsOffloaded(value) ? Kind::kNoEffect : Kind::kNote, value, key.path,
+          absl::StrCat("does nothing here: ", kOnlyStage3Shards));
       voice = Voice::kSilent;
     }
     keys_.SetSection(key.path, value);
     if (voice == Voice::kSilent) keys_.Silence(key.path);
     CheckObject(value, key.path, voice);
     if (key.path == kZero && !names_.contains(std::string(kStage))) SetAbsentStage();
+  }
+
+  static bool IsOffloaded(const JsonValue& section) {
+    const JsonValue* device = section.Find("device");
+    return device != nullptr &&
+           !(device->kind == JsonValue::Kind::kString && device->text == "none");
   }
 
   // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.

@@ -138,6 +138,8 @@ class Rules {
     constexpr char kNorm[] = "zero_optimization.compute_grad_norm";
     if (IsFalse(kNorm) && Stage() != 1 && Stage() != 2) {
       Error(kNorm, "false needs zero_optimization.stage 1 or 2");
+    } else if (IsFalse(kNorm)) {
+      Add(Kind::kNote, kNorm, "does nothing here: it is computed where metrics show it");
     }
     const std::string ratio = absl::StrCat(kOffloadOptimizer, ".ratio");
     if (keys_.Given(ratio) && keys_.Number(ratio) < 1 && Stage() != 3) {
@@ -164,6 +166,13 @@ class Rules {
     if (!BelongsTo(*FindKey("optimizer.params.torch_adam"), keys_.String("optimizer.type"))) return;
     // Two classes stand behind Adam; each knows some words that the other does not.
     const bool torch = keys_.IsOn("optimizer.params.torch_adam");
+    const bool decoupled =
+        keys_.String("optimizer.type") == "AdamW" || !IsFalse("optimizer.params.adam_w_mode");
+    constexpr char kDecay[] = "optimizer.params.weight_decay";
+    if (torch && decoupled && !keys_.Given(kDecay) && !keys_.MustBeSet(kDecay)) {
+      keys_.Set(kDecay, JsonValue::Number(0.01), Origin::kDerived);
+      Add(Kind::kNote, "optimizer.params.torch_adam", "so weight_decay is 0.01, torch's default");
+    }
     constexpr absl::string_view kOwn = "bias_correction|set_grad_none";
     constexpr absl::string_view kTorch = "maximize|foreach|fused|capturable|differentiable";
     for (const absl::string_view name : absl::StrSplit(torch ? kOwn : kTorch, '|')) {
@@ -199,6 +208,12 @@ class Rules {
         !keys_.Has("optimizer.params.betas")) {
       Add(Kind::kNote, kCycles, "no effect on an optimizer without betas, as in DeepSpeed");
     }
+    constexpr char kHighest[] = "scheduler.params.warmup_max_lr";
+    constexpr char kRate[] = "optimizer.params.lr";
+    if (keys_.IsNull(kHighest) && keys_.Has(kHighest) && keys_.Has(kRate)) {
+      keys_.Set(kHighest, keys_.Json(kRate),
+                keys_.MustBeSet(kRate) ? Origin::kAuto : Origin::kDerived);
+    }
     constexpr char kTotal[] = "scheduler.params.total_num_steps";
     constexpr char kWarmup[] = "scheduler.params.warmup_num_steps";
     if (keys_.Given(kTotal) && keys_.Has(kWarmup) && !keys_.MustBeSet(kWarmup) &&
@@ -216,13 +231,15 @@ class Rules {
     if (keys_.HasSection("weight_quantization") && !IsFalse("weight_quantization.enabled")) {
       Add(Kind::kOutside, "weight_quantization", "is outside of this engine, which only trains");
     }
+    if (keys_.HasSection("aio")) {
+      Add(Kind::kNote, "aio", "does nothing yet: nothing is offloaded to NVMe");
+    }
     for (const char* path : {"autotuning.results_dir", "autotuning.exps_dir"}) {
       if (keys_.Given(path) && keys_.String(path).empty()) Error(path, "empty");
     }
     constexpr char kBalance[] = "expert_parallel.load_balance_coeff";
     if (keys_.Given(kBalance)) Error(kBalance, "DeepSpeed takes nothing but null for it");
-    if (!keys_.Given("gradient_clipping") && !keys_.MustBeSet("gradient_clipping") &&
-        keys_.Given("zero_optimization.stage")) {
+    if (!keys_.Given("gradient_clipping") && !keys_.MustBeSet("gradient_clipping")) {
       Add(Kind::kNote, "gradient_clipping", "absent, so off; DeepSpeed 0.19 would clip at 1.0");
     }
   }

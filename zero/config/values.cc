@@ -48,8 +48,13 @@ std::string DescribeType(const KeySpec& key) {
 }
 
 absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("wanted ", DescribeType(key), ", found ", Describe(value)));
+  // "False," is Python's, and the comma belongs to it, as it has no quotes (hjson_text.h).
+  const bool pythons =
+      key.type == KeyType::kBool && value.kind == Kind::kString &&
+      (absl::StartsWith(value.text, "True") || absl::StartsWith(value.text, "False"));
+  return absl::InvalidArgumentError(absl::StrCat("wanted ", DescribeType(key), ", found ",
+                                                 Describe(value),
+                                                 pythons ? " (JSON has no capitals here)" : ""));
 }
 
 // "7", " +1_000 ", "3.0": pydantic's integers in strings; "5e8" is none.
@@ -189,6 +194,19 @@ bool IsChoice(const KeySpec& key) {
 absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl::string_view text) {
   if (text.size() > 64) return {};
   absl::string_view best;
+  // "DeepSpeedCPUAdam" is Adam, and "cosine" a part of one.
+  for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
+    if (choice.size() > best.size() && choice.size() >= 3 &&
+        absl::EndsWithIgnoreCase(text, choice)) {
+      best = choice;
+    }
+  }
+  if (!best.empty()) return best;
+  for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
+    if (text.size() >= 4 &&
+        absl::StrContains(absl::AsciiStrToLower(choice), absl::AsciiStrToLower(text)))
+      return choice;
+  }
   int fewest = static_cast<int>(text.size()) / 2 + 1;
   for (const absl::string_view choices : {IsChoice(key) ? key.built : "", all}) {
     for (const absl::string_view choice : absl::StrSplit(choices, '|', absl::SkipEmpty())) {

@@ -61,8 +61,7 @@ constexpr KeySpec kKeys[] = {
 
     Integer("steps_per_print", "0",
             "iterations between two progress lines of a log; 0: about every 10 s") |
-        KeyRange{.min = 0, .max = 9007199254740992.0} |
-        DeepSpeed("null (since 0.19): no such line; 0 is a division by zero"),
+        kNotNegative | DeepSpeed("null (since 0.19): no such line; 0 is a division by zero"),
     Bool("wall_clock_breakdown", "false", "print times by part") | Only("false") | kNotNull,
     Bool("memory_breakdown", "false", "print memory by part") | Only("false"),
     Bool("dump_state", "false", "print the engine's state at its start") | Only("false"),

@@ -13,7 +13,8 @@ constexpr KeySpec kKeys[] = {
     Bool("activation_checkpointing.partition_activations", "false",
          "split kept activations over the workers that share a model") |
         Only("false"),
-    Integer("activation_checkpointing.number_checkpoints", "", "how many are kept") | kCount,
+    Integer("activation_checkpointing.number_checkpoints", "", "how many are kept") | kCount |
+        Quietly("all activations are kept, none is computed again"),
     Bool("activation_checkpointing.contiguous_memory_optimization", "false",
          "keep them in one buffer") |
         Only("false"),

@@ -46,7 +46,7 @@ constexpr KeySpec kKeys[] = {
     Bool("flops_profiler.enabled", "false", "print them") | Only("false") | kNotNull |
         DeepSpeed("turns wall_clock_breakdown on as well"),
     Number("flops_profiler.recompute_fwd_factor", "0", "share of forwards that is repeated"),
-    Integer("flops_profiler.profile_step", "1", "of this iteration") | kCount,
+    Integer("flops_profiler.profile_step", "1", "of this iteration"),
     Integer("flops_profiler.module_depth", "-1", "down to this depth of modules"),
     Integer("flops_profiler.top_modules", "1", "only the largest"),
     Bool("flops_profiler.detailed", "true", "every module"),

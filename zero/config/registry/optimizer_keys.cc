@@ -25,10 +25,11 @@ constexpr KeySpec kKeys[] = {
     Section("optimizer.params", "its numbers") | kOrNull |
         DeepSpeed("an unknown one is a TypeError when the engine is built"),
 
-    Number("optimizer.params.lr", "0.001", "learning rate") | kNotNegative |
+    Number("optimizer.params.lr", "0.001", "learning rate") | kNotNegative | kNotNull |
         WrongName("learning_rate") | For("SGD|Adam|AdamW|Lamb|Lion"),
-    Number("optimizer.params.lr", "0.01", "learning rate") | kNotNegative | For("Adagrad"),
-    Number("optimizer.params.lr", "0.02", "learning rate") | kNotNegative | For("Muon"),
+    Number("optimizer.params.lr", "0.01", "learning rate") | kNotNegative | kNotNull |
+        For("Adagrad"),
+    Number("optimizer.params.lr", "0.02", "learning rate") | kNotNegative | kNotNull | For("Muon"),
 
     Number("optimizer.params.momentum", "0", "momentum") | kNotNegative | For("SGD"),
     Number("optimizer.params.momentum", "0.95", "momentum") | kNotNegative | For("Muon"),
@@ -38,17 +39,17 @@ constexpr KeySpec kKeys[] = {
 
     Key(KeyType::kNumberList, "optimizer.params.betas", "[0.9, 0.999]",
         "decay of the two moments") |
-        kBelowOne | Length(2) | For("Adam|AdamW|Lamb|Lion"),
+        kBelowOne | Length(2) | kNotNull | For("Adam|AdamW|Lamb|Lion"),
     Key(KeyType::kNumberList, "optimizer.params.betas", "[0.9, 0.95]",
         "decay of the two moments of its Adam half") |
-        kBelowOne | Length(2) | For("Muon"),
+        kBelowOne | Length(2) | kNotNull | For("Muon"),
     Number("optimizer.params.eps", "1e-08", "added to the root of the second moment") |
         kNotNegative | For("Adam|AdamW|Lamb"),
     Number("optimizer.params.eps", "1e-10", "added to the root") | kNotNegative |
         For("Adagrad|Muon"),
     Number("optimizer.params.weight_decay", "0", "weight decay (decoupled in AdamW)") |
-        kNotNegative | For("SGD|Adam|AdamW|Lamb|Lion|Adagrad|Muon") |
-        DeepSpeed("0.01 for AdamW with torch_adam true"),
+        kNotNegative | kNotNull | For("SGD|Adam|AdamW|Lamb|Lion|Adagrad|Muon") |
+        DeepSpeed("0.01 with torch_adam true, but for Adam with adam_w_mode false; here, too"),
     Bool("optimizer.params.adam_w_mode", "true", "decoupled weight decay; AdamW ignores it") |
         For(kAdam),
     Bool("optimizer.params.bias_correction", "true", "moments corrected for their start at 0") |
@@ -89,7 +90,7 @@ constexpr KeySpec kKeys[] = {
         For("SGD|Adam|AdamW|Adagrad") | Only("false"),
 
     Any("optimizer.params.max_grad_norm", "", "") | Removed("use gradient_clipping"),
-    Any("optimizer.params.*", "", "what that class takes, unchecked") | For(kOthers) | Only("null"),
+    Any("optimizer.params.*", "", "what that class takes, unchecked") | For(kOthers),
 };
 
 }  // namespace

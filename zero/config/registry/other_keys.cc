@@ -64,16 +64,18 @@ constexpr KeySpec kKeys[] = {
     Bool("tensor_parallel.vocab_parallel_lm_head", "", "split the head") | kOrNull,
     Text("tensor_parallel.vocab_parallel_ce_backend", "", "whose loss") | Exact("torch|liger"),
     Section("tensor_parallel.tp", "sizes") | Also("tensor_parallel") | Absent::kStaysAbsent,
-    Integer("tensor_parallel.tp.tp_size", "1", "workers that share a layer"),
+    Integer("tensor_parallel.tp.tp_size", "1", "workers that share a layer") | Only("0|1") |
+        kOutside,
     Integer("tensor_parallel.tp.tp_grain_size", "1", "smallest part"),
     Any("tensor_parallel.tp.mpu", "", "a Python object"),
     Any("tensor_parallel.tp.tp_group", "", "a Python object"),
     Key(KeyType::kStringList, "tensor_parallel.injection_policy_tuple", "", "what is replaced") |
         kOrNull,
     Key(KeyType::kObject, "tensor_parallel.partition_config", "", "how layers are split") | kOrNull,
-    Text("tensor_parallel.preset_model", "", "a known model") | kOrNull,
+    Text("tensor_parallel.preset_model", "", "a known model") | kOrNull |
+        Quietly("layers are not shared by workers"),
     Bool("tensor_parallel.keep_module_on_host", "false", "load on the host"),
-    Bool("tensor_parallel.kernel_inject", "false", "replace kernels") |
+    Bool("tensor_parallel.kernel_inject", "false", "replace kernels") | Only("false") | kOutside |
         Also("replace_with_kernel_inject"),
 
     Section("expert_parallel", "experts shared by workers") | Reading::kRaw | Absent::kStaysAbsent |

@@ -56,7 +56,7 @@ constexpr KeySpec kKeys[] = {
     Text("data_types.buffer_dtype", "", "type of the model's buffers; absent: fp32") |
         Exact(kTypes) | Only(kSingle),
     Key(KeyType::kStringList, "data_types.keep_in_fp32_modules", "", "modules that stay in fp32") |
-        kNotNull,
+        kNotNull | Quietly("all parameters are fp32"),
 };
 
 }  // namespace

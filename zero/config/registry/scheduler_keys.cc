@@ -27,11 +27,13 @@ constexpr KeySpec kKeys[] = {
         Auto("0") | For("WarmupLR|WarmupDecayLR"),
     Rate("scheduler.params.warmup_max_lr", "", "rate after the warm-up; absent: the optimizer's") |
         kNotNegative | kOrNull | Auto("=optimizer.params.lr") | For("WarmupLR"),
-    Rate("scheduler.params.warmup_max_lr", "0.001", "rate after the warm-up") | kNotNegative |
-        Auto("=optimizer.params.lr") | For("WarmupDecayLR"),
+    Rate("scheduler.params.warmup_max_lr", "0.001",
+         "rate after the warm-up; null: the optimizer's") |
+        kNotNegative | kOrNull | Auto("=optimizer.params.lr") | For("WarmupDecayLR"),
     Integer("scheduler.params.warmup_num_steps", "1000", "updates of the warm-up; 1 counts as 2") |
-        kPositive | For(kWarmups) |
-        DeepSpeed("the constructor's rate counts too: the first two updates run at the minimum"),
+        kPositive | kNotNull | For(kWarmups) |
+        DeepSpeed("the constructor's rate counts too: the first two updates run at the minimum; "
+                  "1e3 is an error, as it is no int"),
     Text("scheduler.params.warmup_type", "\"log\"", "curve of the warm-up") | Exact("log|linear") |
         For(kWarmups) | DeepSpeed("takes any other word for log, with a warning"),
     Integer("scheduler.params.total_num_steps", "", "updates until the rate is at its lowest") |
@@ -80,7 +82,7 @@ constexpr KeySpec kKeys[] = {
 
     Integer("scheduler.params.last_batch_iteration", "-1", "where it continues") | For(kOurs) |
         KeyRange{.min = -1, .max = 2147483647} | Only("-1"),
-    Any("scheduler.params.*", "", "what that class takes, unchecked") | For(kTorch) | Only("null"),
+    Any("scheduler.params.*", "", "what that class takes, unchecked") | For(kTorch),
 };
 
 }  // namespace
