@@ -156,6 +156,7 @@ program Python "train test" "Debian: apt-get install python3" python3
 libtorch
 ucx
 library Abseil libabsl-dev 'include/absl/base/config.h' 's/^#define ABSL_LTS_RELEASE_VERSION ([0-9]+).*/\1/p'
+library Highway libhwy-dev 'include/hwy/highway.h' 's/^#define HWY_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p'
 library GoogleTest "libgtest-dev libgmock-dev" 'lib*/*/pkgconfig/gtest.pc' 's/^Version: *//p'
 library nlohmann-json nlohmann-json3-dev 'include/nlohmann/detail/*macro*.hpp' 's/^#define NLOHMANN_JSON_VERSION_(MAJOR|MINOR|PATCH) ([0-9]+).*/\2/p'
 library jemalloc libjemalloc-dev 'include/jemalloc/jemalloc.h' 's/^#define JEMALLOC_VERSION "([0-9.]+).*/\1/p'

@@ -3,20 +3,10 @@
 
 #include <cstring>
 
-#include "zero/processor.h"
 #include "zero/stream_copy.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
-namespace {
-
-RZ_INLINE_LOOP void AddLoop(float* sum, const float* gradient, int64_t count) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) sum[i] += gradient[i];
-}
-RZ_FOR_PROCESSOR(AddValues, AddLoop, (float* sum, const float* gradient, int64_t count),
-                 (sum, gradient, count))
-
-}  // namespace
 
 void StartSum(const StageLayout& layout, std::byte* sum) {
   std::memset(sum + layout.trailer_offset_bytes, 0,
@@ -33,7 +23,7 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
   const ParameterSpec& spec = layout.parameters[parameter];
   float* values = reinterpret_cast<float*>(sum + spec.sum_offset_bytes);
   if (HasContribution(layout, sum, spec.sum_index)) {
-    return AddValues(values, gradient, spec.numel);
+    return AddPass(values, gradient, spec.numel);
   }
   StreamCopy(values, gradient, static_cast<size_t>(spec.numel) * sizeof(float));
   MarkContribution(layout, spec.sum_index, sum);

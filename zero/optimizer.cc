@@ -1,159 +1,45 @@
-// SGD and AdamW, one pass over memory per block.
+// Which values of a stage an update reads and writes, block by block.
 #include "zero/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
-#include "base/check.h"
-#include "base/status.h"
 #include "zero/gradient_sum.h"
-#include "zero/processor.h"
-#include "zero/stream_copy.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {
 
 constexpr int64_t kBlockElements = 64 * 1024;  // 256 KiB
 
-struct Pointers {
-  const float* theta;
-  const float* sum;
-  float* out;
-  float* first;
-  float* second;
-  int64_t count;
-};
-
-struct SgdStep {
-  float divisor, weight_decay, momentum, undamped, rate;
-  bool has_momentum, first_time, nesterov;
-};
-
-// torch's add with a factor rounds once: a fused multiply-add, written out here, as the compiler
-// may not contract. fma is exact on every processor, so the copies of a loop (zero/processor.h)
-// differ in speed only.
-RZ_INLINE_LOOP void SgdLoop(const Pointers& p, const SgdStep& s) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < p.count; ++i) {
-    const float theta = p.theta[i];
-    float g = p.sum[i] / s.divisor;
-    if (s.weight_decay != 0.0f) g = std::fma(s.weight_decay, theta, g);
-    if (s.has_momentum) {
-      const float buffer = s.first_time ? g : std::fma(s.undamped, g, p.first[i] * s.momentum);
-      p.first[i] = buffer;
-      g = s.nesterov ? std::fma(s.momentum, buffer, g) : buffer;
-    }
-    p.out[i] = std::fma(-s.rate, g, theta);
-  }
-}
-
-struct AdamWStep {
-  float divisor, keep, beta1, one_minus_beta1, beta2, one_minus_beta2, root_correction2, epsilon,
-      step_size;
-};
-
-RZ_INLINE_LOOP void AdamWLoop(const Pointers& p, const AdamWStep& s) {
-#pragma GCC ivdep
-  for (int64_t i = 0; i < p.count; ++i) {
-    const float g = p.sum[i] / s.divisor;
-    const float theta = p.theta[i] * s.keep;
-    const float m = std::fma(s.one_minus_beta1, g, p.first[i] * s.beta1);
-    const float v = std::fma(s.one_minus_beta2 * g, g, p.second[i] * s.beta2);
-    p.first[i] = m;
-    p.second[i] = v;
-    p.out[i] = theta - s.step_size * m / (std::sqrt(v) / s.root_correction2 + s.epsilon);
-  }
-}
-
-// Lane by lane, so that every copy of the loop adds in the same order.
-constexpr int64_t kLanes = 16;
-RZ_INLINE_LOOP void SquaresLoop(const float* values, int64_t count, double* lanes) {
-  const int64_t whole = count - count % kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = values[i + lane];
-      lanes[lane] += value * value;
-    }
-  }
-  for (int64_t i = whole; i < count; ++i) {
-    const double value = values[i];
-    lanes[i - whole] += value * value;
-  }
-}
-RZ_FOR_PROCESSOR(SquaresOf, SquaresLoop, (const float* values, int64_t count, double* lanes),
-                 (values, count, lanes))
-
-RZ_FOR_PROCESSOR(SgdBlock, SgdLoop, (const Pointers& p, const SgdStep& s), (p, s))
-RZ_FOR_PROCESSOR(AdamWTile, AdamWLoop, (const Pointers& p, const AdamWStep& s), (p, s))
-
-// The new parameters are not read again here: they leave tile by tile, past the caches.
-void AdamWBlock(const Pointers& p, const AdamWStep& s) {
-  constexpr int64_t kTile = 512;
-  alignas(64) float out[kTile];
-  for (int64_t begin = 0; begin < p.count; begin += kTile) {
-    const int64_t count = std::min(kTile, p.count - begin);
-    AdamWTile({.theta = p.theta + begin,
-               .sum = p.sum + begin,
-               .out = out,
-               .first = p.first + begin,
-               .second = p.second + begin,
-               .count = count},
-              s);
-    StreamCopy(p.out + begin, out, static_cast<size_t>(count) * sizeof(float));
-  }
-}
-
 // Value `begin` and on; null where the optimizer has no such state.
 float* ValuesAt(float* state, int64_t begin) { return state != nullptr ? state + begin : nullptr; }
 
-absl::Status OutOfRange(const char* key, const char* wanted, double found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("optimizer.params.", key, " must be ", wanted, ", found ", found));
-}
-
 }  // namespace
 
-absl::Status CheckOptimizer(const OptimizerOptions& options) {
-  if (!(options.learning_rate >= 0)) return OutOfRange("lr", "at least 0", options.learning_rate);
-  if (options.type == OptimizerOptions::Type::kSgd) {
-    const SgdOptions& sgd = options.sgd;
-    if (!(sgd.momentum >= 0)) return OutOfRange("momentum", "at least 0", sgd.momentum);
-    if (!(sgd.weight_decay >= 0)) return OutOfRange("weight_decay", "at least 0", sgd.weight_decay);
-    if (sgd.nesterov == SgdOptions::Nesterov::kOn && (sgd.momentum <= 0 || sgd.dampening != 0)) {
-      return absl::InvalidArgumentError(
-          "optimizer.params.nesterov needs a momentum above 0 and a dampening of 0");
-    }
-    return absl::OkStatus();
-  }
-  const AdamWOptions& adamw = options.adamw;
-  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
-  if (!is_beta(adamw.beta1)) return OutOfRange("betas[0]", "in [0, 1)", adamw.beta1);
-  if (!is_beta(adamw.beta2)) return OutOfRange("betas[1]", "in [0, 1)", adamw.beta2);
-  if (!(adamw.epsilon >= 0)) return OutOfRange("eps", "at least 0", adamw.epsilon);
-  if (!(adamw.weight_decay >= 0)) {
-    return OutOfRange("weight_decay", "at least 0", adamw.weight_decay);
-  }
-  return absl::OkStatus();
-}
-
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout)
-    : options_(options), layout_(layout), states_(layout.parameters.size()) {
-  const bool adamw = options.type == OptimizerOptions::Type::kAdamW;
-  const bool has_first = adamw || options.sgd.momentum != 0;
-  std::vector<std::pair<float**, size_t>> parts;  // and where they begin
+    : options_(options),
+      update_(MakeUpdate(options)),
+      layout_(layout),
+      states_(layout.parameters.size()) {
+  const std::vector<UpdateState>& states = update_->states();
+  struct Part {
+    float** values;
+    size_t offset_bytes;
+    int64_t count;
+    float initial;
+  };
+  std::vector<Part> parts;
   size_t end = 0;
   for (size_t i = 0; i < states_.size(); ++i) {
     const ParameterSpec& parameter = layout_.parameters[i];
     const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
-    const auto add = [&](float** part) {
-      parts.emplace_back(part, end);
+    float** const of[kMaxUpdateStates] = {&states_[i].first, &states_[i].second};
+    for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
+      parts.push_back({of[s], end, parameter.numel, states[s].initial});
       end += AlignPayload(bytes);
       moment_bytes_ += static_cast<int64_t>(bytes);
-    };
-    if (parameter.trainable && has_first) add(&states_[i].first);
-    if (parameter.trainable && adamw) add(&states_[i].second);
+    }
     for (int64_t begin = 0; begin < parameter.numel; begin += kBlockElements) {
       blocks_.push_back(
           {static_cast<int>(i), begin, std::min(begin + kBlockElements, parameter.numel)});
@@ -161,7 +47,10 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
   }
   if (end == 0) return;
   moments_ = MakeHeapBuffer(end);
-  for (const auto& [part, begin] : parts) *part = reinterpret_cast<float*>(moments_.data() + begin);
+  for (const Part& part : parts) {
+    *part.values = reinterpret_cast<float*>(moments_.data() + part.offset_bytes);
+    if (part.initial != 0) std::fill_n(*part.values, part.count, part.initial);
+  }
 }
 
 void StageOptimizer::Begin(const UpdateInput& input) {
@@ -177,8 +66,8 @@ double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput&
   if (!states_[block.parameter].contributed) return 0;
   const ParameterSpec& parameter = layout_.parameters[block.parameter];
   const auto* values = reinterpret_cast<const float*>(input.sum + parameter.sum_offset_bytes);
-  double lanes[kLanes] = {};
-  SquaresOf(values + block.begin, block.end - block.begin, lanes);
+  double lanes[kSquareLanes] = {};
+  SquaresPass(values + block.begin, block.end - block.begin, lanes);
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
@@ -186,54 +75,24 @@ double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput&
 
 void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out) {
   const ParameterSpec& parameter = layout_.parameters[block.parameter];
-  State& state = states_[block.parameter];
+  const State& state = states_[block.parameter];
   const auto at = [&](auto* base, int64_t offset_bytes) {
     return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes) + block.begin;
   };
-  Pointers p{.theta = at(input.theta, parameter.offset_bytes),
-             .sum = nullptr,
-             .out = at(out, parameter.offset_bytes),
-             .first = ValuesAt(state.first, block.begin),
-             .second = ValuesAt(state.second, block.begin),
-             .count = block.end - block.begin};
+  UpdateSpan span{.theta = at(input.theta, parameter.offset_bytes),
+                  .out = at(out, parameter.offset_bytes),
+                  .first = ValuesAt(state.first, block.begin),
+                  .second = ValuesAt(state.second, block.begin),
+                  .count = block.end - block.begin};
   if (!state.contributed) {
-    if (p.out != p.theta) std::memcpy(p.out, p.theta, p.count * sizeof(float));
+    if (span.out != span.theta) std::memcpy(span.out, span.theta, span.count * sizeof(float));
     return;
   }
-  p.sum = at(input.sum, parameter.sum_offset_bytes);
-  const UpdateRate at_update = RateAt(options_.curve, options_.learning_rate, input.iteration);
-  const double rate = at_update.rate;
-  if (options_.type == OptimizerOptions::Type::kSgd) {
-    const SgdOptions& sgd = options_.sgd;
-    const bool has_momentum = sgd.momentum != 0;
-    RZ_CHECK(p.first != nullptr || !has_momentum, "a momentum buffer");
-    SgdBlock(p, {.divisor = float(input.divisor),
-                 .weight_decay = float(sgd.weight_decay),
-                 .momentum = float(sgd.momentum),
-                 .undamped = float(1 - sgd.dampening),
-                 .rate = float(rate),
-                 .has_momentum = has_momentum,
-                 .first_time = state.updates == 1,
-                 .nesterov = sgd.nesterov == SgdOptions::Nesterov::kOn});
-    return;
-  }
-  AdamWOptions adamw = options_.adamw;
-  if (at_update.betas.has_value()) {
-    adamw.beta1 = at_update.betas->beta1;
-    adamw.beta2 = at_update.betas->beta2;
-  }
-  RZ_CHECK(p.first != nullptr && p.second != nullptr, "both moments");
-  const double correction1 = 1 - std::pow(adamw.beta1, double(state.updates));
-  const double correction2 = 1 - std::pow(adamw.beta2, double(state.updates));
-  AdamWBlock(p, {.divisor = float(input.divisor),
-                 .keep = float(1 - rate * adamw.weight_decay),
-                 .beta1 = float(adamw.beta1),
-                 .one_minus_beta1 = float(1 - adamw.beta1),
-                 .beta2 = float(adamw.beta2),
-                 .one_minus_beta2 = float(1 - adamw.beta2),
-                 .root_correction2 = float(std::sqrt(correction2)),
-                 .epsilon = float(adamw.epsilon),
-                 .step_size = float(rate / correction1)});
+  span.sum = at(input.sum, parameter.sum_offset_bytes);
+  const UpdateRate rate = RateAt(options_.curve, options_.learning_rate, input.iteration);
+  update_->Pass(
+      {.rate = rate.rate, .betas = rate.betas, .updates = state.updates, .divisor = input.divisor},
+      span);
 }
 
 void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {

@@ -4,8 +4,8 @@
 //   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum},
 //   θ_{t+1});
 //
-// g = sum / (N·K) in fp32, one division. The formulas and their order of operations are those of
-// torch.optim.SGD and torch.optim.AdamW (single tensor, fp32), within 1 ulp a step. The rate of an
+// g = sum / (N·K) in fp32, one division. What a value becomes is the update's (zero/update):
+// formulas and their order of operations are torch.optim's, within 1 ulp a step. The rate of an
 // iteration is that of its number on the curve (rate_curve.h), so a restart needs no more. A
 // parameter whose bit in the sum's trailer is not set had no gradient in the whole iteration: its
 // values are carried over and its state stays (no decay, no momentum, no count), as in PyTorch.
@@ -14,41 +14,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "base/buffer.h"
 #include "zero/layout.h"
-#include "zero/rate_curve.h"
+#include "zero/update/elementwise_update.h"
+#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
-
-struct SgdOptions {
-  double momentum = 0;
-  double dampening = 0;
-  double weight_decay = 0;
-  enum class Nesterov { kOff, kOn } nesterov = Nesterov::kOff;
-};
-
-struct AdamWOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.01;  // decoupled
-};
-
-struct OptimizerOptions {
-  enum class Type { kSgd, kAdamW } type = Type::kAdamW;
-  double learning_rate = 1e-3;
-  RateCurve curve;  // of the rate, over updates; constant unless set
-  SgdOptions sgd;
-  AdamWOptions adamw;
-};
-
-// InvalidArgument for rates, betas or decays outside of their ranges; names the key.
-absl::Status CheckOptimizer(const OptimizerOptions& options);
 
 struct UpdateInput {
   int64_t iteration = 0;   // from 0: what the rate depends on
@@ -97,11 +72,12 @@ class StageOptimizer {
   struct State {
     bool contributed = false;  // in the update begun
     int64_t updates = 0;       // counts this parameter's updates: Adam's bias correction
-    float* first = nullptr;    // momentum buffer, or exp_avg; null: the optimizer has none
-    float* second = nullptr;   // exp_avg_sq
+    float* first = nullptr;    // the update's first state; null: it has none
+    float* second = nullptr;
   };
 
   OptimizerOptions options_;
+  std::shared_ptr<const ElementwiseUpdate> update_;
   StageLayout layout_;
   std::vector<UpdateBlock> blocks_;
   std::vector<State> states_;  // by parameter

@@ -8,13 +8,12 @@
 namespace ringzero {
 
 StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout& stage) {
-  const bool adamw = options.type == OptimizerOptions::Type::kAdamW;
-  const bool has_first = adamw || options.sgd.momentum != 0;
+  const std::vector<UpdateState> states = MakeUpdate(options)->states();
   StateLayout layout;
   for (size_t i = 0; i < stage.parameters.size(); ++i) {
     const ParameterSpec& parameter = stage.parameters[i];
     if (!parameter.trainable) continue;
-    const auto add = [&](StateSpec::Kind kind, const char* name, int64_t bytes) {
+    const auto add = [&](StateSpec::Kind kind, const std::string& name, int64_t bytes) {
       layout.specs.push_back({.kind = kind,
                               .name = name,
                               .parameter = static_cast<int>(i),
@@ -23,16 +22,15 @@ StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout
     };
     const int64_t values = parameter.numel * static_cast<int64_t>(sizeof(float));
     add(StateSpec::Kind::kStep, "step", sizeof(int64_t));
-    if (has_first) add(StateSpec::Kind::kFirst, adamw ? "exp_avg" : "momentum_buffer", values);
-    if (adamw) add(StateSpec::Kind::kSecond, "exp_avg_sq", values);
+    if (!states.empty()) add(StateSpec::Kind::kFirst, states[0].name, values);
+    if (states.size() > 1) add(StateSpec::Kind::kSecond, states[1].name, values);
   }
   return layout;
 }
 
 std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
                                  const std::vector<StageLayout>& stages) {
-  const bool adamw = options.type == OptimizerOptions::Type::kAdamW;
-  const int64_t moments = adamw ? 2 : options.sgd.momentum != 0 ? 1 : 0;
+  const auto moments = static_cast<int64_t>(MakeUpdate(options)->states().size());
   std::vector<int64_t> bytes;
   for (const StageLayout& stage : stages) {
     int64_t values = 0;

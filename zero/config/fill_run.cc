@@ -27,28 +27,43 @@ absl::Status FillLength(const ResolvedKeys& keys, Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status FillSgd(const ResolvedKeys& keys, SgdOptions& sgd) {
+  sgd.momentum = keys.Number("optimizer.params.momentum");
+  sgd.dampening = keys.Number("optimizer.params.dampening");
+  if (!keys.Bool("optimizer.params.nesterov")) return absl::OkStatus();
+  sgd.nesterov = SgdOptions::Nesterov::kOn;
+  if (sgd.momentum > 0 && sgd.dampening == 0) return absl::OkStatus();
+  return keys.Error("optimizer.params.nesterov", "needs momentum above 0 and no dampening");
+}
+
 absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
+  using Type = OptimizerOptions::Type;
   optimizer.learning_rate = keys.Number("optimizer.params.lr");
   const double decay = keys.Number("optimizer.params.weight_decay");
-  if (keys.String("optimizer.type") == "SGD") {
-    optimizer.type = OptimizerOptions::Type::kSgd;
-    SgdOptions& sgd = optimizer.sgd;
-    sgd.momentum = keys.Number("optimizer.params.momentum");
-    sgd.dampening = keys.Number("optimizer.params.dampening");
-    sgd.weight_decay = decay;
-    if (keys.Bool("optimizer.params.nesterov")) sgd.nesterov = SgdOptions::Nesterov::kOn;
-    if (keys.Bool("optimizer.params.nesterov") && (sgd.momentum <= 0 || sgd.dampening != 0)) {
-      return keys.Error("optimizer.params.nesterov", "needs momentum above 0 and no dampening");
-    }
+  const std::string& type = keys.String("optimizer.type");
+  if (type == "SGD") {
+    optimizer.type = Type::kSgd;
+    optimizer.sgd.weight_decay = decay;
+    return FillSgd(keys, optimizer.sgd);
+  }
+  if (type == "Adagrad") {
+    optimizer.type = Type::kAdagrad;
+    optimizer.adagrad = {
+        .rate_decay = keys.Number("optimizer.params.lr_decay"),
+        .weight_decay = decay,
+        .initial_accumulator = keys.Number("optimizer.params.initial_accumulator_value"),
+        .epsilon = keys.Number("optimizer.params.eps")};
+    return absl::OkStatus();
+  }
+  const std::vector<double> betas = keys.Numbers("optimizer.params.betas");
+  if (type == "Lion") {
+    optimizer.type = Type::kLion;
+    optimizer.lion = {.beta1 = betas[0], .beta2 = betas[1], .weight_decay = decay};
     return absl::OkStatus();
   }
   // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.
-  if (keys.String("optimizer.type") == "Adam" && !keys.Bool("optimizer.params.adam_w_mode")) {
-    return keys.Error("optimizer.params.adam_w_mode",
-                      "false (weight decay inside the gradient) is not built yet, only true");
-  }
-  optimizer.type = OptimizerOptions::Type::kAdamW;
-  const std::vector<double> betas = keys.Numbers("optimizer.params.betas");
+  const bool in_gradient = type == "Adam" && !keys.Bool("optimizer.params.adam_w_mode");
+  optimizer.type = in_gradient ? Type::kAdam : Type::kAdamW;
   optimizer.adamw = {.beta1 = betas[0],
                      .beta2 = betas[1],
                      .epsilon = keys.Number("optimizer.params.eps"),

@@ -17,7 +17,7 @@ constexpr KeySpec kKeys[] = {
     Text("optimizer.type", "", "Adam means AdamW") |
         Choices("AdamW|Adam|Lion|Adagrad|Lamb|Muon|MuAdam|MuAdamW|MuSGD") |
         Exact("SGD|Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam") |
-        Only("SGD|AdamW|Adam") | kNotAuto | Gone("OneBitAdam|OneBitLamb|ZeroOneAdam") |
+        Only("SGD|AdamW|Adam|Lion|Adagrad") | kNotAuto | Gone("OneBitAdam|OneBitLamb|ZeroOneAdam") |
         DeepSpeed("its own names in any case, torch.optim's exactly; OneBitAdam, OneBitLamb and "
                   "ZeroOneAdam are gone"),
     Bool("optimizer.legacy_fusion", "false", "an old path of fp16") |

@@ -1,0 +1,177 @@
+// How fast an update is: AdamW, fp32, beside torch's fused one.
+//
+//   build/bin/optimizer_perf [ELEMENTS [THREADS [ROUNDS]]]
+//
+// Each round runs every way once, one after the other, so that a machine that changes its speed
+// changes it for all; medians are printed. `torch fused` is at::_fused_adamw_, what
+// torch.optim.AdamW(fused=True) calls. Bytes: what an update must read and write at least, 28 for
+// each element (θ, gradient and moments read; θ and moments written). `copy` is this host's copy of
+// as much memory, past the caches: 8 bytes for each element.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/_fused_adamw.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/buffer.h"
+#include "zero/gradient_sum.h"
+#include "zero/optimizer.h"
+#include "zero/stream_copy.h"
+#include "zero/update/kernels.h"
+
+namespace ringzero {
+namespace {
+
+constexpr double kUpdateBytes = 28;
+constexpr double kCopyBytes = 8;
+
+// Threads that do the same function together, each with its number.
+class Team {
+ public:
+  explicit Team(int threads) : begin_(threads), end_(threads) {
+    for (int i = 1; i < threads; ++i) {
+      threads_.emplace_back([this, i] {
+        while (true) {
+          begin_.arrive_and_wait();
+          if (work_ == nullptr) return;
+          work_(i);
+          end_.arrive_and_wait();
+        }
+      });
+    }
+  }
+  ~Team() {
+    work_ = nullptr;
+    begin_.arrive_and_wait();
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void Run(std::function<void(int)> work) {
+    work_ = std::move(work);
+    begin_.arrive_and_wait();
+    work_(0);
+    end_.arrive_and_wait();
+  }
+  int size() const { return static_cast<int>(threads_.size()) + 1; }
+
+ private:
+  std::barrier<> begin_, end_;
+  std::function<void(int)> work_;
+  std::vector<std::thread> threads_;
+};
+
+struct Way {
+  std::string name;
+  double bytes;  // an element
+  std::function<void()> run;
+  std::vector<double> seconds = {};
+};
+
+// θ, its next version, sum and state, as an owner has them.
+struct Ours {
+  Ours(int64_t elements, const OptimizerOptions& options)
+      : layout(StageLayout::Make({{.name = "w", .shape = {elements}}}, {})),
+        theta(MakeHeapBuffer(layout.parameter_bytes)),
+        next(MakeHeapBuffer(layout.parameter_bytes)),
+        sum(MakeHeapBuffer(layout.sum_bytes)),
+        optimizer(options, layout) {
+    StartSum(layout, sum.data());
+    const std::vector<float> gradient(elements, 1e-3f);
+    AddContribution(layout, 0, gradient.data(), sum.data());
+  }
+  void Update(Team& team, std::byte* out) {
+    const UpdateInput input{.divisor = 4, .theta = theta.data(), .sum = sum.data()};
+    optimizer.Begin(input);
+    const std::vector<UpdateBlock>& blocks = optimizer.blocks();
+    team.Run([&](int thread) {
+      const size_t from = blocks.size() * thread / team.size();
+      const size_t to = blocks.size() * (thread + 1) / team.size();
+      for (size_t i = from; i < to; ++i) optimizer.Block(blocks[i], input, out);
+    });
+  }
+  StageLayout layout;
+  Buffer theta, next, sum;
+  StageOptimizer optimizer;
+};
+
+struct Torch {
+  explicit Torch(int64_t elements)
+      : theta(at::zeros({elements})),
+        gradient(at::full({elements}, 1e-3)),
+        first(at::zeros({elements})),
+        second(at::zeros({elements})),
+        step(at::ones({})) {}
+  void Update() {
+    at::_fused_adamw_({theta}, {gradient}, {first}, {second}, {}, {step}, 1e-3, 0.9, 0.999, 0.01,
+                      1e-8, false, false);
+  }
+  at::Tensor theta, gradient, first, second, step;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+int Run(int64_t elements, int threads, int rounds) {
+  const at::InferenceMode guard;
+  at::set_num_threads(threads);
+  Team team(threads);
+  Ours ours(elements, {});
+  Torch torch(elements);
+  const auto copy = [&] {
+    team.Run([&](int thread) {
+      const int64_t from = elements * thread / threads / 16 * 16,
+                    to = elements * (thread + 1) / threads / 16 * 16;
+      StreamCopy(ours.next.as<float>().data() + from, ours.theta.as<float>().data() + from,
+                 static_cast<size_t>(to - from) * sizeof(float));
+    });
+  };
+  std::vector<Way> ways = {
+      {"ringzero", kUpdateBytes, [&] { ours.Update(team, ours.next.data()); }},
+      {"ringzero in place", kUpdateBytes, [&] { ours.Update(team, ours.theta.data()); }},
+      {"torch fused", kUpdateBytes, [&] { torch.Update(); }},
+      {"copy", kCopyBytes, copy},
+  };
+  for (int round = -1; round < rounds; ++round) {
+    for (Way& way : ways) {
+      const auto begin = std::chrono::steady_clock::now();
+      way.run();
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (round >= 0) way.seconds.push_back(took.count());  // the first time takes pages
+    }
+  }
+  const double copied = kCopyBytes * static_cast<double>(elements) / Median(ways.back().seconds);
+  std::printf("AdamW, %lld elements, %d threads, %d rounds, kernels for %s\n",
+              static_cast<long long>(elements), threads, rounds, KernelTarget());
+  std::printf("%-20s %12s %10s %14s\n", "", "G elements/s", "GB/s", "share of copy");
+  for (const Way& way : ways) {
+    const double rate = static_cast<double>(elements) / Median(way.seconds);
+    std::printf("%-20s %12.3f %10.1f %14.2f\n", way.name.c_str(), 1e-9 * rate,
+                1e-9 * rate * way.bytes, rate * way.bytes / copied);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringzero
+
+int main(int argc, char** argv) {
+  const auto number = [&](int i, int64_t standard) {
+    return i < argc ? std::atoll(argv[i]) : standard;
+  };
+  const int64_t elements = number(1, 25'000'000);
+  const int threads = static_cast<int>(number(2, 2)), rounds = static_cast<int>(number(3, 15));
+  if (elements < 1 || threads < 1 || rounds < 1) {
+    std::fprintf(stderr, "usage: optimizer_perf [ELEMENTS [THREADS [ROUNDS]]], each at least 1\n");
+    return 2;
+  }
+  return ringzero::Run(elements, threads, rounds);
+}

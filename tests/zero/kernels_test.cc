@@ -1,0 +1,214 @@
+// Every pass gives the bits of its plain loop: any length, any address, every target that runs
+// here.
+#include "zero/update/kernels.h"
+
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "zero/update/reference.h"
+
+namespace ringzero {
+namespace {
+
+// Memory that begins at 64 bytes and some values more, with guards before and behind it.
+class Values {
+ public:
+  Values(int64_t count, int64_t shift) : memory_(count + shift + 64, 12345.0f), count_(count) {
+    auto address = reinterpret_cast<uintptr_t>(memory_.data());
+    data_ = memory_.data() + 16 + (64 - address % 64) % 64 / sizeof(float) + shift;
+  }
+  float* data() { return data_; }
+  int64_t count() const { return count_; }
+  // The guards, too.
+  std::vector<float> all() const { return {data_ - 8, data_ + count_ + 8}; }
+
+ private:
+  std::vector<float> memory_;
+  int64_t count_;
+  float* data_;
+};
+
+struct Buffers {
+  explicit Buffers(int64_t count, int64_t shift)
+      : theta(count, shift),
+        sum(count, shift),
+        out(count, shift),
+        first(count, shift),
+        second(count, shift) {}
+  UpdateSpan Span(bool in_place) {
+    return {.theta = theta.data(),
+            .sum = sum.data(),
+            .out = in_place ? theta.data() : out.data(),
+            .first = first.data(),
+            .second = second.data(),
+            .count = theta.count()};
+  }
+  Values theta, sum, out, first, second;
+};
+
+// Ordinary values and a few that are not.
+void Fill(Values& values, uint64_t seed, bool squares) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  const float special[] = {0.0f,
+                           -0.0f,
+                           1e-42f,
+                           std::numeric_limits<float>::max(),
+                           std::numeric_limits<float>::min(),
+                           std::numeric_limits<float>::infinity(),
+                           std::numeric_limits<float>::quiet_NaN()};
+  for (int64_t i = 0; i < values.count(); ++i) {
+    float value = normal(random);
+    if (random() % 16 == 0) value = special[random() % std::size(special)];
+    values.data()[i] = squares ? std::fabs(value) : value;
+  }
+}
+
+// NaNs are equal, whatever their bits: which of two operands a processor takes them from is open.
+void ExpectSame(const Values& wanted, const Values& found, const std::string& what) {
+  const std::vector<float> a = wanted.all(), b = found.all();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], sizeof(float)), 0)
+        << what << ", value " << i << ": " << a[i] << ", " << b[i];
+  }
+}
+
+using Pass = std::function<void(const UpdateSpan&)>;
+struct Pair {
+  std::string name;
+  Pass kernel, plain;
+};
+
+std::vector<Pair> Passes(float divisor) {
+  std::vector<Pair> passes;
+  for (const float decay : {0.0f, 0.01f}) {
+    for (const bool momentum : {false, true}) {
+      for (const bool other : {false, true}) {
+        const SgdStep sgd{.divisor = divisor,
+                          .weight_decay = decay,
+                          .momentum = 0.9f,
+                          .undamped = 0.75f,
+                          .rate = 0.1f,
+                          .has_momentum = momentum,
+                          .first_time = other,
+                          .nesterov = momentum && !other};
+        passes.push_back({"sgd", [sgd](const UpdateSpan& s) { SgdPass(sgd, s); },
+                          [sgd](const UpdateSpan& s) { reference::SgdPass(sgd, s); }});
+      }
+    }
+    AdamStep adam{.divisor = divisor,
+                  .weight_decay = decay,
+                  .beta1 = 0.9f,
+                  .one_minus_beta1 = 0.1f,
+                  .beta2 = 0.95f,
+                  .one_minus_beta2 = 0.05f,
+                  .root_correction2 = 0.3f,
+                  .epsilon = 1e-8f,
+                  .step_size = 1e-3f};
+    for (const float keep : {1.0f, 0.999f}) {
+      adam.keep = keep;
+      passes.push_back({"adam", [adam](const UpdateSpan& s) { AdamPass(adam, s); },
+                        [adam](const UpdateSpan& s) { reference::AdamPass(adam, s); }});
+    }
+    const AdagradStep adagrad{
+        .divisor = divisor, .weight_decay = decay, .epsilon = 1e-10f, .rate = 0.01f};
+    passes.push_back({"adagrad", [adagrad](const UpdateSpan& s) { AdagradPass(adagrad, s); },
+                      [adagrad](const UpdateSpan& s) { reference::AdagradPass(adagrad, s); }});
+  }
+  const LionStep lion{.divisor = divisor,
+                      .keep = 0.99f,
+                      .beta1 = 0.9f,
+                      .one_minus_beta1 = 0.1f,
+                      .beta2 = 0.99f,
+                      .one_minus_beta2 = 0.01f,
+                      .rate = 1e-3f};
+  passes.push_back({"lion", [lion](const UpdateSpan& s) { LionPass(lion, s); },
+                    [lion](const UpdateSpan& s) { reference::LionPass(lion, s); }});
+  return passes;
+}
+
+void Compare(const Pair& pass, int64_t count, int64_t shift, bool in_place) {
+  Buffers wanted(count, shift), found(count, shift);
+  for (Buffers* each : {&wanted, &found}) {
+    Fill(each->theta, 1, false);
+    Fill(each->sum, 2, false);
+    Fill(each->first, 3, pass.name == "adagrad");
+    Fill(each->second, 4, true);
+  }
+  pass.plain(wanted.Span(in_place));
+  pass.kernel(found.Span(in_place));
+  const std::string what =
+      pass.name + ", " + std::to_string(count) + " values, shift " + std::to_string(shift);
+  ExpectSame(wanted.theta, found.theta, what + ", theta");
+  ExpectSame(wanted.out, found.out, what + ", out");
+  ExpectSame(wanted.first, found.first, what + ", first");
+  ExpectSame(wanted.second, found.second, what + ", second");
+}
+
+void CompareAll() {
+  for (const float divisor : {1.0f, 8.0f, 6.0f, 3.0f}) {
+    for (const Pair& pass : Passes(divisor)) {
+      for (const int64_t count : {0, 1, 7, 15, 16, 17, 64, 1001}) {
+        for (const int64_t shift : {0, 1, 8}) {
+          Compare(pass, count, shift, false);
+          Compare(pass, count, shift, true);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+  for (const int64_t count : {0, 1, 15, 16, 33, 1000}) {
+    Values a(count, 1), b(count, 1), gradient(count, 3);
+    for (Values* each : {&a, &b}) Fill(*each, 5, false);
+    Fill(gradient, 6, false);
+    AddPass(a.data(), gradient.data(), count);
+    reference::AddPass(b.data(), gradient.data(), count);
+    ExpectSame(b, a, "add");
+    double lanes[kSquareLanes] = {1, 2, 3}, plain[kSquareLanes] = {1, 2, 3};
+    std::mt19937_64 random(7);
+    for (int64_t i = 0; i < count; ++i)
+      gradient.data()[i] = static_cast<float>(random() % 1000) / 7;
+    SquaresPass(gradient.data(), count, lanes);
+    reference::SquaresPass(gradient.data(), count, plain);
+    EXPECT_EQ(std::memcmp(lanes, plain, sizeof(lanes)), 0) << "squares, " << count;
+  }
+}
+
+class KernelsTest : public testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
+  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
+};
+
+TEST_P(KernelsTest, GiveTheBitsOfPlainLoops) {
+  EXPECT_STREQ(KernelTarget(), hwy::TargetName(GetParam()));
+  CompareAll();
+}
+
+// Those that are compiled and that this processor has.
+std::vector<int64_t> Targets() {
+  std::vector<int64_t> targets;
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    hwy::SetSupportedTargetsForTest(target);
+    if (std::string(KernelTarget()) == hwy::TargetName(target)) targets.push_back(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  return targets;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, KernelsTest, testing::ValuesIn(Targets()),
+                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+
+}  // namespace
+}  // namespace ringzero

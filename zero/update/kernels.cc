@@ -1,0 +1,284 @@
+// Each pass once per processor, by Highway (google.github.io/highway): this file is compiled again
+// for every target, and HWY_DYNAMIC_DISPATCH takes the best that there is.
+#include "zero/update/kernels.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "zero/update/reference.h"
+
+// Vectors whose length is only known at run time cannot be members of a class.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "zero/update/kernels.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace ringzero {
+namespace HWY_NAMESPACE {
+namespace {
+
+#if HWY_NATIVE_FMA && HWY_HAVE_FLOAT64
+
+namespace hn = hwy::HWY_NAMESPACE;
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+
+// Values that are written, and not read again soon, go past the caches. A line that was just read
+// (in place) is there anyhow.
+enum class Store { kPlain, kStream };
+
+// A gradient from its sum. A divisor that is a power of two, and so exact as a reciprocal too,
+// saves a division.
+class Gradient {
+ public:
+  explicit Gradient(float divisor)
+      : divisor_(hn::Set(D(), divisor)), reciprocal_(hn::Set(D(), 1 / divisor)) {}
+  static bool IsExact(float divisor) {
+    uint32_t bits;
+    std::memcpy(&bits, &divisor, sizeof(bits));
+    return (bits & 0x7fffff) == 0 && divisor >= 1 && divisor < 1e30f;
+  }
+  template <bool kExact>
+  V Of(V sum) const {
+    return kExact ? hn::Mul(sum, reciprocal_) : hn::Div(sum, divisor_);
+  }
+
+ private:
+  V divisor_, reciprocal_;
+};
+
+struct Values {
+  V theta, sum, first, second;
+};
+
+// Update: Values -> the new θ, with the new states written back. Whole vectors first; the rest goes
+// through one vector of its own, padded, so that it has the same operations.
+template <Store kStore, bool kFirst, bool kSecond, class Update>
+void Walk(const UpdateSpan& span, const Update& update) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= span.count; i += lanes) {
+    Values values{hn::LoadU(d, span.theta + i), hn::LoadU(d, span.sum + i), hn::Zero(d),
+                  hn::Zero(d)};
+    if (kFirst) values.first = hn::LoadU(d, span.first + i);
+    if (kSecond) values.second = hn::LoadU(d, span.second + i);
+    const V out = update(values);
+    if (kFirst) hn::StoreU(values.first, d, span.first + i);
+    if (kSecond) hn::StoreU(values.second, d, span.second + i);
+    if (kStore == Store::kStream) {
+      hn::Stream(out, d, span.out + i);
+    } else {
+      hn::StoreU(out, d, span.out + i);
+    }
+  }
+  const size_t rest = static_cast<size_t>(span.count - i) * sizeof(float);
+  if (rest == 0) return;
+  HWY_ALIGN float padded[4][HWY_MAX_BYTES / sizeof(float)] = {};
+  std::memcpy(padded[0], span.theta + i, rest);
+  std::memcpy(padded[1], span.sum + i, rest);
+  if (kFirst) std::memcpy(padded[2], span.first + i, rest);
+  if (kSecond) std::memcpy(padded[3], span.second + i, rest);
+  Values values{hn::Load(d, padded[0]), hn::Load(d, padded[1]), hn::Load(d, padded[2]),
+                hn::Load(d, padded[3])};
+  hn::Store(update(values), d, padded[0]);
+  hn::Store(values.first, d, padded[2]);
+  hn::Store(values.second, d, padded[3]);
+  std::memcpy(span.out + i, padded[0], rest);
+  if (kFirst) std::memcpy(span.first + i, padded[2], rest);
+  if (kSecond) std::memcpy(span.second + i, padded[3], rest);
+}
+
+bool IsAligned(const float* address) {
+  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
+}
+
+template <bool kFirst, bool kSecond, class Update>
+void WalkAny(const UpdateSpan& span, const Update& update) {
+  if (span.out != span.theta && IsAligned(span.out)) {
+    Walk<Store::kStream, kFirst, kSecond>(span, update);
+    hwy::FlushStream();  // such stores are ordered by nothing else
+  } else {
+    Walk<Store::kPlain, kFirst, kSecond>(span, update);
+  }
+}
+
+// Calls walk(true_type) or walk(false_type): whether the divisor is exact as a reciprocal.
+template <class WalkWith>
+void ByDivisor(float divisor, const WalkWith& walk) {
+  Gradient::IsExact(divisor) ? walk(std::true_type()) : walk(std::false_type());
+}
+
+template <bool kMomentum>
+void Sgd(const SgdStep& step, const UpdateSpan& span) {
+  const D d;
+  const Gradient gradient(step.divisor);
+  const V decay = hn::Set(d, step.weight_decay), momentum = hn::Set(d, step.momentum),
+          undamped = hn::Set(d, step.undamped), rate = hn::Set(d, step.rate);
+  const bool decays = step.weight_decay != 0, first_time = step.first_time,
+             nesterov = step.nesterov;
+  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
+    WalkAny<kMomentum, false>(span, [&](Values& values) HWY_ATTR {
+      V g = gradient.Of<decltype(exact)::value>(values.sum);
+      if (decays) g = hn::MulAdd(decay, values.theta, g);
+      if (kMomentum) {
+        values.first = first_time ? g : hn::MulAdd(undamped, g, hn::Mul(values.first, momentum));
+        g = nesterov ? hn::MulAdd(momentum, values.first, g) : values.first;
+      }
+      return hn::NegMulAdd(rate, g, values.theta);
+    });
+  });
+}
+
+void SgdTarget(const SgdStep& step, const UpdateSpan& span) {
+  step.has_momentum ? Sgd<true>(step, span) : Sgd<false>(step, span);
+}
+
+void AdamTarget(const AdamStep& step, const UpdateSpan& span) {
+  const D d;
+  const Gradient gradient(step.divisor);
+  const V keep = hn::Set(d, step.keep), decay = hn::Set(d, step.weight_decay),
+          beta1 = hn::Set(d, step.beta1), one_minus_beta1 = hn::Set(d, step.one_minus_beta1),
+          beta2 = hn::Set(d, step.beta2), one_minus_beta2 = hn::Set(d, step.one_minus_beta2),
+          root_correction2 = hn::Set(d, step.root_correction2), epsilon = hn::Set(d, step.epsilon),
+          step_size = hn::Set(d, step.step_size);
+  const bool decays = step.weight_decay != 0;
+  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
+    WalkAny<true, true>(span, [&](Values& values) HWY_ATTR {
+      V g = gradient.Of<decltype(exact)::value>(values.sum);
+      if (decays) g = hn::MulAdd(decay, values.theta, g);
+      values.first = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
+      values.second = hn::MulAdd(hn::Mul(one_minus_beta2, g), g, hn::Mul(values.second, beta2));
+      const V denominator = hn::Add(hn::Div(hn::Sqrt(values.second), root_correction2), epsilon);
+      return hn::Sub(hn::Mul(values.theta, keep),
+                     hn::Div(hn::Mul(step_size, values.first), denominator));
+    });
+  });
+}
+
+void LionTarget(const LionStep& step, const UpdateSpan& span) {
+  const D d;
+  const Gradient gradient(step.divisor);
+  const V keep = hn::Set(d, step.keep), beta1 = hn::Set(d, step.beta1),
+          one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
+          one_minus_beta2 = hn::Set(d, step.one_minus_beta2), rate = hn::Set(d, step.rate);
+  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
+    WalkAny<true, false>(span, [&](Values& values) HWY_ATTR {
+      const V g = gradient.Of<decltype(exact)::value>(values.sum);
+      const V direction = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
+      values.first = hn::MulAdd(one_minus_beta2, g, hn::Mul(values.first, beta2));
+      const V zero = hn::Zero(d);
+      // 0 and NaN stay themselves.
+      const V moved =
+          hn::IfThenElse(hn::Gt(direction, zero), rate,
+                         hn::IfThenElse(hn::Lt(direction, zero), hn::Neg(rate), direction));
+      return hn::Sub(hn::Mul(values.theta, keep), moved);
+    });
+  });
+}
+
+void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
+  const D d;
+  const Gradient gradient(step.divisor);
+  const V decay = hn::Set(d, step.weight_decay), epsilon = hn::Set(d, step.epsilon),
+          rate = hn::Set(d, step.rate);
+  const bool decays = step.weight_decay != 0;
+  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
+    WalkAny<true, false>(span, [&](Values& values) HWY_ATTR {
+      V g = gradient.Of<decltype(exact)::value>(values.sum);
+      if (decays) g = hn::MulAdd(decay, values.theta, g);
+      values.first = hn::MulAdd(g, g, values.first);
+      const V denominator = hn::Add(hn::Sqrt(values.first), epsilon);
+      return hn::Sub(values.theta, hn::Div(hn::Mul(rate, g), denominator));
+    });
+  });
+}
+
+void AddTarget(float* sum, const float* gradient, int64_t count) {
+  const D d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    hn::StoreU(hn::Add(hn::LoadU(d, sum + i), hn::LoadU(d, gradient + i)), d, sum + i);
+  }
+  for (; i < count; ++i) sum[i] += gradient[i];
+}
+
+void SquaresTarget(const float* values, int64_t count, double* lanes) {
+  const hn::ScalableTag<double> d;
+  const hn::Rebind<float, decltype(d)> half;
+  const int64_t width = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + kSquareLanes <= count; i += kSquareLanes) {
+    for (int64_t lane = 0; lane < kSquareLanes; lane += width) {
+      const auto value = hn::PromoteTo(d, hn::LoadU(half, values + i + lane));
+      const auto square = hn::Mul(value, value);
+      hn::StoreU(hn::Add(hn::LoadU(d, lanes + lane), square), d, lanes + lane);
+    }
+  }
+  for (int64_t lane = 0; i < count; ++i, ++lane) {
+    const double value = values[i];
+    lanes[lane] += value * value;
+  }
+}
+
+#else  // without a fused multiply-add (SSE, plain lanes) bits would differ
+
+void SgdTarget(const SgdStep& step, const UpdateSpan& span) { reference::SgdPass(step, span); }
+void AdamTarget(const AdamStep& step, const UpdateSpan& span) { reference::AdamPass(step, span); }
+void LionTarget(const LionStep& step, const UpdateSpan& span) { reference::LionPass(step, span); }
+void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
+  reference::AdagradPass(step, span);
+}
+void AddTarget(float* sum, const float* gradient, int64_t count) {
+  reference::AddPass(sum, gradient, count);
+}
+void SquaresTarget(const float* values, int64_t count, double* lanes) {
+  reference::SquaresPass(values, count, lanes);
+}
+
+#endif
+
+const char* NameTarget() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace ringzero
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ringzero {
+
+HWY_EXPORT(SgdTarget);
+HWY_EXPORT(AdamTarget);
+HWY_EXPORT(LionTarget);
+HWY_EXPORT(AdagradTarget);
+HWY_EXPORT(AddTarget);
+HWY_EXPORT(SquaresTarget);
+HWY_EXPORT(NameTarget);
+
+void SgdPass(const SgdStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(SgdTarget)(step, span);
+}
+void AdamPass(const AdamStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(AdamTarget)(step, span);
+}
+void LionPass(const LionStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(LionTarget)(step, span);
+}
+void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(AdagradTarget)(step, span);
+}
+void AddPass(float* sum, const float* gradient, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(AddTarget)(sum, gradient, count);
+}
+void SquaresPass(const float* values, int64_t count, double* lanes) {
+  HWY_DYNAMIC_DISPATCH(SquaresTarget)(values, count, lanes);
+}
+const char* KernelTarget() { return HWY_DYNAMIC_DISPATCH(NameTarget)(); }
+
+}  // namespace ringzero
+#endif

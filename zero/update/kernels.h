@@ -1,0 +1,90 @@
+// Kernels: the passes over memory that updates and sums are made of.
+//
+//   AdamPass({.divisor = 8, .keep = …}, {.theta = θ, .sum = Σ, .out = θ', .first = m, .second = v,
+//                                         .count = n});
+//   AddPass(sum, gradient, n);
+//
+// Each reads and writes every value once, with the widest vectors that this processor has (Highway:
+// AVX-512, AVX2, NEON, chosen at run time). The bits do not depend on that choice: every value goes
+// through the same operations in the same order, a fused multiply-add rounds once everywhere, and
+// update_reference.h, a plain loop for each pass, gives the same. Formulas: torch.optim's, single
+// tensor, fp32, but for Lion, which is DeepSpeed's (csrc/includes/cpu_lion.h).
+//
+// Thread-safe for spans that do not overlap. `out` may be `theta`; otherwise nothing overlaps.
+#ifndef RINGZERO_ZERO_UPDATE_KERNELS_H_
+#define RINGZERO_ZERO_UPDATE_KERNELS_H_
+
+#include <cstdint>
+
+namespace ringzero {
+
+// Values of one parameter, or a part of it. fp32.
+struct UpdateSpan {
+  const float* theta = nullptr;  // θ_t
+  const float* sum = nullptr;    // of gradients, undivided
+  float* out = nullptr;          // θ_{t+1}
+  float* first = nullptr;        // momentum, exp_avg or sum of squares; null: none
+  float* second = nullptr;       // exp_avg_sq; null: none
+  int64_t count = 0;
+};
+
+// The numbers of one update, each computed in double and rounded once.
+struct SgdStep {
+  float divisor = 1;  // N·K: gradient = sum / divisor
+  float weight_decay = 0;
+  float momentum = 0;
+  float undamped = 1;  // 1 - dampening
+  float rate = 0;
+  bool has_momentum = false;
+  bool first_time = false;  // the buffer becomes the gradient
+  bool nesterov = false;
+};
+
+struct AdamStep {
+  float divisor = 1;
+  float keep = 1;          // 1 - rate · decay: decoupled weight decay (AdamW)
+  float weight_decay = 0;  // added to the gradient (Adam with L2); not both
+  float beta1 = 0;
+  float one_minus_beta1 = 1;
+  float beta2 = 0;
+  float one_minus_beta2 = 1;
+  float root_correction2 = 1;  // sqrt(1 - beta2^updates)
+  float epsilon = 0;
+  float step_size = 0;  // rate / (1 - beta1^updates)
+};
+
+struct LionStep {
+  float divisor = 1;
+  float keep = 1;  // 1 - rate · decay
+  float beta1 = 0;
+  float one_minus_beta1 = 1;
+  float beta2 = 0;
+  float one_minus_beta2 = 1;
+  float rate = 0;
+};
+
+struct AdagradStep {
+  float divisor = 1;
+  float weight_decay = 0;
+  float epsilon = 0;
+  float rate = 0;  // lr / (1 + (updates - 1) · lr_decay)
+};
+
+void SgdPass(const SgdStep& step, const UpdateSpan& span);
+void AdamPass(const AdamStep& step, const UpdateSpan& span);
+void LionPass(const LionStep& step, const UpdateSpan& span);
+void AdagradPass(const AdagradStep& step, const UpdateSpan& span);
+
+// sum[i] += gradient[i].
+void AddPass(float* sum, const float* gradient, int64_t count);
+
+// Adds the squares of `values` to `lanes`, value i to lane i % kSquareLanes, in double.
+inline constexpr int64_t kSquareLanes = 16;
+void SquaresPass(const float* values, int64_t count, double* lanes);
+
+// "AVX3" for AVX-512, "AVX2", "NEON": what the passes run with here.
+const char* KernelTarget();
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_UPDATE_KERNELS_H_

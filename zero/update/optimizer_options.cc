@@ -1,0 +1,63 @@
+// Ranges, as torch.optim checks them.
+#include "zero/update/optimizer_options.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+absl::Status OutOfRange(const char* key, const char* wanted, double found) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("optimizer.params.", key, " must be ", wanted, ", found ", found));
+}
+
+absl::Status CheckNotNegative(const char* key, double value) {
+  return value >= 0 ? absl::OkStatus() : OutOfRange(key, "at least 0", value);
+}
+
+absl::Status CheckBetas(double beta1, double beta2) {
+  const auto is_beta = [](double beta) { return beta >= 0 && beta < 1; };
+  if (!is_beta(beta1)) return OutOfRange("betas[0]", "in [0, 1)", beta1);
+  if (!is_beta(beta2)) return OutOfRange("betas[1]", "in [0, 1)", beta2);
+  return absl::OkStatus();
+}
+
+absl::Status CheckSgd(const SgdOptions& sgd) {
+  RZ_RETURN_IF_ERROR(CheckNotNegative("momentum", sgd.momentum));
+  RZ_RETURN_IF_ERROR(CheckNotNegative("weight_decay", sgd.weight_decay));
+  if (sgd.nesterov == SgdOptions::Nesterov::kOn && (sgd.momentum <= 0 || sgd.dampening != 0)) {
+    return absl::InvalidArgumentError(
+        "optimizer.params.nesterov needs a momentum above 0 and a dampening of 0");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckOptimizer(const OptimizerOptions& options) {
+  RZ_RETURN_IF_ERROR(CheckNotNegative("lr", options.learning_rate));
+  switch (options.type) {
+    case OptimizerOptions::Type::kSgd: return CheckSgd(options.sgd);
+    case OptimizerOptions::Type::kAdamW:
+    case OptimizerOptions::Type::kAdam:
+      RZ_RETURN_IF_ERROR(CheckBetas(options.adamw.beta1, options.adamw.beta2));
+      RZ_RETURN_IF_ERROR(CheckNotNegative("eps", options.adamw.epsilon));
+      return CheckNotNegative("weight_decay", options.adamw.weight_decay);
+    case OptimizerOptions::Type::kLion:
+      RZ_RETURN_IF_ERROR(CheckBetas(options.lion.beta1, options.lion.beta2));
+      return CheckNotNegative("weight_decay", options.lion.weight_decay);
+    case OptimizerOptions::Type::kAdagrad:
+      RZ_RETURN_IF_ERROR(CheckNotNegative("lr_decay", options.adagrad.rate_decay));
+      RZ_RETURN_IF_ERROR(CheckNotNegative("weight_decay", options.adagrad.weight_decay));
+      RZ_RETURN_IF_ERROR(
+          CheckNotNegative("initial_accumulator_value", options.adagrad.initial_accumulator));
+      return CheckNotNegative("eps", options.adagrad.epsilon);
+    case OptimizerOptions::Type::kCustom:
+      if (options.custom != nullptr) return absl::OkStatus();
+      return absl::InvalidArgumentError("optimizer: kCustom needs an update of its own (custom)");
+  }
+  return absl::InternalError("optimizer type without a check");
+}
+
+}  // namespace ringzero
