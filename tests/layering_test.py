@@ -27,6 +27,7 @@ LIBRARIES = (
     (r"cuda.*\.h|cuda/|driver_types\.h", r"cuda.*\.(cc|cu)$|/nccl[^/]*\.cc$|p2p/nccl/nccl_api\.h$"),
     (r"p2p/nccl/nccl_api\.h", r"p2p/nccl/nccl[^/]*\.cc$"),  # the table of functions, for those sources alone
     (r"liburing", r"uring.*\.cc$"),
+    (r"hwy/", r"^(zero/update/kernels\.cc$|tests/)"),  # what it sets for the preprocessor stays in one file
     (r"torch/|c10/|ATen/|caffe2/", r"^(integrations/torch|tests|bench|examples)/"),
 )
 
@@ -91,6 +92,7 @@ BAD = (
     ("p2p/ucx/ucx_transport.h", "#include <ucp/api/ucp.h>"),
     ("p2p/shm.cc", "#include <cuda_runtime.h>"),
     ("zero/a.cc", "#include <nccl.h>"),
+    ("zero/update/kernels.h", "#include <hwy/highway.h>"),
     ("p2p/nccl/nccl_lane.h", "#include <nccl.h>"),
     ("p2p/nccl/lane.cc", '#include "p2p/nccl/nccl_api.h"'),
     ("offload/a.cc", "#include <liburing.h>"),

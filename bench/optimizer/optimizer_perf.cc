@@ -1,15 +1,17 @@
 // How fast an update is: AdamW, fp32, beside torch's fused one.
 //
-//   build/bin/optimizer_perf [ELEMENTS [THREADS [ROUNDS]]]
+//   build/bin/optimizer_perf [--elements N] [--threads N] [--rounds N] [--deepspeed LIBRARY]
 //
 // Each round runs every way once, one after the other, so that a machine that changes its speed
 // changes it for all; medians are printed. `torch fused` is at::_fused_adamw_, what
-// torch.optim.AdamW(fused=True) calls. Bytes: what an update must read and write at least, 28 for
-// each element (θ, gradient and moments read; θ and moments written). `copy` is this host's copy of
-// as much memory, past the caches: 8 bytes for each element.
+// torch.optim.AdamW(fused=True) calls; `DeepSpeedCPUAdam` its kernel in a library that
+// `./rz bench optimizer` builds (deepspeed_adam.cc). Bytes: what an update must read and write at
+// least, 28 for each element (θ, gradient and moments read; θ and moments written). `copy` is this
+// host's copy of as much memory, past the caches: 8 bytes for each element.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <barrier>
@@ -21,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "base/buffer.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
@@ -115,21 +118,35 @@ struct Torch {
   at::Tensor theta, gradient, first, second, step;
 };
 
+// deepspeed_adam.cc.
+using DeepSpeedStep = void (*)(float* theta, float* gradient, float* first, float* second,
+                               size_t count, size_t step);
+
+struct Options {
+  int64_t elements = 25'000'000;
+  int threads = 2;
+  int rounds = 15;
+  std::string deepspeed;
+};
+
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
 
-int Run(int64_t elements, int threads, int rounds) {
+int Run(const Options& options, DeepSpeedStep deepspeed) {
+  const int64_t elements = options.elements;
+  const int threads = options.threads;
   const at::InferenceMode guard;
   at::set_num_threads(threads);
   Team team(threads);
   Ours ours(elements, {});
-  Torch torch(elements);
+  Torch torch(elements), theirs(deepspeed != nullptr ? elements : 1);
+  size_t step = 0;
   const auto copy = [&] {
     team.Run([&](int thread) {
-      const int64_t from = elements * thread / threads / 16 * 16,
-                    to = elements * (thread + 1) / threads / 16 * 16;
+      const auto place = [&](int64_t i) { return elements * i / threads / 16 * 16; };
+      const int64_t from = place(thread), to = place(thread + 1);
       StreamCopy(ours.next.as<float>().data() + from, ours.theta.as<float>().data() + from,
                  static_cast<size_t>(to - from) * sizeof(float));
     });
@@ -140,7 +157,15 @@ int Run(int64_t elements, int threads, int rounds) {
       {"torch fused", kUpdateBytes, [&] { torch.Update(); }},
       {"copy", kCopyBytes, copy},
   };
-  for (int round = -1; round < rounds; ++round) {
+  if (deepspeed != nullptr) {
+    const auto data = [](at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); };
+    ways.insert(ways.end() - 1, {"DeepSpeedCPUAdam", kUpdateBytes, [&, data] {
+                                   deepspeed(data(theirs.theta), data(theirs.gradient),
+                                             data(theirs.first), data(theirs.second),
+                                             static_cast<size_t>(elements), ++step);
+                                 }});
+  }
+  for (int round = -1; round < options.rounds; ++round) {
     for (Way& way : ways) {
       const auto begin = std::chrono::steady_clock::now();
       way.run();
@@ -164,14 +189,37 @@ int Run(int64_t elements, int threads, int rounds) {
 }  // namespace ringzero
 
 int main(int argc, char** argv) {
-  const auto number = [&](int i, int64_t standard) {
-    return i < argc ? std::atoll(argv[i]) : standard;
-  };
-  const int64_t elements = number(1, 25'000'000);
-  const int threads = static_cast<int>(number(2, 2)), rounds = static_cast<int>(number(3, 15));
-  if (elements < 1 || threads < 1 || rounds < 1) {
-    std::fprintf(stderr, "usage: optimizer_perf [ELEMENTS [THREADS [ROUNDS]]], each at least 1\n");
-    return 2;
+  ringzero::Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
+    int64_t number = 0;
+    const bool counts = absl::SimpleAtoi(value, &number) && number >= 1 && number <= 4'000'000'000;
+    if (name == "--deepspeed" && !value.empty()) {
+      options.deepspeed = value;
+    } else if (name == "--elements" && counts) {
+      options.elements = number;
+    } else if ((name == "--threads" || name == "--rounds") && counts && number <= 100'000) {
+      (name == "--threads" ? options.threads : options.rounds) = static_cast<int>(number);
+    } else {
+      std::fprintf(
+          stderr,
+          "optimizer_perf: wanted [--elements N] [--threads N] [--rounds N], each at least 1, and "
+          "[--deepspeed LIBRARY], found %s %s\n",
+          argv[i], value.c_str());
+      return 2;
+    }
   }
-  return ringzero::Run(elements, threads, rounds);
+  ringzero::DeepSpeedStep deepspeed = nullptr;
+  if (!options.deepspeed.empty()) {
+    void* library = dlopen(options.deepspeed.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library != nullptr) {
+      deepspeed =
+          reinterpret_cast<ringzero::DeepSpeedStep>(dlsym(library, "ringzero_deepspeed_adamw"));
+    }
+    if (deepspeed == nullptr) {
+      std::fprintf(stderr, "optimizer_perf: --deepspeed: %s\n", dlerror());
+      return 2;
+    }
+  }
+  return ringzero::Run(options, deepspeed);
 }

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "tests/support/reference_model.h"
 
 namespace ringzero {
@@ -44,13 +46,15 @@ void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
   }
 }
 
-void UpdateAdamW(const OptimizerOptions& options, float divisor, State& s) {
+void UpdateAdam(const OptimizerOptions& options, float divisor, State& s) {
   const AdamWOptions& adamw = options.adamw;
   const double correction1 = 1 - std::pow(adamw.beta1, double(s.updates + 1));
   const double correction2 = 1 - std::pow(adamw.beta2, double(s.updates + 1));
   const float beta1 = float(adamw.beta1), beta2 = float(adamw.beta2);
   const float rest1 = float(1 - adamw.beta1), rest2 = float(1 - adamw.beta2);
-  const float keep = float(1 - options.learning_rate * adamw.weight_decay);
+  const bool decoupled = options.type == OptimizerOptions::Type::kAdamW;
+  const float keep = decoupled ? float(1 - options.learning_rate * adamw.weight_decay) : 1;
+  const float decay = decoupled ? 0 : float(adamw.weight_decay);
   const float step = float(options.learning_rate / correction1);
   const float root = float(std::sqrt(correction2)), epsilon = float(adamw.epsilon);
   float* theta = s.now.mutable_data_ptr<float>();
@@ -58,12 +62,72 @@ void UpdateAdamW(const OptimizerOptions& options, float divisor, State& s) {
   float* v = s.second.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    const float g = sum[i] / divisor;
+    float g = sum[i] / divisor;
+    if (decay != 0) g = std::fma(decay, theta[i], g);
     const float decayed = theta[i] * keep;
     m[i] = std::fma(rest1, g, m[i] * beta1);
     v[i] = std::fma(rest2 * g, g, v[i] * beta2);
     theta[i] = decayed - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
   }
+}
+
+void UpdateLion(const OptimizerOptions& options, float divisor, State& s) {
+  const LionOptions& lion = options.lion;
+  const float rate = float(options.learning_rate);
+  const float keep = float(1 - options.learning_rate * lion.weight_decay);
+  const float beta1 = float(lion.beta1), rest1 = float(1 - lion.beta1);
+  const float beta2 = float(lion.beta2), rest2 = float(1 - lion.beta2);
+  float* theta = s.now.mutable_data_ptr<float>();
+  float* m = s.first.mutable_data_ptr<float>();
+  const float* sum = s.sum.const_data_ptr<float>();
+  for (int64_t i = 0; i < s.now.numel(); ++i) {
+    const float g = sum[i] / divisor;
+    const float direction = std::fma(rest1, g, m[i] * beta1);
+    const float sign = float((direction > 0) - (direction < 0));
+    theta[i] = theta[i] * keep - sign * rate;
+    m[i] = std::fma(rest2, g, m[i] * beta2);
+  }
+}
+
+void UpdateAdagrad(const OptimizerOptions& options, float divisor, State& s) {
+  const AdagradOptions& adagrad = options.adagrad;
+  const float rate = float(options.learning_rate / (1 + s.updates * adagrad.rate_decay));
+  const float decay = float(adagrad.weight_decay), epsilon = float(adagrad.epsilon);
+  float* theta = s.now.mutable_data_ptr<float>();
+  float* squares = s.first.mutable_data_ptr<float>();
+  const float* sum = s.sum.const_data_ptr<float>();
+  for (int64_t i = 0; i < s.now.numel(); ++i) {
+    float g = sum[i] / divisor;
+    if (decay != 0) g = std::fma(decay, theta[i], g);
+    squares[i] = std::fma(g, g, squares[i]);
+    theta[i] -= rate * g / (std::sqrt(squares[i]) + epsilon);
+  }
+}
+
+void UpdateOne(const OptimizerOptions& options, float divisor, State& s) {
+  switch (options.type) {
+    case OptimizerOptions::Type::kSgd: return UpdateSgd(options, divisor, s);
+    case OptimizerOptions::Type::kAdamW:
+    case OptimizerOptions::Type::kAdam: return UpdateAdam(options, divisor, s);
+    case OptimizerOptions::Type::kLion: return UpdateLion(options, divisor, s);
+    case OptimizerOptions::Type::kAdagrad: return UpdateAdagrad(options, divisor, s);
+    case OptimizerOptions::Type::kCustom: break;
+  }
+  RZ_CHECK(false, "an optimizer that the reference does not have");
+}
+
+// What torch calls the states of an optimizer: its first, its second; empty: none.
+std::pair<std::string, std::string> StateNames(const OptimizerOptions& options) {
+  switch (options.type) {
+    case OptimizerOptions::Type::kSgd:
+      return {options.sgd.momentum != 0 ? "momentum_buffer" : "", ""};
+    case OptimizerOptions::Type::kAdamW:
+    case OptimizerOptions::Type::kAdam: return {"exp_avg", "exp_avg_sq"};
+    case OptimizerOptions::Type::kLion: return {"exp_avg", ""};
+    case OptimizerOptions::Type::kAdagrad: return {"sum", ""};
+    case OptimizerOptions::Type::kCustom: break;
+  }
+  return {};
 }
 
 class Trainer {
@@ -192,11 +256,7 @@ class Trainer {
       s.before.copy_(s.now);
       s.updated = std::exchange(s.contributed, false);
       if (!s.updated) continue;
-      if (task_.optimizer.type == OptimizerOptions::Type::kSgd) {
-        UpdateSgd(task_.optimizer, divisor, s);
-      } else {
-        UpdateAdamW(task_.optimizer, divisor, s);
-      }
+      UpdateOne(task_.optimizer, divisor, s);
       ++s.updates;
     }
   }
@@ -221,7 +281,7 @@ class Trainer {
   // All that there is after update number `version`.
   void Show(int version) {
     auto& shown = result_.collected[version];
-    const bool adamw = task_.optimizer.type == OptimizerOptions::Type::kAdamW;
+    const auto [first, second] = StateNames(task_.optimizer);
     const float divisor = float(plan_.workers * plan_.laps);
     for (size_t i = 0; i < states_.size(); ++i) {
       const State& s = states_[i];
@@ -230,10 +290,8 @@ class Trainer {
       if (!model_.parameters()[i].trainable) continue;
       if (s.updated) shown["gradient " + name] = ValuesOf(s.sum / divisor);
       shown["step " + name] = {float(s.updates)};
-      if (adamw) shown["exp_avg " + name] = ValuesOf(s.first);
-      if (adamw) shown["exp_avg_sq " + name] = ValuesOf(s.second);
-      const bool momentum = !adamw && task_.optimizer.sgd.momentum != 0;
-      if (momentum) shown["momentum_buffer " + name] = ValuesOf(s.first);
+      if (!first.empty()) shown[first + " " + name] = ValuesOf(s.first);
+      if (!second.empty()) shown[second + " " + name] = ValuesOf(s.second);
     }
     for (size_t i = 0; i < running_.size(); ++i) {
       const std::string prefix = "statistic " + model_.norms()[i].prefix;

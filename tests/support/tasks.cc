@@ -215,7 +215,8 @@ TrainingTask LstmTask() {
   task.example = {at::zeros({1, 4, 5})};
   task.batch = KeyedBatches({3, 4, 5}, 3);
   task.loss = CrossEntropy;
-  task.optimizer = {.type = OptimizerOptions::Type::kAdamW, .learning_rate = 0.01};
+  task.optimizer = {.type = OptimizerOptions::Type::kLion, .learning_rate = 0.003};
+  task.optimizer.lion.weight_decay = 0.1;
   return task;
 }
 

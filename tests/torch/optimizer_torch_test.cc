@@ -103,6 +103,63 @@ TEST(OptimizerTorchTest, AdamWStepIsWithinTwoUlps) {
   EXPECT_LE(LargestDifferenceInUlps(owner.values(), theta.detach(), before), 2.0);
 }
 
+// Weight decay inside of the gradient. The root as above.
+TEST(OptimizerTorchTest, AdamStepIsWithinTwoUlps) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kAdam, .learning_rate = 3e-3};
+  options.adamw = kAdamW;
+  at::Tensor theta = Random(1).requires_grad_(true);
+  Owner owner(options, theta.detach());
+  torch::optim::Adam torchs({theta}, torch::optim::AdamOptions(3e-3)
+                                         .betas({kAdamW.beta1, kAdamW.beta2})
+                                         .eps(kAdamW.epsilon)
+                                         .weight_decay(kAdamW.weight_decay));
+  const at::Tensor before = theta.detach().clone();
+  theta.mutable_grad() = Random(2);
+  owner.Step(Random(2));
+  torchs.step();
+  EXPECT_LE(LargestDifferenceInUlps(owner.values(), theta.detach(), before), 2.0);
+}
+
+TEST(OptimizerTorchTest, AdagradStepsAreWithinTwoUlps) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kAdagrad, .learning_rate = 0.05};
+  options.adagrad = {.rate_decay = 0.1, .weight_decay = 5e-4, .initial_accumulator = 0.1};
+  at::Tensor theta = Random(1).requires_grad_(true);
+  Owner owner(options, theta.detach());
+  torch::optim::Adagrad torchs(
+      {theta},
+      torch::optim::AdagradOptions(0.05).lr_decay(0.1).weight_decay(5e-4).initial_accumulator_value(
+          0.1));
+  for (int step = 0; step < 10; ++step) {
+    const at::Tensor before = theta.detach().clone();
+    theta.mutable_grad() = Random(10 + step);
+    owner.Step(Random(10 + step));
+    torchs.step();
+    EXPECT_LE(LargestDifferenceInUlps(owner.values(), theta.detach(), before), 2.0) << step;
+    at::NoGradGuard no_grad;
+    theta.copy_(owner.values());
+  }
+}
+
+// The published formula (arXiv 2302.06675), in torch's operations; DeepSpeed's is the same but for
+// a direction that is exactly 0, which it takes as positive.
+TEST(OptimizerTorchTest, LionStepsAreWithinOneUlp) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kLion, .learning_rate = 1e-3};
+  options.lion = {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
+  at::Tensor theta = Random(1);
+  Owner owner(options, theta);
+  at::Tensor first = at::zeros_like(theta);
+  for (int step = 0; step < 10; ++step) {
+    const at::Tensor before = theta.clone();
+    const at::Tensor g = Random(10 + step);
+    owner.Step(g);
+    const at::Tensor direction = (first * 0.9).add_(g, 1 - 0.9);
+    theta.mul_(1 - 1e-3 * 0.1).add_(direction.sign(), -1e-3);
+    first.mul_(0.99).add_(g, 1 - 0.99);
+    EXPECT_LE(LargestDifferenceInUlps(owner.values(), theta, before), 1.0) << step;
+    theta.copy_(owner.values());
+  }
+}
+
 TEST(OptimizerTorchTest, SgdStepIsWithinOneUlp) {
   OptimizerOptions options{.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.05};
   options.sgd = {.momentum = 0.9, .weight_decay = 5e-4, .nesterov = SgdOptions::Nesterov::kOn};

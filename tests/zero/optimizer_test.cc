@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <vector>
 
 #include "base/buffer.h"
 #include "zero/gradient_sum.h"
+#include "zero/optimizer_state.h"
 
 namespace ringzero {
 namespace {
@@ -181,8 +183,62 @@ TEST_F(OptimizerTest, OneCycleChangesTheBetas) {
   EXPECT_NE(at.betas->beta1, options.adamw.beta1);
 }
 
+// A rule from outside of the engine: momentum's sign.
+struct SignMomentum {
+  static constexpr std::array<const char*, 1> kStates = {"momentum"};
+  float beta = 0.9f;
+  float operator()(const UpdateMoment& at, float theta, float gradient,
+                   std::array<float, 1>& state) const {
+    state[0] = beta * state[0] + (1 - beta) * gradient;
+    return theta - static_cast<float>(at.rate) * std::copysign(1.0f, state[0]);
+  }
+};
+
+TEST_F(OptimizerTest, ARuleOfOnesOwn) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kCustom, .learning_rate = 0.25};
+  options.custom = MakeElementwise(SignMomentum{.beta = 0.5f});
+  ASSERT_TRUE(CheckOptimizer(options).ok());
+  StageOptimizer optimizer(options, layout_);
+  Buffer out = MakeHeapBuffer(layout_.parameter_bytes);
+  optimizer.Update(Input(), out.data());
+  for (const int64_t i : {0, 2, 65536, 199999}) {
+    const float g = sum_.as<float>()[i] / 4;
+    EXPECT_EQ(optimizer.state(0).first[i], 0.5f * g);
+    EXPECT_EQ(out.as<float>()[i], theta_.as<float>()[i] - std::copysign(0.25f, g)) << i;
+  }
+  EXPECT_TRUE(optimizer.state(0).second.empty());
+  EXPECT_EQ(optimizer.state_bytes(), 200000 * 4);
+  const StateLayout states = StateLayout::Make(options, layout_);
+  ASSERT_EQ(states.specs.size(), 2u);
+  EXPECT_EQ(states.specs[1].name, "momentum");
+}
+
+TEST_F(OptimizerTest, AStateMayBeginElsewhere) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kAdagrad, .learning_rate = 0.1};
+  options.adagrad = {.rate_decay = 1, .initial_accumulator = 0.5};
+  StageOptimizer optimizer(options, layout_);
+  EXPECT_EQ(optimizer.state(0).first[199999], 0.5f);
+  Buffer now = MakeHeapBuffer(layout_.parameter_bytes);
+  std::memcpy(now.data(), theta_.data(), theta_.size());
+  double theta = theta_.as<float>()[77], squares = 0.5;
+  for (int t = 1; t <= 3; ++t) {
+    optimizer.Update({.divisor = 4, .theta = now.data(), .sum = sum_.data()}, now.data());
+    squares += G(77) * G(77);
+    theta -= 0.1 / t * G(77) / (std::sqrt(squares) + 1e-10);
+    EXPECT_NEAR(now.as<float>()[77], theta, 1e-6) << t;
+  }
+}
+
 TEST(CheckOptimizerTest, NamesTheKey) {
-  OptimizerOptions options;
+  OptimizerOptions options{.type = OptimizerOptions::Type::kCustom};
+  EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("custom"));
+  options = {.type = OptimizerOptions::Type::kLion};
+  options.lion.beta1 = -1;
+  EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("betas[0]"));
+  options = {.type = OptimizerOptions::Type::kAdagrad};
+  options.adagrad.rate_decay = -1;
+  EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("lr_decay"));
+  options = {};
   options.learning_rate = -1;
   EXPECT_THAT(std::string(CheckOptimizer(options).message()), HasSubstr("optimizer.params.lr"));
   options = {.type = OptimizerOptions::Type::kSgd};

@@ -112,10 +112,30 @@ TEST(Config, AdamMeansAdamWAsInDeepSpeed) {
   EXPECT_EQ(adam.optimizer.type, OptimizerOptions::Type::kAdamW);
   EXPECT_EQ(adam.optimizer.adamw.beta1, 0.8);
   EXPECT_EQ(adam.optimizer.learning_rate, 0.05);  // belongs to both types
-  EXPECT_THAT(Message(kResNet, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"}),
-              HasSubstr("not built yet"));
-  EXPECT_EQ(Message(kResNet, {"optimizer.type=AdamW", "optimizer.params.adam_w_mode=false"}),
-            "accepted");
+  EXPECT_EQ(
+      Parse(kResNet, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"}).optimizer.type,
+      OptimizerOptions::Type::kAdam);
+  EXPECT_EQ(
+      Parse(kResNet, {"optimizer.type=AdamW", "optimizer.params.adam_w_mode=false"}).optimizer.type,
+      OptimizerOptions::Type::kAdamW);
+}
+
+TEST(Config, LionAndAdagrad) {
+  const OptimizerOptions lion =
+      Parse(kResNet, {"optimizer.type=Lion", "optimizer.params.betas=[0.9,0.98]",
+                      "optimizer.params.weight_decay=0.2"})
+          .optimizer;
+  EXPECT_EQ(lion.type, OptimizerOptions::Type::kLion);
+  EXPECT_EQ(lion.lion.beta2, 0.98);
+  EXPECT_EQ(lion.lion.weight_decay, 0.2);
+  const OptimizerOptions adagrad =
+      Parse(kResNet, {"optimizer.type=Adagrad", "optimizer.params.lr_decay=0.1",
+                      "optimizer.params.initial_accumulator_value=0.5"})
+          .optimizer;
+  EXPECT_EQ(adagrad.type, OptimizerOptions::Type::kAdagrad);
+  EXPECT_EQ(adagrad.adagrad.rate_decay, 0.1);
+  EXPECT_EQ(adagrad.adagrad.initial_accumulator, 0.5);
+  EXPECT_EQ(adagrad.adagrad.epsilon, 1e-10);
 }
 
 TEST(Config, ADecayMayEndWithTheRun) {
