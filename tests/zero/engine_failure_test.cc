@@ -21,7 +21,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr ToyOptions kToy{.workers = 2, .stages = 2, .window = 2};
+const ToyOptions kToy{.workers = 2, .stages = 2, .window = 2};
 
 std::unique_ptr<Engine> MakeEngine(std::unique_ptr<Transport> transport, int worker,
                                    const ToyOptions& toy, std::chrono::milliseconds wait_timeout) {
@@ -131,7 +131,7 @@ TEST_P(EngineFailureTest, ALateMessageIsNamedAtTheDeadline) {
   EXPECT_THAT(std::string(ring[1]->status().message()), HasSubstr("worker 0"));
 }
 
-constexpr ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4};
+const ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4};
 
 // Worker 0 waits for its neighbour, worker 2, and that one for worker 1; under every rule.
 class EngineBlameTest : public testing::TestWithParam<std::tuple<const char*, Rule, int>> {

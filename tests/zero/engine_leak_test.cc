@@ -35,7 +35,7 @@ struct Held {
   int mappings = CountMappings();
 };
 
-constexpr ToyOptions kToy{.workers = 4, .stages = 4, .iterations = 2, .window = 2};
+const ToyOptions kToy{.workers = 4, .stages = 4, .iterations = 2, .window = 2};
 
 void RunToTheEnd(const MakeTransports& transports) {
   const absl::StatusOr<ToyResult> result = RunToyRing(kToy, transports);
