@@ -175,7 +175,7 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   }
   const double copied = kCopyBytes * static_cast<double>(elements) / Median(ways.back().seconds);
   std::printf("AdamW, %lld elements, %d threads, %d rounds, kernels for %s\n",
-              static_cast<long long>(elements), threads, rounds, KernelTarget());
+              static_cast<long long>(elements), threads, options.rounds, KernelTarget());
   std::printf("%-20s %12s %10s %14s\n", "", "G elements/s", "GB/s", "share of copy");
   for (const Way& way : ways) {
     const double rate = static_cast<double>(elements) / Median(way.seconds);

@@ -46,14 +46,15 @@ at::Tensor Random(int64_t seed) {
   return at::randn({kValues}, at::detail::createCPUGenerator(seed), at::kFloat);
 }
 
-// In units of the last place of the larger one.
+// In units of the last place of the largest number that took part: before, after, or what was
+// added.
 double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before) {
   double largest = 0;
   for (int64_t i = 0; i < kValues; ++i) {
     const float x = a.const_data_ptr<float>()[i];
     const float y = b.const_data_ptr<float>()[i];
-    const float scale =
-        std::max({std::abs(x), std::abs(y), std::abs(before.const_data_ptr<float>()[i])});
+    const float was = before.const_data_ptr<float>()[i];
+    const float scale = std::max({std::abs(x), std::abs(y), std::abs(was), std::abs(y - was)});
     largest = std::max(
         largest, std::abs(double(x) - double(y)) / double(std::nextafter(scale, INFINITY) - scale));
   }

@@ -243,12 +243,12 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"cyclic.slak=1"});
   record(base, {"optimizer.params.betas=[0.9, 0.99]"});
   record(base, {"optimizer.params.learning_rate=1"});
-  record(base, {"optimizer.type=Lion"});
+  record(base, {"optimizer.type=Lamb"});
   record(base, {"optimizer.type=OneBitAdam"});
   record(base, {"optimizer.type=sgd"});
   record(base, {"optimizer.params.max_grad_norm=1"});
   record(base, {"optimizer.type=SDG"});
-  record(base, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"});
+  record(base, {"optimizer.type=Adam", "optimizer.params.bias_correction=false"});
   // Types and ranges.
   record(base, {"cyclic.slack=two"});
   record(base, {"cyclic.slack=true"});
