@@ -9,7 +9,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.environ.get("RINGZERO_BUILD", os.path.join(ROOT, "build", "release"))
 
 # What would tell CMake where to look, or how to compile.
-LEADING = ("CMAKE_", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "Torch_", "TORCH_", "absl_", "GTest_")
+LEADING = ("CMAKE_", "CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "LD_LIBRARY_PATH", "Torch_", "TORCH_", "absl_", "GTest_", "hwy_")
 
 
 class TestCase(unittest.TestCase):

@@ -187,7 +187,7 @@ TEST(DescribePlanTest, SaysWhatZeroShards) {
     ASSERT_TRUE(text.ok()) << text.status();
     EXPECT_THAT(*text, HasSubstr(said[plan.zero_stage]));
     EXPECT_EQ(Count(*text, "owners      everybody"), plan.zero_stage == 0 ? 1 : 0);
-    EXPECT_THAT(*text, HasSubstr(plan.zero_stage <= 1 ? "3 pending gradients" : "1 pending"));
+    EXPECT_THAT(*text, HasSubstr("1 pending gradient\n")) << "of any stage";
   }
 }
 
