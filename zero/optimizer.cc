@@ -6,6 +6,7 @@
 
 #include "zero/gradient_sum.h"
 #include "zero/update/kernels.h"
+#include "zero/update/parameter_groups.h"
 
 namespace ringzero {
 namespace {
@@ -18,11 +19,7 @@ float* ValuesAt(float* state, int64_t begin) { return state != nullptr ? state +
 }  // namespace
 
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout)
-    : options_(options),
-      update_(MakeUpdate(options)),
-      layout_(layout),
-      states_(layout.parameters.size()) {
-  const std::vector<UpdateState>& states = update_->states();
+    : options_(options), layout_(layout), states_(layout.parameters.size()) {
   struct Part {
     float** values;
     size_t offset_bytes;
@@ -34,6 +31,10 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
   for (size_t i = 0; i < states_.size(); ++i) {
     const ParameterSpec& parameter = layout_.parameters[i];
     const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
+    const OptimizerOptions own = OptionsFor(options, parameter);
+    states_[i].update = MakeUpdate(own);
+    states_[i].rate_factor = own.rate_factor;
+    const std::vector<UpdateState>& states = states_[i].update->states();
     float** const of[kMaxUpdateStates] = {&states_[i].first, &states_[i].second};
     for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
       parts.push_back({of[s], end, parameter.numel, states[s].initial});
@@ -90,9 +91,11 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   }
   span.sum = at(input.sum, parameter.sum_offset_bytes);
   const UpdateRate rate = RateAt(options_.curve, options_.learning_rate, input.iteration);
-  update_->Pass(
-      {.rate = rate.rate, .betas = rate.betas, .updates = state.updates, .divisor = input.divisor},
-      span);
+  state.update->Pass({.rate = state.rate_factor * rate.rate,
+                      .betas = rate.betas,
+                      .updates = state.updates,
+                      .divisor = input.divisor},
+                     span);
 }
 
 void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {

@@ -70,6 +70,8 @@ class StageOptimizer {
 
  private:
   struct State {
+    std::shared_ptr<const ElementwiseUpdate> update;
+    double rate_factor = 1;
     bool contributed = false;  // in the update begun
     int64_t updates = 0;       // counts this parameter's updates: Adam's bias correction
     float* first = nullptr;    // the update's first state; null: it has none
@@ -77,7 +79,6 @@ class StageOptimizer {
   };
 
   OptimizerOptions options_;
-  std::shared_ptr<const ElementwiseUpdate> update_;
   StageLayout layout_;
   std::vector<UpdateBlock> blocks_;
   std::vector<State> states_;  // by parameter

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include "base/buffer.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
+#include "zero/update/parameter_groups.h"
 
 namespace ringzero {
 namespace {
@@ -226,6 +228,62 @@ TEST_F(OptimizerTest, AStateMayBeginElsewhere) {
     squares += G(77) * G(77);
     theta -= 0.1 / t * G(77) / (std::sqrt(squares) + 1e-10);
     EXPECT_NEAR(now.as<float>()[77], theta, 1e-6) << t;
+  }
+}
+
+TEST(ParameterGroupsTest, TheFirstPatternThatMatchesCounts) {
+  OptimizerOptions options{.learning_rate = 0.5};
+  options.adamw.weight_decay = 0.1;
+  options.decays = OptimizerOptions::Decays::kMatrices;
+  options.groups = {{.pattern = "embed.*", .rate_factor = 0.25},
+                    {.pattern = "*.bias", .weight_decay = 0.3},
+                    {.pattern = "*", .betas = UpdateRate::Betas{0.5, 0.6}}};
+  const ParameterSpec embedding{.name = "embed.weight", .shape = {8, 4}};
+  const ParameterSpec bias{.name = "layer.bias", .shape = {4}};
+  const ParameterSpec norm{.name = "layer.norm", .shape = {4}};
+  EXPECT_EQ(OptionsFor(options, embedding).rate_factor, 0.25);
+  EXPECT_EQ(OptionsFor(options, embedding).adamw.weight_decay, 0.1);
+  EXPECT_EQ(OptionsFor(options, embedding).adamw.beta1, 0.9);
+  EXPECT_EQ(OptionsFor(options, bias).adamw.weight_decay, 0.3);
+  EXPECT_EQ(OptionsFor(options, norm).adamw.weight_decay, 0);
+  EXPECT_EQ(OptionsFor(options, norm).adamw.beta2, 0.6);
+  const StageLayout layout = StageLayout::Make({embedding, bias, norm}, {});
+  EXPECT_TRUE(CheckGroups(options, {layout}).ok());
+  options.groups.push_back({.pattern = "head.*"});
+  EXPECT_THAT(std::string(CheckGroups(options, {layout}).message()),
+              HasSubstr("parameter group \"head.*\" matches no parameter"));
+  options.groups = {{.pattern = "*", .betas = UpdateRate::Betas{1.5, 0.6}}};
+  EXPECT_THAT(std::string(CheckGroups(options, {layout}).message()), HasSubstr("betas[0]"));
+  options.type = OptimizerOptions::Type::kSgd;
+  EXPECT_THAT(std::string(CheckGroups(options, {layout}).message()), HasSubstr("has none"));
+}
+
+// Each parameter as if it were alone with its group's numbers.
+TEST(ParameterGroupsTest, EachParameterIsUpdatedWithItsOwn) {
+  OptimizerOptions options{.learning_rate = 0.01};
+  options.groups = {{.pattern = "slow", .rate_factor = 0.5, .weight_decay = 0.2}};
+  const StageLayout both =
+      StageLayout::Make({{.name = "fast", .shape = {40}}, {.name = "slow", .shape = {40}}}, {});
+  Buffer theta = MakeHeapBuffer(both.parameter_bytes), sum = MakeHeapBuffer(both.sum_bytes);
+  StartSum(both, sum.data());
+  const std::vector<float> gradient(40, 0.75f);
+  for (int p = 0; p < 2; ++p) {
+    std::fill_n(theta.as<float>().begin() + both.parameters[p].offset_bytes / 4, 40, 2.0f);
+    AddContribution(both, p, gradient.data(), sum.data());
+  }
+  StageOptimizer(options, both).Update({.theta = theta.data(), .sum = sum.data()}, theta.data());
+  OptimizerOptions slow{.learning_rate = 0.005};
+  slow.adamw.weight_decay = 0.2;
+  for (int p = 0; p < 2; ++p) {
+    const StageLayout alone = StageLayout::Make({{.name = "alone", .shape = {40}}}, {});
+    Buffer value = MakeHeapBuffer(alone.parameter_bytes), its = MakeHeapBuffer(alone.sum_bytes);
+    StartSum(alone, its.data());
+    std::fill_n(value.as<float>().begin(), 40, 2.0f);
+    AddContribution(alone, 0, gradient.data(), its.data());
+    const OptimizerOptions own = p == 0 ? OptimizerOptions{.learning_rate = 0.01} : slow;
+    StageOptimizer(own, alone).Update({.theta = value.data(), .sum = its.data()}, value.data());
+    EXPECT_EQ(std::memcmp(value.data(), theta.data() + both.parameters[p].offset_bytes, 160), 0)
+        << p;
   }
 }
 

@@ -9,6 +9,9 @@
 #define RINGZERO_ZERO_UPDATE_OPTIMIZER_OPTIONS_H_
 
 #include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "zero/rate_curve.h"
@@ -43,11 +46,24 @@ struct AdagradOptions {
   double epsilon = 1e-10;
 };
 
+// Numbers of its own for some parameters (parameter_groups.h).
+struct ParameterGroup {
+  std::string pattern;  // of names, as a shell's: "*.bias"
+  double rate_factor = 1;
+  std::optional<double> weight_decay = std::nullopt;  // absent: the optimizer's
+  std::optional<UpdateRate::Betas> betas = std::nullopt;
+};
+
 struct OptimizerOptions {
   // kAdam: weight decay is part of the gradient (L2), not of the update; else it is kAdamW.
   enum class Type { kSgd, kAdamW, kAdam, kLion, kAdagrad, kCustom } type = Type::kAdamW;
   double learning_rate = 1e-3;
-  RateCurve curve;  // of the rate, over updates; constant unless set
+  RateCurve curve;         // of the rate, over updates; constant unless set
+  double rate_factor = 1;  // of the curve's rate
+  // Which parameters decay, unless their group says otherwise: all, or those with two dimensions
+  // and more, so that norms and biases do not.
+  enum class Decays { kAll, kMatrices } decays = Decays::kAll;
+  std::vector<ParameterGroup> groups;
   SgdOptions sgd;
   AdamWOptions adamw;  // of kAdam, too
   LionOptions lion;
