@@ -1,4 +1,4 @@
-// DeepSpeed's formulas (runtime/lr_schedules.py), in its order of operations.
+// DeepSpeed's formulas (runtime/lr_schedules.py), in its order of operations; and ours, kPhases.
 #include "zero/rate_curve.h"
 
 #include <algorithm>
@@ -92,6 +92,22 @@ double RangeTestRate(const RateCurve::RangeTest& test, int64_t update) {
   return test.min_rate * (1 + test.growth * steps);
 }
 
+double PhasesRate(const RateCurve::Phases& phases, double base, int64_t update) {
+  if (update < phases.warmup_updates) {
+    return base * double(update + 1) / double(phases.warmup_updates);
+  }
+  const int64_t into = update - (phases.total_updates - phases.decay_updates);
+  if (into <= 0) return base;
+  const double x = std::min(1.0, double(into) / double(std::max<int64_t>(1, phases.decay_updates)));
+  double left = 0;
+  switch (phases.decay) {
+    case RateCurve::Phases::Decay::kCosine: left = (1 + std::cos(kPi * x)) / 2; break;
+    case RateCurve::Phases::Decay::kLinear: left = 1 - x; break;
+    case RateCurve::Phases::Decay::kRoot: left = 1 - std::sqrt(x); break;
+  }
+  return base * (phases.min_ratio + (1 - phases.min_ratio) * left);
+}
+
 }  // namespace
 
 UpdateRate RateAt(const RateCurve& curve, double base, int64_t update) {
@@ -106,6 +122,8 @@ UpdateRate RateAt(const RateCurve& curve, double base, int64_t update) {
     case RateCurve::Type::kOneCycle: return CycleRate(curve.one_cycle, last);
     case RateCurve::Type::kRangeTest:
       return {.rate = RangeTestRate(curve.range_test, update), .betas = {}};
+    case RateCurve::Type::kPhases:
+      return {.rate = PhasesRate(curve.phases, base, update), .betas = {}};
   }
   return {.rate = base, .betas = {}};
 }

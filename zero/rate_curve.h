@@ -1,5 +1,5 @@
-// Rate curve: the learning rate of each update, a pure function of the update's number, as
-// DeepSpeed's five schedulers give it.
+// Rate curve: the learning rate of each update, a pure function of the update's number: DeepSpeed's
+// five schedulers, and warm-up, stable phase and decay (with a stable phase of nothing, a cosine).
 //
 //   RateCurve curve{.type = RateCurve::Type::kWarmup,
 //                   .warmup = {.min_rate = 0, .max_rate = 1e-3, .updates = 100}};
@@ -16,7 +16,15 @@
 namespace ringzero {
 
 struct RateCurve {
-  enum class Type { kConstant, kWarmup, kWarmupDecay, kWarmupCosine, kOneCycle, kRangeTest };
+  enum class Type {
+    kConstant,
+    kWarmup,
+    kWarmupDecay,
+    kWarmupCosine,
+    kOneCycle,
+    kRangeTest,
+    kPhases
+  };
   enum class Ramp { kLog, kLinear };
 
   struct Warmup {  // WarmupLR, WarmupDecayLR, WarmupCosineLR
@@ -49,10 +57,21 @@ struct RateCurve {
     enum class Shape { kLine, kStairs } shape = Shape::kLine;
   };
 
+  // A straight line up to the optimizer's rate, that rate, and a decay to `min_ratio` of it, where
+  // the rate stays.
+  struct Phases {
+    int64_t warmup_updates = 0;  // the first one runs at 1/warmup_updates of the rate
+    int64_t decay_updates = 0;   // the last ones before total_updates
+    int64_t total_updates = 1;
+    double min_ratio = 0;
+    enum class Decay { kCosine, kLinear, kRoot } decay = Decay::kCosine;  // kRoot: 1 - sqrt(x)
+  };
+
   Type type = Type::kConstant;
   Warmup warmup;
   OneCycle one_cycle;
   RangeTest range_test;
+  Phases phases;
 };
 
 struct UpdateRate {

@@ -167,6 +167,27 @@ TEST_F(OptimizerTest, TheRateIsThatOfTheIterationsNumber) {
   EXPECT_GT(RateAt(options.curve, 0.1, 2).rate, 0.01);
 }
 
+TEST(RateCurveTest, PhasesWarmUpStayAndDecay) {
+  RateCurve curve{.type = RateCurve::Type::kPhases};
+  curve.phases = {.warmup_updates = 4, .decay_updates = 10, .total_updates = 30, .min_ratio = 0.1};
+  const auto rate = [&](int64_t update) { return RateAt(curve, 2.0, update).rate; };
+  EXPECT_EQ(rate(0), 0.5);
+  EXPECT_EQ(rate(3), 2.0);
+  EXPECT_EQ(rate(20), 2.0);
+  EXPECT_DOUBLE_EQ(rate(25), 2.0 * (0.1 + 0.9 * 0.5));  // half of a cosine
+  EXPECT_DOUBLE_EQ(rate(30), 0.2);
+  EXPECT_DOUBLE_EQ(rate(1000), 0.2);
+  curve.phases.decay = RateCurve::Phases::Decay::kLinear;
+  EXPECT_DOUBLE_EQ(rate(24), 2.0 * (0.1 + 0.9 * 0.6));
+  curve.phases.decay = RateCurve::Phases::Decay::kRoot;
+  EXPECT_DOUBLE_EQ(rate(24), 2.0 * (0.1 + 0.9 * (1 - std::sqrt(0.4))));
+  // Without a stable phase: a cosine from the end of the warm-up.
+  curve.phases = {.warmup_updates = 10, .decay_updates = 90, .total_updates = 100};
+  EXPECT_DOUBLE_EQ(rate(9), 2.0);
+  EXPECT_DOUBLE_EQ(rate(55), 1.0);
+  EXPECT_NEAR(rate(100), 0, 1e-15);
+}
+
 TEST_F(OptimizerTest, OneCycleChangesTheBetas) {
   OptimizerOptions options{.learning_rate = 0.1};
   options.curve.type = RateCurve::Type::kOneCycle;
