@@ -84,6 +84,8 @@ struct Ours {
         theta(MakeHeapBuffer(layout.parameter_bytes)),
         next(MakeHeapBuffer(layout.parameter_bytes)),
         sum(MakeHeapBuffer(layout.sum_bytes)),
+        first(MakeHeapBuffer(layout.parameter_bytes)),
+        second(MakeHeapBuffer(layout.parameter_bytes)),
         optimizer(options, layout) {
     StartSum(layout, sum.data());
     const std::vector<float> gradient(elements, 1e-3f);
@@ -99,8 +101,28 @@ struct Ours {
       for (size_t i = from; i < to; ++i) optimizer.Block(blocks[i], input, out);
     });
   }
+  // Likewise, with the next version's bf16 copy in the same pass.
+  void UpdateWithCopy(Team& team, const ElementwiseUpdate& update, uint16_t* wire) {
+    const std::vector<UpdateBlock>& blocks = optimizer.blocks();
+    const auto at = [](Buffer& buffer, int64_t i) { return buffer.as<float>().data() + i; };
+    team.Run([&](int thread) {
+      const size_t from = blocks.size() * thread / team.size();
+      const size_t to = blocks.size() * (thread + 1) / team.size();
+      for (size_t i = from; i < to; ++i) {
+        const int64_t begin = blocks[i].begin;
+        update.Pass({.rate = 1e-3, .divisor = 4}, {.theta = at(theta, begin),
+                                                   .sum = at(sum, begin),
+                                                   .out = at(next, begin),
+                                                   .first = at(first, begin),
+                                                   .second = at(second, begin),
+                                                   .wire = wire + begin,
+                                                   .wire_type = WireType::kBf16,
+                                                   .count = blocks[i].end - begin});
+      }
+    });
+  }
   StageLayout layout;
-  Buffer theta, next, sum;
+  Buffer theta, next, sum, first, second;
   StageOptimizer optimizer;
 };
 
@@ -110,12 +132,17 @@ struct Torch {
         gradient(at::full({elements}, 1e-3)),
         first(at::zeros({elements})),
         second(at::zeros({elements})),
-        step(at::ones({})) {}
+        step(at::ones({})),
+        copy(at::empty({elements}, at::kBFloat16)) {}
   void Update() {
     at::_fused_adamw_({theta}, {gradient}, {first}, {second}, {}, {step}, 1e-3, 0.9, 0.999, 0.01,
                       1e-8, false, false);
   }
-  at::Tensor theta, gradient, first, second, step;
+  void UpdateWithCopy() {
+    Update();
+    copy.copy_(theta);
+  }
+  at::Tensor theta, gradient, first, second, step, copy;
 };
 
 // deepspeed_adam.cc.
@@ -142,6 +169,8 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   Team team(threads);
   Ours ours(elements, {});
   Torch torch(elements), theirs(deepspeed != nullptr ? elements : 1);
+  const auto update = MakeUpdate({});
+  Buffer wire = MakeHeapBuffer(static_cast<size_t>(elements) * sizeof(uint16_t));
   size_t step = 0;
   const auto copy = [&] {
     team.Run([&](int thread) {
@@ -155,6 +184,9 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
       {"ringzero", kUpdateBytes, [&] { ours.Update(team, ours.next.data()); }},
       {"ringzero in place", kUpdateBytes, [&] { ours.Update(team, ours.theta.data()); }},
       {"torch fused", kUpdateBytes, [&] { torch.Update(); }},
+      {"ringzero + bf16", kUpdateBytes + 2,
+       [&] { ours.UpdateWithCopy(team, *update, wire.as<uint16_t>().data()); }},
+      {"torch fused, cast", kUpdateBytes + 2, [&] { torch.UpdateWithCopy(); }},
       {"copy", kCopyBytes, copy},
   };
   if (deepspeed != nullptr) {

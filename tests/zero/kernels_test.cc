@@ -43,16 +43,25 @@ struct Buffers {
         sum(count, shift),
         out(count, shift),
         first(count, shift),
-        second(count, shift) {}
-  UpdateSpan Span(bool in_place) {
+        second(count, shift),
+        wire(count + 64, 0xabcd),
+        shift_(shift) {}
+  UpdateSpan Span(bool in_place, WireType wire_type) {
+    const auto address = reinterpret_cast<uintptr_t>(wire.data());
     return {.theta = theta.data(),
             .sum = sum.data(),
             .out = in_place ? theta.data() : out.data(),
             .first = first.data(),
             .second = second.data(),
+            .wire = wire.data() + (64 - address % 64) % 64 / sizeof(uint16_t) + shift_,
+            .wire_type = wire_type,
             .count = theta.count()};
   }
   Values theta, sum, out, first, second;
+  std::vector<uint16_t> wire;
+
+ private:
+  int64_t shift_;
 };
 
 // Ordinary values and a few that are not.
@@ -62,6 +71,8 @@ void Fill(Values& values, uint64_t seed, bool squares) {
   const float special[] = {0.0f,
                            -0.0f,
                            1e-42f,
+                           3e-6f,
+                           70000.0f,
                            std::numeric_limits<float>::max(),
                            std::numeric_limits<float>::min(),
                            std::numeric_limits<float>::infinity(),
@@ -137,7 +148,20 @@ std::vector<Pair> Passes(float divisor) {
   return passes;
 }
 
-void Compare(const Pair& pass, int64_t count, int64_t shift, bool in_place) {
+bool IsNan(WireType type, uint16_t value) {
+  const uint16_t infinite = type == WireType::kBf16 ? 0x7f80 : 0x7c00;
+  return (value & 0x7fff) > infinite;
+}
+
+struct Case {
+  int64_t count;
+  int64_t shift;
+  bool in_place;
+  WireType wire;
+};
+
+void Compare(const Pair& pass, const Case& c) {
+  const auto [count, shift, in_place, wire] = c;
   Buffers wanted(count, shift), found(count, shift);
   for (Buffers* each : {&wanted, &found}) {
     Fill(each->theta, 1, false);
@@ -145,14 +169,20 @@ void Compare(const Pair& pass, int64_t count, int64_t shift, bool in_place) {
     Fill(each->first, 3, pass.name == "adagrad");
     Fill(each->second, 4, true);
   }
-  pass.plain(wanted.Span(in_place));
-  pass.kernel(found.Span(in_place));
+  pass.plain(wanted.Span(in_place, wire));
+  pass.kernel(found.Span(in_place, wire));
   const std::string what =
       pass.name + ", " + std::to_string(count) + " values, shift " + std::to_string(shift);
   ExpectSame(wanted.theta, found.theta, what + ", theta");
   ExpectSame(wanted.out, found.out, what + ", out");
   ExpectSame(wanted.first, found.first, what + ", first");
   ExpectSame(wanted.second, found.second, what + ", second");
+  const UpdateSpan a = wanted.Span(in_place, wire), b = found.Span(in_place, wire);
+  for (int64_t i = -1; i <= count && wire != WireType::kNone; ++i) {
+    if (i < 0 && shift == 0) continue;  // the guard before: of shifted ones
+    if (IsNan(wire, a.wire[i]) && IsNan(wire, b.wire[i])) continue;
+    ASSERT_EQ(a.wire[i], b.wire[i]) << what << ", wire, value " << i;
+  }
 }
 
 void CompareAll() {
@@ -160,8 +190,10 @@ void CompareAll() {
     for (const Pair& pass : Passes(divisor)) {
       for (const int64_t count : {0, 1, 7, 15, 16, 17, 64, 1001}) {
         for (const int64_t shift : {0, 1, 8}) {
-          Compare(pass, count, shift, false);
-          Compare(pass, count, shift, true);
+          for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
+            Compare(pass, {count, shift, false, wire});
+            Compare(pass, {count, shift, true, wire});
+          }
           if (testing::Test::HasFatalFailure()) return;
         }
       }
@@ -182,6 +214,28 @@ void CompareAll() {
     reference::SquaresPass(gradient.data(), count, plain);
     EXPECT_EQ(std::memcmp(lanes, plain, sizeof(lanes)), 0) << "squares, " << count;
   }
+}
+
+TEST(WireTest, RoundsToNearestTiesToEven) {
+  const auto bf16 = [](float value) { return reference::ToWire(WireType::kBf16, value); };
+  EXPECT_EQ(bf16(1.0f), 0x3f80);
+  EXPECT_EQ(bf16(-2.5f), 0xc020);
+  EXPECT_EQ(bf16(1.0f + 1.0f / 256), 0x3f80);  // halfway: to the even one
+  EXPECT_EQ(bf16(1.0f + 3.0f / 256), 0x3f82);
+  EXPECT_EQ(bf16(std::numeric_limits<float>::max()), 0x7f80);
+  EXPECT_TRUE(IsNan(WireType::kBf16, bf16(std::numeric_limits<float>::quiet_NaN())));
+  const auto fp16 = [](float value) { return reference::ToWire(WireType::kFp16, value); };
+  EXPECT_EQ(fp16(1.0f), 0x3c00);
+  EXPECT_EQ(fp16(-65504.0f), 0xfbff);
+  EXPECT_EQ(fp16(65519.0f), 0x7bff);
+  EXPECT_EQ(fp16(65520.0f), 0x7c00);  // halfway to 65536
+  EXPECT_EQ(fp16(1.0f + 1.0f / 2048), 0x3c00);
+  EXPECT_EQ(fp16(1.0f + 3.0f / 2048), 0x3c02);
+  EXPECT_EQ(fp16(std::ldexp(1.0f, -14)), 0x0400);  // the smallest normal one
+  EXPECT_EQ(fp16(std::ldexp(1.0f, -24)), 0x0001);
+  EXPECT_EQ(fp16(std::ldexp(1.0f, -25)), 0x0000);
+  EXPECT_EQ(fp16(std::ldexp(3.0f, -25)), 0x0002);
+  EXPECT_TRUE(IsNan(WireType::kFp16, fp16(std::numeric_limits<float>::quiet_NaN())));
 }
 
 class KernelsTest : public testing::TestWithParam<int64_t> {

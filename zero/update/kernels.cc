@@ -50,13 +50,42 @@ class Gradient {
   V divisor_, reciprocal_;
 };
 
+// `value` in a wire type, as it is stored.
+template <WireType kType>
+hn::Vec<hn::Rebind<uint16_t, D>> ToWire(V value) {
+  const D d;
+  const hn::RebindToUnsigned<D> bits_tag;
+  const hn::Rebind<uint16_t, D> half;
+  if constexpr (kType == WireType::kFp16) {
+    return hn::BitCast(half, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+  } else {
+    const auto bits = hn::BitCast(bits_tag, value);
+    const auto high = hn::ShiftRight<16>(bits);
+    const auto odd = hn::And(high, hn::Set(bits_tag, 1));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(bits_tag, 0x7fff))));
+    const auto quiet = hn::Or(high, hn::Set(bits_tag, 0x40));
+    const auto nan = hn::RebindMask(bits_tag, hn::IsNaN(hn::BitCast(d, bits)));
+    return hn::TruncateTo(half, hn::IfThenElse(nan, quiet, rounded));
+  }
+}
+
 struct Values {
   V theta, sum, first, second;
 };
 
+template <Store kStore>
+void StoreWire(hn::Vec<hn::Rebind<uint16_t, D>> wire, uint16_t* to) {
+  const hn::Rebind<uint16_t, D> half;
+  if (kStore == Store::kStream) {
+    hn::Stream(wire, half, to);
+  } else {
+    hn::StoreU(wire, half, to);
+  }
+}
+
 // Update: Values -> the new θ, with the new states written back. Whole vectors first; the rest goes
 // through one vector of its own, padded, so that it has the same operations.
-template <Store kStore, bool kFirst, bool kSecond, class Update>
+template <Store kStore, WireType kWire, bool kFirst, bool kSecond, class Update>
 void Walk(const UpdateSpan& span, const Update& update) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -74,6 +103,7 @@ void Walk(const UpdateSpan& span, const Update& update) {
     } else {
       hn::StoreU(out, d, span.out + i);
     }
+    if constexpr (kWire != WireType::kNone) StoreWire<kStore>(ToWire<kWire>(out), span.wire + i);
   }
   const size_t rest = static_cast<size_t>(span.count - i) * sizeof(float);
   if (rest == 0) return;
@@ -88,21 +118,37 @@ void Walk(const UpdateSpan& span, const Update& update) {
   hn::Store(values.first, d, padded[2]);
   hn::Store(values.second, d, padded[3]);
   std::memcpy(span.out + i, padded[0], rest);
+  if constexpr (kWire != WireType::kNone) {
+    HWY_ALIGN uint16_t wire[HWY_MAX_BYTES / sizeof(float)];
+    hn::StoreU(ToWire<kWire>(hn::Load(d, padded[0])), hn::Rebind<uint16_t, D>(), wire);
+    std::memcpy(span.wire + i, wire, rest / 2);
+  }
   if (kFirst) std::memcpy(span.first + i, padded[2], rest);
   if (kSecond) std::memcpy(span.second + i, padded[3], rest);
 }
 
-bool IsAligned(const float* address) {
-  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
+// To a whole vector of such values.
+template <class T>
+bool IsAligned(const T* address) {
+  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(T)) == 0;
+}
+
+template <WireType kWire, bool kFirst, bool kSecond, class Update>
+void WalkTo(const UpdateSpan& span, const Update& update) {
+  if (span.out != span.theta && IsAligned(span.out) && IsAligned(span.wire)) {
+    Walk<Store::kStream, kWire, kFirst, kSecond>(span, update);
+    hwy::FlushStream();  // such stores are ordered by nothing else
+  } else {
+    Walk<Store::kPlain, kWire, kFirst, kSecond>(span, update);
+  }
 }
 
 template <bool kFirst, bool kSecond, class Update>
 void WalkAny(const UpdateSpan& span, const Update& update) {
-  if (span.out != span.theta && IsAligned(span.out)) {
-    Walk<Store::kStream, kFirst, kSecond>(span, update);
-    hwy::FlushStream();  // such stores are ordered by nothing else
-  } else {
-    Walk<Store::kPlain, kFirst, kSecond>(span, update);
+  switch (span.wire_type) {
+    case WireType::kNone: return WalkTo<WireType::kNone, kFirst, kSecond>(span, update);
+    case WireType::kBf16: return WalkTo<WireType::kBf16, kFirst, kSecond>(span, update);
+    case WireType::kFp16: return WalkTo<WireType::kFp16, kFirst, kSecond>(span, update);
   }
 }
 

@@ -18,6 +18,9 @@
 
 namespace ringzero {
 
+// How a new version is written besides, rounded to nearest, ties to even: what travels.
+enum class WireType { kNone, kBf16, kFp16 };
+
 // Values of one parameter, or a part of it. fp32.
 struct UpdateSpan {
   const float* theta = nullptr;  // θ_t
@@ -25,6 +28,8 @@ struct UpdateSpan {
   float* out = nullptr;          // θ_{t+1}
   float* first = nullptr;        // momentum, exp_avg or sum of squares; null: none
   float* second = nullptr;       // exp_avg_sq; null: none
+  uint16_t* wire = nullptr;      // `out` in this type; kNone: none
+  WireType wire_type = WireType::kNone;
   int64_t count = 0;
 };
 

@@ -3,8 +3,48 @@
 #include "zero/update/reference.h"
 
 #include <cmath>
+#include <cstring>
 
 namespace ringzero::reference {
+namespace {
+
+uint32_t BitsOf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+uint16_t ToBf16(uint32_t bits) {
+  if ((bits & 0x7fffffff) > 0x7f800000) return uint16_t((bits >> 16) | 0x40);
+  return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+uint16_t ToFp16(uint32_t bits) {
+  const uint32_t sign = (bits >> 16) & 0x8000, size = bits & 0x7fffffff;
+  if (size > 0x7f800000) return uint16_t(sign | 0x7e00);   // NaN
+  if (size >= 0x47800000) return uint16_t(sign | 0x7c00);  // from 65536 on: infinite
+  if (size < 0x38800000) {
+    // Below 2^-14 a step is 2^-24, as fp32's is at 0.5.
+    float value;
+    std::memcpy(&value, &size, sizeof(value));
+    return uint16_t(sign | (BitsOf(value + 0.5f) - BitsOf(0.5f)));
+  }
+  // The exponent's bias is 15 instead of 127, and 13 bits of the mantissa go.
+  const uint32_t rebased = size - ((127u - 15u) << 23);
+  return uint16_t(sign | ((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13));
+}
+
+// The new value, in both forms.
+void Write(const UpdateSpan& span, int64_t i, float value) {
+  span.out[i] = value;
+  if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, value);
+}
+
+}  // namespace
+
+uint16_t ToWire(WireType type, float value) {
+  return type == WireType::kBf16 ? ToBf16(BitsOf(value)) : ToFp16(BitsOf(value));
+}
 
 void SgdPass(const SgdStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
@@ -17,7 +57,7 @@ void SgdPass(const SgdStep& step, const UpdateSpan& span) {
       span.first[i] = buffer;
       g = step.nesterov ? std::fma(step.momentum, buffer, g) : buffer;
     }
-    span.out[i] = std::fma(-step.rate, g, theta);
+    Write(span, i, std::fma(-step.rate, g, theta));
   }
 }
 
@@ -31,7 +71,7 @@ void AdamPass(const AdamStep& step, const UpdateSpan& span) {
     span.first[i] = m;
     span.second[i] = v;
     const float denominator = std::sqrt(v) / step.root_correction2 + step.epsilon;
-    span.out[i] = theta - step.step_size * m / denominator;
+    Write(span, i, theta - step.step_size * m / denominator);
   }
 }
 
@@ -42,7 +82,7 @@ void LionPass(const LionStep& step, const UpdateSpan& span) {
     const float direction = std::fma(step.one_minus_beta1, g, m * step.beta1);
     const float moved = direction > 0 ? step.rate : direction < 0 ? -step.rate : direction;
     span.first[i] = std::fma(step.one_minus_beta2, g, m * step.beta2);
-    span.out[i] = span.theta[i] * step.keep - moved;
+    Write(span, i, span.theta[i] * step.keep - moved);
   }
 }
 
@@ -53,7 +93,7 @@ void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
     if (step.weight_decay != 0) g = std::fma(step.weight_decay, theta, g);
     const float squares = std::fma(g, g, span.first[i]);
     span.first[i] = squares;
-    span.out[i] = theta - step.rate * g / (std::sqrt(squares) + step.epsilon);
+    Write(span, i, theta - step.rate * g / (std::sqrt(squares) + step.epsilon));
   }
 }
 
