@@ -14,7 +14,7 @@ namespace {
 
 // What a worker does until the end of a run of so many iterations.
 struct Spent {
-  double makespan = 0, computing = 0, waiting = 0, exchange = 0;
+  double makespan = 0, computing = 0, exchange = 0;
   WaitTicks waits;
 };
 

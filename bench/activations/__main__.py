@@ -4,13 +4,12 @@ A worker's bytes are its live tensors after each stage (integrations/torch/live_
 handed over. Unit: the peak of one worker's micro-batch, so that data parallelism peaks at the number of workers.
 """
 import argparse
-import json
 import os
 import sys
 from dataclasses import dataclass
 
 import line_chart
-from ring_run import run_command, say, train
+from ring_run import run_command, say, train, write_page
 
 
 @dataclass
@@ -121,9 +120,7 @@ def _bench(options: argparse.Namespace, command: str) -> str:
     document += ["![activations over time](activations.svg)", ""]
     with open(os.path.join(options.out, "activations.svg"), "w", encoding="utf-8") as file:
         file.write(line_chart.draw("Activations of all workers together, in micro-batches' peaks", panels))
-    with open(os.path.join(options.out, "activations.md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(document))
-    return "\n".join(document)
+    return write_page(options.out, "activations.md", document)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from memory.cases import NAMES, RULES, configuration
 from memory.certificate import Certificate, certificate_in
 from peers.memory import PeakWatch
 from peers.processes import Command, run_group
-from ring_run import BenchError, run_command, say
+from ring_run import BenchError, run_command, say, write_page
 
 _MIB = 1 << 20
 _BOUND = 0.05
@@ -165,13 +165,12 @@ def _bench(options: argparse.Namespace, command: str) -> str:
                 *_categories(results), ""]
     with open(os.path.join(options.out, "memory.svg"), "w", encoding="utf-8") as file:
         file.write(_picture(results))
-    with open(os.path.join(options.out, "memory.md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(document))
+    page = write_page(options.out, "memory.md", document)
     worst = _furthest(shared) if shared else None
     if worst is not None and abs(worst.ratio - 1) > _BOUND:
         raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {worst.ratio:.3f} ({_row(worst)}); "
                          f"the table is in {options.out}")
-    return "\n".join(document)
+    return page
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ One run of optimizer_perf for each size, in which all take turns.
 import argparse
 import glob
 import os
-import subprocess
+import re
 import sys
 import tarfile
 
-from ring_run import BenchError, run_command, say
+from ring_run import run, run_command, say, write_page
 
-_DEEPSPEED = "0.19.8"
 _HERE = os.path.dirname(os.path.abspath(__file__))
+_PINNED = os.path.join(os.path.dirname(_HERE), "peers", "requirements-deepspeed.txt")
 _SITE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), ".deps", "site")
 
 
@@ -27,11 +27,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _run(command: list[str], environment: dict[str, str] | None = None) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    if done.returncode != 0:
-        raise BenchError(f"'{' '.join(command)}' ended with exit code {done.returncode}:\n{done.stderr[-3000:]}")
-    return done.stdout
+def _deepspeed_version() -> str:
+    with open(_PINNED, encoding="utf-8") as file:
+        return re.search(r"^deepspeed==(\S+)", file.read(), re.MULTILINE).group(1)
 
 
 def _simd() -> list[str]:
@@ -48,20 +46,21 @@ def _build_deepspeed(folder: str) -> str:
     library = os.path.join(folder, "libdeepspeed_adam.so")
     if os.path.exists(library):
         return library
-    say(f"downloading and building the kernel of DeepSpeed {_DEEPSPEED}")
-    _run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
-          "--dest", folder, f"deepspeed=={_DEEPSPEED}"], {**os.environ, "DS_BUILD_OPS": "0"})
-    archive, = glob.glob(os.path.join(folder, f"deepspeed-{_DEEPSPEED}.tar.gz"))
+    say(f"downloading and building the kernel of DeepSpeed {_deepspeed_version()}")
+    # Pinned, with its hash, as for the benchmarks that run DeepSpeed.
+    run([sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--require-hashes", "--no-binary", "deepspeed",
+         "--dest", folder, "-r", _PINNED], {"DS_BUILD_OPS": "0"})
+    archive, = glob.glob(os.path.join(folder, "deepspeed-*.tar.gz"))
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
-    sources = os.path.join(folder, f"deepspeed-{_DEEPSPEED}", "csrc")
+    sources = os.path.join(archive.removesuffix(".tar.gz"), "csrc")
     # All that the kernel takes from torch's header for Python extensions.
     stub = os.path.join(folder, "stub", "torch")
     os.makedirs(stub, exist_ok=True)
     with open(os.path.join(stub, "extension.h"), "w", encoding="utf-8") as file:
         file.write("#include <torch/types.h>\n#include <cmath>\n")
     torch = os.path.join(_SITE, "torch")
-    _run(["g++", "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-w", "-D__DISABLE_CUDA__", *_simd(),
+    run(["g++", "-O3", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-w", "-D__DISABLE_CUDA__", *_simd(),
           f"-I{os.path.dirname(stub)}", f"-I{torch}/include", f"-I{torch}/include/torch/csrc/api/include",
           f"-I{sources}/includes", f"-I{sources}/adam", os.path.join(_HERE, "deepspeed_adam.cc"),
           f"-L{torch}/lib", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{torch}/lib", "-o", library])
@@ -71,17 +70,15 @@ def _build_deepspeed(folder: str) -> str:
 def _bench(options: argparse.Namespace, command: str) -> str:
     library = _build_deepspeed(os.path.abspath(options.out))
     program = os.path.join(os.path.dirname(options.program), "optimizer_perf")
-    environment = {**os.environ, "OMP_NUM_THREADS": str(options.threads)}
-    document = ["# Updates", "", f"`{command}` made this, with DeepSpeed {_DEEPSPEED}: medians of {options.rounds} rounds in which all "
+    environment = {"OMP_NUM_THREADS": str(options.threads)}
+    document = ["# Updates", "", f"`{command}` made this, with DeepSpeed {_deepspeed_version()}: medians of {options.rounds} rounds in which all "
                 "take turns (bench/optimizer/optimizer_perf.cc says what is counted).", ""]
     for elements in options.elements:
         say(f"{elements} elements")
-        table = _run([program, "--elements", str(elements), "--threads", str(options.threads), "--rounds", str(options.rounds),
-                      "--deepspeed", library], environment)
+        table = run([program, "--elements", str(elements), "--threads", str(options.threads), "--rounds", str(options.rounds),
+                      "--deepspeed", library], environment).stdout
         document += ["```", table.rstrip(), "```", ""]
-    with open(os.path.join(options.out, "optimizer.md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(document))
-    return "\n".join(document)
+    return write_page(options.out, "optimizer.md", document)
 
 
 if __name__ == "__main__":

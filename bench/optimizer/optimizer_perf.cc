@@ -13,7 +13,6 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <dlfcn.h>
 
-#include <algorithm>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
@@ -25,6 +24,7 @@
 
 #include "absl/strings/numbers.h"
 #include "base/buffer.h"
+#include "bench/ring/statistics.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
 #include "zero/stream_copy.h"
@@ -156,11 +156,6 @@ struct Options {
   std::string deepspeed;
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 int Run(const Options& options, DeepSpeedStep deepspeed) {
   const int64_t elements = options.elements;
   const int threads = options.threads;
@@ -205,12 +200,13 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
       if (round >= 0) way.seconds.push_back(took.count());  // the first time takes pages
     }
   }
-  const double copied = kCopyBytes * static_cast<double>(elements) / Median(ways.back().seconds);
+  const double copied =
+      kCopyBytes * static_cast<double>(elements) / StatisticsOf(ways.back().seconds).median;
   std::printf("AdamW, %lld elements, %d threads, %d rounds, kernels for %s\n",
               static_cast<long long>(elements), threads, options.rounds, KernelTarget());
   std::printf("%-20s %12s %10s %14s\n", "", "G elements/s", "GB/s", "share of copy");
   for (const Way& way : ways) {
-    const double rate = static_cast<double>(elements) / Median(way.seconds);
+    const double rate = static_cast<double>(elements) / StatisticsOf(way.seconds).median;
     std::printf("%-20s %12.3f %10.1f %14.2f\n", way.name.c_str(), 1e-9 * rate,
                 1e-9 * rate * way.bytes, rate * way.bytes / copied);
   }

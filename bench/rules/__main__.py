@@ -5,7 +5,7 @@ import os
 import sys
 
 import line_chart
-from ring_run import run_command, say, train
+from ring_run import run_command, say, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
          "cdp_v2, slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0},
@@ -71,11 +71,9 @@ def _bench(options: argparse.Namespace, command: str) -> str:
             file.write(_picture(runs, f"ResNet-20 on Fashion-MNIST, {title}"))
         document += [f"## {title[0].upper()}{title[1:]}", "", *_table(runs), "", f"![accuracy and loss]({name})", ""]
         everything += runs
-    with open(os.path.join(options.out, "rules.md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(document))
     with open(os.path.join(options.out, "rules.json"), "w", encoding="utf-8") as file:
         json.dump({"command": command, "runs": everything}, file)
-    return "\n".join(document)
+    return write_page(options.out, "rules.md", document)
 
 
 if __name__ == "__main__":

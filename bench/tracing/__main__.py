@@ -7,11 +7,10 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from ring_run import BenchError, run_command, say, train
+from ring_run import run, run_command, say, train, write_page
 
 LIMITS = {"recorded": 0.5, "traced": 2.0}  # percent of a step
 NAMES = {"recorded": "flight recorder", "traced": "recorder and trace"}
@@ -30,10 +29,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
 def _json_of(program: str, name: str, *words: str) -> dict:
     path = os.path.join(os.path.dirname(program), name)
     say(f"{name} ...")
-    done = subprocess.run([path, *words], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise BenchError(f"{path} ended with exit code {done.returncode}:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout)
+    return json.loads(run([path, *words]).stdout)
 
 
 def _nanoseconds(program: str) -> dict[str, float]:
@@ -75,9 +71,7 @@ def _bench(options: argparse.Namespace, command: str) -> str:
         document.append(f"| {NAMES[what]} | {nanoseconds[what]:.0f} | {share:.3f} % | {added:.1f} ({low:.1f} to {high:.1f}) | "
                         f"{100 * 1e-6 * added / used:.3f} % | {limit} % |")
     document.append("")
-    with open(os.path.join(options.out, "tracing.md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(document))
-    return "\n".join(document)
+    return write_page(options.out, "tracing.md", document)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import statistics
 import sys
 
 import line_chart
-from ring_run import run_command, say, train
+from ring_run import run_command, say, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
          "cdp_v1": {"cyclic.rule": "cdp_v1"},
@@ -81,9 +81,7 @@ def _bench(options: argparse.Namespace, command: str) -> str:
         file.write(line_chart.draw("How much a latency of every message adds to a step", [
             line_chart.Panel("growth of the step, %", "latency, ms", series, y_range=(-5, max(10.0, 1.1 * top)),
                              marks=[("5 %", 5.0)])]))
-    with open(os.path.join(options.out, "waits.md"), "w", encoding="utf-8") as file:
-        file.write("\n".join(document))
-    return "\n".join(document)
+    return write_page(options.out, "waits.md", document)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ import json
 import os
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from ring_run import BenchError, run_command, say
+from ring_run import run, run_command, say, write_page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +57,7 @@ def _run(program: str, case: Case) -> dict[int, dict]:
     """The results of one run by their sizes."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         command = [program, *shlex.split(case.words), "--compare", "--skip_host", "-J", file.name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **case.environment})
-        if done.returncode != 0:
-            raise BenchError(f"'{shlex.join(command)}' ended with exit code {done.returncode}: {done.stderr.strip()}")
+        run(command, case.environment)
         return {result["size"]: result for result in json.load(open(file.name, encoding="utf-8"))["results"]}
 
 
@@ -104,10 +101,7 @@ def _bench(options: argparse.Namespace, command: str) -> str:
              "measured, and how.", ""]
     for i, case in enumerate(CASES):
         lines += _table(case, [each[i] for each in rounds])
-    page = "\n".join(lines)
-    with open(os.path.join(options.out, "wire.md"), "w", encoding="utf-8") as file:
-        file.write(page)
-    return page
+    return write_page(options.out, "wire.md", lines)
 
 
 if __name__ == "__main__":

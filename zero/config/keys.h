@@ -85,7 +85,7 @@ struct KeySpec {
   absl::string_view why = "";           // of kNoEffect and kRemoved
   absl::string_view automatic = "";     // what "auto" takes: JSON, or "=path" of another key
   absl::string_view also = "";          // another name of it in DeepSpeed: "prefetch_bucket_size"
-  absl::string_view alias = "";         // a wrong name that people try: the nearest key finds it
+  absl::string_view wrong_names = "";   // that people try, "a|b": the nearest key finds them
   KeyRange range = {};
   KeyType type = KeyType::kSection;
   KeyNeed need = KeyNeed::kOptional;

@@ -23,25 +23,9 @@ constexpr int kOtherSection = 13;  // in another section, in addition
 constexpr int kRemoved = 10;       // likewise: the last resort
 constexpr int kTooFar = std::numeric_limits<int>::max();
 
-// Names from elsewhere that resemble none, and what they mean here.
-struct Elsewhere {
-  absl::string_view given;
-  absl::string_view key;
-};
-constexpr Elsewhere kElsewhere[] = {
-    {"monitor", "tensorboard"},
-    {"monitor_config", "tensorboard"},
-    {"precision", "bf16"},
-    {"mixed_precision", "bf16"},
-    {"fp16.fp16", "fp16.enabled"},
-    {"bf16.bf16", "bf16.enabled"},
-    {"bf16.accumulate_grads_in_fp32", "data_types.grad_accum_dtype"},
-    {"zero_stage", "zero_optimization.stage"},
-    {"stage", "zero_optimization.stage"},
-    {"offload", "zero_optimization.offload_optimizer"},
-    {"gradient_checkpointing", "activation_checkpointing"},
-    {"optimizer.params.correct_bias", "optimizer.params.bias_correction"},
-};
+bool IsWrongName(const KeySpec& key, absl::string_view name) {
+  return !name.empty() && !FindChoice(key.wrong_names, name).empty();
+}
 
 // "queue" and "queue_depth", "batch_size" and "train_batch_size": one is the beginning of the
 // other, up to a word's end or to its half, or its last words.
@@ -94,7 +78,9 @@ struct Unknown {
     if (!here && !below && IsEverywhere(key.name())) return kTooFar;
     const int most = MostEdits(key);
     int edits = EditsTo(key.name(), most);
-    if (!key.alias.empty()) edits = std::min(edits, EditsTo(key.alias, most));
+    for (const absl::string_view wrong : absl::StrSplit(key.wrong_names, '|', absl::SkipEmpty())) {
+      edits = std::min(edits, EditsTo(wrong, most));
+    }
     int distance = edits > most ? kTooFar : kEdit * edits;
     const bool reordered = name.size() == key.name().size() && SortedWords(key.name()) == words;
     if (reordered) distance = std::min(distance, kEdit);
@@ -109,14 +95,14 @@ struct Unknown {
 }  // namespace
 
 const KeySpec* NearestKey(absl::string_view path) {
-  for (const Elsewhere& name : kElsewhere) {
-    if (name.given == path) return FindKey(name.key);
-  }
   const size_t dot = path.rfind('.');
   Unknown unknown{.parent = dot == absl::string_view::npos ? "" : path.substr(0, dot),
                   .name = dot == absl::string_view::npos ? path : path.substr(dot + 1),
                   .words = {}};
   if (unknown.name.empty() || unknown.name.size() > kMaxName) return nullptr;
+  for (const KeySpec& key : AllKeys()) {
+    if (IsWrongName(key, unknown.name)) return &key;
+  }
   // A section within itself: that it also stands elsewhere is no help.
   if (unknown.name == unknown.parent.substr(unknown.parent.rfind('.') + 1)) return nullptr;
   unknown.words = SortedWords(unknown.name);

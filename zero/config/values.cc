@@ -193,6 +193,7 @@ bool IsChoice(const KeySpec& key) {
 // is like it.
 absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl::string_view text) {
   if (text.size() > 64) return {};
+  const std::string lower = absl::AsciiStrToLower(text);
   absl::string_view best;
   // "DeepSpeedCPUAdam" is Adam, and "cosine" a part of one.
   for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
@@ -203,9 +204,9 @@ absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl:
   }
   if (!best.empty()) return best;
   for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
-    if (text.size() >= 4 &&
-        absl::StrContains(absl::AsciiStrToLower(choice), absl::AsciiStrToLower(text)))
+    if (text.size() >= 4 && absl::StrContains(absl::AsciiStrToLower(choice), lower)) {
       return choice;
+    }
   }
   int fewest = static_cast<int>(text.size()) / 2 + 1;
   for (const absl::string_view choices : {IsChoice(key) ? key.built : "", all}) {

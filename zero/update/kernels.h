@@ -7,7 +7,7 @@
 // Each reads and writes every value once, with the widest vectors that this processor has (Highway:
 // AVX-512, AVX2, NEON, chosen at run time). The bits do not depend on that choice: every value goes
 // through the same operations in the same order, a fused multiply-add rounds once everywhere, and
-// update_reference.h, a plain loop for each pass, gives the same. Formulas: torch.optim's, single
+// reference.h, a plain loop for each pass, gives the same. Formulas: torch.optim's, single
 // tensor, fp32, but for Lion, which is DeepSpeed's (csrc/includes/cpu_lion.h).
 //
 // Thread-safe for spans that do not overlap. `out` may be `theta`; otherwise nothing overlaps.

@@ -13,7 +13,7 @@ constexpr KeySpec kKeys[] = {
         kPositive | Auto("the batch triple"),
     Integer("train_micro_batch_size_per_gpu", "",
             "samples per forward and backward of one worker") |
-        kPositive | Auto("the batch triple") | WrongName("micro_batch_size"),
+        kPositive | Auto("the batch triple") | WrongNames("micro_batch_size"),
     Integer("gradient_accumulation_steps", "", "K: micro-batches per worker and update") |
         kPositive | Auto("the batch triple"),
     Bool("managed_gradient_accumulation", "true",
@@ -24,7 +24,7 @@ constexpr KeySpec kKeys[] = {
         Only("0") | kBoolIsNumber |
         DeepSpeed("defaults to 1.0 (since 0.19): a file without the key is clipped there. true "
                   "counts as 1; below 0 is off, here, too") |
-        WrongName("max_grad_norm"),
+        WrongNames("max_grad_norm"),
     Text("communication_data_type", "",
          "type in which gradients travel; absent: fp32, as they are summed") |
         Choices("fp32|fp16|bf16") | Only("fp32") | kNotAuto |

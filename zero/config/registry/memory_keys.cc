@@ -8,7 +8,7 @@ constexpr String kIgnores = "ignores unknown keys here";
 
 constexpr KeySpec kKeys[] = {
     Section("activation_checkpointing", "activations computed again instead of kept") |
-        Reading::kRaw |
+        Reading::kRaw | WrongNames("gradient_checkpointing") |
         DeepSpeed("ignores unknown keys here; does nothing unless the model calls its functions"),
     Bool("activation_checkpointing.partition_activations", "false",
          "split kept activations over the workers that share a model") |

@@ -26,7 +26,7 @@ constexpr KeySpec kKeys[] = {
         DeepSpeed("an unknown one is a TypeError when the engine is built"),
 
     Number("optimizer.params.lr", "0.001", "learning rate") | kNotNegative | kNotNull |
-        WrongName("learning_rate") | For("SGD|Adam|AdamW|Lamb|Lion"),
+        WrongNames("learning_rate") | For("SGD|Adam|AdamW|Lamb|Lion"),
     Number("optimizer.params.lr", "0.01", "learning rate") | kNotNegative | kNotNull |
         For("Adagrad"),
     Number("optimizer.params.lr", "0.02", "learning rate") | kNotNegative | kNotNull | For("Muon"),
@@ -53,7 +53,8 @@ constexpr KeySpec kKeys[] = {
     Bool("optimizer.params.adam_w_mode", "true", "decoupled weight decay; AdamW ignores it") |
         For(kAdam),
     Bool("optimizer.params.bias_correction", "true", "moments corrected for their start at 0") |
-        For("Adam|AdamW|Lamb") | Only("true") | DeepSpeed("an error with torch_adam true"),
+        For("Adam|AdamW|Lamb") | Only("true") | DeepSpeed("an error with torch_adam true") |
+        WrongNames("correct_bias"),
     Bool("optimizer.params.amsgrad", "false", "AMSGrad") | For("Adam|AdamW|Lamb|Adagrad") |
         Only("false") |
         DeepSpeed("true is an error but with torch_adam, here, too; its own Adagrad ignores it"),

@@ -73,7 +73,7 @@ using Quietly = Property<struct QuietlyKind>;        // the same, worth but a no
 using Removed = Property<struct RemovedKind>;        // from DeepSpeed: what to do
 using Auto = Property<struct AutoKind>;              // what "auto" takes
 using Also = Property<struct AlsoKind>;              // another name
-using WrongName = Property<struct WrongNameKind>;    // one that people try
+using WrongNames = Property<struct WrongNamesKind>;  // "a|b": that people try
 struct Length {
   constexpr explicit Length(int count) : items(count) {}
   int items;
@@ -88,7 +88,9 @@ constexpr KeySpec operator|(KeySpec key, DeepSpeed value) {
 }
 constexpr KeySpec operator|(KeySpec key, Auto value) { return key.automatic = value.text, key; }
 constexpr KeySpec operator|(KeySpec key, Also value) { return key.also = value.text, key; }
-constexpr KeySpec operator|(KeySpec key, WrongName value) { return key.alias = value.text, key; }
+constexpr KeySpec operator|(KeySpec key, WrongNames value) {
+  return key.wrong_names = value.text, key;
+}
 constexpr KeySpec operator|(KeySpec key, KeyNeed need) { return key.need = need, key; }
 constexpr KeySpec operator|(KeySpec key, KeyState state) { return key.state = state, key; }
 constexpr KeySpec operator|(KeySpec key, Reading reading) { return key.reading = reading, key; }
