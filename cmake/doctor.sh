@@ -112,7 +112,7 @@ gpu() {
   if nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null); then
     show "CUDA toolkit" "$("$nvcc" --version | grep -oE 'release [0-9.]+' | cut -d ' ' -f 2)" "$nvcc"
   else
-    show "CUDA toolkit" "not found" "no transport nccl, which needs it and NCCL"
+    show "CUDA toolkit" "not found" "no kernels for GPUs; no transport nccl, which needs it and NCCL"
   fi
   local gpus
   gpus=$(nvidia-smi --query-gpu=name,memory.total --format=csv,noheader 2>/dev/null) || gpus=

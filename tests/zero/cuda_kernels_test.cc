@@ -1,0 +1,155 @@
+// The passes on a GPU give the bits of the plain loops; without one they say so.
+#include "zero/update/cuda/cuda_kernels.h"
+
+#include <cuda_runtime_api.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tests/zero/pass_cases.h"
+#include "zero/update/reference.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Status CudaPass(const PassStep& step, const UpdateSpan& span) {
+  struct Pass {
+    const UpdateSpan& span;
+    absl::Status operator()(const SgdStep& step) const { return cuda::SgdPass(step, span, {}); }
+    absl::Status operator()(const AdamStep& step) const { return cuda::AdamPass(step, span, {}); }
+    absl::Status operator()(const LionStep& step) const { return cuda::LionPass(step, span, {}); }
+    absl::Status operator()(const AdagradStep& step) const {
+      return cuda::AdagradPass(step, span, {});
+    }
+  };
+  return std::visit(Pass{span}, step);
+}
+
+// A copy of a vector on the GPU.
+template <class T>
+class OnGpu {
+ public:
+  explicit OnGpu(const std::vector<T>& values) : bytes_(values.size() * sizeof(T)) {
+    EXPECT_EQ(cudaMalloc(&data_, bytes_), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(data_, values.data(), bytes_, cudaMemcpyHostToDevice), cudaSuccess);
+  }
+  ~OnGpu() { cudaFree(data_); }
+  OnGpu(const OnGpu&) = delete;
+  OnGpu& operator=(const OnGpu&) = delete;
+
+  T* data() const { return static_cast<T*>(data_); }
+  // Waits for all passes before it.
+  void CopyTo(std::vector<T>& values) const {
+    EXPECT_EQ(cudaMemcpy(values.data(), data_, bytes_, cudaMemcpyDeviceToHost), cudaSuccess);
+  }
+
+ private:
+  size_t bytes_;
+  void* data_ = nullptr;
+};
+
+// The pass over copies of `memory` there, and back.
+void RunOnGpu(PassMemory& memory) {
+  const OnGpu theta(memory.theta), sum(memory.sum), out(memory.out), first(memory.first),
+      second(memory.second);
+  const OnGpu wire(memory.wire);
+  UpdateSpan span = memory.Span();
+  span.out = span.out == span.theta ? theta.data() : out.data();
+  span.theta = theta.data();
+  span.sum = sum.data();
+  span.first = first.data();
+  span.second = second.data();
+  span.wire = wire.data();
+  EXPECT_EQ(CudaPass(memory.of.step, span), absl::OkStatus());
+  theta.CopyTo(memory.theta);
+  out.CopyTo(memory.out);
+  first.CopyTo(memory.first);
+  second.CopyTo(memory.second);
+  wire.CopyTo(memory.wire);
+}
+
+class CudaKernelsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const absl::Status status = cuda::Available(); !status.ok()) {
+      GTEST_SKIP() << status.message();
+    }
+  }
+};
+
+TEST_F(CudaKernelsTest, GiveTheBitsOfPlainLoops) {
+  for (const PassCase& each : PassCases({1, 255, 256, 257, 70001})) {
+    PassMemory wanted(each), found(each);
+    PlainPass(each.step, wanted.Span());
+    RunOnGpu(found);
+    ExpectSame(wanted, found);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(CudaKernelsTest, AddsGradients) {
+  std::vector<float> sum = MixedValues(10001, 5), found = sum;
+  const std::vector<float> gradient = MixedValues(10001, 6);
+  const OnGpu sums(sum), gradients(gradient);
+  const cuda::AddSpan span{.sum = sums.data(), .gradient = gradients.data(), .count = 10001};
+  ASSERT_EQ(cuda::AddPass(span, {}), absl::OkStatus());
+  sums.CopyTo(found);
+  reference::AddPass(sum.data(), gradient.data(), 10001);
+  ExpectSame(sum, found, "sum");
+}
+
+TEST_F(CudaKernelsTest, SquaresOfEachBlock) {
+  constexpr int64_t kCount = 10001, kBlock = 1000, kBlocks = 11;
+  std::vector<float> values(kCount);
+  for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i * 7919 % 1000) / 7;
+  std::vector<double> wanted(kBlocks * kSquareLanes, 0.5), found = wanted;
+  const OnGpu values_there(values);
+  const OnGpu lanes(wanted);
+  const cuda::SquaresSpan span{
+      .values = values_there.data(), .count = kCount, .block = kBlock, .lanes = lanes.data()};
+  ASSERT_EQ(cuda::SquaresPass(span, {}), absl::OkStatus());
+  lanes.CopyTo(found);
+  for (int64_t b = 0; b < kBlocks; ++b) {
+    reference::SquaresPass(values.data() + b * kBlock, std::min(kBlock, kCount - b * kBlock),
+                           wanted.data() + b * kSquareLanes);
+  }
+  EXPECT_EQ(wanted, found);
+}
+
+TEST(CudaKernelErrorsTest, WithoutAGpuEveryPassSaysSo) {
+  const absl::Status available = cuda::Available();
+  if (available.ok()) GTEST_SKIP() << "there is a GPU";
+  EXPECT_THAT(std::string(available.message()), HasSubstr("cuda::Available: "));
+  for (const PassCase& each : PassCases({3})) {
+    PassMemory memory(each);
+    const absl::Status status = CudaPass(each.step, memory.Span());
+    EXPECT_EQ(status.code(), available.code()) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("Pass: "));
+  }
+  float value = 0;
+  double lanes[kSquareLanes];
+  EXPECT_EQ(cuda::AddPass({.sum = &value, .gradient = &value, .count = 1}, {}).code(),
+            available.code());
+  EXPECT_EQ(cuda::SquaresPass({.values = &value, .count = 1, .lanes = lanes}, {}).code(),
+            available.code());
+}
+
+TEST(CudaKernelErrorsTest, CountsAreChecked) {
+  for (const PassCase& each : PassCases({0})) {
+    EXPECT_EQ(CudaPass(each.step, {.count = 0}), absl::OkStatus());
+    const absl::Status status = CudaPass(each.step, {.count = -1});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("count is -1, it must be 0 or more"));
+  }
+  EXPECT_THAT(std::string(cuda::SquaresPass({.count = 1, .block = 0}, {}).message()),
+              HasSubstr("block is 0, it must be 1 or more"));
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,169 @@
+// Every branch of every pass has a step that takes it.
+#include "tests/zero/pass_cases.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <random>
+
+#include "zero/update/reference.h"
+
+namespace ringzero {
+namespace {
+
+constexpr uint16_t kUnwritten = 0xabcd;
+
+void AddSgdSteps(SgdStep step, std::vector<PassStep>& steps) {
+  steps.push_back(step);
+  step.has_momentum = true;
+  for (const bool nesterov : {false, true}) {
+    for (const bool first_time : {false, true}) {
+      step.nesterov = nesterov;
+      step.first_time = first_time;
+      steps.push_back(step);
+    }
+  }
+}
+
+bool IsNan(WireType type, uint16_t value) {
+  return (value & 0x7fff) > (type == WireType::kBf16 ? 0x7f80 : 0x7c00);
+}
+
+std::vector<PassStep> PassSteps() {
+  std::vector<PassStep> steps;
+  for (const float divisor : {8.0f, 6.0f}) {
+    for (const float decay : {0.0f, 0.01f}) {
+      AddSgdSteps({.divisor = divisor,
+                   .weight_decay = decay,
+                   .momentum = 0.9f,
+                   .undamped = 0.75f,
+                   .rate = 0.1f},
+                  steps);
+      steps.push_back(AdamStep{.divisor = divisor,
+                               .keep = decay == 0 ? 0.999f : 1,
+                               .weight_decay = decay,
+                               .beta1 = 0.9f,
+                               .one_minus_beta1 = 0.1f,
+                               .beta2 = 0.95f,
+                               .one_minus_beta2 = 0.05f,
+                               .root_correction2 = 0.3f,
+                               .epsilon = 1e-8f,
+                               .step_size = 1e-3f});
+      steps.push_back(
+          AdagradStep{.divisor = divisor, .weight_decay = decay, .epsilon = 1e-10f, .rate = 0.01f});
+    }
+    steps.push_back(LionStep{.divisor = divisor,
+                             .keep = 0.99f,
+                             .beta1 = 0.9f,
+                             .one_minus_beta1 = 0.1f,
+                             .beta2 = 0.99f,
+                             .one_minus_beta2 = 0.01f,
+                             .rate = 1e-3f});
+  }
+  return steps;
+}
+
+}  // namespace
+
+std::vector<PassCase> PassCases(const std::vector<int64_t>& counts) {
+  std::vector<PassCase> cases;
+  for (const PassStep& step : PassSteps()) {
+    for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
+      for (const Place place : {Place::kOwn, Place::kInPlace}) {
+        for (const int64_t count : counts) cases.push_back({step, wire, place, count});
+      }
+    }
+  }
+  return cases;
+}
+
+std::string PassCase::Name() const {
+  constexpr const char* kNames[] = {"sgd", "adam", "lion", "adagrad"};
+  static_assert(std::size(kNames) == std::variant_size_v<PassStep>);
+  return std::string(kNames[step.index()]) + ", " + std::to_string(count) + " values";
+}
+
+void PlainPass(const PassStep& step, const UpdateSpan& span) {
+  struct Plain {
+    const UpdateSpan& span;
+    void operator()(const SgdStep& step) const { reference::SgdPass(step, span); }
+    void operator()(const AdamStep& step) const { reference::AdamPass(step, span); }
+    void operator()(const LionStep& step) const { reference::LionPass(step, span); }
+    void operator()(const AdagradStep& step) const { reference::AdagradPass(step, span); }
+  };
+  std::visit(Plain{span}, step);
+}
+
+std::vector<float> MixedValues(int64_t count, uint64_t seed) {
+  using Limits = std::numeric_limits<float>;
+  const float unusual[] = {0.0f,
+                           -0.0f,
+                           1e-42f,
+                           3e-6f,
+                           70000.0f,
+                           Limits::max(),
+                           Limits::lowest(),
+                           Limits::min(),
+                           Limits::infinity(),
+                           Limits::quiet_NaN()};
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = random() % 16 == 0 ? unusual[random() % std::size(unusual)] : normal(random);
+  }
+  return values;
+}
+
+PassMemory::PassMemory(const PassCase& of)
+    : of(of),
+      theta(MixedValues(of.count, 1)),
+      sum(MixedValues(of.count, 2)),
+      out(of.count, 12345.0f),
+      first(MixedValues(of.count, 3)),
+      second(MixedValues(of.count, 4)),
+      wire(of.count, kUnwritten) {
+  for (float& value : second) value = std::fabs(value);  // sums of squares
+  if (!std::holds_alternative<AdagradStep>(of.step)) return;
+  for (float& value : first) value = std::fabs(value);
+}
+
+UpdateSpan PassMemory::Span() {
+  return {.theta = theta.data(),
+          .sum = sum.data(),
+          .out = of.place == Place::kInPlace ? theta.data() : out.data(),
+          .first = first.data(),
+          .second = second.data(),
+          .wire = wire.data(),
+          .wire_type = of.wire_type,
+          .count = of.count};
+}
+
+void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& found,
+                const std::string& what) {
+  ASSERT_EQ(wanted.size(), found.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (std::isnan(wanted[i]) && std::isnan(found[i])) continue;
+    ASSERT_EQ(std::memcmp(&wanted[i], &found[i], sizeof(float)), 0)
+        << what << ", value " << i << ": " << wanted[i] << ", " << found[i];
+  }
+}
+
+void ExpectSame(const PassMemory& wanted, const PassMemory& found) {
+  const std::string what = wanted.of.Name();
+  ExpectSame(wanted.theta, found.theta, what + ", theta");
+  ExpectSame(wanted.sum, found.sum, what + ", sum");
+  ExpectSame(wanted.out, found.out, what + ", out");
+  ExpectSame(wanted.first, found.first, what + ", first");
+  ExpectSame(wanted.second, found.second, what + ", second");
+  for (size_t i = 0; i < wanted.wire.size(); ++i) {
+    const WireType type = wanted.of.wire_type;
+    if (IsNan(type, wanted.wire[i]) && IsNan(type, found.wire[i])) continue;
+    ASSERT_EQ(wanted.wire[i], found.wire[i]) << what << ", wire, value " << i;
+  }
+}
+
+}  // namespace ringzero

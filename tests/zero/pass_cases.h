@@ -1,0 +1,59 @@
+// What passes are held against reference.h with: steps that take every branch, and memory full of
+// ordinary values and a few that are not.
+//
+//   for (const PassCase& each : PassCases({1, 1001})) {
+//     PassMemory wanted(each), found(each);
+//     PlainPass(each.step, wanted.Span());
+//     …                                     // the pass under test, over found.Span()
+//     ExpectSame(wanted, found);
+//   }
+#ifndef RINGZERO_TESTS_ZERO_PASS_CASES_H_
+#define RINGZERO_TESTS_ZERO_PASS_CASES_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "zero/update/kernels.h"
+
+namespace ringzero {
+
+using PassStep = std::variant<SgdStep, AdamStep, LionStep, AdagradStep>;
+// Where the new values go.
+enum class Place { kOwn, kInPlace };
+
+struct PassCase {
+  PassStep step;
+  WireType wire_type = WireType::kNone;
+  Place place = Place::kOwn;
+  int64_t count = 0;
+
+  std::string Name() const;
+};
+// Every step, wire type and place, each with every count.
+std::vector<PassCase> PassCases(const std::vector<int64_t>& counts);
+
+void PlainPass(const PassStep& step, const UpdateSpan& span);
+
+// The arrays of a span: two of one case are equal until a pass has run.
+struct PassMemory {
+  explicit PassMemory(const PassCase& of);
+  UpdateSpan Span();
+
+  PassCase of;
+  std::vector<float> theta, sum, out, first, second;
+  std::vector<uint16_t> wire;
+};
+
+// `count` ordinary values, and among them zeros, the smallest, the largest, infinity and NaN.
+std::vector<float> MixedValues(int64_t count, uint64_t seed);
+
+// The same bits; a NaN for a NaN, as which one it is is left open to a processor.
+void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& found,
+                const std::string& what);
+void ExpectSame(const PassMemory& wanted, const PassMemory& found);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_ZERO_PASS_CASES_H_
