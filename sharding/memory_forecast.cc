@@ -14,10 +14,11 @@ bool Trains(const Plan& plan, int j) { return plan.exchange && plan.stages[j].su
 
 // Gradients of at most pending + 1 backwards, one after the other, wait or are being made; after
 // stage 0's comes the last stage's of the next lap. Without exchange they are dropped at once.
-int64_t PendingGradients(const Plan& plan) {
+int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_bytes) {
   std::vector<int64_t> sums;
   for (int j = plan.stage_count() - 1; j >= 0; --j) {
-    if (plan.stages[j].sum_bytes > 0) sums.push_back(plan.stages[j].sum_bytes);
+    const int64_t bytes = gradient_bytes.empty() ? plan.stages[j].sum_bytes : gradient_bytes[j];
+    if (plan.stages[j].sum_bytes > 0) sums.push_back(bytes);
   }
   const int64_t stages = static_cast<int64_t>(sums.size());
   const int64_t backwards = stages * plan.laps * plan.iterations;
@@ -39,13 +40,18 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     // Worker 0 begins all sums, in memory of its own, and has one block for each stage.
     if (worker == 0 && Trains(plan, j)) bytes.sums += stage.sum_bytes;
     if (!plan.has_masters(WorkerId(worker), StageId(j))) continue;
-    bytes.masters += stage.parameter_bytes;
+    const bool apart = stage.master_bytes > 0;
+    bytes.masters += apart ? stage.master_bytes : stage.parameter_bytes;
+    if (apart) bytes.versions += stage.parameter_bytes;
     if (!Trains(plan, j)) continue;
     if (plan.rule != Rule::kDp) bytes.versions += stage.parameter_bytes;
+    if (apart && plan.has_two_masters()) bytes.versions += stage.master_bytes;
     if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
   }
   const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
-  if (!(options.gradients_join_sums && begins_all)) bytes.gradients = PendingGradients(plan);
+  if (!(options.gradients_join_sums && begins_all)) {
+    bytes.gradients = PendingGradients(plan, options.gradient_bytes);
+  }
   return bytes;
 }
 
@@ -87,6 +93,12 @@ absl::StatusOr<MemoryForecast> ForecastMemory(const Plan& plan, const MemoryOpti
     return absl::InvalidArgumentError(absl::StrCat("memory: wanted moment_bytes of ",
                                                    plan.stage_count(), " stages, found ",
                                                    options.moment_bytes.size()));
+  }
+  if (!options.gradient_bytes.empty() &&
+      static_cast<int>(options.gradient_bytes.size()) != plan.stage_count()) {
+    return absl::InvalidArgumentError(absl::StrCat("memory: wanted gradient_bytes of ",
+                                                   plan.stage_count(), " stages, found ",
+                                                   options.gradient_bytes.size()));
   }
   MemoryForecast memory;
   for (int w = 0; w < plan.workers; ++w) memory.workers.push_back(BytesOf(plan, options, w));

@@ -163,7 +163,9 @@ void SetLastUses(std::span<const LayerInfo> layers, std::vector<StagePlan>& stag
   }
 }
 
-int64_t OwnedBytes(const StagePlan& stage) { return stage.parameter_bytes + stage.sum_bytes; }
+int64_t OwnedBytes(const StagePlan& stage) {
+  return stage.parameter_bytes + stage.master_bytes + stage.sum_bytes;
+}
 
 // Hands out stages, largest first, and keeps count of what each owner holds.
 class OwnerAssignment {

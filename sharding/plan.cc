@@ -22,8 +22,12 @@ absl::Status CheckStage(const Plan& plan, int j) {
                  stage.owner.value);
   }
   if (stage.parameter_bytes < 0 || stage.sum_bytes < 0 || stage.buffer_bytes < 0 ||
-      stage.state_bytes < 0) {
+      stage.state_bytes < 0 || stage.master_bytes < 0) {
     return Wrong(absl::StrCat("bytes of ", name), "at least 0", -1);
+  }
+  if (stage.master_bytes > 0 && stage.parameter_bytes == 0) {
+    return Wrong(absl::StrCat("master_bytes of ", name, ", which has no parameters,"), "0",
+                 stage.master_bytes);
   }
   if (stage.forward_cost < 0 || stage.backward_cost < 0) {
     return Wrong(absl::StrCat("costs of ", name), "at least 0", -1);
@@ -123,11 +127,12 @@ std::string PlanToString(const Plan& plan) {
   absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {
     absl::StrAppend(&text, "stage layers ", stage.first_layer, " ", stage.end_layer,
-                    " parameter_bytes ", stage.parameter_bytes, " sum_bytes ", stage.sum_bytes,
-                    " buffer_bytes ", stage.buffer_bytes, " state_bytes ", stage.state_bytes,
-                    " costs ", stage.forward_cost, " ", stage.backward_cost, " owner ",
-                    stage.owner.value, " last_use ", stage.last_use.value, " has_backward ",
-                    int{stage.has_backward}, " name ", stage.name, "\n");
+                    " parameter_bytes ", stage.parameter_bytes, " master_bytes ",
+                    stage.master_bytes, " sum_bytes ", stage.sum_bytes, " buffer_bytes ",
+                    stage.buffer_bytes, " state_bytes ", stage.state_bytes, " costs ",
+                    stage.forward_cost, " ", stage.backward_cost, " owner ", stage.owner.value,
+                    " last_use ", stage.last_use.value, " has_backward ", int{stage.has_backward},
+                    " name ", stage.name, "\n");
   }
   return text;
 }
@@ -194,7 +199,8 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
     StagePlan stage;
     LineReader in(line);
     in.Read("stage").Read("layers", &stage.first_layer, &stage.end_layer);
-    in.Read("parameter_bytes", &stage.parameter_bytes).Read("sum_bytes", &stage.sum_bytes);
+    in.Read("parameter_bytes", &stage.parameter_bytes).Read("master_bytes", &stage.master_bytes);
+    in.Read("sum_bytes", &stage.sum_bytes);
     in.Read("buffer_bytes", &stage.buffer_bytes).Read("state_bytes", &stage.state_bytes);
     in.Read("costs", &stage.forward_cost, &stage.backward_cost);
     in.Read("owner", &stage.owner.value).Read("last_use", &stage.last_use.value);

@@ -34,6 +34,7 @@ struct StagePlan {
   int first_layer = 0;  // layers [first_layer, end_layer) of the model
   int end_layer = 0;
   int64_t parameter_bytes = 0;  // one version as it travels; 0: nothing travels
+  int64_t master_bytes = 0;     // fp32 masters, where versions are not fp32; 0: a version is both
   int64_t sum_bytes = 0;        // one gradient sum as it travels; 0: nothing trainable
   int64_t buffer_bytes = 0;     // running statistics as they travel; 0: none
   int64_t state_bytes = 0;      // optimizer state as a collection shows it; 0: it shows none
@@ -42,6 +43,9 @@ struct StagePlan {
   WorkerId owner{0};
   StageId last_use{-1};      // tied parameters: the last stage that reads them; -1: this one
   bool has_backward = true;  // false in a frozen prefix: no backward, no backward copy, no sum
+
+  // Of what a collection shows: masters.
+  int64_t collected_bytes() const { return master_bytes > 0 ? master_bytes : parameter_bytes; }
 };
 
 // Forward-only laps at chosen versions.
@@ -91,6 +95,11 @@ struct Plan {
   }
   // Whoever reads a version receives it once, and holds it until it has read it for the last time.
   bool holds_copies() const { return exchange && (zero_stage == 1 || zero_stage == 2); }
+  // Two versions of masters are alive, as of what travels: where masters are apart, only because
+  // a collection may still read the one that the next update would overwrite.
+  bool has_two_masters() const {
+    return rule != Rule::kDp && (collection.every > 0 || !collection.versions.empty());
+  }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }
   // ceil(S / N): the paper's k, stages per worker.

@@ -74,6 +74,7 @@ class Tally {
   int64_t MessageBytes(const Op& op) const {
     if (op.stage == kNoStage || op.channel == Channel::kToken) return 0;
     const StagePlan& stage = plan_.stage(op.stage);
+    if (op.channel == Channel::kCollection) return stage.collected_bytes();
     if (CarriesParameters(op.channel)) return stage.parameter_bytes;
     if (op.copy == Copy::kState) return stage.state_bytes;
     const bool sum = IsSum(op.channel) || op.copy == Copy::kGradient;

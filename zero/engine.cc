@@ -28,7 +28,12 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   for (int j = 0; j < options.plan.stage_count(); ++j) {
     const StagePlan& stage = options.plan.stages[j];
     const StageLayout& layout = options.layouts[j];
-    if (stage.parameter_bytes != layout.parameter_bytes || stage.sum_bytes != layout.sum_bytes ||
+    if (layout.sum_type == ValueType::kFp16) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stage ", j, ": sums travel as fp32 or bf16, found fp16"));
+    }
+    if (stage.parameter_bytes != layout.parameter_bytes ||
+        stage.master_bytes != layout.master_bytes || stage.sum_bytes != layout.sum_bytes ||
         stage.buffer_bytes != layout.statistics_bytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("stage ", j, ": plan and layout differ in bytes"));
@@ -154,7 +159,7 @@ std::vector<StageCopy> Engine::Impl::CopiesOf(const LinkedOp& linked) const {
   for (const Read& read : linked.reads) {
     // A forward reads tied stages by the copies of their own BeginForward, which are still held.
     if (linked.op.kind != OpKind::kBackward && read.stage != linked.op.stage) continue;
-    copies.push_back({read.stage, CopyOf(read)});
+    copies.push_back({read.stage, CopyOf(read, linked.op.kind == OpKind::kCollect)});
   }
   return copies;
 }

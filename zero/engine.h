@@ -42,16 +42,17 @@
 
 namespace ringzero {
 
-// One gradient of a micro-batch: fp32, numel values in the parameter's own storage order.
+// One gradient of a micro-batch: numel values of `type` in the parameter's own storage order.
 struct GradientPart {
   int parameter = 0;  // index into StageLayout::parameters
-  const float* data = nullptr;
+  const void* data = nullptr;
   std::shared_ptr<const void> keep;  // keeps `data` alive until the add has read it (any thread)
+  ValueType type = ValueType::kFp32;
 };
 // A parameter that is not listed had no gradient in this micro-batch.
 using StageGradient = std::vector<GradientPart>;
 
-// Parameters of one stage, in its layout.
+// Parameters of one stage, in its layout, as they travel.
 struct StageCopy {
   StageId stage;
   SharedBuffer parameters;
@@ -77,11 +78,11 @@ struct EvaluationCopy {
 struct CollectedPart {
   enum class Kind {
     kParameters,  // and running statistics
-    kGradient,    // averaged over N·K micro-batches, in the layout of a sum, trailer included
+    kGradient,    // averaged over N·K micro-batches, in the layout and type of a sum, with trailer
     kState,       // the optimizer's, in StateLayout (zero/optimizer_state.h)
   } kind = Kind::kParameters;
   StageId stage{0};
-  SharedBuffer parameters;  // kParameters; empty: the stage has none
+  SharedBuffer parameters;  // kParameters: masters; empty: the stage has none
   SharedBuffer statistics;  // kParameters; empty: it has none, or they are still the initial ones
   const std::byte* values = nullptr;  // kGradient, kState; valid until EndCollect
 };
@@ -105,7 +106,9 @@ struct EngineOptions {
   std::unique_ptr<Transport> transport;
   std::vector<StageLayout> layouts;  // by stage
   OptimizerOptions optimizer;
-  // Fills θ_0 of a stage whose masters this worker has; called by Create, in stage order.
+  double loss_scale = 1;  // what gradients are multiplied by; updates divide by it
+  uint64_t seed = 0;      // of the random numbers that round sums
+  // Fills θ_0, in fp32, of a stage whose masters this worker has; called by Create, in stage order.
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
   // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
   // heap.
@@ -143,7 +146,8 @@ class Engine {
   // first.
   absl::StatusOr<std::vector<StageCopy>> BeginBackward(StageId stage);
   // Within the stage's backward: where its running sum lies, if it is here; then gradients may be
-  // added to it at once (zero/gradient_sum.h), and need not be given to EndBackward. Null: it is
+  // added to it at once (zero/gradient_sum.h, with the engine's seed), and need not be given to
+  // EndBackward. Null: it is
   // still on its way, or the stage has none. The same until EndBackward once it is not null.
   std::byte* OpenSum(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);

@@ -67,7 +67,7 @@ void Engine::Impl::SubmitKeep(int64_t number) {
         MessageBytes({.channel = Channel::kStates, .copy = op.copy, .stage = op.stage});
     RZ_ASSIGN_OR_RETURN(Buffer kept, AllocateSum(static_cast<int64_t>(bytes)));
     if (optimizer == nullptr) {
-      AverageSum(layout, sum, plan_.workers * plan_.laps, kept.data());
+      AverageSum(layout, sum, float(plan_.workers * plan_.laps * options_.loss_scale), kept.data());
     } else {
       CopyState(StateLayout::Make(options_.optimizer, layout), *optimizer, kept.data());
     }

@@ -94,7 +94,8 @@ class Engine::Impl {
   absl::Status ReserveSums();
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
-  SharedBuffer CopyOf(const Read& read) const;
+  // `collects`: masters, where they are ours.
+  SharedBuffer CopyOf(const Read& read, bool collects) const;
   double* WaitCounter(int64_t op);
 
   using Writer = FlightRecorder::Writer;

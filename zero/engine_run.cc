@@ -16,7 +16,7 @@ namespace ringzero {
 Engine::Impl::Impl(EngineOptions options)
     : options_(std::move(options)),
       plan_(options_.plan),
-      owned_(plan_, options_.layouts, options_.optimizer),
+      owned_(plan_, options_.layouts, options_.optimizer, options_.loss_scale),
       recorder_(options_.recorder),
       state_(plan_, options_.self),
       sent_messages_(static_cast<size_t>(plan_.workers * kChannelCount)),
@@ -148,7 +148,8 @@ SharedBuffer& Engine::Impl::HeldCopy(const Op& op) {
   return held_copies_[{op.stage.value, op.version.value}];
 }
 
-SharedBuffer Engine::Impl::CopyOf(const Read& read) const {
+SharedBuffer Engine::Impl::CopyOf(const Read& read, bool collects) const {
+  if (read.owned && collects) return owned_.Masters(read.stage, read.version);
   if (read.owned) return owned_.Get(read.stage, read.version);
   if (read.held) return held_copies_.at({read.stage.value, read.version.value});
   return state_.at(read.op).shared;
@@ -238,7 +239,8 @@ absl::Status Engine::Impl::Send(int64_t number) {
   const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
   Transport& transport = *options_.transport;
   if (CarriesParameters(op.channel)) {
-    return transport.Share(op.peer, key, CopyOf(linked.reads[0]));
+    return transport.Share(op.peer, key,
+                           CopyOf(linked.reads[0], op.channel == Channel::kCollection));
   }
   if (op.channel == Channel::kFinished) {
     return transport.Share(op.peer, key, state_.at(linked.snapshot).shared);

@@ -106,11 +106,11 @@ std::byte* Engine::Impl::OpenSum(StageId stage) {
 }
 
 int64_t Engine::Impl::BytesOf(StageId stage, const StageGradient& gradient) const {
-  int64_t values = 0;
+  int64_t bytes = 0;
   for (const GradientPart& part : gradient) {
-    values += options_.layouts[stage.value].parameters[part.parameter].numel;
+    bytes += options_.layouts[stage.value].parameters[part.parameter].numel * SizeOf(part.type);
   }
-  return values * static_cast<int64_t>(sizeof(float));
+  return bytes;
 }
 
 }  // namespace ringzero

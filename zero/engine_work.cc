@@ -47,8 +47,11 @@ void Engine::Impl::SubmitAdd(int64_t number) {
   gradients_.erase(PlaceOf(op));
   RunOnPool(number, [this, number, op, sum, gradient]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
+    const SumRounding rounding{.seed = options_.seed,
+                               .iteration = op.iteration.value,
+                               .micro_batch = op.lap.value * plan_.workers + options_.self.value};
     for (const GradientPart& part : *gradient) {
-      AddContribution(layout, part.parameter, part.data, sum->data());
+      AddContribution(layout, part.parameter, {part.data, part.type}, rounding, sum->data());
     }
     const int64_t bytes = BytesOf(op.stage, *gradient);
     gradient->clear();

@@ -17,15 +17,21 @@ int64_t Place(int64_t* end, int64_t bytes) {
 }  // namespace
 
 StageLayout StageLayout::Make(std::vector<ParameterSpec> parameters,
-                              std::vector<StatisticSpec> statistics) {
-  StageLayout layout;
+                              std::vector<StatisticSpec> statistics, const Precision& precision) {
+  StageLayout layout{.parameter_type = precision.parameters, .sum_type = precision.sums};
   for (ParameterSpec& parameter : parameters) {
     parameter.numel = 1;
     for (const int64_t extent : parameter.shape) parameter.numel *= extent;
-    const int64_t bytes = parameter.numel * static_cast<int64_t>(sizeof(float));
-    parameter.offset_bytes = Place(&layout.parameter_bytes, bytes);
+    parameter.offset_bytes =
+        Place(&layout.parameter_bytes, parameter.numel * SizeOf(precision.parameters));
+    parameter.master_offset_bytes = parameter.offset_bytes;
+    if (precision.parameters != ValueType::kFp32) {
+      parameter.master_offset_bytes =
+          Place(&layout.master_bytes, parameter.numel * SizeOf(ValueType::kFp32));
+    }
     if (parameter.trainable) {
-      parameter.sum_offset_bytes = Place(&layout.sum_bytes, bytes);
+      parameter.sum_offset_bytes =
+          Place(&layout.sum_bytes, parameter.numel * SizeOf(precision.sums));
       parameter.sum_index = layout.trainable_count++;
     }
   }

@@ -16,6 +16,18 @@ constexpr int64_t kBlockElements = 64 * 1024;  // 256 KiB
 // Value `begin` and on; null where the optimizer has no such state.
 float* ValuesAt(float* state, int64_t begin) { return state != nullptr ? state + begin : nullptr; }
 
+UpdateSpan PartOf(const UpdateSpan& span, const float* sum, int64_t offset, int64_t count) {
+  UpdateSpan part = span;
+  part.theta += offset;
+  part.sum = sum;
+  part.out += offset;
+  part.first = ValuesAt(span.first, offset);
+  part.second = ValuesAt(span.second, offset);
+  if (span.wire != nullptr) part.wire += offset;
+  part.count = count;
+  return part;
+}
+
 }  // namespace
 
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout)
@@ -66,9 +78,10 @@ void StageOptimizer::Begin(const UpdateInput& input) {
 double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const {
   if (!states_[block.parameter].contributed) return 0;
   const ParameterSpec& parameter = layout_.parameters[block.parameter];
-  const auto* values = reinterpret_cast<const float*>(input.sum + parameter.sum_offset_bytes);
   double lanes[kSquareLanes] = {};
-  SquaresPass(values + block.begin, block.end - block.begin, lanes);
+  ForSumValues(
+      layout_, parameter, input.sum, block.begin, block.end,
+      [&lanes](const float* values, int64_t, int64_t count) { SquaresPass(values, count, lanes); });
   double sum = 0;
   for (const double lane : lanes) sum += lane;
   return sum;
@@ -80,22 +93,30 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   const auto at = [&](auto* base, int64_t offset_bytes) {
     return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes) + block.begin;
   };
-  UpdateSpan span{.theta = at(input.theta, parameter.offset_bytes),
-                  .out = at(out, parameter.offset_bytes),
+  UpdateSpan span{.theta = at(input.theta, parameter.master_offset_bytes),
+                  .out = at(out, parameter.master_offset_bytes),
                   .first = ValuesAt(state.first, block.begin),
                   .second = ValuesAt(state.second, block.begin),
                   .count = block.end - block.begin};
+  if (input.wire != nullptr) {
+    span.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes) + block.begin;
+    span.wire_type = WireTypeOf(layout_.parameter_type);
+  }
   if (!state.contributed) {
     if (span.out != span.theta) std::memcpy(span.out, span.theta, span.count * sizeof(float));
+    if (span.wire != nullptr) NarrowPass(span.wire_type, span.out, span.wire, span.count);
     return;
   }
-  span.sum = at(input.sum, parameter.sum_offset_bytes);
   const UpdateRate rate = RateAt(options_.curve, options_.learning_rate, input.iteration);
-  state.update->Pass({.rate = state.rate_factor * rate.rate,
-                      .betas = rate.betas,
-                      .updates = state.updates,
-                      .divisor = input.divisor},
-                     span);
+  const UpdateMoment moment{.rate = state.rate_factor * rate.rate,
+                            .betas = rate.betas,
+                            .updates = state.updates,
+                            .divisor = input.divisor,
+                            .loss_scale = input.loss_scale};
+  ForSumValues(layout_, parameter, input.sum, block.begin, block.end,
+               [&](const float* values, int64_t offset, int64_t count) {
+                 state.update->Pass(moment, PartOf(span, values, offset, count));
+               });
 }
 
 void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {

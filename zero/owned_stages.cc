@@ -7,106 +7,174 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "sharding/schedule.h"
+#include "zero/update/narrow_kernels.h"
 
 namespace ringzero {
+namespace {
+
+// θ_0 as it travels.
+void RoundParameters(const StageLayout& layout, const std::byte* masters, std::byte* version) {
+  for (const ParameterSpec& spec : layout.parameters) {
+    NarrowPass(WireTypeOf(layout.parameter_type),
+               reinterpret_cast<const float*>(masters + spec.master_offset_bytes),
+               reinterpret_cast<uint16_t*>(version + spec.offset_bytes), spec.numel);
+  }
+}
+
+// The memory of a version that nobody reads any more.
+absl::StatusOr<Buffer> TakeBack(std::map<int, SharedBuffer>& buffers, int version, StageId stage) {
+  const auto overwritten = buffers.find(version);
+  RZ_CHECK(overwritten != buffers.end(),
+           absl::StrCat("stage ", stage.value, " lacks the version to overwrite"));
+  absl::StatusOr<Buffer> unsealed = std::move(overwritten->second).Unseal();
+  if (!unsealed.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("over version ", version, ": ", unsealed.status().message()));
+  }
+  buffers.erase(overwritten);
+  return unsealed;
+}
+
+}  // namespace
 
 PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer,
-                             int divisor, SharedBuffer theta, SharedBuffer sum, Buffer out)
+                             int divisor, double loss_scale, Memory memory)
     : stage_(stage),
       iteration_(iteration),
       optimizer_(optimizer),
       divisor_(divisor),
-      theta_(std::move(theta)),
-      sum_(std::move(sum)),
-      out_(std::move(out)) {}
+      loss_scale_(loss_scale),
+      memory_(std::move(memory)) {}
 
 bool PendingUpdate::Step() {
   const UpdateInput input{.iteration = iteration_.value,
                           .divisor = divisor_,
-                          .theta = theta_ ? theta_.data() : out_.data(),
-                          .sum = sum_.data()};
+                          .loss_scale = loss_scale_,
+                          .theta = memory_.theta ? memory_.theta.data() : memory_.out.data(),
+                          .sum = memory_.sum.data(),
+                          .wire = memory_.wire ? memory_.wire.data() : nullptr};
   if (next_block_ == 0) optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
   if (next_block_ < blocks.size() && counts_squares_) {
     squares_ += optimizer_->SumOfSquares(blocks[next_block_], input);
   }
-  if (next_block_ < blocks.size()) optimizer_->Block(blocks[next_block_], input, out_.data());
+  if (next_block_ < blocks.size()) {
+    optimizer_->Block(blocks[next_block_], input, memory_.out.data());
+  }
   return ++next_block_ < blocks.size();
 }
 
 OwnedStages::OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts,
-                         const OptimizerOptions& optimizer)
-    : plan_(plan), layouts_(layouts), optimizer_(optimizer) {}
+                         const OptimizerOptions& optimizer, double loss_scale)
+    : plan_(plan), layouts_(layouts), optimizer_(optimizer), loss_scale_(loss_scale) {}
 
 absl::Status OwnedStages::Initialize(StageId stage, const Allocate& allocate,
                                      const std::function<absl::Status(StageId, std::byte*)>& fill) {
   const StageLayout& layout = layouts_[stage.value];
   Stage& owned = stages_[stage.value];
-  const size_t bytes = static_cast<size_t>(layout.parameter_bytes);
-  if (bytes > 0) {
-    RZ_ASSIGN_OR_RETURN(Buffer first, allocate(bytes));
-    master_bytes_ += static_cast<int64_t>(first.size());
+  const auto take = [&](int64_t bytes, int64_t& counted) -> absl::StatusOr<Buffer> {
+    RZ_ASSIGN_OR_RETURN(Buffer memory, allocate(static_cast<size_t>(bytes)));
+    counted += static_cast<int64_t>(memory.size());
+    return memory;
+  };
+  const bool apart = layout.master_bytes > 0;
+  if (layout.parameter_bytes > 0) {
+    const int64_t bytes = apart ? layout.master_bytes : layout.parameter_bytes;
+    RZ_ASSIGN_OR_RETURN(Buffer first, take(bytes, master_bytes_));
     if (fill) RZ_RETURN_IF_ERROR(fill(stage, first.data()));
+    if (apart) {
+      RZ_ASSIGN_OR_RETURN(Buffer version, take(layout.parameter_bytes, version_bytes_));
+      if (fill) RoundParameters(layout, first.data(), version.data());
+      owned.masters[0] = std::move(first).Seal();
+      first = std::move(version);
+    }
     owned.versions[0] = std::move(first).Seal();
   }
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
   if (plan_.rule != Rule::kDp) {
-    RZ_ASSIGN_OR_RETURN(owned.spare, allocate(bytes));
-    version_bytes_ += static_cast<int64_t>(owned.spare.size());
+    RZ_ASSIGN_OR_RETURN(owned.spare, take(layout.parameter_bytes, version_bytes_));
+  }
+  if (apart && plan_.has_two_masters()) {
+    RZ_ASSIGN_OR_RETURN(owned.spare_masters, take(layout.master_bytes, version_bytes_));
   }
   owned.optimizer = std::make_unique<StageOptimizer>(optimizer_, layout);
   return absl::OkStatus();
 }
 
-SharedBuffer OwnedStages::Get(StageId stage, Version version) const {
-  const auto owned = stages_.find(stage.value);
-  RZ_CHECK(owned != stages_.end(), absl::StrCat("stage ", stage.value, " is not ours"));
-  const auto found = owned->second.versions.find(version.value < 0 ? 0 : version.value);
-  RZ_CHECK(found != owned->second.versions.end(),
+SharedBuffer OwnedStages::Find(const std::map<int, SharedBuffer>& buffers, StageId stage,
+                               Version version) {
+  const auto found = buffers.find(version.value < 0 ? 0 : version.value);
+  RZ_CHECK(found != buffers.end(),
            absl::StrCat("stage ", stage.value, " has no version ", version.value));
   return found->second;
 }
 
+SharedBuffer OwnedStages::Get(StageId stage, Version version) const {
+  const auto owned = stages_.find(stage.value);
+  RZ_CHECK(owned != stages_.end(), absl::StrCat("stage ", stage.value, " is not ours"));
+  return Find(owned->second.versions, stage, version);
+}
+
+SharedBuffer OwnedStages::Masters(StageId stage, Version version) const {
+  if (layouts_[stage.value].master_bytes == 0) return Get(stage, version);
+  return Find(stages_.at(stage.value).masters, stage, version);
+}
+
+int OwnedStages::OverwrittenMasters(Iteration iteration) const {
+  return plan_.has_two_masters() ? OverwrittenVersion(plan_, iteration).value : iteration.value;
+}
+
 bool OwnedStages::MayOverwrite(StageId stage, Iteration iteration) const {
-  const auto& versions = stages_.at(stage.value).versions;
-  const auto overwritten = versions.find(OverwrittenVersion(plan_, iteration).value);
-  return overwritten == versions.end() || overwritten->second.holders() == 1;
+  const Stage& owned = stages_.at(stage.value);
+  const auto free = [](const std::map<int, SharedBuffer>& buffers, int version) {
+    const auto overwritten = buffers.find(version);
+    return overwritten == buffers.end() || overwritten->second.holders() == 1;
+  };
+  return free(owned.versions, OverwrittenVersion(plan_, iteration).value) &&
+         free(owned.masters, OverwrittenMasters(iteration));
 }
 
 absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId stage,
                                                                         Iteration iteration,
                                                                         SharedBuffer sum) {
   Stage& owned = stages_.at(stage.value);
-  const bool in_place = plan_.rule == Rule::kDp;
-  Buffer out;
-  if (!in_place && iteration.value == 0) {
-    out = std::move(owned.spare);
-  } else {
-    const auto overwritten = owned.versions.find(OverwrittenVersion(plan_, iteration).value);
-    RZ_CHECK(overwritten != owned.versions.end(),
-             absl::StrCat("stage ", stage.value, " lacks the version to overwrite"));
-    absl::StatusOr<Buffer> unsealed = std::move(overwritten->second).Unseal();
-    if (!unsealed.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("over version ", overwritten->first, ": ", unsealed.status().message()));
-    }
-    out = *std::move(unsealed);
-    owned.versions.erase(overwritten);
+  const bool spares = plan_.rule != Rule::kDp && iteration.value == 0;
+  PendingUpdate::Memory memory{.sum = std::move(sum)};
+  Buffer version = std::move(owned.spare);
+  if (!spares) {
+    RZ_ASSIGN_OR_RETURN(
+        version, TakeBack(owned.versions, OverwrittenVersion(plan_, iteration).value, stage));
   }
-  SharedBuffer theta = in_place ? SharedBuffer() : Get(stage, Version(iteration.value));
+  bool in_place = plan_.rule == Rule::kDp;
+  if (owned.masters.empty()) {
+    memory.out = std::move(version);
+  } else {
+    memory.wire = std::move(version);
+    memory.out = std::move(owned.spare_masters);
+    in_place = !plan_.has_two_masters();
+    if (in_place || !spares) {
+      RZ_ASSIGN_OR_RETURN(memory.out,
+                          TakeBack(owned.masters, OverwrittenMasters(iteration), stage));
+    }
+  }
+  if (!in_place) memory.theta = Masters(stage, Version(iteration.value));
   return std::make_unique<PendingUpdate>(stage, iteration, owned.optimizer.get(),
-                                         plan_.workers * plan_.laps, std::move(theta),
-                                         std::move(sum), std::move(out));
+                                         plan_.workers * plan_.laps, loss_scale_,
+                                         std::move(memory));
 }
 
 void OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
-  update->sum_.Reset();
-  update->theta_.Reset();
+  PendingUpdate::Memory memory = std::move(update->memory_);
+  memory.sum.Reset();
+  memory.theta.Reset();
   Stage& stage = stages_.at(update->stage_.value);
   const int iteration = update->iteration_.value;
-  stage.versions[iteration + 1] = std::move(update->out_).Seal();
+  const bool apart = static_cast<bool>(memory.wire);
+  stage.versions[iteration + 1] = std::move(apart ? memory.wire : memory.out).Seal();
+  if (apart) stage.masters[iteration + 1] = std::move(memory.out).Seal();
   if (!update->counts_squares_) return;
-  stage.squares[iteration] = update->squares_ / update->divisor_ / update->divisor_;
+  const double divisor = update->divisor_ * update->loss_scale_;
+  stage.squares[iteration] = update->squares_ / divisor / divisor;
   stage.squares.erase(stage.squares.begin(), stage.squares.lower_bound(iteration - 2));
 }
 

@@ -9,6 +9,10 @@
 // cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place. Either way only when this
 // worker is the buffer's only holder. θ_{-1} is θ_0. Thread-safety: the engine's mutex guards all
 // calls except PendingUpdate::Step.
+//
+// Where what travels is not fp32, versions are as it travels, by the same rule, and fp32 masters
+// are apart: of the newest version, updated in place; of both where a collection may still read the
+// older one (Plan::has_two_masters).
 #ifndef RINGZERO_ZERO_OWNED_STAGES_H_
 #define RINGZERO_ZERO_OWNED_STAGES_H_
 
@@ -30,8 +34,14 @@ namespace ringzero {
 // An update under way: reads θ_t and the sum, writes `out`.
 class PendingUpdate {
  public:
+  struct Memory {
+    SharedBuffer theta;  // masters; empty: in place
+    SharedBuffer sum;    // of other workers, too, where nothing is sharded
+    Buffer out;          // masters
+    Buffer wire;         // the version that travels, where masters are apart
+  };
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
-                SharedBuffer theta, SharedBuffer sum, Buffer out);
+                double loss_scale, Memory memory);
   // Sums the squares of the gradients, too, each block before it is updated with.
   void CountSquares() { counts_squares_ = true; }
   // One block; false when that was the last.
@@ -43,9 +53,8 @@ class PendingUpdate {
   Iteration iteration_;
   StageOptimizer* optimizer_;
   int divisor_;
-  SharedBuffer theta_;  // empty: in place
-  SharedBuffer sum_;    // of other workers, too, where nothing is sharded
-  Buffer out_;
+  double loss_scale_;
+  Memory memory_;
   size_t next_block_ = 0;
   bool counts_squares_ = false;
   double squares_ = 0;  // of the undivided sum, so far
@@ -57,12 +66,14 @@ class OwnedStages {
   using Allocate = std::function<absl::StatusOr<Buffer>(size_t bytes)>;
 
   OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts,
-              const OptimizerOptions& optimizer);
+              const OptimizerOptions& optimizer, double loss_scale);
 
   // θ_0 of `stage`, and memory for its second version.
   absl::Status Initialize(StageId stage, const Allocate& allocate,
                           const std::function<absl::Status(StageId, std::byte*)>& fill);
   SharedBuffer Get(StageId stage, Version version) const;
+  // In fp32.
+  SharedBuffer Masters(StageId stage, Version version) const;
 
   // Whether this worker is the only holder of the memory that the update will overwrite. The plan
   // says that nobody reads it any more; a handle on its way out elsewhere may still be counted for
@@ -78,7 +89,7 @@ class OwnedStages {
   double GradientSquares(StageId stage, Iteration iteration) const;
 
   int64_t optimizer_state_bytes() const;
-  // Of parameters, as allocated: one version of each stage, and the second ones.
+  // Of parameters, as allocated: masters of one version of each stage, and all else.
   int64_t master_bytes() const { return master_bytes_; }
   int64_t version_bytes() const { return version_bytes_; }
   // Of a stage with something to train, owned by this worker. It stays where it is.
@@ -88,14 +99,21 @@ class OwnedStages {
  private:
   struct Stage {
     std::map<int, SharedBuffer> versions;
-    Buffer spare;  // cdp rules, before the first update
+    std::map<int, SharedBuffer> masters;  // where they are apart
+    Buffer spare, spare_masters;          // cdp rules, before the first update
     std::unique_ptr<StageOptimizer> optimizer;
     std::map<int, double> squares;  // by iteration
   };
 
+  static SharedBuffer Find(const std::map<int, SharedBuffer>& buffers, StageId stage,
+                           Version version);
+  // The masters that the update overwrites.
+  int OverwrittenMasters(Iteration iteration) const;
+
   const Plan& plan_;
   const std::vector<StageLayout>& layouts_;
   const OptimizerOptions optimizer_;
+  const double loss_scale_;
   std::map<int, Stage> stages_;
   int64_t master_bytes_ = 0;
   int64_t version_bytes_ = 0;

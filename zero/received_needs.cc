@@ -103,8 +103,9 @@ size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kBackwardCopy:
     case Channel::kInject:
     case Channel::kEvaluation:
-    case Channel::kCollection:
       return static_cast<size_t>(plan.stage(message.stage).parameter_bytes);
+    case Channel::kCollection:
+      return static_cast<size_t>(plan.stage(message.stage).collected_bytes());
     case Channel::kStates: {
       const StagePlan& stage = plan.stage(message.stage);
       return static_cast<size_t>(message.copy == Copy::kState ? stage.state_bytes

@@ -43,6 +43,8 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
     // Where everybody has all masters, none of them travels.
     if (plan.stages[j].owner == self && plan.zero_stage > 0) {
       options.parameter_bytes += versions * Block(layout.parameter_bytes);
+      const size_t masters = plan.has_two_masters() ? 2 : 1;
+      if (layout.master_bytes > 0) options.parameter_bytes += masters * Block(layout.master_bytes);
     }
     if (KeepsFor(plan, plan.collection.worker, StageId(j)) == self) {
       const size_t kept = Block(layout.sum_bytes) + Block(plan.stages[j].state_bytes);

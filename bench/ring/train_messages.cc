@@ -22,6 +22,7 @@ std::vector<StageLayout> LayoutsOf(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) {
     StageLayout layout;
     layout.parameter_bytes = stage.parameter_bytes;
+    layout.master_bytes = stage.master_bytes;
     layout.sum_bytes = stage.sum_bytes;
     layout.statistics_bytes = stage.buffer_bytes;
     layouts.push_back(std::move(layout));

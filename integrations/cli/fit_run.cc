@@ -86,6 +86,8 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
       if (plan.zero_stage > 0 && plan.workers > 1) continue;
       const int versions = trains && plan.rule != Rule::kDp ? 2 : 1;
       mine.rounding += versions * RoundingOf(layouts[j].parameter_bytes, huge_page);
+      const int masters = trains && plan.has_two_masters() ? 2 : 1;
+      mine.rounding += masters * RoundingOf(layouts[j].master_bytes, huge_page);
     }
   }
   return extras;

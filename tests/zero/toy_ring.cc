@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/philox.h"
 #include "base/status.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
@@ -14,9 +15,13 @@
 #include "zero/optimizer_state.h"
 #include "zero/trace_stream.h"
 #include "zero/transport_needs.h"
+#include "zero/update/narrow_kernels.h"
+#include "zero/update/reference.h"
 
 namespace ringzero {
 namespace {
+
+constexpr uint64_t kSeed = 41;  // of sums' rounding
 
 float Data(int iteration, int micro_batch) {
   const uint32_t x = 2654435761u * static_cast<uint32_t>(iteration * 1000 + micro_batch + 1);
@@ -42,10 +47,29 @@ struct Toy {
     for (int i = 0; i < o.width; ++i) {
       (*gradient)[i] = 0.1f * theta[i] + a / static_cast<float>(1 + i);
       if (tied != nullptr) (*gradient)[i] += 0.01f * tied[i];
+      (*gradient)[i] *= static_cast<float>(o.precision.loss_scale);
     }
   }
   ToyOptions o;
 };
+
+// Values of a type, widened.
+std::vector<float> Wide(const std::byte* from, ValueType type, int64_t count) {
+  std::vector<float> values(count);
+  for (int64_t i = 0; i < count; ++i) {
+    if (type == ValueType::kFp32) {
+      values[i] = reinterpret_cast<const float*>(from)[i];
+    } else {
+      values[i] = reference::FromWire(WireTypeOf(type), reinterpret_cast<const uint16_t*>(from)[i]);
+    }
+  }
+  return values;
+}
+
+float Rounded(ValueType type, float value) {
+  if (type == ValueType::kFp32) return value;
+  return reference::FromWire(WireTypeOf(type), reference::ToWire(WireTypeOf(type), value));
+}
 
 const float* Values(const SharedBuffer& buffer) {
   return reinterpret_cast<const float*>(buffer.data());
@@ -79,8 +103,8 @@ class ToyWorker {
     std::vector<std::vector<float>> seen(stages);
     for (int j = 0; j < stages; ++j) {
       RZ_ASSIGN_OR_RETURN(std::vector<StageCopy> copies, engine_.BeginForward(StageId(j)));
-      const float* theta = Values(copies[0].parameters);
-      seen[j].assign(theta, theta + toy_.o.width);
+      seen[j] = Read(copies[0]);
+      const float* theta = seen[j].data();
       const bool tied = toy_.o.tied && j == stages - 1 && j > 0;
       a.push_back(toy_.Forward(theta, tied ? seen[0].data() : nullptr, a[j]));
       Buffer statistics = MakeHeapBuffer(engine_.layouts()[j].statistics_bytes);
@@ -96,26 +120,42 @@ class ToyWorker {
       }
       for (const StageCopy& copy : copies) {
         // Forward and backward of a micro-batch read one version, bit for bit.
-        if (std::memcmp(Values(copy.parameters), seen[copy.stage.value].data(),
-                        toy_.o.width * sizeof(float)) != 0) {
+        if (Read(copy) != seen[copy.stage.value]) {
           return absl::InternalError("the backward reads another version than the forward");
         }
       }
       auto gradient = std::make_shared<std::vector<float>>();
       toy_.Gradient(seen[j].data(), tied ? seen[0].data() : nullptr, a[j], gradient.get());
       copies.clear();
+      GradientPart given = Given(gradient);
       StageGradient handed_over;
       // Half of them add to the sum themselves if it is here.
       const bool adds = (lap.iteration.value + lap.micro_batch + j) % 2 == 0;
       std::byte* sum = adds ? engine_.OpenSum(StageId(j)) : nullptr;
       if (sum != nullptr) {
-        AddContribution(engine_.layouts()[j], 0, gradient->data(), sum);
+        AddContribution(engine_.layouts()[j], 0, {given.data, given.type},
+                        {kSeed, lap.iteration.value, lap.micro_batch}, sum);
       } else {
-        handed_over.push_back({0, gradient->data(), gradient});
+        handed_over.push_back(std::move(given));
       }
       RZ_RETURN_IF_ERROR(engine_.EndBackward(StageId(j), std::move(handed_over)));
     }
     return engine_.EndMicroBatch({double(a.back()), 1.0});
+  }
+
+  std::vector<float> Read(const StageCopy& copy) const {
+    return Wide(copy.parameters.data(), toy_.o.precision.parameters, toy_.o.width);
+  }
+
+  // In the computing type.
+  GradientPart Given(const std::shared_ptr<std::vector<float>>& gradient) const {
+    const ValueType type = toy_.o.precision.compute;
+    if (type == ValueType::kFp32) return {0, gradient->data(), gradient, type};
+    auto narrow = std::make_shared<std::vector<uint16_t>>();
+    for (const float value : *gradient) {
+      narrow->push_back(reference::ToWire(WireTypeOf(type), value));
+    }
+    return {0, narrow->data(), narrow, type};
   }
 
   absl::Status Evaluate(const LapTask& lap) {
@@ -123,8 +163,9 @@ class ToyWorker {
     std::vector<float> first;
     for (int j = 0; j < toy_.o.stages; ++j) {
       RZ_ASSIGN_OR_RETURN(EvaluationCopy copy, engine_.BeginEvaluation(StageId(j)));
-      const float* theta = Values(copy.copies[0].parameters);
-      if (j == 0) first.assign(theta, theta + toy_.o.width);
+      const std::vector<float> values = Read(copy.copies[0]);
+      const float* theta = values.data();
+      if (j == 0) first = values;
       const bool tied = toy_.o.tied && j == toy_.o.stages - 1 && j > 0;
       a = toy_.Forward(theta, tied ? first.data() : nullptr, a) + Values(copy.statistics)[0];
       copy = {};
@@ -161,8 +202,9 @@ class ToyWorker {
     if (part.kind == CollectedPart::Kind::kGradient) {
       for (const ParameterSpec& spec : layout.parameters) {
         if (!HasContribution(layout, part.values, spec.sum_index)) continue;
-        const float* from = reinterpret_cast<const float*>(part.values + spec.sum_offset_bytes);
-        to.insert(to.end(), from, from + spec.numel);
+        const std::vector<float> from =
+            Wide(part.values + spec.sum_offset_bytes, layout.sum_type, spec.numel);
+        to.insert(to.end(), from.begin(), from.end());
       }
       return;
     }
@@ -189,10 +231,10 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
   for (int j = 0; j < options.stages; ++j) {
     const bool trains = j >= options.frozen_prefix;
     const std::string name = "s" + std::to_string(j);
-    layouts.push_back(
-        StageLayout::Make({{.name = name + ".used", .shape = {options.width}, .trainable = trains},
-                           {.name = name + ".unused", .shape = {3}, .trainable = trains}},
-                          {{.name = name + ".running", .numel = 1, .blend = 0.25}}));
+    layouts.push_back(StageLayout::Make(
+        {{.name = name + ".used", .shape = {options.width}, .trainable = trains},
+         {.name = name + ".unused", .shape = {3}, .trainable = trains}},
+        {{.name = name + ".running", .numel = 1, .blend = 0.25}}, options.precision));
   }
   return layouts;
 }
@@ -218,6 +260,7 @@ Plan ToyPlan(const ToyOptions& options) {
         .first_layer = j,
         .end_layer = j + 1,
         .parameter_bytes = layouts[j].parameter_bytes,
+        .master_bytes = layouts[j].master_bytes,
         .sum_bytes = layouts[j].sum_bytes,
         .buffer_bytes = layouts[j].statistics_bytes,
         .state_bytes = collects ? StateLayout::Make(options.optimizer, layouts[j]).bytes : 0,
@@ -255,7 +298,9 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
                                  .self = WorkerId(w),
                                  .transport = std::move(made[w]),
                                  .layouts = layouts,
-                                 .optimizer = options.optimizer};
+                                 .optimizer = options.optimizer,
+                                 .loss_scale = options.precision.loss_scale,
+                                 .seed = kSeed};
     engine_options.metrics_count = 2;
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder.capacity = options.recorder_events;
@@ -307,9 +352,36 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
   return result;
 }
 
+namespace {
+
+// To a bf16: up where 16 random bits, those of value i's place, exceed what is missing to it.
+float ByChance(float value, int stage, int i, std::pair<int, int> iteration_and_micro_batch) {
+  const uint64_t key =
+      MixKeys({kSeed, HashName("sum"), HashName("s" + std::to_string(stage) + ".used")});
+  const auto [t, m] = iteration_and_micro_batch;
+  const PhiloxBlock block = PhiloxAt(key, uint64_t(t) * (uint64_t{1} << 32) + m, i / 8);
+  const uint32_t word = block[(i % 8) / 2], random = i % 2 == 0 ? word % 65536 : word / 65536;
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  bits = bits % 65536 + random >= 65536 ? bits + 65536 : bits;
+  bits -= bits % 65536;
+  std::memcpy(&value, &bits, sizeof(bits));
+  return value;
+}
+
+}  // namespace
+
 ToyResult RunToyReference(const ToyOptions& o) {
   const Toy toy(o);
-  const std::vector<StageLayout> layouts = ToyLayouts(o);
+  ToyOptions wide = o;  // it keeps everything in fp32, and rounds what would travel
+  wide.precision = {};
+  const std::vector<StageLayout> layouts = ToyLayouts(wide);
+  const Precision& precision = o.precision;
+  const auto travels = [&](const Buffer& masters) {
+    std::vector<float> values(masters.as<float>().begin(), masters.as<float>().begin() + o.width);
+    for (float& value : values) value = Rounded(precision.parameters, value);
+    return values;
+  };
   const int n = o.workers, s = o.stages;
   std::vector<Buffer> now, before, sums;  // θ_t, θ_{t-1}, sums by stage
   std::deque<StageOptimizer> optimizers;  // they do not move
@@ -329,7 +401,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
       float a = Data(1000000 + version, m);
       for (int j = 0; j < s; ++j) {
         const bool tied = o.tied && j == s - 1 && j > 0;
-        a = toy.Forward(now[j].as<float>().data(), tied ? now[0].as<float>().data() : nullptr, a) +
+        a = toy.Forward(travels(now[j]).data(), tied ? travels(now[0]).data() : nullptr, a) +
             running[j];
       }
       sum += double(a);
@@ -344,7 +416,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
       to.push_back(running[j]);
       if (!toy.Trains(j)) continue;
       for (int i = 0; i < o.width; ++i) {
-        to.push_back(sums[j].as<float>()[i] / static_cast<float>(n * o.laps));
+        const float divisor = static_cast<float>(n * o.laps * precision.loss_scale);
+        to.push_back(Rounded(precision.sums, sums[j].as<float>()[i] / divisor));
       }
       for (int parameter = 0; parameter < 2; ++parameter) {
         const StageOptimizer::ParameterState state = optimizers[j].state(parameter);
@@ -360,7 +433,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
     double loss = 0;
     for (int m = 0; m < n * o.laps; ++m) {
       const int w = m % n;
-      std::vector<const float*> theta(s);
+      std::vector<std::vector<float>> theta(s);
       for (int j = 0; j < s; ++j) {
         // Costs 1 and 2 a stage (1 if frozen): fresh iff P_j >= (N-1-w)·T/N + min(slack·T/S, T/N).
         const int64_t total = 3 * s - 2 * o.frozen_prefix;
@@ -371,19 +444,24 @@ ToyResult RunToyReference(const ToyOptions& o) {
           fresh = true;
         else if (o.rule == Rule::kCdpV1)
           fresh = false;
-        theta[j] = (fresh ? now[j] : before[j]).as<float>().data();
+        theta[j] = travels(fresh ? now[j] : before[j]);
       }
       std::vector<float> a = {Data(t, m)};
       for (int j = 0; j < s; ++j) {
         const bool tied = o.tied && j == s - 1 && j > 0;
-        a.push_back(toy.Forward(theta[j], tied ? theta[0] : nullptr, a[j]));
+        a.push_back(toy.Forward(theta[j].data(), tied ? theta[0].data() : nullptr, a[j]));
         running[j] = float(0.75 * double(running[j]) + 0.25 * double(a[j]));
       }
       for (int j = o.frozen_prefix; j < s; ++j) {
         std::vector<float> gradient;
-        toy.Gradient(theta[j], o.tied && j == s - 1 && j > 0 ? theta[0] : nullptr, a[j], &gradient);
+        toy.Gradient(theta[j].data(), o.tied && j == s - 1 && j > 0 ? theta[0].data() : nullptr,
+                     a[j], &gradient);
         float* sum = sums[j].as<float>().data();
-        for (int i = 0; i < o.width; ++i) sum[i] = m == 0 ? gradient[i] : sum[i] + gradient[i];
+        for (int i = 0; i < o.width; ++i) {
+          const float g = Rounded(precision.compute, gradient[i]);
+          sum[i] = m == 0 ? g : sum[i] + g;
+          if (precision.sums == ValueType::kBf16) sum[i] = ByChance(sum[i], j, i, {t, m});
+        }
       }
       loss += double(a.back());
     }
@@ -391,8 +469,11 @@ ToyResult RunToyReference(const ToyOptions& o) {
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
-      optimizers[j].Update(
-          {.divisor = n * o.laps, .theta = before[j].data(), .sum = sums[j].data()}, now[j].data());
+      optimizers[j].Update({.divisor = n * o.laps,
+                            .loss_scale = precision.loss_scale,
+                            .theta = before[j].data(),
+                            .sum = sums[j].data()},
+                           now[j].data());
     }
     if (IsCollected(ToyPlan(o), Version(t + 1))) collect();
   }

@@ -3,7 +3,8 @@
 // Stage j has `width` trainable values and one unused parameter (or none). With a_0 = data(m):
 // a_{j+1} = 0.9·a_j + θ̂_j[0] + θ̂_j[width-1], gradient_j[i] = 0.1·θ̂_j[i] + a_j / (1 + i), loss =
 // a_S. Every stage blends a_j into a running statistic. All in fp32, so that an order of addition
-// shows.
+// shows, but for what `precision` says: θ̂ is what travels, gradients are of the computing type, and
+// of a loss that is loss_scale times as large.
 #ifndef RINGZERO_TESTS_ZERO_TOY_RING_H_
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
@@ -39,6 +40,7 @@ struct ToyOptions {
   EvaluationPlan evaluation;
   CollectionPlan collection;
   OptimizerOptions optimizer;
+  Precision precision;
   int width = 5;
   size_t recorder_events = kFlightEvents;  // of each ring of a worker's flight recorder
   std::string trace_folder;                // where every worker streams its events; empty: nowhere

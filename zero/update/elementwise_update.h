@@ -33,6 +33,7 @@
 
 #include "zero/rate_curve.h"
 #include "zero/update/kernels.h"
+#include "zero/update/narrow_kernels.h"
 
 namespace ringzero {
 
@@ -44,7 +45,10 @@ struct UpdateMoment {
   double rate = 0;
   std::optional<UpdateRate::Betas> betas;  // where the rate curve says so; absent: the update's own
   int64_t updates = 1;                     // of this parameter, this one included
-  int divisor = 1;                         // N·K: gradient = sum / divisor
+  int divisor = 1;                         // N·K
+  double loss_scale = 1;                   // of the loss that the gradients are of
+  // gradient = sum / this.
+  float divides_by() const { return static_cast<float>(divisor * loss_scale); }
 };
 
 // fp32, as many values as the parameter has.
@@ -83,12 +87,15 @@ std::shared_ptr<const ElementwiseUpdate> MakeElementwise(Rule rule) {
           rule_(std::move(rule)) {}
     void Pass(const UpdateMoment& moment, const UpdateSpan& span) const override {
       const std::array<float*, kMaxUpdateStates> states = {span.first, span.second};
-      const float divisor = static_cast<float>(moment.divisor);
+      const float divisor = moment.divides_by();
       for (int64_t i = 0; i < span.count; ++i) {
         std::array<float, kCount> state;
         for (size_t s = 0; s < kCount; ++s) state[s] = states[s][i];
         span.out[i] = rule_(moment, span.theta[i], span.sum[i] / divisor, state);
         for (size_t s = 0; s < kCount; ++s) states[s][i] = state[s];
+      }
+      if (span.wire_type != WireType::kNone) {
+        NarrowPass(span.wire_type, span.out, span.wire, span.count);
       }
     }
 

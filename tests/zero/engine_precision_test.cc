@@ -1,0 +1,169 @@
+// Types of what travels: the engine gives the bits of a loop that keeps everything in fp32 and
+// rounds what would travel.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "sharding/memory_forecast.h"
+#include "sharding/schedule.h"
+#include "tests/zero/toy_ring.h"
+#include "zero/gradient_sum.h"
+#include "zero/optimizer_state.h"
+#include "zero/update/narrow_kernels.h"
+#include "zero/update/reference.h"
+
+namespace ringzero {
+namespace {
+
+constexpr ValueType kFp32 = ValueType::kFp32, kBf16 = ValueType::kBf16, kFp16 = ValueType::kFp16;
+
+void ExpectReferenceBits(const ToyOptions& o, const MakeTransports& transports) {
+  SCOPED_TRACE(absl::StrCat(PlanToString(ToyPlan(o)), "compute ", ToString(o.precision.compute),
+                            ", parameters ", ToString(o.precision.parameters), ", sums ",
+                            ToString(o.precision.sums), ", scale ", o.precision.loss_scale));
+  const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const ToyResult reference = RunToyReference(o);
+  EXPECT_EQ(ring->losses, reference.losses);
+  EXPECT_EQ(ring->evaluations, reference.evaluations);
+  EXPECT_EQ(ring->parameters, reference.parameters);
+  EXPECT_EQ(ring->collected, reference.collected);
+}
+
+const std::vector<Precision>& Precisions() {
+  static const auto* const all = new std::vector<Precision>{
+      {.compute = kBf16, .parameters = kBf16},
+      {.compute = kFp16, .parameters = kFp16, .loss_scale = 1024},
+      {.compute = kBf16, .parameters = kBf16, .sums = kBf16},
+      {.compute = kFp32, .parameters = kFp32, .sums = kBf16},
+      {.compute = kFp16, .parameters = kFp16, .sums = kBf16, .loss_scale = 6},
+      {.compute = kFp32, .parameters = kBf16}};
+  return *all;
+}
+
+TEST(EnginePrecisionTest, BitsOverTypesRulesAndShapes) {
+  std::mt19937 random(5);
+  int run = 0;
+  for (const Precision& precision : Precisions()) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (int zero_stage = 0; zero_stage <= 3; ++zero_stage) {
+        ToyOptions o{.workers = 1 + run % 4, .laps = 1 + run % 2, .rule = rule};
+        o.stages = o.workers + int(random() % 3);
+        o.zero_stage = zero_stage;
+        o.precision = precision;
+        o.width = 3 + int(random() % 40);
+        o.retain = int(random() % 2);
+        o.frozen_prefix = random() % 4 == 0 && o.stages > 1 ? 1 : 0;
+        o.tied = o.frozen_prefix == 0 && o.stages > 1 && random() % 3 == 0;
+        if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1};
+        if (random() % 2 == 0) {
+          o.collection = {.every = 2, .worker = WorkerId(int(random() % o.workers))};
+        }
+        o.optimizer.type =
+            random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
+        o.optimizer.sgd.momentum = 0.9;
+        const MakeTransports transports = run % 2 == 0 ? LocalTransports() : ShmTransports();
+        ExpectReferenceBits(o, transports);
+        if (HasFatalFailure()) return;
+        ++run;
+      }
+    }
+  }
+}
+
+// With slack 1 no version is overwritten while a collection reads it: every version is shown.
+TEST(EnginePrecisionTest, CollectionsShowMasters) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    ToyOptions o{.workers = 3, .stages = 6, .iterations = 5, .rule = rule};
+    o.precision = {.compute = kBf16, .parameters = kBf16};
+    o.collection = {.every = 1, .worker = WorkerId(1)};
+    ExpectReferenceBits(o, Delayed(ShmTransports(), 3, std::chrono::microseconds(300)));
+    // Some of what is shown is no bf16.
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    int narrow = 0;
+    for (const float value : ring->parameters) {
+      narrow +=
+          reference::FromWire(WireType::kBf16, reference::ToWire(WireType::kBf16, value)) == value;
+    }
+    EXPECT_LT(narrow, static_cast<int>(ring->parameters.size()));
+  }
+}
+
+TEST(EnginePrecisionTest, HalfOfTheBytesTravel) {
+  for (int zero_stage = 0; zero_stage <= 3; ++zero_stage) {
+    ToyOptions o{.workers = 3, .stages = 4, .zero_stage = zero_stage, .laps = 2};
+    o.width = 320;
+    const absl::StatusOr<ToyResult> wide = RunToyRing(o, LocalTransports());
+    o.precision = {.compute = kBf16, .parameters = kBf16, .sums = kBf16};
+    const absl::StatusOr<ToyResult> narrow = RunToyRing(o, LocalTransports());
+    ASSERT_TRUE(wide.ok() && narrow.ok()) << wide.status() << narrow.status();
+    // Of the 320 values; 3 unused ones and a trailer take 64 bytes in any type.
+    const int64_t messages = wide->sum_bytes_sent / (1280 + 64 + 64);
+    EXPECT_EQ(narrow->sum_bytes_sent, messages * (640 + 64 + 64));
+    const int64_t copies = wide->parameter_bytes_sent / (1280 + 64);
+    EXPECT_EQ(narrow->parameter_bytes_sent, copies * (640 + 64));
+    o.iterations = 1;
+    EXPECT_EQ(SteadyWireBytes(ToyPlan(o)).sums % (640 + 64 + 64), 0);
+  }
+}
+
+TEST(EnginePrecisionTest, AllocatesWhatTheForecastSays) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV2}) {
+    for (const int every : {0, 2}) {
+      ToyOptions o{.workers = 3, .stages = 6, .iterations = 6, .rule = rule, .width = 256};
+      o.precision = {.compute = kBf16, .parameters = kBf16};
+      o.collection.every = every;
+      SCOPED_TRACE(PlanToString(ToyPlan(o)));
+      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+      ASSERT_TRUE(ring.ok()) << ring.status();
+      const auto forecast =
+          ForecastMemory(ToyPlan(o), {.moment_bytes = MomentBytes(o.optimizer, ToyLayouts(o))});
+      ASSERT_TRUE(forecast.ok()) << forecast.status();
+      // Per stage 256 values, and 3 that take 64 bytes in any type.
+      constexpr int64_t kMasters = 1024 + 64, kVersion = 512 + 64;
+      for (int w = 0; w < o.workers; ++w) {
+        EXPECT_EQ(ring->memory[w].masters, forecast->workers[w].masters);
+        EXPECT_EQ(ring->memory[w].versions, forecast->workers[w].versions);
+        EXPECT_EQ(ring->memory[w].masters, 2 * kMasters);
+        const int64_t second = rule == Rule::kDp ? 0 : kVersion + (every > 0 ? kMasters : 0);
+        EXPECT_EQ(ring->memory[w].versions, 2 * (kVersion + second));
+      }
+    }
+  }
+}
+
+TEST(EnginePrecisionTest, EveryParameterBeginsAtAMultipleOf64Bytes) {
+  const StageLayout layout =
+      StageLayout::Make({{.name = "a", .shape = {33}}, {.name = "b", .shape = {5}}}, {},
+                        {.parameters = kBf16, .sums = kBf16});
+  EXPECT_EQ(layout.parameters[1].offset_bytes, 128);         // 66 bytes before it
+  EXPECT_EQ(layout.parameters[1].master_offset_bytes, 192);  // 132
+  EXPECT_EQ(layout.parameters[1].sum_offset_bytes, 128);
+  EXPECT_EQ(layout.parameter_bytes, 192);
+  EXPECT_EQ(layout.master_bytes, 256);
+  EXPECT_EQ(layout.sum_bytes, 256);  // with the trailer
+}
+
+// Rounding depends on the parameter's name and place, not on the stage that holds it.
+TEST(EnginePrecisionTest, RoundingDoesNotDependOnTheCut) {
+  const Precision precision{.sums = kBf16};
+  const ParameterSpec a{.name = "a", .shape = {33}}, b{.name = "b", .shape = {5000}};
+  const StageLayout both = StageLayout::Make({a, b}, {}, precision);
+  const StageLayout alone = StageLayout::Make({b}, {}, precision);
+  const std::vector<float> gradient(5000, 1.0f / 3);
+  Buffer one = MakeHeapBuffer(both.sum_bytes), two = MakeHeapBuffer(alone.sum_bytes);
+  for (int m = 0; m < 3; ++m) {
+    const SumRounding rounding{.seed = 9, .iteration = 2, .micro_batch = m};
+    AddContribution(both, 1, {gradient.data()}, rounding, one.data());
+    AddContribution(alone, 0, {gradient.data()}, rounding, two.data());
+  }
+  EXPECT_EQ(std::memcmp(one.data() + both.parameters[1].sum_offset_bytes, two.data(), 10000), 0);
+}
+
+}  // namespace
+}  // namespace ringzero
