@@ -75,7 +75,8 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .retain = cyclic.retain,
           .exchange = cyclic.exchange,
           .iterations = length.iterations,
-          .evaluation = length.evaluation};
+          .evaluation = length.evaluation,
+          .precision = config.precision};
 }
 
 // What the plan's own checks refuse was asked for by the configuration: bad input, with the key if
@@ -169,9 +170,16 @@ absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& len
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run) {
   // A convolution's gradient is a tensor of its own.
   const bool linear = config.model.type != ModelConfig::Type::kResNet;
-  return ForecastMemory(run.planned.plan,
-                        {.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
-                         .gradients_join_sums = linear});
+  const Precision& precision = run.planned.precision;
+  const bool plain = precision.compute == ValueType::kFp32 && precision.sums == ValueType::kFp32;
+  MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
+                        .gradients_join_sums = linear && plain};
+  for (const StageLayout& layout : run.planned.layouts) {
+    // As sums in the type that computes would lie.
+    const Precision gradients{.sums = precision.compute};
+    options.gradient_bytes.push_back(StageLayout::Make(layout.parameters, {}, gradients).sum_bytes);
+  }
+  return ForecastMemory(run.planned.plan, options);
 }
 
 }  // namespace ringzero

@@ -70,7 +70,7 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
   const std::string name = absl::StrCat(factory.name, ".", parameter.name);
   const ParameterSpec* spec = FindParameter(request.layout, name);
   if (spec == nullptr) return absl::OkStatus();  // tied: it stands with its first layer
-  at::Tensor place = at::from_blob(stage + spec->offset_bytes, spec->shape, spec->strides,
+  at::Tensor place = at::from_blob(stage + spec->master_offset_bytes, spec->shape, spec->strides,
                                    at::TensorOptions(at::kFloat));
   std::vector<float> values;
   RZ_ASSIGN_OR_RETURN(const bool given, TakePreset(request.preset, name, spec->numel, values));

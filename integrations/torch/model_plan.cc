@@ -119,8 +119,10 @@ class Describer {
 };
 
 // A layer as numbers, costs of a whole micro-batch.
-LayerInfo InfoOf(const LayerDescription& layer, int micro_batch) {
-  const StageLayout layout = StageLayout::Make(layer.parameters, layer.statistics);
+LayerInfo InfoOf(const LayerDescription& layer, const PlanRequest& request) {
+  const int micro_batch = request.micro_batch;
+  const StageLayout layout =
+      StageLayout::Make(layer.parameters, layer.statistics, request.precision);
   return {.name = layer.name,
           .parameter_bytes = layout.parameter_bytes,
           .sum_bytes = layout.sum_bytes,
@@ -131,7 +133,8 @@ LayerInfo InfoOf(const LayerDescription& layer, int micro_batch) {
           .trainable = layout.trainable_count > 0};
 }
 
-StageLayout LayoutOf(const ModelDescription& model, const StagePlan& stage) {
+StageLayout LayoutOf(const ModelDescription& model, const StagePlan& stage,
+                     const Precision& precision) {
   std::vector<ParameterSpec> parameters;
   std::vector<StatisticSpec> statistics;
   for (int i = stage.first_layer; i < stage.end_layer; ++i) {
@@ -139,7 +142,7 @@ StageLayout LayoutOf(const ModelDescription& model, const StagePlan& stage) {
     parameters.insert(parameters.end(), layer.parameters.begin(), layer.parameters.end());
     statistics.insert(statistics.end(), layer.statistics.begin(), layer.statistics.end());
   }
-  return StageLayout::Make(std::move(parameters), std::move(statistics));
+  return StageLayout::Make(std::move(parameters), std::move(statistics), precision);
 }
 
 // A frozen stage that a later stage's backward reads (a frozen embedding tied to the head) needs a
@@ -169,6 +172,22 @@ std::vector<std::string> WarningsOf(const Plan& plan) {
   return warnings;
 }
 
+absl::Status CheckPrecision(const Precision& precision) {
+  if (precision.parameters != precision.compute) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameters travel as ", ToString(precision.parameters), ", but layers compute in ",
+        ToString(precision.compute), ": they compute with a copy where it lies, so both are one"));
+  }
+  if (precision.sums == ValueType::kFp16) {
+    return absl::InvalidArgumentError("sums travel as fp32 or bf16, found fp16");
+  }
+  if (!(precision.loss_scale > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the loss scale must be above 0, found ", precision.loss_scale));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
@@ -192,9 +211,10 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
         absl::StrCat("workers and micro_batch must be at least 1, found ", request.workers, " and ",
                      request.micro_batch));
   }
+  RZ_RETURN_IF_ERROR(CheckPrecision(request.precision));
   std::vector<LayerInfo> infos;
   for (const LayerDescription& layer : model.layers) {
-    infos.push_back(InfoOf(layer, request.micro_batch));
+    infos.push_back(InfoOf(layer, request));
   }
   PartitionOptions options{
       .balance = request.balance == PlanRequest::Balance::kCost ? Balance::kCost : Balance::kBytes,
@@ -208,7 +228,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
           absl::StrCat(request.stages, " stages, but ", request.boundaries.size(), " boundaries"));
     }
   }
-  PlannedModel planned;
+  PlannedModel planned{.precision = request.precision};
   planned.plan = {.workers = request.workers,
                   .zero_stage = request.zero_stage,
                   .laps = request.laps,
@@ -226,8 +246,9 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   const bool collects = request.collection.every > 0 || !request.collection.versions.empty();
   RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));
   for (StagePlan& stage : plan.stages) {
-    planned.layouts.push_back(LayoutOf(model, stage));
+    planned.layouts.push_back(LayoutOf(model, stage, request.precision));
     stage.parameter_bytes = planned.layouts.back().parameter_bytes;
+    stage.master_bytes = planned.layouts.back().master_bytes;
     stage.sum_bytes = planned.layouts.back().sum_bytes;
     stage.buffer_bytes = planned.layouts.back().statistics_bytes;
     if (collects) {

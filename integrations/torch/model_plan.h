@@ -58,11 +58,13 @@ struct PlanRequest {
   EvaluationPlan evaluation;
   CollectionPlan collection;
   OptimizerOptions optimizer;  // for the size of the states that a collection shows
+  Precision precision;         // parameters travel in the type that computes
 };
 
 struct PlannedModel {
   Plan plan;                         // checked; window resolved and verified
   std::vector<StageLayout> layouts;  // by stage
+  Precision precision;
   std::vector<std::string> warnings;
 };
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request);

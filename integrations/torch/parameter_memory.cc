@@ -71,10 +71,12 @@ uint64_t ParameterMemory::Fingerprint(const std::byte* version) const {
   constexpr int64_t kWords = 64;
   uint64_t hash = 0xcbf29ce484222325ULL;
   for (const ParameterSpec& spec : layout_.parameters) {
-    const int64_t stride = std::max<int64_t>(1, spec.numel / kWords);
-    for (int64_t i = 0; i < spec.numel; i += stride) {
-      uint32_t word;
-      std::memcpy(&word, version + spec.offset_bytes + i * 4, sizeof(word));
+    const std::byte* values = version + spec.offset_bytes;
+    const int64_t bytes = spec.numel * SizeOf(layout_.parameter_type), words = (bytes + 3) / 4;
+    const int64_t stride = std::max<int64_t>(1, words / kWords);
+    for (int64_t i = 0; i < words; i += stride) {
+      uint32_t word = 0;
+      std::memcpy(&word, values + i * 4, static_cast<size_t>(std::min<int64_t>(4, bytes - i * 4)));
       hash = (hash ^ word) * 0x100000001b3ULL;
     }
   }

@@ -64,14 +64,16 @@ Plan PlanAlone(const Plan& plan) {
 class WaitingGradients {
  public:
   explicit WaitingGradients(const PlannedModel& planned)
-      : layouts_(planned.layouts), pending_(static_cast<size_t>(planned.plan.pending)) {}
+      : layouts_(planned.layouts),
+        value_bytes_(static_cast<size_t>(SizeOf(planned.precision.compute))),
+        pending_(static_cast<size_t>(planned.plan.pending)) {}
 
   void EndStage(const StageDone& done) {
     if (done.gradient_bytes == 0) return;
     Stage stage;
     for (const ParameterSpec& parameter : layouts_[done.stage.value].parameters) {
       if (!parameter.trainable) continue;
-      const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
+      const size_t bytes = static_cast<size_t>(parameter.numel) * value_bytes_;
       void* memory = std::malloc(std::max<size_t>(bytes, 1));
       if (memory == nullptr) continue;
       std::memset(memory, 1, bytes);
@@ -84,6 +86,7 @@ class WaitingGradients {
  private:
   using Stage = std::vector<std::unique_ptr<void, decltype(&std::free)>>;
   const std::vector<StageLayout>& layouts_;
+  const size_t value_bytes_;
   const size_t pending_;
   std::deque<Stage> waiting_;
 };

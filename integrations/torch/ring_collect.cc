@@ -32,7 +32,7 @@ absl::Status ShowParameters(const StageLayout& layout, const CollectedPart& part
         visit({.kind = NamedValues::Kind::kParameter,
                .name = spec.name,
                .shape = spec.shape,
-               .values = RowMajor(spec, part.parameters.data() + spec.offset_bytes)}));
+               .values = RowMajor(spec, part.parameters.data() + spec.master_offset_bytes)}));
   }
   for (const StatisticSpec& spec : layout.statistics) {
     if (!part.statistics) return absl::InternalError("a collection came without statistics");
@@ -54,10 +54,16 @@ absl::Status ShowGradients(const StageLayout& layout, const std::byte* average,
                            const Visitor& visit) {
   for (const ParameterSpec& spec : layout.parameters) {
     if (!spec.trainable || !HasContribution(layout, average, spec.sum_index)) continue;
+    std::vector<float> values;
+    ForSumValues(layout, spec, average, 0, spec.numel,
+                 [&values](const float* from, int64_t, int64_t count) {
+                   values.insert(values.end(), from, from + count);
+                 });
+    const auto* bytes = reinterpret_cast<const std::byte*>(values.data());
     RZ_RETURN_IF_ERROR(visit({.kind = NamedValues::Kind::kGradient,
                               .name = spec.name,
                               .shape = spec.shape,
-                              .values = RowMajor(spec, average + spec.sum_offset_bytes)}));
+                              .values = RowMajor(spec, bytes)}));
   }
   return absl::OkStatus();
 }

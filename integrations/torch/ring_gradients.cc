@@ -50,7 +50,8 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
   if (grad.scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return false;
   found->second.taken = true;
 
-  if (std::byte* sum = engine_->OpenSum(StageId(j)); sum != nullptr) {
+  const bool plain = layouts_[j].sum_type == ValueType::kFp32;  // no rounding by chance
+  if (std::byte* sum = plain ? engine_->OpenSum(StageId(j)) : nullptr; sum != nullptr) {
     const ParameterSpec& spec = layouts_[j].parameters[parameter];
     at::Tensor values = at::from_blob(sum + spec.sum_offset_bytes, weight.sizes(), at::kFloat);
     if (!HasContribution(layouts_[j], sum, spec.sum_index)) {
@@ -79,13 +80,16 @@ absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
     if (values->strides() != stage.parameters[i].strides()) {
       // Gradients travel in the order of the parameter's own memory.
       const at::NoGradGuard no_grad;
-      at::Tensor ordered = at::empty_strided(values->sizes(), stage.parameters[i].strides());
+      at::Tensor ordered =
+          at::empty_strided(values->sizes(), stage.parameters[i].strides(), values->options());
       ordered.copy_(*values);
       *values = std::move(ordered);
     }
-    const float* data = values->const_data_ptr<float>();
-    stage.taken.push_back(
-        {.parameter = static_cast<int>(i), .data = data, .keep = std::move(values)});
+    const void* data = values->const_data_ptr();
+    stage.taken.push_back({.parameter = static_cast<int>(i),
+                           .data = data,
+                           .keep = std::move(values),
+                           .type = options_.planned.precision.compute});
   }
   return std::exchange(stage.taken, {});
 }
@@ -100,10 +104,11 @@ absl::Status RingModel::Impl::CheckGradient(int j, size_t i, const at::Tensor& g
                      "\" is read by ringzero::Linear and elsewhere: its gradient has "
                      "parts, which autograd has to add up; read it by at::linear"));
   }
-  if (gradient.layout() != at::kStrided || gradient.scalar_type() != at::kFloat ||
+  if (gradient.layout() != at::kStrided || gradient.scalar_type() != parameter.scalar_type() ||
       gradient.sizes() != parameter.sizes()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the gradient of \"", name, "\" must be dense fp32 of the parameter's shape"));
+        absl::StrCat("the gradient of \"", name, "\" must be dense ",
+                     ToString(options_.planned.precision.compute), " of the parameter's shape"));
   }
   return absl::OkStatus();
 }

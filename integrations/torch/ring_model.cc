@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "integrations/torch/compute_type.h"
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/ring_model_impl.h"
 
@@ -118,6 +119,7 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
   const LayerFactory& factory = options_.layers[layer];
   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> built, BuildLayer(factory, options_.seed));
   RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *built));
+  if (compute_type() != at::kFloat) CastLayer(*built, compute_type());
   for (const TiedParameter& tie : factory.tied) {
     const auto target = places_.find(tie.target);
     if (target == places_.end()) {
@@ -191,7 +193,9 @@ absl::Status RingModel::Impl::StartEngine() {
                        .self = options_.self,
                        .transport = std::move(options_.transport),
                        .layouts = layouts_,
-                       .optimizer = options_.optimizer};
+                       .optimizer = options_.optimizer,
+                       .loss_scale = options_.planned.precision.loss_scale,
+                       .seed = options_.seed};
   engine.parameter_memory = std::move(options_.parameter_memory);
   if (!engine.parameter_memory) {
     engine.initialize = [request](StageId stage, std::byte* parameters) {

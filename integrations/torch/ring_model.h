@@ -94,6 +94,8 @@ struct NamedValues {
 };
 using Visitor = std::function<absl::Status(const NamedValues&)>;
 
+// Layers compute in planned.precision.compute: floating inputs are cast to it where they enter the
+// first stage, and what the last stage gives is fp32 again, its gradients times the loss scale.
 class RingModel {
  public:
   static absl::StatusOr<std::unique_ptr<RingModel>> Create(RingModelOptions options);

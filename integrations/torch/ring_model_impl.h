@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "integrations/torch/compute_type.h"
 #include "integrations/torch/gradient_sink.h"
 #include "integrations/torch/initialization.h"
 #include "integrations/torch/parameter_memory.h"
@@ -106,6 +107,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   // An error of a call for stage j, with its name; what has ended the whole run says enough itself.
   absl::Status AtStage(int j, const absl::Status& status) const;
   int stage_count() const { return static_cast<int>(stages_.size()); }
+  at::ScalarType compute_type() const { return ScalarTypeOf(options_.planned.precision.compute); }
   const StagePlan& plan_of(int j) const { return options_.planned.plan.stages[j]; }
 
   RingModelOptions options_;

@@ -152,6 +152,9 @@ TensorList RingModel::Impl::EnterStage(int j, TensorList inputs) {
   ThrowIfError(AtStage(j, Evaluates() ? EnterEvaluation(j) : EnterTraining(j)));
   next_stage_ = j;
   stage_open_ = true;
+  if (j == 0 && compute_type() != at::kFloat) {
+    inputs = CastFloating(std::move(inputs), compute_type());
+  }
   if (Evaluates()) return inputs;
   return AttachEdgeIn(slot_, {j, pass_}, std::move(inputs));
 }
@@ -198,8 +201,11 @@ TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
   }
   stage_open_ = false;
   next_stage_ = j + 1;
-  if (next_stage_ == stage_count()) state_ = State::kForwarded;
-  return outputs;
+  if (next_stage_ < stage_count()) return outputs;
+  state_ = State::kForwarded;
+  const Precision& precision = options_.planned.precision;
+  if (precision.compute == ValueType::kFp32 && precision.loss_scale == 1) return outputs;
+  return OutputsForLoss(std::move(outputs), precision.loss_scale);
 }
 
 absl::Status RingModel::Impl::LeaveTraining(int j) {

@@ -6,6 +6,15 @@
 #include "absl/strings/str_cat.h"
 
 namespace ringzero {
+namespace {
+
+// A statistic in a message: fp32, whatever its module computes in.
+at::Tensor At(const StatisticSpec& spec, const std::byte* message) {
+  return at::from_blob(const_cast<std::byte*>(message) + spec.offset_bytes, {spec.numel},
+                       at::TensorOptions(at::kFloat));
+}
+
+}  // namespace
 
 StageStatistics::~StageStatistics() {
   for (const BatchNormPart& norm : norms_) norm.set_momentum(*norm.momentum);
@@ -57,11 +66,8 @@ absl::StatusOr<Buffer> StageStatistics::TakeBatch() {
           "\"", specs[2].name, "\": a BatchNorm must run once per micro-batch, but it ran ", runs,
           " times"));
     }
-    const size_t bytes = static_cast<size_t>(specs[0].numel) * sizeof(float);
-    std::memcpy(batch.data() + specs[0].offset_bytes, norms_[i].mean.const_data_ptr<float>(),
-                bytes);
-    std::memcpy(batch.data() + specs[1].offset_bytes, norms_[i].variance.const_data_ptr<float>(),
-                bytes);
+    At(specs[0], batch.data()).copy_(norms_[i].mean);
+    At(specs[1], batch.data()).copy_(norms_[i].variance);
   }
   return batch;
 }
@@ -70,11 +76,8 @@ void StageStatistics::Load(const std::byte* statistics) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < norms_.size(); ++i) {
     const StatisticSpec* specs = &layout_.statistics[3 * i];
-    const size_t bytes = static_cast<size_t>(specs[0].numel) * sizeof(float);
-    std::memcpy(norms_[i].mean.mutable_data_ptr<float>(), statistics + specs[0].offset_bytes,
-                bytes);
-    std::memcpy(norms_[i].variance.mutable_data_ptr<float>(), statistics + specs[1].offset_bytes,
-                bytes);
+    norms_[i].mean.copy_(At(specs[0], statistics));
+    norms_[i].variance.copy_(At(specs[1], statistics));
     int64_t count;
     std::memcpy(&count, statistics + specs[2].offset_bytes, sizeof(count));
     norms_[i].count.fill_(count);

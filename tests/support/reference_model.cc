@@ -10,8 +10,17 @@
 #include "integrations/torch/micro_batch_context.h"
 
 namespace ringzero {
+namespace {
 
-ReferenceModel::ReferenceModel(const TrainingTask& task) : seed_(task.seed) {
+at::ScalarType TypeOf(ValueType type) {
+  if (type == ValueType::kFp32) return at::kFloat;
+  return type == ValueType::kBf16 ? at::kBFloat16 : at::kHalf;
+}
+
+}  // namespace
+
+ReferenceModel::ReferenceModel(const TrainingTask& task)
+    : seed_(task.seed), precision_(task.precision), type_(TypeOf(task.precision.compute)) {
   for (size_t i = 0; i < task.layers.size(); ++i) AddLayer(task.layers[i], static_cast<int>(i));
 }
 
@@ -49,14 +58,33 @@ void ReferenceModel::AddLayer(const LayerFactory& factory, int index) {
                       .initial_variance = part.variance.clone(),
                       .initial_count = part.count.item<int64_t>()});
   }
+  Cast(**layer);
   layers_.push_back(*std::move(layer));
+}
+
+void ReferenceModel::Cast(Layer& layer) const {
+  const auto cast = [this](at::Tensor tensor) {
+    if (tensor.is_floating_point()) tensor.set_data(tensor.detach().to(type_));
+  };
+  for (const auto& item : layer.named_parameters()) cast(item.value());
+  for (const auto& item : layer.named_buffers()) cast(item.value());
 }
 
 TensorList ReferenceModel::Forward(TensorList inputs, int64_t iteration, int64_t micro_batch) {
   const MicroBatchScope scope({.seed = seed_, .iteration = iteration, .micro_batch = micro_batch});
+  for (at::Tensor& input : inputs) {
+    if (input.is_floating_point()) input = input.to(type_);
+  }
   for (size_t i = 0; i < layers_.size(); ++i) {
     EnterLayer(static_cast<int64_t>(i));
     inputs = layers_[i]->forward(std::move(inputs));
+  }
+  const double scale = precision_.loss_scale;
+  for (at::Tensor& output : inputs) {
+    if (!output.is_floating_point()) continue;
+    output = output.to(at::kFloat);
+    if (scale == 1 || !output.requires_grad()) continue;
+    output.register_hook([scale](const at::Tensor& gradient) { return gradient * scale; });
   }
   return inputs;
 }

@@ -31,7 +31,8 @@ class ReferenceModel {
   // Built as the ring builds it; dies (RZ_CHECK) if a factory fails.
   explicit ReferenceModel(const TrainingTask& task);
 
-  // iteration and micro_batch key the random numbers of the layers.
+  // iteration and micro_batch key the random numbers of the layers. Inputs are cast to the type
+  // that computes; what comes out is fp32, its gradients times the loss scale.
   TensorList Forward(TensorList inputs, int64_t iteration, int64_t micro_batch);
   void SetTraining(bool on);
   // The gradient of all its leaves, or undefined; the leaves' .grad is cleared.
@@ -43,7 +44,11 @@ class ReferenceModel {
  private:
   void AddLayer(const LayerFactory& factory, int index);
 
+  void Cast(Layer& layer) const;
+
   uint64_t seed_;
+  Precision precision_;
+  at::ScalarType type_;
   std::vector<std::shared_ptr<Layer>> layers_;
   std::vector<ReferenceParameter> parameters_;
   std::vector<ReferenceNorm> norms_;

@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "base/philox.h"
 #include "tests/support/reference_model.h"
 
 namespace ringzero {
@@ -204,7 +206,9 @@ class Trainer {
       const at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
       if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
       State& s = states_[i];
-      if (!std::exchange(s.contributed, true)) {
+      if (task_.precision.sums == ValueType::kBf16) {
+        AddByChance(parameter.name, t, m, gradient, s);
+      } else if (!std::exchange(s.contributed, true)) {
         s.sum.copy_(gradient);
       } else {
         s.sum.add_(gradient);
@@ -213,6 +217,28 @@ class Trainer {
     ApplyNorms();
     return loss.item<double>();
   }
+
+  // fp32 in memory, of values that bf16 has: the exact result goes up where 16 random bits, those
+  // of the value's place, and the bits that bf16 lacks exceed 16 bits.
+  void AddByChance(const std::string& name, int t, int m, const at::Tensor& gradient, State& s) {
+    const at::Tensor ordered = at::empty_like(s.sum).copy_(gradient);
+    const float* g = ordered.const_data_ptr<float>();
+    float* sum = s.sum.mutable_data_ptr<float>();
+    const uint64_t key = MixKeys({task_.seed, HashName("sum"), HashName(name)});
+    const uint64_t stream = (uint64_t(t) << 32) + uint64_t(m);
+    const bool first = !std::exchange(s.contributed, true);
+    for (int64_t i = 0; i < s.sum.numel(); ++i) {
+      const PhiloxBlock block = PhiloxAt(key, stream, uint64_t(i / 8));
+      const uint32_t word = block[i % 8 / 2], random = i % 2 == 0 ? word & 0xffff : word >> 16;
+      const float value = first ? g[i] : sum[i] + g[i];
+      uint32_t bits;
+      std::memcpy(&bits, &value, sizeof(bits));
+      if (std::isfinite(value)) bits = (bits + random) & 0xffff0000;
+      std::memcpy(&sum[i], &bits, sizeof(bits));
+    }
+  }
+
+  float Divisor() const { return float(plan_.workers * plan_.laps * task_.precision.loss_scale); }
 
   void LoadParameters(int m) {
     const at::NoGradGuard no_grad;
@@ -243,7 +269,8 @@ class Trainer {
   }
 
   static void Blend(double share, const at::Tensor& batch, at::Tensor running) {
-    const float* from = batch.const_data_ptr<float>();
+    const at::Tensor wide = batch.to(at::kFloat);
+    const float* from = wide.const_data_ptr<float>();
     float* to = running.mutable_data_ptr<float>();
     for (int64_t i = 0; i < batch.numel(); ++i) {
       to[i] = float((1 - share) * double(to[i]) + share * double(from[i]));
@@ -251,7 +278,7 @@ class Trainer {
   }
 
   void Update() {
-    const float divisor = float(plan_.workers * plan_.laps);
+    const float divisor = Divisor();
     for (State& s : states_) {
       s.before.copy_(s.now);
       s.updated = std::exchange(s.contributed, false);
@@ -282,13 +309,16 @@ class Trainer {
   void Show(int version) {
     auto& shown = result_.collected[version];
     const auto [first, second] = StateNames(task_.optimizer);
-    const float divisor = float(plan_.workers * plan_.laps);
+    const bool narrow = task_.precision.sums == ValueType::kBf16;
     for (size_t i = 0; i < states_.size(); ++i) {
       const State& s = states_[i];
       const std::string& name = model_.parameters()[i].name;
       shown["parameter " + name] = ValuesOf(s.now);
       if (!model_.parameters()[i].trainable) continue;
-      if (s.updated) shown["gradient " + name] = ValuesOf(s.sum / divisor);
+      if (s.updated) {
+        const at::Tensor average = s.sum / Divisor();
+        shown["gradient " + name] = ValuesOf(narrow ? average.to(at::kBFloat16) : average);
+      }
       shown["step " + name] = {float(s.updates)};
       if (!first.empty()) shown[first + " " + name] = ValuesOf(s.first);
       if (!second.empty()) shown[second + " " + name] = ValuesOf(s.second);

@@ -102,7 +102,9 @@ RingModelOptions OptionsOf(const TrainingTask& task, const PlannedTask& planned,
 absl::StatusOr<PlannedTask> PlanTask(const TrainingTask& task, const PlanRequest& request) {
   PlannedTask planned;
   RZ_ASSIGN_OR_RETURN(planned.description, DescribeModel(task.layers, task.example));
-  RZ_ASSIGN_OR_RETURN(planned.planned, PlanModel(planned.description, request));
+  PlanRequest own = request;
+  own.precision = task.precision;
+  RZ_ASSIGN_OR_RETURN(planned.planned, PlanModel(planned.description, own));
   return planned;
 }
 

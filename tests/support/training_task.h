@@ -26,6 +26,7 @@ struct TrainingTask {
   std::function<TaskBatch(int64_t iteration, int64_t micro_batch, bool evaluation)> batch;
   std::function<at::Tensor(const TensorList& outputs, const at::Tensor& target)> loss;
   OptimizerOptions optimizer;
+  Precision precision;
   uint64_t seed = 1;
 };
 

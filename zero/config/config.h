@@ -109,6 +109,7 @@ struct Config {
   uint64_t seed = 0;
   BatchTriple batch;  // complete
   OptimizerOptions optimizer;
+  Precision precision;
   int zero_stage = 3;  // zero_optimization.stage: what is sharded
   // optimizer.curve's updates are the run's, and only the data says how many those are.
   bool curve_ends_with_run = false;

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "zero/config/fill.h"
@@ -23,6 +24,33 @@ absl::Status FillLength(const ResolvedKeys& keys, Config& config) {
   }
   if (!config.iterations.has_value() && !config.epochs.has_value()) {
     return keys.Error("iterations", "missing; give iterations or epochs");
+  }
+  return absl::OkStatus();
+}
+
+ValueType TypeOf(absl::string_view name) {
+  if (absl::StrContains(name, "bf")) return ValueType::kBf16;
+  return absl::StrContains(name, "16") ? ValueType::kFp16 : ValueType::kFp32;
+}
+
+absl::Status FillPrecision(const ResolvedKeys& keys, Precision& precision) {
+  const auto is_on = [&](absl::string_view path) { return keys.Has(path) && keys.Bool(path); };
+  if (is_on("bf16.enabled")) precision.compute = ValueType::kBf16;
+  if (is_on("fp16.enabled")) {
+    precision.compute = ValueType::kFp16;
+    precision.loss_scale = keys.Number("fp16.loss_scale");
+  }
+  precision.parameters = precision.compute;
+  constexpr absl::string_view kParameters = "cyclic.wire.parameters";
+  if (keys.Has(kParameters)) precision.parameters = TypeOf(keys.String(kParameters));
+  if (precision.parameters != precision.compute) {
+    return keys.Error(kParameters,
+                      absl::StrCat(ToString(precision.parameters), ", but the model computes in ",
+                                   ToString(precision.compute),
+                                   ", with copies where they lie: the two must be the same"));
+  }
+  for (const absl::string_view path : {"data_types.grad_accum_dtype", "cyclic.wire.sums"}) {
+    if (keys.Has(path)) precision.sums = TypeOf(keys.String(path));
   }
   return absl::OkStatus();
 }
@@ -178,6 +206,7 @@ absl::Status FillRun(Config& config) {
   }
   config.zero_stage = Int(keys, "zero_optimization.stage");
   RZ_RETURN_IF_ERROR(FillLength(keys, config));
+  RZ_RETURN_IF_ERROR(FillPrecision(keys, config.precision));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
   FillRateCurve(keys, config.optimizer);
   constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";

@@ -57,6 +57,14 @@ constexpr KeySpec kKeys[] = {
         KeyRange{.min = 0.1, .max = 1e6},
     Bool("cyclic.checksums", "false",
          "check every payload where it arrives; costs two passes over what travels"),
+    Section("cyclic.wire", "types of what travels"),
+    Text("cyclic.wire.parameters", "",
+         "of parameters; absent: the type that computes, and no other yet") |
+        Choices("fp32|bf16|fp16"),
+    Text("cyclic.wire.sums", "",
+         "of gradient sums; absent: data_types.grad_accum_dtype; bf16 sums are rounded "
+         "stochastically") |
+        Choices("fp32|bf16"),
     Section("cyclic.memory_budget",
             "what a run may take of each host; it does not begin if it needs more"),
     Bytes("cyclic.memory_budget.host", "",
