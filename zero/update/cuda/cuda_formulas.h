@@ -71,9 +71,13 @@ RZ_BOTH_SIDES uint16_t ToFp16(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-// The new value, in both forms.
+// The new value, in all forms. It may lie where the old one does.
 RZ_BOTH_SIDES void Write(const UpdateSpan& span, int64_t i, float value) {
+  const float before = span.theta[i];
   span.out[i] = value;
+  if (span.predicted != nullptr) {
+    span.predicted[i] = MultiplyAdd(span.momentum, Add(value, -before), value);
+  }
   if (span.wire_type == WireType::kBf16) span.wire[i] = ToBf16(value);
   if (span.wire_type == WireType::kFp16) span.wire[i] = ToFp16(value);
 }
