@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/held_copies.h"
+#include "sharding/label.h"
 #include "sharding/obligations.h"
 
 namespace ringzero {
@@ -135,8 +136,8 @@ class DataflowChecker {
       const int j = read.stage.value;
       found.push_back(j);
       if (read.version.value != Label(i, j)) {
-        return Wrong(i, absl::StrCat("reads version ", read.version.value, " of stage ", j,
-                                     ", the rule says ", Label(i, j)));
+        return Wrong(i, absl::StrCat("reads version ", LabelText(read.version), " of stage ", j,
+                                     ", the rule says ", LabelText(Version(Label(i, j)))));
       }
       RZ_RETURN_IF_ERROR(CheckSource(i, read));
     }
@@ -156,11 +157,12 @@ class DataflowChecker {
       return Wrong(i, absl::StrCat("does not wait for its copy of stage ", j));
     }
     if (owns) {
-      const bool initial = read.version.value <= 0;
-      const bool made = !initial && read.op >= 0 && op(read.op).kind == OpKind::kUpdate &&
-                        op(read.op).stage == read.stage && op(read.op).version == read.version;
+      // The update that makes θ_t makes the prediction of θ_{t+1} with it.
+      const int made_as = LabelNumber(read.version) - (IsPrediction(read.version) ? 1 : 0);
+      const bool initial = made_as <= 0;
+      const bool made = !initial && read.op >= 0 && IsUpdateTo(read.op, read.stage, made_as);
       if (initial ? read.op >= 0 : !made) {
-        return Wrong(i, absl::StrCat("reads version ", read.version.value, " of stage ", j,
+        return Wrong(i, absl::StrCat("reads version ", LabelText(read.version), " of stage ", j,
                                      " before its update made it"));
       }
       return absl::OkStatus();

@@ -40,6 +40,7 @@ std::string Sharded(int zero_stage) {
 std::string Head(const Plan& plan) {
   std::string text = absl::StrCat("rule        ", ToString(plan.rule));
   if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
+  if (plan.predict) absl::StrAppend(&text, ", what would be stale is predicted");
   if (plan.stagger) absl::StrAppend(&text, ", staggered");
   if (plan.retain > 0)
     absl::StrAppend(&text, ", the last ", Counted(plan.retain, "stage"), " retained");

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/label.h"
 
 namespace ringzero {
 namespace {
@@ -86,12 +87,18 @@ class HeldCopyChecker {
   absl::Status CheckLetGo(int i) const {
     const bool last_lap = op(i).channel == Channel::kRetire ||
                           (op(i).lap.value == plan_.laps - 1 && op(i).peer.value != 0);
-    const int overwritten = op(i).iteration.value - (plan_.rule == Rule::kDp ? 0 : 1);
-    const auto release = releases_.find({ring_.worker_of(i), op(i).stage.value, overwritten});
-    if (!last_lap || release == releases_.end()) return absl::OkStatus();
-    const auto let_go = [&](int64_t after) { return after == release->second; };
-    if (WaitsFor(i, let_go)) return absl::OkStatus();
-    return Wrong(i, absl::StrCat("hands its sum on while it holds version ", overwritten));
+    if (!last_lap) return absl::OkStatus();
+    const int t = op(i).iteration.value;
+    std::vector<Version> overwritten = {Version(plan_.rule == Rule::kDp ? t : t - 1)};
+    if (plan_.predict) overwritten = {Version(t), Prediction(t)};
+    for (const Version v : overwritten) {
+      const auto release = releases_.find({ring_.worker_of(i), op(i).stage.value, v.value});
+      if (release == releases_.end()) continue;
+      const auto let_go = [&](int64_t after) { return after == release->second; };
+      if (WaitsFor(i, let_go)) continue;
+      return Wrong(i, absl::StrCat("hands its sum on while it holds version ", LabelText(v)));
+    }
+    return absl::OkStatus();
   }
 
   const Plan& plan_;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/label.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
@@ -86,9 +87,9 @@ class Linker::State {
     Read read{.stage = j, .version = v};
     if (plan_.has_masters(self_, j)) {
       read.owned = true;
-      if (v.value >= 1) {
-        read.op = Find(updates_, j.value, v.value);
-        if (read.op == kNoOp) return Missing(linked.op, absl::StrCat("version ", v.value));
+      if (UpdatesBehind(v) >= 1) {
+        read.op = Find(updates_, j.value, UpdatesBehind(v));
+        if (read.op == kNoOp) return Missing(linked.op, absl::StrCat("version ", LabelText(v)));
       }
       After(linked, read.op);
       NoteUse(j, v);
@@ -96,7 +97,7 @@ class Linker::State {
       const auto held = held_.find({j.value, v.value});
       if (held == held_.end()) {
         return Missing(linked.op,
-                       absl::StrCat("its copy of stage ", j.value, " version ", v.value));
+                       absl::StrCat("its copy of stage ", j.value, " version ", LabelText(v)));
       }
       read.held = true;
       read.op = held->second.receive;
@@ -110,7 +111,7 @@ class Linker::State {
       const auto found = copies_.find({int(copy), j.value});
       if (found == copies_.end() || found->second.version != v || found->second.op < base_) {
         return Missing(linked.op,
-                       absl::StrCat("its copy of stage ", j.value, " version ", v.value));
+                       absl::StrCat("its copy of stage ", j.value, " version ", LabelText(v)));
       }
       read.op = found->second.op;
       After(linked, read.op);
@@ -249,9 +250,8 @@ class Linker::State {
                               (op.lap.value == plan_.laps - 1 && op.peer.value != 0);
         // Where every worker has its own masters, it overwrites them itself.
         if (last_lap && !plan_.spreads_sums()) {
-          const Version overwritten = OverwrittenVersion(plan_, op.iteration);
-          AfterUsesOf(linked, overwritten);
-          if (plan_.owner(op.stage) != self_) uses_.erase({op.stage.value, overwritten.value});
+          const bool owns = plan_.owner(op.stage) == self_;
+          AfterUsesOfOverwritten(linked, owns ? Uses::kKeep : Uses::kForget);
         }
         break;
       }
@@ -298,10 +298,15 @@ class Linker::State {
     if (plan_.stage(j).sum_bytes > 0) uses_[{j.value, v.value}].push_back(next_);
   }
 
-  void AfterUsesOf(LinkedOp& linked, Version overwritten) {
-    const auto uses = uses_.find({linked.op.stage.value, overwritten.value});
-    if (uses == uses_.end()) return;
-    for (const int64_t use : uses->second) After(linked, use);
+  // Of what the update of this operation's iteration overwrites.
+  enum class Uses { kKeep, kForget };
+  void AfterUsesOfOverwritten(LinkedOp& linked, Uses then) {
+    for (const Version overwritten : OverwrittenVersions(plan_, linked.op.iteration)) {
+      const auto uses = uses_.find({linked.op.stage.value, overwritten.value});
+      if (uses == uses_.end()) continue;
+      for (const int64_t use : uses->second) After(linked, use);
+      if (then == Uses::kForget) uses_.erase(uses);
+    }
   }
 
   absl::Status ResolveAdd(LinkedOp& linked) {
@@ -347,9 +352,7 @@ class Linker::State {
     After(linked, linked.takes);
     if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.takes));
     After(linked, Find(updates_, op.stage.value, op.version.value - 1));
-    const Version overwritten = OverwrittenVersion(plan_, op.iteration);
-    AfterUsesOf(linked, overwritten);
-    uses_.erase({op.stage.value, overwritten.value});
+    AfterUsesOfOverwritten(linked, Uses::kForget);
     updates_.erase({op.stage.value, op.version.value - 2});
     updates_[{op.stage.value, op.version.value}] = next_;
     // It takes the sum that was kept, and writes over the state kept of the version before.

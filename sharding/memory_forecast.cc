@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {
@@ -44,7 +45,7 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     bytes.masters += apart ? stage.master_bytes : stage.parameter_bytes;
     if (apart) bytes.versions += stage.parameter_bytes;
     if (!Trains(plan, j)) continue;
-    if (plan.rule != Rule::kDp) bytes.versions += stage.parameter_bytes;
+    bytes.versions += (VersionBuffers(plan, StageId(j)) - 1) * stage.parameter_bytes;
     if (apart && plan.has_two_masters()) bytes.versions += stage.master_bytes;
     if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
   }

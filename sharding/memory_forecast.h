@@ -23,8 +23,9 @@ namespace ringzero {
 
 // In bytes; each page once, with the worker that allocates it.
 struct MemoryBytes {
-  int64_t masters = 0;    // one version of every owned stage, in fp32
-  int64_t versions = 0;   // the second one (cdp rules, stages that train); all that are not fp32
+  int64_t masters = 0;  // one version of every owned stage, in fp32
+  // The second one (cdp rules, stages that train) or two predictions; all that are not fp32.
+  int64_t versions = 0;
   int64_t moments = 0;    // optimizer states of owned stages
   int64_t sums = 0;       // gradient sums: one per stage that trains
   int64_t gradients = 0;  // the most of local ones that wait to be added to their sums

@@ -29,7 +29,7 @@ class CostClock {
   Due At(const MicroBatch& m, int q) const {
     const int64_t number =
         (static_cast<int64_t>(m.iteration.value) * plan_.laps + m.lap.value) * plan_.workers +
-        m.worker.value;
+        m.worker.value + Stalls(m.iteration) * (plan_.workers - 1);
     return {.time = number * before_.back() + plan_.workers * before_[q],
             .operation = number * static_cast<int64_t>(before_.size()) + q};
   }
@@ -40,6 +40,18 @@ class CostClock {
   }
 
  private:
+  // How often, up to an iteration's laps, all workers have waited for the last one's sums to look
+  // at a version before it is overwritten. (In dp they do so in every iteration.)
+  int64_t Stalls(Iteration t) const {
+    if (!plan_.predict) return 0;
+    const std::vector<int>& named = plan_.collection.versions;
+    int64_t stalls = std::upper_bound(named.begin(), named.end(), t.value) - named.begin();
+    for (const int every : {plan_.evaluation.every, plan_.collection.every}) {
+      if (every > 0) stalls += t.value / every;
+    }
+    return stalls;
+  }
+
   void Add(int64_t cost) { before_.push_back(before_.back() + cost); }
 
   const Plan& plan_;
@@ -59,7 +71,7 @@ std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const O
   const bool next_lap = receive.channel == Channel::kMetrics && evaluated && receive.lap.value > 0;
   if (receive.channel != Channel::kReports && !next_lap) return std::nullopt;
   if (!evaluated) return clock.At(last, 2 * stages);
-  const bool before_laps = plan.rule == Rule::kDp && t.value < plan.iterations;
+  const bool before_laps = plan.updates_in_place() && t.value < plan.iterations;
   return clock.Begin(last.worker, before_laps ? t : Iteration(t.value + 1));
 }
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "sharding/label.h"
+
 namespace ringzero {
 namespace {
 
@@ -29,6 +31,9 @@ bool ExistsInTime(const Plan& plan, int w, int j) {
   const Wide slack = lap * workers * plan.slack;
   return have - turns >= (slack < lap * stages ? slack : lap * stages);
 }
+
+// θ_t does not outlive iteration t: whoever looks at it besides does so before.
+bool OverwritesNewest(const Plan& plan) { return plan.rule == Rule::kDp || plan.predict; }
 
 class Deriver {
  public:
@@ -76,7 +81,7 @@ class Deriver {
   }
 
   void Computing(int w) {
-    const bool early = plan_.rule == Rule::kDp;  // dp overwrites θ_t during iteration t
+    const bool early = OverwritesNewest(plan_);
     for (int t = 0; t <= plan_.iterations; ++t) {
       const bool evaluated = Evaluated(t), closing = t == plan_.iterations;
       if (evaluated && (early || closing)) EvaluationComputing(w, t);
@@ -404,14 +409,15 @@ int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place) {
 int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {
   if (!plan.exchange || plan.stages[j].sum_bytes == 0) return 0;  // never updated
   const bool only_first_lap_is_stale = place.lap > 0;
+  const int newest = place.iteration;
+  const int late = plan.predict ? Prediction(newest).value : newest - 1;
   switch (plan.rule) {
-    case Rule::kDp: return place.iteration;
-    case Rule::kCdpV1: return only_first_lap_is_stale ? place.iteration : place.iteration - 1;
+    case Rule::kDp: return newest;
+    case Rule::kCdpV1: return only_first_lap_is_stale ? newest : late;
     case Rule::kCdpV2:
-      return only_first_lap_is_stale || ExistsInTime(plan, place.worker, j) ? place.iteration
-                                                                            : place.iteration - 1;
+      return only_first_lap_is_stale || ExistsInTime(plan, place.worker, j) ? newest : late;
   }
-  return place.iteration;
+  return newest;
 }
 
 std::vector<StaggerWait> StaggerWaits(const Plan& plan) {
@@ -460,7 +466,8 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
   if (next.iteration >= plan.iterations) return false;
   if (next.iteration == finished.iteration) return true;
   const auto among = [&](const std::vector<int>& versions) {
-    return std::find(versions.begin(), versions.end(), finished.iteration) != versions.end();
+    const int between = finished.iteration + (OverwritesNewest(plan) ? 1 : 0);
+    return std::find(versions.begin(), versions.end(), between) != versions.end();
   };
   return !among(RequiredEvaluations(plan)) && !among(RequiredCollections(plan));
 }

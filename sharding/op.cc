@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "sharding/label.h"
 
 namespace ringzero {
 namespace {
@@ -70,10 +71,14 @@ absl::Status ParseField(const std::string& word, Op* op) {
     case 't': op->iteration = Iteration(value); break;
     case 'l': op->lap = Lap(value); break;
     case 'v': op->version = Version(value); break;
+    case 'p':
+      if (value < 0) return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" is below p0"));
+      op->version = Prediction(value);
+      break;
     case 'w': op->peer = WorkerId(value); break;
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("\"", word, "\": fields begin with s, t, l, v or w"));
+          absl::StrCat("\"", word, "\": fields begin with s, t, l, v, p or w"));
   }
   return absl::OkStatus();
 }
@@ -93,7 +98,9 @@ std::string ToString(const Op& op) {
   if (!suffix && op.stage != kNoStage) absl::StrAppend(&text, " s", op.stage.value);
   if (op.iteration != kNoIteration) absl::StrAppend(&text, " t", op.iteration.value);
   if (op.lap != kNoLap) absl::StrAppend(&text, " l", op.lap.value);
-  if (op.version != kNoVersion) absl::StrAppend(&text, " v", op.version.value);
+  if (op.version != kNoVersion) {
+    absl::StrAppend(&text, IsPrediction(op.version) ? " " : " v", LabelText(op.version));
+  }
   if (op.peer != kNoWorker) absl::StrAppend(&text, " w", op.peer.value);
   return text;
 }

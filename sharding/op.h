@@ -83,7 +83,7 @@ struct Op {
   StageId stage = kNoStage;
   Iteration iteration = kNoIteration;
   Lap lap = kNoLap;
-  Version version = kNoVersion;  // what is read or, for kUpdate, made
+  Version version = kNoVersion;  // what is read (label.h) or, for kUpdate, made
   WorkerId peer = kNoWorker;     // kSend: to; kReceive: from
   auto operator<=>(const Op&) const = default;
 };

@@ -103,6 +103,15 @@ absl::Status CheckPlan(const Plan& plan) {
         "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
         "wait");
   }
+  if (plan.predict && plan.rule == Rule::kDp) {
+    return absl::InvalidArgumentError(
+        "plan: predict stands in for stale parameters (cdp_v1 and cdp_v2); with dp nothing is "
+        "stale");
+  }
+  for (const StagePlan& stage : plan.stages) {
+    if (!plan.predict || stage.master_bytes == 0) continue;
+    return absl::InvalidArgumentError("plan: predict needs parameters that travel in fp32");
+  }
   RZ_RETURN_IF_ERROR(CheckCollection(plan));
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
@@ -117,12 +126,12 @@ absl::Status CheckPlan(const Plan& plan) {
 std::string PlanToString(const Plan& plan) {
   std::string text = absl::StrCat(
       "plan workers ", plan.workers, " zero_stage ", plan.zero_stage, " laps ", plan.laps, " rule ",
-      ToString(plan.rule), " slack ", plan.slack, " pending ", plan.pending, " window ",
-      plan.window, " stagger ", int{plan.stagger}, " retain ", plan.retain, " exchange ",
-      int{plan.exchange}, " iterations ", plan.iterations, " evaluate_every ",
-      plan.evaluation.every, " evaluation_laps ", plan.evaluation.laps, " collect_every ",
-      plan.collection.every, " collector ", plan.collection.worker.value, " collect_versions ",
-      plan.collection.versions.size());
+      ToString(plan.rule), " slack ", plan.slack, " predict ", int{plan.predict}, " pending ",
+      plan.pending, " window ", plan.window, " stagger ", int{plan.stagger}, " retain ",
+      plan.retain, " exchange ", int{plan.exchange}, " iterations ", plan.iterations,
+      " evaluate_every ", plan.evaluation.every, " evaluation_laps ", plan.evaluation.laps,
+      " collect_every ", plan.collection.every, " collector ", plan.collection.worker.value,
+      " collect_versions ", plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
   absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {
@@ -182,7 +191,10 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   LineReader head(line);
   head.Read("plan").Read("workers", &plan.workers).Read("zero_stage", &plan.zero_stage);
   head.Read("laps", &plan.laps).Read("rule", &rule);
-  head.Read("slack", &plan.slack).Read("pending", &plan.pending).Read("window", &plan.window);
+  head.Read("slack", &plan.slack)
+      .Read("predict", &plan.predict)
+      .Read("pending", &plan.pending)
+      .Read("window", &plan.window);
   head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
   head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
   head.Read("evaluate_every", &plan.evaluation.every);

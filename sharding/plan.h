@@ -70,7 +70,10 @@ struct Plan {
   int zero_stage = 3;
   int laps = 1;  // K: micro-batches per worker and iteration
   Rule rule = Rule::kCdpV2;
-  int slack = 1;         // cdp_v2: ticks (of T/S) between an update and its first fresh read
+  int slack = 1;  // cdp_v2: ticks (of T/S) between an update and its first fresh read
+  // What would be read stale is a prediction of θ_t, made by the owner in the update before
+  // (label.h); for SGD with momentum. Refused for dp, which reads nothing stale.
+  bool predict = false;
   int pending = 1;       // gradients that may wait for their sum while the next backward computes
   int window = 0;        // W: credit per channel, in messages; 0 is not resolved yet (ChooseWindow)
   bool stagger = false;  // neighbours keep T/N apart by tokens (schedule.h); refused for dp
@@ -95,10 +98,13 @@ struct Plan {
   }
   // Whoever reads a version receives it once, and holds it until it has read it for the last time.
   bool holds_copies() const { return exchange && (zero_stage == 1 || zero_stage == 2); }
+  // θ_{t+1} is written over θ_t. So an evaluation or collection of θ_t comes before the laps of
+  // iteration t; else it comes after them.
+  bool updates_in_place() const { return rule == Rule::kDp || predict; }
   // Two versions of masters are alive, as of what travels: where masters are apart, only because
   // a collection may still read the one that the next update would overwrite.
   bool has_two_masters() const {
-    return rule != Rule::kDp && (collection.every > 0 || !collection.versions.empty());
+    return !updates_in_place() && (collection.every > 0 || !collection.versions.empty());
   }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }

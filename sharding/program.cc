@@ -26,10 +26,10 @@ class Writer {
       for (int l = 0; l < plan_.laps && !closing; ++l) ComputeOnlyLap(t, Lap(l));
       return;
     }
-    // dp evaluates and collects θ_t before iteration t overwrites it in place, the cdp rules after
-    // their own laps.
+    // θ_t is evaluated and collected before iteration t where that overwrites it in place, else
+    // after its laps.
     const bool evaluates = IsEvaluated(plan_, Version(t.value));
-    const bool before = plan_.rule == Rule::kDp || closing;
+    const bool before = plan_.updates_in_place() || closing;
     if (evaluates && before) Evaluation(t);
     if (before) AppendCollections(plan_, self_, Version(t.value), ops_);
     if (!closing) {

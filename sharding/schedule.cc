@@ -6,6 +6,8 @@
 #include <set>
 #include <tuple>
 
+#include "sharding/label.h"
+
 namespace ringzero {
 namespace {
 
@@ -47,8 +49,21 @@ Reads ReadsIn(const Plan& plan, WorkerId w, int iteration, StageId j, Version v)
   return reads;
 }
 
-// dp evaluates before its laps.
-bool EvaluatesFirst(const Plan& plan) { return plan.rule == Rule::kDp; }
+// What is overwritten in place is evaluated before the laps.
+bool EvaluatesFirst(const Plan& plan) { return plan.updates_in_place(); }
+
+// A held copy is of a new version each iteration, or never comes again. Whoever reads a prediction
+// in the first lap reads θ_t in the others.
+int64_t HeldCopiesPerIteration(const Plan& plan, StageId j) {
+  if (plan.stage(j).sum_bytes == 0) return 0;
+  int64_t copies = 0;
+  for (int w = 0; w < plan.workers; ++w) {
+    if (plan.owner(j).value == w) continue;
+    const bool both = plan.predict && plan.laps > 1 && !ReadsFresh(plan, WorkerId(w), j);
+    copies += both ? 2 : 1;
+  }
+  return copies;
+}
 
 }  // namespace
 
@@ -99,11 +114,30 @@ bool ReadsFresh(const Plan& plan, WorkerId w, StageId j) {
 Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j) {
   if (!plan.exchange || plan.stage(j).sum_bytes == 0) return Version(0);
   const bool fresh = m.lap.value > 0 || ReadsFresh(plan, m.worker, j);
-  return Version(fresh ? m.iteration.value : m.iteration.value - 1);
+  if (fresh) return Version(m.iteration.value);
+  return plan.predict ? Prediction(m.iteration.value) : Version(m.iteration.value - 1);
 }
 
 Version OverwrittenVersion(const Plan& plan, Iteration t) {
-  return Version(plan.rule == Rule::kDp ? t.value : t.value - 1);
+  return Version(plan.updates_in_place() ? t.value : t.value - 1);
+}
+
+std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t) {
+  std::vector<Version> versions = {OverwrittenVersion(plan, t)};
+  if (plan.predict) versions.push_back(Prediction(t.value));
+  return versions;
+}
+
+bool IsPredicted(const Plan& plan, StageId j) {
+  // Of all workers 0 has the least time.
+  const bool stale = !ReadsFresh(plan, WorkerId(0), j);
+  return plan.predict && plan.exchange && plan.stage(j).sum_bytes > 0 && stale;
+}
+
+int VersionBuffers(const Plan& plan, StageId j) {
+  if (!plan.exchange || plan.stage(j).sum_bytes == 0) return 1;
+  if (IsPredicted(plan, j)) return 3;
+  return plan.updates_in_place() ? 1 : 2;
 }
 
 Version VersionAfter(const Plan& plan, StageId j, int updates) {
@@ -174,7 +208,8 @@ std::vector<int> HeldSlots(const Plan& plan, WorkerId w) {
     }
   }
   // An update needs a sum which nobody hands on before letting go of what it overwrites.
-  const int versions = plan.rule == Rule::kDp ? 1 : 2;
+  // (With predictions: that of θ_t, θ_t and that of θ_{t+1}.)
+  const int versions = plan.predict ? 3 : plan.updates_in_place() ? 1 : 2;
   std::map<std::pair<Channel, WorkerId>, int> stages;  // times their versions
   for (const auto& [channel, from, j] : come) {
     stages[{channel, from}] += plan.stage(j).sum_bytes > 0 ? versions : 1;
@@ -233,7 +268,7 @@ std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
     following.lap = Lap(m.lap.value + 1);
     return following;
   }
-  const Version evaluated(m.iteration.value);
+  const Version evaluated(m.iteration.value + (EvaluatesFirst(plan) ? 1 : 0));
   if (IsEvaluated(plan, evaluated) || IsCollected(plan, evaluated)) return std::nullopt;
   if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
   following.iteration = Iteration(m.iteration.value + 1);
@@ -275,9 +310,8 @@ double StaleShare(const Plan& plan) {
   int stale = 0;
   for (int w = 0; w < plan.workers; ++w) {
     for (int j = 0; j < plan.stage_count(); ++j) {
-      const MicroBatch first{WorkerId(w), Iteration(1), Lap(0)};
       const bool updated = plan.exchange && plan.stages[j].sum_bytes > 0;
-      if (updated && ReadVersion(plan, first, StageId(j)) == Version(0)) ++stale;
+      if (updated && !ReadsFresh(plan, WorkerId(w), StageId(j))) ++stale;
     }
   }
   return static_cast<double>(stale) / (plan.workers * plan.stage_count());
@@ -295,10 +329,9 @@ WireBytes SteadyWireBytes(const Plan& plan) {
       continue;
     }
     if (stage.owner.value != n - 1) bytes.sums += stage.sum_bytes;
-    // A held copy is of a new version each iteration, or never comes again.
-    int64_t copies = k * (HasBackwardCopy(plan, StageId(j)) ? 2 : 1);
-    if (plan.holds_copies()) copies = stage.sum_bytes > 0 ? 1 : 0;
-    bytes.parameters += copies * (n - 1) * stage.parameter_bytes;
+    int64_t copies = (n - 1) * k * (HasBackwardCopy(plan, StageId(j)) ? 2 : 1);
+    if (plan.holds_copies()) copies = HeldCopiesPerIteration(plan, StageId(j));
+    bytes.parameters += copies * stage.parameter_bytes;
   }
   return bytes;
 }

@@ -31,8 +31,8 @@ struct MicroBatch {
 std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch& m);
 std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
 
-// Whether worker w reads θ_t (true) or θ_{t-1} of stage j in the first lap of an iteration. Static:
-// integer costs compared by cross-multiplication in 128 bits.
+// Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
+// first lap of an iteration. Static: integer costs compared by cross-multiplication in 128 bits.
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
 
 // The label that micro-batch m reads of stage j, in its forward and its backward. Only the first
@@ -42,8 +42,16 @@ Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j);
 // The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
 Version VersionAfter(const Plan& plan, StageId j, int updates);
 
-// The label whose memory the update of iteration t overwrites: θ_t in place for dp, else θ_{t-1}.
+// The label whose memory the update of iteration t overwrites: θ_{t-1}, or θ_t if it is in place.
 Version OverwrittenVersion(const Plan& plan, Iteration t);
+// With plan.predict that of the prediction of θ_t, too.
+std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t);
+
+// Whether anybody reads predictions of stage j.
+bool IsPredicted(const Plan& plan, StageId j);
+// How many versions of stage j have memory at whoever has its masters: 1; 2 where an update writes
+// over the version before; with predictions these and θ: 3.
+int VersionBuffers(const Plan& plan, StageId j);
 
 // How a reader comes by its copy of a stage.
 struct CopySource {

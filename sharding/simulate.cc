@@ -149,17 +149,19 @@ class Tally {
          {times_.end[from], times_.end[end]});
   }
 
-  // The second buffer of a stage is there from its first update on; dp writes in place.
+  // The last buffer of a stage is written from its first update on; dp has only one.
   void CountVersions() {
     for (int j = 0; j < plan_.stage_count(); ++j) {
       for (int w = 0; w < plan_.workers; ++w) {
         const bool there = plan_.owner(StageId(j)).value == w || plan_.spreads_sums();
-        if (there) Change(0, w, &Held::versions_bytes, plan_.stages[j].parameter_bytes);
+        const int initial = std::max(1, VersionBuffers(plan_, StageId(j)) - 1);
+        if (there) Change(0, w, &Held::versions_bytes, initial * plan_.stages[j].parameter_bytes);
       }
     }
-    for (int i = 0; i < ring_.count() && plan_.rule != Rule::kDp; ++i) {
+    for (int i = 0; i < ring_.count(); ++i) {
       const Op& op = ring_.op(i);
       if (op.kind != OpKind::kUpdate || op.version.value != 1) continue;
+      if (VersionBuffers(plan_, op.stage) == 1) continue;
       Change(times_.start[i], ring_.worker_of(i), &Held::versions_bytes,
              plan_.stage(op.stage).parameter_bytes);
     }

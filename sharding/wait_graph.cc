@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "sharding/label.h"
 
 namespace ringzero {
 
@@ -175,12 +176,16 @@ absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
       if (plan.spreads_sums() && ring_.worker_of(update) != w) continue;
       const Op& op = ring_.op(update);
       const int made = op.version.value;
-      const int overwritten = plan.rule == Rule::kDp ? made - 1 : made - 2;
-      const auto found = readers.find({op.stage.value, overwritten});
-      if (found == readers.end() || found->second[w] <= reached[update]) continue;
-      return absl::FailedPreconditionError(absl::StrCat(
-          ring_.Describe(update), " overwrites version ", overwritten, " of stage ", op.stage.value,
-          ", which ", ring_.Describe(found->second[w]), " may still be reading"));
+      // In place: the version before, and with it the prediction of that one.
+      std::vector<Version> overwritten = {Version(plan.rule == Rule::kDp ? made - 1 : made - 2)};
+      if (plan.predict) overwritten = {Version(made - 1), Prediction(made - 1)};
+      for (const Version v : overwritten) {
+        const auto found = readers.find({op.stage.value, v.value});
+        if (found == readers.end() || found->second[w] <= reached[update]) continue;
+        return absl::FailedPreconditionError(absl::StrCat(
+            ring_.Describe(update), " overwrites version ", LabelText(v), " of stage ",
+            op.stage.value, ", which ", ring_.Describe(found->second[w]), " may still be reading"));
+      }
     }
   }
   return absl::OkStatus();

@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
+  if (options.plan.predict) RZ_RETURN_IF_ERROR(CheckPredictable(options.optimizer));
   RZ_RETURN_IF_ERROR(VerifyPlan(options.plan));
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has ", options.plan.stage_count(),

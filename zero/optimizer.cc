@@ -24,6 +24,7 @@ UpdateSpan PartOf(const UpdateSpan& span, const float* sum, int64_t offset, int6
   part.first = ValuesAt(span.first, offset);
   part.second = ValuesAt(span.second, offset);
   if (span.wire != nullptr) part.wire += offset;
+  if (span.predicted != nullptr) part.predicted += offset;
   part.count = count;
   return part;
 }
@@ -102,8 +103,14 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
     span.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes) + block.begin;
     span.wire_type = WireTypeOf(layout_.parameter_type);
   }
+  if (input.predicted != nullptr) {
+    span.predicted = at(input.predicted, parameter.offset_bytes);
+    span.momentum = static_cast<float>(options_.sgd.momentum);
+  }
   if (!state.contributed) {
-    if (span.out != span.theta) std::memcpy(span.out, span.theta, span.count * sizeof(float));
+    const size_t bytes = static_cast<size_t>(span.count) * sizeof(float);
+    if (span.out != span.theta) std::memcpy(span.out, span.theta, bytes);
+    if (span.predicted != nullptr) std::memcpy(span.predicted, span.theta, bytes);
     if (span.wire != nullptr) NarrowPass(span.wire_type, span.out, span.wire, span.count);
     return;
   }

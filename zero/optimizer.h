@@ -34,6 +34,9 @@ struct UpdateInput {
   const std::byte* theta;     // θ_t, in the stage's layout of masters
   const std::byte* sum;       // in the stage's sum layout, trailer included
   std::byte* wire = nullptr;  // where masters are apart: θ_{t+1} as it travels
+  // Written besides θ_{t+1}, in its layout: what SGD with momentum goes on to from there
+  // (kernels.h). What an update leaves alone is predicted to stay. Null: nothing.
+  std::byte* predicted = nullptr;
 };
 
 // A run of one parameter's values, the unit in which updates yield to adds.

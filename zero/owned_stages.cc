@@ -1,11 +1,14 @@
 // Versions and updates of owned stages.
 #include "zero/owned_stages.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "sharding/label.h"
 #include "sharding/schedule.h"
 #include "zero/update/narrow_kernels.h"
 
@@ -52,7 +55,8 @@ bool PendingUpdate::Step() {
                           .loss_scale = loss_scale_,
                           .theta = memory_.theta ? memory_.theta.data() : memory_.out.data(),
                           .sum = memory_.sum.data(),
-                          .wire = memory_.wire ? memory_.wire.data() : nullptr};
+                          .wire = memory_.wire ? memory_.wire.data() : nullptr,
+                          .predicted = memory_.predicted ? memory_.predicted.data() : nullptr};
   if (next_block_ == 0) optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
   if (next_block_ < blocks.size() && counts_squares_) {
@@ -91,8 +95,14 @@ absl::Status OwnedStages::Initialize(StageId stage, const Allocate& allocate,
     owned.versions[0] = std::move(first).Seal();
   }
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
-  if (plan_.rule != Rule::kDp) {
+  if (!plan_.updates_in_place()) {
     RZ_ASSIGN_OR_RETURN(owned.spare, take(layout.parameter_bytes, version_bytes_));
+  }
+  if (IsPredicted(plan_, stage)) {
+    RZ_ASSIGN_OR_RETURN(Buffer predicted, take(layout.parameter_bytes, version_bytes_));
+    RZ_ASSIGN_OR_RETURN(owned.spare_prediction, take(layout.parameter_bytes, version_bytes_));
+    std::memcpy(predicted.data(), owned.versions[0].data(), predicted.size());
+    owned.predictions[1] = std::move(predicted).Seal();
   }
   if (apart && plan_.has_two_masters()) {
     RZ_ASSIGN_OR_RETURN(owned.spare_masters, take(layout.master_bytes, version_bytes_));
@@ -112,7 +122,8 @@ SharedBuffer OwnedStages::Find(const std::map<int, SharedBuffer>& buffers, Stage
 SharedBuffer OwnedStages::Get(StageId stage, Version version) const {
   const auto owned = stages_.find(stage.value);
   RZ_CHECK(owned != stages_.end(), absl::StrCat("stage ", stage.value, " is not ours"));
-  return Find(owned->second.versions, stage, version);
+  if (!IsPrediction(version)) return Find(owned->second.versions, stage, version);
+  return Find(owned->second.predictions, stage, Version(std::max(LabelNumber(version), 1)));
 }
 
 SharedBuffer OwnedStages::Masters(StageId stage, Version version) const {
@@ -131,21 +142,26 @@ bool OwnedStages::MayOverwrite(StageId stage, Iteration iteration) const {
     return overwritten == buffers.end() || overwritten->second.holders() == 1;
   };
   return free(owned.versions, OverwrittenVersion(plan_, iteration).value) &&
-         free(owned.masters, OverwrittenMasters(iteration));
+         free(owned.masters, OverwrittenMasters(iteration)) &&
+         free(owned.predictions, iteration.value);
 }
 
 absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId stage,
                                                                         Iteration iteration,
                                                                         SharedBuffer sum) {
   Stage& owned = stages_.at(stage.value);
-  const bool spares = plan_.rule != Rule::kDp && iteration.value == 0;
+  const bool spares = !plan_.updates_in_place() && iteration.value == 0;
   PendingUpdate::Memory memory{.sum = std::move(sum)};
   Buffer version = std::move(owned.spare);
   if (!spares) {
     RZ_ASSIGN_OR_RETURN(
         version, TakeBack(owned.versions, OverwrittenVersion(plan_, iteration).value, stage));
   }
-  bool in_place = plan_.rule == Rule::kDp;
+  memory.predicted = std::move(owned.spare_prediction);
+  if (IsPredicted(plan_, stage) && iteration.value > 0) {
+    RZ_ASSIGN_OR_RETURN(memory.predicted, TakeBack(owned.predictions, iteration.value, stage));
+  }
+  bool in_place = plan_.updates_in_place();
   if (owned.masters.empty()) {
     memory.out = std::move(version);
   } else {
@@ -172,6 +188,9 @@ void OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
   const bool apart = static_cast<bool>(memory.wire);
   stage.versions[iteration + 1] = std::move(apart ? memory.wire : memory.out).Seal();
   if (apart) stage.masters[iteration + 1] = std::move(memory.out).Seal();
+  if (memory.predicted) {
+    stage.predictions[iteration + 2] = std::move(memory.predicted).Seal();
+  }
   if (!update->counts_squares_) return;
   const double divisor = update->divisor_ * update->loss_scale_;
   stage.squares[iteration] = update->squares_ / divisor / divisor;

@@ -1,14 +1,15 @@
 // OwnedStages: the versions of the stages that this worker owns (in stage 0 of ZeRO: of all, its
-// own replica), two buffers each at most, and their optimizer state.
+// own replica), two buffers each at most (three with predictions), and their optimizer state.
 //
 //   SharedBuffer v = owned.Get(stage, Version(3));
 //   RZ_ASSIGN_OR_RETURN(auto update, owned.BeginUpdate(stage, Iteration(3), std::move(sum)));
 //   while (update.Step()) {}
 //   owned.Publish(std::move(update));   // version 4 exists, the sum's memory is free
 //
-// cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place. Either way only when this
-// worker is the buffer's only holder. θ_{-1} is θ_0. Thread-safety: the engine's mutex guards all
-// calls except PendingUpdate::Step.
+// cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place; so too with predictions, and
+// that of θ_{t+2} over that of θ_t. Always only when this worker is the buffer's only holder.
+// θ_{-1} is θ_0, and the predictions of θ_0 and θ_1 are equal to it. Thread-safety: the engine's
+// mutex guards all calls except PendingUpdate::Step.
 //
 // Where what travels is not fp32, versions are as it travels, by the same rule, and fp32 masters
 // are apart: of the newest version, updated in place; of both where a collection may still read the
@@ -39,6 +40,7 @@ class PendingUpdate {
     SharedBuffer sum;    // of other workers, too, where nothing is sharded
     Buffer out;          // masters
     Buffer wire;         // the version that travels, where masters are apart
+    Buffer predicted;    // empty: nothing is
   };
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
                 double loss_scale, Memory memory);
@@ -101,6 +103,9 @@ class OwnedStages {
     std::map<int, SharedBuffer> versions;
     std::map<int, SharedBuffer> masters;  // where they are apart
     Buffer spare, spare_masters;          // cdp rules, before the first update
+    // By the t of the θ_t predicted; those of θ_0 and θ_1 are one, as 1.
+    std::map<int, SharedBuffer> predictions;
+    Buffer spare_prediction;
     std::unique_ptr<StageOptimizer> optimizer;
     std::map<int, double> squares;  // by iteration
   };

@@ -36,12 +36,12 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
   for (int kind = 0; kind < kChannelCount; ++kind) {
     if (held[kind] > 0) options.slots[kind] = held[kind];
   }
-  const size_t versions = plan.rule == Rule::kDp ? 1 : 2;
   const bool collects = plan.collection.every > 0 || !plan.collection.versions.empty();
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StageLayout& layout = layouts[j];
     // Where everybody has all masters, none of them travels.
     if (plan.stages[j].owner == self && plan.zero_stage > 0) {
+      const auto versions = static_cast<size_t>(VersionBuffers(plan, StageId(j)));
       options.parameter_bytes += versions * Block(layout.parameter_bytes);
       const size_t masters = plan.has_two_masters() ? 2 : 1;
       if (layout.master_bytes > 0) options.parameter_bytes += masters * Block(layout.master_bytes);

@@ -97,6 +97,9 @@ class TrainTraffic final : public Traffic {
 };
 
 absl::Status TrainTraffic::Prepare() {
+  if (plan_.predict) {
+    return absl::InvalidArgumentError("plan: predict is of training; no traffic is made of it");
+  }
   for (int j = 0; j < plan_.stage_count(); ++j) {
     const StagePlan& stage = plan_.stages[j];
     if (stage.owner != self_ || stage.parameter_bytes == 0) continue;

@@ -14,6 +14,7 @@
 #include "integrations/cli/run_log.h"
 #include "integrations/torch/pass_memory.h"
 #include "p2p/launch/launcher.h"
+#include "sharding/schedule.h"
 #include "zero/optimizer_state.h"
 #include "zero/pool_memory.h"
 
@@ -84,8 +85,8 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
       if (trains) mine.rounding += RoundingOf(moments[j], huge_page);
       // Parameters that do not travel are blocks of their own, too.
       if (plan.zero_stage > 0 && plan.workers > 1) continue;
-      const int versions = trains && plan.rule != Rule::kDp ? 2 : 1;
-      mine.rounding += versions * RoundingOf(layouts[j].parameter_bytes, huge_page);
+      mine.rounding +=
+          VersionBuffers(plan, StageId(j)) * RoundingOf(layouts[j].parameter_bytes, huge_page);
       const int masters = trains && plan.has_two_masters() ? 2 : 1;
       mine.rounding += masters * RoundingOf(layouts[j].master_bytes, huge_page);
     }

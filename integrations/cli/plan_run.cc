@@ -63,6 +63,7 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .laps = static_cast<int>(config.batch.laps),
           .rule = cyclic.rule,
           .slack = cyclic.slack,
+          .predict = cyclic.predict,
           .stages = cyclic.boundaries.empty() ? cyclic.stages
                                               : static_cast<int>(cyclic.boundaries.size()),
           .boundaries = cyclic.boundaries,

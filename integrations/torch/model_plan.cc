@@ -234,6 +234,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .laps = request.laps,
                   .rule = request.rule,
                   .slack = request.slack,
+                  .predict = request.predict,
                   .pending = request.pending,
                   .window = request.window,
                   .stagger = request.stagger,

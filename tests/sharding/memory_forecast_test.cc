@@ -48,6 +48,17 @@ TEST(MemoryForecastTest, EveryRuleAndNumberOfWorkers) {
   }
 }
 
+TEST(MemoryForecastTest, PredictionsAreAThirdBuffer) {
+  Plan plan = FourStages(2, Rule::kCdpV1);
+  EXPECT_EQ(HostBytes(plan).versions, 1000);
+  plan.predict = true;
+  EXPECT_EQ(HostBytes(plan).versions, 2000);
+  // With slack 0 the first worker has the third and fourth stage in time: θ alone, in place.
+  plan.rule = Rule::kCdpV2;
+  plan.slack = 0;
+  EXPECT_EQ(HostBytes(plan).versions, 2 * (100 + 200));
+}
+
 TEST(MemoryForecastTest, WhoHoldsIt) {
   const auto memory = ForecastMemory(FourStages(2, Rule::kCdpV2), {.moment_bytes = {1, 2, 4, 8}});
   ASSERT_TRUE(memory.ok());

@@ -43,6 +43,7 @@ std::vector<PlanShape> AllShapes() {
                               .rule = rule,
                               .slack = s % 3,
                               .stagger = stagger,
+                              .predict = rule != Rule::kDp && (n + s) % 3 == 0,
                               .pending = 1 + s % 2});
           }
         }
@@ -76,7 +77,7 @@ TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
 
 // With everything else that travels: accepted, with a window that Verify then takes.
 TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
-  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4})) {
+  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4, 2})) {
     const PlanShape shape{.workers = 2 + c[0],
                           .stages = 1 + 3 * c[1],
                           .zero_stage = c[12],
@@ -84,6 +85,7 @@ TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
                           .rule = static_cast<Rule>(c[3]),
                           .slack = c[9],
                           .stagger = c[4] == 1 && c[3] != 0,
+                          .predict = c[13] == 1 && c[3] != 0,
                           .evaluate_every = c[5],
                           .evaluation_laps = 1 + c[11],
                           .collect_every = c[9],

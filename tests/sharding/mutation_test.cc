@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sharding/label.h"
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
@@ -85,6 +86,25 @@ std::vector<PlanShape> Shapes() {
        .iterations = 3,
        .collect_every = 2,
        .collector = 1},
+      // Predictions, and θ in place.
+      {.workers = 3,
+       .stages = 3,
+       .laps = 2,
+       .rule = Rule::kCdpV2,
+       .predict = true,
+       .iterations = 3,
+       .evaluate_every = 2,
+       .collect_every = 2,
+       .collector = 1,
+       .tied = true},
+      {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .predict = true, .iterations = 4},
+      {.workers = 2,
+       .stages = 3,
+       .zero_stage = 2,
+       .laps = 2,
+       .rule = Rule::kCdpV1,
+       .predict = true,
+       .iterations = 3},
   };
 }
 
@@ -104,6 +124,14 @@ std::vector<Op> FieldMutations(const Plan& plan, const Op& op) {
   numbers(&Op::lap, kNoLap.value, plan.laps);
   numbers(&Op::version, kNoVersion.value, plan.iterations + 1);
   numbers(&Op::peer, kNoWorker.value, plan.workers);
+  if (op.version != kNoVersion) {
+    const int t = LabelNumber(op.version);
+    for (const Version version : {Version(t), Prediction(std::max(t, 0)), Prediction(t + 2)}) {
+      Op mutant = op;
+      mutant.version = version;
+      if (mutant != op) mutants.push_back(mutant);
+    }
+  }
   for (int kind = 0; kind < kOpKindCount; ++kind) {
     Op mutant = op;
     mutant.kind = static_cast<OpKind>(kind);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "sharding/label.h"
 #include "sharding/program.h"
 #include "sharding/render.h"
 #include "tests/sharding/test_plans.h"
@@ -314,6 +315,83 @@ TEST(SourceTest, RelayedIfThePreviousMicroBatchReadsTheSameElseInjected) {
   // The run's first micro-batch has nobody before it.
   EXPECT_EQ(source(0, 0, 0).how, CopySource::How::kInject);
   EXPECT_EQ(source(0, 0, 0).from, WorkerId(2));
+}
+
+TEST(PredictTest, EveryStaleReadIsOfAPredictionAndNothingElseChanges) {
+  for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int slack = 0; slack <= 1; ++slack) {
+      Plan plain = EqualStages(3, 3, rule, slack);
+      plain.laps = 2;
+      plain.stages[1].sum_bytes = 0;
+      Plan plan = plain;
+      plan.predict = true;
+      int predicted = 0;
+      for (std::optional<MicroBatch> m = MicroBatch{WorkerId(0), Iteration(0), Lap(0)}; m;
+           m = NextMicroBatch(plan, *m)) {
+        for (int j = 0; j < 3; ++j) {
+          const Version v = ReadVersion(plain, *m, StageId(j));
+          const bool stale = j != 1 && v.value < m->iteration.value;
+          predicted += stale;
+          EXPECT_EQ(ReadVersion(plan, *m, StageId(j)), stale ? Prediction(m->iteration.value) : v);
+        }
+      }
+      EXPECT_GT(predicted, 0);
+      EXPECT_EQ(StaleShare(plan), StaleShare(plain));
+    }
+  }
+}
+
+// The rule of relays: where the label changes, the owner injects.
+TEST(PredictTest, BetweenPredictedAndFreshIsAnInjectionWhereARelayWas) {
+  Plan plan = EqualStages(4, 4, Rule::kCdpV2, 0);
+  for (int j = 0; j < 4; ++j) plan.stages[j].owner = WorkerId(1);
+  const auto how = [&](int w, int j) {
+    return SourceOf(plan, {WorkerId(w), Iteration(4), Lap(0)}, StageId(j)).how;
+  };
+  // Stage 1: workers 2 and 3 read fresh, worker 0 what worker 3 read in the iteration before.
+  EXPECT_EQ(how(0, 1), CopySource::How::kRelay);
+  EXPECT_EQ(how(2, 1), CopySource::How::kInject);
+  plan.predict = true;
+  EXPECT_EQ(how(0, 1), CopySource::How::kInject) << "a prediction is another label";
+  EXPECT_EQ(how(1, 1), CopySource::How::kOwn);
+  EXPECT_EQ(how(2, 1), CopySource::How::kInject);
+  EXPECT_EQ(how(3, 1), CopySource::How::kRelay);
+  // As many copies travel as without.
+  Plan without = plan;
+  without.predict = false;
+  EXPECT_EQ(SteadyWireBytes(plan).parameters, SteadyWireBytes(without).parameters);
+}
+
+TEST(PredictTest, UpdatesWriteOverVersionAndPrediction) {
+  Plan plan = EqualStages(3, 3, Rule::kCdpV2, 0);
+  EXPECT_EQ(OverwrittenVersions(plan, Iteration(5)), std::vector<Version>{Version(4)});
+  EXPECT_EQ(VersionBuffers(plan, StageId(0)), 2);
+  plan.predict = true;
+  EXPECT_EQ(OverwrittenVersions(plan, Iteration(5)),
+            (std::vector<Version>{Version(5), Prediction(5)}));
+  EXPECT_EQ(VersionBuffers(plan, StageId(0)), 3);
+  EXPECT_EQ(VersionBuffers(plan, StageId(2)), 1) << "every worker has it in time";
+  plan.rule = Rule::kDp;
+  EXPECT_FALSE(CheckPlan(plan).ok());
+}
+
+// Two buffers are enough for predictions: by the lockstep, the last read of one is over when the
+// update that writes over it begins.
+TEST(PredictTest, AtMostTwoPredictionsAndOneVersionAreAlive) {
+  for (const Rule rule : {Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int n = 1; n <= 8; ++n) {
+      Plan plan = EqualStages(n, n, rule, 0);
+      plan.predict = true;
+      for (const GridCell& cell : LockstepGrid(plan, 4)) {
+        const int t = cell.op.iteration.value, j = cell.op.stage.value;
+        for (const Version v : OverwrittenVersions(plan, Iteration(t))) {
+          if (v != cell.op.version) continue;
+          EXPECT_LT(cell.tick, CompleteTick(n, 1, t, j));
+        }
+        EXPECT_EQ(LabelNumber(cell.op.version), t);
+      }
+    }
+  }
 }
 
 TEST(MicroBatchTest, NeighboursAreInverse) {

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/label.h"
 #include "sharding/partition.h"
 #include "sharding/verify.h"
 
@@ -29,6 +30,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.slack = shape.slack;
   plan.pending = shape.pending;
   plan.stagger = shape.stagger;
+  plan.predict = shape.predict;
   plan.retain = std::min(shape.retain, shape.stages);
   plan.iterations = shape.iterations;
   plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
@@ -78,14 +80,14 @@ Plan MakeResolvedPlan(const PlanShape& shape) {
 }
 
 std::string Describe(const PlanShape& s) {
-  return absl::StrCat("N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
-                      ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "", " T ",
-                      s.iterations, " evaluate ", s.evaluate_every, "x", s.evaluation_laps,
-                      " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
-                      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "",
-                      " retain ", s.retain, " pending ", s.pending, " frozen ",
-                      static_cast<int>(s.frozen), " owners ", static_cast<int>(s.owners), " costs ",
-                      static_cast<int>(s.costs), " seed ", s.seed);
+  return absl::StrCat(
+      "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
+      ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
+      s.predict ? " predict" : "", " T ", s.iterations, " evaluate ", s.evaluate_every, "x",
+      s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
+      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
+      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
+      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
 }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
@@ -184,11 +186,15 @@ class Oracle {
 
   // When the version is made and when its memory is written again; the initial one lies in both.
   int64_t Made(int i, int j, int version) const {
+    if (IsPrediction(Version(version))) version = LabelNumber(Version(version)) - 1;
     const auto found = updates_.find({MemoryOf(i), j, version});
     return version <= 0 ? 0 : found == updates_.end() ? INT64_MAX : times_.end[found->second];
   }
   int64_t Overwritten(int i, int j, int version) const {
-    const int by = plan_.rule == Rule::kDp ? version + 1 : std::max(version, 0) + 2;
+    int by = plan_.rule == Rule::kDp ? version + 1 : std::max(version, 0) + 2;
+    // θ is one buffer, and predictions take turns in two; the first two are both θ_0.
+    if (plan_.predict) by = version + 1;
+    if (IsPrediction(Version(version))) by = std::max(LabelNumber(Version(version)), 1) + 1;
     const auto found = updates_.find({MemoryOf(i), j, by});
     return found == updates_.end() ? INT64_MAX : times_.start[found->second];
   }

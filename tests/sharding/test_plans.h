@@ -29,6 +29,7 @@ struct PlanShape {
   Rule rule = Rule::kCdpV2;
   int slack = 1;
   bool stagger = false;
+  bool predict = false;
   int iterations = 4;
   int evaluate_every = 0;
   int evaluation_laps = 1;
@@ -64,7 +65,8 @@ bool FullTier();
 // Checks what happened, by the clock and by contents alone: every version was there when it was
 // read, and its memory was not written while anybody computed with it, relayed it or held it; every
 // update took the gradients of all micro-batches in order; statistics and metrics likewise; what is
-// collected is of its version, and no more than two versions of it are alive.
+// collected is of its version, and no more than two versions of it are alive. Predictions are read
+// and overwritten like versions.
 absl::Status CheckRun(const Plan& plan, const LinkedRing& ring, const Timeline& times);
 
 }  // namespace ringzero

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sharding/label.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 #include "sharding/program.h"
@@ -35,6 +36,9 @@ TEST(OpTextTest, PrintsShortly) {
                   .peer = WorkerId(3)};
   EXPECT_EQ(ToString(inject), "Send inject bwd s1 t0 l0 v-1 w3");
   EXPECT_EQ(ToString(Op{}), "End");
+  Op predicted = forward;
+  predicted.version = Prediction(5);
+  EXPECT_EQ(ToString(predicted), "F2 t5 l0 p5");
 }
 
 TEST(OpTextTest, EveryOpParsesBack) {
@@ -47,7 +51,7 @@ TEST(OpTextTest, EveryOpParsesBack) {
                 .stage = StageId(number()),
                 .iteration = Iteration(number()),
                 .lap = Lap(number()),
-                .version = Version(number()),
+                .version = round % 3 == 0 ? Prediction(number() + 4) : Version(number()),
                 .peer = WorkerId(number())};
     const auto parsed = ParseOp(ToString(op));
     ASSERT_TRUE(parsed.ok()) << ToString(op) << ": " << parsed.status();
@@ -57,7 +61,7 @@ TEST(OpTextTest, EveryOpParsesBack) {
 
 TEST(OpTextTest, WrongWordsAreNamed) {
   for (const std::string text :
-       {"G2 t1", "End2", "F2 x1", "F2 t", "F2 t1x", "Send nowhere s1", ""}) {
+       {"G2 t1", "End2", "F2 x1", "F2 p-1", "F2 t", "F2 t1x", "Send nowhere s1", ""}) {
     const auto parsed = ParseOp(text);
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
@@ -141,6 +145,7 @@ TEST(PlanTextTest, PlansParseBack) {
          .rule = static_cast<Rule>(seed % 3),
          .slack = static_cast<int>(seed % 4),
          .stagger = seed % 2 == 0,
+         .predict = seed % 3 == 1,
          .evaluate_every = static_cast<int>(seed % 3),
          .collect_every = static_cast<int>(seed % 4),
          .collect_versions = seed % 3 == 0 ? std::vector<int>{2, 7} : std::vector<int>{},
@@ -159,6 +164,7 @@ TEST(PlanTextTest, PlansParseBack) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(PlanToString(*parsed), PlanToString(plan));
     EXPECT_EQ(parsed->zero_stage, plan.zero_stage);
+    EXPECT_EQ(parsed->predict, plan.predict);
     EXPECT_EQ(parsed->stages[0].name, plan.stages[0].name);
     EXPECT_EQ(parsed->stages[0].state_bytes, plan.stages[0].state_bytes);
     EXPECT_EQ(parsed->collection.versions, plan.collection.versions);

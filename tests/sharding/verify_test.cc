@@ -42,6 +42,11 @@ TEST(VerifyTest, AcceptsEdgeCases) {
       {.workers = 1, .stages = 5, .laps = 3, .rule = Rule::kCdpV1, .evaluate_every = 1},
       {.workers = 2, .stages = 2},
       {.workers = 5, .stages = 3, .rule = Rule::kCdpV2, .slack = 0},
+      {.workers = 1, .stages = 3, .rule = Rule::kCdpV1, .predict = true, .evaluate_every = 1},
+      {.workers = 4, .stages = 7, .laps = 3, .predict = true},
+      {.workers = 3, .stages = 6, .predict = true, .frozen = Frozen::kMiddle},
+      {.workers = 3, .stages = 3, .stagger = true, .predict = true, .evaluate_every = 1},
+      {.workers = 3, .stages = 3, .predict = true, .iterations = 1, .statistics = true},
       {.workers = 4, .stages = 7, .laps = 3},
       {.workers = 3, .stages = 6, .frozen = Frozen::kPrefix},
       {.workers = 3, .stages = 6, .frozen = Frozen::kMiddle},
@@ -69,7 +74,7 @@ TEST(VerifyTest, AcceptsEdgeCases) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       PlanShape variant = shape;
       variant.rule = rule;
-      if (rule == Rule::kDp) variant.stagger = false;
+      if (rule == Rule::kDp) variant.stagger = variant.predict = false;
       for (variant.zero_stage = 0; variant.zero_stage <= 3; ++variant.zero_stage) {
         const Plan plan = MakeResolvedPlan(variant);
         EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(variant);

@@ -24,6 +24,9 @@ std::vector<float> ValuesOf(const at::Tensor& tensor) {
 // θ_t, θ_{t-1}, the sum and the optimizer's state of one parameter, in the parameter's own strides.
 struct State {
   at::Tensor now, before, sum, first, second;
+  // Plan::predict: what this iteration expects `now` to be, from before the last update, and what
+  // the next one will.
+  at::Tensor expected, expected_next;
   bool contributed = false;
   bool updated = false;  // by the last update
   int updates = 0;
@@ -140,6 +143,8 @@ class Trainer {
       State s;
       s.now = p.initial.clone();
       s.before = p.initial.clone();
+      s.expected = p.initial.clone();
+      s.expected_next = p.initial.clone();
       s.sum = at::zeros_like(p.initial);
       s.first = at::zeros_like(p.initial);
       s.second = at::zeros_like(p.initial);
@@ -246,7 +251,8 @@ class Trainer {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const bool fresh = m < 0 || Fresh(m, StageOf(parameter.layer));
       for (at::Tensor leaf : parameter.leaves) {
-        leaf.copy_(fresh ? states_[i].now : states_[i].before);
+        const State& s = states_[i];
+        leaf.copy_(fresh ? s.now : plan_.predict ? s.expected : s.before);
       }
     }
   }
@@ -282,9 +288,26 @@ class Trainer {
     for (State& s : states_) {
       s.before.copy_(s.now);
       s.updated = std::exchange(s.contributed, false);
-      if (!s.updated) continue;
-      UpdateOne(task_.optimizer, divisor, s);
-      ++s.updates;
+      if (s.updated) {
+        UpdateOne(task_.optimizer, divisor, s);
+        ++s.updates;
+      }
+      Expect(s);
+    }
+  }
+
+  // The same step again, times the momentum: decision 34.
+  void Expect(State& s) {
+    std::swap(s.expected, s.expected_next);
+    s.expected_next.copy_(s.now);
+    if (!s.updated) return;
+    const float momentum = float(task_.optimizer.sgd.momentum);
+    const float* now = s.now.const_data_ptr<float>();
+    const float* before = s.before.const_data_ptr<float>();
+    float* next = s.expected_next.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < s.now.numel(); ++i) {
+      const float step = now[i] - before[i];
+      next[i] = std::fma(momentum, step, now[i]);
     }
   }
 

@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -177,6 +178,37 @@ TEST(RingBitsTest, ShapesRulesAndOptimizers) {
   }
   for (const Case& c : cases) ExpectCaseBits(c);
   std::printf("%zu cases\n", cases.size());
+}
+
+// What would be stale is a prediction (decision 34).
+TEST(RingBitsTest, Predictions) {
+  int number = 0;
+  for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt}) {
+    for (const auto& [rule, slack] :
+         {std::pair(Rule::kCdpV1, 0), std::pair(Rule::kCdpV2, 0), std::pair(Rule::kCdpV2, 1)}) {
+      for (const int laps : {1, 2}) {
+        Case c{.model = model,
+               .workers = 1 + number % 4,
+               .stages = static_cast<Stages>(number % 3 + 1),
+               .laps = laps,
+               .rule = rule,
+               .slack = slack};
+        c.zero_stage = 3 - number % 4;
+        c.evaluates = number % 2 == 0;
+        c.delays = c.shm = number++ % 3 == 0;
+        TrainingTask task = TaskOf(c);
+        task.optimizer.sgd = {.momentum = 0.9, .weight_decay = 0.01};
+        PlanRequest request = RequestOf(c, int(task.layers.size()));
+        request.predict = true;
+        request.iterations = 5;
+        absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+        ASSERT_TRUE(planned.ok()) << planned.status();
+        ASSERT_TRUE(UseSmallestWindow(*planned).ok());
+        SCOPED_TRACE(Describe(c, *planned));
+        ExpectReferenceBits(task, planned, {.transports = TransportsOf(c)});
+      }
+    }
+  }
 }
 
 TEST(RingBitsTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {

@@ -32,9 +32,15 @@ void FormulaPass(const PassStep& step, const UpdateSpan& span) {
 TEST(CudaFormulasTest, GiveTheBitsOfPlainLoops) {
   for (const PassCase& each : PassCases({1, 5001})) {
     PassMemory wanted(each), found(each);
-    PlainPass(each.step, wanted.Span());
-    FormulaPass(each.step, found.Span());
+    UpdateSpan plain = wanted.Span(), formulas = found.Span();
+    std::vector<float> predicted(each.count), also(each.count);
+    plain.predicted = predicted.data();
+    formulas.predicted = also.data();
+    plain.momentum = formulas.momentum = 0.9f;
+    PlainPass(each.step, plain);
+    FormulaPass(each.step, formulas);
     ExpectSame(wanted, found);
+    ExpectSame(predicted, also, each.Name() + ", predicted");
     if (HasFailure()) return;
   }
 }

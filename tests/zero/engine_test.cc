@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -22,9 +24,9 @@ constexpr std::chrono::microseconds kMaxDelay(300);
 std::string Describe(const ToyOptions& o) {
   return absl::StrCat("N ", o.workers, " S ", o.stages, " zero ", o.zero_stage, " K ", o.laps, " ",
                       ToString(o.rule), " slack ", o.slack, " pending ", o.pending, " stagger ",
-                      o.stagger, " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ",
-                      o.tied, " evaluate ", o.evaluation.every, " collect ", o.collection.every,
-                      "@", o.collection.worker.value, " adamw ",
+                      o.stagger, " predict ", o.predict, " retain ", o.retain, " frozen ",
+                      o.frozen_prefix, " tied ", o.tied, " evaluate ", o.evaluation.every,
+                      " collect ", o.collection.every, "@", o.collection.worker.value, " adamw ",
                       o.optimizer.type == OptimizerOptions::Type::kAdamW);
 }
 
@@ -77,6 +79,8 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             o.optimizer.type =
                 random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
             o.optimizer.sgd.momentum = 0.9;
+            const bool sgd = o.optimizer.type == OptimizerOptions::Type::kSgd;
+            o.predict = sgd && rule != Rule::kDp && i % 2 == 0;
             if (random() % 2 == 0) {
               o.collection = {.every = 1 + int(random() % 3),
                               .worker = WorkerId(int(random() % n))};
@@ -169,11 +173,89 @@ TEST(EngineTest, NothingIsCopiedOnOneHost) {
   }
 }
 
+ToyOptions Predicting(Rule rule, int slack, int laps) {
+  ToyOptions o{.laps = laps, .iterations = 6, .rule = rule, .slack = slack, .predict = true};
+  o.optimizer.type = OptimizerOptions::Type::kSgd;
+  o.optimizer.learning_rate = 0.05;
+  o.optimizer.sgd.momentum = 0.9;
+  return o;
+}
+
+TEST(EngineTest, PredictionsGiveTheReferencesBits) {
+  int runs = 0;
+  for (const auto& [rule, slack] :
+       {std::pair(Rule::kCdpV1, 0), std::pair(Rule::kCdpV2, 0), std::pair(Rule::kCdpV2, 1)}) {
+    for (const int laps : {1, 2}) {
+      for (const int n : {1, 2, 3, 4}) {
+        for (const int s : {1, n, 2 * n + 1}) {
+          ToyOptions o = Predicting(rule, slack, laps);
+          o.workers = n;
+          o.stages = s;
+          o.zero_stage = 3 - ++runs % 4;
+          o.tied = s > 1 && runs % 3 == 0;
+          o.frozen_prefix = s > 1 && runs % 5 == 0 && !o.tied ? 1 : 0;
+          o.stagger = runs % 2 == 0;
+          if (runs % 3 == 1) o.evaluation = {.every = 2, .laps = 2};
+          if (runs % 4 == 1) o.collection = {.every = 2, .worker = WorkerId(n - 1)};
+          const MakeTransports transports = runs % 2 == 0 ? LocalTransports() : ShmTransports();
+          ExpectReferenceBits(o, Delayed(transports, runs, kMaxDelay));
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineTest, PredictionsChangeWhatIsLearned) {
+  ToyOptions o = Predicting(Rule::kCdpV2, 1, 1);
+  o.workers = o.stages = 3;
+  const ToyResult with = RunToyReference(o);
+  o.predict = false;
+  EXPECT_NE(with.parameters, RunToyReference(o).parameters);
+}
+
+// With one stage the toy is a quadratic of curvature 0.1. A rate of 1.8 is 0.18 of it: beyond what
+// a pure delay bears at this momentum (1 - 0.9), within what its prediction does (0.25).
+TEST(EngineTest, PredictionsAreStableAtRatesWhereADelayIsNot) {
+  ToyOptions o = Predicting(Rule::kCdpV1, 0, 1);
+  o.workers = 2;
+  o.stages = 1;
+  o.iterations = 300;
+  o.optimizer.learning_rate = 1.8;
+  for (const bool predict : {false, true}) {
+    o.predict = predict;
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    const float largest =
+        std::abs(*std::max_element(ring->parameters.begin(), ring->parameters.end(),
+                                   [](float a, float b) { return std::abs(a) < std::abs(b); }));
+    if (predict) {
+      EXPECT_LT(largest, 50);
+    } else {
+      EXPECT_GT(largest, 1e4);
+    }
+  }
+}
+
+TEST(EngineTest, PredictionsNeedHeavyBallSgd) {
+  for (int wrong = 0; wrong < 3; ++wrong) {
+    ToyOptions o = Predicting(Rule::kCdpV1, 0, 1);
+    if (wrong == 0) o.optimizer.type = OptimizerOptions::Type::kAdamW;
+    if (wrong == 1) o.optimizer.sgd.momentum = 0;
+    if (wrong == 2) o.optimizer.sgd.nesterov = SgdOptions::Nesterov::kOn;
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+    EXPECT_THAT(std::string(ring.status().message()),
+                testing::HasSubstr("optimizer.params.momentum above 0"));
+  }
+}
+
 TEST(EngineTest, MeasuredBytesEqualTheFormula) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const int n : {2, 3, 4}) {
       ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .rule = rule};
-      for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
+      o.optimizer = Predicting(rule, 1, 2).optimizer;
+      for (int i = 0; i < 8; ++i) {
+        o.zero_stage = i % 4;
+        o.predict = i >= 4 && rule != Rule::kDp;
         SCOPED_TRACE(Describe(o));
         int64_t parameters = 0, sums = 0;
         // Four iterations more: the first is not steady where copies are held.

@@ -44,9 +44,10 @@ struct Buffers {
         out(count, shift),
         first(count, shift),
         second(count, shift),
+        predicted(count, shift),
         wire(count + 64, 0xabcd),
         shift_(shift) {}
-  UpdateSpan Span(bool in_place, WireType wire_type) {
+  UpdateSpan Span(bool in_place, WireType wire_type, bool predicts) {
     const auto address = reinterpret_cast<uintptr_t>(wire.data());
     return {.theta = theta.data(),
             .sum = sum.data(),
@@ -55,9 +56,11 @@ struct Buffers {
             .second = second.data(),
             .wire = wire.data() + (64 - address % 64) % 64 / sizeof(uint16_t) + shift_,
             .wire_type = wire_type,
+            .predicted = predicts ? predicted.data() : nullptr,
+            .momentum = 0.9f,
             .count = theta.count()};
   }
-  Values theta, sum, out, first, second;
+  Values theta, sum, out, first, second, predicted;
   std::vector<uint16_t> wire;
 
  private:
@@ -158,10 +161,11 @@ struct Case {
   int64_t shift;
   bool in_place;
   WireType wire;
+  bool predicts = false;
 };
 
 void Compare(const Pair& pass, const Case& c) {
-  const auto [count, shift, in_place, wire] = c;
+  const auto [count, shift, in_place, wire, predicts] = c;
   Buffers wanted(count, shift), found(count, shift);
   for (Buffers* each : {&wanted, &found}) {
     Fill(each->theta, 1, false);
@@ -169,15 +173,17 @@ void Compare(const Pair& pass, const Case& c) {
     Fill(each->first, 3, pass.name == "adagrad");
     Fill(each->second, 4, true);
   }
-  pass.plain(wanted.Span(in_place, wire));
-  pass.kernel(found.Span(in_place, wire));
+  pass.plain(wanted.Span(in_place, wire, predicts));
+  pass.kernel(found.Span(in_place, wire, predicts));
   const std::string what =
       pass.name + ", " + std::to_string(count) + " values, shift " + std::to_string(shift);
   ExpectSame(wanted.theta, found.theta, what + ", theta");
   ExpectSame(wanted.out, found.out, what + ", out");
   ExpectSame(wanted.first, found.first, what + ", first");
   ExpectSame(wanted.second, found.second, what + ", second");
-  const UpdateSpan a = wanted.Span(in_place, wire), b = found.Span(in_place, wire);
+  ExpectSame(wanted.predicted, found.predicted, what + ", predicted");
+  const UpdateSpan a = wanted.Span(in_place, wire, predicts);
+  const UpdateSpan b = found.Span(in_place, wire, predicts);
   for (int64_t i = -1; i <= count && wire != WireType::kNone; ++i) {
     if (i < 0 && shift == 0) continue;  // the guard before: of shifted ones
     if (IsNan(wire, a.wire[i]) && IsNan(wire, b.wire[i])) continue;
@@ -193,6 +199,8 @@ void CompareAll() {
           for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
             Compare(pass, {count, shift, false, wire});
             Compare(pass, {count, shift, true, wire});
+            Compare(pass, {count, shift, true, wire, true});
+            Compare(pass, {count, shift, false, wire, true});
           }
           if (testing::Test::HasFatalFailure()) return;
         }
@@ -214,6 +222,21 @@ void CompareAll() {
     reference::SquaresPass(gradient.data(), count, plain);
     EXPECT_EQ(std::memcmp(lanes, plain, sizeof(lanes)), 0) << "squares, " << count;
   }
+}
+
+// θ = 3, gradient 8 / 8, rate 1/2: 2.5, which goes on to 2.5 - 0.75 / 2.
+TEST(PredictedTest, GoesOnInTheDirectionOfTheUpdate) {
+  float theta = 3, sum = 8, buffer = 0, predicted = 0;
+  SgdPass({.divisor = 8, .momentum = 0.75f, .rate = 0.5f, .has_momentum = true, .first_time = true},
+          {.theta = &theta,
+           .sum = &sum,
+           .out = &theta,
+           .first = &buffer,
+           .predicted = &predicted,
+           .momentum = 0.75f,
+           .count = 1});
+  EXPECT_EQ(theta, 2.5f);
+  EXPECT_EQ(predicted, 2.125f);
 }
 
 TEST(WireTest, RoundsToNearestTiesToEven) {

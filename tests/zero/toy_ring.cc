@@ -1,6 +1,7 @@
 // The toy model on the ring and in one loop.
 #include "tests/zero/toy_ring.h"
 
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <mutex>
@@ -245,6 +246,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .laps = options.laps,
             .rule = options.rule,
             .slack = options.slack,
+            .predict = options.predict,
             .pending = options.pending,
             .window = options.window,
             .stagger = options.stagger,
@@ -384,6 +386,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
   };
   const int n = o.workers, s = o.stages;
   std::vector<Buffer> now, before, sums;  // θ_t, θ_{t-1}, sums by stage
+  // What is guessed of θ_t from θ_{t-1} and θ_{t-2}, and of θ_{t+1} from θ_t and θ_{t-1}.
+  std::vector<std::vector<float>> guess(s), next_guess(s);
   std::deque<StageOptimizer> optimizers;  // they do not move
   std::vector<float> running(s, 0.0f);
   for (int j = 0; j < s; ++j) {
@@ -393,6 +397,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
     optimizers.emplace_back(o.optimizer, layouts[j]);
     for (int i = 0; i < o.width; ++i) now[j].as<float>()[i] = InitialValue(j, i);
     std::memcpy(before[j].data(), now[j].data(), now[j].size());
+    guess[j] = next_guess[j] = travels(now[j]);
   }
   ToyResult result;
   const auto evaluate = [&](int version) {
@@ -445,6 +450,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
         else if (o.rule == Rule::kCdpV1)
           fresh = false;
         theta[j] = travels(fresh ? now[j] : before[j]);
+        if (!fresh && o.predict) theta[j] = guess[j];
       }
       std::vector<float> a = {Data(t, m)};
       for (int j = 0; j < s; ++j) {
@@ -474,6 +480,13 @@ ToyResult RunToyReference(const ToyOptions& o) {
                             .theta = before[j].data(),
                             .sum = sums[j].data()},
                            now[j].data());
+      std::swap(guess[j], next_guess[j]);
+      const float momentum = static_cast<float>(o.optimizer.sgd.momentum);
+      for (int i = 0; i < o.width; ++i) {
+        const float made = now[j].as<float>()[i];
+        const float step = made - before[j].as<float>()[i];
+        next_guess[j][i] = std::fma(momentum, step, made);
+      }
     }
     if (IsCollected(ToyPlan(o), Version(t + 1))) collect();
   }

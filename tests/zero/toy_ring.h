@@ -34,6 +34,7 @@ struct ToyOptions {
   int pending = 1;
   int window = 0;  // 0: SmallestWindow
   bool stagger = false;
+  bool predict = false;  // heavy-ball SGD
   int retain = 0;
   int frozen_prefix = 0;  // stages
   bool tied = false;      // stage 0's values are read by the last stage, too

@@ -70,6 +70,7 @@ struct InjectConfig {
 struct CyclicConfig {
   Rule rule = Rule::kCdpV2;
   int slack = 1;
+  bool predict = false;
   int stages = 0;  // 0: chosen
   int workers = 4;
   // kLocal: a thread per worker; else a process each. kAuto: what the workers' hosts allow.

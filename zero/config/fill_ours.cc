@@ -131,6 +131,7 @@ CyclicConfig::Transport TransportOf(absl::string_view name) {
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
   cyclic.slack = Int(keys, "cyclic.slack");
+  cyclic.predict = keys.Bool("cyclic.predict");
   cyclic.stages = Int(keys, "cyclic.stages");
   // Absent where the batch asks for more than there may be.
   if (keys.Has("cyclic.workers")) cyclic.workers = Int(keys, "cyclic.workers");
@@ -158,6 +159,9 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_RETURN_IF_ERROR(FillInject(keys, cyclic.workers, cyclic.inject));
   if (cyclic.stagger && cyclic.rule == Rule::kDp) {
     return keys.Error("cyclic.stagger", "has no meaning with cyclic.rule dp");
+  }
+  if (cyclic.predict && cyclic.rule == Rule::kDp) {
+    return keys.Error("cyclic.predict", "has no meaning with cyclic.rule dp: nothing is stale");
   }
   if (!keys.Has("cyclic.boundaries")) return absl::OkStatus();
   for (int64_t first : keys.Integers("cyclic.boundaries")) {

@@ -208,6 +208,10 @@ absl::Status FillRun(Config& config) {
   RZ_RETURN_IF_ERROR(FillLength(keys, config));
   RZ_RETURN_IF_ERROR(FillPrecision(keys, config.precision));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
+  const absl::Status predictable = CheckPredictable(config.optimizer);
+  if (config.cyclic.predict && !predictable.ok()) {
+    return keys.Error("cyclic.predict", predictable.message());
+  }
   FillRateCurve(keys, config.optimizer);
   constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";
   config.curve_ends_with_run = keys.Has(kTotal) && IsAuto(keys.Json(kTotal));

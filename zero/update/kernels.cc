@@ -83,12 +83,18 @@ void StoreWire(hn::Vec<hn::Rebind<uint16_t, D>> wire, uint16_t* to) {
   }
 }
 
+// What the next update may make of θ if it goes on as this one.
+V PredictedFrom(V theta, V out, V momentum) {
+  return hn::MulAdd(momentum, hn::Sub(out, theta), out);
+}
+
 // Update: Values -> the new θ, with the new states written back. Whole vectors first; the rest goes
 // through one vector of its own, padded, so that it has the same operations.
 template <Store kStore, WireType kWire, bool kFirst, bool kSecond, class Update>
 void Walk(const UpdateSpan& span, const Update& update) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const V momentum = hn::Set(d, span.momentum);
   int64_t i = 0;
   for (; i + lanes <= span.count; i += lanes) {
     Values values{hn::LoadU(d, span.theta + i), hn::LoadU(d, span.sum + i), hn::Zero(d),
@@ -104,6 +110,9 @@ void Walk(const UpdateSpan& span, const Update& update) {
       hn::StoreU(out, d, span.out + i);
     }
     if constexpr (kWire != WireType::kNone) StoreWire<kStore>(ToWire<kWire>(out), span.wire + i);
+    if (span.predicted != nullptr) {
+      hn::StoreU(PredictedFrom(values.theta, out, momentum), d, span.predicted + i);
+    }
   }
   const size_t rest = static_cast<size_t>(span.count - i) * sizeof(float);
   if (rest == 0) return;
@@ -114,7 +123,8 @@ void Walk(const UpdateSpan& span, const Update& update) {
   if (kSecond) std::memcpy(padded[3], span.second + i, rest);
   Values values{hn::Load(d, padded[0]), hn::Load(d, padded[1]), hn::Load(d, padded[2]),
                 hn::Load(d, padded[3])};
-  hn::Store(update(values), d, padded[0]);
+  const V out = update(values);
+  hn::Store(out, d, padded[0]);
   hn::Store(values.first, d, padded[2]);
   hn::Store(values.second, d, padded[3]);
   std::memcpy(span.out + i, padded[0], rest);
@@ -122,6 +132,11 @@ void Walk(const UpdateSpan& span, const Update& update) {
     HWY_ALIGN uint16_t wire[HWY_MAX_BYTES / sizeof(float)];
     hn::StoreU(ToWire<kWire>(hn::Load(d, padded[0])), hn::Rebind<uint16_t, D>(), wire);
     std::memcpy(span.wire + i, wire, rest / 2);
+  }
+  if (span.predicted != nullptr) {
+    HWY_ALIGN float predicted[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(PredictedFrom(values.theta, out, momentum), d, predicted);
+    std::memcpy(span.predicted + i, predicted, rest);
   }
   if (kFirst) std::memcpy(span.first + i, padded[2], rest);
   if (kSecond) std::memcpy(span.second + i, padded[3], rest);

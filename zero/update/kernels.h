@@ -30,6 +30,10 @@ struct UpdateSpan {
   float* second = nullptr;       // exp_avg_sq; null: none
   uint16_t* wire = nullptr;      // `out` in this type; kNone: none
   WireType wire_type = WireType::kNone;
+  // θ_{t+1} + momentum · (θ_{t+1} - θ_t), the difference rounded, then one fma: what stands in for
+  // θ_{t+2} until that is there; null: none. Updates of one's own write none.
+  float* predicted = nullptr;
+  float momentum = 0;
   int64_t count = 0;
 };
 

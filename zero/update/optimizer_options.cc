@@ -35,6 +35,15 @@ absl::Status CheckSgd(const SgdOptions& sgd) {
 
 }  // namespace
 
+absl::Status CheckPredictable(const OptimizerOptions& options) {
+  const bool sgd = options.type == OptimizerOptions::Type::kSgd && options.sgd.momentum > 0;
+  if (sgd && options.sgd.nesterov == SgdOptions::Nesterov::kOff) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "predictions need an optimizer of type SGD with optimizer.params.momentum above 0 and "
+      "without "
+      "nesterov");
+}
+
 absl::Status CheckOptimizer(const OptimizerOptions& options) {
   RZ_RETURN_IF_ERROR(CheckNotNegative("lr", options.learning_rate));
   switch (options.type) {

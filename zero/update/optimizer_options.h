@@ -71,6 +71,10 @@ struct OptimizerOptions {
   std::shared_ptr<const ElementwiseUpdate> custom;  // kCustom: MakeElementwise(…)
 };
 
+// Whether what these updates go on to can be predicted: heavy-ball SGD, with a momentum and without
+// Nesterov's. InvalidArgument says what is missing.
+absl::Status CheckPredictable(const OptimizerOptions& options);
+
 // InvalidArgument for rates, betas or decays outside of their ranges; names the key.
 absl::Status CheckOptimizer(const OptimizerOptions& options);
 

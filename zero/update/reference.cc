@@ -34,9 +34,13 @@ uint16_t ToFp16(uint32_t bits) {
   return uint16_t(sign | ((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13));
 }
 
-// The new value, in both forms.
+// The new value, in all forms. It may lie where the old one does.
 void Write(const UpdateSpan& span, int64_t i, float value) {
+  const float before = span.theta[i];
   span.out[i] = value;
+  if (span.predicted != nullptr) {
+    span.predicted[i] = std::fma(span.momentum, value - before, value);
+  }
   if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, value);
 }
 

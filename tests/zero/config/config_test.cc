@@ -79,6 +79,7 @@ TEST(Config, DefaultsOfTheRing) {
   EXPECT_EQ(config.cyclic.pending, 1);
   EXPECT_EQ(config.cyclic.workers, 4);
   EXPECT_FALSE(config.cyclic.stagger);
+  EXPECT_FALSE(config.cyclic.predict);
   EXPECT_TRUE(config.cyclic.exchange);
   EXPECT_EQ(config.cyclic.transport, CyclicConfig::Transport::kAuto);
   EXPECT_EQ(config.cyclic.threads, 1);
@@ -286,6 +287,11 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"data={\"type\": \"idx\"}"});
   record(base, {"data.type=random", "data.input=[3, 3]"});
   record(base, {"cyclic.rule=dp", "cyclic.stagger=true"});
+  record(base, {"cyclic.rule=dp", "cyclic.predict=true"});
+  record(base, {"optimizer.type=AdamW", "cyclic.predict=true"});
+  record(base, {"optimizer.params.momentum=0", "cyclic.predict=true"});
+  record(base, {"optimizer.params.nesterov=true", "optimizer.params.momentum=0.9",
+                "cyclic.predict=true"});
   record(base, {"train_batch_size=100"});
   record("{\"train_batch_size\": 10," + base.substr(1), {"gradient_accumulation_steps=4"});
   record(with("\"iterations\": 3"));

@@ -17,6 +17,9 @@ constexpr KeySpec kKeys[] = {
         Choices("dp|cdp_v1|cdp_v2"),
     Integer("cyclic.slack", "1", "cdp_v2: ticks between an update and its first fresh read") |
         kCount,
+    Bool("cyclic.predict", "false",
+         "cdp_v1, cdp_v2 with SGD and momentum: what would be read stale is a prediction of the "
+         "newest version"),
     Integer("cyclic.stages", "0",
             "S; 0: k x workers with the largest k <= 4 that the layers allow") |
         kCount,

@@ -15,10 +15,14 @@
 
 namespace ringzero::cuda {
 
-// The new value, in both forms.
+// The new value, in all forms. It may lie where the old one does.
 RZ_BOTH_SIDES void Write(const UpdateSpan& span, int64_t i, float value) {
+  const float before = span.theta[i];
   span.out[i] = value;
   if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, value);
+  if (span.predicted != nullptr) {
+    span.predicted[i] = MultiplyAdd(span.momentum, Add(value, -before), value);
+  }
 }
 
 // The gradient from its sum, with a decay that belongs to it.
