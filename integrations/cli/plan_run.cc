@@ -171,6 +171,7 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
   const bool linear = config.model.type != ModelConfig::Type::kResNet;
   return ForecastMemory(run.planned.plan,
                         {.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
+                         .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
                          .gradients_join_sums = linear});
 }
 
