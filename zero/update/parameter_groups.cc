@@ -46,6 +46,8 @@ bool IsRest(const MuonOptions& muon, const ParameterSpec& parameter) {
   });
 }
 
+}  // namespace
+
 absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& group) {
   if (!(group.rate_factor >= 0)) {
     return absl::InvalidArgumentError(
@@ -61,8 +63,6 @@ absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& g
   Apply(group, resolved);
   return CheckOptimizer(resolved);
 }
-
-}  // namespace
 
 OptimizerOptions OptionsFor(const OptimizerOptions& options, const ParameterSpec& parameter) {
   OptimizerOptions own = options;

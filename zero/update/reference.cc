@@ -103,7 +103,7 @@ void LambMomentsPass(const LambStep& step, const UpdateSpan& span) {
     span.first[i] = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
     span.second[i] = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
   }
-  LambDirectionPass(step, span);
+  reference::LambDirectionPass(step, span);
 }
 
 void LambDirectionPass(const LambStep& step, const UpdateSpan& span) {
