@@ -2,6 +2,7 @@
 #include "sharding/memory_forecast.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -36,6 +37,7 @@ int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_
 
 MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) {
   MemoryBytes bytes;
+  int64_t scratch = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
     // Worker 0 begins all sums, in memory of its own, and has one block for each stage.
@@ -48,7 +50,9 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     bytes.versions += (VersionBuffers(plan, StageId(j)) - 1) * stage.parameter_bytes;
     if (apart && plan.has_two_masters()) bytes.versions += stage.master_bytes;
     if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
+    if (!options.scratch_bytes.empty()) scratch = std::max(scratch, options.scratch_bytes[j]);
   }
+  bytes.moments += scratch;
   const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
   if (!(options.gradients_join_sums && begins_all)) {
     bytes.gradients = PendingGradients(plan, options.gradient_bytes);
@@ -89,17 +93,12 @@ MemoryBytes MemoryForecast::host() const {
 
 absl::StatusOr<MemoryForecast> ForecastMemory(const Plan& plan, const MemoryOptions& options) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  if (!options.moment_bytes.empty() &&
-      static_cast<int>(options.moment_bytes.size()) != plan.stage_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("memory: wanted moment_bytes of ",
-                                                   plan.stage_count(), " stages, found ",
-                                                   options.moment_bytes.size()));
-  }
-  if (!options.gradient_bytes.empty() &&
-      static_cast<int>(options.gradient_bytes.size()) != plan.stage_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("memory: wanted gradient_bytes of ",
-                                                   plan.stage_count(), " stages, found ",
-                                                   options.gradient_bytes.size()));
+  for (const auto& [name, bytes] : {std::pair("moment_bytes", &options.moment_bytes),
+                                    std::pair("scratch_bytes", &options.scratch_bytes),
+                                    std::pair("gradient_bytes", &options.gradient_bytes)}) {
+    if (bytes->empty() || static_cast<int>(bytes->size()) == plan.stage_count()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "memory: wanted ", name, " of ", plan.stage_count(), " stages, found ", bytes->size()));
   }
   MemoryForecast memory;
   for (int w = 0; w < plan.workers; ++w) memory.workers.push_back(BytesOf(plan, options, w));

@@ -26,7 +26,7 @@ struct MemoryBytes {
   int64_t masters = 0;  // one version of every owned stage, in fp32
   // The second one (cdp rules, stages that train) or two predictions; all that are not fp32.
   int64_t versions = 0;
-  int64_t moments = 0;    // optimizer states of owned stages
+  int64_t moments = 0;    // optimizer states of owned stages, and working memory of an update
   int64_t sums = 0;       // gradient sums: one per stage that trains
   int64_t gradients = 0;  // the most of local ones that wait to be added to their sums
   int64_t total() const;
@@ -44,6 +44,9 @@ const std::vector<MemoryCategory>& MemoryCategories();
 struct MemoryOptions {
   std::vector<int64_t> moment_bytes;    // by stage, what its optimizer keeps; empty: nothing
   std::vector<int64_t> gradient_bytes;  // by stage, of one micro-batch; empty: as its sum
+  // By stage, what an update works in, and needs no more when it is done; empty: nothing. A worker
+  // has memory for the stage that needs most.
+  std::vector<int64_t> scratch_bytes;
   // Gradients of matrices go into a sum that is there without being stored first (a model of
   // ringzero::Linear), so whoever begins a sum keeps none.
   bool gradients_join_sums = false;
@@ -54,7 +57,8 @@ struct MemoryForecast {
   MemoryBytes host() const;
 };
 
-// InvalidArgument if moment_bytes or gradient_bytes are neither empty nor one per stage.
+// InvalidArgument if moment_bytes, scratch_bytes or gradient_bytes are neither empty nor one per
+// stage.
 absl::StatusOr<MemoryForecast> ForecastMemory(const Plan& plan, const MemoryOptions& options);
 
 // A table: category, bytes of the whole host, bytes per parameter; and the total.

@@ -11,6 +11,7 @@
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
 #include "zero/optimizer_state.h"
+#include "zero/update/parameter_groups.h"
 
 namespace ringzero {
 
@@ -26,6 +27,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
                                                    " stages, but ", options.layouts.size(),
                                                    " layouts were given"));
   }
+  RZ_RETURN_IF_ERROR(CheckGroups(options.optimizer, options.layouts));
   for (int j = 0; j < options.plan.stage_count(); ++j) {
     const StagePlan& stage = options.plan.stages[j];
     const StageLayout& layout = options.layouts[j];

@@ -69,7 +69,7 @@ absl::Status Engine::Impl::Start() {
   AnswerQuestions();
   stats_.memory.masters = owned_.master_bytes();
   stats_.memory.versions = owned_.version_bytes();
-  stats_.memory.moments = owned_.optimizer_state_bytes();
+  stats_.memory.moments = owned_.optimizer_state_bytes() + owned_.scratch_bytes();
   return AppendIterations(3);
 }
 

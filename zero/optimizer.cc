@@ -11,22 +11,13 @@
 namespace ringzero {
 namespace {
 
-constexpr int64_t kBlockElements = 64 * 1024;  // 256 KiB
-
-// Value `begin` and on; null where the optimizer has no such state.
-float* ValuesAt(float* state, int64_t begin) { return state != nullptr ? state + begin : nullptr; }
-
-UpdateSpan PartOf(const UpdateSpan& span, const float* sum, int64_t offset, int64_t count) {
-  UpdateSpan part = span;
-  part.theta += offset;
-  part.sum = sum;
-  part.out += offset;
-  part.first = ValuesAt(span.first, offset);
-  part.second = ValuesAt(span.second, offset);
-  if (span.wire != nullptr) part.wire += offset;
-  if (span.predicted != nullptr) part.predicted += offset;
-  part.count = count;
-  return part;
+// Without a gradient.
+void CarryOver(const UpdateSpan& span) {
+  if (span.out != span.theta) std::memcpy(span.out, span.theta, span.count * sizeof(float));
+  if (span.predicted != nullptr) {
+    std::memcpy(span.predicted, span.theta, span.count * sizeof(float));
+  }
+  if (span.wire != nullptr) NarrowPass(span.wire_type, span.out, span.wire, span.count);
 }
 
 }  // namespace
@@ -45,7 +36,7 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     const ParameterSpec& parameter = layout_.parameters[i];
     const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
     const OptimizerOptions own = OptionsFor(options, parameter);
-    states_[i].update = MakeUpdate(own);
+    states_[i].update = MakeUpdate(own, parameter);
     states_[i].rate_factor = own.rate_factor;
     const std::vector<UpdateState>& states = states_[i].update->states();
     float** const of[kMaxUpdateStates] = {&states_[i].first, &states_[i].second};
@@ -54,16 +45,36 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
       end += AlignPayload(bytes);
       moment_bytes_ += static_cast<int64_t>(bytes);
     }
-    for (int64_t begin = 0; begin < parameter.numel; begin += kBlockElements) {
-      blocks_.push_back(
-          {static_cast<int>(i), begin, std::min(begin + kBlockElements, parameter.numel)});
-    }
+    AddBlocks(static_cast<int>(i));
   }
+  std::stable_sort(blocks_.begin(), blocks_.end(),
+                   [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
   if (end == 0) return;
   moments_ = MakeHeapBuffer(end);
   for (const Part& part : parts) {
     *part.values = reinterpret_cast<float*>(moments_.data() + part.offset_bytes);
     if (part.initial != 0) std::fill_n(*part.values, part.count, part.initial);
+  }
+}
+
+// One phase runs in round 0, with all others of its kind. The others have rounds of their own, one
+// parameter after the other: they share the scratch.
+void StageOptimizer::AddBlocks(int parameter) {
+  const ParameterSpec& spec = layout_.parameters[parameter];
+  const ParameterUpdate& update = *states_[parameter].update;
+  std::vector<UpdatePhase> phases = update.Phases(spec.numel);
+  if (!spec.trainable) phases = {{.items = spec.numel, .block_items = kUpdateBlockValues}};
+  if (spec.trainable) scratch_bytes_ = std::max(scratch_bytes_, update.ScratchBytes(spec.numel));
+  for (int phase = 0; phase < static_cast<int>(phases.size()); ++phase) {
+    const int round = phases.size() == 1 ? 0 : rounds_++;
+    const auto [items, step] = phases[phase];
+    for (int64_t begin = 0; begin < items; begin += step) {
+      blocks_.push_back({.parameter = parameter,
+                         .begin = begin,
+                         .end = std::min(begin + step, items),
+                         .phase = phase,
+                         .round = round});
+    }
   }
 }
 
@@ -77,7 +88,7 @@ void StageOptimizer::Begin(const UpdateInput& input) {
 }
 
 double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const {
-  if (!states_[block.parameter].contributed) return 0;
+  if (block.phase > 0 || !states_[block.parameter].contributed) return 0;
   const ParameterSpec& parameter = layout_.parameters[block.parameter];
   double lanes[kSquareLanes] = {};
   ForSumValues(
@@ -91,27 +102,24 @@ double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput&
 void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out) {
   const ParameterSpec& parameter = layout_.parameters[block.parameter];
   const State& state = states_[block.parameter];
-  const auto at = [&](auto* base, int64_t offset_bytes) {
-    return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes) + block.begin;
+  const auto at = [](auto* base, int64_t offset_bytes) {
+    return reinterpret_cast<float*>(const_cast<std::byte*>(base) + offset_bytes);
   };
-  UpdateSpan span{.theta = at(input.theta, parameter.master_offset_bytes),
-                  .out = at(out, parameter.master_offset_bytes),
-                  .first = ValuesAt(state.first, block.begin),
-                  .second = ValuesAt(state.second, block.begin),
-                  .count = block.end - block.begin};
+  UpdateSpan whole{.theta = at(input.theta, parameter.master_offset_bytes),
+                   .out = at(out, parameter.master_offset_bytes),
+                   .first = state.first,
+                   .second = state.second,
+                   .count = parameter.numel};
   if (input.wire != nullptr) {
-    span.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes) + block.begin;
-    span.wire_type = WireTypeOf(layout_.parameter_type);
+    whole.wire = reinterpret_cast<uint16_t*>(input.wire + parameter.offset_bytes);
+    whole.wire_type = WireTypeOf(layout_.parameter_type);
   }
   if (input.predicted != nullptr) {
-    span.predicted = at(input.predicted, parameter.offset_bytes);
-    span.momentum = static_cast<float>(options_.sgd.momentum);
+    whole.predicted = at(input.predicted, parameter.offset_bytes);
+    whole.momentum = static_cast<float>(options_.sgd.momentum);
   }
   if (!state.contributed) {
-    const size_t bytes = static_cast<size_t>(span.count) * sizeof(float);
-    if (span.out != span.theta) std::memcpy(span.out, span.theta, bytes);
-    if (span.predicted != nullptr) std::memcpy(span.predicted, span.theta, bytes);
-    if (span.wire != nullptr) NarrowPass(span.wire_type, span.out, span.wire, span.count);
+    if (block.phase == 0) CarryOver(PartOf(whole, block.begin, block.end));
     return;
   }
   const UpdateRate rate = RateAt(options_.curve, options_.learning_rate, input.iteration);
@@ -120,15 +128,26 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
                             .updates = state.updates,
                             .divisor = input.divisor,
                             .loss_scale = input.loss_scale};
+  const UpdatePart part{.phase = block.phase, .begin = block.begin, .end = block.end};
+  if (block.phase > 0) return state.update->Run(part, moment, whole, input.scratch);
   ForSumValues(layout_, parameter, input.sum, block.begin, block.end,
                [&](const float* values, int64_t offset, int64_t count) {
-                 state.update->Pass(moment, PartOf(span, values, offset, count));
+                 const int64_t begin = block.begin + offset;
+                 whole.sum = values;
+                 state.update->Run({.begin = begin, .end = begin + count}, moment, whole,
+                                   input.scratch);
                });
 }
 
 void StageOptimizer::Update(const UpdateInput& input, std::byte* out) {
-  Begin(input);
-  for (const UpdateBlock& block : blocks_) Block(block, input, out);
+  UpdateInput with_scratch = input;
+  Buffer scratch;
+  if (input.scratch == nullptr && scratch_bytes_ > 0) {
+    scratch = MakeHeapBuffer(static_cast<size_t>(scratch_bytes_));
+    with_scratch.scratch = scratch.data();
+  }
+  Begin(with_scratch);
+  for (const UpdateBlock& block : blocks_) Block(block, with_scratch, out);
 }
 
 StageOptimizer::ParameterState StageOptimizer::state(int parameter) const {

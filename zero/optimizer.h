@@ -1,4 +1,4 @@
-// Optimizer: one owner's update of one stage, a pure function of (θ, sum, state), elementwise.
+// Optimizer: one owner's update of one stage, a pure function of (θ, sum, state).
 //
 //   StageOptimizer optimizer(options, layout);
 //   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum},
@@ -22,8 +22,8 @@
 
 #include "base/buffer.h"
 #include "zero/layout.h"
-#include "zero/update/elementwise_update.h"
 #include "zero/update/optimizer_options.h"
+#include "zero/update/parameter_update.h"
 
 namespace ringzero {
 
@@ -37,13 +37,21 @@ struct UpdateInput {
   // Written besides θ_{t+1}, in its layout: what SGD with momentum goes on to from there
   // (kernels.h). What an update leaves alone is predicted to stay. Null: nothing.
   std::byte* predicted = nullptr;
+  // StageOptimizer::scratch_bytes() from a multiple of 64 on, the same for all blocks of an update.
+  // Null where there are none.
+  std::byte* scratch = nullptr;
 };
 
-// A run of one parameter's values, the unit in which updates yield to adds.
+// The unit in which updates yield to adds: items of one phase of one parameter's update; in phase 0
+// they are values.
 struct UpdateBlock {
   int parameter = 0;
-  int64_t begin = 0;  // elements
+  int64_t begin = 0;
   int64_t end = 0;
+  int phase = 0;
+  // Blocks of one round may run in any order and at the same time; a round begins when the one
+  // before has ended.
+  int round = 0;
 };
 
 // The state of one stage: moments and counts. Not thread-safe, except that after Begin different
@@ -53,19 +61,21 @@ class StageOptimizer {
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
   StageOptimizer(StageOptimizer&&) noexcept = default;
 
-  // Begin once, then Block once for each of blocks(), in any order: writes θ_{t+1} to `out`, which
+  // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`, which
   // may be θ_t itself (in place). Frozen parameters are carried over.
   void Begin(const UpdateInput& input);
   void Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out);
-  const std::vector<UpdateBlock>& blocks() const { return blocks_; }
+  const std::vector<UpdateBlock>& blocks() const { return blocks_; }  // by round
   // Between Begin and the end: the sum of squares of a block's values in the sum, undivided; 0 of a
-  // parameter without a gradient. In double, in a fixed order.
+  // parameter without a gradient, and of phases after the first. In double, in a fixed order.
   double SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const;
 
-  // All of it at once.
+  // All of it at once, with scratch of its own where the input brings none.
   void Update(const UpdateInput& input, std::byte* out);
 
   int64_t state_bytes() const { return moment_bytes_; }
+  // Working memory of an update, free between updates: of the parameter that needs most.
+  int64_t scratch_bytes() const { return scratch_bytes_; }
 
   // One parameter's state between two updates; valid until the next. Empty: there is none.
   struct ParameterState {
@@ -77,7 +87,7 @@ class StageOptimizer {
 
  private:
   struct State {
-    std::shared_ptr<const ElementwiseUpdate> update;
+    std::shared_ptr<const ParameterUpdate> update;
     double rate_factor = 1;
     bool contributed = false;  // in the update begun
     int64_t updates = 0;       // counts this parameter's updates: Adam's bias correction
@@ -85,13 +95,17 @@ class StageOptimizer {
     float* second = nullptr;
   };
 
+  void AddBlocks(int parameter);
+
   OptimizerOptions options_;
   StageLayout layout_;
   std::vector<UpdateBlock> blocks_;
+  int rounds_ = 1;
   std::vector<State> states_;  // by parameter
   // All of the stage in one block: an allocator rounds every large block up.
   Buffer moments_;
   int64_t moment_bytes_ = 0;
+  int64_t scratch_bytes_ = 0;
 };
 
 }  // namespace ringzero

@@ -1,18 +1,27 @@
 // Lays the optimizer's state out and copies it.
 #include "zero/optimizer_state.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/buffer.h"
+#include "zero/update/parameter_groups.h"
 
 namespace ringzero {
+namespace {
+
+std::vector<UpdateState> StatesOf(const OptimizerOptions& options, const ParameterSpec& parameter) {
+  return MakeUpdate(OptionsFor(options, parameter), parameter)->states();
+}
+
+}  // namespace
 
 StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout& stage) {
-  const std::vector<UpdateState> states = MakeUpdate(options)->states();
   StateLayout layout;
   for (size_t i = 0; i < stage.parameters.size(); ++i) {
     const ParameterSpec& parameter = stage.parameters[i];
     if (!parameter.trainable) continue;
+    const auto states = StatesOf(options, parameter);
     const auto add = [&](StateSpec::Kind kind, const std::string& name, int64_t bytes) {
       layout.specs.push_back({.kind = kind,
                               .name = name,
@@ -30,12 +39,29 @@ StateLayout StateLayout::Make(const OptimizerOptions& options, const StageLayout
 
 std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
                                  const std::vector<StageLayout>& stages) {
-  const auto moments = static_cast<int64_t>(MakeUpdate(options)->states().size());
   std::vector<int64_t> bytes;
   for (const StageLayout& stage : stages) {
     int64_t values = 0;
-    for (const ParameterSpec& spec : stage.parameters) values += spec.trainable ? spec.numel : 0;
-    bytes.push_back(moments * values * static_cast<int64_t>(sizeof(float)));
+    for (const ParameterSpec& spec : stage.parameters) {
+      if (!spec.trainable) continue;
+      values += static_cast<int64_t>(StatesOf(options, spec).size()) * spec.numel;
+    }
+    bytes.push_back(values * static_cast<int64_t>(sizeof(float)));
+  }
+  return bytes;
+}
+
+std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
+                                  const std::vector<StageLayout>& stages) {
+  std::vector<int64_t> bytes;
+  for (const StageLayout& stage : stages) {
+    int64_t most = 0;
+    for (const ParameterSpec& spec : stage.parameters) {
+      if (!spec.trainable) continue;
+      const auto update = MakeUpdate(OptionsFor(options, spec), spec);
+      most = std::max(most, update->ScratchBytes(spec.numel));
+    }
+    bytes.push_back(most);
   }
   return bytes;
 }

@@ -41,6 +41,11 @@ struct StateLayout {
 std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
                                  const std::vector<StageLayout>& stages);
 
+// The working memory that updates of these stages need, by stage: an owner has one such block, for
+// the stage that needs most.
+std::vector<int64_t> ScratchBytes(const OptimizerOptions& options,
+                                  const std::vector<StageLayout>& stages);
+
 // Between two updates of the stage.
 void CopyState(const StateLayout& layout, const StageOptimizer& optimizer, std::byte* out);
 

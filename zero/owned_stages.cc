@@ -56,7 +56,8 @@ bool PendingUpdate::Step() {
                           .theta = memory_.theta ? memory_.theta.data() : memory_.out.data(),
                           .sum = memory_.sum.data(),
                           .wire = memory_.wire ? memory_.wire.data() : nullptr,
-                          .predicted = memory_.predicted ? memory_.predicted.data() : nullptr};
+                          .predicted = memory_.predicted ? memory_.predicted.data() : nullptr,
+                          .scratch = memory_.scratch};
   if (next_block_ == 0) optimizer_->Begin(input);
   const std::vector<UpdateBlock>& blocks = optimizer_->blocks();
   if (next_block_ < blocks.size() && counts_squares_) {
@@ -108,6 +109,8 @@ absl::Status OwnedStages::Initialize(StageId stage, const Allocate& allocate,
     RZ_ASSIGN_OR_RETURN(owned.spare_masters, take(layout.master_bytes, version_bytes_));
   }
   owned.optimizer = std::make_unique<StageOptimizer>(optimizer_, layout);
+  const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());
+  if (scratch > static_cast<size_t>(scratch_bytes())) scratch_ = MakeHeapBuffer(scratch);
   return absl::OkStatus();
 }
 
@@ -151,7 +154,8 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
                                                                         SharedBuffer sum) {
   Stage& owned = stages_.at(stage.value);
   const bool spares = !plan_.updates_in_place() && iteration.value == 0;
-  PendingUpdate::Memory memory{.sum = std::move(sum)};
+  PendingUpdate::Memory memory{.sum = std::move(sum),
+                               .scratch = scratch_ ? scratch_.data() : nullptr};
   Buffer version = std::move(owned.spare);
   if (!spares) {
     RZ_ASSIGN_OR_RETURN(

@@ -41,6 +41,7 @@ class PendingUpdate {
     Buffer out;          // masters
     Buffer wire;         // the version that travels, where masters are apart
     Buffer predicted;    // empty: nothing is
+    std::byte* scratch = nullptr;  // the optimizer's scratch_bytes(), of no other update under way
   };
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
                 double loss_scale, Memory memory);
@@ -91,6 +92,7 @@ class OwnedStages {
   double GradientSquares(StageId stage, Iteration iteration) const;
 
   int64_t optimizer_state_bytes() const;
+  int64_t scratch_bytes() const { return scratch_ ? static_cast<int64_t>(scratch_.size()) : 0; }
   // Of parameters, as allocated: masters of one version of each stage, and all else.
   int64_t master_bytes() const { return master_bytes_; }
   int64_t version_bytes() const { return version_bytes_; }
@@ -120,6 +122,7 @@ class OwnedStages {
   const OptimizerOptions optimizer_;
   const double loss_scale_;
   std::map<int, Stage> stages_;
+  Buffer scratch_;  // of the update under way: there is one at a time
   int64_t master_bytes_ = 0;
   int64_t version_bytes_ = 0;
 };

@@ -96,9 +96,11 @@ double PhasesRate(const RateCurve::Phases& phases, double base, int64_t update) 
   if (update < phases.warmup_updates) {
     return base * double(update + 1) / double(phases.warmup_updates);
   }
-  const int64_t into = update - (phases.total_updates - phases.decay_updates);
+  const int64_t decays =
+      phases.decay_updates.value_or(phases.total_updates - phases.warmup_updates);
+  const int64_t into = update - (phases.total_updates - decays);
   if (into <= 0) return base;
-  const double x = std::min(1.0, double(into) / double(std::max<int64_t>(1, phases.decay_updates)));
+  const double x = std::min(1.0, double(into) / double(std::max<int64_t>(1, decays)));
   double left = 0;
   switch (phases.decay) {
     case RateCurve::Phases::Decay::kCosine: left = (1 + std::cos(kPi * x)) / 2; break;
@@ -109,6 +111,11 @@ double PhasesRate(const RateCurve::Phases& phases, double base, int64_t update) 
 }
 
 }  // namespace
+
+void EndCurve(int64_t updates, RateCurve& curve) {
+  curve.warmup.total_updates = updates;
+  curve.phases.total_updates = updates;
+}
 
 UpdateRate RateAt(const RateCurve& curve, double base, int64_t update) {
   const int64_t last = update - 1;

@@ -61,7 +61,8 @@ struct RateCurve {
   // the rate stays.
   struct Phases {
     int64_t warmup_updates = 0;  // the first one runs at 1/warmup_updates of the rate
-    int64_t decay_updates = 0;   // the last ones before total_updates
+    // The last ones before total_updates; absent: all after the warm-up.
+    std::optional<int64_t> decay_updates = 0;
     int64_t total_updates = 1;
     double min_ratio = 0;
     enum class Decay { kCosine, kLinear, kRoot } decay = Decay::kCosine;  // kRoot: 1 - sqrt(x)
@@ -83,6 +84,9 @@ struct UpdateRate {
   };
   std::optional<Betas> betas;
 };
+
+// Makes its last phase end with update number `updates`.
+void EndCurve(int64_t updates, RateCurve& curve);
 
 // `base` is the optimizer's own rate. Thread-safe; never fails for values that the configuration
 // lets pass.

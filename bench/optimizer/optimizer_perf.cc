@@ -102,22 +102,23 @@ struct Ours {
     });
   }
   // Likewise, with the next version's bf16 copy in the same pass.
-  void UpdateWithCopy(Team& team, const ElementwiseUpdate& update, uint16_t* wire) {
+  void UpdateWithCopy(Team& team, const ParameterUpdate& update, uint16_t* wire) {
     const std::vector<UpdateBlock>& blocks = optimizer.blocks();
-    const auto at = [](Buffer& buffer, int64_t i) { return buffer.as<float>().data() + i; };
+    const UpdateSpan all{.theta = theta.as<float>().data(),
+                         .out = next.as<float>().data(),
+                         .first = first.as<float>().data(),
+                         .second = second.as<float>().data(),
+                         .wire = wire,
+                         .wire_type = WireType::kBf16,
+                         .count = layout.parameters[0].numel};
     team.Run([&](int thread) {
       const size_t from = blocks.size() * thread / team.size();
       const size_t to = blocks.size() * (thread + 1) / team.size();
       for (size_t i = from; i < to; ++i) {
-        const int64_t begin = blocks[i].begin;
-        update.Pass({.rate = 1e-3, .divisor = 4}, {.theta = at(theta, begin),
-                                                   .sum = at(sum, begin),
-                                                   .out = at(next, begin),
-                                                   .first = at(first, begin),
-                                                   .second = at(second, begin),
-                                                   .wire = wire + begin,
-                                                   .wire_type = WireType::kBf16,
-                                                   .count = blocks[i].end - begin});
+        UpdateSpan whole = all;
+        whole.sum = sum.as<float>().data() + blocks[i].begin;
+        update.Run({.begin = blocks[i].begin, .end = blocks[i].end}, {.rate = 1e-3, .divisor = 4},
+                   whole, nullptr);
       }
     });
   }
@@ -164,7 +165,7 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   Team team(threads);
   Ours ours(elements, {});
   Torch torch(elements), theirs(deepspeed != nullptr ? elements : 1);
-  const auto update = MakeUpdate({});
+  const auto update = MakeUpdate({}, ours.layout.parameters[0]);
   Buffer wire = MakeHeapBuffer(static_cast<size_t>(elements) * sizeof(uint16_t));
   size_t step = 0;
   const auto copy = [&] {

@@ -174,6 +174,7 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
   const Precision& precision = run.planned.precision;
   const bool plain = precision.compute == ValueType::kFp32 && precision.sums == ValueType::kFp32;
   MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
+                        .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
                         .gradients_join_sums = linear && plain};
   for (const StageLayout& layout : run.planned.layouts) {
     // As sums in the type that computes would lie.

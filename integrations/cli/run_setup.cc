@@ -105,7 +105,7 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
 }
 
 void EndCurve(int iterations, Config& config) {
-  if (config.curve_ends_with_run) config.optimizer.curve.warmup.total_updates = iterations;
+  if (config.curve_ends_with_run) EndCurve(iterations, config.optimizer.curve);
 }
 
 TransportChoice ChoiceOf(CyclicConfig::Transport transport) {

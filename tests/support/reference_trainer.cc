@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/philox.h"
 #include "tests/support/reference_model.h"
+#include "tests/support/reference_updates.h"
 
 namespace ringzero {
 namespace {
@@ -21,126 +22,12 @@ std::vector<float> ValuesOf(const at::Tensor& tensor) {
   return {data, data + dense.numel()};
 }
 
-// θ_t, θ_{t-1}, the sum and the optimizer's state of one parameter, in the parameter's own strides.
-struct State {
-  at::Tensor now, before, sum, first, second;
-  // Plan::predict: what this iteration expects `now` to be, from before the last update, and what
-  // the next one will.
-  at::Tensor expected, expected_next;
-  bool contributed = false;
-  bool updated = false;  // by the last update
-  int updates = 0;
-};
-
-// Plain loops over memory, with the roundings that docs/decisions/0008 asks for.
-void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
-  const SgdOptions& sgd = options.sgd;
-  const float rate = float(options.learning_rate), momentum = float(sgd.momentum);
-  const float decay = float(sgd.weight_decay), undamped = float(1 - sgd.dampening);
-  float* theta = s.now.mutable_data_ptr<float>();
-  float* moment = s.first.mutable_data_ptr<float>();
-  const float* sum = s.sum.const_data_ptr<float>();
-  for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
-    if (decay != 0) g = std::fma(decay, theta[i], g);
-    if (momentum != 0) {
-      moment[i] = s.updates == 0 ? g : std::fma(undamped, g, moment[i] * momentum);
-      g = sgd.nesterov == SgdOptions::Nesterov::kOn ? std::fma(momentum, moment[i], g) : moment[i];
-    }
-    theta[i] = std::fma(-rate, g, theta[i]);
-  }
-}
-
-void UpdateAdam(const OptimizerOptions& options, float divisor, State& s) {
-  const AdamWOptions& adamw = options.adamw;
-  const double correction1 = 1 - std::pow(adamw.beta1, double(s.updates + 1));
-  const double correction2 = 1 - std::pow(adamw.beta2, double(s.updates + 1));
-  const float beta1 = float(adamw.beta1), beta2 = float(adamw.beta2);
-  const float rest1 = float(1 - adamw.beta1), rest2 = float(1 - adamw.beta2);
-  const bool decoupled = options.type == OptimizerOptions::Type::kAdamW;
-  const float keep = decoupled ? float(1 - options.learning_rate * adamw.weight_decay) : 1;
-  const float decay = decoupled ? 0 : float(adamw.weight_decay);
-  const float step = float(options.learning_rate / correction1);
-  const float root = float(std::sqrt(correction2)), epsilon = float(adamw.epsilon);
-  float* theta = s.now.mutable_data_ptr<float>();
-  float* m = s.first.mutable_data_ptr<float>();
-  float* v = s.second.mutable_data_ptr<float>();
-  const float* sum = s.sum.const_data_ptr<float>();
-  for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
-    if (decay != 0) g = std::fma(decay, theta[i], g);
-    const float decayed = theta[i] * keep;
-    m[i] = std::fma(rest1, g, m[i] * beta1);
-    v[i] = std::fma(rest2 * g, g, v[i] * beta2);
-    theta[i] = decayed - step * m[i] / (std::sqrt(v[i]) / root + epsilon);
-  }
-}
-
-void UpdateLion(const OptimizerOptions& options, float divisor, State& s) {
-  const LionOptions& lion = options.lion;
-  const float rate = float(options.learning_rate);
-  const float keep = float(1 - options.learning_rate * lion.weight_decay);
-  const float beta1 = float(lion.beta1), rest1 = float(1 - lion.beta1);
-  const float beta2 = float(lion.beta2), rest2 = float(1 - lion.beta2);
-  float* theta = s.now.mutable_data_ptr<float>();
-  float* m = s.first.mutable_data_ptr<float>();
-  const float* sum = s.sum.const_data_ptr<float>();
-  for (int64_t i = 0; i < s.now.numel(); ++i) {
-    const float g = sum[i] / divisor;
-    const float direction = std::fma(rest1, g, m[i] * beta1);
-    const float sign = float((direction > 0) - (direction < 0));
-    theta[i] = theta[i] * keep - sign * rate;
-    m[i] = std::fma(rest2, g, m[i] * beta2);
-  }
-}
-
-void UpdateAdagrad(const OptimizerOptions& options, float divisor, State& s) {
-  const AdagradOptions& adagrad = options.adagrad;
-  const float rate = float(options.learning_rate / (1 + s.updates * adagrad.rate_decay));
-  const float decay = float(adagrad.weight_decay), epsilon = float(adagrad.epsilon);
-  float* theta = s.now.mutable_data_ptr<float>();
-  float* squares = s.first.mutable_data_ptr<float>();
-  const float* sum = s.sum.const_data_ptr<float>();
-  for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
-    if (decay != 0) g = std::fma(decay, theta[i], g);
-    squares[i] = std::fma(g, g, squares[i]);
-    theta[i] -= rate * g / (std::sqrt(squares[i]) + epsilon);
-  }
-}
-
-void UpdateOne(const OptimizerOptions& options, float divisor, State& s) {
-  switch (options.type) {
-    case OptimizerOptions::Type::kSgd: return UpdateSgd(options, divisor, s);
-    case OptimizerOptions::Type::kAdamW:
-    case OptimizerOptions::Type::kAdam: return UpdateAdam(options, divisor, s);
-    case OptimizerOptions::Type::kLion: return UpdateLion(options, divisor, s);
-    case OptimizerOptions::Type::kAdagrad: return UpdateAdagrad(options, divisor, s);
-    case OptimizerOptions::Type::kCustom: break;
-  }
-  RZ_CHECK(false, "an optimizer that the reference does not have");
-}
-
-// What torch calls the states of an optimizer: its first, its second; empty: none.
-std::pair<std::string, std::string> StateNames(const OptimizerOptions& options) {
-  switch (options.type) {
-    case OptimizerOptions::Type::kSgd:
-      return {options.sgd.momentum != 0 ? "momentum_buffer" : "", ""};
-    case OptimizerOptions::Type::kAdamW:
-    case OptimizerOptions::Type::kAdam: return {"exp_avg", "exp_avg_sq"};
-    case OptimizerOptions::Type::kLion: return {"exp_avg", ""};
-    case OptimizerOptions::Type::kAdagrad: return {"sum", ""};
-    case OptimizerOptions::Type::kCustom: break;
-  }
-  return {};
-}
-
 class Trainer {
  public:
   Trainer(const TrainingTask& task, const Plan& plan, const ReferenceOptions& options)
       : task_(task), plan_(plan), options_(options), model_(task) {
     for (const ReferenceParameter& p : model_.parameters()) {
-      State s;
+      ReferenceState s;
       s.now = p.initial.clone();
       s.before = p.initial.clone();
       s.expected = p.initial.clone();
@@ -210,7 +97,7 @@ class Trainer {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
       if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
-      State& s = states_[i];
+      ReferenceState& s = states_[i];
       if (task_.precision.sums == ValueType::kBf16) {
         AddByChance(parameter.name, t, m, gradient, s);
       } else if (!std::exchange(s.contributed, true)) {
@@ -285,11 +172,12 @@ class Trainer {
 
   void Update() {
     const float divisor = Divisor();
-    for (State& s : states_) {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      ReferenceState& s = states_[i];
       s.before.copy_(s.now);
       s.updated = std::exchange(s.contributed, false);
       if (s.updated) {
-        UpdateOne(task_.optimizer, divisor, s);
+        UpdateReference(task_.optimizer, model_.parameters()[i].name, divisor, s);
         ++s.updates;
       }
       Expect(s);
@@ -297,7 +185,7 @@ class Trainer {
   }
 
   // The same step again, times the momentum: decision 34.
-  void Expect(State& s) {
+  void Expect(ReferenceState& s) {
     std::swap(s.expected, s.expected_next);
     s.expected_next.copy_(s.now);
     if (!s.updated) return;
@@ -331,11 +219,11 @@ class Trainer {
   // All that there is after update number `version`.
   void Show(int version) {
     auto& shown = result_.collected[version];
-    const auto [first, second] = StateNames(task_.optimizer);
     const bool narrow = task_.precision.sums == ValueType::kBf16;
     for (size_t i = 0; i < states_.size(); ++i) {
-      const State& s = states_[i];
+      const ReferenceState& s = states_[i];
       const std::string& name = model_.parameters()[i].name;
+      const auto [first, second] = ReferenceStateNames(task_.optimizer, name, s.now);
       shown["parameter " + name] = ValuesOf(s.now);
       if (!model_.parameters()[i].trainable) continue;
       if (s.updated) {
@@ -370,7 +258,7 @@ class Trainer {
   const Plan& plan_;
   const ReferenceOptions& options_;
   ReferenceModel model_;
-  std::vector<State> states_;
+  std::vector<ReferenceState> states_;
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
   std::vector<int64_t> counts_;
   TrainingResult result_;

@@ -18,8 +18,10 @@ void ExpectForecast(const ToyOptions& options, const MakeTransports& transports)
                             options.retain));
   const absl::StatusOr<ToyResult> run = RunToyRing(options, transports);
   ASSERT_TRUE(run.ok()) << run.status();
-  const auto forecast = ForecastMemory(
-      ToyPlan(options), {.moment_bytes = MomentBytes(options.optimizer, ToyLayouts(options))});
+  const std::vector<StageLayout> layouts = ToyLayouts(options);
+  const auto forecast =
+      ForecastMemory(ToyPlan(options), {.moment_bytes = MomentBytes(options.optimizer, layouts),
+                                        .scratch_bytes = ScratchBytes(options.optimizer, layouts)});
   ASSERT_TRUE(forecast.ok()) << forecast.status();
   for (int w = 0; w < options.workers; ++w) {
     SCOPED_TRACE(absl::StrCat("worker ", w));
@@ -53,6 +55,7 @@ TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
       o.tied = true;
       ExpectForecast(o, ShmTransports());
       o.optimizer.sgd.momentum = 0.9;
+      o.optimizer.type = number % 2 == 0 ? OptimizerOptions::Type::kLamb : o.optimizer.type;
       o.frozen_prefix = 1;
       o.tied = false;
       ExpectForecast(o, Delayed(LocalTransports(), 5, kMaxDelay));

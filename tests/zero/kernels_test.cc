@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "zero/update/matrix_kernels.h"
 #include "zero/update/reference.h"
 
 namespace ringzero {
@@ -148,6 +150,27 @@ std::vector<Pair> Passes(float divisor) {
                       .rate = 1e-3f};
   passes.push_back({"lion", [lion](const UpdateSpan& s) { LionPass(lion, s); },
                     [lion](const UpdateSpan& s) { reference::LionPass(lion, s); }});
+  for (const float decay : {0.0f, 0.01f}) {
+    const LambStep lamb{.divisor = divisor,
+                        .weight_decay = decay,
+                        .beta1 = 0.9f,
+                        .one_minus_beta1 = 0.1f,
+                        .beta2 = 0.99f,
+                        .one_minus_beta2 = 0.01f,
+                        .correction1 = 0.19f,
+                        .correction2 = 0.03f,
+                        .epsilon = 1e-6f};
+    passes.push_back({"lamb moments", [lamb](const UpdateSpan& s) { LambMomentsPass(lamb, s); },
+                      [lamb](const UpdateSpan& s) { reference::LambMomentsPass(lamb, s); }});
+    passes.push_back({"lamb direction", [lamb](const UpdateSpan& s) { LambDirectionPass(lamb, s); },
+                      [lamb](const UpdateSpan& s) { reference::LambDirectionPass(lamb, s); }});
+    const MoveStep move{.keep = 1 - decay, .rate = 0.3f};
+    passes.push_back({"move", [move](const UpdateSpan& s) { MovePass(move, s); },
+                      [move](const UpdateSpan& s) { reference::MovePass(move, s); }});
+  }
+  const MuonStep muon{.divisor = divisor, .one_minus_momentum = 0.05f};
+  passes.push_back({"muon", [muon](const UpdateSpan& s) { MuonMomentPass(muon, s); },
+                    [muon](const UpdateSpan& s) { reference::MuonMomentPass(muon, s); }});
   return passes;
 }
 
@@ -239,6 +262,47 @@ TEST(PredictedTest, GoesOnInTheDirectionOfTheUpdate) {
   EXPECT_EQ(predicted, 2.125f);
 }
 
+// Products in any ranges of rows.
+void CompareProducts(int64_t rows, int64_t columns) {
+  Values x(rows * columns, 3), square(rows * rows, 1);
+  std::mt19937_64 random(rows * 1000 + columns);
+  std::normal_distribution<float> normal;
+  for (Values* each : {&x, &square}) {
+    for (int64_t i = 0; i < each->count(); ++i) each->data()[i] = normal(random);
+  }
+  const std::string what = std::to_string(rows) + " by " + std::to_string(columns);
+  const auto compare = [&](int64_t count, const auto& kernel, const auto& plain) {
+    Values wanted(count, 0), found(count, 5);
+    plain(wanted.data());
+    for (int64_t i = 0; i < rows; i += 3) kernel(found.data(), i, std::min(i + 3, rows));
+    ExpectSame(wanted, found, what);
+    kernel(found.data(), 0, rows);
+    ExpectSame(wanted, found, what);
+  };
+  GramStep gram{.x = x.data(), .rows = rows, .columns = columns};
+  GramStep both{.x = square.data(), .rows = rows, .columns = rows, .scale = 2.5f, .linear = -4.7f};
+  for (GramStep* step : {&gram, &both}) {
+    const auto kernel = [&](float* out, int64_t begin, int64_t end) {
+      step->out = out;
+      GramPass(*step, begin, end);
+    };
+    compare(rows * rows, kernel, [&](float* out) {
+      step->out = out;
+      reference::GramPass(*step, 0, rows);
+    });
+  }
+  MixStep mix{
+      .x = x.data(), .rows = rows, .columns = columns, .weights = square.data(), .keep = 3.4f};
+  const auto kernel = [&](float* out, int64_t begin, int64_t end) {
+    mix.out = out;
+    MixPass(mix, begin, end);
+  };
+  compare(rows * columns, kernel, [&](float* out) {
+    mix.out = out;
+    reference::MixPass(mix, 0, rows);
+  });
+}
+
 TEST(WireTest, RoundsToNearestTiesToEven) {
   const auto bf16 = [](float value) { return reference::ToWire(WireType::kBf16, value); };
   EXPECT_EQ(bf16(1.0f), 0x3f80);
@@ -270,6 +334,12 @@ class KernelsTest : public testing::TestWithParam<int64_t> {
 TEST_P(KernelsTest, GiveTheBitsOfPlainLoops) {
   EXPECT_STREQ(KernelTarget(), hwy::TargetName(GetParam()));
   CompareAll();
+}
+
+TEST_P(KernelsTest, ProductsAreThoseOfPlainLoops) {
+  for (const int64_t rows : {1, 3, 4, 9, 33}) {
+    for (const int64_t columns : {1, 7, 16, 31, 40, 129}) CompareProducts(rows, columns);
+  }
 }
 
 // Those that are compiled and that this processor has.

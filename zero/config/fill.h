@@ -16,6 +16,9 @@ absl::Status FillOurs(Config& config);
 // config.keys has no value left that must be set.
 absl::Status FillRun(Config& config);
 
+// optimizer.decay and optimizer.groups, and the numbers of both together.
+absl::Status FillGroups(const ResolvedKeys& keys, OptimizerOptions& optimizer);
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_ZERO_CONFIG_FILL_H_

@@ -64,6 +64,26 @@ absl::Status FillSgd(const ResolvedKeys& keys, SgdOptions& sgd) {
   return keys.Error("optimizer.params.nesterov", "needs momentum above 0 and no dampening");
 }
 
+// The curve is the matrices'; the rest has a share of it.
+absl::Status FillMuon(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
+  constexpr char kMatrices[] = "optimizer.params.muon_lr", kRest[] = "optimizer.params.adam_lr",
+                 kAll[] = "optimizer.params.lr";
+  MuonOptions& muon = optimizer.muon;
+  muon.momentum = keys.Number("optimizer.params.momentum");
+  muon.weight_decay = keys.Number("optimizer.params.weight_decay");
+  const double rest = keys.Number(keys.Given(kAll) && !keys.Given(kRest) ? kAll : kRest);
+  if (keys.Has(kMatrices)) optimizer.learning_rate = keys.Number(kMatrices);
+  if (optimizer.learning_rate == 0 && rest != 0) {
+    return keys.Error(kAll, "must be above 0 for the matrices of Muon where adam_lr is");
+  }
+  muon.rest_factor = rest == 0 ? 0 : rest / optimizer.learning_rate;
+  muon.rest.clear();
+  for (const JsonValue& name : keys.Json("optimizer.params.adam_names").children) {
+    muon.rest.push_back(name.text);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   using Type = OptimizerOptions::Type;
   optimizer.learning_rate = keys.Number("optimizer.params.lr");
@@ -84,6 +104,16 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
     return absl::OkStatus();
   }
   const std::vector<double> betas = keys.Numbers("optimizer.params.betas");
+  if (type == "Lamb") {
+    optimizer.type = Type::kLamb;
+    optimizer.lamb = {.beta1 = betas[0],
+                      .beta2 = betas[1],
+                      .epsilon = keys.Number("optimizer.params.eps"),
+                      .weight_decay = decay,
+                      .max_ratio = keys.Number("optimizer.params.max_coeff"),
+                      .min_ratio = keys.Number("optimizer.params.min_coeff")};
+    return absl::OkStatus();
+  }
   if (type == "Lion") {
     optimizer.type = Type::kLion;
     optimizer.lion = {.beta1 = betas[0], .beta2 = betas[1], .weight_decay = decay};
@@ -91,12 +121,12 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
   }
   // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.
   const bool in_gradient = type == "Adam" && !keys.Bool("optimizer.params.adam_w_mode");
-  optimizer.type = in_gradient ? Type::kAdam : Type::kAdamW;
+  optimizer.type = type == "Muon" ? Type::kMuon : in_gradient ? Type::kAdam : Type::kAdamW;
   optimizer.adamw = {.beta1 = betas[0],
                      .beta2 = betas[1],
                      .epsilon = keys.Number("optimizer.params.eps"),
                      .weight_decay = decay};
-  return absl::OkStatus();
+  return type == "Muon" ? FillMuon(keys, optimizer) : absl::OkStatus();
 }
 
 RateCurve::Warmup WarmupOf(const ResolvedKeys& keys) {
@@ -112,8 +142,6 @@ RateCurve::Warmup WarmupOf(const ResolvedKeys& keys) {
   number("warmup_min_ratio", warmup.min_ratio);
   number("cos_min_ratio", warmup.cosine_min_ratio);
   warmup.updates = keys.Integer("scheduler.params.warmup_num_steps");
-  constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";
-  if (keys.Has(kTotal) && !IsAuto(keys.Json(kTotal))) warmup.total_updates = keys.Integer(kTotal);
   const bool linear = keys.String("scheduler.params.warmup_type") == "linear";
   warmup.ramp = linear ? RateCurve::Ramp::kLinear : RateCurve::Ramp::kLog;
   return warmup;
@@ -141,6 +169,29 @@ RateCurve::OneCycle OneCycleOf(const ResolvedKeys& keys) {
   return cycle;
 }
 
+RateCurve::Phases PhasesOf(const ResolvedKeys& keys) {
+  RateCurve::Phases phases;
+  phases.warmup_updates = keys.Integer("scheduler.params.warmup_num_steps");
+  phases.min_ratio = keys.Number("scheduler.params.min_lr_ratio");
+  phases.decay_updates.reset();
+  if (keys.String("scheduler.type") == "Cosine") return phases;
+  phases.decay_updates = keys.Integer("scheduler.params.decay_num_steps");
+  const std::string& decay = keys.String("scheduler.params.decay_type");
+  phases.decay = decay == "linear"   ? RateCurve::Phases::Decay::kLinear
+                 : decay == "cosine" ? RateCurve::Phases::Decay::kCosine
+                                     : RateCurve::Phases::Decay::kRoot;
+  return phases;
+}
+
+// Phases that do not fit into the run, where its length is known here.
+absl::Status CheckPhases(const ResolvedKeys& keys, const RateCurve::Phases& phases) {
+  const int64_t needed = phases.warmup_updates + phases.decay_updates.value_or(1);
+  if (phases.total_updates >= needed) return absl::OkStatus();
+  return keys.Error("scheduler.params.total_num_steps",
+                    absl::StrCat("is ", phases.total_updates, ", but warm-up and decay take ",
+                                 needed));
+}
+
 void FillRateCurve(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   if (!keys.Has("scheduler.type")) return;
   const std::string& type = keys.String("scheduler.type");
@@ -157,6 +208,9 @@ void FillRateCurve(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
     if (keys.Bool("scheduler.params.lr_range_test_staircase")) {
       test.shape = RateCurve::RangeTest::Shape::kStairs;
     }
+  } else if (type == "Cosine" || type == "WarmupStableDecay") {
+    curve.type = RateCurve::Type::kPhases;
+    curve.phases = PhasesOf(keys);
   } else {
     curve.type = type == "WarmupLR"        ? RateCurve::Type::kWarmup
                  : type == "WarmupDecayLR" ? RateCurve::Type::kWarmupDecay
@@ -208,6 +262,7 @@ absl::Status FillRun(Config& config) {
   RZ_RETURN_IF_ERROR(FillLength(keys, config));
   RZ_RETURN_IF_ERROR(FillPrecision(keys, config.precision));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
+  RZ_RETURN_IF_ERROR(FillGroups(keys, config.optimizer));
   const absl::Status predictable = CheckPredictable(config.optimizer);
   if (config.cyclic.predict && !predictable.ok()) {
     return keys.Error("cyclic.predict", predictable.message());
@@ -215,6 +270,12 @@ absl::Status FillRun(Config& config) {
   FillRateCurve(keys, config.optimizer);
   constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";
   config.curve_ends_with_run = keys.Has(kTotal) && IsAuto(keys.Json(kTotal));
+  if (keys.Has(kTotal) && !config.curve_ends_with_run) {
+    EndCurve(keys.Integer(kTotal), config.optimizer.curve);
+    if (config.optimizer.curve.type == RateCurve::Type::kPhases) {
+      RZ_RETURN_IF_ERROR(CheckPhases(keys, config.optimizer.curve.phases));
+    }
+  }
   config.tensorboard = MonitorOf(keys, "tensorboard");
   config.csv_monitor = MonitorOf(keys, "csv_monitor");
   return FillBatch(keys, config);

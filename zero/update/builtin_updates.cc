@@ -1,5 +1,5 @@
-// The updates that come with the engine: their numbers for one update, and the kernel that takes
-// them.
+// The elementwise updates that come with the engine: their numbers for one update, and the kernel
+// that takes them.
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "zero/update/kernels.h"
 #include "zero/update/optimizer_options.h"
+#include "zero/update/phased_updates.h"
 
 namespace ringzero {
 namespace {
@@ -103,7 +104,8 @@ class AdagradUpdate final : public ElementwiseUpdate {
 
 }  // namespace
 
-std::shared_ptr<const ElementwiseUpdate> MakeUpdate(const OptimizerOptions& options) {
+std::shared_ptr<const ParameterUpdate> MakeUpdate(const OptimizerOptions& options,
+                                                  const ParameterSpec& parameter) {
   switch (options.type) {
     case OptimizerOptions::Type::kSgd: return std::make_shared<SgdUpdate>(options.sgd);
     case OptimizerOptions::Type::kAdamW:
@@ -113,6 +115,8 @@ std::shared_ptr<const ElementwiseUpdate> MakeUpdate(const OptimizerOptions& opti
     case OptimizerOptions::Type::kLion: return std::make_shared<LionUpdate>(options.lion);
     case OptimizerOptions::Type::kAdagrad: return std::make_shared<AdagradUpdate>(options.adagrad);
     case OptimizerOptions::Type::kCustom: return options.custom;
+    case OptimizerOptions::Type::kLamb: return MakeLambUpdate(options.lamb);
+    case OptimizerOptions::Type::kMuon: return MakeMuonUpdate(options.muon, parameter);
   }
   RZ_CHECK(false, "optimizer type without an update");
   return nullptr;

@@ -26,49 +26,29 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "zero/rate_curve.h"
-#include "zero/update/kernels.h"
 #include "zero/update/narrow_kernels.h"
+#include "zero/update/parameter_update.h"
 
 namespace ringzero {
 
-// The most states that an update may have.
-inline constexpr int kMaxUpdateStates = 2;
-
-// What is the same for all values of a parameter in one update.
-struct UpdateMoment {
-  double rate = 0;
-  std::optional<UpdateRate::Betas> betas;  // where the rate curve says so; absent: the update's own
-  int64_t updates = 1;                     // of this parameter, this one included
-  int divisor = 1;                         // N·K
-  double loss_scale = 1;                   // of the loss that the gradients are of
-  // gradient = sum / this.
-  float divides_by() const { return static_cast<float>(divisor * loss_scale); }
-};
-
-// fp32, as many values as the parameter has.
-struct UpdateState {
-  std::string name;   // torch.optim's: "exp_avg"
-  float initial = 0;  // before the first update
-};
-
-class ElementwiseUpdate {
+class ElementwiseUpdate : public ParameterUpdate {
  public:
-  virtual ~ElementwiseUpdate() = default;
-  // At most kMaxUpdateStates; in a span the first one is `first`, the other one `second`.
-  const std::vector<UpdateState>& states() const { return states_; }
+  // A part of the parameter.
   virtual void Pass(const UpdateMoment& moment, const UpdateSpan& span) const = 0;
 
- protected:
-  explicit ElementwiseUpdate(std::vector<UpdateState> states) : states_(std::move(states)) {}
+  std::vector<UpdatePhase> Phases(int64_t values) const final {
+    return {{.items = values, .block_items = kUpdateBlockValues}};
+  }
+  void Run(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
+           std::byte* /*scratch*/) const final {
+    Pass(moment, BlockOf(whole, part));
+  }
 
- private:
-  const std::vector<UpdateState> states_;
+ protected:
+  using ParameterUpdate::ParameterUpdate;
 };
 
 // See above. As fast as the compiler makes the loop.

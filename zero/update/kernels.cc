@@ -258,6 +258,65 @@ void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
   });
 }
 
+// Into memory that is read again at once: past no cache.
+template <bool kFirst, bool kSecond, class Update>
+void WalkNear(const UpdateSpan& span, const Update& update) {
+  Walk<Store::kPlain, WireType::kNone, kFirst, kSecond>(span, update);
+}
+
+template <bool kMoments>
+void Lamb(const LambStep& step, const UpdateSpan& span) {
+  const D d;
+  const Gradient gradient(step.divisor);
+  const V decay = hn::Set(d, step.weight_decay), beta1 = hn::Set(d, step.beta1),
+          one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
+          one_minus_beta2 = hn::Set(d, step.one_minus_beta2),
+          correction1 = hn::Set(d, step.correction1), correction2 = hn::Set(d, step.correction2),
+          epsilon = hn::Set(d, step.epsilon);
+  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
+    WalkNear<true, true>(span, [&](Values& values) HWY_ATTR {
+      if (kMoments) {
+        const V g = gradient.Of<decltype(exact)::value>(values.sum);
+        values.first = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
+        values.second = hn::MulAdd(hn::Mul(one_minus_beta2, g), g, hn::Mul(values.second, beta2));
+      }
+      const V root = hn::Sqrt(hn::Div(values.second, correction2));
+      const V adam = hn::Div(hn::Div(values.first, correction1), hn::Add(root, epsilon));
+      return hn::MulAdd(decay, values.theta, adam);
+    });
+  });
+}
+
+void LambMomentsTarget(const LambStep& step, const UpdateSpan& span) { Lamb<true>(step, span); }
+void LambDirectionTarget(const LambStep& step, const UpdateSpan& span) {
+  UpdateSpan there = span;
+  there.sum = span.theta;  // something to read
+  Lamb<false>(step, there);
+}
+
+void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
+  const D d;
+  const Gradient gradient(step.divisor);
+  const V share = hn::Set(d, step.one_minus_momentum);
+  UpdateSpan there = span;
+  there.theta = span.sum;  // likewise
+  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
+    WalkNear<true, false>(there, [&](Values& values) HWY_ATTR {
+      const V g = gradient.Of<decltype(exact)::value>(values.sum);
+      values.first = hn::MulAdd(share, hn::Sub(g, values.first), values.first);
+      return hn::NegMulAdd(share, hn::Sub(values.first, g), values.first);
+    });
+  });
+}
+
+void MoveTarget(const MoveStep& step, const UpdateSpan& span) {
+  const D d;
+  const V keep = hn::Set(d, step.keep), rate = hn::Set(d, step.rate);
+  WalkAny<false, false>(span, [&](Values& values) HWY_ATTR {
+    return hn::NegMulAdd(rate, values.sum, hn::Mul(values.theta, keep));
+  });
+}
+
 void AddTarget(float* sum, const float* gradient, int64_t count) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -294,6 +353,16 @@ void LionTarget(const LionStep& step, const UpdateSpan& span) { reference::LionP
 void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
   reference::AdagradPass(step, span);
 }
+void LambMomentsTarget(const LambStep& step, const UpdateSpan& span) {
+  reference::LambMomentsPass(step, span);
+}
+void LambDirectionTarget(const LambStep& step, const UpdateSpan& span) {
+  reference::LambDirectionPass(step, span);
+}
+void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
+  reference::MuonMomentPass(step, span);
+}
+void MoveTarget(const MoveStep& step, const UpdateSpan& span) { reference::MovePass(step, span); }
 void AddTarget(float* sum, const float* gradient, int64_t count) {
   reference::AddPass(sum, gradient, count);
 }
@@ -317,6 +386,10 @@ HWY_EXPORT(SgdTarget);
 HWY_EXPORT(AdamTarget);
 HWY_EXPORT(LionTarget);
 HWY_EXPORT(AdagradTarget);
+HWY_EXPORT(LambMomentsTarget);
+HWY_EXPORT(LambDirectionTarget);
+HWY_EXPORT(MuonMomentTarget);
+HWY_EXPORT(MoveTarget);
 HWY_EXPORT(AddTarget);
 HWY_EXPORT(SquaresTarget);
 HWY_EXPORT(NameTarget);
@@ -332,6 +405,18 @@ void LionPass(const LionStep& step, const UpdateSpan& span) {
 }
 void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
   HWY_DYNAMIC_DISPATCH(AdagradTarget)(step, span);
+}
+void LambMomentsPass(const LambStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(LambMomentsTarget)(step, span);
+}
+void LambDirectionPass(const LambStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(LambDirectionTarget)(step, span);
+}
+void MuonMomentPass(const MuonStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(MuonMomentTarget)(step, span);
+}
+void MovePass(const MoveStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(MoveTarget)(step, span);
 }
 void AddPass(float* sum, const float* gradient, int64_t count) {
   HWY_DYNAMIC_DISPATCH(AddTarget)(sum, gradient, count);

@@ -79,10 +79,44 @@ struct AdagradStep {
   float rate = 0;  // lr / (1 + (updates - 1) · lr_decay)
 };
 
+struct LambStep {
+  float divisor = 1;
+  float weight_decay = 0;
+  float beta1 = 0;
+  float one_minus_beta1 = 1;
+  float beta2 = 0;
+  float one_minus_beta2 = 1;
+  float correction1 = 1;  // 1 - beta1^updates
+  float correction2 = 1;
+  float epsilon = 0;
+};
+
+struct MuonStep {
+  float divisor = 1;
+  float one_minus_momentum = 1;
+};
+
+struct MoveStep {
+  float keep = 1;  // 1 - rate · decay
+  float rate = 0;
+};
+
 void SgdPass(const SgdStep& step, const UpdateSpan& span);
 void AdamPass(const AdamStep& step, const UpdateSpan& span);
 void LionPass(const LionStep& step, const UpdateSpan& span);
 void AdagradPass(const AdagradStep& step, const UpdateSpan& span);
+
+// What updates in phases are made of (phased_updates.h). `out` is read again soon, and no version:
+// no wire copy.
+//
+// The moments take the gradient in; out = LAMB's update: corrected moments, and the decay.
+void LambMomentsPass(const LambStep& step, const UpdateSpan& span);
+// The same `out` once more, from moments that have the gradient. `sum` is not read.
+void LambDirectionPass(const LambStep& step, const UpdateSpan& span);
+// Nesterov's momentum: first += (1 - β) · (g - first), and out is as far beyond it. No `theta`.
+void MuonMomentPass(const MuonStep& step, const UpdateSpan& span);
+// out = keep · θ - rate · sum: the last phase, as the passes above.
+void MovePass(const MoveStep& step, const UpdateSpan& span);
 
 // sum[i] += gradient[i].
 void AddPass(float* sum, const float* gradient, int64_t count);

@@ -33,6 +33,30 @@ absl::Status CheckSgd(const SgdOptions& sgd) {
   return absl::OkStatus();
 }
 
+absl::Status CheckAdam(const AdamWOptions& adam) {
+  RZ_RETURN_IF_ERROR(CheckBetas(adam.beta1, adam.beta2));
+  RZ_RETURN_IF_ERROR(CheckNotNegative("eps", adam.epsilon));
+  return CheckNotNegative("weight_decay", adam.weight_decay);
+}
+
+absl::Status CheckLamb(const LambOptions& lamb) {
+  RZ_RETURN_IF_ERROR(CheckBetas(lamb.beta1, lamb.beta2));
+  RZ_RETURN_IF_ERROR(CheckNotNegative("eps", lamb.epsilon));
+  RZ_RETURN_IF_ERROR(CheckNotNegative("weight_decay", lamb.weight_decay));
+  RZ_RETURN_IF_ERROR(CheckNotNegative("min_coeff", lamb.min_ratio));
+  if (lamb.max_ratio >= lamb.min_ratio) return absl::OkStatus();
+  return OutOfRange("max_coeff", absl::StrCat("at least min_coeff, ", lamb.min_ratio).c_str(),
+                    lamb.max_ratio);
+}
+
+absl::Status CheckMuon(const MuonOptions& muon) {
+  if (!(muon.momentum >= 0 && muon.momentum < 1)) {
+    return OutOfRange("momentum", "in [0, 1)", muon.momentum);
+  }
+  RZ_RETURN_IF_ERROR(CheckNotNegative("adam_lr", muon.rest_factor));
+  return CheckNotNegative("weight_decay", muon.weight_decay);
+}
+
 }  // namespace
 
 absl::Status CheckPredictable(const OptimizerOptions& options) {
@@ -49,10 +73,7 @@ absl::Status CheckOptimizer(const OptimizerOptions& options) {
   switch (options.type) {
     case OptimizerOptions::Type::kSgd: return CheckSgd(options.sgd);
     case OptimizerOptions::Type::kAdamW:
-    case OptimizerOptions::Type::kAdam:
-      RZ_RETURN_IF_ERROR(CheckBetas(options.adamw.beta1, options.adamw.beta2));
-      RZ_RETURN_IF_ERROR(CheckNotNegative("eps", options.adamw.epsilon));
-      return CheckNotNegative("weight_decay", options.adamw.weight_decay);
+    case OptimizerOptions::Type::kAdam: return CheckAdam(options.adamw);
     case OptimizerOptions::Type::kLion:
       RZ_RETURN_IF_ERROR(CheckBetas(options.lion.beta1, options.lion.beta2));
       return CheckNotNegative("weight_decay", options.lion.weight_decay);
@@ -65,6 +86,10 @@ absl::Status CheckOptimizer(const OptimizerOptions& options) {
     case OptimizerOptions::Type::kCustom:
       if (options.custom != nullptr) return absl::OkStatus();
       return absl::InvalidArgumentError("optimizer: kCustom needs an update of its own (custom)");
+    case OptimizerOptions::Type::kLamb: return CheckLamb(options.lamb);
+    case OptimizerOptions::Type::kMuon:
+      RZ_RETURN_IF_ERROR(CheckAdam(options.adamw));
+      return CheckMuon(options.muon);
   }
   return absl::InternalError("optimizer type without a check");
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "zero/layout.h"
 #include "zero/rate_curve.h"
 #include "zero/update/elementwise_update.h"
 
@@ -46,6 +47,28 @@ struct AdagradOptions {
   double epsilon = 1e-10;
 };
 
+// You et al., arXiv 1904.00962, algorithm 2, with the names of DeepSpeed's FusedLamb. The trust ratio
+// ‖θ‖ / ‖update‖ is cut to [min_ratio, max_ratio], and is 1 where a norm is 0.
+struct LambOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  double max_ratio = 10;
+  double min_ratio = 0.01;
+};
+
+// Keller Jordan's (kellerjordan.github.io/posts/muon): momentum of matrices, made orthogonal by five
+// steps of Newton and Schulz. A matrix has two dimensions, or four (a convolution's, a row for each
+// output and stored so); what else there is has AdamW with OptimizerOptions::adamw, and so has every
+// parameter whose name matches one of `rest`, in any case.
+struct MuonOptions {
+  double momentum = 0.95;
+  double weight_decay = 0;  // decoupled
+  double rest_factor = 1;   // of the rate: AdamW's
+  std::vector<std::string> rest = {"*embed*", "*lm_head*", "head.*"};
+};
+
 // Numbers of its own for some parameters (parameter_groups.h).
 struct ParameterGroup {
   std::string pattern;  // of names, as a shell's: "*.bias"
@@ -56,7 +79,7 @@ struct ParameterGroup {
 
 struct OptimizerOptions {
   // kAdam: weight decay is part of the gradient (L2), not of the update; else it is kAdamW.
-  enum class Type { kSgd, kAdamW, kAdam, kLion, kAdagrad, kCustom } type = Type::kAdamW;
+  enum class Type { kSgd, kAdamW, kAdam, kLion, kAdagrad, kCustom, kLamb, kMuon } type = Type::kAdamW;
   double learning_rate = 1e-3;
   RateCurve curve;         // of the rate, over updates; constant unless set
   double rate_factor = 1;  // of the curve's rate
@@ -65,9 +88,11 @@ struct OptimizerOptions {
   enum class Decays { kAll, kMatrices } decays = Decays::kAll;
   std::vector<ParameterGroup> groups;
   SgdOptions sgd;
-  AdamWOptions adamw;  // of kAdam, too
+  AdamWOptions adamw;  // of kAdam and of what kMuon leaves, too
   LionOptions lion;
   AdagradOptions adagrad;
+  LambOptions lamb;
+  MuonOptions muon;
   std::shared_ptr<const ElementwiseUpdate> custom;  // kCustom: MakeElementwise(…)
 };
 
@@ -78,8 +103,9 @@ absl::Status CheckPredictable(const OptimizerOptions& options);
 // InvalidArgument for rates, betas or decays outside of their ranges; names the key.
 absl::Status CheckOptimizer(const OptimizerOptions& options);
 
-// Of options that CheckOptimizer lets pass.
-std::shared_ptr<const ElementwiseUpdate> MakeUpdate(const OptimizerOptions& options);
+// Of options that CheckOptimizer lets pass, and of one parameter (OptionsFor, parameter_groups.h).
+std::shared_ptr<const ParameterUpdate> MakeUpdate(const OptimizerOptions& options,
+                                                  const ParameterSpec& parameter);
 
 }  // namespace ringzero
 

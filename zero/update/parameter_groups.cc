@@ -17,21 +17,36 @@ bool Matches(const ParameterGroup& group, const ParameterSpec& parameter) {
 
 void SetDecay(OptimizerOptions& options, double decay) {
   options.sgd.weight_decay = options.adamw.weight_decay = options.lion.weight_decay =
-      options.adagrad.weight_decay = decay;
+      options.adagrad.weight_decay = options.lamb.weight_decay = options.muon.weight_decay = decay;
 }
 
 void Apply(const ParameterGroup& group, OptimizerOptions& options) {
   options.rate_factor *= group.rate_factor;
   if (group.weight_decay.has_value()) SetDecay(options, *group.weight_decay);
   if (!group.betas.has_value()) return;
-  options.adamw.beta1 = options.lion.beta1 = group.betas->beta1;
-  options.adamw.beta2 = options.lion.beta2 = group.betas->beta2;
+  options.adamw.beta1 = options.lion.beta1 = options.lamb.beta1 = group.betas->beta1;
+  options.adamw.beta2 = options.lion.beta2 = options.lamb.beta2 = group.betas->beta2;
 }
 
 bool HasBetas(OptimizerOptions::Type type) {
   using Type = OptimizerOptions::Type;
-  return type == Type::kAdamW || type == Type::kAdam || type == Type::kLion;
+  return type != Type::kSgd && type != Type::kAdagrad && type != Type::kCustom;
 }
+
+// Does Muon leave it to AdamW?
+bool IsRest(const MuonOptions& muon, const ParameterSpec& parameter) {
+  const size_t dimensions = parameter.shape.size();
+  if (dimensions != 2 && dimensions != 4) return true;
+  const std::vector<int64_t>& strides = parameter.strides;
+  const bool by_outputs =
+      strides.empty() || *std::max_element(strides.begin(), strides.end()) == strides[0];
+  if (dimensions == 4 && !by_outputs) return true;
+  return std::any_of(muon.rest.begin(), muon.rest.end(), [&](const std::string& pattern) {
+    return fnmatch(pattern.c_str(), parameter.name.c_str(), FNM_CASEFOLD) == 0;
+  });
+}
+
+}  // namespace
 
 absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& group) {
   if (!(group.rate_factor >= 0)) {
@@ -49,8 +64,6 @@ absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& g
   return CheckOptimizer(resolved);
 }
 
-}  // namespace
-
 OptimizerOptions OptionsFor(const OptimizerOptions& options, const ParameterSpec& parameter) {
   OptimizerOptions own = options;
   own.groups.clear();
@@ -62,6 +75,10 @@ OptimizerOptions OptionsFor(const OptimizerOptions& options, const ParameterSpec
       std::find_if(options.groups.begin(), options.groups.end(),
                    [&](const ParameterGroup& each) { return Matches(each, parameter); });
   if (group != options.groups.end()) Apply(*group, own);
+  if (own.type == OptimizerOptions::Type::kMuon && IsRest(own.muon, parameter)) {
+    own.type = OptimizerOptions::Type::kAdamW;
+    own.rate_factor *= own.muon.rest_factor;
+  }
   return own;
 }
 

@@ -21,8 +21,12 @@ namespace ringzero {
 // rate is the group's share of the curve's: learning_rate and rate_factor multiply.
 OptimizerOptions OptionsFor(const OptimizerOptions& options, const ParameterSpec& parameter);
 
-// InvalidArgument for a pattern that matches none of these parameters, and for numbers that
-// CheckOptimizer refuses; names the pattern.
+// InvalidArgument for numbers of one group that CheckOptimizer refuses, or that this optimizer has
+// not.
+absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& group);
+
+// InvalidArgument for a pattern that matches none of these parameters, and for what
+// CheckGroup refuses; names the pattern.
 absl::Status CheckGroups(const OptimizerOptions& options, const std::vector<StageLayout>& stages);
 
 }  // namespace ringzero

@@ -101,6 +101,38 @@ void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
   }
 }
 
+void LambMomentsPass(const LambStep& step, const UpdateSpan& span) {
+  for (int64_t i = 0; i < span.count; ++i) {
+    const float g = span.sum[i] / step.divisor;
+    span.first[i] = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
+    span.second[i] = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
+  }
+  reference::LambDirectionPass(step, span);
+}
+
+void LambDirectionPass(const LambStep& step, const UpdateSpan& span) {
+  for (int64_t i = 0; i < span.count; ++i) {
+    const float m = span.first[i] / step.correction1;
+    const float v = span.second[i] / step.correction2;
+    span.out[i] = std::fma(step.weight_decay, span.theta[i], m / (std::sqrt(v) + step.epsilon));
+  }
+}
+
+void MuonMomentPass(const MuonStep& step, const UpdateSpan& span) {
+  for (int64_t i = 0; i < span.count; ++i) {
+    const float g = span.sum[i] / step.divisor;
+    const float m = std::fma(step.one_minus_momentum, g - span.first[i], span.first[i]);
+    span.first[i] = m;
+    span.out[i] = std::fma(-step.one_minus_momentum, m - g, m);
+  }
+}
+
+void MovePass(const MoveStep& step, const UpdateSpan& span) {
+  for (int64_t i = 0; i < span.count; ++i) {
+    Write(span, i, std::fma(-step.rate, span.sum[i], span.theta[i] * step.keep));
+  }
+}
+
 void AddPass(float* sum, const float* gradient, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] += gradient[i];
 }

@@ -15,6 +15,10 @@ void SgdPass(const SgdStep& step, const UpdateSpan& span);
 void AdamPass(const AdamStep& step, const UpdateSpan& span);
 void LionPass(const LionStep& step, const UpdateSpan& span);
 void AdagradPass(const AdagradStep& step, const UpdateSpan& span);
+void LambMomentsPass(const LambStep& step, const UpdateSpan& span);
+void LambDirectionPass(const LambStep& step, const UpdateSpan& span);
+void MuonMomentPass(const MuonStep& step, const UpdateSpan& span);
+void MovePass(const MoveStep& step, const UpdateSpan& span);
 // One value in a wire type, rounded to nearest, ties to even; NaN stays NaN.
 uint16_t ToWire(WireType type, float value);
 void AddPass(float* sum, const float* gradient, int64_t count);

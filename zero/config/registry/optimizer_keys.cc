@@ -17,11 +17,20 @@ constexpr KeySpec kKeys[] = {
     Text("optimizer.type", "", "Adam means AdamW") |
         Choices("AdamW|Adam|Lion|Adagrad|Lamb|Muon|MuAdam|MuAdamW|MuSGD") |
         Exact("SGD|Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam") |
-        Only("SGD|AdamW|Adam|Lion|Adagrad") | kNotAuto | Gone("OneBitAdam|OneBitLamb|ZeroOneAdam") |
+        Only("SGD|AdamW|Adam|Lion|Adagrad|Lamb|Muon") | kNotAuto | Gone("OneBitAdam|OneBitLamb|ZeroOneAdam") |
         DeepSpeed("its own names in any case, torch.optim's exactly; OneBitAdam, OneBitLamb and "
                   "ZeroOneAdam are gone"),
     Bool("optimizer.legacy_fusion", "false", "an old path of fp16") |
         Quietly("there is one way to update"),
+    Text("optimizer.decay", "\"all\"",
+         "what weight_decay is for: all, or matrices (two dimensions and more: no norms and biases)") |
+        Choices("all|matrices") | kNotNull | kNotAuto | WrongNames("decays") |
+        DeepSpeed("has none: ignored"),
+    Any("optimizer.groups", "",
+        "a list of {params, lr_factor, weight_decay, betas}: numbers of their own for parameters "
+        "whose name matches params, as a shell's pattern does (\"*.bias\"); the first that matches "
+        "counts") |
+        kNotNull | WrongNames("param_groups|parameter_groups") | DeepSpeed("has none: ignored"),
     Section("optimizer.params", "its numbers") | kOrNull |
         DeepSpeed("an unknown one is a TypeError when the engine is built"),
 
@@ -32,7 +41,7 @@ constexpr KeySpec kKeys[] = {
     Number("optimizer.params.lr", "0.02", "learning rate") | kNotNegative | kNotNull | For("Muon"),
 
     Number("optimizer.params.momentum", "0", "momentum") | kNotNegative | For("SGD"),
-    Number("optimizer.params.momentum", "0.95", "momentum") | kNotNegative | For("Muon"),
+    Number("optimizer.params.momentum", "0.95", "momentum, Nesterov's") | kBelowOne | For("Muon"),
     Number("optimizer.params.dampening", "0", "share of the gradient that momentum leaves out") |
         For("SGD"),
     Bool("optimizer.params.nesterov", "false", "Nesterov momentum") | For("SGD"),
@@ -66,18 +75,23 @@ constexpr KeySpec kKeys[] = {
         For("Adam|AdamW|Lion") | Quietly("gradients are moved into the sum, never kept"),
 
     Bool("optimizer.params.eps_inside_sqrt", "false", "eps is added inside of the root") |
+        For("Lamb") | Only("false"),
+    Number("optimizer.params.max_coeff", "10", "largest trust ratio") | kNotNegative | For("Lamb"),
+    Number("optimizer.params.min_coeff", "0.01", "smallest trust ratio") | kNotNegative |
         For("Lamb"),
-    Number("optimizer.params.max_coeff", "10", "largest trust ratio") | For("Lamb"),
-    Number("optimizer.params.min_coeff", "0.01", "smallest trust ratio") | For("Lamb"),
     Number("optimizer.params.lr_decay", "0", "decay of the rate") | kNotNegative | For("Adagrad"),
     Number("optimizer.params.initial_accumulator_value", "0", "where its sums begin") |
         kNotNegative | For("Adagrad"),
-    Number("optimizer.params.muon_lr", "", "rate of the matrices, instead of lr") | kNotNegative |
+    Number("optimizer.params.muon_lr", "", "rate of the matrices, instead of lr") | kAboveZero |
         For("Muon"),
-    Number("optimizer.params.adam_lr", "0.0003", "rate of the rest, instead of lr") | kNotNegative |
-        For("Muon"),
+    Number("optimizer.params.adam_lr", "0.0003", "rate of the rest; absent: lr, where that is given") |
+        kNotNegative | For("Muon"),
     Text("optimizer.params.ns_method", "", "how matrices are made orthogonal") |
-        Exact("gram|standard") | For("Muon") | DeepSpeed("silently drops other keys for Muon"),
+        Exact("gram|standard") | For("Muon") | Quietly("both compute the same matrix") |
+        DeepSpeed("silently drops other keys for Muon"),
+    Key(KeyType::kStringList, "optimizer.params.adam_names", "[\"*embed*\", \"*lm_head*\", \"head.*\"]",
+        "names of matrices that are of the rest, as patterns, in any case") |
+        For("Muon") | DeepSpeed("has none: names with embed or lm_head are of the rest"),
 
     Bool("optimizer.params.maximize", "", "climb instead of descend") |
         For("SGD|Adam|AdamW|Adagrad") | Only("false") | DeepSpeed("only with torch_adam"),

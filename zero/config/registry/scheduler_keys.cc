@@ -5,21 +5,26 @@ namespace ringzero::registry {
 namespace {
 
 constexpr String kWarmups = "WarmupLR|WarmupDecayLR|WarmupCosineLR";
-constexpr String kTotals = "WarmupDecayLR|WarmupCosineLR";
-constexpr String kOurs = "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest";
+constexpr String kTotals = "WarmupDecayLR|WarmupCosineLR|Cosine|WarmupStableDecay";
+constexpr String kDeepSpeeds = "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest";
+constexpr String kPhases = "Cosine|WarmupStableDecay";
+constexpr String kOurs =
+    "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|Cosine|WarmupStableDecay";
 #define RINGZERO_TORCH_SCHEDULERS                                                                \
   "LambdaLR|MultiplicativeLR|StepLR|MultiStepLR|ConstantLR|LinearLR|ExponentialLR|SequentialLR|" \
   "CosineAnnealingLR|ChainedScheduler|ReduceLROnPlateau|CyclicLR|CosineAnnealingWarmRestarts|"   \
   "OneCycleLR|PolynomialLR"
 constexpr String kTorch = RINGZERO_TORCH_SCHEDULERS;
 constexpr String kAll =
-    "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|" RINGZERO_TORCH_SCHEDULERS;
+    "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|Cosine|WarmupStableDecay|"
+    RINGZERO_TORCH_SCHEDULERS;
 
 constexpr KeySpec kKeys[] = {
     Section("scheduler", "the learning rate of each update") | Reading::kRaw |
         Absent::kStaysAbsent | kNotNull | DeepSpeed("ignores unknown keys beside type and params"),
     Text("scheduler.type", "", "which curve") | Exact(kAll) | Only(kOurs) | kNotAuto |
-        DeepSpeed("takes torch.optim.lr_scheduler's names, too"),
+        DeepSpeed("takes torch.optim.lr_scheduler's names, too; has neither Cosine nor "
+                  "WarmupStableDecay"),
     Section("scheduler.params", "its numbers") | kOrNull |
         DeepSpeed("an unknown one is a TypeError when the engine is built"),
 
@@ -34,6 +39,14 @@ constexpr KeySpec kKeys[] = {
         kPositive | kNotNull | For(kWarmups) |
         DeepSpeed("the constructor's rate counts too: the first two updates run at the minimum; "
                   "1e3 is an error, as it is no int"),
+    Integer("scheduler.params.warmup_num_steps", "0", "updates of the warm-up, a straight line") |
+        kCount | kNotNull | For(kPhases),
+    Integer("scheduler.params.decay_num_steps", "", "updates of the decay, the last ones") |
+        kPositive | KeyNeed::kRequired | For("WarmupStableDecay"),
+    Text("scheduler.params.decay_type", "\"linear\"", "curve of the decay; sqrt: 1 - sqrt(x)") |
+        Exact("linear|cosine|sqrt") | For("WarmupStableDecay"),
+    Number("scheduler.params.min_lr_ratio", "0", "share of the optimizer's rate at the end") |
+        kShare | For(kPhases),
     Text("scheduler.params.warmup_type", "\"log\"", "curve of the warm-up") | Exact("log|linear") |
         For(kWarmups) | DeepSpeed("takes any other word for log, with a warning"),
     Integer("scheduler.params.total_num_steps", "", "updates until the rate is at its lowest") |
@@ -80,7 +93,7 @@ constexpr KeySpec kKeys[] = {
     Bool("scheduler.params.lr_range_test_staircase", "false", "grow in stairs") |
         For("LRRangeTest"),
 
-    Integer("scheduler.params.last_batch_iteration", "-1", "where it continues") | For(kOurs) |
+    Integer("scheduler.params.last_batch_iteration", "-1", "where it continues") | For(kDeepSpeeds) |
         KeyRange{.min = -1, .max = 2147483647} | Only("-1"),
     Any("scheduler.params.*", "", "what that class takes, unchecked") | For(kTorch),
 };

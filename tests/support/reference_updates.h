@@ -1,0 +1,41 @@
+// The reference's updates: plain loops over one parameter's memory, written apart from zero/update.
+//
+//   UpdateReference(task.optimizer, "fc.weight", /*divisor=*/N * K, state);
+//
+// With the roundings that docs/decisions/0008 asks for, and the blocks of norms that algorithm.md
+// section 5 asks for.
+#ifndef RINGZERO_TESTS_SUPPORT_REFERENCE_UPDATES_H_
+#define RINGZERO_TESTS_SUPPORT_REFERENCE_UPDATES_H_
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <utility>
+
+#include "zero/update/optimizer_options.h"
+
+namespace ringzero {
+
+// θ_t, θ_{t-1}, the sum and the optimizer's state of one parameter, in the parameter's own strides.
+struct ReferenceState {
+  at::Tensor now, before, sum, first, second;
+  // Plan::predict: what this iteration expects `now` to be, from before the last update, and what
+  // the next one will.
+  at::Tensor expected, expected_next;
+  bool contributed = false;
+  bool updated = false;  // by the last update
+  int updates = 0;
+};
+
+// `updates` is the number of those before.
+void UpdateReference(const OptimizerOptions& options, const std::string& name, float divisor,
+                     ReferenceState& s);
+
+// What torch calls the states of an optimizer: its first, its second; empty: none.
+std::pair<std::string, std::string> ReferenceStateNames(const OptimizerOptions& options,
+                                                        const std::string& name,
+                                                        const at::Tensor& parameter);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_SUPPORT_REFERENCE_UPDATES_H_

@@ -1,0 +1,272 @@
+// An optimizer alone: the bits of one loop for any number of workers, threads and shards.
+#include "zero/sharded_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "p2p/rendezvous/rendezvous.h"
+#include "tests/p2p/transports.h"
+#include "zero/gradient_sum.h"
+#include "zero/update/describe_optimizer.h"
+#include "zero/update/parameter_groups.h"
+
+namespace ringzero {
+namespace {
+
+using testing::HasSubstr;
+using Type = OptimizerOptions::Type;
+
+std::vector<ParameterSpec> Model() {
+  return {{.name = "embed.weight", .shape = {30, 8}},
+          {.name = "block.weight", .shape = {40, 24}},
+          {.name = "block.bias", .shape = {40}},
+          {.name = "unused", .shape = {5}},
+          {.name = "frozen", .shape = {9}, .trainable = false},
+          {.name = "head.weight", .shape = {300, 300}}};
+}
+constexpr int kUnused = 3;
+
+using Values = std::vector<std::vector<float>>;
+
+Values Random(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  Values values;
+  for (const ParameterSpec& spec : Model()) {
+    int64_t numel = 1;
+    for (const int64_t size : spec.shape) numel *= size;
+    auto& one = values.emplace_back(static_cast<size_t>(numel));
+    for (float& value : one) value = normal(random);
+  }
+  return values;
+}
+
+constexpr int kUpdates = 4;
+uint64_t Seed(int update, int micro_batch) { return 1000 + 100 * update + micro_batch; }
+
+// One loop: sums in the order of micro-batches, one update of each parameter.
+Values Reference(const OptimizerOptions& options, int micro_batches) {
+  Values theta = Random(1);
+  const std::vector<ParameterSpec> model = Model();
+  std::vector<StageLayout> layouts;
+  std::vector<StageOptimizer> optimizers;
+  for (const ParameterSpec& spec : model) {
+    layouts.push_back(StageLayout::Make({spec}, {}));
+    optimizers.emplace_back(options, layouts.back());
+  }
+  for (int t = 0; t < kUpdates; ++t) {
+    Values sum = Random(Seed(t, 0));
+    for (int m = 1; m < micro_batches; ++m) {
+      const Values g = Random(Seed(t, m));
+      for (size_t p = 0; p < sum.size(); ++p) {
+        for (size_t i = 0; i < sum[p].size(); ++i) sum[p][i] += g[p][i];
+      }
+    }
+    for (size_t p = 0; p < model.size(); ++p) {
+      if (!model[p].trainable || p == kUnused) continue;
+      sum[p].resize(static_cast<size_t>(layouts[p].sum_bytes) / sizeof(float));
+      auto* const bytes = reinterpret_cast<std::byte*>(sum[p].data());
+      MarkContribution(layouts[p], 0, bytes);
+      auto* const values = reinterpret_cast<std::byte*>(theta[p].data());
+      optimizers[p].Update(
+          {.iteration = t, .divisor = micro_batches, .theta = values, .sum = bytes}, values);
+    }
+  }
+  return theta;
+}
+
+struct Worker {
+  Values values;
+  std::map<std::string, int> states;  // by parameter
+  absl::Status status;
+};
+
+absl::Status Train(ShardedOptimizer& optimizer, int workers, int laps, Worker& mine) {
+  for (int t = 0; t < kUpdates; ++t) {
+    for (int lap = 0; lap < laps; ++lap) {
+      const Values g = Random(Seed(t, lap * workers + optimizer.self().value));
+      std::vector<const float*> gradients;
+      for (const auto& one : g) gradients.push_back(one.data());
+      gradients[kUnused] = nullptr;
+      const absl::Status status = optimizer.AddGradients(gradients);
+      if (!status.ok()) return status;
+    }
+    const absl::Status status = optimizer.Step();
+    if (!status.ok()) return status;
+  }
+  optimizer.VisitStates(
+      [&](const ShardedOptimizer::NamedState& state) { ++mine.states[state.parameter]; });
+  return absl::OkStatus();
+}
+
+ShardedOptimizerOptions OptionsOf(const OptimizerOptions& options, int laps, int threads) {
+  return {.optimizer = options,
+          .parameters = Model(),
+          .micro_batches = laps,
+          .threads = threads,
+          .wait_timeout = std::chrono::seconds(60)};
+}
+
+std::vector<float*> PointersTo(Values& values) {
+  std::vector<float*> pointers;
+  for (auto& one : values) pointers.push_back(one.data());
+  return pointers;
+}
+
+std::vector<Worker> RunWorkers(const OptimizerOptions& options, int workers, int laps, int threads,
+                               const MakeTransports& make) {
+  const FlatShards shards = *FlatShards::Make(Model(), workers);
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < workers; ++w) needs.push_back(ShardRing::Needs(shards, WorkerId(w)));
+  auto transports = *make(needs);
+  std::vector<Worker> results(static_cast<size_t>(workers));
+  std::vector<std::thread> running;
+  for (int w = 0; w < workers; ++w) {
+    running.emplace_back([&, w] {
+      Worker& mine = results[w];
+      mine.values = Random(1);
+      auto optimizer = ShardedOptimizer::CreateOver(
+          OptionsOf(options, laps, threads), PointersTo(mine.values), std::move(transports[w]));
+      mine.status = optimizer.ok() ? Train(**optimizer, workers, laps, mine) : optimizer.status();
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  return results;
+}
+
+OptimizerOptions Lively(Type type) {
+  OptimizerOptions options{.type = type, .learning_rate = 0.01};
+  options.adamw.weight_decay = options.lamb.weight_decay = options.muon.weight_decay = 0.1;
+  options.decays = OptimizerOptions::Decays::kMatrices;
+  options.groups = {{.pattern = "embed.*", .rate_factor = 0.5}};
+  options.curve = {.type = RateCurve::Type::kPhases};
+  options.curve.phases = {.warmup_updates = 2, .decay_updates = 2, .total_updates = 4};
+  return options;
+}
+
+// The same global batch, whoever has its micro-batches.
+TEST(ShardedOptimizerTest, GivesTheBitsOfOneLoop) {
+  for (const Type type : {Type::kAdamW, Type::kSgd, Type::kLamb, Type::kMuon}) {
+    const OptimizerOptions options = Lively(type);
+    const Values wanted = Reference(options, 6);
+    for (const auto& [workers, laps] : {std::pair(1, 6), std::pair(2, 3), std::pair(3, 2),
+                                        std::pair(6, 1)}) {
+      SCOPED_TRACE(testing::Message() << "type " << int(type) << ", " << workers << " workers");
+      const MakeTransports make =
+          workers == 3 ? Delayed(ShmTransports(), 7, std::chrono::microseconds(300))
+                       : LocalTransports();
+      std::map<std::string, int> states;
+      for (Worker& worker : RunWorkers(options, workers, laps, workers, make)) {
+        ASSERT_TRUE(worker.status.ok()) << worker.status;
+        EXPECT_EQ(worker.values, wanted);
+        states.merge(worker.states);
+      }
+      EXPECT_EQ(states.size(), 5u);  // all that train, each at one worker
+    }
+  }
+}
+
+TEST(ShardedOptimizerTest, AloneItNeedsNobody) {
+  const OptimizerOptions options = Lively(Type::kAdamW);
+  Worker mine{.values = Random(1)};
+  auto optimizer = ShardedOptimizer::Create(OptionsOf(options, 2, 1), PointersTo(mine.values));
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  EXPECT_DOUBLE_EQ((*optimizer)->rate(), 0.005);
+  EXPECT_THAT(std::string((*optimizer)->Step().message()), HasSubstr("0 of 2 micro-batches"));
+  ASSERT_TRUE(Train(**optimizer, 1, 2, mine).ok());
+  EXPECT_EQ(mine.values, Reference(options, 2));
+  EXPECT_EQ((*optimizer)->updates(), kUpdates);
+  EXPECT_EQ(mine.states["embed.weight"], 3);  // step, exp_avg, exp_avg_sq
+}
+
+// Over a rendezvous, as processes do; with one number that differs.
+TEST(ShardedOptimizerTest, WorkersAgreeOnEveryNumber) {
+  const auto rendezvous = MakeLocalRendezvous();
+  std::vector<absl::Status> statuses(2);
+  std::vector<std::thread> running;
+  for (int w = 0; w < 2; ++w) {
+    running.emplace_back([&, w] {
+      Values values = Random(1);
+      OptimizerOptions options;
+      options.adamw.beta2 = w == 0 ? 0.999 : 0.9990000001;
+      const ShardJob job{.seat = {.self = WorkerId(w),
+                                  .workers = 2,
+                                  .secret = "secret",
+                                  .rendezvous = rendezvous,
+                                  .join_limit = std::chrono::seconds(60)}};
+      statuses[w] =
+          ShardedOptimizer::Create(OptionsOf(options, 1, 1), PointersTo(values), job).status();
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr("worker 1 has adamw.beta2 = 0.9990000001"));
+  }
+}
+
+TEST(ShardedOptimizerTest, AWaitHasALimitAndAName) {
+  const FlatShards shards = *FlatShards::Make(Model(), 2);
+  auto transports = *LocalTransports()(
+      {ShardRing::Needs(shards, WorkerId(0)), ShardRing::Needs(shards, WorkerId(1))});
+  ShardRing second(shards, std::move(transports[1]), std::chrono::milliseconds(50));
+  const auto sum = second.TakeSum(0, {.update = 7, .lap = 2, .laps = 3});
+  EXPECT_EQ(sum.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(sum.status().message(),
+            "worker 1 waited longer than 50ms for the sum of shard 0 in update 7, lap 2 from worker "
+            "0");
+  EXPECT_FALSE(transports[0]->Allocate(64, MemoryUse::kSums).ok() &&
+               transports[0]->status().ok());
+}
+
+TEST(ShardedOptimizerTest, RefusesWhatCannotBe) {
+  Values values = Random(1);
+  const auto refusal = [&](const ShardedOptimizerOptions& options) {
+    return std::string(
+        ShardedOptimizer::Create(options, PointersTo(values)).status().message());
+  };
+  OptimizerOptions optimizer;
+  optimizer.groups = {{.pattern = "nothing.*"}};
+  EXPECT_THAT(refusal(OptionsOf(optimizer, 1, 1)), HasSubstr("\"nothing.*\" matches no parameter"));
+  optimizer.groups = {};
+  optimizer.learning_rate = -1;
+  EXPECT_THAT(refusal(OptionsOf(optimizer, 1, 1)), HasSubstr("lr must be at least 0"));
+  EXPECT_THAT(refusal(OptionsOf({}, 0, 1)), HasSubstr("micro_batches must be 1 to 32767, found 0"));
+  ShardedOptimizerOptions twice = OptionsOf({}, 1, 1);
+  twice.parameters[1].name = twice.parameters[0].name;
+  EXPECT_THAT(refusal(twice), HasSubstr("two parameters are called embed.weight"));
+}
+
+TEST(FlatShardsTest, TheLargestGoToWhoHasLeast) {
+  const FlatShards shards = *FlatShards::Make(Model(), 3);
+  EXPECT_EQ(shards.places[5].shard, 0);  // 360,000 bytes
+  EXPECT_EQ(shards.places[1].shard, 1);  // 3,840
+  EXPECT_EQ(shards.places[0].shard, 2);  // 960
+  EXPECT_EQ(shards.places[2].shard, 2);
+  EXPECT_EQ(shards.places[4].shard, 2);
+  EXPECT_EQ(shards.places[2].parameter, 1);  // in the order of the model
+  EXPECT_EQ(FlatShards::Make(Model(), 9)->layouts[8].parameters.size(), 0u);
+}
+
+// Every number has a line, and every line its number.
+TEST(DescribeOptimizerTest, TellsWhatDiffers) {
+  OptimizerOptions other;
+  other.muon.momentum = 0.9;
+  other.groups = {{.pattern = "*", .weight_decay = 0.5}};
+  const std::string plain = DescribeOptimizer({}), changed = DescribeOptimizer(other);
+  EXPECT_THAT(plain, HasSubstr("muon.momentum = 0.94999999999999996\n"));
+  EXPECT_THAT(changed, HasSubstr("muon.momentum = 0.90000000000000002\n"));
+  EXPECT_THAT(changed, HasSubstr("group 0.weight_decay = 0.5\n"));
+  EXPECT_EQ(DescribeOptimizer(other), changed);
+}
+
+}  // namespace
+}  // namespace ringzero

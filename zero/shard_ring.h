@@ -1,0 +1,81 @@
+// ShardRing: gradient sums travel to their owners and updated shards around the ring, message by
+// message, for an optimizer that stands alone.
+//
+//   TransportOptions needs = ShardRing::Needs(shards, WorkerId(1));
+//   ShardRing ring(shards, std::move(transport), std::chrono::minutes(10));
+//   RZ_ASSIGN_OR_RETURN(Buffer sum, ring.TakeSum(shard, turn));    // of the micro-batches before
+//   … add this worker's …
+//   RZ_RETURN_IF_ERROR(ring.PassSum(shard, turn, std::move(sum)));
+//
+// The sum of a shard visits worker 0, 1, …, N-1, then 0 again for the next lap, and retires to its
+// owner after the last: a fixed left fold, the same for any N. A shard's new version is lent to the
+// right neighbour, which passes it on. Every wait has a limit and a name; who waits too long ends
+// the ring for all. Not thread-safe.
+#ifndef RINGZERO_ZERO_SHARD_RING_H_
+#define RINGZERO_ZERO_SHARD_RING_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
+#include "p2p/transport.h"
+#include "zero/flat_shards.h"
+
+namespace ringzero {
+
+class ShardRing {
+ public:
+  // One visit of the sums.
+  struct Turn {
+    int64_t update = 0;
+    int lap = 0;
+    int laps = 1;
+  };
+
+  ShardRing(const FlatShards& shards, std::unique_ptr<Transport> transport,
+            std::chrono::milliseconds wait_timeout);
+  // Says goodbye. The caller has dropped its buffers.
+  ~ShardRing();
+
+  // What the transport of a worker needs.
+  static TransportOptions Needs(const FlatShards& shards, WorkerId self);
+
+  WorkerId self() const { return transport_->self(); }
+  int workers() const { return transport_->workers(); }
+
+  // New memory with an empty sum (gradient_sum.h) for the first micro-batch of an update.
+  absl::StatusOr<Buffer> TakeSum(int shard, const Turn& turn);
+  absl::Status PassSum(int shard, const Turn& turn, Buffer sum);
+  // At its owner, after the last turn.
+  absl::StatusOr<Buffer> TakeCompleteSum(int64_t update);
+
+  // Memory for a version of this worker's shard: two of them.
+  absl::StatusOr<Buffer> AllocateVersion();
+  // When nobody else holds it any more.
+  absl::StatusOr<Buffer> Reclaim(SharedBuffer version, int64_t update);
+  // Sends `mine` around (empty: this worker has no shard), and shows all other shards' as they
+  // come.
+  absl::Status Spread(const SharedBuffer& mine, int64_t update,
+                      const std::function<void(int shard, const std::byte* parameters)>& show);
+
+ private:
+  template <typename Handle>
+  absl::StatusOr<Handle> Receive(WorkerId from, MessageKey key, size_t bytes,
+                                 const std::string& what);
+  // Ends the ring with `why`.
+  absl::Status Fail(absl::Status why);
+  absl::Status TooLong(const std::string& what);
+
+  const FlatShards& shards_;
+  const std::unique_ptr<Transport> transport_;
+  const std::chrono::milliseconds wait_timeout_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_SHARD_RING_H_

@@ -1,0 +1,51 @@
+// Products of matrices, by rows: what Muon's steps are made of.
+//
+//   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);              // A = X Xᵀ
+//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // a X + B X
+//
+// Row-major, dense, fp32. Rows [begin, end) of the result; different ranges may be computed at the
+// same time. The bits depend neither on the range nor on the processor (kernels.h): a dot product
+// has kDotLanes sums, term k in sum k % kDotLanes, each term one fused multiply-add, the sums added
+// in order; a mixed value takes its terms in the order of the rows. namespace reference has each as
+// a plain loop. Thread-safe for results that do not overlap; `out` overlaps nothing that is read.
+#ifndef RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_
+#define RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_
+
+#include <cstdint>
+
+namespace ringzero {
+
+inline constexpr int64_t kDotLanes = 16;
+
+// out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. With linear, x is square; without
+// both, out is x xᵀ.
+struct GramStep {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  float scale = 1;
+  float linear = 0;
+  float* out = nullptr;  // rows by rows
+};
+
+// out[i] = keep · x[i] + Σ_k weights[i][k] · x[k].
+struct MixStep {
+  const float* x = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  const float* weights = nullptr;  // rows by rows
+  float keep = 0;
+  float* out = nullptr;  // rows by columns
+};
+
+void GramPass(const GramStep& step, int64_t begin, int64_t end);
+void MixPass(const MixStep& step, int64_t begin, int64_t end);
+
+namespace reference {
+void GramPass(const GramStep& step, int64_t begin, int64_t end);
+void MixPass(const MixStep& step, int64_t begin, int64_t end);
+}  // namespace reference
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_

@@ -1,0 +1,106 @@
+// ParameterUpdate: one update of one whole parameter, in phases, each cut into blocks.
+//
+//   for (int phase = 0; …; each of update.Phases(numel))
+//     for each block [begin, end) of its items:
+//       update.Run({.phase = phase, .begin = begin, .end = end}, moment, whole, scratch);
+//
+// The blocks of one phase may run in any order and at the same time; the phases run one after the
+// other. A block's bits depend on nothing but the parameter, so neither the number of threads nor
+// the cut into stages changes them. Most updates have one phase (elementwise_update.h); LAMB needs
+// norms first, Muon products of matrices. Without state of its own, and so thread-safe.
+#ifndef RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
+#define RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "zero/rate_curve.h"
+#include "zero/update/kernels.h"
+
+namespace ringzero {
+
+// The most states that an update may have.
+inline constexpr int kMaxUpdateStates = 2;
+// Values in a block: 256 KiB.
+inline constexpr int64_t kUpdateBlockValues = 64 * 1024;
+
+// What is the same for all values of a parameter in one update.
+struct UpdateMoment {
+  double rate = 0;
+  std::optional<UpdateRate::Betas> betas;  // where the rate curve says so; absent: the update's own
+  int64_t updates = 1;                     // of this parameter, this one included
+  int divisor = 1;                         // N·K
+  double loss_scale = 1;                   // of the loss that the gradients are of
+  // gradient = sum / this.
+  float divides_by() const { return static_cast<float>(divisor * loss_scale); }
+};
+
+// fp32, as many values as the parameter has.
+struct UpdateState {
+  std::string name;   // torch.optim's: "exp_avg"
+  float initial = 0;  // before the first update
+};
+
+// `items` are values, rows of a matrix, or whatever the phase counts.
+struct UpdatePhase {
+  int64_t items = 0;
+  int64_t block_items = 1;  // in a block; fewer in the last one
+};
+
+// Items [begin, end) of a phase.
+struct UpdatePart {
+  int phase = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+class ParameterUpdate {
+ public:
+  virtual ~ParameterUpdate() = default;
+  // At most kMaxUpdateStates; in a span the first one is `first`, the other one `second`.
+  const std::vector<UpdateState>& states() const { return states_; }
+  // Of a parameter of `values` values. The items of the first phase are its values; the last phase
+  // writes `out`.
+  virtual std::vector<UpdatePhase> Phases(int64_t values) const = 0;
+  // Memory from the first phase to the last, not kept between updates; a multiple of 64.
+  virtual int64_t ScratchBytes(int64_t /*values*/) const { return 0; }
+  // `whole`: all of the parameter, but for the sum: at value part.begin in the first phase, and not
+  // there in others. A block of the first phase may come in pieces of whole kSquareLanes, one after
+  // the other (sums that are widened on the way). `scratch` begins at a multiple of 64 bytes.
+  virtual void Run(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
+                   std::byte* scratch) const = 0;
+
+ protected:
+  explicit ParameterUpdate(std::vector<UpdateState> states) : states_(std::move(states)) {}
+
+ private:
+  const std::vector<UpdateState> states_;
+};
+
+// Values [begin, end) of a span.
+inline UpdateSpan PartOf(const UpdateSpan& whole, int64_t begin, int64_t end) {
+  UpdateSpan part = whole;
+  part.theta += begin;
+  part.out += begin;
+  part.count = end - begin;
+  if (part.sum != nullptr) part.sum += begin;
+  if (part.first != nullptr) part.first += begin;
+  if (part.second != nullptr) part.second += begin;
+  if (part.wire != nullptr) part.wire += begin;
+  return part;
+}
+
+// What a ParameterUpdate::Run works on.
+inline UpdateSpan BlockOf(const UpdateSpan& whole, const UpdatePart& part) {
+  UpdateSpan block = PartOf(whole, part.begin, part.end);
+  block.sum = whole.sum;
+  return block;
+}
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
