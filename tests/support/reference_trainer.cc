@@ -154,6 +154,8 @@ class Trainer {
     const int every = plan_.evaluation.laps > 0 ? plan_.evaluation.every : 0;
     for (int t = 0; t < plan_.iterations; ++t) {
       double loss = 0;
+      weight_of_all_ = 0;
+      if (samples_left_ == 0) samples_left_ = task_.epoch_samples;
       for (int m = 0; m < plan_.workers * plan_.laps; ++m) loss += MicroBatch(t, m);
       result_.losses.push_back(loss);
       Update();
@@ -192,9 +194,20 @@ class Trainer {
   }
 
   double MicroBatch(int t, int m) {
+    TaskBatch batch = task_.batch(t, m, false);
+    float weight = 1;
+    double counted = 1;
+    if (task_.epoch_samples > 0) {
+      const int64_t samples = std::min(task_.micro_batch, samples_left_);
+      if (samples == 0) return 0;
+      samples_left_ -= samples;
+      batch = FirstSamples(batch, samples, task_.micro_batch);
+      weight = float(samples) / float(task_.micro_batch);
+      counted = double(samples);
+    }
+    weight_of_all_ += int64_t(counted);
     LoadParameters(m);
     ZeroNorms();
-    const TaskBatch batch = task_.batch(t, m, false);
     const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m), batch.target);
     if (loss.requires_grad()) loss.backward();
     const int failed = options_.failed_stage ? options_.failed_stage(t, m) : -1;
@@ -203,6 +216,7 @@ class Trainer {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
       if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
+      if (weight != 1) gradient.mul_(weight);
       State& s = states_[i];
       if (!std::exchange(s.contributed, true)) {
         s.sum.copy_(gradient);
@@ -211,7 +225,12 @@ class Trainer {
       }
     }
     ApplyNorms();
-    return loss.item<double>();
+    return counted * loss.item<double>();
+  }
+
+  // What the sum of an iteration is divided by: the micro-batches, smaller ones by their share.
+  float Divisor() const {
+    return float(weight_of_all_) / float(task_.epoch_samples > 0 ? task_.micro_batch : 1);
   }
 
   void LoadParameters(int m) {
@@ -251,7 +270,7 @@ class Trainer {
   }
 
   void Update() {
-    const float divisor = float(plan_.workers * plan_.laps);
+    const float divisor = Divisor();
     for (State& s : states_) {
       s.before.copy_(s.now);
       s.updated = std::exchange(s.contributed, false);
@@ -282,7 +301,7 @@ class Trainer {
   void Show(int version) {
     auto& shown = result_.collected[version];
     const auto [first, second] = StateNames(task_.optimizer);
-    const float divisor = float(plan_.workers * plan_.laps);
+    const float divisor = Divisor();
     for (size_t i = 0; i < states_.size(); ++i) {
       const State& s = states_[i];
       const std::string& name = model_.parameters()[i].name;
@@ -320,6 +339,8 @@ class Trainer {
   std::vector<State> states_;
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
   std::vector<int64_t> counts_;
+  int64_t samples_left_ = 0;   // of the epoch
+  int64_t weight_of_all_ = 0;  // of this iteration: its samples or, uncounted, its micro-batches
   TrainingResult result_;
 };
 
