@@ -3,6 +3,7 @@
 // engine.cc           the computing thread's calls
 // engine_run.cc       everything else: messages and work, driven by operations becoming ready
 // engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
+// engine_samples.cc   micro-batches with fewer samples, or none
 // engine_sums.cc      memory of sums and gradients
 // engine_collect.cc   collections: both
 // engine_flight.cc    what goes on, as a record for a file
@@ -23,6 +24,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sharding/program.h"
 #include "zero/blame.h"
 #include "zero/engine.h"
 #include "zero/owned_stages.h"
@@ -50,6 +52,7 @@ class Engine::Impl {
   std::byte* OpenSum(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics);  // engine_samples.cc
   absl::Status Finish();
   // Likewise (engine_collect.cc).
   absl::StatusOr<CollectedPart> Collect();
@@ -82,6 +85,13 @@ class Engine::Impl {
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
                        const std::function<void(double)>& waited,
                        std::chrono::microseconds look = std::chrono::milliseconds(500));
+  // engine_samples.cc; any thread.
+  int NumberOf(const Op& op) const;  // of a lap's operation: its micro-batch's in the iteration
+  // Whether that has no samples. Of computing in training laps only.
+  bool IsMissing(const Op& op) const;
+  bool NextIsMissing() const;  // the computing side's next operation; takes the lock
+  float WeightOfMicroBatch(const Op& op) const;
+
   // engine_sums.cc; with mutex_ held but BytesOf (any thread's).
   // Worker 0's backward `op`, if its gradient begins a sum: waits for that sum's memory, which
   // there is once per stage.
@@ -127,10 +137,12 @@ class Engine::Impl {
   BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   BlameAnswer WhyNotDone(int64_t op) const;
   BlameAnswer WhatItDoes() const;
+  bool IsAppended(const Op& named) const;
   std::string ComputingThread() const;
 
   // engine_run.cc; all with mutex_ held.
-  absl::Status AppendIterations(int end);
+  // Keeps the program known as far as kLapsAhead says.
+  absl::Status AppendParts();
   absl::Status PostReceive(int64_t op);
   // Whether a received copy stays until its kRelease, and where.
   bool IsHeld(const Op& message) const;
@@ -172,7 +184,9 @@ class Engine::Impl {
   std::condition_variable changed_;
   ProgramState state_;
   absl::Status error_;
-  int appended_ = 0;             // iterations of the program appended so far
+  std::optional<ProgramPart> next_part_ = ProgramPart();  // to append; nothing: all are
+  // Where those end that are appended and not behind the computing thread.
+  std::deque<int64_t> part_ends_;
   std::deque<int64_t> compute_;  // the computing operations to come, in order
   bool begun_ = false;           // compute_.front() has begun and not ended
   std::chrono::steady_clock::time_point computing_since_;  // the last begin or end

@@ -9,7 +9,7 @@ namespace ringzero {
 Batches::Batches(const Dataset& data, const BatchesOptions& options)
     : data_(data), options_(options) {}
 
-Batch Batches::Train(Iteration iteration, int micro_batch) {
+Batch Batches::Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples) {
   const int64_t epoch = iteration.value / options_.iterations_per_epoch;
   if (epoch != epoch_) {
     order_ = EpochOrder(options_.seed, epoch, data_.train().size());
@@ -17,8 +17,9 @@ Batch Batches::Train(Iteration iteration, int micro_batch) {
   }
   const int64_t first = iteration.value % options_.iterations_per_epoch * options_.train_batch +
                         micro_batch * options_.micro_batch;
-  return Read(data_.train(), std::span(order_).subspan(static_cast<size_t>(first),
-                                                       static_cast<size_t>(options_.micro_batch)));
+  const int64_t count = samples.value_or(options_.micro_batch);
+  return Read(data_.train(),
+              std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)));
 }
 
 Batch Batches::Evaluate(int micro_batch) const {

@@ -10,6 +10,7 @@
 #define RINGZERO_INTEGRATIONS_CLI_BATCHES_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct BatchesOptions {
   uint64_t seed = 0;
   int64_t micro_batch = 1;
   int64_t train_batch = 1;           // samples of one iteration
-  int64_t iterations_per_epoch = 1;  // the rest of an epoch's order is left out
+  int64_t iterations_per_epoch = 1;  // what more an epoch's order has is left out
   int64_t evaluation_batch = 1;
   int64_t test_samples = 0;
 };
@@ -40,7 +41,8 @@ class Batches {
   // `data` must outlive this.
   Batches(const Dataset& data, const BatchesOptions& options);
 
-  Batch Train(Iteration iteration, int micro_batch);
+  // `samples`: how many it has (LapTask::samples), at least 1; nothing: as many as any.
+  Batch Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples = std::nullopt);
   Batch Evaluate(int micro_batch) const;
 
   // One sample, all zeros: what a model's inputs look like.

@@ -32,7 +32,7 @@ std::vector<double> LapRunner::Quality(const Batch& batch, const at::Tensor& log
 }
 
 std::vector<double> LapRunner::Train(RingModel& ring, const LapTask& lap) {
-  const Batch batch = batches_.Train(lap.iteration, lap.micro_batch);
+  const Batch batch = batches_.Train(lap.iteration, lap.micro_batch, lap.samples);
   const at::Tensor logits = ring.Forward({batch.inputs})[0];
   const at::Tensor loss = Loss(logits, batch.targets);
   loss.backward();

@@ -23,6 +23,7 @@ class LapRunner {
   // `data` must outlive this.
   LapRunner(const Config& config, const Dataset& data, const RunLength& length);
 
+  // Not of a micro-batch that is missing.
   std::vector<double> Train(RingModel& ring, const LapTask& lap);
   // Without autograd. `micro_batch`: of the evaluation.
   std::vector<double> Evaluate(RingModel& ring, int micro_batch);

@@ -70,6 +70,7 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .balance = cyclic.balance == CyclicConfig::Balance::kBytes ? PlanRequest::Balance::kBytes
                                                                      : PlanRequest::Balance::kCost,
           .micro_batch = static_cast<int>(config.batch.micro_batch),
+          .epoch_samples = length.epoch_samples,
           .window = cyclic.window,
           .pending = cyclic.pending,
           .stagger = cyclic.stagger,

@@ -12,6 +12,7 @@
 #include "integrations/sight/output_file.h"
 #include "integrations/sight/ring_totals.h"
 #include "sharding/render.h"
+#include "sharding/samples.h"
 #include "sharding/schedule.h"
 #include "zero/rate_curve.h"
 
@@ -100,8 +101,14 @@ RunMetrics::RunMetrics(const RunMetricsOptions& options)
       stale_share_(StaleShare(options.plan)),
       last_(std::chrono::steady_clock::now()) {}
 
+int64_t RunMetrics::SamplesDone(int iterations) const {
+  // Where the plan counts no samples it has no size of a micro-batch either.
+  if (options_.plan.samples.per_epoch == 0) return iterations * options_.config.batch.train_batch;
+  return SamplesBefore(options_.plan, Iteration(iterations));
+}
+
 absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>& scalars) {
-  const MetricsMoment moment{.samples = iterations_done * options_.config.batch.train_batch,
+  const MetricsMoment moment{.samples = SamplesDone(iterations_done),
                              .iteration = iterations_done - 1,
                              .wall_seconds = WallSeconds()};
   for (const auto& writer : writers_) RZ_RETURN_IF_ERROR(writer->Write(moment, scalars));

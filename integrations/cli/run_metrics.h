@@ -47,6 +47,7 @@ class RunMetrics {
   explicit RunMetrics(const RunMetricsOptions& options);
   absl::Status OpenFolder();
   absl::Status OpenMonitors();
+  int64_t SamplesDone(int iterations) const;
   absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
 
   const RunMetricsOptions options_;

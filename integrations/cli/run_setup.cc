@@ -74,6 +74,11 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
                                                          "has only ",
                                                          samples));
   }
+  const int64_t rest = samples % batch;
+  if (rest != 0 && !config.data.drop_last) {
+    ++length.iterations_per_epoch;
+    length.epoch_samples = samples;
+  }
   const int64_t iterations = config.iterations.has_value()
                                  ? *config.iterations
                                  : *config.epochs * length.iterations_per_epoch;
@@ -82,11 +87,13 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
                         absl::StrCat(iterations, " iterations are too many"));
   }
   length.iterations = static_cast<int>(iterations);
-  if (const int64_t rest = samples % batch;
-      rest != 0 && iterations >= length.iterations_per_epoch) {
+  if (rest != 0 && iterations >= length.iterations_per_epoch) {
     length.notes.push_back(
-        absl::StrCat("the last ", rest, " of ", samples,
-                     " samples of each epoch's order are left out: batches have ", batch));
+        config.data.drop_last
+            ? absl::StrCat("the last ", rest, " of ", samples,
+                           " samples of each epoch's order are left out: batches have ", batch)
+            : absl::StrCat("the last batch of each epoch has ", rest, " samples, the others ",
+                           batch));
   }
   length.test_samples = data.test().size();
   if (config.evaluation.samples != 0) {

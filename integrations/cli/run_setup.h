@@ -23,8 +23,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenData(const Config& config);
 
 struct RunLength {
   int iterations = 0;
-  int64_t iterations_per_epoch = 0;  // the last incomplete batch of an epoch is dropped
-  int64_t test_samples = 0;          // that an evaluation reads
+  int64_t iterations_per_epoch = 0;
+  int64_t epoch_samples = 0;  // 0: every batch is complete; else the last of an epoch is not
+  int64_t test_samples = 0;   // that an evaluation reads
   EvaluationPlan evaluation;
   std::vector<std::string> notes;  // for the user: what is dropped
 };

@@ -206,6 +206,9 @@ class Worker {
   }
 
   absl::Status Train(const LapTask& lap) {
+    if (lap.missing()) {
+      return ring_->SkipMicroBatch(Metrics(lap, std::vector<double>(kQualityCount)));
+    }
     return ring_->EndMicroBatch(Metrics(lap, laps_.Train(*ring_, lap)));
   }
 

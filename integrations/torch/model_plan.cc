@@ -243,6 +243,9 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .iterations = request.iterations,
                   .evaluation = request.evaluation,
                   .collection = request.collection};
+  if (request.epoch_samples != 0) {
+    planned.plan.samples = {.per_epoch = request.epoch_samples, .micro_batch = request.micro_batch};
+  }
   Plan& plan = planned.plan;
   const bool collects = request.collection.every > 0 || !request.collection.versions.empty();
   RZ_ASSIGN_OR_RETURN(plan.stages, PartitionLayers(infos, options));

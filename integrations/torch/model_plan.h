@@ -50,7 +50,10 @@ struct PlanRequest {
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   int micro_batch = 1;  // samples; costs are per micro-batch
-  int window = 0;       // 0: chosen
+  // Samples of an epoch, if its last, incomplete batch is trained on (sharding/samples.h); 0: every
+  // micro-batch is full.
+  int64_t epoch_samples = 0;
+  int window = 0;  // 0: chosen
   int pending = 1;
   bool stagger = false;
   int retain = 0;

@@ -56,6 +56,7 @@ Plan PlanAlone(const Plan& plan) {
   alone.iterations = kPasses + 1;
   alone.evaluation = {};
   alone.collection = {};
+  alone.samples = {};
   for (StagePlan& stage : alone.stages) stage.owner = WorkerId(0);
   return alone;
 }

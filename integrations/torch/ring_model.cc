@@ -43,6 +43,9 @@ TensorList RingModel::Forward(TensorList inputs) { return impl_->Forward(std::mo
 absl::Status RingModel::EndMicroBatch(const std::vector<double>& metrics) {
   return Guard([&] { return impl_->EndMicroBatch(metrics); });
 }
+absl::Status RingModel::SkipMicroBatch(const std::vector<double>& metrics) {
+  return impl_->SkipMicroBatch(metrics);
+}
 absl::Status RingModel::AbandonMicroBatch(const std::vector<double>& metrics) {
   return Guard([&] { return impl_->AbandonMicroBatch(metrics); });
 }

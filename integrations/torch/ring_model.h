@@ -106,12 +106,18 @@ class RingModel {
   TensorList Forward(TensorList inputs);
   // After loss.backward() (training) or Forward (evaluation): closes the micro-batch.
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  // In place of all that for a micro-batch that has no samples (LapTask::missing): the last ones of
+  // an epoch's incomplete batch, where the plan counts samples (PlanRequest::epoch_samples). A
+  // micro-batch with some of its samples is an ordinary one, with a loss that is the mean over
+  // them: its gradients weigh as many samples as it has (sharding/samples.h). A forward's inputs
+  // then must have, in their first dimension, the samples that the plan says: InvalidArgument.
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics);
   // After an exception in a forward or backward, to go on all the same. A micro-batch cannot be
   // repeated: the stages whose backward was over have handed their gradients over. Those stay in
   // the update's sum, as do the gradients that were there of the stage that its backward was
   // within; all other stages get nothing from this micro-batch, as if it had not used their
-  // parameters (the divisor stays N·K). FailedPrecondition if a stage with running statistics was
-  // not reached by the forward: then the run has to end.
+  // parameters (the divisor stays what it is). FailedPrecondition if a stage with running
+  // statistics was not reached by the forward: then the run has to end.
   absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
   // In a kCollect lap: shows version lap.iteration, by stage in model order: parameters and running
   // statistics, then gradients, then optimizer states. Such laps come on the worker and at the

@@ -46,6 +46,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   absl::StatusOr<LapTask> NextLap() { return engine_->NextLap(); }
   TensorList Forward(TensorList inputs);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics);
   absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
   absl::Status Collect(const Visitor& visit);
   absl::Status Finish();
@@ -72,6 +73,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   absl::Status BindParameter(int j, const LayerFactory& factory, const NamedTensor& parameter);
   absl::Status StartEngine();
   absl::Status CheckBeforePass(const TensorList& inputs);
+  absl::Status CheckSamples(const TensorList& inputs) const;
   void SetTraining(bool on);
   absl::Status Show(const CollectedPart& part, const Visitor& visit) const;
 

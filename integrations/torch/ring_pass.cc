@@ -55,7 +55,35 @@ absl::Status RingModel::Impl::CheckBeforePass(const TensorList& inputs) {
           "an input of the model requires a gradient: gradients of inputs are not computed");
     }
   }
+  RZ_RETURN_IF_ERROR(CheckSamples(inputs));
   return CheckAutocast();
+}
+
+absl::Status RingModel::Impl::CheckSamples(const TensorList& inputs) const {
+  if (!lap_.samples.has_value()) return absl::OkStatus();
+  const std::string name =
+      absl::StrCat("micro-batch ", lap_.micro_batch, " of iteration ", lap_.iteration.value);
+  if (lap_.missing()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, " has no samples: SkipMicroBatch stands for it"));
+  }
+  for (const at::Tensor& input : inputs) {
+    if (!input.defined()) continue;
+    const int64_t found = input.dim() == 0 ? 0 : input.size(0);
+    if (found == *lap_.samples) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " has ", *lap_.samples,
+                                                   " samples by the plan, but the first dimension "
+                                                   "of the model's first input is ",
+                                                   found));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RingModel::Impl::SkipMicroBatch(const std::vector<double>& metrics) {
+  if (state_ != State::kIdle) {
+    return absl::FailedPreconditionError("SkipMicroBatch within a micro-batch that has begun");
+  }
+  return engine_->SkipMicroBatch(metrics);
 }
 
 bool RingModel::Impl::Evaluates() const { return lap_.kind == LapTask::Kind::kEvaluate; }

@@ -101,6 +101,29 @@ TEST(Batches, AnEpochVisitsEverySampleOnceWhateverTheWorkers) {
   EXPECT_EQ(first, Epoch(four, 0, per_epoch, 4));  // and back again
 }
 
+TEST(Batches, AnIncompleteBatchHasTheRestOfTheEpoch) {
+  const std::unique_ptr<Dataset> data = RandomData(53);
+  const int64_t size = data->train().size();
+  const int whole = static_cast<int>(size / 12), rest = static_cast<int>(size % 12);
+  ASSERT_GT(rest, 3);
+  Batches batches(
+      *data, {.seed = 7, .micro_batch = 3, .train_batch = 12, .iterations_per_epoch = whole + 1});
+  std::vector<float> seen = Epoch(batches, 0, whole, 4);
+  for (int m = 0, left = rest; left > 0; ++m) {
+    const int samples = std::min(left, 3);
+    left -= samples;
+    const Batch batch = batches.Train(Iteration(whole), m, samples);
+    EXPECT_EQ(batch.counted, samples);
+    const std::vector<float> values = FirstValues(batch);
+    seen.insert(seen.end(), values.begin(), values.end());
+  }
+  EXPECT_EQ(static_cast<int64_t>(seen.size()), size);
+  std::sort(seen.begin(), seen.end());
+  EXPECT_EQ(std::unique(seen.begin(), seen.end()), seen.end());
+  // The next epoch's first is full again.
+  EXPECT_EQ(batches.Train(Iteration(whole + 1), 0).counted, 3);
+}
+
 TEST(Batches, AnEvaluationReadsEverySampleOnceAndTheRestWeighsNothing) {
   const std::unique_ptr<Dataset> data = RandomData(200);
   const int64_t size = data->test().size();

@@ -48,6 +48,8 @@ class Trainer {
     const int every = plan_.evaluation.laps > 0 ? plan_.evaluation.every : 0;
     for (int t = 0; t < plan_.iterations; ++t) {
       double loss = 0;
+      weight_of_all_ = 0;
+      if (samples_left_ == 0) samples_left_ = task_.epoch_samples;
       for (int m = 0; m < plan_.workers * plan_.laps; ++m) loss += MicroBatch(t, m);
       result_.losses.push_back(loss);
       Update();
@@ -86,9 +88,20 @@ class Trainer {
   }
 
   double MicroBatch(int t, int m) {
+    TaskBatch batch = task_.batch(t, m, false);
+    float weight = 1;
+    double counted = 1;
+    if (task_.epoch_samples > 0) {
+      const int64_t samples = std::min(task_.micro_batch, samples_left_);
+      if (samples == 0) return 0;
+      samples_left_ -= samples;
+      batch = FirstSamples(batch, samples, task_.micro_batch);
+      weight = float(samples) / float(task_.micro_batch);
+      counted = double(samples);
+    }
+    weight_of_all_ += int64_t(counted);
     LoadParameters(m);
     ZeroNorms();
-    const TaskBatch batch = task_.batch(t, m, false);
     const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m), batch.target);
     if (loss.requires_grad()) loss.backward();
     const int failed = options_.failed_stage ? options_.failed_stage(t, m) : -1;
@@ -97,6 +110,7 @@ class Trainer {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
       if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
+      if (weight != 1) gradient.mul_(weight);
       ReferenceState& s = states_[i];
       if (task_.precision.sums == ValueType::kBf16) {
         AddByChance(parameter.name, t, m, gradient, s);
@@ -107,12 +121,21 @@ class Trainer {
       }
     }
     ApplyNorms();
-    return loss.item<double>();
+    return counted * loss.item<double>();
+  }
+
+  // What the sum of an iteration is divided by: the micro-batches, smaller ones by their share,
+  // times the loss's scale.
+  float Divisor() const {
+    const double micro_batches =
+        double(weight_of_all_) / double(task_.epoch_samples > 0 ? task_.micro_batch : 1);
+    return float(micro_batches * task_.precision.loss_scale);
   }
 
   // fp32 in memory, of values that bf16 has: the exact result goes up where 16 random bits, those
   // of the value's place, and the bits that bf16 lacks exceed 16 bits.
-  void AddByChance(const std::string& name, int t, int m, const at::Tensor& gradient, State& s) {
+  void AddByChance(const std::string& name, int t, int m, const at::Tensor& gradient,
+                   ReferenceState& s) {
     const at::Tensor ordered = at::empty_like(s.sum).copy_(gradient);
     const float* g = ordered.const_data_ptr<float>();
     float* sum = s.sum.mutable_data_ptr<float>();
@@ -130,15 +153,13 @@ class Trainer {
     }
   }
 
-  float Divisor() const { return float(plan_.workers * plan_.laps * task_.precision.loss_scale); }
-
   void LoadParameters(int m) {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < states_.size(); ++i) {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const bool fresh = m < 0 || Fresh(m, StageOf(parameter.layer));
       for (at::Tensor leaf : parameter.leaves) {
-        const State& s = states_[i];
+        const ReferenceState& s = states_[i];
         leaf.copy_(fresh ? s.now : plan_.predict ? s.expected : s.before);
       }
     }
@@ -261,6 +282,8 @@ class Trainer {
   std::vector<ReferenceState> states_;
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
   std::vector<int64_t> counts_;
+  int64_t samples_left_ = 0;   // of the epoch
+  int64_t weight_of_all_ = 0;  // of this iteration: its samples or, uncounted, its micro-batches
   TrainingResult result_;
 };
 

@@ -77,7 +77,12 @@ absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
       continue;
     }
     const bool evaluation = lap.kind == LapTask::Kind::kEvaluate;
-    const TaskBatch batch = task.batch(lap.iteration.value, lap.micro_batch, evaluation);
+    if (lap.missing()) {
+      RZ_RETURN_IF_ERROR(model->SkipMicroBatch({0}));
+      continue;
+    }
+    TaskBatch batch = task.batch(lap.iteration.value, lap.micro_batch, evaluation);
+    if (lap.samples.has_value()) batch = FirstSamples(batch, *lap.samples, task.micro_batch);
     if (evaluation) {
       RZ_RETURN_IF_ERROR(Evaluate(task, *model, batch));
     } else if (options.step) {
@@ -117,7 +122,9 @@ absl::Status TrainStep(const TrainingTask& task, RingModel& model, const TaskBat
   return Guard([&]() -> absl::Status {
     const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
     if (loss.requires_grad()) loss.backward();
-    return model.EndMicroBatch({loss.item<double>()});
+    const double samples =
+        task.epoch_samples == 0 ? 1 : static_cast<double>(batch.inputs[0].size(0));
+    return model.EndMicroBatch({samples * loss.item<double>()});
   });
 }
 

@@ -106,6 +106,13 @@ std::function<TaskBatch(int64_t, int64_t, bool)> KeyedBatches(std::vector<int64_
   };
 }
 
+TaskBatch FirstSamples(const TaskBatch& batch, int64_t samples, int64_t full) {
+  TaskBatch some = batch;
+  for (at::Tensor& input : some.inputs) input = input.narrow(0, 0, samples);
+  some.target = batch.target.narrow(0, 0, batch.target.size(0) / full * samples);
+  return some;
+}
+
 at::Tensor CrossEntropy(const TensorList& outputs, const at::Tensor& target) {
   return at::cross_entropy_loss(outputs[0], target);
 }

@@ -28,11 +28,20 @@ struct TrainingTask {
   OptimizerOptions optimizer;
   Precision precision;
   uint64_t seed = 1;
+  // Samples of an epoch whose last, incomplete batch is trained on, and of a full micro-batch; a
+  // smaller one has the first samples of its batch. 0: all are full.
+  int64_t epoch_samples = 0;
+  int64_t micro_batch = 1;
 };
 
+// The first `samples` of a batch of `full`.
+TaskBatch FirstSamples(const TaskBatch& batch, int64_t samples, int64_t full);
+
 struct TrainingResult {
-  std::vector<double> losses;       // by iteration: folded in double over its micro-batches
-  std::vector<double> evaluations;  // one per evaluated version
+  // By iteration: folded in double over its micro-batches; where samples are counted, each loss
+  // times its own.
+  std::vector<double> losses;
+  std::vector<double> evaluations;                       // one per evaluated version
   std::map<std::string, std::vector<float>> parameters;  // final, row-major
   std::map<std::string, std::vector<float>> statistics;  // final; counts as one float
   // By version, what a collection shows: "parameter NAME", "statistic NAME", "gradient NAME",

@@ -341,6 +341,84 @@ TEST(RingBitsTest, CollectionsShowTheReference) {
   }
 }
 
+// An epoch's last, incomplete batch: smaller and missing micro-batches, for every model and rule.
+TEST(RingBitsTest, IncompleteBatches) {
+  int number = 0;
+  for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (const int missing : {0, 1, 2, 4, 5}) {
+        Case c{.model = model, .workers = 3, .stages = Stages::kOdd, .laps = 2, .rule = rule};
+        c.zero_stage = ++number % 4;
+        c.delays = number % 3 == 0;
+        c.evaluates = number % 2 == 0;
+        if (number % 5 < 2) c.optimizer = OptimizerOptions::Type::kAdamW;
+        TrainingTask task = TaskOf(c);
+        task.micro_batch = task.batch(0, 0, false).inputs[0].size(0);
+        // The last that is there has one sample less than the others.
+        const int64_t rest = (6 - missing) * task.micro_batch - 1;
+        task.epoch_samples = rest + (number % 4 == 0 ? 0 : 6 * task.micro_batch);
+        PlanRequest request = RequestOf(c, int(task.layers.size()));
+        request.micro_batch = static_cast<int>(task.micro_batch);
+        request.epoch_samples = task.epoch_samples;
+        request.collection = {.versions = {2}};
+        request.optimizer = task.optimizer;
+        absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+        ASSERT_TRUE(planned.ok()) << planned.status();
+        SCOPED_TRACE(Describe(c, *planned));
+        ExpectReferenceBits(task, planned, {.transports = TransportsOf(c)});
+      }
+    }
+  }
+}
+
+TEST(RingBitsTest, SamplesMustBeThoseOfThePlan) {
+  TrainingTask task = MlpTask();
+  PlanRequest request{.workers = 1, .laps = 2, .micro_batch = 3, .epoch_samples = 2};
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  const auto ring = MakeLoneModel(task, *planned);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  ASSERT_EQ((*ring)->NextLap()->samples, 2);
+  const TaskBatch batch = task.batch(0, 0, false);
+  const absl::Status refused = TrainStep(task, **ring, batch);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()),
+              testing::HasSubstr("micro-batch 0 of iteration 0 has 2 samples by the plan, but the "
+                                 "first dimension of the model's first input is 3"));
+  ASSERT_TRUE(TrainStep(task, **ring, FirstSamples(batch, 2, 3)).ok());
+  EXPECT_TRUE((*ring)->NextLap()->missing());
+  const absl::Status computed = TrainStep(task, **ring, batch);
+  EXPECT_EQ(computed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(computed.message()), testing::HasSubstr("has no samples"));
+  EXPECT_TRUE((*ring)->SkipMicroBatch({0}).ok());
+}
+
+// One update of an incomplete batch is that of the mean over its samples.
+TEST(RingBitsTest, AnIncompleteBatchIsTheMeanOverItsSamples) {
+  TrainingTask task = MlpTask();
+  task.optimizer.sgd = {};
+  task.micro_batch = 3;
+  task.epoch_samples = 4;
+  PlanRequest request{.workers = 2, .rule = Rule::kDp, .micro_batch = 3, .epoch_samples = 4};
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  TrainingTask whole = task;
+  whole.batch = [&task](int64_t t, int64_t, bool evaluation) {
+    const TaskBatch first = task.batch(t, 0, evaluation);
+    const TaskBatch second = FirstSamples(task.batch(t, 1, evaluation), 1, 3);
+    return TaskBatch{{at::cat({first.inputs[0], second.inputs[0]})},
+                     at::cat({first.target, second.target})};
+  };
+  const TrainingResult ordinary = TrainOrdinaryLoop(whole, 1, 1);
+  EXPECT_NEAR(ring->losses[0], 4 * ordinary.losses[0], 1e-5);
+  for (const auto& [name, values] : ring->parameters) {
+    const std::vector<float>& wanted = ordinary.parameters.at(name);
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], wanted[i], 1e-6) << name;
+  }
+}
+
 TEST(RingBitsTest, WithoutExchangeNothingIsUpdated) {
   const TrainingTask task = ConvTask();
   PlanRequest request{.workers = 2, .stages = 3, .exchange = false, .iterations = 3};

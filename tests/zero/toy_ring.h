@@ -40,6 +40,7 @@ struct ToyOptions {
   bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  SamplePlan samples;
   OptimizerOptions optimizer;
   Precision precision;
   int width = 5;
@@ -48,7 +49,7 @@ struct ToyOptions {
 };
 
 struct ToyResult {
-  std::vector<double> losses;       // by iteration: the sum over its micro-batches
+  std::vector<double> losses;       // by iteration: the sum over its samples
   std::vector<double> evaluations;  // one entry per evaluated version
   std::vector<float> parameters;    // all stages, final
   std::vector<float> statistics;    // all stages, final
@@ -59,6 +60,7 @@ struct ToyResult {
   int64_t sum_bytes_sent = 0;
   int64_t bytes_copied = 0;           // by the transports
   std::vector<MemoryBytes> memory;    // by worker: what its engine had allocated
+  std::vector<int64_t> operations;    // by worker: known at once, at their most
   std::vector<FlightRecord> flights;  // by worker, after Finish
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&

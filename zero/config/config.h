@@ -43,7 +43,8 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  std::string type;  // "idx", "cifar10", "text", "random"
+  bool drop_last = false;  // an epoch's last, incomplete batch
+  std::string type;        // "idx", "cifar10", "text", "random"
   std::string path;
   // random
   int64_t samples = 0;

@@ -234,6 +234,7 @@ absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
     return Annotate(batch.status(), keys.PlaceOf(keys.Has(kTrain) ? kTrain : kMicro).text);
   }
   config.batch = *batch;
+  config.data.drop_last = keys.Bool("dataloader_drop_last");
   config.evaluation.batch_size = Int(keys, "evaluation.batch_size");
   return absl::OkStatus();
 }

@@ -33,7 +33,7 @@ struct UpdateMoment {
   double rate = 0;
   std::optional<UpdateRate::Betas> betas;  // where the rate curve says so; absent: the update's own
   int64_t updates = 1;                     // of this parameter, this one included
-  int divisor = 1;                         // N·K
+  double divisor = 1;                      // N·K
   double loss_scale = 1;                   // of the loss that the gradients are of
   // gradient = sum / this.
   float divides_by() const { return static_cast<float>(divisor * loss_scale); }
@@ -91,6 +91,7 @@ inline UpdateSpan PartOf(const UpdateSpan& whole, int64_t begin, int64_t end) {
   if (part.first != nullptr) part.first += begin;
   if (part.second != nullptr) part.second += begin;
   if (part.wire != nullptr) part.wire += begin;
+  if (part.predicted != nullptr) part.predicted += begin;
   return part;
 }
 

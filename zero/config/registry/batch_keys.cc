@@ -67,8 +67,10 @@ constexpr KeySpec kKeys[] = {
     Bool("dump_state", "false", "print the engine's state at its start") | Only("false"),
     Text("log_level", "", "what is logged") | Choices("debug|info|warning|error|critical") |
         Quietly("messages of a run are few and all of them matter"),
-    Bool("dataloader_drop_last", "false", "leave out an epoch's last, incomplete batch") |
-        Quietly("an epoch's last, incomplete batch is always left out, and a note says so"),
+    Bool("dataloader_drop_last", "false",
+         "leave out an epoch's last, incomplete batch; else an update is made from its samples") |
+        DeepSpeed("without it: the next epoch's first micro-batches complete the batch, and a "
+                  "smaller micro-batch weighs as much as the others"),
 };
 
 }  // namespace
