@@ -46,6 +46,7 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     if (!Trains(plan, j)) continue;
     if (plan.rule != Rule::kDp) bytes.versions += stage.parameter_bytes;
     if (apart && plan.has_two_masters()) bytes.versions += stage.master_bytes;
+    if (plan.takes_sums()) bytes.taken += stage.sum_bytes;
     if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
   }
   const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
@@ -71,12 +72,10 @@ int64_t MemoryBytes::total() const {
 }
 
 const std::vector<MemoryCategory>& MemoryCategories() {
-  static const auto* const categories =
-      new std::vector<MemoryCategory>{{"masters", &MemoryBytes::masters},
-                                      {"versions", &MemoryBytes::versions},
-                                      {"moments", &MemoryBytes::moments},
-                                      {"sums", &MemoryBytes::sums},
-                                      {"gradients", &MemoryBytes::gradients}};
+  static const auto* const categories = new std::vector<MemoryCategory>{
+      {"masters", &MemoryBytes::masters}, {"versions", &MemoryBytes::versions},
+      {"moments", &MemoryBytes::moments}, {"sums", &MemoryBytes::sums},
+      {"taken", &MemoryBytes::taken},     {"gradients", &MemoryBytes::gradients}};
   return *categories;
 }
 

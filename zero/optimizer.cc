@@ -112,7 +112,8 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
                             .betas = rate.betas,
                             .updates = state.updates,
                             .divisor = input.divisor,
-                            .loss_scale = input.loss_scale};
+                            .loss_scale = input.loss_scale,
+                            .clip = input.clip};
   ForSumValues(layout_, parameter, input.sum, block.begin, block.end,
                [&](const float* values, int64_t offset, int64_t count) {
                  state.update->Pass(moment, PartOf(span, values, offset, count));

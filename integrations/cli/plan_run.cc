@@ -63,6 +63,8 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .laps = static_cast<int>(config.batch.laps),
           .rule = cyclic.rule,
           .slack = cyclic.slack,
+          .strict = cyclic.strict,
+          .clipping = cyclic.clipping,
           .stages = cyclic.boundaries.empty() ? cyclic.stages
                                               : static_cast<int>(cyclic.boundaries.size()),
           .boundaries = cyclic.boundaries,

@@ -48,6 +48,8 @@ Plan PlanAlone(const Plan& plan) {
   alone.laps = 1;
   alone.rule = Rule::kDp;
   alone.slack = 0;
+  alone.strict = false;
+  alone.clipping = Clipping::kOff;
   alone.pending = 1;
   alone.stagger = false;
   alone.retain = 0;

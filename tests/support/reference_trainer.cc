@@ -24,8 +24,25 @@ struct State {
   at::Tensor now, before, sum, first, second;
   bool contributed = false;
   bool updated = false;  // by the last update
+  float clip = 1;        // what its averaged gradient is multiplied by
   int updates = 0;
 };
+
+// In double, in blocks of 65,536 values, of which each has 16 sums of every sixteenth value.
+double SquaresOf(const at::Tensor& tensor) {
+  const float* values = tensor.const_data_ptr<float>();
+  double squares = 0;
+  for (int64_t begin = 0; begin < tensor.numel(); begin += 65536) {
+    double parts[16] = {};
+    for (int64_t i = begin; i < std::min<int64_t>(tensor.numel(), begin + 65536); ++i) {
+      parts[(i - begin) % 16] += double(values[i]) * double(values[i]);
+    }
+    double block = 0;
+    for (const double part : parts) block += part;
+    squares += block;
+  }
+  return squares;
+}
 
 // Plain loops over memory, with the roundings that docs/decisions/0008 asks for.
 void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
@@ -36,7 +53,7 @@ void UpdateSgd(const OptimizerOptions& options, float divisor, State& s) {
   float* moment = s.first.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
+    float g = sum[i] / divisor * s.clip;
     if (decay != 0) g = std::fma(decay, theta[i], g);
     if (momentum != 0) {
       moment[i] = s.updates == 0 ? g : std::fma(undamped, g, moment[i] * momentum);
@@ -62,7 +79,7 @@ void UpdateAdam(const OptimizerOptions& options, float divisor, State& s) {
   float* v = s.second.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
+    float g = sum[i] / divisor * s.clip;
     if (decay != 0) g = std::fma(decay, theta[i], g);
     const float decayed = theta[i] * keep;
     m[i] = std::fma(rest1, g, m[i] * beta1);
@@ -81,7 +98,7 @@ void UpdateLion(const OptimizerOptions& options, float divisor, State& s) {
   float* m = s.first.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    const float g = sum[i] / divisor;
+    const float g = sum[i] / divisor * s.clip;
     const float direction = std::fma(rest1, g, m[i] * beta1);
     const float sign = float((direction > 0) - (direction < 0));
     theta[i] = theta[i] * keep - sign * rate;
@@ -97,7 +114,7 @@ void UpdateAdagrad(const OptimizerOptions& options, float divisor, State& s) {
   float* squares = s.first.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
+    float g = sum[i] / divisor * s.clip;
     if (decay != 0) g = std::fma(decay, theta[i], g);
     squares[i] = std::fma(g, g, squares[i]);
     theta[i] -= rate * g / (std::sqrt(squares[i]) + epsilon);
@@ -184,7 +201,7 @@ class Trainer {
       const StagePlan& stage = plan_.stages[i];
       const int64_t cost = stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
       total += cost;
-      if (i < j) before += cost;
+      if (i < j) before += plan_.strict ? stage.forward_cost : cost;
     }
     const __int128 n = plan_.workers, s = plan_.stage_count();
     const __int128 slack = std::min<__int128>(plan_.slack * total * n, total * s);
@@ -250,8 +267,34 @@ class Trainer {
     }
   }
 
+  // As torch.nn.utils.clip_grad_norm_, by the norm that the plan names.
+  void SetClips() {
+    if (plan_.clipping == Clipping::kOff) return;
+    std::vector<double> squares(plan_.stage_count(), 0.0);  // undivided
+    double all = 0;
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (!states_[i].contributed) continue;
+      const double own = SquaresOf(states_[i].sum);
+      squares[StageOf(model_.parameters()[i].layer)] += own;
+      all += own;
+    }
+    const auto clip = [&](double sum) {
+      const double norm = std::sqrt(sum) / (plan_.workers * plan_.laps);
+      const double wanted = task_.optimizer.max_norm / (norm + 1e-6);
+      return wanted < 1 ? float(wanted) : 1.0f;
+    };
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const int stage = StageOf(model_.parameters()[i].layer);
+      states_[i].clip = plan_.clipping == Clipping::kExact      ? clip(all)
+                        : plan_.clipping == Clipping::kPerStage ? clip(squares[stage])
+                                                                : previous_clip_;
+    }
+    previous_clip_ = clip(all);
+  }
+
   void Update() {
     const float divisor = float(plan_.workers * plan_.laps);
+    SetClips();
     for (State& s : states_) {
       s.before.copy_(s.now);
       s.updated = std::exchange(s.contributed, false);
@@ -320,6 +363,7 @@ class Trainer {
   std::vector<State> states_;
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
   std::vector<int64_t> counts_;
+  float previous_clip_ = 1;  // by the norm of the iteration before
   TrainingResult result_;
 };
 
@@ -375,6 +419,9 @@ TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int
     for (size_t i = 0; i < sums.size(); ++i) {
       if (!sums[i].defined()) continue;
       model.parameters()[i].leaves[0].mutable_grad() = sums[i].div_(accumulation);
+    }
+    if (task.optimizer.max_norm > 0) {
+      torch::nn::utils::clip_grad_norm_(trained, task.optimizer.max_norm);
     }
     optimizer->step();
     optimizer->zero_grad();

@@ -24,7 +24,8 @@ std::string Describe(const ToyOptions& o) {
                       ToString(o.rule), " slack ", o.slack, " pending ", o.pending, " stagger ",
                       o.stagger, " retain ", o.retain, " frozen ", o.frozen_prefix, " tied ",
                       o.tied, " evaluate ", o.evaluation.every, " collect ", o.collection.every,
-                      "@", o.collection.worker.value, " adamw ",
+                      "@", o.collection.worker.value, " clipping ", ToString(o.clipping),
+                      o.strict ? " strict" : "", " adamw ",
                       o.optimizer.type == OptimizerOptions::Type::kAdamW);
 }
 

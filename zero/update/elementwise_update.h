@@ -47,7 +47,8 @@ struct UpdateMoment {
   int64_t updates = 1;                     // of this parameter, this one included
   int divisor = 1;                         // N·K
   double loss_scale = 1;                   // of the loss that the gradients are of
-  // gradient = sum / this.
+  float clip = 1;
+  // gradient = sum / this · clip.
   float divides_by() const { return static_cast<float>(divisor * loss_scale); }
 };
 
@@ -91,7 +92,8 @@ std::shared_ptr<const ElementwiseUpdate> MakeElementwise(Rule rule) {
       for (int64_t i = 0; i < span.count; ++i) {
         std::array<float, kCount> state;
         for (size_t s = 0; s < kCount; ++s) state[s] = states[s][i];
-        span.out[i] = rule_(moment, span.theta[i], span.sum[i] / divisor, state);
+        const float gradient = span.sum[i] / divisor * moment.clip;
+        span.out[i] = rule_(moment, span.theta[i], gradient, state);
         for (size_t s = 0; s < kCount; ++s) states[s][i] = state[s];
       }
       if (span.wire_type != WireType::kNone) {

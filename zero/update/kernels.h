@@ -35,7 +35,8 @@ struct UpdateSpan {
 
 // The numbers of one update, each computed in double and rounded once.
 struct SgdStep {
-  float divisor = 1;  // N·K: gradient = sum / divisor
+  float divisor = 1;  // N·K: gradient = sum / divisor · clip
+  float clip = 1;     // of the gradient's norm; 1 changes no bit
   float weight_decay = 0;
   float momentum = 0;
   float undamped = 1;  // 1 - dampening
@@ -47,6 +48,7 @@ struct SgdStep {
 
 struct AdamStep {
   float divisor = 1;
+  float clip = 1;
   float keep = 1;          // 1 - rate · decay: decoupled weight decay (AdamW)
   float weight_decay = 0;  // added to the gradient (Adam with L2); not both
   float beta1 = 0;
@@ -60,6 +62,7 @@ struct AdamStep {
 
 struct LionStep {
   float divisor = 1;
+  float clip = 1;
   float keep = 1;  // 1 - rate · decay
   float beta1 = 0;
   float one_minus_beta1 = 1;
@@ -70,6 +73,7 @@ struct LionStep {
 
 struct AdagradStep {
   float divisor = 1;
+  float clip = 1;
   float weight_decay = 0;
   float epsilon = 0;
   float rate = 0;  // lr / (1 + (updates - 1) · lr_decay)
