@@ -67,6 +67,8 @@ class DataflowChecker {
       case OpKind::kReport: return CheckReport(i);
       case OpKind::kSnapshot: return CheckSnapshot(i);
       case OpKind::kKeep: return CheckKeep(i);
+      case OpKind::kSquares: return CheckSquares(i);
+      case OpKind::kNorm: return CheckNorm(i);
       case OpKind::kRelease:
       case OpKind::kEnd: break;
     }
@@ -216,7 +218,7 @@ class DataflowChecker {
   absl::Status CheckReceive(int i) {
     const Channel channel = op(i).channel;
     const bool copied = channel == Channel::kBuffers || channel == Channel::kSnapshots ||
-                        channel == Channel::kToken;
+                        channel == Channel::kToken || channel == Channel::kNorms;
     if (ring_.frees[i].empty() && !copied) return Wrong(i, "nobody uses it");
     return absl::OkStatus();
   }
@@ -233,6 +235,12 @@ class DataflowChecker {
         return IsCompleteSum(i, linked(i).snapshot, op(i))
                    ? absl::OkStatus()
                    : Wrong(i, "does not pass on the complete sum");
+      case Channel::kNorms: {
+        const OpKind kind = op(i).stage == kNoStage ? OpKind::kNorm : OpKind::kSquares;
+        return WaitsForOne(i, kind, op(i).stage, op(i).iteration.value)
+                   ? absl::OkStatus()
+                   : Wrong(i, "does not wait for what it sends");
+      }
       case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
       case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
       case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
@@ -343,9 +351,10 @@ class DataflowChecker {
   }
 
   absl::Status CheckUpdate(int i) {
-    if (!IsCompleteSum(i, linked(i).takes, op(i))) {
+    if (!IsWhatIsUpdatedWith(i, linked(i).takes, op(i))) {
       return Wrong(i, "does not take the complete sum");
     }
+    RZ_RETURN_IF_ERROR(CheckClipped(i));
     const int before = op(i).version.value - 1;
     if (before == 0) return absl::OkStatus();
     const auto made = [&](int64_t after) { return IsUpdateTo(after, op(i).stage, before); };
@@ -372,7 +381,7 @@ class DataflowChecker {
       Op sum = op(i);
       sum.iteration = Iteration(version - 1);
       sum.copy = Copy::kNone;
-      right = IsCompleteSum(i, from, sum);
+      right = IsWhatIsUpdatedWith(i, from, sum);
       const int next = right ? taken_by_[from] : -1;
       right = next >= 0 && WaitsFor(next, [&](int64_t after) { return after == i; });
     }
@@ -385,6 +394,72 @@ class DataflowChecker {
                ? Is(found, OpKind::kAdd, of.stage, LastOf(of.iteration.value))
                : IsReceive(found, of,
                            plan_.zero_stage == 0 ? Channel::kFinished : Channel::kRetire);
+  }
+
+  // The same where its update finds it: it may have been taken before.
+  bool IsWhatIsUpdatedWith(int i, int64_t found, const Op& of) const {
+    if (plan_.clipping != Clipping::kExact) return IsCompleteSum(i, found, of);
+    return found >= 0 && op(found).kind == OpKind::kSquares && op(found).stage == of.stage &&
+           op(found).iteration == of.iteration;
+  }
+
+  // Whether it waits for an operation of this kind, or (of a norm) for the message that brings it.
+  bool WaitsForOne(int i, OpKind kind, StageId stage, int iteration) const {
+    return WaitsFor(i, [&](int64_t after) {
+      const bool same = op(after).stage == stage && op(after).iteration.value == iteration;
+      return same && op(after).kind == kind;
+    });
+  }
+  bool WaitsForNorm(int i, int iteration) const {
+    const auto brings = [&](int64_t after) {
+      return op(after).kind == OpKind::kReceive && op(after).channel == Channel::kNorms &&
+             op(after).stage == kNoStage && op(after).iteration.value == iteration;
+    };
+    return WaitsForOne(i, OpKind::kNorm, kNoStage, iteration) || WaitsFor(i, brings);
+  }
+
+  // An update knows what it is clipped by.
+  absl::Status CheckClipped(int i) {
+    if (plan_.clipping == Clipping::kOff || !plan_.exchange) return absl::OkStatus();
+    const int t = op(i).iteration.value;
+    if (!WaitsForOne(i, OpKind::kSquares, op(i).stage, t)) {
+      return Wrong(i, "does not wait for the squares of its sum");
+    }
+    if (plan_.clipping == Clipping::kPerStage) return absl::OkStatus();
+    const int norm = plan_.clipping == Clipping::kPrevious ? t - 1 : t;
+    return norm < 0 || WaitsForNorm(i, norm) ? absl::OkStatus()
+                                             : Wrong(i, "does not wait for the norm");
+  }
+
+  // Of a complete sum: taken over, into memory that the update before has read, or left where it is
+  // for the update.
+  absl::Status CheckSquares(int i) {
+    const bool takes = plan_.clipping == Clipping::kExact;
+    const int64_t sum = takes ? linked(i).takes : linked(i).snapshot;
+    if (!IsCompleteSum(i, sum, op(i)) ||
+        !WaitsFor(i, [&](int64_t after) { return after == sum; })) {
+      return Wrong(i, "does not read the complete sum");
+    }
+    const int t = op(i).iteration.value;
+    if (!takes || t == 0) return absl::OkStatus();
+    const auto read = [&](int64_t after) { return IsUpdateTo(after, op(i).stage, t); };
+    return WaitsFor(i, read) ? absl::OkStatus()
+                             : Wrong(i, "takes a sum into memory that is still read");
+  }
+
+  // Of all stages, each once: its own, or those that owners have sent.
+  absl::Status CheckNorm(int i) {
+    const int t = op(i).iteration.value;
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      if (plan_.stages[j].sum_bytes == 0) continue;
+      const auto sent = [&](int64_t after) {
+        return op(after).kind == OpKind::kReceive && op(after).channel == Channel::kNorms &&
+               op(after).stage.value == j && op(after).iteration.value == t;
+      };
+      if (WaitsForOne(i, OpKind::kSquares, StageId(j), t) || WaitsFor(i, sent)) continue;
+      return Wrong(i, absl::StrCat("does not wait for the squares of stage ", j));
+    }
+    return absl::OkStatus();
   }
 
   // A kept sum or state, at its owner or on its way to whoever collects: of its own version.

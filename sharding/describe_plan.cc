@@ -37,9 +37,18 @@ std::string Sharded(int zero_stage) {
   }
 }
 
+std::string Clipped(Clipping clipping) {
+  switch (clipping) {
+    case Clipping::kPerStage: return "every stage by its own norm";
+    case Clipping::kPrevious: return "by the global norm of the iteration before";
+    default: return "by the global norm; complete sums wait for it in memory of their owners";
+  }
+}
+
 std::string Head(const Plan& plan) {
   std::string text = absl::StrCat("rule        ", ToString(plan.rule));
   if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
+  if (plan.strict) absl::StrAppend(&text, ", strict");
   if (plan.predict) absl::StrAppend(&text, ", what would be stale is predicted");
   if (plan.stagger) absl::StrAppend(&text, ", staggered");
   if (plan.retain > 0)
@@ -51,6 +60,10 @@ std::string Head(const Plan& plan) {
       ", k = ", plan.stages_per_worker(), " per worker\nlaps        K = ", plan.laps,
       " micro-batches per worker and iteration\nwindow      W = ", plan.window,
       " messages of credit per channel, ", Counted(plan.pending, "pending gradient"), "\n");
+  if (plan.clipping != Clipping::kOff) {
+    absl::StrAppend(&text, "clipping    ", ToString(plan.clipping), ": ", Clipped(plan.clipping),
+                    "\n");
+  }
   const CollectionPlan& collection = plan.collection;
   if (collection.every > 0 || !collection.versions.empty()) {
     absl::StrAppend(&text, "collected   by worker ", collection.worker.value, ", after");
@@ -113,9 +126,10 @@ std::string Owners(const Plan& plan) {
 std::string Traffic(const Plan& plan) {
   const WireBytes wire = SteadyWireBytes(plan);
   return absl::StrFormat(
-      "stale       %.1f%% of all (worker, stage) pairs read the version before the newest%s\n"
+      "stale       %.1f%% of all (worker, stage) pairs read the version before the newest%s%s\n"
       "on the wire %s per iteration, whole ring: parameters %s, gradient sums %s\n",
       100 * StaleShare(plan), plan.laps > 1 ? " in the first lap" : "",
+      plan.strict ? absl::StrFormat("; %.1f%% are fresh", 100 - 100 * StaleShare(plan)) : "",
       SizeText(static_cast<double>(wire.parameters + wire.sums)),
       SizeText(static_cast<double>(wire.parameters)), SizeText(static_cast<double>(wire.sums)));
 }

@@ -29,6 +29,8 @@ const char* HelpFor(const std::string& category) {
     return "zero_optimization.stage 2 or 3 with more cyclic.stages, or fewer workers";
   if (category == "process" || category == "process, once") return "fewer workers on the host";
   if (category == "versions") return "rule dp, which has one version, or a smaller model";
+  if (category == "taken")
+    return "cyclic.clipping per_stage or previous, which take no sums, or more workers";
   if (category == "moments") return "an optimizer with smaller states, or a smaller model";
   if (category == "pools") return "a smaller cyclic.window, or shm within a host";
   return "a higher zero_optimization.stage, more hosts or a smaller model";

@@ -56,9 +56,10 @@ class Linker::State {
   absl::Status Resolve(LinkedOp& linked) {
     const Op& op = linked.op;
     const bool has_stage = op.stage.value >= 0 && op.stage.value < plan_.stage_count();
-    const bool needs_stage = op.kind != OpKind::kEnd && op.kind != OpKind::kFold &&
-                             op.kind != OpKind::kReport && op.channel != Channel::kMetrics &&
-                             op.channel != Channel::kReports;
+    bool needs_stage = op.kind != OpKind::kEnd && op.kind != OpKind::kFold &&
+                       op.kind != OpKind::kReport && op.kind != OpKind::kNorm &&
+                       op.channel != Channel::kMetrics && op.channel != Channel::kReports;
+    if (op.channel == Channel::kNorms) needs_stage = op.stage != kNoStage;
     if (needs_stage != has_stage) return Missing(op, "a stage that the plan knows");
     switch (op.kind) {
       case OpKind::kForward:
@@ -76,6 +77,8 @@ class Linker::State {
       case OpKind::kReport: return ResolveReport(linked);
       case OpKind::kKeep: return ResolveKeep(linked);
       case OpKind::kRelease: return ResolveRelease(linked);
+      case OpKind::kSquares: return ResolveSquares(linked);
+      case OpKind::kNorm: return ResolveNorm(linked);
     }
     return absl::InternalError("an operation of no kind");
   }
@@ -227,6 +230,13 @@ class Linker::State {
       case Channel::kStates:
         collected_[{int(op.copy), op.stage.value, op.iteration.value}] = next_;
         break;
+      case Channel::kNorms:
+        if (op.stage == kNoStage) {
+          NoteNorm(op.iteration.value);
+        } else {
+          squares_[{op.stage.value, op.iteration.value}] = next_;
+        }
+        break;
       case Channel::kNone: return Missing(op, "a channel");
     }
     return absl::OkStatus();
@@ -281,6 +291,13 @@ class Linker::State {
       case Channel::kFinished:
         linked.snapshot = CompleteSum(op.stage);
         RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.snapshot));
+        break;
+      case Channel::kNorms:
+        if (op.stage == kNoStage) {
+          RZ_RETURN_IF_ERROR(AfterNorm(linked, op.iteration.value));
+        } else {
+          RZ_RETURN_IF_ERROR(AfterSquares(linked, op.stage.value));
+        }
         break;
       case Channel::kNone: return Missing(op, "a channel");
     }
@@ -340,9 +357,57 @@ class Linker::State {
 
   // Where the complete sum of a stage is, and stays.
   int64_t CompleteSum(StageId j) const {
+    if (const auto taken = taken_.find(j.value); taken != taken_.end()) return taken->second;
     const auto& sums = self_.value == plan_.workers - 1 ? sums_ : retired_;
     const auto found = sums.find(j.value);
     return found == sums.end() ? kNoOp : found->second;
+  }
+
+  void NoteNorm(int iteration) {
+    norms_.erase(norms_.begin(), norms_.lower_bound(iteration - 1));
+    norms_[iteration] = next_;
+  }
+  absl::Status AfterNorm(LinkedOp& linked, int iteration) {
+    const auto norm = norms_.find(iteration);
+    if (norm == norms_.end()) return Missing(linked.op, "the norm");
+    After(linked, norm->second);
+    return absl::OkStatus();
+  }
+  absl::Status AfterSquares(LinkedOp& linked, int stage) {
+    const int64_t squares = Find(squares_, stage, linked.op.iteration.value);
+    if (squares == kNoOp) return Missing(linked.op, "the squares of a stage");
+    After(linked, squares);
+    return absl::OkStatus();
+  }
+
+  // With its own sum, or (plan.takes_sums()) from where it lay into memory of the owner's own: of
+  // that there is one of a stage, which the update before must have read.
+  absl::Status ResolveSquares(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const int64_t sum = CompleteSum(op.stage);
+    if (sum == kNoOp || taken_.count(op.stage.value) > 0) return Missing(op, "the complete sum");
+    After(linked, sum);
+    if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseCompleteSum(linked, sum));
+    if (plan_.takes_sums()) {
+      const bool local = self_.value == plan_.workers - 1;
+      linked.takes = Take(local ? sums_ : retired_, op.stage.value);
+      taken_[op.stage.value] = next_;
+      After(linked, Find(updates_, op.stage.value, op.iteration.value));
+    } else {
+      linked.snapshot = sum;
+    }
+    squares_.erase({op.stage.value, op.iteration.value - 1});
+    squares_[{op.stage.value, op.iteration.value}] = next_;
+    return absl::OkStatus();
+  }
+
+  absl::Status ResolveNorm(LinkedOp& linked) {
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      if (plan_.stages[j].sum_bytes == 0) continue;
+      RZ_RETURN_IF_ERROR(AfterSquares(linked, j));
+    }
+    NoteNorm(linked.op.iteration.value);
+    return absl::OkStatus();
   }
 
   // One that also others read: the update, and who passes it on.
@@ -356,10 +421,17 @@ class Linker::State {
   absl::Status ResolveUpdate(LinkedOp& linked) {
     const Op& op = linked.op;
     const bool local = self_.value == plan_.workers - 1;
-    linked.takes = Take(local ? sums_ : retired_, op.stage.value);
+    const bool taken = plan_.takes_sums();
+    linked.takes = Take(taken ? taken_ : local ? sums_ : retired_, op.stage.value);
     if (linked.takes == kNoOp) return Missing(op, "the complete sum");
+    taken_.erase(op.stage.value);
     After(linked, linked.takes);
-    if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.takes));
+    if (plan_.spreads_sums() && !taken) {
+      RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.takes));
+    }
+    if (plan_.counts_squares()) RZ_RETURN_IF_ERROR(AfterSquares(linked, op.stage.value));
+    const int norm = plan_.norm_iteration(op.iteration.value);
+    if (plan_.has_norm() && norm >= 0) RZ_RETURN_IF_ERROR(AfterNorm(linked, norm));
     After(linked, Find(updates_, op.stage.value, op.version.value - 1));
     AfterUsesOfOverwritten(linked, Uses::kForget);
     updates_.erase({op.stage.value, op.version.value - 2});
@@ -483,6 +555,9 @@ class Linker::State {
   std::map<std::pair<int, int>, int64_t> snapshots_;  // (stage, iteration)
   std::map<int, std::vector<int64_t>> snapshots_of_;  // stage -> snapshots of its last apply
   std::map<int, int64_t> sums_, retired_, buffers_;   // stage -> where the value is now
+  std::map<int, int64_t> taken_;                      // stage -> the squares that took its sum
+  std::map<std::pair<int, int>, int64_t> squares_;    // (stage, iteration) -> where they are
+  std::map<int, int64_t> norms_;                      // iteration -> where the norm is
   std::map<bool, int64_t> metrics_{{false, kNoOp}, {true, kNoOp}};  // evaluation? -> the fold
   std::map<bool, int64_t> reports_{{false, kNoOp}, {true, kNoOp}};
   std::map<std::pair<int, int>, int64_t> last_sends_;       // (channel, peer) -> number + 1

@@ -40,7 +40,8 @@ struct LinkedOp {
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
   int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over
   // What it reads and leaves where it is. kEvaluate, kCollect, kSend of snapshots: the statistics;
-  // kKeep, kSend of finished sums: the complete sum; kKeep: or the update whose state it is.
+  // kKeep, kSquares (which does not take it), kSend of finished sums: the complete sum; kKeep: or
+  // the update whose state it is.
   int64_t snapshot = kNoOp;
   // Operations of the same Append that read this kReceive's parameters (unless they are held), or
   // this complete sum besides others.

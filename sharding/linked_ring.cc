@@ -125,15 +125,16 @@ void FindFrees(LinkedRing& ring) {
 }
 
 // Worker 0 begins a stage's sum in the memory of the sum of the iteration before, with which all
-// must have updated who do.
-void FindSumMemory(LinkedRing& ring) {
+// must have updated who do, or have taken it.
+void FindSumMemory(const Plan& plan, LinkedRing& ring) {
+  const OpKind frees = plan.takes_sums() ? OpKind::kSquares : OpKind::kUpdate;
   std::map<std::pair<int, int>, std::vector<int>> updates;  // (stage, iteration)
   std::map<std::pair<int, int>, int> backward;  // the backward whose gradient begins the sum
   std::map<int, int> last;                      // by stage: the backward before
   for (int i = 0; i < ring.count(); ++i) {
     const Op& op = ring.op(i);
     const std::pair<int, int> place{op.stage.value, op.iteration.value};
-    if (op.kind == OpKind::kUpdate) updates[place].push_back(i);
+    if (op.kind == frees) updates[place].push_back(i);
     if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
     if (op.kind == OpKind::kAdd && ring.ops[i].takes < 0) backward[place] = last[op.stage.value];
   }
@@ -213,7 +214,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Pr
                            BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
   }
   FindFrees(ring);
-  FindSumMemory(ring);
+  FindSumMemory(plan, ring);
   FindHorizons(plan, ring);
   return ring;
 }

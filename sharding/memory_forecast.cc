@@ -49,6 +49,7 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     if (!Trains(plan, j)) continue;
     bytes.versions += (VersionBuffers(plan, StageId(j)) - 1) * stage.parameter_bytes;
     if (apart && plan.has_two_masters()) bytes.versions += stage.master_bytes;
+    if (plan.takes_sums()) bytes.taken += stage.sum_bytes;
     if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
     if (!options.scratch_bytes.empty()) scratch = std::max(scratch, options.scratch_bytes[j]);
   }
@@ -76,12 +77,10 @@ int64_t MemoryBytes::total() const {
 }
 
 const std::vector<MemoryCategory>& MemoryCategories() {
-  static const auto* const categories =
-      new std::vector<MemoryCategory>{{"masters", &MemoryBytes::masters},
-                                      {"versions", &MemoryBytes::versions},
-                                      {"moments", &MemoryBytes::moments},
-                                      {"sums", &MemoryBytes::sums},
-                                      {"gradients", &MemoryBytes::gradients}};
+  static const auto* const categories = new std::vector<MemoryCategory>{
+      {"masters", &MemoryBytes::masters}, {"versions", &MemoryBytes::versions},
+      {"moments", &MemoryBytes::moments}, {"sums", &MemoryBytes::sums},
+      {"taken", &MemoryBytes::taken},     {"gradients", &MemoryBytes::gradients}};
   return *categories;
 }
 

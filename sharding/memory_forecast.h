@@ -28,6 +28,7 @@ struct MemoryBytes {
   int64_t versions = 0;
   int64_t moments = 0;    // optimizer states of owned stages, and working memory of an update
   int64_t sums = 0;       // gradient sums: one per stage that trains
+  int64_t taken = 0;      // memory of owners for complete sums that wait for the norm
   int64_t gradients = 0;  // the most of local ones that wait to be added to their sums
   int64_t total() const;
   MemoryBytes& operator+=(const MemoryBytes& other);

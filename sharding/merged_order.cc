@@ -66,6 +66,12 @@ std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const O
   if (receive.channel == Channel::kRetire || receive.channel == Channel::kFinished) {
     return clock.At(last, 2 * stages - receive.stage.value);
   }
+  if (receive.channel == Channel::kNorms) {
+    // When all is complete: the squares after the last sum, then the norm.
+    Due due = clock.At(last, 2 * stages);
+    due.after = receive.stage == kNoStage ? 2 : 1;
+    return due;
+  }
   const bool evaluated = receive.copy == Copy::kEvaluation;
   // Later laps of an evaluation go on with what the last worker's first one ends with.
   const bool next_lap = receive.channel == Channel::kMetrics && evaluated && receive.lap.value > 0;

@@ -9,7 +9,8 @@
 // A message is due at a time by cost (as versions and tokens are, schedule.h): micro-batch m begins
 // at m·T/N, and operation p of its lap at that plus the cost before it. It is due when the
 // operation begins which its receiver computes next, or when the one that it follows has ended
-// (sums, statistics, metrics); a retire, and a report to worker 0, when it can come; in dp, where
+// (sums, statistics, metrics); a retire, a report to worker 0, squares to it and the norm from it
+// when they can come; in dp, where
 // nothing of an iteration begins before all of the last is updated, before the next iteration
 // begins. Equal times go in the order of micro-batches and operations, equal costs by 2k·m + q so.
 // Messages of one FIFO go in the order of due times, then of the receiver's program. Stagger's
@@ -53,6 +54,7 @@ struct MergedHop {
   struct Due {
     __int128 time = 0;      // times N
     int64_t operation = 0;  // the micro-batch's number times 2S + 1, and q
+    int after = 0;          // of equal ones: what waits for others of them
     int receiver = 0;
     int iteration = 0;
     int line = 0;  // in its receiver's program of that iteration

@@ -18,11 +18,13 @@ int64_t ComputedCost(const StagePlan& stage) {
 
 // θ_t, the newest there can be, exists in time for worker w: everything before stage j, in both
 // directions, takes as long as the workers to the right and the slack.
+// Strict: all sums must be complete; then the backwards before stage j are over already.
 bool ExistsInTime(const Plan& plan, int w, int j) {
   const Wide stages = plan.stage_count(), workers = plan.workers;
   Wide before = 0, lap = 0;
   for (int i = 0; i < plan.stage_count(); ++i) {
-    if (i < j) before += ComputedCost(plan.stages[i]);
+    const StagePlan& stage = plan.stages[i];
+    if (i < j) before += plan.strict ? stage.forward_cost : ComputedCost(stage);
     lap += ComputedCost(plan.stages[i]);
   }
   // In units of 1 / (N·S) of a lap; slack beyond one worker's turn gives nothing more.
@@ -293,7 +295,35 @@ class Deriver {
       const bool kept = Evaluated(t + 1) || Collected(t + 1) || t + 1 == plan_.iterations;
       if (stage.buffer_bytes > 0 && kept) SnapshotDuties(t + 1, j);
     }
+    if (plan_.clipping != Clipping::kOff) NormDuties(t);
     ReportDuty(t, Copy::kNone);
+  }
+
+  // Whoever updates a stage counts its squares. The global norm is made of all stages' where they
+  // come together: at worker 0, which tells those who need it for an update; with replicas, which
+  // have all sums, everywhere.
+  void NormDuties(int t) {
+    const bool global = plan_.clipping != Clipping::kPerStage;
+    const bool previous = plan_.clipping == Clipping::kPrevious;
+    const bool used = !previous || t + 1 < plan_.iterations;
+    std::vector<bool> updates(plan_.workers, false);
+    const Op norm{.kind = OpKind::kNorm, .iteration = Iteration(t)};
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      if (!Trainable(plan_.stages[j])) continue;
+      for (int w = 0; w < plan_.workers; ++w) {
+        const bool owns = plan_.stages[j].owner.value == w;
+        if (!owns && !Replicated()) continue;
+        updates[w] = true;
+        Do(w, {.kind = OpKind::kSquares, .stage = StageId(j), .iteration = Iteration(t)});
+        if (w == 0 || Replicated() || !global) continue;
+        Message(w, 0, {.channel = Channel::kNorms, .stage = StageId(j), .iteration = Iteration(t)});
+      }
+    }
+    for (int w = 0; w < plan_.workers && global; ++w) {
+      if (w == 0 || Replicated()) Do(w, norm);
+      if (w == 0 || Replicated() || !updates[w] || !used) continue;
+      Message(0, w, {.channel = Channel::kNorms, .iteration = Iteration(t)});
+    }
   }
 
   // Made where the last micro-batch is; everybody who evaluates, and worker 0 at the end, needs it.

@@ -14,11 +14,11 @@ namespace ringzero {
 namespace {
 
 constexpr std::array<const char*, kOpKindCount> kKindNames = {
-    "F",      "B",     "E",    "End",  "Collect", "Recv", "Send",   "Add",
-    "Update", "Apply", "Snap", "Fold", "Report",  "Keep", "Release"};
+    "F",     "B",    "E",    "End",    "Collect", "Recv",    "Send",    "Add", "Update",
+    "Apply", "Snap", "Fold", "Report", "Keep",    "Release", "Squares", "Norm"};
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
-    "none",      "forward", "backward", "inject", "evaluation", "sum",    "retire",  "buffers",
-    "snapshots", "metrics", "reports",  "token",  "collection", "states", "finished"};
+    "none",      "forward", "backward", "inject", "evaluation", "sum",    "retire",   "buffers",
+    "snapshots", "metrics", "reports",  "token",  "collection", "states", "finished", "norms"};
 constexpr std::array<const char*, 7> kCopyNames = {"none",    "fwd",  "bwd", "eval",
                                                    "collect", "grad", "opt"};
 

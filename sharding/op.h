@@ -34,6 +34,8 @@ enum class OpKind : uint8_t {
   kReport,    // Report: worker 0 has an iteration's (or evaluation's) folded metrics
   kKeep,      // Keep: the owner copies the sum or the state of an update that is collected
   kRelease,   // Release: a held copy has been read for the last time (stages 1 and 2 of ZeRO)
+  kSquares,   // Squares: of the gradients in a complete sum, by its owner
+  kNorm,      // Norm: the squares of all stages into the global norm of an iteration
 };
 
 // Which FIFO between two workers a message takes. The values travel as message kinds.
@@ -53,9 +55,10 @@ enum class Channel : uint8_t {
   kCollection,    // "collection": parameters for whoever collects
   kStates,        // "states": finished sums and optimizer states for whoever collects
   kFinished,      // "finished": a complete sum on its way to all workers (stage 0 of ZeRO)
+  kNorms,         // "norms": a stage's squares to worker 0; without a stage: the norm from there
 };
-inline constexpr int kChannelCount = 15;
-inline constexpr int kOpKindCount = static_cast<int>(OpKind::kRelease) + 1;
+inline constexpr int kChannelCount = 16;
+inline constexpr int kOpKindCount = static_cast<int>(OpKind::kNorm) + 1;
 
 // Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is
 // collected: parameters with running statistics (kCollection; kNone in the Collect itself), the

@@ -29,6 +29,10 @@ absl::Status CheckStage(const Plan& plan, int j) {
     return Wrong(absl::StrCat("master_bytes of ", name, ", which has no parameters,"), "0",
                  stage.master_bytes);
   }
+  if (stage.trained_parameters < 0) {
+    return Wrong(absl::StrCat("trained_parameters of ", name), "at least 0",
+                 stage.trained_parameters);
+  }
   if (stage.forward_cost < 0 || stage.backward_cost < 0) {
     return Wrong(absl::StrCat("costs of ", name), "at least 0", -1);
   }
@@ -84,6 +88,25 @@ absl::StatusOr<Rule> ParseRule(const std::string& text) {
       absl::StrCat("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2"));
 }
 
+std::string ToString(Clipping clipping) {
+  switch (clipping) {
+    case Clipping::kOff: return "off";
+    case Clipping::kExact: return "exact";
+    case Clipping::kPerStage: return "per_stage";
+    case Clipping::kPrevious: return "previous";
+  }
+  return "?";
+}
+
+absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
+  for (const Clipping clipping :
+       {Clipping::kOff, Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
+    if (text == ToString(clipping)) return clipping;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text, "\" is no clipping: off, exact, per_stage or previous"));
+}
+
 absl::Status CheckPlan(const Plan& plan) {
   if (plan.workers < 1) return Wrong("workers", "at least 1", plan.workers);
   if (plan.zero_stage < 0 || plan.zero_stage > 3) {
@@ -118,6 +141,14 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.samples.micro_batch < 1) {
     return Wrong("samples.micro_batch", "at least 1", plan.samples.micro_batch);
   }
+  if (plan.strict && plan.rule != Rule::kCdpV2) {
+    return absl::InvalidArgumentError("plan: strict is a form of cdp_v2, no other rule has it");
+  }
+  if (plan.clipping == Clipping::kExact && plan.rule == Rule::kCdpV2 && !plan.strict) {
+    return absl::InvalidArgumentError(
+        "plan: exact clipping with cdp_v2 needs its strict form: else a version is read before the "
+        "norm of its update can be known");
+  }
   RZ_RETURN_IF_ERROR(CheckCollection(plan));
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
@@ -134,10 +165,11 @@ std::string PlanToString(const Plan& plan) {
       "plan workers ", plan.workers, " zero_stage ", plan.zero_stage, " laps ", plan.laps, " rule ",
       ToString(plan.rule), " slack ", plan.slack, " predict ", int{plan.predict}, " pending ",
       plan.pending, " window ", plan.window, " stagger ", int{plan.stagger}, " retain ",
-      plan.retain, " exchange ", int{plan.exchange}, " iterations ", plan.iterations,
-      " evaluate_every ", plan.evaluation.every, " evaluation_laps ", plan.evaluation.laps,
-      " collect_every ", plan.collection.every, " collector ", plan.collection.worker.value,
-      " collect_versions ", plan.collection.versions.size());
+      plan.retain, " exchange ", int{plan.exchange}, " iterations ", plan.iterations, " strict ",
+      int{plan.strict}, " clipping ", ToString(plan.clipping), " evaluate_every ",
+      plan.evaluation.every, " evaluation_laps ", plan.evaluation.laps, " collect_every ",
+      plan.collection.every, " collector ", plan.collection.worker.value, " collect_versions ",
+      plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
   if (plan.samples.per_epoch > 0) {
     absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
@@ -145,13 +177,13 @@ std::string PlanToString(const Plan& plan) {
   }
   absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {
-    absl::StrAppend(&text, "stage layers ", stage.first_layer, " ", stage.end_layer,
-                    " parameter_bytes ", stage.parameter_bytes, " master_bytes ",
-                    stage.master_bytes, " sum_bytes ", stage.sum_bytes, " buffer_bytes ",
-                    stage.buffer_bytes, " state_bytes ", stage.state_bytes, " costs ",
-                    stage.forward_cost, " ", stage.backward_cost, " owner ", stage.owner.value,
-                    " last_use ", stage.last_use.value, " has_backward ", int{stage.has_backward},
-                    " name ", stage.name, "\n");
+    absl::StrAppend(
+        &text, "stage layers ", stage.first_layer, " ", stage.end_layer, " parameter_bytes ",
+        stage.parameter_bytes, " master_bytes ", stage.master_bytes, " sum_bytes ", stage.sum_bytes,
+        " buffer_bytes ", stage.buffer_bytes, " state_bytes ", stage.state_bytes,
+        " trained_parameters ", stage.trained_parameters, " costs ", stage.forward_cost, " ",
+        stage.backward_cost, " owner ", stage.owner.value, " last_use ", stage.last_use.value,
+        " has_backward ", int{stage.has_backward}, " name ", stage.name, "\n");
   }
   return text;
 }
@@ -196,7 +228,7 @@ class LineReader {
 
 absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   std::istringstream lines(text);
-  std::string line, rule;
+  std::string line, rule, clipping;
   std::getline(lines, line);
   Plan plan;
   LineReader head(line);
@@ -208,6 +240,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
       .Read("window", &plan.window);
   head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
   head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
+  head.Read("strict", &plan.strict).Read("clipping", &clipping);
   head.Read("evaluate_every", &plan.evaluation.every);
   head.Read("evaluation_laps", &plan.evaluation.laps);
   head.Read("collect_every", &plan.collection.every);
@@ -222,6 +255,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
         absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
   }
   RZ_ASSIGN_OR_RETURN(plan.rule, ParseRule(rule));
+  RZ_ASSIGN_OR_RETURN(plan.clipping, ParseClipping(clipping));
   for (int number = 2; std::getline(lines, line); ++number) {
     StagePlan stage;
     LineReader in(line);
@@ -229,6 +263,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
     in.Read("parameter_bytes", &stage.parameter_bytes).Read("master_bytes", &stage.master_bytes);
     in.Read("sum_bytes", &stage.sum_bytes);
     in.Read("buffer_bytes", &stage.buffer_bytes).Read("state_bytes", &stage.state_bytes);
+    in.Read("trained_parameters", &stage.trained_parameters);
     in.Read("costs", &stage.forward_cost, &stage.backward_cost);
     in.Read("owner", &stage.owner.value).Read("last_use", &stage.last_use.value);
     in.Read("has_backward", &stage.has_backward).ReadRest("name", &stage.name);

@@ -28,6 +28,16 @@ enum class Rule {
 std::string ToString(Rule rule);  // "dp", "cdp_v1", "cdp_v2"
 absl::StatusOr<Rule> ParseRule(const std::string& text);
 
+// What a gradient is clipped by.
+enum class Clipping {
+  kOff,
+  kExact,     // the global norm of its own iteration
+  kPerStage,  // each stage by its own norm
+  kPrevious,  // the global norm of the iteration before; none in the first
+};
+std::string ToString(Clipping clipping);  // "off", "exact", "per_stage", "previous"
+absl::StatusOr<Clipping> ParseClipping(const std::string& text);
+
 // What travels of one stage, and what it costs to compute.
 struct StagePlan {
   std::string name;
@@ -38,6 +48,7 @@ struct StagePlan {
   int64_t sum_bytes = 0;        // one gradient sum as it travels; 0: nothing trainable
   int64_t buffer_bytes = 0;     // running statistics as they travel; 0: none
   int64_t state_bytes = 0;      // optimizer state as a collection shows it; 0: it shows none
+  int trained_parameters = 1;   // tensors in its sum: each has a number of its own in a norm
   int64_t forward_cost = 1;     // integers in any common unit (FLOPs of one micro-batch)
   int64_t backward_cost = 1;
   WorkerId owner{0};
@@ -86,6 +97,10 @@ struct Plan {
   int retain = 0;        // the last r stages keep their forward copy for the backward
   bool exchange = true;  // false: compute only, nothing travels and nothing is updated (the floor)
   int iterations = 1;    // of the whole run
+  // cdp_v2: by forward costs alone, so that all sums of an iteration are complete before anybody
+  // reads what they make (schedule.h, ReadsFresh). Exact clipping needs it there.
+  bool strict = false;
+  Clipping clipping = Clipping::kOff;
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
@@ -115,6 +130,16 @@ struct Plan {
   }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }
+  // Every complete sum's squares are counted before its update.
+  bool counts_squares() const { return exchange && clipping != Clipping::kOff; }
+  // And folded into one norm, which updates wait for.
+  bool has_norm() const { return counts_squares() && clipping != Clipping::kPerStage; }
+  // While an update waits for the norm, its owner has the complete sum in memory of its own: where
+  // it lay is free (else a later sum waits for it, and with it whoever has to contribute to the
+  // norm).
+  bool takes_sums() const { return exchange && clipping == Clipping::kExact; }
+  // Of which iteration the update of iteration t takes the norm; negative: none.
+  int norm_iteration(int t) const { return clipping == Clipping::kPrevious ? t - 1 : t; }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

@@ -345,6 +345,11 @@ class Writer {
               .iteration = t,
               .peer = WorkerId(last_worker())});
       }
+      Squares(t, j);
+    }
+    Norm(t);
+    for (const StageId j : StagesBackward()) {
+      if (!plan_.has_masters(self_, j) || plan_.stage(j).sum_bytes == 0) continue;
       const Version made(t.value + 1);
       const bool collected =
           IsCollected(plan_, made) && KeepsFor(plan_, plan_.collection.worker, j) == self_;
@@ -355,6 +360,39 @@ class Writer {
       keep.copy = Copy::kState;
       if (collected && plan_.stage(j).state_bytes > 0) Emit(keep);
     }
+  }
+
+  // A message of the norm: a stage's squares to worker 0, or (no stage) the norm from there.
+  static Op NormMessage(OpKind kind, Iteration t, StageId j, WorkerId peer) {
+    return {.kind = kind, .channel = Channel::kNorms, .stage = j, .iteration = t, .peer = peer};
+  }
+
+  void Squares(Iteration t, StageId j) {
+    if (!plan_.counts_squares()) return;
+    Emit({.kind = OpKind::kSquares, .stage = j, .iteration = t});
+    const bool folds_here = self_.value == 0 || plan_.spreads_sums();
+    if (plan_.has_norm() && !folds_here) Emit(NormMessage(OpKind::kSend, t, j, WorkerId(0)));
+  }
+
+  // Worker 0 folds the squares of all stages, and tells the norm to whoever updates with it. Where
+  // everybody has all sums, everybody folds.
+  void Norm(Iteration t) {
+    if (!plan_.has_norm()) return;
+    const std::vector<WorkerId> receivers = NormReceivers(plan_, t);
+    if (self_.value > 0 && !plan_.spreads_sums()) {
+      if (std::find(receivers.begin(), receivers.end(), self_) != receivers.end()) {
+        Emit(NormMessage(OpKind::kReceive, t, kNoStage, WorkerId(0)));
+      }
+      return;
+    }
+    for (int w = 1; w < plan_.workers && !plan_.spreads_sums(); ++w) {
+      for (const StageId j : StagesBackward()) {
+        if (plan_.owner(j).value != w || plan_.stage(j).sum_bytes == 0) continue;
+        Emit(NormMessage(OpKind::kReceive, t, j, WorkerId(w)));
+      }
+    }
+    Emit({.kind = OpKind::kNorm, .iteration = t});
+    for (const WorkerId to : receivers) Emit(NormMessage(OpKind::kSend, t, kNoStage, to));
   }
 
   // A complete sum goes from worker N-1, which has it, to 0, 1, … N-2.

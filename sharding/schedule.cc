@@ -24,9 +24,14 @@ int64_t TotalCost(const Plan& plan) {
   return total;
 }
 
+// Of the stages before j: what happens between the sum of stage j being complete and its read in
+// the next lap, their backwards and forwards. Where all sums have to be complete (strict), the
+// forwards alone.
 int64_t CostBefore(const Plan& plan, StageId j) {
   int64_t before = 0;
-  for (int i = 0; i < j.value; ++i) before += ComputedCost(plan.stages[i]);
+  for (int i = 0; i < j.value; ++i) {
+    before += plan.strict ? plan.stages[i].forward_cost : ComputedCost(plan.stages[i]);
+  }
   return before;
 }
 
@@ -104,7 +109,7 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m) 
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j) {
   if (plan.rule == Rule::kDp) return true;
   if (plan.rule == Rule::kCdpV1) return false;
-  // fresh iff P_j >= (N-1-w)·T/N + min(slack·T/S, T/N), both sides times N·S.
+  // fresh iff P_j (strict: F_j) >= (N-1-w)·T/N + min(slack·T/S, T/N), both sides times N·S.
   const Wide total = TotalCost(plan);
   const Wide n = plan.workers, s = plan.stage_count();
   const Wide slack = std::min<Wide>(Wide(plan.slack) * total * n, total * s);
@@ -315,6 +320,20 @@ double StaleShare(const Plan& plan) {
     }
   }
   return static_cast<double>(stale) / (plan.workers * plan.stage_count());
+}
+
+std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t) {
+  std::vector<WorkerId> receivers;
+  if (!plan.has_norm() || plan.spreads_sums()) return receivers;
+  const int used_by = t.value + (plan.clipping == Clipping::kPrevious ? 1 : 0);
+  if (used_by >= plan.iterations) return receivers;
+  for (int w = 1; w < plan.workers; ++w) {
+    const bool updates = std::any_of(
+        plan.stages.begin(), plan.stages.end(),
+        [w](const StagePlan& stage) { return stage.owner.value == w && stage.sum_bytes > 0; });
+    if (updates) receivers.push_back(WorkerId(w));
+  }
+  return receivers;
 }
 
 WireBytes SteadyWireBytes(const Plan& plan) {

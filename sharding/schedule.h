@@ -33,6 +33,7 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
 
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
 // first lap of an iteration. Static: integer costs compared by cross-multiplication in 128 bits.
+// With plan.strict: fresh only where all sums of the iteration before are complete by then.
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
 
 // The label that micro-batch m reads of stage j, in its forward and its backward. Only the first
@@ -111,6 +112,10 @@ std::vector<StaggerToken> StaggerTokens(const Plan& plan);
 
 // Share of (worker, stage) pairs that read θ_{t-1} in a first lap (frozen stages have one version).
 double StaleShare(const Plan& plan);
+
+// Whom worker 0 sends the norm of iteration t: who updates with it. Nobody where all have it (stage
+// 0 of ZeRO).
+std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t);
 
 // Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of
 // docs/schedule.md.

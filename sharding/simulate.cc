@@ -72,7 +72,8 @@ class Tally {
   }
 
   int64_t MessageBytes(const Op& op) const {
-    if (op.stage == kNoStage || op.channel == Channel::kToken) return 0;
+    const bool words = op.channel == Channel::kToken || op.channel == Channel::kNorms;
+    if (op.stage == kNoStage || words) return 0;
     const StagePlan& stage = plan_.stage(op.stage);
     if (op.channel == Channel::kCollection) return stage.collected_bytes();
     if (CarriesParameters(op.channel)) return stage.parameter_bytes;
@@ -119,12 +120,18 @@ class Tally {
       }
     }
     CountKept(i);
+    const int64_t from = ring_.ops[i].takes;
+    if (from >= 0 && ring_.op(static_cast<int>(from)).kind == OpKind::kSquares) {
+      Hold(worker, &Held::taken_bytes, plan_.stage(op.stage).sum_bytes,
+           {times_.start[from], times_.end[i]});
+    }
     // A sum begins with the first gradient of its iteration.
     if (op.kind == OpKind::kAdd && ring_.ops[i].takes < 0) begun_[op.stage.value] = i;
     const int64_t takes = ring_.ops[i].takes;
-    const bool ends_begun = takes >= 0 && begun_.count(op.stage.value) > 0 &&
-                            (op.kind == OpKind::kUpdate || op.kind == OpKind::kSend) &&
-                            ring_.op(static_cast<int>(takes)).kind == OpKind::kAdd && worker == 0;
+    const bool ends_begun =
+        takes >= 0 && begun_.count(op.stage.value) > 0 &&
+        (op.kind == OpKind::kUpdate || op.kind == OpKind::kSend || op.kind == OpKind::kSquares) &&
+        ring_.op(static_cast<int>(takes)).kind == OpKind::kAdd && worker == 0;
     if (ends_begun) {
       const int first = begun_[op.stage.value];
       begun_.erase(op.stage.value);
@@ -181,7 +188,7 @@ class Tally {
       held.tick = key.first;
       held.worker = peak.worker = key.second;
       for (const auto what : {&Held::copies_bytes, &Held::sums_bytes, &Held::versions_bytes,
-                              &Held::states_bytes, &Held::activations}) {
+                              &Held::states_bytes, &Held::taken_bytes, &Held::activations}) {
         held.*what += change.*what;
         peak.*what = std::max(peak.*what, held.*what);
       }

@@ -69,6 +69,7 @@ struct Held {
   int64_t sums_bytes = 0;      // until passed on or taken by the update
   int64_t versions_bytes = 0;  // owned stages, all versions alive
   int64_t states_bytes = 0;    // sums and states of collections: kept by the owner, or received
+  int64_t taken_bytes = 0;     // complete sums that wait for the norm, at their owner
   int64_t activations = 0;     // stages of micro-batches: forward done, backward not
 };
 
@@ -84,7 +85,7 @@ struct ChannelBytes {
   int iteration = 0;
   Channel channel = Channel::kNone;
   Copy copy = Copy::kNone;
-  int64_t bytes = 0;  // metrics and tokens count as 0
+  int64_t bytes = 0;  // metrics, norms and tokens count as 0
   int64_t messages = 0;
 };
 

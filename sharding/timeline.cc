@@ -97,7 +97,9 @@ class Runner {
       case OpKind::kForward:
       case OpKind::kEvaluate: return TicksOf(op.stage).forward + delay;
       case OpKind::kBackward: return TicksOf(op.stage).backward + delay;
-      case OpKind::kAdd: return options_.add_ticks + TicksOf(op.stage).add;
+      case OpKind::kAdd:
+      case OpKind::kSquares:  // as much memory
+        return options_.add_ticks + TicksOf(op.stage).add;
       case OpKind::kUpdate: return options_.update_ticks + TicksOf(op.stage).update;
       case OpKind::kEnd: return options_.lap_ticks;
       case OpKind::kSend: return options_.message_ticks;
@@ -109,7 +111,7 @@ class Runner {
   bool TakesTime(int i) const {
     const OpKind kind = ring_.op(i).kind;
     return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kEvaluate ||
-           kind == OpKind::kAdd || kind == OpKind::kUpdate;
+           kind == OpKind::kAdd || kind == OpKind::kUpdate || kind == OpKind::kSquares;
   }
   int64_t Jitter(int i) const {
     return options_.jitter_ticks > 0 ? Draw(options_.seed, i, options_.jitter_ticks) : 0;

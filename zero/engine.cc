@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,12 +43,23 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
       return absl::InvalidArgumentError(
           absl::StrCat("stage ", j, ": plan and layout differ in bytes"));
     }
+    if (stage.trained_parameters != layout.trainable_count && options.plan.has_norm()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("stage ", j, ": it trains ", layout.trainable_count,
+                       " parameters, the plan says ", stage.trained_parameters));
+    }
     const int64_t state_bytes = StateLayout::Make(options.optimizer, layout).bytes;
     if (stage.state_bytes != 0 && stage.state_bytes != state_bytes) {
       return absl::InvalidArgumentError(absl::StrCat("stage ", j, ": its optimizer state has ",
                                                      state_bytes, " bytes, the plan says ",
                                                      stage.state_bytes));
     }
+  }
+  const bool clips = options.plan.clipping != Clipping::kOff;
+  if (options.plan.exchange && clips != (options.optimizer.max_norm > 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("optimizer: max_norm ",
+                                                   options.optimizer.max_norm, " with clipping ",
+                                                   ToString(options.plan.clipping)));
   }
   if (options.transport == nullptr && options.plan.exchange && options.plan.workers > 1) {
     return absl::InvalidArgumentError("a plan of several workers needs a transport");
@@ -357,10 +369,20 @@ absl::Status Engine::Impl::Finish() {
 
 double Engine::Impl::GradientSquares(Iteration t) const {
   Lock lock(mutex_);
+  if (plan_.has_norm()) {
+    const auto norm = norms_.find(t.value);
+    const bool ours = options_.self.value == 0 && norm != norms_.end();
+    return ours ? norm->second * norm->second : 0;
+  }
   double squares = 0;
   for (int j = 0; j < plan_.stage_count(); ++j) {
     const bool ours = plan_.stages[j].owner == options_.self;
-    if (ours) squares += owned_.GradientSquares(StageId(j), t);
+    if (!ours) continue;
+    if (plan_.counts_squares()) {
+      squares += std::pow(StageNorm(t, StageId(j)), 2);
+    } else {
+      squares += owned_.GradientSquares(StageId(j), t);
+    }
   }
   return squares;
 }

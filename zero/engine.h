@@ -176,10 +176,11 @@ class Engine {
 
   // Waits until this worker's program is done, then says goodbye.
   absl::Status Finish();
-  // With gradient_norms, any thread: the sum of squares of the averaged gradients of update t, of
-  // the stages that this worker owns; a metric, not the exact norm that clipping
-  // takes (its last bits depend on who owns what). Whole as soon as this worker has begun all
-  // forwards of an iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules),
+  // With gradient_norms or clipping, any thread: the sum of squares of the averaged gradients of
+  // update t, before clipping, of the stages that this worker owns: over all workers, the square of
+  // the norm; a metric, whose last bits may depend on who owns what. (Where clipping needs the norm
+  // itself, worker 0 has all of it and the others nothing.) Whole as soon as this worker has begun
+  // all forwards of an iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules),
   // until update t + 3.
   double GradientSquares(Iteration t) const;
   // Ends the run on every worker.

@@ -5,6 +5,7 @@
 // engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
 // engine_samples.cc   micro-batches with fewer samples, or none
 // engine_sums.cc      memory of sums and gradients
+// engine_clip.cc      squares of sums, norms, and what updates are clipped by
 // engine_collect.cc   collections: both
 // engine_flight.cc    what goes on, as a record for a file
 // engine_blame.cc     whose fault it is that a wait takes too long
@@ -167,6 +168,20 @@ class Engine::Impl {
   void SubmitFold(int64_t op);
   void SubmitReport(int64_t op);
   void SubmitKeep(int64_t op);  // engine_collect.cc
+  // engine_clip.cc; all with mutex_ held.
+  // Memory for the complete sums that wait for the norm.
+  void ReserveTakenSums();
+  void KeepTakenSum(StageId stage, SharedBuffer sum);
+  void SubmitSquares(int64_t op);
+  void NoteSquares(Iteration t, StageId stage, std::vector<double> squares);
+  void FoldNorm(Iteration t);
+  absl::StatusOr<Buffer> NormMessage(const Op& op);
+  absl::Status KeepNorm(OpState& received);
+  float ClipOf(const Op& update) const;
+  // From a sum to the averaged gradient of the loss itself.
+  double SumDivisor() const { return plan_.workers * plan_.laps * options_.loss_scale; }
+  // The norm of a stage's averaged gradient; of its parameters without one: 0.
+  double StageNorm(Iteration t, StageId stage) const;
   // On the pool's thread: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
   // `work`, counted for `op` if costs are.
@@ -200,6 +215,10 @@ class Engine::Impl {
   std::map<Place, Buffer> started_sums_;  // from their first backward on, until its add
   std::set<int> heap_sums_;               // without a transport: stages whose sum is alive
   std::map<Place, Buffer> statistics_;    // after EndForward, until applied
+  // Clipping. By stage, while no sum is taken into it:
+  std::map<int, Buffer> taken_sums_;
+  std::map<std::pair<int, int>, std::vector<double>> squares_;  // (iteration, stage): undivided
+  std::map<int, double> norms_;                                 // by iteration: global ones
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage
   // (iteration, stage): running statistics of a version, until the program has passed that
@@ -215,6 +234,15 @@ class Engine::Impl {
 
   std::unique_ptr<WorkerPool> pool_;  // last member but one: its thread uses all of the above
 };
+
+template <typename Work>
+auto Engine::Impl::Costed(const Op& op, int count, const Work& work) {
+  if (options_.costs == nullptr) return work();
+  const int64_t begin = ThreadNanoseconds();
+  auto result = work();
+  options_.costs->Count(op, ThreadNanoseconds() - begin, count);
+  return result;
+}
 
 }  // namespace ringzero
 

@@ -38,6 +38,7 @@ Engine::Impl::~Impl() {
     started_sums_.clear();
     held_copies_.clear();
     statistics_.clear();
+    taken_sums_.clear();
   }
   options_.transport.reset();
 }
@@ -65,6 +66,7 @@ absl::Status Engine::Impl::Start() {
   }
   RZ_RETURN_IF_ERROR(ReserveSums());
   Lock lock(mutex_);
+  ReserveTakenSums();
   AnswerQuestions();
   stats_.memory.masters = owned_.master_bytes();
   stats_.memory.versions = owned_.version_bytes();
@@ -163,6 +165,7 @@ absl::Status Engine::Impl::KeepArrival(OpState& state) {
     case Channel::kToken:
       state.owned.Reset();  // it has said all by arriving
       break;
+    case Channel::kNorms: return KeepNorm(state);
     case Channel::kBuffers: {
       // Into memory of our own, so that the slot is free: the next worker's evaluation, which waits
       // for later statistics on this channel, may come before its use of these.
@@ -222,6 +225,12 @@ void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
     case OpKind::kFold: return SubmitFold(number);
     case OpKind::kReport: return SubmitReport(number);
     case OpKind::kKeep: return SubmitKeep(number);
+    case OpKind::kSquares: return SubmitSquares(number);
+    case OpKind::kNorm:
+      recorder_.Record(Writer::kMessages, {EventKind::kBegin, op});
+      FoldNorm(op.iteration);
+      recorder_.Record(Writer::kMessages, {EventKind::kEnd, op});
+      break;
   }
   const std::vector<int64_t> next = state_.Complete(number);
   ready.insert(ready.end(), next.begin(), next.end());
@@ -255,6 +264,10 @@ absl::Status Engine::Impl::Send(int64_t number) {
   if (op.channel == Channel::kToken) {
     RZ_ASSIGN_OR_RETURN(Buffer token, AllocateSum(kPayloadAlignment));
     return transport.Give(op.peer, key, std::move(token));
+  }
+  if (op.channel == Channel::kNorms) {
+    RZ_ASSIGN_OR_RETURN(Buffer numbers, NormMessage(op));
+    return transport.Give(op.peer, key, std::move(numbers));
   }
   return transport.Give(op.peer, key, TakeOver(number));
 }

@@ -13,15 +13,6 @@
 
 namespace ringzero {
 
-template <typename Work>
-auto Engine::Impl::Costed(const Op& op, int count, const Work& work) {
-  if (options_.costs == nullptr) return work();
-  const int64_t begin = ThreadNanoseconds();
-  auto result = work();
-  options_.costs->Count(op, ThreadNanoseconds() - begin, count);
-  return result;
-}
-
 void Engine::Impl::RunOnPool(int64_t op, std::function<absl::Status()> work) {
   pool_->Add([this, op, what = state_.at(op).linked.op, work = std::move(work)] {
     recorder_.Record(Writer::kPool, {EventKind::kBegin, what});
@@ -73,9 +64,9 @@ void Engine::Impl::SubmitAdd(int64_t number) {
 
 void Engine::Impl::SubmitUpdate(int64_t number) {
   const Op op = state_.at(number).linked.op;
-  auto sum = std::make_shared<SharedBuffer>(plan_.spreads_sums()
-                                                ? state_.at(state_.at(number).linked.takes).shared
-                                                : TakeOver(number).Seal());
+  const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
+  auto sum = std::make_shared<SharedBuffer>(
+      shared ? state_.at(state_.at(number).linked.takes).shared : TakeOver(number).Seal());
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
   pool_->Update([this, number, op, sum, update, patience] {
@@ -94,7 +85,8 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
         return false;
       }
       *update = *std::move(begun);
-      if (options_.gradient_norms) (*update)->CountSquares();
+      (*update)->ClipBy(ClipOf(op));
+      if (options_.gradient_norms && !plan_.counts_squares()) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
     if (Costed(op, 0, [&] { return (*update)->Step(); })) return true;
@@ -102,8 +94,13 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
     recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
     Lock lock(mutex_);
     if (!error_.ok()) return false;
-    owned_.Publish(std::move(*update));
-    heap_sums_.erase(op.stage.value);
+    SharedBuffer read = owned_.Publish(std::move(*update));
+    if (plan_.takes_sums()) {
+      KeepTakenSum(op.stage, std::move(read));
+    } else {
+      read.Reset();
+      heap_sums_.erase(op.stage.value);
+    }
     Complete(number);
     return false;
   });

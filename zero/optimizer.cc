@@ -127,7 +127,8 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
                             .betas = rate.betas,
                             .updates = state.updates,
                             .divisor = input.divisor,
-                            .loss_scale = input.loss_scale};
+                            .loss_scale = input.loss_scale,
+                            .clip = input.clip};
   const UpdatePart part{.phase = block.phase, .begin = block.begin, .end = block.end};
   if (block.phase > 0) return state.update->Run(part, moment, whole, input.scratch);
   ForSumValues(layout_, parameter, input.sum, block.begin, block.end,

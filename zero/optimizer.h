@@ -4,13 +4,13 @@
 //   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum},
 //   θ_{t+1});
 //
-// g = sum / (N·K · the loss's scale) in fp32, one division. Where what travels is not fp32, θ and
-// `out` are masters, and the version that travels is written in the same pass. What a value becomes
-// is the update's (zero/update): formulas and their order of operations are torch.optim's, within 1
-// ulp a step. The rate of an iteration is that of its number on the curve (rate_curve.h), so a
-// restart needs no more. A parameter whose bit in the sum's trailer is not set had no gradient in
-// the whole iteration: its values are carried over and its state stays (no decay, no momentum, no
-// count), as in PyTorch.
+// g = sum / (N·K · the loss's scale) · clip in fp32, one division and one product. Where what
+// travels is not fp32, θ and `out` are masters, and the version that travels is written in the same
+// pass. What a value becomes is the update's (zero/update): formulas and their order of operations
+// are torch.optim's, within 1 ulp a step. The rate of an iteration is that of its number on the
+// curve (rate_curve.h), so a restart needs no more. A parameter whose bit in the sum's trailer is
+// not set had no gradient in the whole iteration: its values are carried over and its state stays
+// (no decay, no momentum, no count), as in PyTorch.
 #ifndef RINGZERO_ZERO_OPTIMIZER_H_
 #define RINGZERO_ZERO_OPTIMIZER_H_
 
@@ -31,6 +31,7 @@ struct UpdateInput {
   int64_t iteration = 0;  // from 0: what the rate depends on
   double divisor = 1;     // N·K, or what an incomplete batch has instead (sharding/samples.h)
   double loss_scale = 1;
+  float clip = 1;             // of the gradient's norm (gradient_norm.h)
   const std::byte* theta;     // θ_t, in the stage's layout of masters
   const std::byte* sum;       // in the stage's sum layout, trailer included
   std::byte* wire = nullptr;  // where masters are apart: θ_{t+1} as it travels

@@ -54,6 +54,7 @@ bool PendingUpdate::Step() {
   const UpdateInput input{.iteration = iteration_.value,
                           .divisor = divisor_,
                           .loss_scale = loss_scale_,
+                          .clip = clip_,
                           .theta = memory_.theta ? memory_.theta.data() : memory_.out.data(),
                           .sum = memory_.sum.data(),
                           .wire = memory_.wire ? memory_.wire.data() : nullptr,
@@ -184,9 +185,8 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
                                          std::move(memory));
 }
 
-void OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
+SharedBuffer OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
   PendingUpdate::Memory memory = std::move(update->memory_);
-  memory.sum.Reset();
   memory.theta.Reset();
   Stage& stage = stages_.at(update->stage_.value);
   const int iteration = update->iteration_.value;
@@ -196,10 +196,11 @@ void OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
   if (memory.predicted) {
     stage.predictions[iteration + 2] = std::move(memory.predicted).Seal();
   }
-  if (!update->counts_squares_) return;
+  if (!update->counts_squares_) return std::move(memory.sum);
   const double divisor = update->divisor_ * update->loss_scale_;
   stage.squares[iteration] = update->squares_ / divisor / divisor;
   stage.squares.erase(stage.squares.begin(), stage.squares.lower_bound(iteration - 2));
+  return std::move(memory.sum);
 }
 
 double OwnedStages::GradientSquares(StageId stage, Iteration iteration) const {

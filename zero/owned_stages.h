@@ -4,7 +4,7 @@
 //   SharedBuffer v = owned.Get(stage, Version(3));
 //   RZ_ASSIGN_OR_RETURN(auto update, owned.BeginUpdate(stage, Iteration(3), std::move(sum)));
 //   while (update.Step()) {}
-//   owned.Publish(std::move(update));   // version 4 exists, the sum's memory is free
+//   owned.Publish(std::move(update)).Reset();   // version 4 exists, the sum's memory is free
 //
 // cdp rules: θ_{t+1} is written over θ_{t-1}; dp: over θ_t, in place; so too with predictions, and
 // that of θ_{t+2} over that of θ_t. Always only when this worker is the buffer's only holder.
@@ -45,6 +45,8 @@ class PendingUpdate {
   };
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, double divisor,
                 double loss_scale, Memory memory);
+  // Of the gradient's norm.
+  void ClipBy(float factor) { clip_ = factor; }
   // Sums the squares of the gradients, too, each block before it is updated with.
   void CountSquares() { counts_squares_ = true; }
   // One block; false when that was the last.
@@ -58,6 +60,7 @@ class PendingUpdate {
   double divisor_;
   double loss_scale_;
   Memory memory_;
+  float clip_ = 1;
   size_t next_block_ = 0;
   bool counts_squares_ = false;
   double squares_ = 0;  // of the undivided sum, so far
@@ -85,7 +88,8 @@ class OwnedStages {
   // FailedPrecondition unless MayOverwrite.
   absl::StatusOr<std::unique_ptr<PendingUpdate>> BeginUpdate(StageId stage, Iteration iteration,
                                                              SharedBuffer sum);
-  void Publish(std::unique_ptr<PendingUpdate> update);
+  // Gives the sum back, which it has read.
+  SharedBuffer Publish(std::unique_ptr<PendingUpdate> update);
 
   // The squared norm of the averaged gradient that made version t + 1 of `stage`, if that update
   // counted squares, and was one of the last three; else 0.

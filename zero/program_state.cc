@@ -39,9 +39,10 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
   }
   // Finished sums that are shared.
   const LinkedOp& linked = state.linked;
-  const bool shared =
-      linked.op.kind == OpKind::kUpdate && linked.takes >= base_ && at(linked.takes).shared;
-  if (shared) DropUse(linked.takes);
+  if (linked.op.kind == OpKind::kUpdate || linked.op.kind == OpKind::kSquares) {
+    const int64_t sum = linked.takes >= 0 ? linked.takes : linked.snapshot;
+    if (sum >= base_ && at(sum).shared) DropUse(sum);
+  }
   if (linked.op.kind == OpKind::kSend && linked.op.channel == Channel::kFinished) {
     DropUse(linked.snapshot);
   }

@@ -117,7 +117,7 @@ class MostTogether {
 bool IsOwnedMessage(Channel channel) {
   return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kBuffers ||
          channel == Channel::kMetrics || channel == Channel::kReports ||
-         channel == Channel::kToken || channel == Channel::kStates;
+         channel == Channel::kToken || channel == Channel::kStates || channel == Channel::kNorms;
 }
 
 size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
@@ -141,6 +141,11 @@ size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
     case Channel::kSnapshots: return static_cast<size_t>(plan.stage(message.stage).buffer_bytes);
     case Channel::kMetrics:
     case Channel::kReports: return static_cast<size_t>(std::max(1, metrics_count)) * sizeof(double);
+    case Channel::kNorms: {
+      const int values =
+          message.stage == kNoStage ? 1 : plan.stage(message.stage).trained_parameters;
+      return static_cast<size_t>(values) * sizeof(double);
+    }
     case Channel::kToken:
     case Channel::kNone: break;
   }

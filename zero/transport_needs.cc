@@ -50,6 +50,11 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
       const size_t kept = Block(layout.sum_bytes) + Block(plan.stages[j].state_bytes);
       if (collects) options.sum_bytes += kCollectionsAlive * kept;
     }
+    // Squares on their way to worker 0, and norms from there: at most one for each who updates.
+    if (plan.has_norm()) {
+      const auto squares = static_cast<int64_t>(plan.stages[j].trained_parameters * sizeof(double));
+      options.sum_bytes += kIterationsAlive * Block(self.value == 0 ? sizeof(double) : squares);
+    }
     // Worker 0 starts the sums, one of a stage at a time. Every worker takes statistics into memory
     // of its own, and the last one keeps some for evaluations.
     if (self.value == 0) options.sum_bytes += Block(layout.sum_bytes);

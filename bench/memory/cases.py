@@ -21,7 +21,7 @@ RULES = ("dp", "cdp_v1", "cdp_v2")
 
 
 def configuration(model: str, *, rule: str, workers: int, transport: str, iterations: int, zero_stage: int = 3) -> dict:
-    return {**_MODELS[model], "gradient_accumulation_steps": 1, "optimizer": _ADAMW, "iterations": iterations,
+    return {**_MODELS[model], "gradient_accumulation_steps": 1, "gradient_clipping": 0, "optimizer": _ADAMW, "iterations": iterations,
             "zero_optimization": {"stage": zero_stage},
             "evaluation": {"every": 0}, "seed": 1,
             "cyclic": {"rule": rule, "workers": workers, "transport": transport, "threads": 1}}

@@ -64,6 +64,7 @@ class Case:
             "data": {"type": "random", "samples": self.samples},
             "train_micro_batch_size_per_gpu": self.micro_batch,
             "gradient_accumulation_steps": 1,
+            "gradient_clipping": 0,
             "optimizer": {"type": "AdamW", "params": dataclasses.asdict(self.optimizer)},
             "iterations": iterations,
             "evaluation": {"every": 0},

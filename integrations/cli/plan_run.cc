@@ -64,6 +64,8 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .rule = cyclic.rule,
           .slack = cyclic.slack,
           .predict = cyclic.predict,
+          .strict = cyclic.strict,
+          .clipping = cyclic.clipping,
           .stages = cyclic.boundaries.empty() ? cyclic.stages
                                               : static_cast<int>(cyclic.boundaries.size()),
           .boundaries = cyclic.boundaries,

@@ -33,7 +33,11 @@ class RingTotals {
 
   // The report of iteration t tells the gradient norm of iteration t - lag: only then every owner
   // has certainly updated with it (Engine::GradientSquares).
-  static int GradientLag(const Plan& plan) { return plan.rule == Rule::kDp ? 1 : 2; }
+  static int GradientLag(const Plan& plan) {
+    const int update = plan.rule == Rule::kDp ? 1 : 2;
+    // The norm itself is waited for by the update after it.
+    return plan.clipping == Clipping::kPrevious ? update + 1 : update;
+  }
 
   // Times as milliseconds of the mean worker, bytes of the whole ring; without the gradient norm.
   // `sums`: kCount values, summed over an iteration.

@@ -241,6 +241,8 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .retain = request.retain,
                   .exchange = request.exchange,
                   .iterations = request.iterations,
+                  .strict = request.strict,
+                  .clipping = request.clipping,
                   .evaluation = request.evaluation,
                   .collection = request.collection};
   if (request.epoch_samples != 0) {
@@ -255,6 +257,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
     stage.master_bytes = planned.layouts.back().master_bytes;
     stage.sum_bytes = planned.layouts.back().sum_bytes;
     stage.buffer_bytes = planned.layouts.back().statistics_bytes;
+    stage.trained_parameters = planned.layouts.back().trainable_count;
     if (collects) {
       stage.state_bytes = StateLayout::Make(request.optimizer, planned.layouts.back()).bytes;
     }

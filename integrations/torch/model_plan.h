@@ -46,6 +46,8 @@ struct PlanRequest {
   Rule rule = Rule::kCdpV2;
   int slack = 1;
   bool predict = false;
+  bool strict = false;
+  Clipping clipping = Clipping::kOff;
   int stages = 0;               // 0: k·N with the largest k <= 4 that the layers allow
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
   enum class Balance { kCost, kBytes } balance = Balance::kCost;

@@ -49,6 +49,8 @@ Plan PlanAlone(const Plan& plan) {
   alone.rule = Rule::kDp;
   alone.slack = 0;
   alone.predict = false;
+  alone.strict = false;
+  alone.clipping = Clipping::kOff;
   alone.pending = 1;
   alone.stagger = false;
   alone.retain = 0;

@@ -7,7 +7,7 @@ import unittest
 
 from ringzero import TestCase
 
-CATEGORIES = ["masters", "versions", "moments", "sums", "gradients", "statistics", "activations", "pools", "rounding", "process",
+CATEGORIES = ["masters", "versions", "moments", "sums", "taken", "gradients", "statistics", "activations", "pools", "rounding", "process",
               "process, once"]
 REFUSED = ("ringzero: error: {config}: the run does not fit: host memory: wanted AMOUNT, found AMOUNT "
            "(cyclic.memory_budget.host); most of it is process, once, AMOUNT; what would help: fewer workers on the host\n")

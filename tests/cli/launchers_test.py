@@ -210,8 +210,8 @@ class Disagreement(Job):
         return processes
 
     def test_configuration(self):
-        self.all_fail(self.start_odd({"options": ["--set", "cyclic.slack=0"]}), 2,
-                      "worker 2 has cyclic.slack = 0, worker 0 has 1 (configuration)")
+        self.all_fail(self.start_odd({"options": ["--set", "cyclic.pending=2"]}), 2,
+                      "worker 2 has cyclic.pending = 2, worker 0 has 1 (configuration)")
 
     def test_model(self):
         other = self.config("other.json", **{"model.hidden": [24, 17]})

@@ -19,6 +19,7 @@ TINY = {
     "data": {"type": "random", "samples": 256, "input": [1, 6, 6], "classes": 5},
     "train_micro_batch_size_per_gpu": 8,
     "gradient_accumulation_steps": 1,
+    "gradient_clipping": 0,
     "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}},
     "iterations": 12,
     "evaluation": {"every": 5},

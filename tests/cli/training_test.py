@@ -100,7 +100,7 @@ class Summary(TestCase):
                                                "zero_optimization": {"stage": stage}}))["memory"]
             self.assertEqual(set(memory), {"forecast", "allocated", "certificate"})
             forecast, allocated = memory["forecast"], memory["allocated"]
-            self.assertEqual(list(forecast), ["masters", "versions", "moments", "sums", "gradients", "total"])
+            self.assertEqual(list(forecast), ["masters", "versions", "moments", "sums", "taken", "gradients", "total"])
             for category in ("masters", "versions", "moments", "sums"):
                 self.assertEqual(allocated[category], forecast[category], (rule, stage, category))
             self.assertGreaterEqual(forecast["masters"], 4 * PARAMETERS)

@@ -18,6 +18,7 @@ CONFIG = {
     "data": {"type": "random", "samples": 1024, "input": [1, 6, 6], "classes": 5},
     "train_micro_batch_size_per_gpu": 8,
     "gradient_accumulation_steps": 1,
+    "gradient_clipping": 0,
     "optimizer": {"type": "SGD", "params": {"lr": 0.05}},
     "iterations": 20,
     "steps_per_print": 1,

@@ -27,6 +27,7 @@ CONFIG = {
     "data": {"type": "random", "samples": 512},
     "train_micro_batch_size_per_gpu": 2,
     "gradient_accumulation_steps": 1,
+    "gradient_clipping": 0,
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
     "iterations": 12,
     "steps_per_print": 1,

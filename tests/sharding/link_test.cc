@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 std::vector<PlanShape> Shapes() {
   std::vector<PlanShape> shapes;
-  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3, 4})) {
+  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3, 4, 4})) {
     shapes.push_back({.workers = 1 + c[0],
                       .stages = 1 + 2 * c[1],
                       .zero_stage = c[10],
@@ -31,7 +31,8 @@ std::vector<PlanShape> Shapes() {
                       .tied = c[7] == 1,
                       .retain = c[8],
                       .frozen = static_cast<Frozen>(c[9]),
-                      .owners = Owners::kRandom});
+                      .owners = Owners::kRandom,
+                      .clipping = static_cast<Clipping>(c[11])});
   }
   return shapes;
 }
@@ -87,7 +88,11 @@ TEST(LinkTest, UsersAreWhoReads) {
         }
         // A finished sum's readers.
         const bool spread = plan.zero_stage == 0;
-        if (spread && op.op.kind == OpKind::kUpdate) ++readers[op.takes];
+        const bool taken = plan.clipping == Clipping::kExact;
+        if (spread && op.op.kind == (taken ? OpKind::kSquares : OpKind::kUpdate)) {
+          ++readers[op.takes];
+        }
+        if (spread && !taken && op.op.kind == OpKind::kSquares) ++readers[op.snapshot];
         if (op.op.kind == OpKind::kSend && op.op.channel == Channel::kFinished) {
           ++readers[op.snapshot];
         }

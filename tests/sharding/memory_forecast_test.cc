@@ -132,6 +132,22 @@ TEST(MemoryForecastTest, WhatZeroStagesShard) {
   EXPECT_EQ(memory->workers[3].sums, 0);
 }
 
+// Sums that wait for the norm, one of a stage that its worker updates.
+TEST(MemoryForecastTest, TakenSums) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1}) {
+    Plan plan = FourStages(2, rule);
+    MemoryBytes wanted = HostBytes(plan);
+    plan.clipping = Clipping::kPrevious;
+    EXPECT_EQ(HostBytes(plan), wanted);
+    plan.clipping = Clipping::kExact;
+    wanted.taken = 1040;
+    EXPECT_EQ(HostBytes(plan), wanted);
+    EXPECT_EQ(ForecastMemory(plan, {})->workers[0].taken, 210 + 410);
+    plan.zero_stage = 0;
+    EXPECT_EQ(HostBytes(plan).taken, 2 * 1040);
+  }
+}
+
 TEST(MemoryForecastTest, Errors) {
   const auto memory = ForecastMemory(FourStages(2, Rule::kDp), {.moment_bytes = {1, 2}});
   EXPECT_THAT(std::string(memory.status().message()),

@@ -394,6 +394,48 @@ TEST(PredictTest, AtMostTwoPredictionsAndOneVersionAreAlive) {
   }
 }
 
+// Strict: every sum of iteration t, the last of them at the end of worker N-1's lap, is complete
+// before the first forward that reads what any of them makes.
+TEST(StrictTest, FreshReadsComeAfterAllSums) {
+  for (int n = 1; n <= 16; ++n) {
+    for (int s = 1; s <= 2 * n + 1; ++s) {
+      Plan plan = MakeTestPlan({.workers = n,
+                                .stages = s,
+                                .rule = Rule::kCdpV2,
+                                .slack = 0,
+                                .costs = Costs::kRandom,
+                                .seed = static_cast<uint64_t>(n * 100 + s),
+                                .strict = true});
+      int64_t lap = 0;
+      for (const StagePlan& stage : plan.stages) lap += stage.forward_cost + stage.backward_cost;
+      for (int w = 0; w < n; ++w) {
+        int64_t forward = 0;  // of the stages before, all times N
+        for (int j = 0; j < s; ++j) {
+          const int64_t read = n * lap + w * lap + n * forward;
+          const int64_t complete = n * lap + (n - 1) * lap;
+          EXPECT_EQ(ReadsFresh(plan, WorkerId(w), StageId(j)), read >= complete);
+          forward += plan.stages[j].forward_cost;
+        }
+      }
+    }
+  }
+}
+
+TEST(StrictTest, SharesOfFreshPairs) {
+  const auto fresh = [](int n, int slack) {
+    return 100 - 100 * StaleShare(MakeTestPlan({.workers = n,
+                                                .stages = n,
+                                                .rule = Rule::kCdpV2,
+                                                .slack = slack,
+                                                .costs = Costs::kBackwardTwice,
+                                                .strict = true}));
+  };
+  EXPECT_NEAR(fresh(4, 0), 31, 0.5);
+  EXPECT_NEAR(fresh(8, 0), 23, 0.5);
+  EXPECT_NEAR(fresh(16, 0), 20, 0.5);
+  EXPECT_NEAR(fresh(4, 1), 6, 0.5);
+}
+
 TEST(MicroBatchTest, NeighboursAreInverse) {
   const Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .iterations = 3});
   std::optional<MicroBatch> m = MicroBatch{WorkerId(0), Iteration(0), Lap(0)};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <random>
@@ -33,6 +34,9 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.predict = shape.predict;
   plan.retain = std::min(shape.retain, shape.stages);
   plan.iterations = shape.iterations;
+  plan.clipping = shape.clipping;
+  const bool strict = shape.strict || shape.clipping == Clipping::kExact;
+  plan.strict = strict && shape.rule == Rule::kCdpV2;
   plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
   plan.collection = {.every = shape.collect_every,
                      .versions = shape.collect_versions,
@@ -83,8 +87,9 @@ std::string Describe(const PlanShape& s) {
   return absl::StrCat(
       "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
       ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
-      s.predict ? " predict" : "", " T ", s.iterations, " evaluate ", s.evaluate_every, "x",
-      s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
+      s.predict ? " predict" : "", " T ", s.iterations, " clipping ", ToString(s.clipping),
+      s.strict ? " strict" : "", " evaluate ", s.evaluate_every, "x", s.evaluation_laps,
+      " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
       s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
       " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
       static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
@@ -159,6 +164,7 @@ class Oracle {
         updates_[{MemoryOf(i), op.stage.value, op.version.value}] = i;
         updates_of_[{op.stage.value, op.iteration.value}].push_back(i);
       }
+      if (op.kind == OpKind::kSquares) squares_of_[op.iteration.value].push_back(i);
       if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
         collects_[{op.copy, op.stage.value, op.iteration.value}] = i;
       }
@@ -171,6 +177,7 @@ class Oracle {
       RZ_RETURN_IF_ERROR(CheckHeldCopy(i));
       RZ_RETURN_IF_ERROR(CheckKept(i));
       RZ_RETURN_IF_ERROR(CheckSumMemory(i));
+      RZ_RETURN_IF_ERROR(CheckClipped(i));
     }
     return CheckContents();
   }
@@ -243,12 +250,51 @@ class Oracle {
   absl::Status CheckSumMemory(int i) const {
     const Op& op = ring_.op(i);
     if (op.kind != OpKind::kAdd || ring_.ops[i].takes >= 0) return absl::OkStatus();
-    const auto found = updates_of_.find({op.stage.value, op.iteration.value - 1});
-    if (found == updates_of_.end()) return absl::OkStatus();
-    for (const int update : found->second) {
+    const int before = op.iteration.value - 1;
+    std::vector<int> readers;
+    if (plan_.clipping != Clipping::kExact) {
+      const auto found = updates_of_.find({op.stage.value, before});
+      if (found != updates_of_.end()) readers = found->second;
+    } else if (const auto found = squares_of_.find(before); found != squares_of_.end()) {
+      std::copy_if(found->second.begin(), found->second.end(), std::back_inserter(readers),
+                   [&](int squares) { return ring_.op(squares).stage == op.stage; });
+    }
+    for (const int update : readers) {
       if (times_.end[update] > times_.start[i]) return Wrong(i, "begins a sum in one that is read");
     }
     return absl::OkStatus();
+  }
+
+  // When an update begins, the squares are counted that it is clipped by; and an owner has one sum
+  // of a stage at most.
+  absl::Status CheckClipped(int i) const {
+    const Op& op = ring_.op(i);
+    const bool exact = plan_.clipping == Clipping::kExact;
+    if (exact && op.kind == OpKind::kSquares) {
+      const auto read = updates_.find({MemoryOf(i), op.stage.value, op.iteration.value});
+      const bool free = read == updates_.end() || times_.end[read->second] <= times_.start[i];
+      return free ? absl::OkStatus() : Wrong(i, "takes a sum over one that is still read");
+    }
+    if (op.kind != OpKind::kUpdate || plan_.clipping == Clipping::kOff) return absl::OkStatus();
+    const bool previous = plan_.clipping == Clipping::kPrevious;
+    const auto found = squares_of_.find(op.iteration.value - (previous ? 1 : 0));
+    if (found == squares_of_.end()) {
+      const bool none = previous && op.iteration.value == 0;
+      return none ? absl::OkStatus() : Wrong(i, "has no squares to be clipped by");
+    }
+    int stages = 0;
+    for (const int squares : found->second) {
+      const bool own = ring_.op(squares).stage == op.stage;
+      if (plan_.clipping == Clipping::kPerStage && !own) continue;
+      if (plan_.zero_stage == 0 && ring_.worker_of(squares) != ring_.worker_of(i)) continue;
+      if (times_.end[squares] > times_.start[i]) return Wrong(i, "is before its norm is known");
+      ++stages;
+    }
+    const int trained =
+        static_cast<int>(std::count_if(plan_.stages.begin(), plan_.stages.end(),
+                                       [](const StagePlan& stage) { return stage.sum_bytes > 0; }));
+    const int wanted = plan_.clipping == Clipping::kPerStage ? 1 : trained;
+    return stages == wanted ? absl::OkStatus() : Wrong(i, "is clipped by some stages' squares");
   }
 
   // Follows sums, statistics and metrics in the order of time: each is the list of its
@@ -291,7 +337,8 @@ class Oracle {
     const Op& op = linked.op;
     if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
     // A finished sum is read by many.
-    const bool reads = op.kind == OpKind::kUpdate && plan_.zero_stage == 0;
+    const OpKind reader = plan_.clipping == Clipping::kExact ? OpKind::kSquares : OpKind::kUpdate;
+    const bool reads = op.kind == reader && plan_.zero_stage == 0;
     if (linked.takes >= 0 && reads) contents_[i] = contents_[linked.takes];
     if (linked.takes >= 0 && !reads) contents_[i] = std::exchange(contents_[linked.takes], {});
     if (op.channel == Channel::kFinished && op.kind == OpKind::kSend) {
@@ -331,6 +378,7 @@ class Oracle {
   const Timeline& times_;
   std::map<std::tuple<int, int, int>, int> updates_;            // (memory, stage, version it makes)
   std::map<std::pair<int, int>, std::vector<int>> updates_of_;  // (stage, iteration)
+  std::map<int, std::vector<int>> squares_of_;                  // iteration
   std::map<std::tuple<Copy, int, int>, int> collects_;          // (part, stage, version)
   std::vector<std::vector<int>> contents_;
 };

@@ -44,6 +44,8 @@ struct PlanShape {
   Owners owners = Owners::kAssigned;
   Costs costs = Costs::kEqual;
   uint64_t seed = 1;
+  Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
+  bool strict = false;
 };
 
 // Stages differ in bytes; the window is not resolved.

@@ -195,7 +195,9 @@ TEST(PlanTextTest, PlansParseBack) {
          .pending = 1 + static_cast<int>(seed % 2),
          .frozen = static_cast<Frozen>(seed % 3),
          .costs = Costs::kRandom,
-         .seed = seed});
+         .seed = seed,
+         .clipping = static_cast<Clipping>(seed % 4),
+         .strict = seed % 5 == 0});
     plan.exchange = seed % 7 != 0;
     plan.window = static_cast<int>(seed);
     plan.stages[0].name = seed % 2 == 0 ? "" : "a name with  spaces";
@@ -204,6 +206,8 @@ TEST(PlanTextTest, PlansParseBack) {
     EXPECT_EQ(PlanToString(*parsed), PlanToString(plan));
     EXPECT_EQ(parsed->zero_stage, plan.zero_stage);
     EXPECT_EQ(parsed->predict, plan.predict);
+    EXPECT_EQ(parsed->strict, plan.strict);
+    EXPECT_EQ(parsed->clipping, plan.clipping);
     EXPECT_EQ(parsed->stages[0].name, plan.stages[0].name);
     EXPECT_EQ(parsed->stages[0].state_bytes, plan.stages[0].state_bytes);
     EXPECT_EQ(parsed->collection.versions, plan.collection.versions);
@@ -263,6 +267,15 @@ TEST(CheckPlanTest, NamesTheField) {
                 p.stagger = true;
               }),
               HasSubstr("stagger"));
+  EXPECT_THAT(message([](Plan& p) {
+                p.rule = Rule::kCdpV1;
+                p.strict = true;
+              }),
+              HasSubstr("strict"));
+  EXPECT_THAT(message([](Plan& p) { p.clipping = Clipping::kExact; }),
+              HasSubstr("exact clipping with cdp_v2 needs its strict form"));
+  EXPECT_THAT(message([](Plan& p) { p.stages[0].trained_parameters = -1; }),
+              HasSubstr("trained_parameters of stage 0"));
   EXPECT_THAT(message([](Plan& p) {
                 for (StagePlan& stage : p.stages) stage.forward_cost = stage.backward_cost = 0;
               }),

@@ -110,7 +110,7 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
 
 // The obligations are written from the definitions, the programs from the schedule: one set.
 TEST(ObligationsTest, AreWhatProgramsDo) {
-  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4, 4});
+  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4, 4, 4});
   for (const std::vector<int>& c : cases) {
     const PlanShape shape{
         .workers = 1 + c[0],
@@ -131,7 +131,9 @@ TEST(ObligationsTest, AreWhatProgramsDo) {
         .frozen = static_cast<Frozen>(c[10]),
         .owners = Owners::kRandom,
         .costs = Costs::kRandom,
-        .seed = static_cast<uint64_t>(c[0] + 5 * c[1])};
+        .seed = static_cast<uint64_t>(c[0] + 5 * c[1]),
+        .clipping = static_cast<Clipping>(c[14]),
+        .strict = c[7] == 1};
     const Plan plan = MakeTestPlan(shape);
     const Obligations must = DeriveObligations(plan);
     for (const Program& program : ProgramsOf(plan)) {

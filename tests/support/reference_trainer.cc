@@ -22,6 +22,22 @@ std::vector<float> ValuesOf(const at::Tensor& tensor) {
   return {data, data + dense.numel()};
 }
 
+// In double, in blocks of 65,536 values, of which each has 16 sums of every sixteenth value.
+double SquaresOf(const at::Tensor& tensor) {
+  const float* values = tensor.const_data_ptr<float>();
+  double squares = 0;
+  for (int64_t begin = 0; begin < tensor.numel(); begin += 65536) {
+    double parts[16] = {};
+    for (int64_t i = begin; i < std::min<int64_t>(tensor.numel(), begin + 65536); ++i) {
+      parts[(i - begin) % 16] += double(values[i]) * double(values[i]);
+    }
+    double block = 0;
+    for (const double part : parts) block += part;
+    squares += block;
+  }
+  return squares;
+}
+
 class Trainer {
  public:
   Trainer(const TrainingTask& task, const Plan& plan, const ReferenceOptions& options)
@@ -80,7 +96,7 @@ class Trainer {
       const StagePlan& stage = plan_.stages[i];
       const int64_t cost = stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
       total += cost;
-      if (i < j) before += cost;
+      if (i < j) before += plan_.strict ? stage.forward_cost : cost;
     }
     const __int128 n = plan_.workers, s = plan_.stage_count();
     const __int128 slack = std::min<__int128>(plan_.slack * total * n, total * s);
@@ -191,7 +207,33 @@ class Trainer {
     }
   }
 
+  // As torch.nn.utils.clip_grad_norm_, by the norm that the plan names.
+  void SetClips() {
+    if (plan_.clipping == Clipping::kOff) return;
+    std::vector<double> squares(plan_.stage_count(), 0.0);  // undivided
+    double all = 0;
+    for (size_t i = 0; i < states_.size(); ++i) {
+      if (!states_[i].contributed) continue;
+      const double own = SquaresOf(states_[i].sum);
+      squares[StageOf(model_.parameters()[i].layer)] += own;
+      all += own;
+    }
+    const auto clip = [&](double sum) {
+      const double norm = std::sqrt(sum) / Divisor();
+      const double wanted = task_.optimizer.max_norm / (norm + 1e-6);
+      return wanted < 1 ? float(wanted) : 1.0f;
+    };
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const int stage = StageOf(model_.parameters()[i].layer);
+      states_[i].clip = plan_.clipping == Clipping::kExact      ? clip(all)
+                        : plan_.clipping == Clipping::kPerStage ? clip(squares[stage])
+                                                                : previous_clip_;
+    }
+    previous_clip_ = clip(all);
+  }
+
   void Update() {
+    SetClips();
     const float divisor = Divisor();
     for (size_t i = 0; i < states_.size(); ++i) {
       ReferenceState& s = states_[i];
@@ -284,6 +326,7 @@ class Trainer {
   std::vector<int64_t> counts_;
   int64_t samples_left_ = 0;   // of the epoch
   int64_t weight_of_all_ = 0;  // of this iteration: its samples or, uncounted, its micro-batches
+  float previous_clip_ = 1;  // by the norm of the iteration before
   TrainingResult result_;
 };
 
@@ -339,6 +382,9 @@ TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int
     for (size_t i = 0; i < sums.size(); ++i) {
       if (!sums[i].defined()) continue;
       model.parameters()[i].leaves[0].mutable_grad() = sums[i].div_(accumulation);
+    }
+    if (task.optimizer.max_norm > 0) {
+      torch::nn::utils::clip_grad_norm_(trained, task.optimizer.max_norm);
     }
     optimizer->step();
     optimizer->zero_grad();

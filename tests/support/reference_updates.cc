@@ -18,7 +18,7 @@ void UpdateSgd(const OptimizerOptions& options, float divisor, ReferenceState& s
   float* moment = s.first.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
+    float g = sum[i] / divisor * s.clip;
     if (decay != 0) g = std::fma(decay, theta[i], g);
     if (momentum != 0) {
       moment[i] = s.updates == 0 ? g : std::fma(undamped, g, moment[i] * momentum);
@@ -44,7 +44,7 @@ void UpdateAdam(const OptimizerOptions& options, float divisor, ReferenceState& 
   float* v = s.second.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
+    float g = sum[i] / divisor * s.clip;
     if (decay != 0) g = std::fma(decay, theta[i], g);
     const float decayed = theta[i] * keep;
     m[i] = std::fma(rest1, g, m[i] * beta1);
@@ -63,7 +63,7 @@ void UpdateLion(const OptimizerOptions& options, float divisor, ReferenceState& 
   float* m = s.first.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    const float g = sum[i] / divisor;
+    const float g = sum[i] / divisor * s.clip;
     const float direction = std::fma(rest1, g, m[i] * beta1);
     const float sign = float((direction > 0) - (direction < 0));
     theta[i] = theta[i] * keep - sign * rate;
@@ -79,7 +79,7 @@ void UpdateAdagrad(const OptimizerOptions& options, float divisor, ReferenceStat
   float* squares = s.first.mutable_data_ptr<float>();
   const float* sum = s.sum.const_data_ptr<float>();
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    float g = sum[i] / divisor;
+    float g = sum[i] / divisor * s.clip;
     if (decay != 0) g = std::fma(decay, theta[i], g);
     squares[i] = std::fma(g, g, squares[i]);
     theta[i] -= rate * g / (std::sqrt(squares[i]) + epsilon);
@@ -113,7 +113,7 @@ void UpdateLamb(const OptimizerOptions& options, float divisor, ReferenceState& 
   const float* sum = s.sum.const_data_ptr<float>();
   std::vector<float> update(s.now.numel());
   for (size_t i = 0; i < update.size(); ++i) {
-    const float g = sum[i] / divisor;
+    const float g = sum[i] / divisor * s.clip;
     m[i] = std::fma(rest1, g, m[i] * beta1);
     v[i] = std::fma(rest2 * g, g, v[i] * beta2);
     const float adam = (m[i] / correction1) / (std::sqrt(v[i] / correction2) + epsilon);
@@ -188,7 +188,7 @@ void UpdateMuon(const OptimizerOptions& options, float divisor, ReferenceState& 
   const int64_t outputs = s.now.size(0), inputs = s.now.numel() / outputs;
   Rows x{by_columns ? inputs : outputs, by_columns ? outputs : inputs, {}};
   for (int64_t i = 0; i < s.now.numel(); ++i) {
-    const float g = sum[i] / divisor;
+    const float g = sum[i] / divisor * s.clip;
     m[i] = std::fma(share, g - m[i], m[i]);
     x.values.push_back(std::fma(-share, m[i] - g, m[i]));
   }

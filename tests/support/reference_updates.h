@@ -24,6 +24,7 @@ struct ReferenceState {
   at::Tensor expected, expected_next;
   bool contributed = false;
   bool updated = false;  // by the last update
+  float clip = 1;        // what its averaged gradient is multiplied by
   int updates = 0;
 };
 

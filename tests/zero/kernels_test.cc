@@ -111,6 +111,7 @@ std::vector<Pair> Passes(float divisor) {
     for (const bool momentum : {false, true}) {
       for (const bool other : {false, true}) {
         const SgdStep sgd{.divisor = divisor,
+                          .clip = divisor == 8 ? 1.0f : 0.37f,
                           .weight_decay = decay,
                           .momentum = 0.9f,
                           .undamped = 0.75f,
@@ -123,6 +124,7 @@ std::vector<Pair> Passes(float divisor) {
       }
     }
     AdamStep adam{.divisor = divisor,
+                  .clip = divisor == 8 ? 1.0f : 0.37f,
                   .weight_decay = decay,
                   .beta1 = 0.9f,
                   .one_minus_beta1 = 0.1f,
@@ -136,12 +138,16 @@ std::vector<Pair> Passes(float divisor) {
       passes.push_back({"adam", [adam](const UpdateSpan& s) { AdamPass(adam, s); },
                         [adam](const UpdateSpan& s) { reference::AdamPass(adam, s); }});
     }
-    const AdagradStep adagrad{
-        .divisor = divisor, .weight_decay = decay, .epsilon = 1e-10f, .rate = 0.01f};
+    const AdagradStep adagrad{.divisor = divisor,
+                              .clip = divisor == 8 ? 1.0f : 0.37f,
+                              .weight_decay = decay,
+                              .epsilon = 1e-10f,
+                              .rate = 0.01f};
     passes.push_back({"adagrad", [adagrad](const UpdateSpan& s) { AdagradPass(adagrad, s); },
                       [adagrad](const UpdateSpan& s) { reference::AdagradPass(adagrad, s); }});
   }
   const LionStep lion{.divisor = divisor,
+                      .clip = divisor == 8 ? 1.0f : 0.37f,
                       .keep = 0.99f,
                       .beta1 = 0.9f,
                       .one_minus_beta1 = 0.1f,

@@ -38,12 +38,14 @@ std::vector<PassStep> PassSteps() {
   for (const float divisor : {8.0f, 6.0f}) {
     for (const float decay : {0.0f, 0.01f}) {
       AddSgdSteps({.divisor = divisor,
+                   .clip = divisor == 8 ? 1.0f : 0.37f,
                    .weight_decay = decay,
                    .momentum = 0.9f,
                    .undamped = 0.75f,
                    .rate = 0.1f},
                   steps);
       steps.push_back(AdamStep{.divisor = divisor,
+                               .clip = divisor == 8 ? 1.0f : 0.37f,
                                .keep = decay == 0 ? 0.999f : 1,
                                .weight_decay = decay,
                                .beta1 = 0.9f,
@@ -53,10 +55,14 @@ std::vector<PassStep> PassSteps() {
                                .root_correction2 = 0.3f,
                                .epsilon = 1e-8f,
                                .step_size = 1e-3f});
-      steps.push_back(
-          AdagradStep{.divisor = divisor, .weight_decay = decay, .epsilon = 1e-10f, .rate = 0.01f});
+      steps.push_back(AdagradStep{.divisor = divisor,
+                                  .clip = divisor == 8 ? 1.0f : 0.37f,
+                                  .weight_decay = decay,
+                                  .epsilon = 1e-10f,
+                                  .rate = 0.01f});
     }
     steps.push_back(LionStep{.divisor = divisor,
+                             .clip = divisor == 8 ? 1.0f : 0.37f,
                              .keep = 0.99f,
                              .beta1 = 0.9f,
                              .one_minus_beta1 = 0.1f,

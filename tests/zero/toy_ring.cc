@@ -242,6 +242,14 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
   return layouts;
 }
 
+namespace {
+
+bool IsStrict(const ToyOptions& o) {
+  return o.rule == Rule::kCdpV2 && (o.strict || o.clipping == Clipping::kExact);
+}
+
+}  // namespace
+
 Plan ToyPlan(const ToyOptions& options) {
   Plan plan{.workers = options.workers,
             .zero_stage = options.zero_stage,
@@ -254,6 +262,8 @@ Plan ToyPlan(const ToyOptions& options) {
             .stagger = options.stagger,
             .retain = options.retain,
             .iterations = options.iterations,
+            .strict = IsStrict(options),
+            .clipping = options.clipping,
             .evaluation = options.evaluation,
             .collection = options.collection,
             .samples = options.samples};
@@ -269,6 +279,7 @@ Plan ToyPlan(const ToyOptions& options) {
         .sum_bytes = layouts[j].sum_bytes,
         .buffer_bytes = layouts[j].statistics_bytes,
         .state_bytes = collects ? StateLayout::Make(options.optimizer, layouts[j]).bytes : 0,
+        .trained_parameters = layouts[j].trainable_count,
         .forward_cost = 1,
         .backward_cost = 2,
         .owner = WorkerId(options.workers - 1 - j * options.workers / options.stages)};
@@ -376,6 +387,47 @@ float ByChance(float value, int stage, int i, std::pair<int, int> iteration_and_
   return value;
 }
 
+// Of values in double: blocks of 65,536, in each 16 sums of every sixteenth value.
+double SquaresOf(const float* values, int count) {
+  double squares = 0;
+  for (int begin = 0; begin < count; begin += 65536) {
+    double parts[16] = {};
+    for (int i = begin; i < std::min(count, begin + 65536); ++i) {
+      parts[(i - begin) % 16] += double(values[i]) * double(values[i]);
+    }
+    double block = 0;
+    for (const double part : parts) block += part;
+    squares += block;
+  }
+  return squares;
+}
+
+// By the norm of an averaged gradient.
+float ClippedBy(double norm, double max_norm) {
+  return norm + 1e-6 > max_norm ? float(max_norm / (norm + 1e-6)) : 1.0f;
+}
+
+// By stage, what each gradient is multiplied by; `norms` has those of all iterations up to this.
+std::vector<float> ClipFactors(const ToyOptions& o, const std::vector<double>& squares,
+                               const std::vector<double>& norms) {
+  std::vector<float> factors(o.stages, 1.0f);
+  const double max_norm = o.optimizer.max_norm;
+  const double divisor = o.workers * o.laps * o.precision.loss_scale;
+  for (int j = 0; j < o.stages; ++j) {
+    switch (o.clipping) {
+      case Clipping::kOff: break;
+      case Clipping::kExact: factors[j] = ClippedBy(norms.back(), max_norm); break;
+      case Clipping::kPerStage:
+        factors[j] = ClippedBy(std::sqrt(squares[j]) / divisor, max_norm);
+        break;
+      case Clipping::kPrevious:
+        if (norms.size() > 1) factors[j] = ClippedBy(norms[norms.size() - 2], max_norm);
+        break;
+    }
+  }
+  return factors;
+}
+
 }  // namespace
 
 ToyResult RunToyReference(const ToyOptions& o) {
@@ -458,7 +510,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
       for (int j = 0; j < s; ++j) {
         // Costs 1 and 2 a stage (1 if frozen): fresh iff P_j >= (N-1-w)·T/N + min(slack·T/S, T/N).
         const int64_t total = 3 * s - 2 * o.frozen_prefix;
-        const int64_t cost_before = 3 * j - 2 * std::min(j, o.frozen_prefix);
+        // Strict: by forwards, of cost 1.
+        const int64_t cost_before = IsStrict(o) ? j : 3 * j - 2 * std::min(j, o.frozen_prefix);
         const int64_t slack = std::min<int64_t>(o.slack * total * n, total * s);
         bool fresh = cost_before * n * s >= (n - 1 - w) * total * s + slack;
         if (o.rule == Rule::kDp || m >= n || !toy.Trains(j))
@@ -489,10 +542,19 @@ ToyResult RunToyReference(const ToyOptions& o) {
       loss += (epoch == 0 ? 1.0 : double(samples)) * double(a.back());
     }
     result.losses.push_back(loss);
+    std::vector<double> squares(s, 0.0);
+    for (int j = o.frozen_prefix; j < s; ++j) {
+      squares[j] = SquaresOf(sums[j].as<float>().data(), o.width);
+    }
+    double all = 0;
+    for (const double stage : squares) all += stage;
+    result.norms.push_back(std::sqrt(all) / (n * o.laps * precision.loss_scale));
+    const std::vector<float> clip = ClipFactors(o, squares, result.norms);
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
       optimizers[j].Update({.divisor = average(),
+                            .clip = clip[j],
                             .loss_scale = precision.loss_scale,
                             .theta = before[j].data(),
                             .sum = sums[j].data()},

@@ -36,6 +36,8 @@ struct ToyOptions {
   bool stagger = false;
   bool predict = false;  // heavy-ball SGD
   int retain = 0;
+  Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
+  bool strict = false;
   int frozen_prefix = 0;  // stages
   bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
@@ -53,6 +55,8 @@ struct ToyResult {
   std::vector<double> evaluations;  // one entry per evaluated version
   std::vector<float> parameters;    // all stages, final
   std::vector<float> statistics;    // all stages, final
+  // Of the reference: by iteration, of the averaged gradient before clipping.
+  std::vector<double> norms;
   // Every collected version, every stage: parameters, statistic, averaged gradient, state. What is
   // not there (of a frozen stage, of a parameter without a gradient) is left out.
   std::vector<float> collected;

@@ -72,7 +72,9 @@ struct CyclicConfig {
   Rule rule = Rule::kCdpV2;
   int slack = 1;
   bool predict = false;
-  int stages = 0;  // 0: chosen
+  bool strict = false;
+  Clipping clipping = Clipping::kOff;  // by optimizer.max_norm
+  int stages = 0;                      // 0: chosen
   int workers = 4;
   // kLocal: a thread per worker; else a process each. kAuto: what the workers' hosts allow.
   enum class Transport { kAuto, kLocal, kShm, kUcx, kNccl } transport = Transport::kAuto;

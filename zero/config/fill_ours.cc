@@ -130,7 +130,6 @@ CyclicConfig::Transport TransportOf(absl::string_view name) {
 
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
-  cyclic.slack = Int(keys, "cyclic.slack");
   cyclic.predict = keys.Bool("cyclic.predict");
   cyclic.stages = Int(keys, "cyclic.stages");
   // Absent where the batch asks for more than there may be.
@@ -177,6 +176,26 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   return absl::OkStatus();
 }
 
+// What gradients are clipped by, and the form of cdp_v2 that this needs.
+absl::Status FillClipping(const ResolvedKeys& keys, double max_norm, CyclicConfig& cyclic) {
+  if (max_norm > 0) {
+    RZ_ASSIGN_OR_RETURN(cyclic.clipping, ParseClipping(keys.String("cyclic.clipping")));
+  }
+  const bool needed = cyclic.clipping == Clipping::kExact && cyclic.rule == Rule::kCdpV2;
+  cyclic.strict = keys.Has("cyclic.strict") ? keys.Bool("cyclic.strict") : needed;
+  if (cyclic.strict && cyclic.rule != Rule::kCdpV2) {
+    return keys.Error("cyclic.strict",
+                      absl::StrCat("has no meaning with cyclic.rule ", ToString(cyclic.rule)));
+  }
+  if (needed && !cyclic.strict) {
+    return keys.Error("cyclic.strict",
+                      "must be true for exact clipping with cyclic.rule cdp_v2; set it, or "
+                      "cyclic.clipping per_stage or previous, or gradient_clipping 0");
+  }
+  cyclic.slack = keys.Has("cyclic.slack") ? Int(keys, "cyclic.slack") : cyclic.strict ? 0 : 1;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status FillOurs(Config& config) {
@@ -186,6 +205,10 @@ absl::Status FillOurs(Config& config) {
     RZ_RETURN_IF_ERROR(FillData(keys, config.model, config.data));
   }
   RZ_RETURN_IF_ERROR(FillCyclic(keys, config.cyclic));
+  if (keys.Has("gradient_clipping") && !keys.MustBeSet("gradient_clipping")) {
+    config.optimizer.max_norm = keys.Number("gradient_clipping");
+  }
+  RZ_RETURN_IF_ERROR(FillClipping(keys, config.optimizer.max_norm, config.cyclic));
   config.seed = static_cast<uint64_t>(keys.Integer("seed"));
   config.evaluation.samples = keys.Integer("evaluation.samples");
   if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");

@@ -243,10 +243,6 @@ class Rules {
     }
     constexpr char kBalance[] = "expert_parallel.load_balance_coeff";
     if (keys_.Given(kBalance)) Error(kBalance, "DeepSpeed takes nothing but null for it");
-    if (!keys_.Given("gradient_clipping") && !keys_.MustBeSet("gradient_clipping") &&
-        findings_.First(Kind::kError) == nullptr) {
-      Add(Kind::kNote, "gradient_clipping", "absent, so off; DeepSpeed 0.19 would clip at 1.0");
-    }
   }
 
   void ResolveAutos() {

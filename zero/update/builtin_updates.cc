@@ -21,6 +21,7 @@ class SgdUpdate final : public ElementwiseUpdate {
         options_(options) {}
   void Pass(const UpdateMoment& moment, const UpdateSpan& span) const override {
     SgdPass({.divisor = moment.divides_by(),
+             .clip = moment.clip,
              .weight_decay = float(options_.weight_decay),
              .momentum = float(options_.momentum),
              .undamped = float(1 - options_.dampening),
@@ -47,6 +48,7 @@ class AdamUpdate final : public ElementwiseUpdate {
     const double correction2 = 1 - std::pow(betas.beta2, double(moment.updates));
     const bool decoupled = decay_ == Decay::kDecoupled;
     AdamPass({.divisor = moment.divides_by(),
+              .clip = moment.clip,
               .keep = decoupled ? float(1 - moment.rate * options_.weight_decay) : 1,
               .weight_decay = decoupled ? 0 : float(options_.weight_decay),
               .beta1 = float(betas.beta1),
@@ -72,6 +74,7 @@ class LionUpdate final : public ElementwiseUpdate {
     const UpdateRate::Betas betas =
         moment.betas.value_or(UpdateRate::Betas{options_.beta1, options_.beta2});
     LionPass({.divisor = moment.divides_by(),
+              .clip = moment.clip,
               .keep = float(1 - moment.rate * options_.weight_decay),
               .beta1 = float(betas.beta1),
               .one_minus_beta1 = float(1 - betas.beta1),
@@ -92,6 +95,7 @@ class AdagradUpdate final : public ElementwiseUpdate {
   void Pass(const UpdateMoment& moment, const UpdateSpan& span) const override {
     const double slowed = 1 + double(moment.updates - 1) * options_.rate_decay;
     AdagradPass({.divisor = moment.divides_by(),
+                 .clip = moment.clip,
                  .weight_decay = float(options_.weight_decay),
                  .epsilon = float(options_.epsilon),
                  .rate = float(moment.rate / slowed)},

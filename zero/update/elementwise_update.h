@@ -71,7 +71,8 @@ std::shared_ptr<const ElementwiseUpdate> MakeElementwise(Rule rule) {
       for (int64_t i = 0; i < span.count; ++i) {
         std::array<float, kCount> state;
         for (size_t s = 0; s < kCount; ++s) state[s] = states[s][i];
-        span.out[i] = rule_(moment, span.theta[i], span.sum[i] / divisor, state);
+        const float gradient = span.sum[i] / divisor * moment.clip;
+        span.out[i] = rule_(moment, span.theta[i], gradient, state);
         for (size_t s = 0; s < kCount; ++s) states[s][i] = state[s];
       }
       if (span.wire_type != WireType::kNone) {

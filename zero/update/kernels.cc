@@ -30,12 +30,14 @@ using V = hn::Vec<D>;
 // (in place) is there anyhow.
 enum class Store { kPlain, kStream };
 
-// A gradient from its sum. A divisor that is a power of two, and so exact as a reciprocal too,
-// saves a division.
+// A clipped gradient from its sum. A divisor that is a power of two, and so exact as a reciprocal
+// too, saves a division.
 class Gradient {
  public:
-  explicit Gradient(float divisor)
-      : divisor_(hn::Set(D(), divisor)), reciprocal_(hn::Set(D(), 1 / divisor)) {}
+  Gradient(float divisor, float clip)
+      : divisor_(hn::Set(D(), divisor)),
+        reciprocal_(hn::Set(D(), 1 / divisor)),
+        clip_(hn::Set(D(), clip)) {}
   static bool IsExact(float divisor) {
     uint32_t bits;
     std::memcpy(&bits, &divisor, sizeof(bits));
@@ -43,11 +45,11 @@ class Gradient {
   }
   template <bool kExact>
   V Of(V sum) const {
-    return kExact ? hn::Mul(sum, reciprocal_) : hn::Div(sum, divisor_);
+    return hn::Mul(kExact ? hn::Mul(sum, reciprocal_) : hn::Div(sum, divisor_), clip_);
   }
 
  private:
-  V divisor_, reciprocal_;
+  V divisor_, reciprocal_, clip_;
 };
 
 // `value` in a wire type, as it is stored.
@@ -176,7 +178,7 @@ void ByDivisor(float divisor, const WalkWith& walk) {
 template <bool kMomentum>
 void Sgd(const SgdStep& step, const UpdateSpan& span) {
   const D d;
-  const Gradient gradient(step.divisor);
+  const Gradient gradient(step.divisor, step.clip);
   const V decay = hn::Set(d, step.weight_decay), momentum = hn::Set(d, step.momentum),
           undamped = hn::Set(d, step.undamped), rate = hn::Set(d, step.rate);
   const bool decays = step.weight_decay != 0, first_time = step.first_time,
@@ -200,7 +202,7 @@ void SgdTarget(const SgdStep& step, const UpdateSpan& span) {
 
 void AdamTarget(const AdamStep& step, const UpdateSpan& span) {
   const D d;
-  const Gradient gradient(step.divisor);
+  const Gradient gradient(step.divisor, step.clip);
   const V keep = hn::Set(d, step.keep), decay = hn::Set(d, step.weight_decay),
           beta1 = hn::Set(d, step.beta1), one_minus_beta1 = hn::Set(d, step.one_minus_beta1),
           beta2 = hn::Set(d, step.beta2), one_minus_beta2 = hn::Set(d, step.one_minus_beta2),
@@ -222,7 +224,7 @@ void AdamTarget(const AdamStep& step, const UpdateSpan& span) {
 
 void LionTarget(const LionStep& step, const UpdateSpan& span) {
   const D d;
-  const Gradient gradient(step.divisor);
+  const Gradient gradient(step.divisor, step.clip);
   const V keep = hn::Set(d, step.keep), beta1 = hn::Set(d, step.beta1),
           one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
           one_minus_beta2 = hn::Set(d, step.one_minus_beta2), rate = hn::Set(d, step.rate);
@@ -243,7 +245,7 @@ void LionTarget(const LionStep& step, const UpdateSpan& span) {
 
 void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
   const D d;
-  const Gradient gradient(step.divisor);
+  const Gradient gradient(step.divisor, step.clip);
   const V decay = hn::Set(d, step.weight_decay), epsilon = hn::Set(d, step.epsilon),
           rate = hn::Set(d, step.rate);
   const bool decays = step.weight_decay != 0;
@@ -267,7 +269,7 @@ void WalkNear(const UpdateSpan& span, const Update& update) {
 template <bool kMoments>
 void Lamb(const LambStep& step, const UpdateSpan& span) {
   const D d;
-  const Gradient gradient(step.divisor);
+  const Gradient gradient(step.divisor, step.clip);
   const V decay = hn::Set(d, step.weight_decay), beta1 = hn::Set(d, step.beta1),
           one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
           one_minus_beta2 = hn::Set(d, step.one_minus_beta2),
@@ -296,7 +298,7 @@ void LambDirectionTarget(const LambStep& step, const UpdateSpan& span) {
 
 void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
   const D d;
-  const Gradient gradient(step.divisor);
+  const Gradient gradient(step.divisor, step.clip);
   const V share = hn::Set(d, step.one_minus_momentum);
   UpdateSpan there = span;
   there.theta = span.sum;  // likewise

@@ -39,7 +39,8 @@ struct UpdateSpan {
 
 // The numbers of one update, each computed in double and rounded once.
 struct SgdStep {
-  float divisor = 1;  // N·K: gradient = sum / divisor
+  float divisor = 1;  // N·K: gradient = sum / divisor · clip
+  float clip = 1;     // of the gradient's norm; 1 changes no bit
   float weight_decay = 0;
   float momentum = 0;
   float undamped = 1;  // 1 - dampening
@@ -51,6 +52,7 @@ struct SgdStep {
 
 struct AdamStep {
   float divisor = 1;
+  float clip = 1;
   float keep = 1;          // 1 - rate · decay: decoupled weight decay (AdamW)
   float weight_decay = 0;  // added to the gradient (Adam with L2); not both
   float beta1 = 0;
@@ -64,6 +66,7 @@ struct AdamStep {
 
 struct LionStep {
   float divisor = 1;
+  float clip = 1;
   float keep = 1;  // 1 - rate · decay
   float beta1 = 0;
   float one_minus_beta1 = 1;
@@ -74,6 +77,7 @@ struct LionStep {
 
 struct AdagradStep {
   float divisor = 1;
+  float clip = 1;
   float weight_decay = 0;
   float epsilon = 0;
   float rate = 0;  // lr / (1 + (updates - 1) · lr_decay)
@@ -81,6 +85,7 @@ struct AdagradStep {
 
 struct LambStep {
   float divisor = 1;
+  float clip = 1;
   float weight_decay = 0;
   float beta1 = 0;
   float one_minus_beta1 = 1;
@@ -93,6 +98,7 @@ struct LambStep {
 
 struct MuonStep {
   float divisor = 1;
+  float clip = 1;
   float one_minus_momentum = 1;
 };
 

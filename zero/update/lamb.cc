@@ -55,6 +55,7 @@ class LambUpdate final : public ParameterUpdate {
     const UpdateRate::Betas betas =
         moment.betas.value_or(UpdateRate::Betas{options_.beta1, options_.beta2});
     return {.divisor = moment.divides_by(),
+            .clip = moment.clip,
             .weight_decay = float(options_.weight_decay),
             .beta1 = float(betas.beta1),
             .one_minus_beta1 = float(1 - betas.beta1),

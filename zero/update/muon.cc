@@ -118,6 +118,7 @@ class MuonUpdate final : public ParameterUpdate {
     UpdateSpan span = BlockOf(whole, part);
     span.out = memory.next + part.begin;
     MuonMomentPass({.divisor = moment.divides_by(),
+                    .clip = moment.clip,
                     .one_minus_momentum = float(1 - options_.momentum)},
                    span);
     double* const lanes = memory.numbers + kSquareLanes * (1 + part.begin / kUpdateBlockValues);

@@ -83,6 +83,9 @@ struct OptimizerOptions {
   double learning_rate = 1e-3;
   RateCurve curve;         // of the rate, over updates; constant unless set
   double rate_factor = 1;  // of the curve's rate
+  // Gradients are scaled down to this norm where theirs is greater (Plan::clipping says which
+  // norm); 0: never.
+  double max_norm = 0;
   // Which parameters decay, unless their group says otherwise: all, or those with two dimensions
   // and more, so that norms and biases do not.
   enum class Decays { kAll, kMatrices } decays = Decays::kAll;

@@ -35,7 +35,8 @@ struct UpdateMoment {
   int64_t updates = 1;                     // of this parameter, this one included
   double divisor = 1;                      // N·K
   double loss_scale = 1;                   // of the loss that the gradients are of
-  // gradient = sum / this.
+  float clip = 1;
+  // gradient = sum / this · clip.
   float divides_by() const { return static_cast<float>(divisor * loss_scale); }
 };
 

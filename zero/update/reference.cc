@@ -53,7 +53,7 @@ uint16_t ToWire(WireType type, float value) {
 void SgdPass(const SgdStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float theta = span.theta[i];
-    float g = span.sum[i] / step.divisor;
+    float g = span.sum[i] / step.divisor * step.clip;
     if (step.weight_decay != 0) g = std::fma(step.weight_decay, theta, g);
     if (step.has_momentum) {
       const float buffer =
@@ -68,7 +68,7 @@ void SgdPass(const SgdStep& step, const UpdateSpan& span) {
 void AdamPass(const AdamStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float theta = span.theta[i] * step.keep;
-    float g = span.sum[i] / step.divisor;
+    float g = span.sum[i] / step.divisor * step.clip;
     if (step.weight_decay != 0) g = std::fma(step.weight_decay, span.theta[i], g);
     const float m = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
     const float v = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
@@ -81,7 +81,7 @@ void AdamPass(const AdamStep& step, const UpdateSpan& span) {
 
 void LionPass(const LionStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
-    const float g = span.sum[i] / step.divisor;
+    const float g = span.sum[i] / step.divisor * step.clip;
     const float m = span.first[i];
     const float direction = std::fma(step.one_minus_beta1, g, m * step.beta1);
     const float moved = direction > 0 ? step.rate : direction < 0 ? -step.rate : direction;
@@ -93,7 +93,7 @@ void LionPass(const LionStep& step, const UpdateSpan& span) {
 void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float theta = span.theta[i];
-    float g = span.sum[i] / step.divisor;
+    float g = span.sum[i] / step.divisor * step.clip;
     if (step.weight_decay != 0) g = std::fma(step.weight_decay, theta, g);
     const float squares = std::fma(g, g, span.first[i]);
     span.first[i] = squares;
@@ -103,7 +103,7 @@ void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
 
 void LambMomentsPass(const LambStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
-    const float g = span.sum[i] / step.divisor;
+    const float g = span.sum[i] / step.divisor * step.clip;
     span.first[i] = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
     span.second[i] = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
   }
@@ -120,7 +120,7 @@ void LambDirectionPass(const LambStep& step, const UpdateSpan& span) {
 
 void MuonMomentPass(const MuonStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
-    const float g = span.sum[i] / step.divisor;
+    const float g = span.sum[i] / step.divisor * step.clip;
     const float m = std::fma(step.one_minus_momentum, g - span.first[i], span.first[i]);
     span.first[i] = m;
     span.out[i] = std::fma(-step.one_minus_momentum, m - g, m);

@@ -20,10 +20,10 @@ constexpr KeySpec kKeys[] = {
          "the engine, not the user's loop, ends an iteration after K laps") |
         Only("true"),
 
-    Number("gradient_clipping", "0", "greatest global norm of a gradient; 0 or less: off") |
-        Only("0") | kBoolIsNumber |
-        DeepSpeed("defaults to 1.0 (since 0.19): a file without the key is clipped there. true "
-                  "counts as 1; below 0 is off, here, too") |
+    Number("gradient_clipping", "1",
+           "greatest norm of a gradient, which is scaled down to it; 0 or less: off") |
+        kBoolIsNumber |
+        DeepSpeed("the same default (since 0.19). true counts as 1; below 0 is off, here, too") |
         WrongNames("max_grad_norm"),
     Text("communication_data_type", "",
          "type in which gradients travel; absent: fp32, as they are summed") |

@@ -15,11 +15,19 @@ constexpr KeySpec kKeys[] = {
     Section("cyclic", "the ring") | Reading::kOurs,
     Text("cyclic.rule", "\"cdp_v2\"", "which version a micro-batch reads") |
         Choices("dp|cdp_v1|cdp_v2"),
-    Integer("cyclic.slack", "1", "cdp_v2: ticks between an update and its first fresh read") |
+    Integer("cyclic.slack", "",
+            "cdp_v2: ticks between an update and its first fresh read; absent: 1, or 0 if strict") |
         kCount,
     Bool("cyclic.predict", "false",
          "cdp_v1, cdp_v2 with SGD and momentum: what would be read stale is a prediction of the "
          "newest version"),
+    Bool("cyclic.strict", "",
+         "cdp_v2: nobody reads what an iteration's sums make before all of them are complete; "
+         "absent: where exact clipping needs it"),
+    Text("cyclic.clipping", "\"exact\"",
+         "gradient_clipping by the global norm of the same iteration, by each stage's own, or by "
+         "the global one of the iteration before") |
+        Choices("exact|per_stage|previous"),
     Integer("cyclic.stages", "0",
             "S; 0: k x workers with the largest k <= 4 that the layers allow") |
         kCount,

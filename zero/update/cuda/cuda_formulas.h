@@ -25,15 +25,16 @@ RZ_BOTH_SIDES void Write(const UpdateSpan& span, int64_t i, float value) {
   }
 }
 
-// The gradient from its sum, with a decay that belongs to it.
-RZ_BOTH_SIDES float GradientOf(float sum, float divisor, float weight_decay, float theta) {
-  const float g = Divide(sum, divisor);
+// The clipped gradient from its sum, with a decay that belongs to it.
+template <class Step>
+RZ_BOTH_SIDES float GradientOf(const Step& step, float sum, float weight_decay, float theta) {
+  const float g = Multiply(Divide(sum, step.divisor), step.clip);
   return weight_decay != 0 ? MultiplyAdd(weight_decay, theta, g) : g;
 }
 
 RZ_BOTH_SIDES void SgdValue(const SgdStep& step, const UpdateSpan& span, int64_t i) {
   const float theta = span.theta[i];
-  float g = GradientOf(span.sum[i], step.divisor, step.weight_decay, theta);
+  float g = GradientOf(step, span.sum[i], step.weight_decay, theta);
   if (step.has_momentum) {
     const float buffer =
         step.first_time ? g : MultiplyAdd(step.undamped, g, Multiply(span.first[i], step.momentum));
@@ -45,7 +46,7 @@ RZ_BOTH_SIDES void SgdValue(const SgdStep& step, const UpdateSpan& span, int64_t
 
 RZ_BOTH_SIDES void AdamValue(const AdamStep& step, const UpdateSpan& span, int64_t i) {
   const float theta = span.theta[i];
-  const float g = GradientOf(span.sum[i], step.divisor, step.weight_decay, theta);
+  const float g = GradientOf(step, span.sum[i], step.weight_decay, theta);
   const float m = MultiplyAdd(step.one_minus_beta1, g, Multiply(span.first[i], step.beta1));
   const float v =
       MultiplyAdd(Multiply(step.one_minus_beta2, g), g, Multiply(span.second[i], step.beta2));
@@ -58,7 +59,7 @@ RZ_BOTH_SIDES void AdamValue(const AdamStep& step, const UpdateSpan& span, int64
 
 RZ_BOTH_SIDES void LionValue(const LionStep& step, const UpdateSpan& span, int64_t i) {
   const float theta = span.theta[i], m = span.first[i];
-  const float g = Divide(span.sum[i], step.divisor);
+  const float g = Multiply(Divide(span.sum[i], step.divisor), step.clip);
   const float direction = MultiplyAdd(step.one_minus_beta1, g, Multiply(m, step.beta1));
   // 0 and NaN stay themselves.
   const float moved = direction > 0 ? step.rate : direction < 0 ? -step.rate : direction;
@@ -68,7 +69,7 @@ RZ_BOTH_SIDES void LionValue(const LionStep& step, const UpdateSpan& span, int64
 
 RZ_BOTH_SIDES void AdagradValue(const AdagradStep& step, const UpdateSpan& span, int64_t i) {
   const float theta = span.theta[i];
-  const float g = GradientOf(span.sum[i], step.divisor, step.weight_decay, theta);
+  const float g = GradientOf(step, span.sum[i], step.weight_decay, theta);
   const float squares = MultiplyAdd(g, g, span.first[i]);
   span.first[i] = squares;
   const float moved = Divide(Multiply(step.rate, g), Add(Root(squares), step.epsilon));

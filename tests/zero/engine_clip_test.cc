@@ -1,0 +1,155 @@
+// Clipping gives the bits of one sequential loop that counts its norm itself.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/zero/toy_ring.h"
+#include "zero/gradient_norm.h"
+
+namespace ringzero {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::chrono::microseconds kMaxDelay(300);
+
+void ExpectReferenceBits(const ToyOptions& options, const MakeTransports& transports) {
+  SCOPED_TRACE(PlanToString(ToyPlan(options)));
+  const absl::StatusOr<ToyResult> ring = RunToyRing(options, transports);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const ToyResult reference = RunToyReference(options);
+  EXPECT_EQ(ring->losses, reference.losses);
+  EXPECT_EQ(ring->evaluations, reference.evaluations);
+  EXPECT_EQ(ring->parameters, reference.parameters);
+  EXPECT_EQ(ring->collected, reference.collected);
+  // It does clip, and not by the same factor each time.
+  ToyOptions unclipped = options;
+  unclipped.clipping = Clipping::kOff;
+  unclipped.strict = ToyPlan(options).strict;
+  unclipped.optimizer.max_norm = 0;
+  EXPECT_NE(RunToyReference(unclipped).parameters, reference.parameters);
+}
+
+ToyOptions Clipped(int workers, int stages, Rule rule, Clipping clipping) {
+  ToyOptions o{.workers = workers, .stages = stages, .iterations = 5, .rule = rule, .slack = 0};
+  o.clipping = clipping;
+  o.optimizer.type = OptimizerOptions::Type::kSgd;
+  o.optimizer.learning_rate = 0.1;
+  o.optimizer.max_norm = 0.3;
+  return o;
+}
+
+TEST(EngineClipTest, BitsOfEveryFormRuleAndShape) {
+  int runs = 0;
+  for (const Clipping clipping : {Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (int n = 1; n <= 4; ++n) {
+        for (const int s : {1, n + 1, 2 * n}) {
+          ToyOptions o = Clipped(n, s, rule, clipping);
+          o.laps = 1 + runs % 2;
+          o.zero_stage = runs % 5 == 4 ? 3 : runs % 5;
+          o.stagger = rule != Rule::kDp && runs % 3 == 0;
+          o.frozen_prefix = runs % 4 == 3 && s > 1 ? 1 : 0;
+          o.strict = runs % 2 == 1;
+          if (runs % 3 == 1) o.evaluation = {.every = 2, .laps = 1};
+          if (runs % 4 == 2) o.collection = {.every = 2, .worker = WorkerId(runs % n)};
+          const MakeTransports transports = runs % 3 == 0   ? LocalTransports()
+                                            : runs % 3 == 1 ? ShmTransports()
+                                                            : LaneTransports();
+          ExpectReferenceBits(o, runs % 2 == 0 ? Delayed(transports, runs, kMaxDelay) : transports);
+          ++runs;
+        }
+      }
+    }
+  }
+}
+
+// In dp with N·K fixed all is the same for any N: also the norm, whose order is the model's.
+TEST(EngineClipTest, OneResultForAnyNumberOfWorkers) {
+  ToyOptions o = Clipped(1, 4, Rule::kDp, Clipping::kExact);
+  o.laps = 4;
+  const ToyResult one = RunToyReference(o);
+  for (const int workers : {1, 2, 4}) {
+    o.workers = workers;
+    o.laps = 4 / workers;
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    EXPECT_EQ(ring->parameters, one.parameters) << workers;
+  }
+}
+
+// More values than a block, and more owned stages than a channel has credit for.
+TEST(EngineClipTest, LargeParametersAndManyStages) {
+  ToyOptions o = Clipped(2, 3, Rule::kCdpV1, Clipping::kExact);
+  o.width = 70000;
+  ExpectReferenceBits(o, LocalTransports());
+  o = Clipped(3, 13, Rule::kCdpV1, Clipping::kExact);
+  ExpectReferenceBits(o, ShmTransports());
+}
+
+// Sums in bf16, of a scaled loss: the norm is of what the update takes.
+TEST(EngineClipTest, SumsThatAreNotFp32) {
+  for (const Clipping clipping : {Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
+    ToyOptions o = Clipped(3, 4, Rule::kCdpV1, clipping);
+    o.precision.sums = ValueType::kBf16;
+    o.precision.parameters = ValueType::kBf16;
+    o.precision.loss_scale = 64;
+    ExpectReferenceBits(o, LocalTransports());
+  }
+}
+
+TEST(EngineClipTest, TakenSumsAreWhatTheForecastSays) {
+  for (const int zero_stage : {0, 3}) {
+    ToyOptions o = Clipped(3, 5, Rule::kCdpV1, Clipping::kExact);
+    o.zero_stage = zero_stage;
+    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+    ASSERT_TRUE(ring.ok()) << ring.status();
+    const absl::StatusOr<MemoryForecast> forecast = ForecastMemory(ToyPlan(o), {});
+    ASSERT_TRUE(forecast.ok());
+    for (int w = 0; w < o.workers; ++w) {
+      EXPECT_EQ(ring->memory[w].taken, forecast->workers[w].taken);
+      EXPECT_GT(ring->memory[w].taken, 0);
+    }
+  }
+}
+
+TEST(EngineClipTest, PlanAndOptimizerMustAgree) {
+  ToyOptions o = Clipped(1, 2, Rule::kDp, Clipping::kExact);
+  o.optimizer.max_norm = 0;
+  EXPECT_THAT(std::string(RunToyRing(o, LocalTransports()).status().message()),
+              HasSubstr("max_norm 0 with clipping exact"));
+}
+
+TEST(ClipFactorTest, IsTorchs) {
+  EXPECT_EQ(ClipFactor(0.5, 1), 1);
+  EXPECT_EQ(ClipFactor(1 - 1e-6, 1), 1) << "norm + 1e-6 is not above it";
+  EXPECT_EQ(ClipFactor(1, 1), float(1 / (1 + 1e-6)));
+  EXPECT_EQ(ClipFactor(4, 1), float(1 / (4 + 1e-6)));
+  EXPECT_EQ(ClipFactor(100, 0), 1) << "0 is off";
+  EXPECT_EQ(ClipFactor(INFINITY, 1), 0);
+  EXPECT_TRUE(std::isnan(ClipFactor(NAN, 1)));
+}
+
+TEST(GradientNormTest, LeavesOutWhatHasNoGradient) {
+  const StageLayout layout = StageLayout::Make({{.name = "a", .shape = {3}},
+                                                {.name = "b", .shape = {2}},
+                                                {.name = "c", .shape = {2}, .trainable = false}},
+                                               {});
+  Buffer sum = MakeHeapBuffer(static_cast<size_t>(layout.sum_bytes));
+  std::fill_n(sum.as<float>().data(), sum.size() / sizeof(float), NAN);
+  sum.data()[layout.trailer_offset_bytes] = std::byte{1};
+  auto* a = reinterpret_cast<float*>(sum.data() + layout.parameters[0].sum_offset_bytes);
+  a[0] = 1, a[1] = -2, a[2] = 2;
+  SumSquares squares(layout, sum.data(), nullptr);
+  while (squares.Step()) {
+  }
+  EXPECT_EQ(squares.values(), (std::vector<double>{9, 0}));
+  EXPECT_EQ(NormOf({squares.values(), squares.values()}, 2), std::sqrt(18) / 2);
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,132 @@
+// Clipping: squares of complete sums, their norm on its way, and what an update is clipped by.
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status.h"
+#include "zero/engine_impl.h"
+#include "zero/gradient_norm.h"
+
+namespace ringzero {
+namespace {
+
+// Norms and squares are used by the update of the next iteration at the latest, and shown to who
+// asks (GradientSquares) until three after it.
+constexpr int kIterationsKept = 4;
+
+}  // namespace
+
+void Engine::Impl::ReserveTakenSums() {
+  if (!plan_.takes_sums()) return;
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    const int64_t bytes = options_.layouts[j].sum_bytes;
+    if (bytes == 0 || !plan_.has_masters(options_.self, StageId(j))) continue;
+    taken_sums_[j] = MakeHeapBuffer(static_cast<size_t>(bytes));
+    stats_.memory.taken += bytes;
+  }
+}
+
+void Engine::Impl::KeepTakenSum(StageId stage, SharedBuffer sum) {
+  absl::StatusOr<Buffer> memory = std::move(sum).Unseal();
+  RZ_CHECK(memory.ok(), "a taken sum has one holder");
+  taken_sums_[stage.value] = *std::move(memory);
+}
+
+void Engine::Impl::SubmitSquares(int64_t number) {
+  const LinkedOp& linked = state_.at(number).linked;
+  const Op op = linked.op;
+  struct Work {
+    Buffer owned;         // the sum that is taken over
+    SharedBuffer shared;  // or this worker's handle of one that all have
+    Buffer copy;
+    std::unique_ptr<SumSquares> squares;
+  };
+  auto work = std::make_shared<Work>();
+  const bool takes = linked.takes >= 0;
+  const OpState& complete = state_.at(takes ? linked.takes : linked.snapshot);
+  work->shared = complete.shared;
+  // What is not taken stays where it is until the update, which waits for this (sharding/link.h).
+  const std::byte* sum = work->shared ? work->shared.data() : complete.owned.data();
+  if (takes) {
+    if (!work->shared) work->owned = TakeOver(number);
+    work->copy = std::move(taken_sums_.at(op.stage.value));
+  }
+  const StageLayout& layout = options_.layouts[op.stage.value];
+  work->squares = std::make_unique<SumSquares>(layout, sum, takes ? work->copy.data() : nullptr);
+  pool_->Update([this, number, op, work, begun = false]() mutable {
+    if (!std::exchange(begun, true)) recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
+    if (Costed(op, 0, [&] { return work->squares->Step(); })) return true;
+    if (options_.costs != nullptr) options_.costs->Count(op, 0, 1);
+    recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
+    // The sum's memory is free for the next one before anybody hears that this is done.
+    work->owned.Reset();
+    work->shared.Reset();
+    Lock lock(mutex_);
+    if (!error_.ok()) return false;
+    NoteSquares(op.iteration, op.stage, work->squares->values());
+    if (work->copy) {
+      state_.at(number).owned = std::move(work->copy);
+      heap_sums_.erase(op.stage.value);
+    }
+    Complete(number);
+    return false;
+  });
+}
+
+void Engine::Impl::NoteSquares(Iteration t, StageId stage, std::vector<double> squares) {
+  squares_.erase(squares_.begin(), squares_.lower_bound({t.value - kIterationsKept, 0}));
+  squares_[{t.value, stage.value}] = std::move(squares);
+}
+
+void Engine::Impl::FoldNorm(Iteration t) {
+  std::vector<std::span<const double>> stages;
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    if (plan_.stages[j].sum_bytes > 0) stages.push_back(squares_.at({t.value, j}));
+  }
+  norms_.erase(norms_.begin(), norms_.lower_bound(t.value - kIterationsKept));
+  norms_[t.value] = NormOf(stages, SumDivisor());
+}
+
+absl::StatusOr<Buffer> Engine::Impl::NormMessage(const Op& op) {
+  const std::span<const double> numbers =
+      op.stage == kNoStage ? std::span<const double>(&norms_.at(op.iteration.value), 1)
+                           : squares_.at({op.iteration.value, op.stage.value});
+  RZ_ASSIGN_OR_RETURN(Buffer message, AllocateSum(static_cast<int64_t>(numbers.size_bytes())));
+  std::memcpy(message.data(), numbers.data(), numbers.size_bytes());
+  return message;
+}
+
+absl::Status Engine::Impl::KeepNorm(OpState& received) {
+  // A few numbers: their slot is free at once.
+  const Op& op = received.linked.op;
+  const std::span<const double> numbers = received.owned.as<double>();
+  if (op.stage == kNoStage) {
+    norms_.erase(norms_.begin(), norms_.lower_bound(op.iteration.value - kIterationsKept));
+    norms_[op.iteration.value] = numbers[0];
+  } else {
+    const size_t count = MessageBytes(op) / sizeof(double);
+    NoteSquares(op.iteration, op.stage, {numbers.begin(), numbers.begin() + count});
+  }
+  received.owned.Reset();
+  return absl::OkStatus();
+}
+
+double Engine::Impl::StageNorm(Iteration t, StageId stage) const {
+  const auto squares = squares_.find({t.value, stage.value});
+  if (squares == squares_.end()) return 0;
+  return NormOf({squares->second}, SumDivisor());
+}
+
+float Engine::Impl::ClipOf(const Op& update) const {
+  if (!plan_.counts_squares()) return 1;
+  const double max_norm = options_.optimizer.max_norm;
+  if (!plan_.has_norm()) return ClipFactor(StageNorm(update.iteration, update.stage), max_norm);
+  const int norm = plan_.norm_iteration(update.iteration.value);
+  return norm < 0 ? 1 : ClipFactor(norms_.at(norm), max_norm);
+}
+
+}  // namespace ringzero
