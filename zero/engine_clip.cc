@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "sharding/samples.h"
 #include "zero/engine_impl.h"
 #include "zero/gradient_norm.h"
 
@@ -88,7 +89,7 @@ void Engine::Impl::FoldNorm(Iteration t) {
     if (plan_.stages[j].sum_bytes > 0) stages.push_back(squares_.at({t.value, j}));
   }
   norms_.erase(norms_.begin(), norms_.lower_bound(t.value - kIterationsKept));
-  norms_[t.value] = NormOf(stages, SumDivisor());
+  norms_[t.value] = NormOf(stages, SumDivisor(t));
 }
 
 absl::StatusOr<Buffer> Engine::Impl::NormMessage(const Op& op) {
@@ -118,7 +119,11 @@ absl::Status Engine::Impl::KeepNorm(OpState& received) {
 double Engine::Impl::StageNorm(Iteration t, StageId stage) const {
   const auto squares = squares_.find({t.value, stage.value});
   if (squares == squares_.end()) return 0;
-  return NormOf({squares->second}, SumDivisor());
+  return NormOf({squares->second}, SumDivisor(t));
+}
+
+double Engine::Impl::SumDivisor(Iteration t) const {
+  return DivisorOf(plan_, t) * options_.loss_scale;
 }
 
 float Engine::Impl::ClipOf(const Op& update) const {

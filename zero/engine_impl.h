@@ -179,7 +179,7 @@ class Engine::Impl {
   absl::Status KeepNorm(OpState& received);
   float ClipOf(const Op& update) const;
   // From a sum to the averaged gradient of the loss itself.
-  double SumDivisor() const { return plan_.workers * plan_.laps * options_.loss_scale; }
+  double SumDivisor(Iteration t) const;
   // The norm of a stage's averaged gradient; of its parameters without one: 0.
   double StageNorm(Iteration t, StageId stage) const;
   // On the pool's thread: runs `work`, then completes `op`.

@@ -548,7 +548,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
     }
     double all = 0;
     for (const double stage : squares) all += stage;
-    result.norms.push_back(std::sqrt(all) / (n * o.laps * precision.loss_scale));
+    result.norms.push_back(std::sqrt(all) / (average() * precision.loss_scale));
     const std::vector<float> clip = ClipFactors(o, squares, result.norms);
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
