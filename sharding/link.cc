@@ -91,7 +91,7 @@ class Linker::State {
         if (read.op == kNoOp) return Missing(linked.op, absl::StrCat("version ", v.value));
       }
       After(linked, read.op);
-      NoteUse(j, v);
+      NoteUse(linked.op, j, v);
     } else if (IsHeld(copy)) {
       const auto held = held_.find({j.value, v.value});
       if (held == held_.end()) {
@@ -134,7 +134,7 @@ class Linker::State {
     After(linked, held->second.last_compute);
     for (const int64_t send : held->second.sends) After(linked, send);
     held_.erase(held);
-    NoteUse(op.stage, op.version);
+    NoteUse(op, op.stage, op.version);
     return absl::OkStatus();
   }
 
@@ -160,12 +160,16 @@ class Linker::State {
       case OpKind::kForward:
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kForward));
         RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kForward));
-        forwards_[{op.stage.value, op.lap.value}] = next_;
+        if (plan_.stage(op.stage).buffer_bytes > 0) {
+          forwards_[{op.stage.value, op.lap.value}] = next_;
+        }
         break;
       case OpKind::kBackward:
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kBackward));
         RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kBackward));
-        backwards_[{op.stage.value, op.lap.value}] = next_;
+        if (plan_.stage(op.stage).sum_bytes > 0) {
+          backwards_[{op.stage.value, op.lap.value}] = next_;
+        }
         break;
       case OpKind::kEvaluate:
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kEvaluation));
@@ -238,7 +242,7 @@ class Linker::State {
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, op.copy));
         if (!linked.reads.empty() && !linked.reads[0].owned && !linked.reads[0].held) {
           // Relays of what the update will overwrite are gone before our part of its sum is.
-          NoteUse(op.stage, op.version);
+          NoteUse(op, op.stage, op.version);
         }
         break;
       case Channel::kSum:
@@ -292,16 +296,21 @@ class Linker::State {
     return found == map.end() ? kNoOp : std::exchange(found->second, kNoOp);
   }
 
-  // The operation being linked reads or relays version v: what overwrites it has to wait. A stage
-  // without a sum is never overwritten.
-  void NoteUse(StageId j, Version v) {
-    if (plan_.stage(j).sum_bytes > 0) uses_[{j.value, v.value}].push_back(next_);
+  // Operation `op`, being linked, reads or relays version v: what overwrites it has to wait. A
+  // stage without a sum is never overwritten. Computing is in order, and so are the sends of one
+  // channel: the last stands for all, and what is kept does not grow with the laps.
+  void NoteUse(const Op& op, StageId j, Version v) {
+    if (plan_.stage(j).sum_bytes == 0) return;
+    std::pair<int, int> line{-1, 0};
+    if (op.kind == OpKind::kSend) line = {int(op.channel), op.peer.value};
+    if (op.kind == OpKind::kRelease) line = {-2, 0};
+    uses_[{j.value, v.value}][line] = next_;
   }
 
   void AfterUsesOf(LinkedOp& linked, Version overwritten) {
     const auto uses = uses_.find({linked.op.stage.value, overwritten.value});
     if (uses == uses_.end()) return;
-    for (const int64_t use : uses->second) After(linked, use);
+    for (const auto& [line, use] : uses->second) After(linked, use);
   }
 
   absl::Status ResolveAdd(LinkedOp& linked) {
@@ -464,7 +473,8 @@ class Linker::State {
   std::map<std::pair<int, int>, HeldCopy> copies_;            // (copy, stage) -> the receive
   std::map<std::pair<int, int>, LastingCopy> held_;           // (stage, version)
   std::map<std::pair<int, int>, int64_t> updates_;            // (stage, version) -> its update
-  std::map<std::pair<int, int>, std::vector<int64_t>> uses_;  // (stage, version) -> reads, relays
+  // (stage, version) -> the last of its readers and relays of each line that is in order
+  std::map<std::pair<int, int>, std::map<std::pair<int, int>, int64_t>> uses_;
   std::map<std::pair<int, int>, int64_t> forwards_;           // (stage, lap)
   std::map<std::pair<int, int>, int64_t> backwards_;          // (stage, lap)
   std::map<std::pair<int, int>, int64_t> snapshots_;          // (stage, iteration)

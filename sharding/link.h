@@ -5,8 +5,8 @@
 //
 // The engine, Verify and Simulate all walk these edges; nobody else decides an order. An operation
 // may start when all operations in `after` are done and, for kReceive, its message is here. Numbers
-// are positions in the program since the first Append; programs may be appended iteration by
-// iteration.
+// are positions in the program since the first Append; programs may be appended part by part
+// (program.h).
 #ifndef RINGZERO_SHARDING_LINK_H_
 #define RINGZERO_SHARDING_LINK_H_
 

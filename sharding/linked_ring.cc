@@ -148,6 +148,24 @@ void FindSumMemory(LinkedRing& ring) {
   }
 }
 
+// A worker does nothing of a lap that it does not know yet (kLapsAhead). What follows the end of a
+// lap counts for the next one here, which makes it wait for longer than the engine does.
+void FindHorizons(const Plan& plan, LinkedRing& ring) {
+  for (int w = 0; w < plan.workers; ++w) {
+    std::vector<int> ends;  // of laps
+    for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
+      const Op& op = ring.op(i);
+      const int passed = static_cast<int>(ends.size()) - kLapsAhead - 1;
+      std::vector<int64_t>& after = ring.ops[i].after;
+      if (passed >= 0 && !IsCompute(op.kind)) {
+        const auto at = std::lower_bound(after.begin(), after.end(), ends[passed]);
+        if (at == after.end() || *at != ends[passed]) after.insert(at, ends[passed]);
+      }
+      if (op.kind == OpKind::kEnd && op.copy == Copy::kNone) ends.push_back(i);
+    }
+  }
+}
+
 }  // namespace
 
 int LinkedRing::worker_of(int i) const {
@@ -196,6 +214,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Pr
   }
   FindFrees(ring);
   FindSumMemory(ring);
+  FindHorizons(plan, ring);
   return ring;
 }
 

@@ -1,7 +1,9 @@
 // Writes a worker's program from the schedule. (Its text: program_text.cc.)
 #include "sharding/program.h"
 
+#include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -20,25 +22,24 @@ class Writer {
 
   std::vector<Op> Take() { return std::move(ops_); }
 
-  void WriteIteration(Iteration t) {
+  void WritePart(const ProgramPart& part) {
+    const Iteration t = part.iteration;
     const bool closing = t.value == plan_.iterations;
     if (!plan_.exchange) {
-      for (int l = 0; l < plan_.laps && !closing; ++l) ComputeOnlyLap(t, Lap(l));
+      if (!closing) ComputeOnlyLap(t, part.lap);
       return;
     }
     // dp evaluates and collects θ_t before iteration t overwrites it in place, the cdp rules after
     // their own laps.
-    const bool evaluates = IsEvaluated(plan_, Version(t.value));
     const bool before = plan_.rule == Rule::kDp || closing;
-    if (evaluates && before) Evaluation(t);
-    if (before) AppendCollections(plan_, self_, Version(t.value), ops_);
+    const bool first = part.lap.value == 0, last = closing || part.lap.value == plan_.laps - 1;
+    if (before && first) ShowVersion(t);
     if (!closing) {
-      Injections(t);
-      for (int l = 0; l < plan_.laps; ++l) TrainingLap({self_, t, Lap(l)});
-      Updates(t);
+      if (first) Injections(t);
+      TrainingLap({self_, t, part.lap});
+      if (last) Updates(t);
     }
-    if (evaluates && !before) Evaluation(t);
-    if (!before) AppendCollections(plan_, self_, Version(t.value), ops_);
+    if (!before && last) ShowVersion(t);
   }
 
  private:
@@ -68,6 +69,11 @@ class Writer {
   }
 
   void Emit(Op op) { ops_.push_back(op); }
+
+  void ShowVersion(Iteration t) {
+    if (IsEvaluated(plan_, Version(t.value))) Evaluation(t);
+    AppendCollections(plan_, self_, Version(t.value), ops_);
+  }
 
   void ComputeOnlyLap(Iteration t, Lap l) {
     const MicroBatch m{self_, t, l};
@@ -300,9 +306,10 @@ class Writer {
     }
   }
 
-  // What this owner sends of its stages because the previous micro-batch read another label.
+  // What this owner sends of its stages because the previous micro-batch read another label. Only
+  // the first lap may be stale: from the second on all read the same.
   void Injections(Iteration t) {
-    for (int l = 0; l < plan_.laps; ++l) {
+    for (int l = 0; l < std::min(plan_.laps, 2); ++l) {
       for (int w = 0; w < plan_.workers; ++w) {
         const MicroBatch m{WorkerId(w), t, Lap(l)};
         for (const StageId j : Stages()) Inject(m, j, Copy::kForward);
@@ -452,11 +459,7 @@ class Writer {
   std::vector<Op> ops_;
 };
 
-}  // namespace
-
-IterationRange WholeRun(const Plan& plan) { return {Iteration(0), Iteration(plan.iterations + 1)}; }
-
-absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {
+absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange range) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   if (worker.value < 0 || worker.value >= plan.workers) {
     return absl::InvalidArgumentError(
@@ -467,8 +470,47 @@ absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, Iteration
                                                    range.end.value, " are not within 0 to ",
                                                    plan.iterations + 1));
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+IterationRange WholeRun(const Plan& plan) { return {Iteration(0), Iteration(plan.iterations + 1)}; }
+
+std::optional<ProgramPart> NextPart(const Plan& plan, const ProgramPart& part) {
+  if (part.iteration.value >= plan.iterations) return std::nullopt;
+  if (part.lap.value + 1 < plan.laps) return ProgramPart{part.iteration, Lap(part.lap.value + 1)};
+  return ProgramPart{Iteration(part.iteration.value + 1), Lap(0)};
+}
+
+absl::StatusOr<std::vector<Op>> MakeProgramPart(const Plan& plan, WorkerId worker,
+                                                const ProgramPart& part) {
+  const int t = part.iteration.value, l = part.lap.value;
+  RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {part.iteration, Iteration(t + 1)}));
+  if (l < 0 || l >= (t == plan.iterations ? 1 : plan.laps)) {
+    return absl::InvalidArgumentError(absl::StrCat("iteration ", t, " has no lap ", l));
+  }
   Writer writer(plan, worker);
-  for (int t = range.begin.value; t < range.end.value; ++t) writer.WriteIteration(Iteration(t));
+  writer.WritePart(part);
+  return writer.Take();
+}
+
+bool IsFrom(const ProgramPart& part, const Op& op) {
+  if (op.iteration != part.iteration) return op.iteration > part.iteration;
+  if (part.lap.value == 0) return true;
+  const bool shown = op.copy == Copy::kEvaluation || op.channel == Channel::kCollection ||
+                     op.channel == Channel::kStates || op.channel == Channel::kSnapshots;
+  if (shown || op.lap == kNoLap) return true;
+  return op.channel != Channel::kInject && op.lap >= part.lap;
+}
+
+absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {
+  RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, range));
+  Writer writer(plan, worker);
+  std::optional<ProgramPart> part = ProgramPart{range.begin, Lap(0)};
+  for (; part.has_value() && part->iteration < range.end; part = NextPart(plan, *part)) {
+    writer.WritePart(*part);
+  }
   return Program{worker, range, writer.Take()};
 }
 

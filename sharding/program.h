@@ -6,10 +6,12 @@
 // Order: computing operations are in program order; the sends of one channel are in the receiver's
 // order of use, and so are its receives. Nothing else is ordered by the list: Link (link.h) says
 // what waits for what. A program of several iterations is the concatenation of its iterations'
-// programs.
+// programs, and that of an iteration of its parts'.
 #ifndef RINGZERO_SHARDING_PROGRAM_H_
 #define RINGZERO_SHARDING_PROGRAM_H_
 
+#include <compare>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +42,26 @@ struct Program {
 absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range);
 // One per worker.
 absl::StatusOr<std::vector<Program>> MakePrograms(const Plan& plan, IterationRange range);
+
+// One lap of a program; an iteration's first brings what comes before it, its last what follows
+// (updates, evaluations). The closing iteration is one part. However many laps there are, a program
+// can be known a few of them at a time.
+struct ProgramPart {
+  Iteration iteration{0};
+  Lap lap{0};
+  auto operator<=>(const ProgramPart&) const = default;
+};
+// A worker knows its program so many laps beyond the one that it computes: neighbours, and owners'
+// injections, may be one ahead of it.
+inline constexpr int kLapsAhead = 2;
+// Nothing after the closing one.
+std::optional<ProgramPart> NextPart(const Plan& plan, const ProgramPart& part);
+// The operations of one part. Errors as MakeProgram's.
+absl::StatusOr<std::vector<Op>> MakeProgramPart(const Plan& plan, WorkerId worker,
+                                                const ProgramPart& part);
+// Whether `op`, by its name, belongs to `part` or a later one. Of an iteration that is known in
+// part, what an evaluation or a collection does counts as later: when it comes depends on the rule.
+bool IsFrom(const ProgramPart& part, const Op& op);
 
 std::string ToString(const Program& program);
 // InvalidArgument naming the line.

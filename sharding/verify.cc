@@ -125,7 +125,11 @@ absl::Status Verify(const Plan& plan, std::span<const Program> programs, Merging
 
 Plan ShortenedPlan(const Plan& plan) {
   constexpr int kEnough = 5;
+  // The first, which may be stale, the second, which takes what is injected after it, those that go
+  // on and the last: among so many a worker's horizon has passed some.
+  constexpr int kEnoughLaps = 5;
   Plan shortened = plan;
+  shortened.laps = std::min(plan.laps, kEnoughLaps);
   if (plan.iterations <= kEnough) return shortened;
   shortened.iterations = kEnough - 1;
   // Every version collected: waits are only taken away where one is not.

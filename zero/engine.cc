@@ -188,10 +188,9 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
   computing_since_ = now;
   Complete(op);
   if (!compute_.empty()) {
-    // Two iterations ahead: neighbours and owners' injections may be one ahead of us.
     const int iteration = state_.at(compute_.front()).linked.op.iteration.value;
     snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound({iteration, 0}));
-    if (absl::Status appended = AppendIterations(iteration + 3); !appended.ok()) Fail(appended);
+    if (absl::Status appended = AppendParts(); !appended.ok()) Fail(appended);
   }
   return error_;
 }

@@ -96,6 +96,7 @@ struct EngineStats {
   double forward_seconds = 0;             // from BeginForward to EndForward
   double backward_seconds = 0;
   TransportStats transport;
+  int64_t operations_known = 0;  // of the program at once, at their most
   // What it has allocated, each category at its most so far.
   MemoryBytes memory;
 };

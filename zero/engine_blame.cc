@@ -66,11 +66,15 @@ BlameAnswer Engine::Impl::WhatItDoes() const {
   return {.says = "waits for nothing: its program is done"};
 }
 
+bool Engine::Impl::IsAppended(const Op& named) const {
+  return !next_part_.has_value() || !IsFrom(*next_part_, named);
+}
+
 BlameAnswer Engine::Impl::WhyNotSent(WorkerId to, MessageKey message) const {
   const int64_t send = state_.FindSend(to, message);
   if (send != kNoOp && !state_.IsDone(send)) return WhyNotDone(send);
   const Op named = MessageOp(static_cast<Channel>(message.kind), message.tag);
-  if (send == kNoOp && named.iteration.value >= appended_) return WhatItDoes();
+  if (send == kNoOp && !IsAppended(named)) return WhatItDoes();
   // It is sent: operations that are done are forgotten after a while.
   for (const Undelivered& each : options_.transport->undelivered()) {
     if (each.to != to || each.key != message) continue;
@@ -82,13 +86,13 @@ BlameAnswer Engine::Impl::WhyNotSent(WorkerId to, MessageKey message) const {
 BlameAnswer Engine::Impl::WhyNotUpdated(StageId stage, Iteration iteration) const {
   const int64_t update = state_.FindUpdate(stage, iteration);
   if (update != kNoOp && !state_.IsDone(update)) return WhyNotDone(update);
-  if (update == kNoOp && iteration.value >= appended_) return WhatItDoes();
+  const Op named{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
+  if (update == kNoOp && !IsAppended(named)) return WhatItDoes();
   BlameAnswer answer{
       .says = absl::StrCat("has updated stage ", stage.value, " in iteration ", iteration.value)};
   // Where all update from one sum, on against its way, past worker 0, who asks, to its beginning.
   const int self = options_.self.value, last = plan_.workers - 1;
   if (plan_.spreads_sums() && self != last) {
-    const Op named{.kind = OpKind::kUpdate, .stage = stage, .iteration = iteration};
     answer.next = WorkerId(self > 1 ? self - 1 : last);
     answer.message = MessageKey{kUpdateKind, MessageTag(named)};
   }

@@ -23,6 +23,7 @@
 #include <tuple>
 #include <vector>
 
+#include "sharding/program.h"
 #include "zero/blame.h"
 #include "zero/engine.h"
 #include "zero/owned_stages.h"
@@ -127,10 +128,12 @@ class Engine::Impl {
   BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   BlameAnswer WhyNotDone(int64_t op) const;
   BlameAnswer WhatItDoes() const;
+  bool IsAppended(const Op& named) const;
   std::string ComputingThread() const;
 
   // engine_run.cc; all with mutex_ held.
-  absl::Status AppendIterations(int end);
+  // Keeps the program known as far as kLapsAhead says.
+  absl::Status AppendParts();
   absl::Status PostReceive(int64_t op);
   // Whether a received copy stays until its kRelease, and where.
   bool IsHeld(const Op& message) const;
@@ -172,7 +175,9 @@ class Engine::Impl {
   std::condition_variable changed_;
   ProgramState state_;
   absl::Status error_;
-  int appended_ = 0;             // iterations of the program appended so far
+  std::optional<ProgramPart> next_part_ = ProgramPart();  // to append; nothing: all are
+  // Where those end that are appended and not behind the computing thread.
+  std::deque<int64_t> part_ends_;
   std::deque<int64_t> compute_;  // the computing operations to come, in order
   bool begun_ = false;           // compute_.front() has begun and not ended
   std::chrono::steady_clock::time_point computing_since_;  // the last begin or end

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
-#include "sharding/program.h"
 #include "zero/engine_impl.h"
 #include "zero/received_needs.h"
 
@@ -70,18 +69,21 @@ absl::Status Engine::Impl::Start() {
   stats_.memory.masters = owned_.master_bytes();
   stats_.memory.versions = owned_.version_bytes();
   stats_.memory.moments = owned_.optimizer_state_bytes();
-  return AppendIterations(3);
+  return AppendParts();
 }
 
-absl::Status Engine::Impl::AppendIterations(int end) {
-  end = std::min(end, plan_.iterations + 1);
-  while (appended_ < end) {
-    RZ_ASSIGN_OR_RETURN(
-        const Program program,
-        MakeProgram(plan_, options_.self, {Iteration(appended_), Iteration(appended_ + 1)}));
-    ++appended_;
-    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(program.ops));
+absl::Status Engine::Impl::AppendParts() {
+  constexpr size_t kKnown = kLapsAhead + 1;
+  const int64_t front = compute_.empty() ? 0 : compute_.front();
+  while (!part_ends_.empty() && part_ends_.front() <= front) part_ends_.pop_front();
+  while (next_part_.has_value() && part_ends_.size() < kKnown) {
+    RZ_ASSIGN_OR_RETURN(const std::vector<Op> ops,
+                        MakeProgramPart(plan_, options_.self, *next_part_));
+    next_part_ = NextPart(plan_, *next_part_);
+    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(ops));
     const int64_t last = state_.end();
+    stats_.operations_known = std::max(stats_.operations_known, state_.known());
+    part_ends_.push_back(last);
     std::vector<int64_t> ready;
     for (int64_t op = first; op < last; ++op) {
       const OpKind kind = state_.at(op).linked.op.kind;

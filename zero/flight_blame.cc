@@ -48,7 +48,7 @@ class Records {
           static_cast<uint8_t>(open.op.channel) == key.kind && MessageTag(open.op) == key.tag;
       if (this_update || this_send) return open.why;
     }
-    if (named.iteration.value >= record->appended) return record->now;
+    if (IsFrom(record->appended, named)) return record->now;
     if (update) return {.says = absl::StrCat("has made \"", ToString(UpdateOf(named)), "\"")};
     for (const Undelivered& each : record->undelivered) {
       if (each.to != question.waiter || each.key != key) continue;

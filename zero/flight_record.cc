@@ -54,7 +54,8 @@ class HeadReader {
     if (key == "clock") return Text(value, record_.clock);
     if (key == "offset") return ReadOffset(value);
     if (key == "error") return ReadError(value);
-    if (key == "appended") return Number(value, record_.appended);
+    if (key == "appended") return Number(value, record_.appended.iteration.value);
+    if (key == "appended_laps") return Number(value, record_.appended.lap.value);
     if (key == "lost") return Number(value, record_.lost);
     if (key == "now") {
       record_.has_waits = true;
@@ -216,7 +217,10 @@ std::string FlightHead(const FlightRecord& record) {
     absl::StrAppend(&text, "error ", static_cast<int>(record.error.code()), " ",
                     OneLine(record.error.message()), "\n");
   }
-  absl::StrAppend(&text, "appended ", record.appended, "\n");
+  absl::StrAppend(&text, "appended ", record.appended.iteration.value, "\n");
+  if (record.appended.lap.value > 0) {
+    absl::StrAppend(&text, "appended_laps ", record.appended.lap.value, "\n");
+  }
   absl::StrAppendFormat(&text, "lost %020d\n", record.lost);
   if (record.has_waits) {
     absl::StrAppend(&text, "now ", OneLine(WriteAnswer(record.now)), "\n");

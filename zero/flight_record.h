@@ -18,6 +18,7 @@
 #include "base/ids.h"
 #include "p2p/transport.h"
 #include "sharding/event.h"
+#include "sharding/program.h"
 #include "zero/blame.h"
 
 namespace ringzero {
@@ -43,7 +44,7 @@ struct FlightRecord {
   // What to add to come to worker 0's clock, if that was measured.
   std::optional<ClockOffset> offset;
   absl::Status error;      // that ended the run here
-  int appended = 0;        // iterations of the program that the engine knew
+  ProgramPart appended;    // the first part of the program that the engine did not know yet
   uint64_t lost = 0;       // events that are not here though they should be
   bool has_waits = false;  // what follows was read; false in a trace, or with a lock that was held
   BlameAnswer now;         // what this worker did or waited for

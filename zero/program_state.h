@@ -40,7 +40,8 @@ class ProgramState {
 
   // The numbers of the appended operations are [first returned, end()).
   absl::StatusOr<int64_t> Append(std::span<const Op> ops);
-  int64_t end() const { return base_ + static_cast<int64_t>(ops_.size()); }
+  int64_t end() const { return base_ + known(); }
+  int64_t known() const { return static_cast<int64_t>(ops_.size()); }  // not forgotten
 
   OpState& at(int64_t op) { return ops_[op - base_]; }
   const OpState& at(int64_t op) const { return ops_[op - base_]; }

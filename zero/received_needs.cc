@@ -2,7 +2,10 @@
 #include "zero/received_needs.h"
 
 #include <algorithm>
+#include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -17,8 +20,8 @@ namespace ringzero {
 namespace {
 
 using ChannelKey = std::pair<WorkerId, Channel>;
-// Payload bytes of the messages of each channel, in order.
-using Messages = std::map<ChannelKey, std::vector<size_t>>;
+// How many messages of each payload there are on each channel.
+using Messages = std::map<ChannelKey, std::map<size_t, size_t>>;
 // By channel and size, the most that are alive at once.
 using Alive = std::map<std::tuple<WorkerId, Channel, size_t>, size_t>;
 
@@ -51,13 +54,25 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
   return ranges;
 }
 
+// Calls `receive` with each message from others in the range, in order, and forgets it: there are as
+// many as there are laps.
+absl::Status EachReceived(const Plan& plan, WorkerId self, const IterationRange& range,
+                          const std::function<void(const Op&)>& receive) {
+  std::optional<ProgramPart> part = ProgramPart{range.begin, Lap(0)};
+  for (; part.has_value() && part->iteration < range.end; part = NextPart(plan, *part)) {
+    RZ_ASSIGN_OR_RETURN(const std::vector<Op> ops, MakeProgramPart(plan, self, *part));
+    for (const Op& op : ops) {
+      if (op.kind == OpKind::kReceive && op.peer != self) receive(op);
+    }
+  }
+  return absl::OkStatus();
+}
+
 // Any of them may be alive, not only some that follow each other: one may be held for long while
 // others pass it.
 void CountAlive(const Messages& messages, size_t window, const std::vector<int>& held,
                 Alive& most) {
-  for (const auto& [channel, sizes] : messages) {
-    std::map<size_t, size_t> counts;
-    for (const size_t size : sizes) ++counts[size];
+  for (const auto& [channel, counts] : messages) {
     for (const auto& [size, count] : counts) {
       size_t& alive = most[{channel.first, channel.second, size}];
       // Held copies are passed on long before their slots are free: few are still leaving then.
@@ -74,20 +89,28 @@ struct Received {
 };
 
 // Of each size the most in any run of `window` messages of at most two iterations.
-std::map<size_t, size_t> MostTogether(const std::vector<Received>& messages, size_t window) {
-  std::map<size_t, size_t> most, alive;
-  size_t first = 0;
-  for (size_t last = 0; last < messages.size(); ++last) {
-    size_t& count = ++alive[messages[last].bytes];
-    while (last - first >= window ||
-           messages[last].iteration - messages[first].iteration >= static_cast<int>(kLives)) {
-      --alive[messages[first++].bytes];
+class MostTogether {
+ public:
+  explicit MostTogether(size_t window) : window_(window) {}
+
+  void Add(const Received& message) {
+    size_t& count = ++alive_[message.bytes];
+    last_.push_back(message);
+    while (last_.size() > window_ ||
+           message.iteration - last_.front().iteration >= static_cast<int>(kLives)) {
+      --alive_[last_.front().bytes];
+      last_.pop_front();
     }
-    size_t& so_far = most[messages[last].bytes];
+    size_t& so_far = most_[message.bytes];
     so_far = std::max(so_far, count);
   }
-  return most;
-}
+  const std::map<size_t, size_t>& most() const { return most_; }
+
+ private:
+  size_t window_;
+  std::deque<Received> last_;
+  std::map<size_t, size_t> most_, alive_;
+};
 
 }  // namespace
 
@@ -130,12 +153,10 @@ absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int
   Alive most;
   const std::vector<int> held = HeldSlots(plan, self);
   for (const IterationRange& range : Ranges(plan)) {
-    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, range));
     Messages messages;
-    for (const Op& op : program.ops) {
-      if (op.kind != OpKind::kReceive || op.peer == self) continue;
-      messages[{op.peer, op.channel}].push_back(MessageBytes(plan, op, metrics_count));
-    }
+    RZ_RETURN_IF_ERROR(EachReceived(plan, self, range, [&](const Op& op) {
+      ++messages[{op.peer, op.channel}][MessageBytes(plan, op, metrics_count)];
+    }));
     CountAlive(messages, static_cast<size_t>(std::max(plan.window, 1)), held, most);
   }
   for (const auto& [key, count] : most) {
@@ -154,16 +175,14 @@ absl::StatusOr<ReceivedBytes> ReceivedUse(const Plan& plan, WorkerId self, int m
   const size_t window = static_cast<size_t>(std::max(plan.window, 1)) + 1;
   const std::vector<int> held = HeldSlots(plan, self);
   for (const IterationRange& range : Ranges(plan)) {
-    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, range));
-    std::map<ChannelKey, std::vector<Received>> messages;
-    for (const Op& op : program.ops) {
-      if (op.kind != OpKind::kReceive || op.peer == self) continue;
-      messages[{op.peer, op.channel}].push_back(
-          {op.iteration.value, MessageBytes(plan, op, metrics_count)});
-    }
-    for (const auto& [channel, received] : messages) {
-      const auto slots = static_cast<size_t>(held[static_cast<size_t>(channel.second)]);
-      for (const auto& [size, count] : MostTogether(received, std::max(slots, window))) {
+    std::map<ChannelKey, MostTogether> messages;
+    RZ_RETURN_IF_ERROR(EachReceived(plan, self, range, [&](const Op& op) {
+      const auto slots = static_cast<size_t>(held[static_cast<size_t>(op.channel)]);
+      messages.try_emplace({op.peer, op.channel}, std::max(slots, window))
+          .first->second.Add({op.iteration.value, MessageBytes(plan, op, metrics_count)});
+    }));
+    for (const auto& [channel, together] : messages) {
+      for (const auto& [size, count] : together.most()) {
         size_t& alive = most[{channel.first, channel.second, size}];
         alive = std::max(alive, count);
       }

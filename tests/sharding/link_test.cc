@@ -1,4 +1,4 @@
-// Links: the same whether a program is appended whole or iteration by iteration, as the engine
+// Links: the same whether a program is appended whole or part by part, as the engine
 // does.
 #include "sharding/link.h"
 
@@ -42,17 +42,18 @@ std::vector<LinkedOp> Link(const Plan& plan, const Program& program) {
   return linked.ok() ? *linked : std::vector<LinkedOp>();
 }
 
-TEST(LinkTest, AppendingByIterationLinksTheSame) {
+TEST(LinkTest, AppendingByPartsLinksTheSame) {
   for (const PlanShape& shape : Shapes()) {
     const Plan plan = MakeTestPlan(shape);
     for (const Program& program : ProgramsOf(plan)) {
       const std::vector<LinkedOp> whole = Link(plan, program);
       Linker linker(plan, program.worker);
       size_t at = 0;
-      for (int t = 0; t <= plan.iterations; ++t) {
-        const auto part = MakeProgram(plan, program.worker, {Iteration(t), Iteration(t + 1)});
-        ASSERT_TRUE(part.ok());
-        const auto linked = linker.Append(part->ops);
+      std::optional<ProgramPart> part = ProgramPart();
+      for (; part.has_value(); part = NextPart(plan, *part)) {
+        const auto ops = MakeProgramPart(plan, program.worker, *part);
+        ASSERT_TRUE(ops.ok());
+        const auto linked = linker.Append(*ops);
         ASSERT_TRUE(linked.ok()) << Describe(shape) << ": " << linked.status();
         for (const LinkedOp& op : *linked) {
           ASSERT_LT(at, whole.size());

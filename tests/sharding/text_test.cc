@@ -131,6 +131,48 @@ TEST(ProgramTextTest, RangesConcatenate) {
   EXPECT_FALSE(MakeProgram(plan, WorkerId(0), {Iteration(0), Iteration(6)}).ok());
 }
 
+TEST(ProgramTextTest, PartsConcatenate) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    for (int variant = 0; variant < 16; ++variant) {
+      const Plan plan = MakeTestPlan({.workers = 1 + variant % 4,
+                                      .stages = 1 + variant % 5,
+                                      .zero_stage = variant / 4,
+                                      .laps = 1 + variant * 3 % 7,
+                                      .rule = rule,
+                                      .stagger = variant % 2 == 1 && rule != Rule::kDp,
+                                      .evaluate_every = variant % 3,
+                                      .evaluation_laps = 2,
+                                      .collect_every = variant / 5,
+                                      .statistics = variant % 2 == 0});
+      for (int w = 0; w < plan.workers; ++w) {
+        std::vector<Op> joined;
+        std::optional<ProgramPart> part = ProgramPart();
+        for (; part.has_value(); part = NextPart(plan, *part)) {
+          const auto ops = MakeProgramPart(plan, WorkerId(w), *part);
+          ASSERT_TRUE(ops.ok()) << ops.status();
+          // What names itself by a later part is not in it, but for messages to the next lap.
+          const std::optional<ProgramPart> next = NextPart(plan, *part);
+          for (const Op& op : *ops) {
+            if (!next.has_value() || op.kind == OpKind::kSend || op.kind == OpKind::kSnapshot ||
+                op.kind == OpKind::kKeep) {
+              continue;
+            }
+            const bool dp_shows = rule == Rule::kDp && next->lap.value > 0;
+            if (!dp_shows) EXPECT_FALSE(IsFrom(*next, op)) << ToString(op);
+          }
+          joined.insert(joined.end(), ops->begin(), ops->end());
+        }
+        EXPECT_EQ(joined, MakeProgram(plan, WorkerId(w), WholeRun(plan))->ops);
+      }
+    }
+  }
+  const Plan plan = MakeTestPlan({.laps = 2});
+  EXPECT_FALSE(MakeProgramPart(plan, WorkerId(0), {Iteration(0), Lap(2)}).ok());
+  EXPECT_FALSE(MakeProgramPart(plan, WorkerId(0), {Iteration(4), Lap(1)}).ok());
+  EXPECT_FALSE(MakeProgramPart(plan, WorkerId(0), {Iteration(5), Lap(0)}).ok());
+  EXPECT_FALSE(MakeProgramPart(plan, WorkerId(2), {}).ok());
+}
+
 TEST(PlanTextTest, PlansParseBack) {
   for (uint64_t seed = 1; seed < 50; ++seed) {
     Plan plan = MakeTestPlan(

@@ -395,6 +395,30 @@ TEST(ShortenedPlanTest, LongRunsNeedTheSameWindow) {
   }
 }
 
+// Nor does it to have fewer laps.
+TEST(ShortenedPlanTest, ManyLapsNeedTheSameWindow) {
+  for (int variant = 0; variant < 24; ++variant) {
+    Plan plan = MakeTestPlan({.workers = 2 + variant % 3,
+                              .stages = 1 + variant % 7,
+                              .zero_stage = 3 - variant / 6,
+                              .laps = 6 + 5 * (variant % 2),
+                              .rule = static_cast<Rule>(variant % 3),
+                              .stagger = variant % 4 == 1 && variant % 3 != 0,
+                              .evaluate_every = 2 * (variant % 2),
+                              .statistics = variant % 5 == 0,
+                              .pending = 1 + variant % 3,
+                              .owners = variant % 2 == 0 ? Owners::kRandom : Owners::kAssigned,
+                              .costs = Costs::kRandom,
+                              .seed = 1 + static_cast<uint64_t>(variant)});
+    EXPECT_EQ(ShortenedPlan(plan).laps, 5);
+    plan.window = *SmallestWindow(plan);
+    EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << variant;
+    if (plan.window == 1) continue;
+    --plan.window;
+    EXPECT_FALSE(Verify(plan, ProgramsOf(plan)).ok()) << variant;
+  }
+}
+
 TEST(VerifyTest, IsFastEnoughToRunAtEveryStart) {
   const Plan plan = MakeResolvedPlan({.workers = 16, .stages = 64, .evaluate_every = 1});
   EXPECT_EQ(VerifyPlan(plan), absl::OkStatus());  // ctest's limit would tell

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "sharding/op.h"
+#include "sharding/program.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "tests/zero/toy_ring.h"
@@ -206,6 +207,33 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {
     }
   }
   for (const ToyResult& result : results) EXPECT_EQ(result, results[0]);
+}
+
+// Book-keeping is of a few laps, however many an iteration has.
+TEST(EngineTest, WhatIsKnownAtOnceDoesNotGrowWithTheLaps) {
+  for (int zero_stage = 0; zero_stage <= 3; ++zero_stage) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      ToyOptions o{.workers = 3, .stages = 4, .iterations = 3, .rule = rule};
+      o.zero_stage = zero_stage;
+      // No more than the laps that are known, with both ends of an iteration: what the longest run
+      // has at once is less than what one iteration of four laps is.
+      int64_t four_laps = 0;
+      for (int w = 0; w < o.workers; ++w) {
+        o.laps = 4;
+        const auto program = MakeProgram(ToyPlan(o), WorkerId(w), {Iteration(1), Iteration(2)});
+        ASSERT_TRUE(program.ok());
+        four_laps = std::max(four_laps, static_cast<int64_t>(program->ops.size()));
+      }
+      o.laps = 40;
+      ExpectReferenceBits(o, Delayed(LocalTransports(), 5, std::chrono::microseconds(20)));
+      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
+      ASSERT_TRUE(ring.ok()) << ring.status();
+      for (const int64_t known : ring->operations) {
+        EXPECT_LE(known, four_laps) << Describe(o);
+        EXPECT_GT(known, four_laps / 3);
+      }
+    }
+  }
 }
 
 TEST(EngineTest, TwiceTheSame) {

@@ -143,7 +143,7 @@ FlightRecord Sample() {
                       .clock = "boot 6f1c",
                       .offset = ClockOffset{.offset_ns = -17, .within_ns = 5},
                       .error = absl::DeadlineExceededError("worker 1 has been computing"),
-                      .appended = 7,
+                      .appended = {Iteration(7), Lap(2)},
                       .lost = 3,
                       .has_waits = true,
                       .now = {.says = "waits for \"Recv sum s3 t5 l0 w1\"",
@@ -250,7 +250,7 @@ std::vector<FlightRecord> Chain() {
                .lap = Lap(0)};
   const MessageKey key{static_cast<uint8_t>(Channel::kSum), MessageTag(sum)};
   for (int w = 0; w < 3; ++w) {
-    FlightRecord record{.worker = WorkerId(w), .workers = 3, .why = "signal 10", .appended = 9};
+    FlightRecord record{.worker = WorkerId(w), .workers = 3, .why = "signal 10", .appended = {Iteration(9)}};
     record.has_waits = true;
     const BlameAnswer waits{.says = absl::StrCat("waits for the sum of ", w + 1),
                             .next = WorkerId(w + 1),

@@ -289,6 +289,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(needs));
   ToyResult result;
   result.memory.resize(options.workers);
+  result.operations.resize(options.workers);
   result.flights.resize(options.workers);
   std::mutex mutex;
   std::string errors;
@@ -327,6 +328,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     const TransportStats stats = engine->stats().transport;
     std::lock_guard lock(mutex);
     result.memory[w] = engine->stats().memory;
+    result.operations[w] = engine->stats().operations_known;
     result.flights[w] = engine->Flight("the test is over");
     for (const Channel channel :
          {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject}) {

@@ -58,6 +58,7 @@ struct ToyResult {
   int64_t sum_bytes_sent = 0;
   int64_t bytes_copied = 0;           // by the transports
   std::vector<MemoryBytes> memory;    // by worker: what its engine had allocated
+  std::vector<int64_t> operations;    // by worker: known at once, at their most
   std::vector<FlightRecord> flights;  // by worker, after Finish
   bool operator==(const ToyResult& other) const {
     return losses == other.losses && evaluations == other.evaluations &&
