@@ -469,15 +469,15 @@ class Linker::State {
 
   int64_t last_compute_ = kNoOp;
   int64_t token_ = kNoOp;
-  std::deque<int64_t> gradients_;                             // the last pending + 1 adds
-  std::map<std::pair<int, int>, HeldCopy> copies_;            // (copy, stage) -> the receive
-  std::map<std::pair<int, int>, LastingCopy> held_;           // (stage, version)
-  std::map<std::pair<int, int>, int64_t> updates_;            // (stage, version) -> its update
+  std::deque<int64_t> gradients_;                    // the last pending + 1 adds
+  std::map<std::pair<int, int>, HeldCopy> copies_;   // (copy, stage) -> the receive
+  std::map<std::pair<int, int>, LastingCopy> held_;  // (stage, version)
+  std::map<std::pair<int, int>, int64_t> updates_;   // (stage, version) -> its update
   // (stage, version) -> the last of its readers and relays of each line that is in order
   std::map<std::pair<int, int>, std::map<std::pair<int, int>, int64_t>> uses_;
-  std::map<std::pair<int, int>, int64_t> forwards_;           // (stage, lap)
-  std::map<std::pair<int, int>, int64_t> backwards_;          // (stage, lap)
-  std::map<std::pair<int, int>, int64_t> snapshots_;          // (stage, iteration)
+  std::map<std::pair<int, int>, int64_t> forwards_;   // (stage, lap)
+  std::map<std::pair<int, int>, int64_t> backwards_;  // (stage, lap)
+  std::map<std::pair<int, int>, int64_t> snapshots_;  // (stage, iteration)
   std::map<int, std::vector<int64_t>> snapshots_of_;  // stage -> snapshots of its last apply
   std::map<int, int64_t> sums_, retired_, buffers_;   // stage -> where the value is now
   std::map<bool, int64_t> metrics_{{false, kNoOp}, {true, kNoOp}};  // evaluation? -> the fold

@@ -103,6 +103,12 @@ absl::Status CheckPlan(const Plan& plan) {
         "plan: stagger spaces the workers of cdp_v1 and cdp_v2; with dp it would only make them "
         "wait");
   }
+  if (plan.samples.per_epoch < 0) {
+    return Wrong("samples.per_epoch", "at least 0", plan.samples.per_epoch);
+  }
+  if (plan.samples.micro_batch < 1) {
+    return Wrong("samples.micro_batch", "at least 1", plan.samples.micro_batch);
+  }
   RZ_RETURN_IF_ERROR(CheckCollection(plan));
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
@@ -124,6 +130,10 @@ std::string PlanToString(const Plan& plan) {
       plan.collection.every, " collector ", plan.collection.worker.value, " collect_versions ",
       plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
+  if (plan.samples.per_epoch > 0) {
+    absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
+                    plan.samples.micro_batch);
+  }
   absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {
     absl::StrAppend(&text, "stage layers ", stage.first_layer, " ", stage.end_layer,
@@ -162,6 +172,7 @@ class LineReader {
     std::getline(in_ >> std::ws, *rest);
     return *this;
   }
+  bool more() { return !(in_ >> std::ws).eof(); }
   std::string wrong() const { return wrong_; }
 
  private:
@@ -190,6 +201,10 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("collect_every", &plan.collection.every);
   head.Read("collector", &plan.collection.worker.value);
   head.ReadList("collect_versions", &plan.collection.versions);
+  if (head.wrong().empty() && head.more()) {
+    head.Read("epoch_samples", &plan.samples.per_epoch);
+    head.Read("micro_batch", &plan.samples.micro_batch);
+  }
   if (!head.wrong().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));

@@ -63,6 +63,12 @@ struct CollectionPlan {
   WorkerId worker{0};         // who is shown them
 };
 
+// How many samples an epoch has, where its last, incomplete batch is trained on (samples.h).
+struct SamplePlan {
+  int64_t per_epoch = 0;    // 0: not counted, every micro-batch is full
+  int64_t micro_batch = 1;  // samples of a full one
+};
+
 struct Plan {
   int workers = 1;  // N
   // What is sharded (ZeRO): 3: masters, optimizer states, gradient sums and parameters; 2: not the
@@ -79,6 +85,7 @@ struct Plan {
   int iterations = 1;    // of the whole run
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  SamplePlan samples;
   std::vector<StagePlan> stages;
 
   int stage_count() const { return static_cast<int>(stages.size()); }

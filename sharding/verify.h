@@ -38,8 +38,8 @@ absl::Status Verify(const Plan& plan, std::span<const Program> programs,
                     Merging merging = Merging::kNone);
 
 // A plan whose run is so short that Verify is fast, and in which everything that differs between
-// iterations still happens: the first, later ones, an evaluation, the last, and the closing one; and
-// all that differs between laps.
+// iterations still happens: the first, later ones, an evaluation, the last, and the closing one;
+// and all that differs between laps.
 Plan ShortenedPlan(const Plan& plan);
 
 // Verify of the programs of ShortenedPlan(plan).

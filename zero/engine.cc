@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/samples.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
@@ -74,6 +75,9 @@ absl::Status Engine::EndBackward(StageId stage, StageGradient gradient) {
 absl::Status Engine::EndMicroBatch(const std::vector<double>& metrics) {
   return impl_->EndMicroBatch(metrics);
 }
+absl::Status Engine::SkipMicroBatch(const std::vector<double>& metrics) {
+  return impl_->SkipMicroBatch(metrics);
+}
 absl::StatusOr<EvaluationCopy> Engine::BeginEvaluation(StageId stage) {
   return impl_->BeginEvaluation(stage);
 }
@@ -105,7 +109,12 @@ absl::StatusOr<LapTask> Engine::Impl::NextLap() {
   task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
   task.micro_batch = task.lap.value * plan_.workers + options_.self.value;
   switch (op.kind) {
-    case OpKind::kForward: task.kind = LapTask::Kind::kTrain; break;
+    case OpKind::kForward:
+      task.kind = LapTask::Kind::kTrain;
+      if (plan_.samples.per_epoch > 0) {
+        task.samples = SamplesOf(plan_, task.iteration, task.micro_batch);
+      }
+      break;
     case OpKind::kEvaluate: task.kind = LapTask::Kind::kEvaluate; break;
     case OpKind::kCollect: task.kind = LapTask::Kind::kCollect; break;
     default:
@@ -197,7 +206,8 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
 
 absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
   const StageLayout& layout = options_.layouts[stage.value];
-  const size_t wanted = plan_.exchange ? static_cast<size_t>(layout.statistics_bytes) : 0;
+  size_t wanted = plan_.exchange ? static_cast<size_t>(layout.statistics_bytes) : 0;
+  if (NextIsMissing()) wanted = 0;
   if (wanted > 0 && (!statistics || statistics.size() != wanted)) {
     return absl::InvalidArgumentError(
         absl::StrCat("stage ", stage.value, " has ", wanted, " bytes of statistics, but ",
@@ -209,6 +219,10 @@ absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
 }
 
 absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
+  if (!gradient.empty() && NextIsMissing()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "stage ", stage.value, " was given a gradient of a micro-batch that has no samples"));
+  }
   for (const GradientPart& part : gradient) {
     const auto& parameters = options_.layouts[stage.value].parameters;
     if (part.parameter < 0 || part.parameter >= static_cast<int>(parameters.size()) ||

@@ -65,6 +65,10 @@ struct LapTask {
   Iteration iteration{0};  // kTrain: t. kEvaluate, kCollect: e, the version θ_e
   Lap lap{0};
   int micro_batch = 0;  // l·N + w: its number within the iteration (or the evaluation)
+  // kTrain: how many samples it must have; nothing: the plan does not count them.
+  std::optional<int64_t> samples;
+  // Then SkipMicroBatch stands for all of it.
+  bool missing() const { return samples == 0; }
 };
 
 // What one stage needs in an evaluation: parameters (tied ones already held) and running
@@ -78,8 +82,8 @@ struct EvaluationCopy {
 struct CollectedPart {
   enum class Kind {
     kParameters,  // and running statistics
-    kGradient,    // averaged over N·K micro-batches, in the layout and type of a sum, with trailer
-    kState,       // the optimizer's, in StateLayout (zero/optimizer_state.h)
+    kGradient,  // averaged over the iteration's samples, in layout and type of a sum, with trailer
+    kState,     // the optimizer's, in StateLayout (zero/optimizer_state.h)
   } kind = Kind::kParameters;
   StageId stage{0};
   SharedBuffer parameters;  // kParameters: masters; empty: the stage has none
@@ -155,6 +159,10 @@ class Engine {
 
   // Losses and metrics of the micro-batch (training or evaluation), metrics_count of them.
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
+
+  // A missing micro-batch, from its first forward to its end: what belongs to it is taken and
+  // passed on, nothing is computed or added but `metrics`. FailedPrecondition if it has samples.
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics);
 
   absl::StatusOr<EvaluationCopy> BeginEvaluation(StageId stage);
   absl::Status EndEvaluation(StageId stage);

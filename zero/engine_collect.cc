@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "sharding/samples.h"
 #include "zero/engine_impl.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
@@ -67,7 +68,8 @@ void Engine::Impl::SubmitKeep(int64_t number) {
         MessageBytes({.channel = Channel::kStates, .copy = op.copy, .stage = op.stage});
     RZ_ASSIGN_OR_RETURN(Buffer kept, AllocateSum(static_cast<int64_t>(bytes)));
     if (optimizer == nullptr) {
-      AverageSum(layout, sum, float(plan_.workers * plan_.laps * options_.loss_scale), kept.data());
+      const double divisor = DivisorOf(plan_, Iteration(op.iteration.value - 1));
+      AverageSum(layout, sum, float(divisor * options_.loss_scale), kept.data());
     } else {
       CopyState(StateLayout::Make(options_.optimizer, layout), *optimizer, kept.data());
     }

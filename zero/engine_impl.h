@@ -3,6 +3,7 @@
 // engine.cc           the computing thread's calls
 // engine_run.cc       everything else: messages and work, driven by operations becoming ready
 // engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
+// engine_samples.cc   micro-batches with fewer samples, or none
 // engine_sums.cc      memory of sums and gradients
 // engine_collect.cc   collections: both
 // engine_flight.cc    what goes on, as a record for a file
@@ -51,6 +52,7 @@ class Engine::Impl {
   std::byte* OpenSum(StageId stage);
   absl::Status EndBackward(StageId stage, StageGradient gradient);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics);  // engine_samples.cc
   absl::Status Finish();
   // Likewise (engine_collect.cc).
   absl::StatusOr<CollectedPart> Collect();
@@ -83,6 +85,13 @@ class Engine::Impl {
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
                        const std::function<void(double)>& waited,
                        std::chrono::microseconds look = std::chrono::milliseconds(500));
+  // engine_samples.cc; any thread.
+  int NumberOf(const Op& op) const;  // of a lap's operation: its micro-batch's in the iteration
+  // Whether that has no samples. Of computing in training laps only.
+  bool IsMissing(const Op& op) const;
+  bool NextIsMissing() const;  // the computing side's next operation; takes the lock
+  float WeightOfMicroBatch(const Op& op) const;
+
   // engine_sums.cc; with mutex_ held but BytesOf (any thread's).
   // Worker 0's backward `op`, if its gradient begins a sum: waits for that sum's memory, which
   // there is once per stage.

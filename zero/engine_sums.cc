@@ -97,6 +97,8 @@ std::byte* Engine::Impl::OpenSum(StageId stage) {
   }
   const int64_t number = AddOf(compute_.front());
   if (number == kNoOp) return nullptr;
+  // What is to be weighted is handed over.
+  if (WeightOfMicroBatch(backward.linked.op) != 1) return nullptr;
   const LinkedOp& add = state_.at(number).linked;
   // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
   if (add.takes >= 0) {

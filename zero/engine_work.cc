@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "zero/engine_impl.h"
-#include "zero/gradient_sum.h"
+#include "zero/engine_samples.h"
 #include "zero/running_statistics.h"
 
 namespace ringzero {
@@ -45,13 +45,14 @@ void Engine::Impl::SubmitAdd(int64_t number) {
   if (auto started = started_sums_.extract(PlaceOf(op))) *sum = std::move(started.mapped());
   auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
   gradients_.erase(PlaceOf(op));
-  RunOnPool(number, [this, number, op, sum, gradient]() -> absl::Status {
+  const float weight = WeightOfMicroBatch(op);
+  RunOnPool(number, [this, number, op, sum, gradient, weight]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
     const SumRounding rounding{.seed = options_.seed,
                                .iteration = op.iteration.value,
                                .micro_batch = op.lap.value * plan_.workers + options_.self.value};
     for (const GradientPart& part : *gradient) {
-      AddContribution(layout, part.parameter, {part.data, part.type}, rounding, sum->data());
+      AddWeighted(layout, part, {weight, rounding}, sum->data());
     }
     const int64_t bytes = BytesOf(op.stage, *gradient);
     gradient->clear();
@@ -120,7 +121,8 @@ void Engine::Impl::SubmitApply(int64_t number) {
       RZ_ASSIGN_OR_RETURN(*running, AllocateSum(layout.statistics_bytes));
       std::memcpy(running->data(), initial.data(), initial.size());
     }
-    ApplyStatistics(layout, batch->data(), running->data());
+    // A missing micro-batch has none.
+    if (*batch) ApplyStatistics(layout, batch->data(), running->data());
     Lock lock(mutex_);
     if (error_.ok()) state_.at(number).owned = std::move(*running);
     return absl::OkStatus();

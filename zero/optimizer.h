@@ -29,7 +29,7 @@ namespace ringzero {
 
 struct UpdateInput {
   int64_t iteration = 0;  // from 0: what the rate depends on
-  int divisor = 1;        // N·K
+  double divisor = 1;     // N·K, or what an incomplete batch has instead (sharding/samples.h)
   double loss_scale = 1;
   const std::byte* theta;     // θ_t, in the stage's layout of masters
   const std::byte* sum;       // in the stage's sum layout, trailer included

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "sharding/samples.h"
 #include "sharding/schedule.h"
 #include "zero/update/narrow_kernels.h"
 
@@ -38,7 +39,7 @@ absl::StatusOr<Buffer> TakeBack(std::map<int, SharedBuffer>& buffers, int versio
 }  // namespace
 
 PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer,
-                             int divisor, double loss_scale, Memory memory)
+                             double divisor, double loss_scale, Memory memory)
     : stage_(stage),
       iteration_(iteration),
       optimizer_(optimizer),
@@ -159,7 +160,7 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
   }
   if (!in_place) memory.theta = Masters(stage, Version(iteration.value));
   return std::make_unique<PendingUpdate>(stage, iteration, owned.optimizer.get(),
-                                         plan_.workers * plan_.laps, loss_scale_,
+                                         DivisorOf(plan_, iteration), loss_scale_,
                                          std::move(memory));
 }
 

@@ -40,7 +40,7 @@ class PendingUpdate {
     Buffer out;          // masters
     Buffer wire;         // the version that travels, where masters are apart
   };
-  PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, int divisor,
+  PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, double divisor,
                 double loss_scale, Memory memory);
   // Sums the squares of the gradients, too, each block before it is updated with.
   void CountSquares() { counts_squares_ = true; }
@@ -52,7 +52,7 @@ class PendingUpdate {
   StageId stage_;
   Iteration iteration_;
   StageOptimizer* optimizer_;
-  int divisor_;
+  double divisor_;
   double loss_scale_;
   Memory memory_;
   size_t next_block_ = 0;

@@ -54,8 +54,8 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
   return ranges;
 }
 
-// Calls `receive` with each message from others in the range, in order, and forgets it: there are as
-// many as there are laps.
+// Calls `receive` with each message from others in the range, in order, and forgets it: there are
+// as many as there are laps.
 absl::Status EachReceived(const Plan& plan, WorkerId self, const IterationRange& range,
                           const std::function<void(const Op&)>& receive) {
   std::optional<ProgramPart> part = ProgramPart{range.begin, Lap(0)};

@@ -155,6 +155,84 @@ TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
   }
 }
 
+// Every number of samples that an epoch's last batch can have: from one to one less than all.
+TEST(EngineTest, IncompleteBatches) {
+  constexpr int kFull = 2;
+  std::mt19937 random(5);
+  for (const int n : {1, 2, 3}) {
+    for (const int k : {1, 3}) {
+      for (int rest = 1; rest < n * k * kFull; ++rest) {
+        for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+          ToyOptions o{.workers = n, .stages = n + 1, .laps = k, .iterations = 5, .rule = rule};
+          o.zero_stage = static_cast<int>(random() % 4);
+          o.pending = 1 + static_cast<int>(random() % 2);
+          o.stagger = rule != Rule::kDp && random() % 3 == 0;
+          o.frozen_prefix = random() % 4 == 0 ? 1 : 0;
+          o.tied = o.frozen_prefix == 0 && random() % 3 == 0;
+          o.optimizer.type =
+              random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
+          if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1};
+          if (random() % 2 == 0) o.collection = {.every = 1};
+          // One complete batch, or none, before it.
+          const int64_t complete = random() % 3 == 0 ? 0 : n * k * kFull;
+          o.samples = {.per_epoch = complete + rest, .micro_batch = kFull};
+          SCOPED_TRACE(absl::StrCat("rest ", rest, " after ", complete));
+          ExpectReferenceBits(o, random() % 2 == 0 ? LocalTransports()
+                                                   : Delayed(ShmTransports(), random(), kMaxDelay));
+        }
+      }
+    }
+  }
+}
+
+TEST(EngineTest, CompleteBatchesGiveTheBitsOfUncountedOnes) {
+  ToyOptions o{.workers = 3, .stages = 4, .laps = 2};
+  const absl::StatusOr<ToyResult> uncounted = RunToyRing(o, LocalTransports());
+  o.samples = {.per_epoch = 2 * 3 * 2 * 7, .micro_batch = 7};
+  const absl::StatusOr<ToyResult> counted = RunToyRing(o, LocalTransports());
+  ASSERT_TRUE(uncounted.ok() && counted.ok()) << counted.status();
+  EXPECT_EQ(counted->parameters, uncounted->parameters);
+  EXPECT_EQ(counted->statistics, uncounted->statistics);
+}
+
+// The engine of one worker, with samples for its first micro-batch only.
+TEST(EngineTest, MissingMicroBatchesAreSkipped) {
+  ToyOptions o{.workers = 1, .stages = 2, .laps = 2, .iterations = 1};
+  o.samples = {.per_epoch = 3, .micro_batch = 4};
+  Plan plan = ToyPlan(o);
+  plan.window = 2;
+  EngineOptions options{.plan = plan, .layouts = ToyLayouts(o)};
+  options.metrics_count = 1;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(std::move(options));
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->NextLap()->samples, 3);
+  const absl::Status refused = (*engine)->SkipMicroBatch({0});
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("is not missing"));
+  for (int j = 0; j < 2; ++j) {
+    ASSERT_TRUE((*engine)->BeginForward(StageId(j)).ok());
+    Buffer statistics = MakeHeapBuffer(ToyLayouts(o)[j].statistics_bytes);
+    ASSERT_TRUE((*engine)->EndForward(StageId(j), std::move(statistics)).ok());
+  }
+  for (int j = 1; j >= 0; --j) {
+    ASSERT_TRUE((*engine)->BeginBackward(StageId(j)).ok());
+    // It is weighted, and so handed over.
+    EXPECT_EQ((*engine)->OpenSum(StageId(j)), nullptr);
+    ASSERT_TRUE((*engine)->EndBackward(StageId(j), {}).ok());
+  }
+  ASSERT_TRUE((*engine)->EndMicroBatch({1}).ok());
+  EXPECT_TRUE((*engine)->NextLap()->missing());
+  for (int j = 0; j < 2; ++j) {
+    ASSERT_TRUE((*engine)->BeginForward(StageId(j)).ok());
+    ASSERT_TRUE((*engine)->EndForward(StageId(j), Buffer()).ok());
+  }
+  ASSERT_TRUE((*engine)->BeginBackward(StageId(1)).ok());
+  const std::vector<float> values(5);
+  const absl::Status added = (*engine)->EndBackward(StageId(1), {{0, values.data(), nullptr}});
+  EXPECT_EQ(added.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(added.message()), testing::HasSubstr("has no samples"));
+}
+
 TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
   ExpectReferenceBits({.workers = 3, .stages = 6, .window = 64});
 }

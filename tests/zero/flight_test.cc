@@ -250,7 +250,8 @@ std::vector<FlightRecord> Chain() {
                .lap = Lap(0)};
   const MessageKey key{static_cast<uint8_t>(Channel::kSum), MessageTag(sum)};
   for (int w = 0; w < 3; ++w) {
-    FlightRecord record{.worker = WorkerId(w), .workers = 3, .why = "signal 10", .appended = {Iteration(9)}};
+    FlightRecord record{
+        .worker = WorkerId(w), .workers = 3, .why = "signal 10", .appended = {Iteration(9)}};
     record.has_waits = true;
     const BlameAnswer waits{.says = absl::StrCat("waits for the sum of ", w + 1),
                             .next = WorkerId(w + 1),

@@ -40,10 +40,10 @@ class OptimizerTest : public testing::Test {
     AddContribution(layout_, 0, gradient.data(), sum_.data());
   }
 
-  UpdateInput Input(int divisor = 4) const {
+  UpdateInput Input(double divisor = 4) const {
     return {.divisor = divisor, .theta = theta_.data(), .sum = sum_.data()};
   }
-  double G(int64_t i, int divisor = 4) const { return double(sum_.as<float>()[i]) / divisor; }
+  double G(int64_t i, double divisor = 4) const { return double(sum_.as<float>()[i]) / divisor; }
 
   StageLayout layout_;
   Buffer theta_, sum_;

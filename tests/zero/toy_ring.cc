@@ -98,6 +98,7 @@ class ToyWorker {
 
  private:
   absl::Status Train(const LapTask& lap) {
+    if (lap.missing()) return engine_.SkipMicroBatch({0, 0});
     const int stages = toy_.o.stages;
     std::vector<float> a = {Data(lap.iteration.value, lap.micro_batch)};
     std::vector<std::vector<float>> seen(stages);
@@ -140,7 +141,8 @@ class ToyWorker {
       }
       RZ_RETURN_IF_ERROR(engine_.EndBackward(StageId(j), std::move(handed_over)));
     }
-    return engine_.EndMicroBatch({double(a.back()), 1.0});
+    const double samples = static_cast<double>(lap.samples.value_or(1));
+    return engine_.EndMicroBatch({samples * double(a.back()), samples});
   }
 
   std::vector<float> Read(const StageCopy& copy) const {
@@ -251,7 +253,8 @@ Plan ToyPlan(const ToyOptions& options) {
             .retain = options.retain,
             .iterations = options.iterations,
             .evaluation = options.evaluation,
-            .collection = options.collection};
+            .collection = options.collection,
+            .samples = options.samples};
   const bool collects = options.collection.every > 0 || !options.collection.versions.empty();
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   for (int j = 0; j < options.stages; ++j) {
@@ -397,6 +400,10 @@ ToyResult RunToyReference(const ToyOptions& o) {
     std::memcpy(before[j].data(), now[j].data(), now[j].size());
   }
   ToyResult result;
+  // Samples, dealt one micro-batch after the other until an epoch has no more.
+  const int64_t full = o.samples.micro_batch, epoch = o.samples.per_epoch;
+  int64_t left = 0, in_iteration = 0;
+  const auto average = [&] { return double(in_iteration) / double(full); };
   const auto evaluate = [&](int version) {
     double sum = 0;
     for (int m = 0; m < n * o.evaluation.laps; ++m) {
@@ -418,7 +425,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
       to.push_back(running[j]);
       if (!toy.Trains(j)) continue;
       for (int i = 0; i < o.width; ++i) {
-        const float divisor = static_cast<float>(n * o.laps * precision.loss_scale);
+        const float divisor = static_cast<float>(average() * precision.loss_scale);
         to.push_back(Rounded(precision.sums, sums[j].as<float>()[i] / divisor));
       }
       for (int parameter = 0; parameter < 2; ++parameter) {
@@ -433,8 +440,15 @@ ToyResult RunToyReference(const ToyOptions& o) {
     const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
     if (evaluated) evaluate(t);
     double loss = 0;
+    in_iteration = 0;
+    if (left == 0) left = epoch;
     for (int m = 0; m < n * o.laps; ++m) {
       const int w = m % n;
+      const int64_t samples = epoch == 0 ? full : std::min(full, left);
+      if (samples == 0) continue;
+      in_iteration += samples;
+      left -= epoch == 0 ? 0 : samples;
+      const float weight = float(samples) / float(full);
       std::vector<std::vector<float>> theta(s);
       for (int j = 0; j < s; ++j) {
         // Costs 1 and 2 a stage (1 if frozen): fresh iff P_j >= (N-1-w)·T/N + min(slack·T/S, T/N).
@@ -460,18 +474,19 @@ ToyResult RunToyReference(const ToyOptions& o) {
                      a[j], &gradient);
         float* sum = sums[j].as<float>().data();
         for (int i = 0; i < o.width; ++i) {
-          const float g = Rounded(precision.compute, gradient[i]);
+          float g = Rounded(precision.compute, gradient[i]);
+          if (samples < full) g *= weight;
           sum[i] = m == 0 ? g : sum[i] + g;
           if (precision.sums == ValueType::kBf16) sum[i] = ByChance(sum[i], j, i, {t, m});
         }
       }
-      loss += double(a.back());
+      loss += (epoch == 0 ? 1.0 : double(samples)) * double(a.back());
     }
     result.losses.push_back(loss);
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
-      optimizers[j].Update({.divisor = n * o.laps,
+      optimizers[j].Update({.divisor = average(),
                             .loss_scale = precision.loss_scale,
                             .theta = before[j].data(),
                             .sum = sums[j].data()},

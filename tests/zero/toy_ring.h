@@ -39,6 +39,7 @@ struct ToyOptions {
   bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
   CollectionPlan collection;
+  SamplePlan samples;
   OptimizerOptions optimizer;
   Precision precision;
   int width = 5;
@@ -47,7 +48,7 @@ struct ToyOptions {
 };
 
 struct ToyResult {
-  std::vector<double> losses;       // by iteration: the sum over its micro-batches
+  std::vector<double> losses;       // by iteration: the sum over its samples
   std::vector<double> evaluations;  // one entry per evaluated version
   std::vector<float> parameters;    // all stages, final
   std::vector<float> statistics;    // all stages, final

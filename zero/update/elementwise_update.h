@@ -45,7 +45,7 @@ struct UpdateMoment {
   double rate = 0;
   std::optional<UpdateRate::Betas> betas;  // where the rate curve says so; absent: the update's own
   int64_t updates = 1;                     // of this parameter, this one included
-  int divisor = 1;                         // N·K
+  double divisor = 1;                      // N·K
   double loss_scale = 1;                   // of the loss that the gradients are of
   // gradient = sum / this.
   float divides_by() const { return static_cast<float>(divisor * loss_scale); }
