@@ -49,8 +49,9 @@ ShardRing::~ShardRing() { transport_->Close().IgnoreError(); }
 
 TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self) {
   TransportOptions options;
-  // Of a shard there are one sum and two versions, wherever they are.
-  options.slots = {shards.count(), shards.count(), 2 * shards.count()};
+  // Of a shard there are one sum and two versions, wherever they are; a sum that a single worker
+  // sends to itself holds the slot that it came by.
+  options.slots = {shards.count() + 1, shards.count() + 1, 2 * shards.count()};
   for (int shard = 0; shard < shards.count(); ++shard) {
     const StageLayout& layout = shards.layouts[shard];
     if (shard == self.value) options.parameter_bytes = 2 * Block(layout.parameter_bytes);

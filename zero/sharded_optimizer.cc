@@ -169,7 +169,7 @@ absl::Status ShardedOptimizer::Step() {
     RZ_ASSIGN_OR_RETURN(Buffer sum, ring_->TakeCompleteSum(update_));
     RZ_ASSIGN_OR_RETURN(Buffer out, NextVersion());
     RunBlocks({.iteration = update_,
-               .divisor = ring_->workers() * options_.micro_batches,
+               .divisor = static_cast<double>(ring_->workers()) * options_.micro_batches,
                .theta = now_.data(),
                .sum = sum.data(),
                .scratch = scratch_ ? scratch_.data() : nullptr},

@@ -19,7 +19,7 @@ constexpr int64_t kValues = 20000;
 class Owner {
  public:
   Owner(const OptimizerOptions& options, const at::Tensor& initial)
-      : layout_(StageLayout::Make({{.name = "w", .shape = {kValues}}}, {})),
+      : layout_(StageLayout::Make({{.name = "w", .shape = initial.sizes().vec()}}, {})),
         theta_(MakeHeapBuffer(layout_.parameter_bytes)),
         sum_(MakeHeapBuffer(layout_.sum_bytes)),
         optimizer_(options, layout_) {
@@ -33,7 +33,9 @@ class Owner {
   }
 
   at::Tensor values() const {
-    return at::from_blob(const_cast<std::byte*>(theta_.data()), {kValues}, at::kFloat).clone();
+    return at::from_blob(const_cast<std::byte*>(theta_.data()), layout_.parameters[0].shape,
+                         at::kFloat)
+        .clone();
   }
 
  private:
@@ -158,6 +160,78 @@ TEST(OptimizerTorchTest, LionStepsAreWithinOneUlp) {
     first.mul_(0.99).add_(g, 1 - 0.99);
     EXPECT_LE(LargestDifferenceInUlps(owner.values(), theta, before), 1.0) << step;
     theta.copy_(owner.values());
+  }
+}
+
+// As published (arXiv 1904.00962, algorithm 2), in torch's operations, with norms in double: torch's
+// own, in fp32, would be off by more than an update's last place. `theta` is updated.
+struct Lamb {
+  void Step(const LambOptions& lamb, double rate, const at::Tensor& g, at::Tensor& theta) {
+    ++steps;
+    first.mul_(lamb.beta1).add_(g, 1 - lamb.beta1);
+    second.mul_(lamb.beta2).addcmul_(g, g, 1 - lamb.beta2);
+    const at::Tensor m = first / (1 - std::pow(lamb.beta1, steps));
+    const at::Tensor v = second / (1 - std::pow(lamb.beta2, steps));
+    const at::Tensor root = v.to(at::kDouble).sqrt().to(at::kFloat);
+    const at::Tensor update = m.div(root.add(lamb.epsilon)).add(theta, lamb.weight_decay);
+    const double ratio = theta.to(at::kDouble).norm().item<double>() /
+                         update.to(at::kDouble).norm().item<double>();
+    theta.add_(update, -rate * std::clamp(ratio, lamb.min_ratio, lamb.max_ratio));
+  }
+  at::Tensor first, second;
+  int steps = 0;
+};
+
+TEST(OptimizerTorchTest, LambStepsAreWithinOneUlp) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kLamb, .learning_rate = 0.01};
+  options.lamb = {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.1};
+  at::Tensor theta = Random(1), free = Random(1);
+  Owner owner(options, theta), alone(options, theta);
+  Lamb lamb{at::zeros_like(theta), at::zeros_like(theta)}, theirs = lamb;
+  theirs.first = lamb.first.clone();
+  theirs.second = lamb.second.clone();
+  for (int step = 0; step < 50; ++step) {
+    const at::Tensor before = theta.clone(), g = Random(10 + step);
+    owner.Step(g);
+    lamb.Step(options.lamb, 0.01, g, theta);
+    EXPECT_LE(LargestDifferenceInUlps(owner.values(), theta, before), 1.0) << step;
+    theta.copy_(owner.values());
+    alone.Step(g);
+    theirs.Step(options.lamb, 0.01, g, free);
+  }
+  EXPECT_TRUE(at::allclose(alone.values(), free, 1e-6, 1e-7));
+}
+
+// Keller Jordan's zeropower_via_newtonschulz5, in fp32.
+at::Tensor NewtonSchulz(const at::Tensor& g) {
+  at::Tensor x = g.size(0) > g.size(1) ? g.t() : g;
+  x = x / (x.norm() + 1e-7);
+  for (int step = 0; step < 5; ++step) {
+    const at::Tensor a = x.mm(x.t());
+    x = 3.4445 * x + (-4.7750 * a + 2.0315 * a.mm(a)).mm(x);
+  }
+  return g.size(0) > g.size(1) ? x.t() : x;
+}
+
+// Sums of products are added in another order than torch's (MKL's), and the five steps stretch small
+// singular values up to 3.4445^5 = 485 times, rounding errors with them: some 485 · 2^-24 of the
+// update's scale, which is the rate. So: 3e-5 of the rate for each step.
+TEST(OptimizerTorchTest, MuonStepsAreItsDefinitions) {
+  OptimizerOptions options{.type = OptimizerOptions::Type::kMuon, .learning_rate = 0.02};
+  options.muon.weight_decay = 0.1;
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{100, 200}, {200, 100}}) {
+    at::Tensor theta = Random(1).reshape(shape), momentum = at::zeros(shape);
+    Owner owner(options, theta);
+    for (int step = 0; step < 50; ++step) {
+      const at::Tensor g = Random(10 + step).reshape(shape);
+      owner.Step(g);
+      momentum.lerp_(g, 1 - 0.95);
+      const double tall = std::max(1.0, double(shape[0]) / double(shape[1]));
+      const at::Tensor update = NewtonSchulz(g.lerp(momentum, 0.95)) * std::sqrt(tall);
+      theta.mul_(1 - 0.02 * 0.1).add_(update, -0.02);
+      const double far = (owner.values() - theta).abs().max().item<double>();
+      EXPECT_LE(far, (step + 1) * 3e-5 * 0.02) << step;
+    }
   }
 }
 

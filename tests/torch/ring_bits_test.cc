@@ -303,6 +303,22 @@ TEST(RingBitsTest, TwiceTheSame) {
   EXPECT_EQ(*first, *second);
 }
 
+// Updates in phases: norms and matrices of whole parameters, wherever the cut is.
+TEST(RingBitsTest, LambAndMuonEqualTheReference) {
+  int number = 0;
+  for (const auto optimizer : {OptimizerOptions::Type::kLamb, OptimizerOptions::Type::kMuon}) {
+    for (const Model model : {Model::kConv, Model::kGpt}) {
+      for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+        Case c{.model = model, .workers = 1 + number % 4, .laps = 1 + number % 2, .rule = rule};
+        c.stages = number % 3 == 0 ? Stages::kDouble : Stages::kOdd;
+        c.optimizer = optimizer;
+        c.shm = c.delays = number++ % 2 == 0;
+        ExpectCaseBits(c);
+      }
+    }
+  }
+}
+
 // Parameters, gradients and optimizer states by name, from any worker: those of the reference, and
 // being shown changes no bit.
 TEST(RingBitsTest, CollectionsShowTheReference) {

@@ -554,8 +554,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
       optimizers[j].Update({.divisor = average(),
-                            .clip = clip[j],
                             .loss_scale = precision.loss_scale,
+                            .clip = clip[j],
                             .theta = before[j].data(),
                             .sum = sums[j].data()},
                            now[j].data());

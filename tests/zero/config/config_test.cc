@@ -139,6 +139,56 @@ TEST(Config, LionAndAdagrad) {
   EXPECT_EQ(adagrad.adagrad.epsilon, 1e-10);
 }
 
+TEST(Config, LambAndMuon) {
+  const OptimizerOptions lamb =
+      Parse(kResNet, {"optimizer.type=Lamb", "optimizer.params.max_coeff=0.5"}).optimizer;
+  EXPECT_EQ(lamb.type, OptimizerOptions::Type::kLamb);
+  EXPECT_EQ(lamb.lamb.max_ratio, 0.5);
+  EXPECT_EQ(lamb.lamb.min_ratio, 0.01);
+  EXPECT_EQ(lamb.lamb.epsilon, 1e-8);
+  const OptimizerOptions muon =
+      Parse(kResNet, {"optimizer.type=Muon", "optimizer.params.muon_lr=0.02",
+                      "optimizer.params.adam_lr=0.001", "optimizer.params.adam_names=[\"fc*\"]"})
+          .optimizer;
+  EXPECT_EQ(muon.type, OptimizerOptions::Type::kMuon);
+  EXPECT_EQ(muon.learning_rate, 0.02);
+  EXPECT_DOUBLE_EQ(muon.muon.rest_factor, 0.05);
+  EXPECT_EQ(muon.muon.rest, std::vector<std::string>{"fc*"});
+  EXPECT_EQ(muon.adamw.beta2, 0.95);
+  // lr, where it is given, is both rates.
+  EXPECT_EQ(Parse(kResNet, {"optimizer.type=Muon"}).optimizer.muon.rest_factor, 1);
+}
+
+TEST(Config, GroupsAndDecay) {
+  const OptimizerOptions options =
+      Parse(kResNet, {"optimizer.type=AdamW", "optimizer.decay=matrices",
+                      R"(optimizer.groups=[{"params": "fc.*", "lr_factor": 0.1},)"
+                      R"( {"params": "*", "weight_decay": 0.5, "betas": [0.8, 0.9]}])"})
+          .optimizer;
+  EXPECT_EQ(options.decays, OptimizerOptions::Decays::kMatrices);
+  ASSERT_EQ(options.groups.size(), 2u);
+  EXPECT_EQ(options.groups[0].pattern, "fc.*");
+  EXPECT_EQ(options.groups[0].rate_factor, 0.1);
+  EXPECT_FALSE(options.groups[0].weight_decay.has_value());
+  EXPECT_EQ(options.groups[1].weight_decay, 0.5);
+  EXPECT_EQ(options.groups[1].betas->beta2, 0.9);
+}
+
+TEST(Config, PhasesOfTheRate) {
+  const RateCurve cosine =
+      Parse(kResNet, {R"(scheduler={"type": "Cosine", "params": {"warmup_num_steps": 10,)"
+                      R"( "total_num_steps": 110, "min_lr_ratio": 0.1}})"})
+          .optimizer.curve;
+  EXPECT_EQ(RateAt(cosine, 1, 0).rate, 0.1);
+  EXPECT_DOUBLE_EQ(RateAt(cosine, 1, 60).rate, 0.1 + 0.9 * 0.5);
+  const RateCurve stable =
+      Parse(kResNet, {R"(scheduler={"type": "WarmupStableDecay", "params": {"decay_num_steps": 20,)"
+                      R"( "total_num_steps": 100}})"})
+          .optimizer.curve;
+  EXPECT_EQ(RateAt(stable, 1, 80).rate, 1);
+  EXPECT_EQ(RateAt(stable, 1, 90).rate, 0.5);
+}
+
 TEST(Config, ADecayMayEndWithTheRun) {
   const std::vector<std::string> decay = {
       "epochs=3", R"(scheduler={"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}})"};
@@ -245,6 +295,20 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"optimizer.params.betas=[0.9, 0.99]"});
   record(base, {"optimizer.params.learning_rate=1"});
   record(base, {"optimizer.type=Lamb"});
+  record(base, {"optimizer.type=Lamb", "optimizer.params.max_coeff=0.001"});
+  record(base, {"optimizer.type=Lamb", "optimizer.params.eps_inside_sqrt=true"});
+  record(base, {"optimizer.type=Muon", "optimizer.params.momentum=1"});
+  record(base, {"optimizer.decay=matrixes"});
+  record(base, {"optimizer.groups={}"});
+  record(base, {R"(optimizer.groups=[{"params": "*.bias", "lr_faktor": 1}])"});
+  record(base, {R"(optimizer.groups=[{"params": "*.bias", "lr": 1}])"});
+  record(base, {R"(optimizer.groups=[{"params": "*.bias"}, {"weight_decay": 1}])"});
+  record(base, {R"(optimizer.groups=[{"params": "*.bias", "weight_decay": -1}])"});
+  record(base, {R"(optimizer.groups=[{"params": "*.bias", "betas": [0.9, 0.99]}])"});
+  record(base, {R"(optimizer.groups=[{"params": "*.bias", "betas": [0.9]}])"});
+  record(with("\"scheduler\": {\"type\": \"WarmupStableDecay\", \"params\": {\"decay_num_steps\": "
+              "9, \"total_num_steps\": 5}}"));
+  record(with("\"scheduler\": {\"type\": \"Cosin\", \"params\": {}}"));
   record(base, {"optimizer.type=OneBitAdam"});
   record(base, {"optimizer.type=sgd"});
   record(base, {"optimizer.params.max_grad_norm=1"});
