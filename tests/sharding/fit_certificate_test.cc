@@ -110,6 +110,7 @@ masters                      160               0               0              10
 versions                     160               0               0              100
 moments                      320               0               0              200
 sums                          50               0               0               50
+taken                          0               0               0                0
 gradients                     30               0               0               30
 statistics                     6               0               0                4
 activations                   80               0               0               40

@@ -76,7 +76,7 @@ Values Reference(const OptimizerOptions& options, int micro_batches) {
       MarkContribution(layouts[p], 0, bytes);
       auto* const values = reinterpret_cast<std::byte*>(theta[p].data());
       optimizers[p].Update(
-          {.iteration = t, .divisor = micro_batches, .theta = values, .sum = bytes}, values);
+          {.iteration = t, .divisor = static_cast<double>(micro_batches), .theta = values, .sum = bytes}, values);
     }
   }
   return theta;
