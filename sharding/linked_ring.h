@@ -35,7 +35,8 @@ struct MessageQueue {
 struct LinkedRing {
   // after, takes, snapshot and reads count over the whole ring. `after` has besides what Link says
   // the update (or the squares that take it) before which a sum's memory is not free (worker 0's
-  // backward that begins the next), and the end of the lap before which its worker does not know it.
+  // backward that begins the next), and the end of the lap before which its worker does not know
+  // it.
   std::vector<LinkedOp> ops;
   std::vector<int> begin;    // workers + 1 of them
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else

@@ -82,8 +82,8 @@ struct EvaluationCopy {
 struct CollectedPart {
   enum class Kind {
     kParameters,  // and running statistics
-    kGradient,    // averaged over the iteration's samples, in layout and type of a sum, with trailer
-    kState,       // the optimizer's, in StateLayout (zero/optimizer_state.h)
+    kGradient,  // averaged over the iteration's samples, in layout and type of a sum, with trailer
+    kState,     // the optimizer's, in StateLayout (zero/optimizer_state.h)
   } kind = Kind::kParameters;
   StageId stage{0};
   SharedBuffer parameters;  // kParameters: masters; empty: the stage has none

@@ -24,7 +24,8 @@ int64_t BytesOf(const ParameterSpec& parameter) {
 
 absl::StatusOr<FlatShards> FlatShards::Make(const std::vector<ParameterSpec>& parameters,
                                             int workers) {
-  if (workers < 1) return absl::InvalidArgumentError(absl::StrCat("shards for ", workers, " workers"));
+  if (workers < 1)
+    return absl::InvalidArgumentError(absl::StrCat("shards for ", workers, " workers"));
   if (parameters.empty()) return absl::InvalidArgumentError("an optimizer without parameters");
   std::set<std::string> names;
   for (const ParameterSpec& parameter : parameters) {
@@ -33,9 +34,8 @@ absl::StatusOr<FlatShards> FlatShards::Make(const std::vector<ParameterSpec>& pa
   }
   std::vector<int> order(parameters.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return BytesOf(parameters[a]) > BytesOf(parameters[b]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return BytesOf(parameters[a]) > BytesOf(parameters[b]); });
   FlatShards shards;
   shards.places.resize(parameters.size());
   std::vector<int64_t> bytes(static_cast<size_t>(workers));

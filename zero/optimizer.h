@@ -62,8 +62,8 @@ class StageOptimizer {
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
   StageOptimizer(StageOptimizer&&) noexcept = default;
 
-  // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`, which
-  // may be θ_t itself (in place). Frozen parameters are carried over.
+  // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`,
+  // which may be θ_t itself (in place). Frozen parameters are carried over.
   void Begin(const UpdateInput& input);
   void Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out);
   const std::vector<UpdateBlock>& blocks() const { return blocks_; }  // by round

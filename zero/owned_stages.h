@@ -36,11 +36,11 @@ namespace ringzero {
 class PendingUpdate {
  public:
   struct Memory {
-    SharedBuffer theta;  // masters; empty: in place
-    SharedBuffer sum;    // of other workers, too, where nothing is sharded
-    Buffer out;          // masters
-    Buffer wire;         // the version that travels, where masters are apart
-    Buffer predicted;    // empty: nothing is
+    SharedBuffer theta;            // masters; empty: in place
+    SharedBuffer sum;              // of other workers, too, where nothing is sharded
+    Buffer out;                    // masters
+    Buffer wire;                   // the version that travels, where masters are apart
+    Buffer predicted;              // empty: nothing is
     std::byte* scratch = nullptr;  // the optimizer's scratch_bytes(), of no other update under way
   };
   PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, double divisor,

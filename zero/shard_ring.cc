@@ -22,8 +22,7 @@ enum Kind : uint8_t { kSums, kComplete, kVersions };
 constexpr auto kPoll = std::chrono::microseconds(100);
 
 MessageKey KeyOf(Kind kind, int64_t update, int lap, int shard) {
-  return {.kind = kind,
-          .tag = (uint64_t(update) << 32) | (uint64_t(lap) << 16) | uint64_t(shard)};
+  return {.kind = kind, .tag = (uint64_t(update) << 32) | (uint64_t(lap) << 16) | uint64_t(shard)};
 }
 
 // One buffer as an arena counts it (TransportOptions).
@@ -101,10 +100,10 @@ absl::StatusOr<Buffer> ShardRing::TakeSum(int shard, const Turn& turn) {
   const bool first = self().value == 0;
   if (!first || turn.lap > 0) {
     const int lap = first ? turn.lap - 1 : turn.lap;
-    return Receive<Buffer>(WorkerId(first ? workers() - 1 : self().value - 1),
-                           KeyOf(kSums, turn.update, lap, shard), bytes,
-                           absl::StrCat("the sum of shard ", shard, " in update ", turn.update,
-                                        ", lap ", turn.lap));
+    return Receive<Buffer>(
+        WorkerId(first ? workers() - 1 : self().value - 1), KeyOf(kSums, turn.update, lap, shard),
+        bytes,
+        absl::StrCat("the sum of shard ", shard, " in update ", turn.update, ", lap ", turn.lap));
   }
   // The one of the update before may still be with its owner.
   for (const Deadline deadline(wait_timeout_);;) {
@@ -156,10 +155,11 @@ absl::StatusOr<Buffer> ShardRing::Reclaim(SharedBuffer version, int64_t update) 
 absl::Status ShardRing::Spread(
     const SharedBuffer& mine, int64_t update,
     const std::function<void(int shard, const std::byte* parameters)>& show) {
-  const int all = workers(), left = (self().value + all - 1) % all, right = (self().value + 1) % all;
+  const int all = workers(), left = (self().value + all - 1) % all,
+            right = (self().value + 1) % all;
   if (all > 1 && mine) {
-    RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right),
-                                         KeyOf(kVersions, update, 0, self().value), mine));
+    RZ_RETURN_IF_ERROR(
+        transport_->Share(WorkerId(right), KeyOf(kVersions, update, 0, self().value), mine));
   }
   for (int hops = 1; hops < all; ++hops) {
     const int shard = (self().value + all - hops) % all;

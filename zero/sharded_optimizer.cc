@@ -26,8 +26,8 @@ absl::Status Check(const ShardedOptimizerOptions& options, const std::vector<flo
     return absl::InvalidArgumentError(absl::StrCat("values of ", values.size(), " parameters, but ",
                                                    options.parameters.size(), " are described"));
   }
-  for (const auto& [name, value] : {std::pair("micro_batches", options.micro_batches),
-                                    std::pair("threads", options.threads)}) {
+  for (const auto& [name, value] :
+       {std::pair("micro_batches", options.micro_batches), std::pair("threads", options.threads)}) {
     if (value >= 1 && value < 1 << 15) continue;
     return absl::InvalidArgumentError(absl::StrCat(name, " must be 1 to 32767, found ", value));
   }
@@ -78,9 +78,9 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::CreateOver(
   RZ_ASSIGN_OR_RETURN(FlatShards shards,
                       FlatShards::Make(options.parameters, transport->workers()));
   RZ_RETURN_IF_ERROR(Check(options, values, shards));
-  std::unique_ptr<ShardedOptimizer> made(new ShardedOptimizer(
-      std::move(options), std::move(values), std::make_unique<FlatShards>(std::move(shards)),
-      std::move(transport)));
+  std::unique_ptr<ShardedOptimizer> made(
+      new ShardedOptimizer(std::move(options), std::move(values),
+                           std::make_unique<FlatShards>(std::move(shards)), std::move(transport)));
   RZ_RETURN_IF_ERROR(made->ShareInitialValues());
   return made;
 }
@@ -131,8 +131,8 @@ void ShardedOptimizer::Show(int shard, const std::byte* parameters) {
 
 absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradients) {
   if (gradients.size() != values_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("gradients of ", gradients.size(),
-                                                   " parameters instead of ", values_.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradients of ", gradients.size(), " parameters instead of ", values_.size()));
   }
   if (ready()) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -77,8 +77,7 @@ TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
 
 // With everything else that travels: accepted, with a window that Verify then takes.
 TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
-  for (const std::vector<int>& c :
-       PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4, 2, 4})) {
+  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4, 2, 4})) {
     const PlanShape shape{.workers = 2 + c[0],
                           .stages = 1 + 3 * c[1],
                           .zero_stage = c[12],

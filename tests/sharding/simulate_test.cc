@@ -60,8 +60,8 @@ PlanShape WithRule(PlanShape shape, const RuleShape& rule) {
 }
 
 TEST(SimulateSweepTest, PairsOfEverythingRunRight) {
-  const auto cases = PairwiseCases(
-      {6, 5, 3, static_cast<int>(kRules.size()), 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 4});
+  const auto cases =
+      PairwiseCases({6, 5, 3, static_cast<int>(kRules.size()), 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 4});
   uint64_t seed = 1;
   for (const std::vector<int>& c : cases) {
     PlanShape shape;

@@ -89,10 +89,10 @@ std::string Describe(const PlanShape& s) {
       ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
       s.predict ? " predict" : "", " T ", s.iterations, " clipping ", ToString(s.clipping),
       s.strict ? " strict" : "", " evaluate ", s.evaluate_every, "x", s.evaluation_laps,
-      " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
-      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
-      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
-      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
+      " collect ", s.collect_every, "+", s.collect_versions.size(), "@", s.collector,
+      s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain, " pending ",
+      s.pending, " frozen ", static_cast<int>(s.frozen), " owners ", static_cast<int>(s.owners),
+      " costs ", static_cast<int>(s.costs), " seed ", s.seed);
 }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {

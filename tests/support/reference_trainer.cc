@@ -326,7 +326,7 @@ class Trainer {
   std::vector<int64_t> counts_;
   int64_t samples_left_ = 0;   // of the epoch
   int64_t weight_of_all_ = 0;  // of this iteration: its samples or, uncounted, its micro-batches
-  float previous_clip_ = 1;  // by the norm of the iteration before
+  float previous_clip_ = 1;    // by the norm of the iteration before
   TrainingResult result_;
 };
 

@@ -207,8 +207,8 @@ void UpdateMuon(const OptimizerOptions& options, float divisor, ReferenceState& 
 
 // Muon's matrices: not what embeds, and not the head.
 bool IsMatrix(const std::string& name, const at::Tensor& parameter) {
-  return (parameter.dim() == 2 || parameter.dim() == 4) && name.find("embed") == std::string::npos &&
-         name.rfind("head.", 0) != 0;
+  return (parameter.dim() == 2 || parameter.dim() == 4) &&
+         name.find("embed") == std::string::npos && name.rfind("head.", 0) != 0;
 }
 
 }  // namespace

@@ -42,13 +42,12 @@ TEST(ClippingTest, BitsOfTheReference) {
 // In dp with one worker an ordinary loop with clip_grad_norm_ comes to the same.
 TEST(ClippingTest, IsThatOfTorch) {
   const TrainingTask task = Clipped(GptTask());
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(task, {.workers = 1,
-                      .laps = 2,
-                      .rule = Rule::kDp,
-                      .clipping = Clipping::kExact,
-                      .stages = 3,
-                      .iterations = 6});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = 1,
+                                                              .laps = 2,
+                                                              .rule = Rule::kDp,
+                                                              .clipping = Clipping::kExact,
+                                                              .stages = 3,
+                                                              .iterations = 6});
   ASSERT_TRUE(planned.ok()) << planned.status();
   const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
   ASSERT_TRUE(ring.ok()) << ring.status();

@@ -163,8 +163,8 @@ TEST(OptimizerTorchTest, LionStepsAreWithinOneUlp) {
   }
 }
 
-// As published (arXiv 1904.00962, algorithm 2), in torch's operations, with norms in double: torch's
-// own, in fp32, would be off by more than an update's last place. `theta` is updated.
+// As published (arXiv 1904.00962, algorithm 2), in torch's operations, with norms in double:
+// torch's own, in fp32, would be off by more than an update's last place. `theta` is updated.
 struct Lamb {
   void Step(const LambOptions& lamb, double rate, const at::Tensor& g, at::Tensor& theta) {
     ++steps;
@@ -174,8 +174,8 @@ struct Lamb {
     const at::Tensor v = second / (1 - std::pow(lamb.beta2, steps));
     const at::Tensor root = v.to(at::kDouble).sqrt().to(at::kFloat);
     const at::Tensor update = m.div(root.add(lamb.epsilon)).add(theta, lamb.weight_decay);
-    const double ratio = theta.to(at::kDouble).norm().item<double>() /
-                         update.to(at::kDouble).norm().item<double>();
+    const double ratio =
+        theta.to(at::kDouble).norm().item<double>() / update.to(at::kDouble).norm().item<double>();
     theta.add_(update, -rate * std::clamp(ratio, lamb.min_ratio, lamb.max_ratio));
   }
   at::Tensor first, second;
@@ -213,9 +213,9 @@ at::Tensor NewtonSchulz(const at::Tensor& g) {
   return g.size(0) > g.size(1) ? x.t() : x;
 }
 
-// Sums of products are added in another order than torch's (MKL's), and the five steps stretch small
-// singular values up to 3.4445^5 = 485 times, rounding errors with them: some 485 · 2^-24 of the
-// update's scale, which is the rate. So: 3e-5 of the rate for each step.
+// Sums of products are added in another order than torch's (MKL's), and the five steps stretch
+// small singular values up to 3.4445^5 = 485 times, rounding errors with them: some 485 · 2^-24 of
+// the update's scale, which is the rate. So: 3e-5 of the rate for each step.
 TEST(OptimizerTorchTest, MuonStepsAreItsDefinitions) {
   OptimizerOptions options{.type = OptimizerOptions::Type::kMuon, .learning_rate = 0.02};
   options.muon.weight_decay = 0.1;

@@ -39,7 +39,7 @@ ToyOptions Clipped(int workers, int stages, Rule rule, Clipping clipping) {
   o.clipping = clipping;
   o.optimizer.type = OptimizerOptions::Type::kSgd;
   o.optimizer.learning_rate = 0.1;
-  o.optimizer.max_norm = 0.3;
+  o.optimizer.max_norm = 0.02;
   return o;
 }
 

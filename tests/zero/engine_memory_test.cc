@@ -59,6 +59,7 @@ TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
       o.frozen_prefix = 1;
       o.tied = false;
       ExpectForecast(o, Delayed(LocalTransports(), 5, kMaxDelay));
+      o.optimizer.type = OptimizerOptions::Type::kSgd;
       o.predict = rule != Rule::kDp;
       o.slack = 0;
       ExpectForecast(o, ShmTransports());

@@ -27,8 +27,8 @@ std::string Describe(const ToyOptions& o) {
                       ToString(o.rule), " slack ", o.slack, " pending ", o.pending, " stagger ",
                       o.stagger, " predict ", o.predict, " retain ", o.retain, " frozen ",
                       o.frozen_prefix, " tied ", o.tied, " evaluate ", o.evaluation.every,
-                      " collect ", o.collection.every, "@", o.collection.worker.value,
-                      " clipping ", ToString(o.clipping), o.strict ? " strict" : "", " adamw ",
+                      " collect ", o.collection.every, "@", o.collection.worker.value, " clipping ",
+                      ToString(o.clipping), o.strict ? " strict" : "", " adamw ",
                       o.optimizer.type == OptimizerOptions::Type::kAdamW);
 }
 

@@ -1,5 +1,5 @@
-// LAMB and Muon against their formulas in double, and that neither blocks, nor neighbours, nor how a
-// matrix is stored, change a bit.
+// LAMB and Muon against their formulas in double, and that neither blocks, nor neighbours, nor how
+// a matrix is stored, change a bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -225,7 +225,8 @@ TEST(MuonTest, TheRestHasAdamW) {
 TEST(PhasedUpdateTest, BlocksAndNeighboursChangeNoBit) {
   for (const Type type : {Type::kLamb, Type::kMuon}) {
     const OptimizerOptions options{.type = type, .learning_rate = 0.1};
-    const ParameterSpec matrix{.name = "w", .shape = {300, 500}}, small{.name = "s", .shape = {9, 5}};
+    const ParameterSpec matrix{.name = "w", .shape = {300, 500}},
+        small{.name = "s", .shape = {9, 5}};
     const std::vector<float> initial = Random(150000, 1), gradient = Random(150000, 2);
     Stage alone(options, {matrix});
     alone.Set(0, initial, gradient);
@@ -236,9 +237,8 @@ TEST(PhasedUpdateTest, BlocksAndNeighboursChangeNoBit) {
     beside.Set(2, initial, gradient);
     Buffer out = MakeHeapBuffer(beside.layout.parameter_bytes);
     Buffer scratch = MakeHeapBuffer(static_cast<size_t>(beside.optimizer.scratch_bytes()));
-    const UpdateInput input{.theta = beside.theta.data(),
-                            .sum = beside.sum.data(),
-                            .scratch = scratch.data()};
+    const UpdateInput input{
+        .theta = beside.theta.data(), .sum = beside.sum.data(), .scratch = scratch.data()};
     std::vector<UpdateBlock> blocks = beside.optimizer.blocks();
     EXPECT_TRUE(std::is_sorted(blocks.begin(), blocks.end(),
                                [](const auto& a, const auto& b) { return a.round < b.round; }));
@@ -267,8 +267,9 @@ TEST(PhasedUpdateTest, WhatDidNotContributeIsCarriedOver) {
 TEST(CheckOptimizerTest, LambAndMuonNameTheKey) {
   OptimizerOptions options{.type = Type::kLamb};
   options.lamb.max_ratio = 0.001;
-  EXPECT_THAT(std::string(CheckOptimizer(options).message()),
-              HasSubstr("optimizer.params.max_coeff must be at least min_coeff, 0.01, found 0.001"));
+  EXPECT_THAT(
+      std::string(CheckOptimizer(options).message()),
+      HasSubstr("optimizer.params.max_coeff must be at least min_coeff, 0.01, found 0.001"));
   options = {.type = Type::kMuon};
   options.muon.momentum = 1;
   EXPECT_THAT(std::string(CheckOptimizer(options).message()),

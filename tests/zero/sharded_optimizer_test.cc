@@ -76,7 +76,8 @@ Values Reference(const OptimizerOptions& options, int micro_batches) {
       MarkContribution(layouts[p], 0, bytes);
       auto* const values = reinterpret_cast<std::byte*>(theta[p].data());
       optimizers[p].Update(
-          {.iteration = t, .divisor = static_cast<double>(micro_batches), .theta = values, .sum = bytes}, values);
+          {.iteration = t, .divisor = double(micro_batches), .theta = values, .sum = bytes},
+          values);
     }
   }
   return theta;
@@ -156,12 +157,12 @@ TEST(ShardedOptimizerTest, GivesTheBitsOfOneLoop) {
   for (const Type type : {Type::kAdamW, Type::kSgd, Type::kLamb, Type::kMuon}) {
     const OptimizerOptions options = Lively(type);
     const Values wanted = Reference(options, 6);
-    for (const auto& [workers, laps] : {std::pair(1, 6), std::pair(2, 3), std::pair(3, 2),
-                                        std::pair(6, 1)}) {
+    for (const auto& [workers, laps] :
+         {std::pair(1, 6), std::pair(2, 3), std::pair(3, 2), std::pair(6, 1)}) {
       SCOPED_TRACE(testing::Message() << "type " << int(type) << ", " << workers << " workers");
-      const MakeTransports make =
-          workers == 3 ? Delayed(ShmTransports(), 7, std::chrono::microseconds(300))
-                       : LocalTransports();
+      const MakeTransports make = workers == 3
+                                      ? Delayed(ShmTransports(), 7, std::chrono::microseconds(300))
+                                      : LocalTransports();
       std::map<std::string, int> states;
       for (Worker& worker : RunWorkers(options, workers, laps, workers, make)) {
         ASSERT_TRUE(worker.status.ok()) << worker.status;
@@ -220,9 +221,10 @@ TEST(ShardedOptimizerTest, AWaitHasALimitAndAName) {
   ShardRing second(shards, std::move(transports[1]), std::chrono::milliseconds(50));
   const auto sum = second.TakeSum(0, {.update = 7, .lap = 2, .laps = 3});
   EXPECT_EQ(sum.status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(sum.status().message(),
-            "worker 1 waited longer than 50ms for the sum of shard 0 in update 7, lap 2 from worker "
-            "0");
+  EXPECT_EQ(
+      sum.status().message(),
+      "worker 1 waited longer than 50ms for the sum of shard 0 in update 7, lap 2 from worker "
+      "0");
   while (transports[0]->status().ok()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_THAT(std::string(transports[0]->status().message()), HasSubstr("the sum of shard 0"));
 }
@@ -230,8 +232,7 @@ TEST(ShardedOptimizerTest, AWaitHasALimitAndAName) {
 TEST(ShardedOptimizerTest, RefusesWhatCannotBe) {
   Values values = Random(1);
   const auto refusal = [&](const ShardedOptimizerOptions& options) {
-    return std::string(
-        ShardedOptimizer::Create(options, PointersTo(values)).status().message());
+    return std::string(ShardedOptimizer::Create(options, PointersTo(values)).status().message());
   };
   OptimizerOptions optimizer;
   optimizer.groups = {{.pattern = "nothing.*"}};

@@ -33,9 +33,9 @@ absl::Status UnknownName(const std::string& name) {
   }
   if (name == "lr" || name == "learning_rate") nearest = "lr_factor";
   if (name == "name" || name == "names" || name == "pattern") nearest = "params";
-  return absl::InvalidArgumentError(
-      nearest.empty() ? absl::StrCat("unknown key; a group has ", OneOf(kNames))
-                      : absl::StrCat("unknown key; did you mean ", nearest, "?"));
+  return absl::InvalidArgumentError(nearest.empty()
+                                        ? absl::StrCat("unknown key; a group has ", OneOf(kNames))
+                                        : absl::StrCat("unknown key; did you mean ", nearest, "?"));
 }
 
 absl::Status ReadBetas(const JsonValue& value, ParameterGroup& group) {
@@ -72,7 +72,8 @@ absl::StatusOr<ParameterGroup> ReadGroup(const JsonValue& value) {
   for (const JsonValue& member : value.children) {
     RZ_RETURN_IF_ERROR(Annotate(ReadMember(member, group), member.key));
   }
-  if (group.pattern.empty()) return absl::InvalidArgumentError("params: missing (a pattern of names)");
+  if (group.pattern.empty())
+    return absl::InvalidArgumentError("params: missing (a pattern of names)");
   return group;
 }
 

@@ -187,9 +187,9 @@ RateCurve::Phases PhasesOf(const ResolvedKeys& keys) {
 absl::Status CheckPhases(const ResolvedKeys& keys, const RateCurve::Phases& phases) {
   const int64_t needed = phases.warmup_updates + phases.decay_updates.value_or(1);
   if (phases.total_updates >= needed) return absl::OkStatus();
-  return keys.Error("scheduler.params.total_num_steps",
-                    absl::StrCat("is ", phases.total_updates, ", but warm-up and decay take ",
-                                 needed));
+  return keys.Error(
+      "scheduler.params.total_num_steps",
+      absl::StrCat("is ", phases.total_updates, ", but warm-up and decay take ", needed));
 }
 
 void FillRateCurve(const ResolvedKeys& keys, OptimizerOptions& optimizer) {

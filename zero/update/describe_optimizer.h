@@ -11,7 +11,8 @@
 
 namespace ringzero {
 
-// "name = value" lines; numbers read back equal. Of an update of one's own: the names of its states.
+// "name = value" lines; numbers read back equal. Of an update of one's own: the names of its
+// states.
 std::string DescribeOptimizer(const OptimizerOptions& options);
 
 }  // namespace ringzero

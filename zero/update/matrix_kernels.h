@@ -1,7 +1,8 @@
 // Products of matrices, by rows: what Muon's steps are made of.
 //
 //   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);              // A = X Xᵀ
-//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // a X + B X
+//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // a X +
+//   B X
 //
 // Row-major, dense, fp32. Rows [begin, end) of the result; different ranges may be computed at the
 // same time. The bits depend neither on the range nor on the processor (kernels.h): a dot product
@@ -17,8 +18,8 @@ namespace ringzero {
 
 inline constexpr int64_t kDotLanes = 16;
 
-// out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. With linear, x is square; without
-// both, out is x xᵀ.
+// out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. With linear, x is square;
+// without both, out is x xᵀ.
 struct GramStep {
   const float* x = nullptr;
   int64_t rows = 0;

@@ -38,7 +38,8 @@ class MuonUpdate final : public ParameterUpdate {
     columns_ = std::max(outputs, inputs);
     turns_ = stored_rows_ > stored_columns_;
     // As published: of the last two dimensions, also where the matrix has more.
-    const double tall = double(shape[shape.size() - 2]) / double(std::max<int64_t>(1, shape.back()));
+    const double tall =
+        double(shape[shape.size() - 2]) / double(std::max<int64_t>(1, shape.back()));
     scale_ = std::sqrt(std::max(1.0, tall));
   }
 
@@ -93,8 +94,8 @@ class MuonUpdate final : public ParameterUpdate {
   }
   static UpdatePhase Rows(int64_t rows, int64_t row_products) {
     return {.items = rows,
-            .block_items = std::max<int64_t>(4, kBlockProducts / std::max<int64_t>(1, row_products) /
-                                                    4 * 4)};
+            .block_items =
+                std::max<int64_t>(4, kBlockProducts / std::max<int64_t>(1, row_products) / 4 * 4)};
   }
 
   Memory MemoryAt(std::byte* scratch, int64_t values) const {

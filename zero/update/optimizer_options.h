@@ -47,8 +47,8 @@ struct AdagradOptions {
   double epsilon = 1e-10;
 };
 
-// You et al., arXiv 1904.00962, algorithm 2, with the names of DeepSpeed's FusedLamb. The trust ratio
-// ‖θ‖ / ‖update‖ is cut to [min_ratio, max_ratio], and is 1 where a norm is 0.
+// You et al., arXiv 1904.00962, algorithm 2, with the names of DeepSpeed's FusedLamb. The trust
+// ratio ‖θ‖ / ‖update‖ is cut to [min_ratio, max_ratio], and is 1 where a norm is 0.
 struct LambOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -58,10 +58,10 @@ struct LambOptions {
   double min_ratio = 0.01;
 };
 
-// Keller Jordan's (kellerjordan.github.io/posts/muon): momentum of matrices, made orthogonal by five
-// steps of Newton and Schulz. A matrix has two dimensions, or four (a convolution's, a row for each
-// output and stored so); what else there is has AdamW with OptimizerOptions::adamw, and so has every
-// parameter whose name matches one of `rest`, in any case.
+// Keller Jordan's (kellerjordan.github.io/posts/muon): momentum of matrices, made orthogonal by
+// five steps of Newton and Schulz. A matrix has two dimensions, or four (a convolution's, a row for
+// each output and stored so); what else there is has AdamW with OptimizerOptions::adamw, and so has
+// every parameter whose name matches one of `rest`, in any case.
 struct MuonOptions {
   double momentum = 0.95;
   double weight_decay = 0;  // decoupled
@@ -79,7 +79,16 @@ struct ParameterGroup {
 
 struct OptimizerOptions {
   // kAdam: weight decay is part of the gradient (L2), not of the update; else it is kAdamW.
-  enum class Type { kSgd, kAdamW, kAdam, kLion, kAdagrad, kCustom, kLamb, kMuon } type = Type::kAdamW;
+  enum class Type {
+    kSgd,
+    kAdamW,
+    kAdam,
+    kLion,
+    kAdagrad,
+    kCustom,
+    kLamb,
+    kMuon
+  } type = Type::kAdamW;
   double learning_rate = 1e-3;
   RateCurve curve;         // of the rate, over updates; constant unless set
   double rate_factor = 1;  // of the curve's rate

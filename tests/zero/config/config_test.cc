@@ -306,8 +306,9 @@ TEST(Config, MessagesForBadInput) {
   record(base, {R"(optimizer.groups=[{"params": "*.bias", "weight_decay": -1}])"});
   record(base, {R"(optimizer.groups=[{"params": "*.bias", "betas": [0.9, 0.99]}])"});
   record(base, {R"(optimizer.groups=[{"params": "*.bias", "betas": [0.9]}])"});
-  record(with("\"scheduler\": {\"type\": \"WarmupStableDecay\", \"params\": {\"decay_num_steps\": "
-              "9, \"total_num_steps\": 5}}"));
+  record(
+      with("\"scheduler\": {\"type\": \"WarmupStableDecay\", \"params\": {\"decay_num_steps\": "
+           "9, \"total_num_steps\": 5}}"));
   record(with("\"scheduler\": {\"type\": \"Cosin\", \"params\": {}}"));
   record(base, {"optimizer.type=OneBitAdam"});
   record(base, {"optimizer.type=sgd"});

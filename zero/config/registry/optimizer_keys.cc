@@ -17,13 +17,15 @@ constexpr KeySpec kKeys[] = {
     Text("optimizer.type", "", "Adam means AdamW") |
         Choices("AdamW|Adam|Lion|Adagrad|Lamb|Muon|MuAdam|MuAdamW|MuSGD") |
         Exact("SGD|Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|SparseAdam") |
-        Only("SGD|AdamW|Adam|Lion|Adagrad|Lamb|Muon") | kNotAuto | Gone("OneBitAdam|OneBitLamb|ZeroOneAdam") |
+        Only("SGD|AdamW|Adam|Lion|Adagrad|Lamb|Muon") | kNotAuto |
+        Gone("OneBitAdam|OneBitLamb|ZeroOneAdam") |
         DeepSpeed("its own names in any case, torch.optim's exactly; OneBitAdam, OneBitLamb and "
                   "ZeroOneAdam are gone"),
     Bool("optimizer.legacy_fusion", "false", "an old path of fp16") |
         Quietly("there is one way to update"),
     Text("optimizer.decay", "\"all\"",
-         "what weight_decay is for: all, or matrices (two dimensions and more: no norms and biases)") |
+         "what weight_decay is for: all, or matrices (two dimensions and more: no norms and "
+         "biases)") |
         Choices("all|matrices") | kNotNull | kNotAuto | WrongNames("decays") |
         DeepSpeed("has none: ignored"),
     Any("optimizer.groups", "",
@@ -84,12 +86,14 @@ constexpr KeySpec kKeys[] = {
         kNotNegative | For("Adagrad"),
     Number("optimizer.params.muon_lr", "", "rate of the matrices, instead of lr") | kAboveZero |
         For("Muon"),
-    Number("optimizer.params.adam_lr", "0.0003", "rate of the rest; absent: lr, where that is given") |
+    Number("optimizer.params.adam_lr", "0.0003",
+           "rate of the rest; absent: lr, where that is given") |
         kNotNegative | For("Muon"),
     Text("optimizer.params.ns_method", "", "how matrices are made orthogonal") |
         Exact("gram|standard") | For("Muon") | Quietly("both compute the same matrix") |
         DeepSpeed("silently drops other keys for Muon"),
-    Key(KeyType::kStringList, "optimizer.params.adam_names", "[\"*embed*\", \"*lm_head*\", \"head.*\"]",
+    Key(KeyType::kStringList, "optimizer.params.adam_names",
+        "[\"*embed*\", \"*lm_head*\", \"head.*\"]",
         "names of matrices that are of the rest, as patterns, in any case") |
         For("Muon") | DeepSpeed("has none: names with embed or lm_head are of the rest"),
 

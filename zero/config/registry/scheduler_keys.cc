@@ -16,8 +16,8 @@ constexpr String kOurs =
   "OneCycleLR|PolynomialLR"
 constexpr String kTorch = RINGZERO_TORCH_SCHEDULERS;
 constexpr String kAll =
-    "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|Cosine|WarmupStableDecay|"
-    RINGZERO_TORCH_SCHEDULERS;
+    "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|Cosine|"
+    "WarmupStableDecay|" RINGZERO_TORCH_SCHEDULERS;
 
 constexpr KeySpec kKeys[] = {
     Section("scheduler", "the learning rate of each update") | Reading::kRaw |
@@ -93,8 +93,8 @@ constexpr KeySpec kKeys[] = {
     Bool("scheduler.params.lr_range_test_staircase", "false", "grow in stairs") |
         For("LRRangeTest"),
 
-    Integer("scheduler.params.last_batch_iteration", "-1", "where it continues") | For(kDeepSpeeds) |
-        KeyRange{.min = -1, .max = 2147483647} | Only("-1"),
+    Integer("scheduler.params.last_batch_iteration", "-1", "where it continues") |
+        For(kDeepSpeeds) | KeyRange{.min = -1, .max = 2147483647} | Only("-1"),
     Any("scheduler.params.*", "", "what that class takes, unchecked") | For(kTorch),
 };
 
