@@ -4,12 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "tests/zero/pass_cases.h"
+#include "zero/update/narrow_kernels.h"
 #include "zero/update/reference.h"
 
 namespace ringzero {
@@ -49,16 +50,68 @@ TEST(CudaFormulasTest, RoundToWireAsReferenceDoes) {
   }
 }
 
+TEST(CudaFormulasTest, WidenAsReferenceDoes) {
+  for (const WireType type : {WireType::kBf16, WireType::kFp16}) {
+    for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+      const uint16_t value = static_cast<uint16_t>(bits);
+      ASSERT_EQ(cuda::BitsOf(cuda::FromWire(type, value)),
+                cuda::BitsOf(reference::FromWire(type, value)))
+          << bits;
+    }
+  }
+}
+
 TEST(CudaFormulasTest, LanesTakeSquaresInTheOrderOfThePlainLoop) {
   for (const int64_t count : {1, 15, 16, 17, 4001}) {
-    std::vector<float> values(count);
-    for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 7919 % 1000) / 7;
-    double wanted[kSquareLanes] = {1, 2, 3}, found[kSquareLanes] = {1, 2, 3};
-    reference::SquaresPass(values.data(), count, wanted);
-    for (int64_t lane = 0; lane < kSquareLanes; ++lane) {
-      found[lane] = cuda::SquaresLane(values.data(), count, lane, found[lane]);
+    for (const int64_t block : {16, 100, 5000}) {
+      SquaresCase wanted(count, block), found(count, block);
+      wanted.PlainPass();
+      const cuda::SquaresSpan span{.values = found.values.data(),
+                                   .count = count,
+                                   .block = block,
+                                   .lanes = found.lanes.data()};
+      ASSERT_EQ(cuda::SquaresLanes(span), static_cast<int64_t>(found.lanes.size()));
+      for (int64_t i = cuda::SquaresLanes(span) - 1; i >= 0; --i) cuda::SquaresLane(span, i);
+      EXPECT_EQ(wanted.lanes, found.lanes) << count << " values, blocks of " << block;
     }
-    EXPECT_EQ(std::memcmp(wanted, found, sizeof(wanted)), 0) << count << " values";
+  }
+}
+
+TEST(CudaFormulasTest, AddGradients) {
+  std::vector<float> wanted = MixedValues(5001, 5), found = wanted, wide = wanted,
+                     wide_found = wanted;
+  const std::vector<float> gradient = MixedValues(5001, 6);
+  const std::vector<uint16_t> narrow = NarrowValues(5001, 7);
+  reference::AddPass(wanted.data(), gradient.data(), 5001);
+  reference::AddNarrowPass(WireType::kFp16, wide.data(), narrow.data(), 5001);
+  for (int64_t i = 0; i < 5001; ++i) {
+    cuda::AddValue({.sum = found.data(), .gradient = gradient.data()}, i);
+    cuda::AddNarrowValue(
+        {.type = WireType::kFp16, .sum = wide_found.data(), .gradient = narrow.data()}, i);
+  }
+  ExpectSame(wanted, found, "fp32");
+  ExpectSame(wide, wide_found, "fp16");
+}
+
+TEST(CudaFormulasTest, RoundByChanceAsReferenceDoes) {
+  const std::vector<float> gradient = MixedValues(101, 6);
+  const std::vector<uint16_t> sum = NarrowValues(101, 7);
+  for (const int64_t first : {0, 1, 7, 8, 100003}) {
+    for (const int64_t count : {1, 8, 101}) {
+      for (const uint16_t* from : {sum.data(), static_cast<const uint16_t*>(nullptr)}) {
+        std::vector<uint16_t> wanted(count), found(count);
+        const RoundingKey key{.key = 5, .stream = 6};
+        reference::AddRoundedPass(key, first, from, gradient.data(), wanted.data(), count);
+        const cuda::AddRoundedSpan span{.key = key,
+                                        .first = first,
+                                        .sum = from,
+                                        .gradient = gradient.data(),
+                                        .out = found.data(),
+                                        .count = count};
+        for (int64_t n = cuda::RandomBlocks(span) - 1; n >= 0; --n) cuda::AddRoundedBlock(span, n);
+        ExpectSame(WireType::kBf16, wanted, found, "from " + std::to_string(first));
+      }
+    }
   }
 }
 

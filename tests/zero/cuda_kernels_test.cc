@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/zero/pass_cases.h"
+#include "zero/update/narrow_kernels.h"
 #include "zero/update/reference.h"
 
 namespace ringzero {
@@ -105,21 +106,61 @@ TEST_F(CudaKernelsTest, AddsGradients) {
 }
 
 TEST_F(CudaKernelsTest, SquaresOfEachBlock) {
-  constexpr int64_t kCount = 10001, kBlock = 1000, kBlocks = 11;
-  std::vector<float> values(kCount);
-  for (int64_t i = 0; i < kCount; ++i) values[i] = static_cast<float>(i * 7919 % 1000) / 7;
-  std::vector<double> wanted(kBlocks * kSquareLanes, 0.5), found = wanted;
-  const OnGpu values_there(values);
-  const OnGpu lanes(wanted);
+  SquaresCase wanted(10001, 1000), found(10001, 1000);
+  wanted.PlainPass();
+  const OnGpu values(found.values);
+  const OnGpu lanes(found.lanes);
   const cuda::SquaresSpan span{
-      .values = values_there.data(), .count = kCount, .block = kBlock, .lanes = lanes.data()};
+      .values = values.data(), .count = 10001, .block = 1000, .lanes = lanes.data()};
   ASSERT_EQ(cuda::SquaresPass(span, {}), absl::OkStatus());
-  lanes.CopyTo(found);
-  for (int64_t b = 0; b < kBlocks; ++b) {
-    reference::SquaresPass(values.data() + b * kBlock, std::min(kBlock, kCount - b * kBlock),
-                           wanted.data() + b * kSquareLanes);
+  lanes.CopyTo(found.lanes);
+  EXPECT_EQ(wanted.lanes, found.lanes);
+}
+
+TEST_F(CudaKernelsTest, BetweenFp32AndWireTypes) {
+  for (const WireType type : {WireType::kBf16, WireType::kFp16}) {
+    std::vector<float> wide(10001), wide_found(10001), sum = MixedValues(10001, 5), sum_found = sum;
+    std::vector<uint16_t> narrow = NarrowValues(10001, 7), narrow_found(10001);
+    const OnGpu narrows(narrow), narrows_found(narrow_found);
+    const OnGpu wides(wide), sums(sum);
+    const cuda::WidenSpan widen{
+        .type = type, .values = narrows.data(), .out = wides.data(), .count = 10001};
+    const cuda::AddNarrowSpan add{
+        .type = type, .sum = sums.data(), .gradient = narrows.data(), .count = 10001};
+    const cuda::NarrowSpan back{
+        .type = type, .values = sums.data(), .out = narrows_found.data(), .count = 10001};
+    ASSERT_EQ(cuda::WidenPass(widen, {}), absl::OkStatus());
+    ASSERT_EQ(cuda::AddNarrowPass(add, {}), absl::OkStatus());
+    ASSERT_EQ(cuda::NarrowPass(back, {}), absl::OkStatus());
+    wides.CopyTo(wide_found);
+    sums.CopyTo(sum_found);
+    narrows_found.CopyTo(narrow_found);
+    reference::WidenPass(type, narrow.data(), wide.data(), 10001);
+    reference::AddNarrowPass(type, sum.data(), narrow.data(), 10001);
+    reference::NarrowPass(type, sum.data(), narrow.data(), 10001);
+    ExpectSame(wide, wide_found, "widened");
+    ExpectSame(sum, sum_found, "added");
+    ExpectSame(type, narrow, narrow_found, "narrowed");
   }
-  EXPECT_EQ(wanted, found);
+}
+
+TEST_F(CudaKernelsTest, RoundsByChance) {
+  const std::vector<float> gradient = MixedValues(10001, 6);
+  std::vector<uint16_t> wanted = NarrowValues(10001, 7), found = wanted;
+  const OnGpu gradients(gradient);
+  const OnGpu sums(wanted);
+  const RoundingKey key{.key = 5, .stream = 6};
+  ASSERT_EQ(cuda::AddRoundedPass({.key = key,
+                                  .first = 13,
+                                  .sum = sums.data(),
+                                  .gradient = gradients.data(),
+                                  .out = sums.data(),
+                                  .count = 10001},
+                                 {}),
+            absl::OkStatus());
+  sums.CopyTo(found);
+  reference::AddRoundedPass(key, 13, wanted.data(), gradient.data(), wanted.data(), 10001);
+  ExpectSame(WireType::kBf16, wanted, found, "rounded");
 }
 
 TEST(CudaKernelErrorsTest, WithoutAGpuEveryPassSaysSo) {
@@ -132,12 +173,12 @@ TEST(CudaKernelErrorsTest, WithoutAGpuEveryPassSaysSo) {
     EXPECT_EQ(status.code(), available.code()) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("Pass: "));
   }
-  float value = 0;
-  double lanes[kSquareLanes];
-  EXPECT_EQ(cuda::AddPass({.sum = &value, .gradient = &value, .count = 1}, {}).code(),
-            available.code());
-  EXPECT_EQ(cuda::SquaresPass({.values = &value, .count = 1, .lanes = lanes}, {}).code(),
-            available.code());
+  for (const absl::Status& status :
+       {cuda::AddPass({.count = 1}, {}), cuda::SquaresPass({.count = 1}, {}),
+        cuda::WidenPass({.count = 1}, {}), cuda::NarrowPass({.count = 1}, {}),
+        cuda::AddNarrowPass({.count = 1}, {}), cuda::AddRoundedPass({.count = 1}, {})}) {
+    EXPECT_EQ(status.code(), available.code()) << status;
+  }
 }
 
 TEST(CudaKernelErrorsTest, CountsAreChecked) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <iterator>
@@ -118,6 +119,26 @@ std::vector<float> MixedValues(int64_t count, uint64_t seed) {
   return values;
 }
 
+std::vector<uint16_t> NarrowValues(int64_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<uint16_t> values(count);
+  for (uint16_t& value : values) value = static_cast<uint16_t>(random());
+  return values;
+}
+
+SquaresCase::SquaresCase(int64_t count, int64_t block)
+    : block(block), values(count), lanes((count + block - 1) / block * kSquareLanes, 0.5) {
+  for (int64_t i = 0; i < count; ++i) values[i] = static_cast<float>(i * 7919 % 1000) / 7;
+}
+
+void SquaresCase::PlainPass() {
+  const int64_t count = static_cast<int64_t>(values.size());
+  for (int64_t b = 0; b * block < count; ++b) {
+    reference::SquaresPass(values.data() + b * block, std::min(block, count - b * block),
+                           lanes.data() + b * kSquareLanes);
+  }
+}
+
 PassMemory::PassMemory(const PassCase& of)
     : of(of),
       theta(MixedValues(of.count, 1)),
@@ -152,6 +173,15 @@ void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& foun
   }
 }
 
+void ExpectSame(WireType type, const std::vector<uint16_t>& wanted,
+                const std::vector<uint16_t>& found, const std::string& what) {
+  ASSERT_EQ(wanted.size(), found.size());
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (IsNan(type, wanted[i]) && IsNan(type, found[i])) continue;
+    ASSERT_EQ(wanted[i], found[i]) << what << ", value " << i;
+  }
+}
+
 void ExpectSame(const PassMemory& wanted, const PassMemory& found) {
   const std::string what = wanted.of.Name();
   ExpectSame(wanted.theta, found.theta, what + ", theta");
@@ -159,11 +189,7 @@ void ExpectSame(const PassMemory& wanted, const PassMemory& found) {
   ExpectSame(wanted.out, found.out, what + ", out");
   ExpectSame(wanted.first, found.first, what + ", first");
   ExpectSame(wanted.second, found.second, what + ", second");
-  for (size_t i = 0; i < wanted.wire.size(); ++i) {
-    const WireType type = wanted.of.wire_type;
-    if (IsNan(type, wanted.wire[i]) && IsNan(type, found.wire[i])) continue;
-    ASSERT_EQ(wanted.wire[i], found.wire[i]) << what << ", wire, value " << i;
-  }
+  ExpectSame(wanted.of.wire_type, wanted.wire, found.wire, what + ", wire");
 }
 
 }  // namespace ringzero

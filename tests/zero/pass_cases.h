@@ -48,10 +48,24 @@ struct PassMemory {
 
 // `count` ordinary values, and among them zeros, the smallest, the largest, infinity and NaN.
 std::vector<float> MixedValues(int64_t count, uint64_t seed);
+// `count` bit patterns of a wire type.
+std::vector<uint16_t> NarrowValues(int64_t count, uint64_t seed);
+
+// Blocks of values, and a row of lanes for each.
+struct SquaresCase {
+  SquaresCase(int64_t count, int64_t block);
+  void PlainPass();
+
+  int64_t block;
+  std::vector<float> values;
+  std::vector<double> lanes;
+};
 
 // The same bits; a NaN for a NaN, as which one it is is left open to a processor.
 void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& found,
                 const std::string& what);
+void ExpectSame(WireType type, const std::vector<uint16_t>& wanted,
+                const std::vector<uint16_t>& found, const std::string& what);
 void ExpectSame(const PassMemory& wanted, const PassMemory& found);
 
 }  // namespace ringzero

@@ -3,79 +3,22 @@
 //
 //   for (int64_t i = first; i < span.count; i += threads) cuda::AdamValue(step, span, i);
 //
-// Every operation rounds once, to nearest, in the order of the plain loops; nothing is contracted,
-// nothing flushed to zero. For C++17: what CMake 3.25 gives nvcc.
+// The operations of the plain loops in their order. For C++17.
 #ifndef RINGZERO_ZERO_UPDATE_CUDA_CUDA_FORMULAS_H_
 #define RINGZERO_ZERO_UPDATE_CUDA_CUDA_FORMULAS_H_
 
-#include <cmath>
 #include <cstdint>
-#include <cstring>
 
-#include "zero/update/kernels.h"
-
-#ifdef __CUDACC__
-#define RZ_BOTH_SIDES __host__ __device__ inline
-#else
-#define RZ_BOTH_SIDES inline
-#endif
+#include "base/philox.h"
+#include "zero/update/cuda/cuda_arithmetic.h"
+#include "zero/update/cuda/cuda_spans.h"
 
 namespace ringzero::cuda {
-
-#ifdef __CUDA_ARCH__
-RZ_BOTH_SIDES float Add(float a, float b) { return __fadd_rn(a, b); }
-RZ_BOTH_SIDES float Multiply(float a, float b) { return __fmul_rn(a, b); }
-RZ_BOTH_SIDES float MultiplyAdd(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-RZ_BOTH_SIDES float Divide(float a, float b) { return __fdiv_rn(a, b); }
-RZ_BOTH_SIDES float Root(float a) { return __fsqrt_rn(a); }
-RZ_BOTH_SIDES double AddSquare(double sum, double a) { return __dadd_rn(sum, __dmul_rn(a, a)); }
-RZ_BOTH_SIDES uint32_t BitsOf(float a) { return __float_as_uint(a); }
-RZ_BOTH_SIDES float FloatOf(uint32_t bits) { return __uint_as_float(bits); }
-#else
-RZ_BOTH_SIDES float Add(float a, float b) { return a + b; }
-RZ_BOTH_SIDES float Multiply(float a, float b) { return a * b; }
-RZ_BOTH_SIDES float MultiplyAdd(float a, float b, float c) { return std::fma(a, b, c); }
-RZ_BOTH_SIDES float Divide(float a, float b) { return a / b; }
-RZ_BOTH_SIDES float Root(float a) { return std::sqrt(a); }
-RZ_BOTH_SIDES double AddSquare(double sum, double a) { return sum + a * a; }
-RZ_BOTH_SIDES uint32_t BitsOf(float a) {
-  uint32_t bits;
-  std::memcpy(&bits, &a, sizeof(bits));
-  return bits;
-}
-RZ_BOTH_SIDES float FloatOf(uint32_t bits) {
-  float a;
-  std::memcpy(&a, &bits, sizeof(a));
-  return a;
-}
-#endif
-
-// Without conversions of the hardware: what those make of a NaN differs.
-RZ_BOTH_SIDES uint16_t ToBf16(float value) {
-  const uint32_t bits = BitsOf(value), high = bits >> 16;
-  const bool nan = (bits & 0x7fffffff) > 0x7f800000;
-  return static_cast<uint16_t>(nan ? high | 0x40 : (bits + 0x7fff + (high & 1)) >> 16);
-}
-
-RZ_BOTH_SIDES uint16_t ToFp16(float value) {
-  const uint32_t bits = BitsOf(value), sign = (bits >> 16) & 0x8000, size = bits & 0x7fffffff;
-  uint32_t half;
-  if (size >= 0x47800000) {  // from 65536 on: infinite, or a NaN
-    half = size > 0x7f800000 ? 0x7e00 : 0x7c00;
-  } else if (size < 0x38800000) {  // below 2^-14 a step is 2^-24, as fp32's is at 0.5
-    half = BitsOf(Add(FloatOf(size), 0.5f)) - BitsOf(0.5f);
-  } else {  // the exponent's bias is 15 instead of 127, and 13 bits of the mantissa go
-    const uint32_t rebased = size - ((127u - 15u) << 23);
-    half = (rebased + 0xfff + ((rebased >> 13) & 1)) >> 13;
-  }
-  return static_cast<uint16_t>(sign | half);
-}
 
 // The new value, in both forms.
 RZ_BOTH_SIDES void Write(const UpdateSpan& span, int64_t i, float value) {
   span.out[i] = value;
-  if (span.wire_type == WireType::kBf16) span.wire[i] = ToBf16(value);
-  if (span.wire_type == WireType::kFp16) span.wire[i] = ToFp16(value);
+  if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, value);
 }
 
 // The gradient from its sum, with a decay that belongs to it.
@@ -128,14 +71,57 @@ RZ_BOTH_SIDES void AdagradValue(const AdagradStep& step, const UpdateSpan& span,
   Write(span, i, Add(theta, -moved));
 }
 
-// What `lane` of kSquareLanes takes of `count` values, added to `sum` one after the other.
-RZ_BOTH_SIDES double SquaresLane(const float* values, int64_t count, int64_t lane, double sum) {
-  for (int64_t i = lane; i < count; i += kSquareLanes) sum = AddSquare(sum, values[i]);
-  return sum;
+RZ_BOTH_SIDES void AddValue(const AddSpan& span, int64_t i) {
+  span.sum[i] = Add(span.sum[i], span.gradient[i]);
+}
+
+// How many lanes all blocks together have.
+RZ_BOTH_SIDES int64_t SquaresLanes(const SquaresSpan& span) {
+  return (span.count + span.block - 1) / span.block * kSquareLanes;
+}
+
+// One of them.
+RZ_BOTH_SIDES void SquaresLane(const SquaresSpan& span, int64_t lane) {
+  const int64_t begin = lane / kSquareLanes * span.block;
+  const int64_t end = span.block < span.count - begin ? begin + span.block : span.count;
+  double sum = span.lanes[lane];
+  for (int64_t i = begin + lane % kSquareLanes; i < end; i += kSquareLanes) {
+    sum = AddSquare(sum, span.values[i]);
+  }
+  span.lanes[lane] = sum;
+}
+
+RZ_BOTH_SIDES void WidenValue(const WidenSpan& span, int64_t i) {
+  span.out[i] = FromWire(span.type, span.values[i]);
+}
+
+RZ_BOTH_SIDES void NarrowValue(const NarrowSpan& span, int64_t i) {
+  span.out[i] = ToWire(span.type, span.values[i]);
+}
+
+RZ_BOTH_SIDES void AddNarrowValue(const AddNarrowSpan& span, int64_t i) {
+  span.sum[i] = Add(span.sum[i], FromWire(span.type, span.gradient[i]));
+}
+
+// How many blocks of random numbers the values take, and what the n-th of them rounds: up to 8.
+RZ_BOTH_SIDES int64_t RandomBlocks(const AddRoundedSpan& span) {
+  return (span.first + span.count + 7) / 8 - span.first / 8;
+}
+RZ_BOTH_SIDES void AddRoundedBlock(const AddRoundedSpan& span, int64_t n) {
+  const int64_t block = span.first / 8 + n;
+  const PhiloxBlock random = PhiloxAt(span.key.key, span.key.stream, static_cast<uint64_t>(block));
+  for (int at = 0; at < 8; ++at) {
+    const int64_t i = block * 8 + at - span.first;
+    if (i < 0 || i >= span.count) continue;
+    const float gradient = span.gradient[i];
+    const float value =
+        span.sum == nullptr ? gradient : Add(FromWire(WireType::kBf16, span.sum[i]), gradient);
+    const uint32_t bits = BitsOf(value), up = random[at / 2] >> (at % 2 * 16) & 0xffff;
+    const bool nan = (bits & 0x7fffffff) > 0x7f800000;
+    span.out[i] = static_cast<uint16_t>(nan ? bits >> 16 | 0x40 : (bits + up) >> 16);
+  }
 }
 
 }  // namespace ringzero::cuda
-
-#undef RZ_BOTH_SIDES
 
 #endif  // RINGZERO_ZERO_UPDATE_CUDA_CUDA_FORMULAS_H_

@@ -26,17 +26,13 @@ absl::Status StatusOf(int error, const char* what) {
   return {CodeOf(code), absl::StrCat("cuda::", what, ": ", cudaGetErrorString(code))};
 }
 
-absl::Status CheckCount(int64_t count, const char* what) {
-  if (count >= 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("cuda::", what, ": count is ", count, ", it must be 0 or more"));
-}
-
 // launch() for a count above 0.
 template <class Launch>
 absl::Status Queue(int64_t count, const char* what, const Launch& launch) {
-  if (count <= 0) return CheckCount(count, what);
-  return StatusOf(launch(), what);
+  if (count > 0) return StatusOf(launch(), what);
+  if (count == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cuda::", what, ": count is ", count, ", it must be 0 or more"));
 }
 
 }  // namespace
@@ -44,29 +40,38 @@ absl::Status Queue(int64_t count, const char* what, const Launch& launch) {
 absl::Status Available() { return StatusOf(FindKernels(), "Available"); }
 
 absl::Status SgdPass(const SgdStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "SgdPass", [&] { return LaunchSgd(step, span, stream.handle); });
+  return Queue(span.count, "SgdPass", [&] { return LaunchSgd(step, span, stream); });
 }
 absl::Status AdamPass(const AdamStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "AdamPass", [&] { return LaunchAdam(step, span, stream.handle); });
+  return Queue(span.count, "AdamPass", [&] { return LaunchAdam(step, span, stream); });
 }
 absl::Status LionPass(const LionStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "LionPass", [&] { return LaunchLion(step, span, stream.handle); });
+  return Queue(span.count, "LionPass", [&] { return LaunchLion(step, span, stream); });
 }
 absl::Status AdagradPass(const AdagradStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "AdagradPass", [&] { return LaunchAdagrad(step, span, stream.handle); });
+  return Queue(span.count, "AdagradPass", [&] { return LaunchAdagrad(step, span, stream); });
 }
 absl::Status AddPass(const AddSpan& span, Stream stream) {
-  return Queue(span.count, "AddPass",
-               [&] { return LaunchAdd(span.sum, span.gradient, span.count, stream.handle); });
+  return Queue(span.count, "AddPass", [&] { return LaunchAdd(span, stream); });
 }
 absl::Status SquaresPass(const SquaresSpan& span, Stream stream) {
   if (span.block <= 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("cuda::SquaresPass: block is ", span.block, ", it must be 1 or more"));
   }
-  return Queue(span.count, "SquaresPass", [&] {
-    return LaunchSquares(span.values, span.count, span.block, span.lanes, stream.handle);
-  });
+  return Queue(span.count, "SquaresPass", [&] { return LaunchSquares(span, stream); });
+}
+absl::Status WidenPass(const WidenSpan& span, Stream stream) {
+  return Queue(span.count, "WidenPass", [&] { return LaunchWiden(span, stream); });
+}
+absl::Status NarrowPass(const NarrowSpan& span, Stream stream) {
+  return Queue(span.count, "NarrowPass", [&] { return LaunchNarrow(span, stream); });
+}
+absl::Status AddNarrowPass(const AddNarrowSpan& span, Stream stream) {
+  return Queue(span.count, "AddNarrowPass", [&] { return LaunchAddNarrow(span, stream); });
+}
+absl::Status AddRoundedPass(const AddRoundedSpan& span, Stream stream) {
+  return Queue(span.count, "AddRoundedPass", [&] { return LaunchAddRounded(span, stream); });
 }
 
 }  // namespace ringzero::cuda

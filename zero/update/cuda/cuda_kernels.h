@@ -1,4 +1,4 @@
-// The passes of kernels.h over the memory of a GPU, in the order of a stream.
+// The passes of kernels.h and narrow_kernels.h over the memory of a GPU, in the order of a stream.
 //
 //   RZ_RETURN_IF_ERROR(cuda::Available());
 //   RZ_RETURN_IF_ERROR(cuda::AdamPass({.divisor = 8, .keep = …}, span, {stream}));   // span: on
@@ -15,17 +15,11 @@
 #ifndef RINGZERO_ZERO_UPDATE_CUDA_CUDA_KERNELS_H_
 #define RINGZERO_ZERO_UPDATE_CUDA_CUDA_KERNELS_H_
 
-#include <cstdint>
-
 #include "absl/status/status.h"
+#include "zero/update/cuda/cuda_spans.h"
 #include "zero/update/kernels.h"
 
 namespace ringzero::cuda {
-
-// A cudaStream_t, or null for the default stream.
-struct Stream {
-  void* handle = nullptr;
-};
 
 // OK if the current device can run the passes.
 absl::Status Available();
@@ -35,25 +29,13 @@ absl::Status AdamPass(const AdamStep& step, const UpdateSpan& span, Stream strea
 absl::Status LionPass(const LionStep& step, const UpdateSpan& span, Stream stream);
 absl::Status AdagradPass(const AdagradStep& step, const UpdateSpan& span, Stream stream);
 
-// sum[i] += gradient[i]. fp32.
-struct AddSpan {
-  float* sum = nullptr;
-  const float* gradient = nullptr;
-  int64_t count = 0;
-};
+// cuda_spans.h says what each does.
 absl::Status AddPass(const AddSpan& span, Stream stream);
-
-// Blocks of values, each with kSquareLanes lanes of its own: lanes[b][j] += the squares of those
-// values of block b whose number within the block is j modulo kSquareLanes, in double, in rising
-// order. So each row of lanes is what the processor's SquaresPass makes of that block. A lane is
-// one thread's: blocks of 64 Ki values (a StageOptimizer's) keep a GPU busy, a single one does not.
-struct SquaresSpan {
-  const float* values = nullptr;
-  int64_t count = 0;
-  int64_t block = 64 * 1024;  // values; the last block may be shorter
-  double* lanes = nullptr;    // [ceil(count / block)][kSquareLanes]
-};
 absl::Status SquaresPass(const SquaresSpan& span, Stream stream);
+absl::Status WidenPass(const WidenSpan& span, Stream stream);
+absl::Status NarrowPass(const NarrowSpan& span, Stream stream);
+absl::Status AddNarrowPass(const AddNarrowSpan& span, Stream stream);
+absl::Status AddRoundedPass(const AddRoundedSpan& span, Stream stream);
 
 }  // namespace ringzero::cuda
 

@@ -1,4 +1,5 @@
-// The kernels: a thread for each value, or for each lane of a block's squares.
+// The kernels: a thread for each value, for each lane of a block's squares, or for each block of
+// random numbers.
 #include <cuda_runtime.h>
 
 #include "zero/update/cuda/cuda_formulas.h"
@@ -9,85 +10,80 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// The number of this thread, and how many blocks of threads `count` of them are. A grid may have
-// 2^31 - 1 blocks: 2 TiB of fp32.
-__device__ int64_t ThreadIndex() { return int64_t{blockIdx.x} * kThreads + threadIdx.x; }
-dim3 BlocksFor(int64_t count) {
-  return dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads));
+template <class Step, void (*kValue)(const Step&, const UpdateSpan&, int64_t)>
+__global__ void __launch_bounds__(kThreads) UpdateKernel(Step step, UpdateSpan span) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < span.count) kValue(step, span, i);
 }
 
-__global__ void __launch_bounds__(kThreads) SgdKernel(SgdStep step, UpdateSpan span) {
-  const int64_t i = ThreadIndex();
-  if (i < span.count) SgdValue(step, span, i);
+// `work` pieces, each by kPiece.
+template <class Span, void (*kPiece)(const Span&, int64_t)>
+__global__ void __launch_bounds__(kThreads) SpanKernel(Span span, int64_t work) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < work) kPiece(span, i);
 }
 
-__global__ void __launch_bounds__(kThreads) AdamKernel(AdamStep step, UpdateSpan span) {
-  const int64_t i = ThreadIndex();
-  if (i < span.count) AdamValue(step, span, i);
-}
-
-__global__ void __launch_bounds__(kThreads) LionKernel(LionStep step, UpdateSpan span) {
-  const int64_t i = ThreadIndex();
-  if (i < span.count) LionValue(step, span, i);
-}
-
-__global__ void __launch_bounds__(kThreads) AdagradKernel(AdagradStep step, UpdateSpan span) {
-  const int64_t i = ThreadIndex();
-  if (i < span.count) AdagradValue(step, span, i);
-}
-
-__global__ void __launch_bounds__(kThreads)
-    AddKernel(float* sum, const float* gradient, int64_t count) {
-  const int64_t i = ThreadIndex();
-  if (i < count) sum[i] = Add(sum[i], gradient[i]);
-}
-
-__global__ void __launch_bounds__(kThreads)
-    SquaresKernel(const float* values, int64_t count, int64_t block, double* lanes) {
-  const int64_t begin = ThreadIndex() / kSquareLanes * block;
-  if (begin >= count) return;
-  const int64_t own = block < count - begin ? block : count - begin;
-  double& lane = lanes[ThreadIndex()];
-  lane = SquaresLane(values + begin, own, ThreadIndex() % kSquareLanes, lane);
-}
-
-// The error of this launch, which is then nobody else's.
+// The error of this launch, which is then nobody else's. A grid may have 2^31 - 1 blocks of
+// threads: 2 TiB of fp32.
 template <class... Parameters>
-int Launch(void (*kernel)(Parameters...), int64_t threads, void* stream, Parameters... parameters) {
+int Launch(void (*kernel)(Parameters...), int64_t threads, Stream stream,
+           Parameters... parameters) {
   void* pointers[] = {&parameters...};
+  const dim3 grid(static_cast<unsigned>((threads + kThreads - 1) / kThreads));
   const cudaError_t error =
-      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), BlocksFor(threads), dim3(kThreads),
-                       pointers, /*sharedMem=*/0, static_cast<cudaStream_t>(stream));
+      cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, dim3(kThreads), pointers,
+                       /*sharedMem=*/0, static_cast<cudaStream_t>(stream.handle));
   if (error != cudaSuccess) cudaGetLastError();
   return error;
 }
 
+template <class Step, void (*kValue)(const Step&, const UpdateSpan&, int64_t)>
+int LaunchUpdate(const Step& step, const UpdateSpan& span, Stream stream) {
+  return Launch(UpdateKernel<Step, kValue>, span.count, stream, step, span);
+}
+
+template <class Span, void (*kPiece)(const Span&, int64_t)>
+int LaunchSpan(const Span& span, int64_t work, Stream stream) {
+  return Launch(SpanKernel<Span, kPiece>, work, stream, span, work);
+}
+
 }  // namespace
 
-int LaunchSgd(const SgdStep& step, const UpdateSpan& span, void* stream) {
-  return Launch(SgdKernel, span.count, stream, step, span);
+int LaunchSgd(const SgdStep& step, const UpdateSpan& span, Stream stream) {
+  return LaunchUpdate<SgdStep, SgdValue>(step, span, stream);
 }
-int LaunchAdam(const AdamStep& step, const UpdateSpan& span, void* stream) {
-  return Launch(AdamKernel, span.count, stream, step, span);
+int LaunchAdam(const AdamStep& step, const UpdateSpan& span, Stream stream) {
+  return LaunchUpdate<AdamStep, AdamValue>(step, span, stream);
 }
-int LaunchLion(const LionStep& step, const UpdateSpan& span, void* stream) {
-  return Launch(LionKernel, span.count, stream, step, span);
+int LaunchLion(const LionStep& step, const UpdateSpan& span, Stream stream) {
+  return LaunchUpdate<LionStep, LionValue>(step, span, stream);
 }
-int LaunchAdagrad(const AdagradStep& step, const UpdateSpan& span, void* stream) {
-  return Launch(AdagradKernel, span.count, stream, step, span);
+int LaunchAdagrad(const AdagradStep& step, const UpdateSpan& span, Stream stream) {
+  return LaunchUpdate<AdagradStep, AdagradValue>(step, span, stream);
 }
-int LaunchAdd(float* sum, const float* gradient, int64_t count, void* stream) {
-  return Launch(AddKernel, count, stream, sum, gradient, count);
+int LaunchAdd(const AddSpan& span, Stream stream) {
+  return LaunchSpan<AddSpan, AddValue>(span, span.count, stream);
 }
-int LaunchSquares(const float* values, int64_t count, int64_t block, double* lanes, void* stream) {
-  const int64_t blocks = (count + block - 1) / block;
-  return Launch(SquaresKernel, blocks * kSquareLanes, stream, values, count, block, lanes);
+int LaunchSquares(const SquaresSpan& span, Stream stream) {
+  return LaunchSpan<SquaresSpan, SquaresLane>(span, SquaresLanes(span), stream);
+}
+int LaunchWiden(const WidenSpan& span, Stream stream) {
+  return LaunchSpan<WidenSpan, WidenValue>(span, span.count, stream);
+}
+int LaunchNarrow(const NarrowSpan& span, Stream stream) {
+  return LaunchSpan<NarrowSpan, NarrowValue>(span, span.count, stream);
+}
+int LaunchAddNarrow(const AddNarrowSpan& span, Stream stream) {
+  return LaunchSpan<AddNarrowSpan, AddNarrowValue>(span, span.count, stream);
+}
+int LaunchAddRounded(const AddRoundedSpan& span, Stream stream) {
+  return LaunchSpan<AddRoundedSpan, AddRoundedBlock>(span, RandomBlocks(span), stream);
 }
 
 int FindKernels() {
   cudaFuncAttributes attributes;
-  const cudaError_t error =
-      cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(AddKernel));
+  const auto* kernel = reinterpret_cast<const void*>(SpanKernel<AddSpan, AddValue>);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
   if (error != cudaSuccess) cudaGetLastError();
   return error;
 }

@@ -3,17 +3,21 @@
 #ifndef RINGZERO_ZERO_UPDATE_CUDA_CUDA_LAUNCH_H_
 #define RINGZERO_ZERO_UPDATE_CUDA_CUDA_LAUNCH_H_
 
-#include "zero/update/kernels.h"
+#include "zero/update/cuda/cuda_spans.h"
 
 namespace ringzero::cuda {
 
-// Each gives a cudaError_t. `stream` is a cudaStream_t.
-int LaunchSgd(const SgdStep& step, const UpdateSpan& span, void* stream);
-int LaunchAdam(const AdamStep& step, const UpdateSpan& span, void* stream);
-int LaunchLion(const LionStep& step, const UpdateSpan& span, void* stream);
-int LaunchAdagrad(const AdagradStep& step, const UpdateSpan& span, void* stream);
-int LaunchAdd(float* sum, const float* gradient, int64_t count, void* stream);
-int LaunchSquares(const float* values, int64_t count, int64_t block, double* lanes, void* stream);
+// Each gives a cudaError_t.
+int LaunchSgd(const SgdStep& step, const UpdateSpan& span, Stream stream);
+int LaunchAdam(const AdamStep& step, const UpdateSpan& span, Stream stream);
+int LaunchLion(const LionStep& step, const UpdateSpan& span, Stream stream);
+int LaunchAdagrad(const AdagradStep& step, const UpdateSpan& span, Stream stream);
+int LaunchAdd(const AddSpan& span, Stream stream);
+int LaunchSquares(const SquaresSpan& span, Stream stream);
+int LaunchWiden(const WidenSpan& span, Stream stream);
+int LaunchNarrow(const NarrowSpan& span, Stream stream);
+int LaunchAddNarrow(const AddNarrowSpan& span, Stream stream);
+int LaunchAddRounded(const AddRoundedSpan& span, Stream stream);
 // Whether the current device has code of these kernels.
 int FindKernels();
 
