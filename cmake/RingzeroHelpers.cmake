@@ -12,6 +12,7 @@ function(ringzero_library)
   set(target ringzero_${arg_NAME})
   if(arg_SRCS)
     add_library(${target} STATIC ${arg_SRCS} ${arg_HDRS})
+    ringzero_sanitizer_pch(${target})
     set(scope PUBLIC)
   else()
     add_library(${target} INTERFACE ${arg_HDRS})
@@ -55,7 +56,9 @@ endfunction()
 #   Makes a GoogleTest executable <name> (gtest's and gmock's main is linked unless SRCS bring one) and one ctest entry of
 #   that name. It runs in the project's root (golden files are read by their path there).
 #   LABELS: `everyday` is added unless `full` is there: a test labelled `full` runs in `./rz test --full` alone.
-#     `sanitize-sample`: also built and run under both sanitizers in the everyday `./rz test`.
+#     `address-sample`, `thread-sample`: also built and run under this sanitizer in the everyday `./rz test`: the one that can
+#     find more there (memory: what reads bytes from outside; threads: what several threads share).
+#     `sanitize-sample`, which either of them brings: under both in `./rz test --full`.
 #   In `./rz test --full` RINGZERO_TEST_FULL=1 is set, so one executable can have both a sample and all combinations.
 #   PROCESSORS: how many of the machine's cores ctest reckons it keeps busy. RUN_SERIAL: nothing runs beside it.
 #   TIMEOUT: 300 s unless given; three times as long under a sanitizer.
@@ -65,16 +68,22 @@ function(ringzero_test)
   add_executable(${arg_NAME} ${arg_SRCS})
   target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} GTest::gmock GTest::gmock_main GTest::gtest)
+  ringzero_sanitizer_pch(${arg_NAME} GTEST)
 
   # One result file per entry: ./rz adds up the cases from these (cmake/count_tests.py).
   add_test(NAME ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     COMMAND ${arg_NAME} --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${arg_NAME}.xml ${arg_ARGS})
+  if("address-sample" IN_LIST arg_LABELS OR "thread-sample" IN_LIST arg_LABELS)
+    list(APPEND arg_LABELS sanitize-sample)
+  endif()
   ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV}
     PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_RUN_SERIAL})
 
-  if("sanitize-sample" IN_LIST arg_LABELS)
-    add_dependencies(ringzero_sanitize_sample ${arg_NAME})
-  endif()
+  foreach(sample address-sample thread-sample sanitize-sample)
+    if(sample IN_LIST arg_LABELS)
+      add_dependencies(${sample} ${arg_NAME})
+    endif()
+  endforeach()
 endfunction()
 
 # ringzero_command_test(NAME <name> COMMAND <program> [args ...] [LABELS ...] [ENV ...] [PROCESSORS <n>] [RUN_SERIAL]
@@ -102,6 +111,31 @@ function(ringzero_torch_pch target)
     target_precompile_headers(ringzero_torch_pch PRIVATE <torch/torch.h>)
   endif()
   target_precompile_headers(${target} REUSE_FROM ringzero_torch_pch)
+endfunction()
+
+# ringzero_sanitizer_pch(<target> [GTEST])
+#   In builds for sanitizers and fuzzing, where compiling is most of the time: the target's sources are compiled with the
+#   commonest headers already parsed, GTEST: GoogleTest's too. Nowhere else, so that a missing #include is noticed.
+function(ringzero_sanitizer_pch target)
+  if(NOT RINGZERO_SANITIZE AND NOT RINGZERO_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "GTEST" "" "")
+  set(headers <algorithm> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread> <utility> <vector>
+    <absl/status/statusor.h> <absl/strings/str_cat.h>)
+  set(pch ringzero_pch)
+  if(arg_GTEST)
+    set(pch ringzero_gtest_pch)
+    list(APPEND headers <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+  if(NOT TARGET ${pch})
+    set(stub ${PROJECT_BINARY_DIR}/${pch}.cc)
+    file(CONFIGURE OUTPUT ${stub} CONTENT "// Carries a precompiled header.\n")
+    add_library(${pch} OBJECT ${stub})
+    target_link_libraries(${pch} PUBLIC absl::statusor absl::strings $<$<BOOL:${arg_GTEST}>:GTest::gmock>)
+    target_precompile_headers(${pch} PRIVATE ${headers})
+  endif()
+  target_precompile_headers(${target} REUSE_FROM ${pch})
 endfunction()
 
 # For the helpers above ------------------------------------------------------------------------------------------------
