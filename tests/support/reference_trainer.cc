@@ -124,9 +124,9 @@ class Trainer {
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < states_.size(); ++i) {
       const ReferenceParameter& parameter = model_.parameters()[i];
-      const at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
+      at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
       if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
-      if (weight != 1) gradient.mul_(weight);
+      if (weight != 1) gradient = gradient.to(at::kFloat).mul(weight);
       ReferenceState& s = states_[i];
       if (task_.precision.sums == ValueType::kBf16) {
         AddByChance(parameter.name, t, m, gradient, s);
@@ -142,10 +142,9 @@ class Trainer {
 
   // What the sum of an iteration is divided by: the micro-batches, smaller ones by their share,
   // times the loss's scale.
-  float Divisor() const {
-    const double micro_batches =
-        double(weight_of_all_) / double(task_.epoch_samples > 0 ? task_.micro_batch : 1);
-    return float(micro_batches * task_.precision.loss_scale);
+  double Divisor() const {
+    const double full = task_.epoch_samples > 0 ? double(task_.micro_batch) : 1;
+    return double(weight_of_all_) / full * task_.precision.loss_scale;
   }
 
   // fp32 in memory, of values that bf16 has: the exact result goes up where 16 random bits, those
@@ -234,7 +233,7 @@ class Trainer {
 
   void Update() {
     SetClips();
-    const float divisor = Divisor();
+    const float divisor = float(Divisor());
     for (size_t i = 0; i < states_.size(); ++i) {
       ReferenceState& s = states_[i];
       s.before.copy_(s.now);
@@ -290,7 +289,7 @@ class Trainer {
       shown["parameter " + name] = ValuesOf(s.now);
       if (!model_.parameters()[i].trainable) continue;
       if (s.updated) {
-        const at::Tensor average = s.sum / Divisor();
+        const at::Tensor average = s.sum / float(Divisor());
         shown["gradient " + name] = ValuesOf(narrow ? average.to(at::kBFloat16) : average);
       }
       shown["step " + name] = {float(s.updates)};
