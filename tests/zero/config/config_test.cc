@@ -75,7 +75,13 @@ TEST(Config, ReadsWhatIsGivenAndFillsTheRest) {
 TEST(Config, DefaultsOfTheRing) {
   const Config config = Parse(kResNet, {"cyclic={}"});
   EXPECT_EQ(config.cyclic.rule, Rule::kCdpV2);
-  EXPECT_EQ(config.cyclic.slack, 1);
+  EXPECT_EQ(config.cyclic.clipping, Clipping::kExact) << "DeepSpeed clips at 1";
+  EXPECT_TRUE(config.cyclic.strict) << "which cdp_v2 does exactly in its strict form";
+  EXPECT_EQ(config.cyclic.slack, 0);
+  const Config unclipped = Parse(kResNet, {"gradient_clipping=0"});
+  EXPECT_EQ(unclipped.cyclic.clipping, Clipping::kOff);
+  EXPECT_FALSE(unclipped.cyclic.strict);
+  EXPECT_EQ(unclipped.cyclic.slack, 1);
   EXPECT_EQ(config.cyclic.pending, 1);
   EXPECT_EQ(config.cyclic.workers, 4);
   EXPECT_FALSE(config.cyclic.stagger);
@@ -290,7 +296,8 @@ TEST(Config, MessagesForBadInput) {
   record(with("\"gradient_clipping\": \"auto\""));
   record(base, {"optimizer.params.lr=auto", "optimizer.params.momentum=auto"});
   record(base, {"gradient_accumulation_steps=auto"});
-  record(with("\"gradient_clipping\": 1.0"));
+  record(with("\"gradient_clipping\": -1"));
+  record(base, {"cyclic.rule=cdp_v2", "gradient_clipping=1", "cyclic.strict=false"});
   record(base, {"cyclic.slak=1"});
   record(base, {"optimizer.params.betas=[0.9, 0.99]"});
   record(base, {"optimizer.params.learning_rate=1"});
