@@ -10,6 +10,7 @@
 #include "zero/engine_impl.h"
 #include "zero/gradient_sum.h"
 #include "zero/running_statistics.h"
+#include "zero/slowed_update.h"
 
 namespace ringzero {
 
@@ -74,7 +75,8 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
                                                 : TakeOver(number).Seal());
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
-  pool_->Update([this, number, op, sum, update, patience] {
+  const auto slowed = std::make_shared<SlowedUpdate>(options_.update_slowness);
+  pool_->Update([this, number, op, sum, update, slowed, patience] {
     if (*update == nullptr) {
       Lock lock(mutex_);
       if (!error_.ok()) return false;
@@ -93,7 +95,8 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
       if (options_.gradient_norms) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
-    if (Costed(op, 0, [&] { return (*update)->Step(); })) return true;
+    const auto step = [&] { return Costed(op, 0, [&] { return (*update)->Step(); }); };
+    if (slowed->Step(step)) return true;
     if (options_.costs != nullptr) options_.costs->Count(op, 0, 1);
     recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
     Lock lock(mutex_);
