@@ -10,6 +10,7 @@
 #include "zero/engine_impl.h"
 #include "zero/engine_samples.h"
 #include "zero/running_statistics.h"
+#include "zero/slowed_update.h"
 
 namespace ringzero {
 
@@ -69,7 +70,8 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
       shared ? state_.at(state_.at(number).linked.takes).shared : TakeOver(number).Seal());
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
-  pool_->Update([this, number, op, sum, update, patience] {
+  const auto slowed = std::make_shared<SlowedUpdate>(options_.update_slowness);
+  pool_->Update([this, number, op, sum, update, slowed, patience] {
     if (*update == nullptr) {
       Lock lock(mutex_);
       if (!error_.ok()) return false;
@@ -89,7 +91,8 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
       if (options_.gradient_norms && !plan_.counts_squares()) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
-    if (Costed(op, 0, [&] { return (*update)->Step(); })) return true;
+    const auto step = [&] { return Costed(op, 0, [&] { return (*update)->Step(); }); };
+    if (slowed->Step(step)) return true;
     if (options_.costs != nullptr) options_.costs->Count(op, 0, 1);
     recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
     Lock lock(mutex_);

@@ -95,6 +95,7 @@ class Worker {
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
     options.gradient_norms = RunMetrics::Wanted(config_, task_.metrics);
+    options.update_slowness = config_.cyclic.inject.update_slowness;
     options.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
     if (!config_.cyclic.flight_recorder) options.recorder.capacity = 0;

@@ -69,7 +69,8 @@ struct RingModelOptions {
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   FlightRecorderOptions recorder;
-  OpCosts* costs = nullptr;  // this and the next two: EngineOptions
+  OpCosts* costs = nullptr;  // this and the next three: EngineOptions
+  double update_slowness = 1;
   bool gradient_norms = false;
   std::function<void()> on_failure;
   // For measuring: after each stage's forward and backward in training, on the computing thread.

@@ -58,7 +58,7 @@ struct EvaluationConfig {
   int64_t samples = 0;       // 0: all
 };
 
-// One fault on purpose (cyclic.inject), for the project's own tests; and a latency, for benchmarks.
+// One fault on purpose (cyclic.inject), for the project's own tests; and what takes longer, for benchmarks.
 struct InjectConfig {
   enum class Action { kNone, kKill, kStop, kFlip, kSlow, kHang } action = Action::kNone;
   enum class Point { kPlan, kStart, kConnect, kMessage, kLap, kFinish, kEnd } at = Point::kStart;
@@ -66,6 +66,7 @@ struct InjectConfig {
   uint64_t number = 1;  // of the message (sent; kFlip: arrived) or lap, from 1
   uint64_t seed = 0;
   std::chrono::microseconds delay{0};  // of every message of every worker, without computing
+  double update_slowness = 1;          // how many times as long every update takes, likewise
 };
 
 struct CyclicConfig {

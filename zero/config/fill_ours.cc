@@ -99,6 +99,9 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
     inject.delay =
         std::chrono::microseconds(std::llround(keys.Number("cyclic.inject.delay") * 1e6));
   }
+  if (keys.Has("cyclic.inject.update_slowness")) {
+    inject.update_slowness = keys.Number("cyclic.inject.update_slowness");
+  }
   if (!keys.Has("cyclic.inject.action")) return absl::OkStatus();
   inject.action = static_cast<Action>(1 + ChoiceOf(keys, "cyclic.inject.action"));
   if (keys.Has("cyclic.inject.at")) {

@@ -95,6 +95,8 @@ constexpr KeySpec kKeys[] = {
         KeyState::kTesting,
     Number("cyclic.inject.delay", "", "seconds that every message takes longer") |
         KeyRange{.min = 0, .max = 100} | KeyState::kTesting,
+    Number("cyclic.inject.update_slowness", "", "how many times as long every update takes") |
+        KeyRange{.min = 1, .max = 1000} | KeyState::kTesting,
     Integer("cyclic.inject.seed", "", "chooses the bit") | kCount | KeyState::kTesting,
 };
 
