@@ -195,6 +195,15 @@ absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl:
   if (text.size() > 64) return {};
   const std::string lower = absl::AsciiStrToLower(text);
   absl::string_view best;
+  // A slip of the pen, before anything that is only a part: "WarmupCosine" is not Cosine.
+  int slips = std::min(2, static_cast<int>(text.size()) / 4);
+  for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
+    const int edits = EditDistance(choice, text);
+    if (edits > slips || (!best.empty() && edits == slips)) continue;
+    slips = edits;
+    best = choice;
+  }
+  if (!best.empty()) return best;
   // "DeepSpeedCPUAdam" is Adam, and "cosine" a part of one.
   for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
     if (choice.size() > best.size() && choice.size() >= 3 &&
