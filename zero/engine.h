@@ -126,7 +126,7 @@ struct EngineOptions {
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   FlightRecorderOptions recorder;
-  OpCosts* costs = nullptr;  // counts what operations take; outlives the engine
+  OpCosts* costs = nullptr;    // counts what operations take; outlives the engine
   double update_slowness = 1;  // for measuring: every update takes so many times as long, asleep
   // Called once, at the error that ends the run here, on any thread, with the engine's lock held:
   // it must not block, nor call the engine.

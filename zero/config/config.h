@@ -58,7 +58,8 @@ struct EvaluationConfig {
   int64_t samples = 0;       // 0: all
 };
 
-// One fault on purpose (cyclic.inject), for the project's own tests; and what takes longer, for benchmarks.
+// One fault on purpose (cyclic.inject), for the project's own tests; and what takes longer, for
+// benchmarks.
 struct InjectConfig {
   enum class Action { kNone, kKill, kStop, kFlip, kSlow, kHang } action = Action::kNone;
   enum class Point { kPlan, kStart, kConnect, kMessage, kLap, kFinish, kEnd } at = Point::kStart;
