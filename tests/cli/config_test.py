@@ -60,7 +60,7 @@ class Config(TestCase):
         self.assertIn('"workers": 3,  // environment', done.stdout)
 
     def test_what_train_cannot_do_is_refused_by_name(self):
-        for change, word in (({"fp16": {"enabled": True}}, "fp16.enabled"), ({"prescale_gradients": True}, "prescale_gradients")):
+        for change, word in (({"fp16": {"enabled": True}}, "fp16.loss_scale"), ({"prescale_gradients": True}, "prescale_gradients")):
             config = self.file(dict(TINY, **change))
             self.show(config)
             self.fails(self.run_program("train", config), 2, word, "not built yet")

@@ -148,11 +148,14 @@ class Overrides(TestCase):
     def test_iterations_drop_epochs(self):
         config = self.config(iterations=None, epochs=1)
         self.assertEqual(self.train(config, "--set", "iterations=3")["iterations"], 3)
-        # 256 samples, batches of 3 x 8 = 24: the last incomplete batch is dropped, and said so.
-        done = self.run_program("train", config, "--workers", 3, "--set", "cyclic.transport=local")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("10 iterations", done.stderr)
-        self.assertIn("the last 16 of 256 samples", done.stderr)
+        # 256 samples, batches of 3 x 8 = 24: the last is smaller, or dropped, and that is said.
+        words = ("--workers", 3, "--set", "cyclic.transport=local")
+        for drop, iterations, note in (("false", "11 iterations", "the last batch of each epoch has 16 samples"),
+                                       ("true", "10 iterations", "the last 16 of 256 samples")):
+            done = self.run_program("train", config, *words, "--set", f"dataloader_drop_last={drop}")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(iterations, done.stderr)
+            self.assertIn(note, done.stderr)
 
 
 class Progress(TestCase):
