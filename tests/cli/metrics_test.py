@@ -16,6 +16,7 @@ from ringzero import TestCase
 
 ITERATIONS = 12
 BATCH = 24
+EPOCH = 256  # the last batch of each has 16
 SMALL = {"cyclic.workers": 3, "iterations": ITERATIONS, "model.hidden": [24, 24, 24, 16]}
 # Where `pip install --target FOLDER tensorboard` has put it, if it is not on the path anyhow.
 TENSORBOARD = os.environ.get("RINGZERO_TENSORBOARD")
@@ -33,6 +34,12 @@ def accumulator():
     return EventAccumulator
 
 
+def samples_after(iterations):
+    """Of training."""
+    epochs, left = divmod(iterations, -(-EPOCH // BATCH))
+    return epochs * EPOCH + BATCH * left
+
+
 class Metrics(TestCase):
     def run_with_metrics(self, *options, **changes):
         self.plain = self.config(**{**SMALL, **changes})
@@ -44,7 +51,7 @@ class Metrics(TestCase):
     def test_json_lines_tell_of_every_iteration(self):
         training, lines = self.run_with_metrics()
         self.assertEqual([line["iteration"] for line in training], list(range(ITERATIONS)))
-        self.assertEqual([line["samples"] for line in training], [BATCH * (t + 1) for t in range(ITERATIONS)])
+        self.assertEqual([line["samples"] for line in training], [samples_after(t + 1) for t in range(ITERATIONS)])
         self.assertEqual(training[0]["scalars"]["Train/Samples/train_loss"], self.summary["loss"]["first"])
         self.assertEqual(training[-1]["scalars"]["Train/Samples/train_loss"], self.summary["loss"]["last"])
         evaluated = [line["scalars"]["Train/Samples/eval_loss"] for line in lines
