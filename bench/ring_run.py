@@ -7,13 +7,27 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
 
+_Run = TypeVar("_Run", bound=Hashable)
+_Result = TypeVar("_Result")
 _LOSS = re.compile(r"iteration (\d+)/\d+  loss (\S+)")
 
 
 class BenchError(Exception):
     pass
+
+
+def bench_parser(name: str, about: str, config: str | None = None) -> argparse.ArgumentParser:
+    """Of `./rz bench NAME`: --out, --program and, if there is a default for it, --config. `about`: its module's text."""
+    parser = argparse.ArgumentParser(prog=f"./rz bench {name}", allow_abbrev=False, description=about.splitlines()[0])
+    if config is not None:
+        parser.add_argument("--config", default=config)
+    out = f"build/bench-{name}"
+    parser.add_argument("--out", default=out, metavar="DIR", help=f"[{out}]")
+    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    return parser
 
 
 def run_command(name: str, parse: Callable[[list[str]], argparse.Namespace],
@@ -32,6 +46,16 @@ def run_command(name: str, parse: Callable[[list[str]], argparse.Namespace],
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def take_turns(runs: Sequence[_Run], rounds: int, do: Callable[[_Run, str], _Result]) -> list[dict[_Run, _Result]]:
+    """The results of each round, in which all runs are done, beginning with another one each time. `do` is given the run and the
+    name of the round."""
+    found = []
+    for number in range(rounds):
+        first = number % len(runs)
+        found.append({each: do(each, f"round {number + 1} of {rounds}") for each in (*runs[first:], *runs[:first])})
+    return found
 
 
 def run(command: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:

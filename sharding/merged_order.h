@@ -10,11 +10,10 @@
 // at m·T/N, and operation p of its lap at that plus the cost before it. It is due when the
 // operation begins which its receiver computes next, or when the one that it follows has ended
 // (sums, statistics, metrics); a retire, a report to worker 0, squares to it and the norm from it
-// when they can come; in dp, where
-// nothing of an iteration begins before all of the last is updated, before the next iteration
-// begins. Equal times go in the order of micro-batches and operations, equal costs by 2k·m + q so.
-// Messages of one FIFO go in the order of due times, then of the receiver's program. Stagger's
-// tokens are words without payload: they go beside all FIFOs.
+// when they can come; in dp, where nothing of an iteration begins before all of the last is
+// updated, before the next iteration begins. Equal times go in the order of micro-batches and
+// operations, equal costs by 2k·m + q so. Messages of one FIFO go in the order of due times, then
+// of the receiver's program. Stagger's tokens are words without payload: they go beside all FIFOs.
 //
 // Pure; equal on all workers.
 #ifndef RINGZERO_SHARDING_MERGED_ORDER_H_

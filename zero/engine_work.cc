@@ -40,9 +40,8 @@ void Engine::Impl::SubmitAdd(int64_t number) {
   const float weight = WeightOfMicroBatch(op);
   RunOnPool(number, [this, number, op, sum, gradient, weight]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
-    const SumRounding rounding{.seed = options_.seed,
-                               .iteration = op.iteration.value,
-                               .micro_batch = op.lap.value * plan_.workers + options_.self.value};
+    const SumRounding rounding{
+        .seed = options_.seed, .iteration = op.iteration.value, .micro_batch = NumberOf(op)};
     for (const GradientPart& part : *gradient) {
       AddWeighted(layout, part, {weight, rounding}, sum->data());
     }

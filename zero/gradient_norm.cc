@@ -7,14 +7,23 @@
 
 #include "zero/gradient_sum.h"
 #include "zero/update/kernels.h"
+#include "zero/update/parameter_update.h"
 
 namespace ringzero {
 namespace {
 
-constexpr int64_t kBlockElements = 64 * 1024;  // 256 KiB
 constexpr double kTorchEpsilon = 1e-6;
 
 }  // namespace
+
+double SquaresOf(const StageLayout& layout, const ParameterSpec& spec, const std::byte* sum,
+                 int64_t begin, int64_t end) {
+  double lanes[kSquareLanes] = {};
+  ForSumValues(layout, spec, sum, begin, end, [&lanes](const float* values, int64_t, int64_t run) {
+    SquaresPass(values, run, lanes);
+  });
+  return FoldLanes(lanes);
+}
 
 SumSquares::SumSquares(const StageLayout& layout, const std::byte* sum, std::byte* copy)
     : layout_(layout),
@@ -38,14 +47,9 @@ bool SumSquares::Step() {
     return false;
   }
   const ParameterSpec& spec = layout_.parameters[parameter_];
-  const int64_t count = std::min(kBlockElements, spec.numel - begin_);
-  double lanes[kSquareLanes] = {};
-  ForSumValues(
-      layout_, spec, sum_, begin_, begin_ + count,
-      [&lanes](const float* values, int64_t, int64_t run) { SquaresPass(values, run, lanes); });
-  double block = 0;
-  for (const double lane : lanes) block += lane;
-  values_[static_cast<size_t>(spec.sum_index)] += block;
+  const int64_t count = std::min(kUpdateBlockValues, spec.numel - begin_);
+  values_[static_cast<size_t>(spec.sum_index)] +=
+      SquaresOf(layout_, spec, sum_, begin_, begin_ + count);
   if (copy_ != nullptr) {
     const int64_t value = SizeOf(layout_.sum_type), offset = spec.sum_offset_bytes + begin_ * value;
     std::memcpy(copy_ + offset, sum_ + offset, static_cast<size_t>(count * value));

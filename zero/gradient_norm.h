@@ -20,6 +20,10 @@
 
 namespace ringzero {
 
+// Of the values [begin, end) of a parameter in a sum, in lanes.
+double SquaresOf(const StageLayout& layout, const ParameterSpec& spec, const std::byte* sum,
+                 int64_t begin, int64_t end);
+
 // The squares of the values of a complete sum, undivided, and a copy of it if asked for.
 class SumSquares {
  public:

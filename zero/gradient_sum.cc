@@ -81,17 +81,17 @@ void AverageSum(const StageLayout& layout, const std::byte* sum, float divisor,
   for (const ParameterSpec& spec : layout.parameters) {
     if (!spec.trainable || !HasContribution(layout, sum, spec.sum_index)) continue;
     std::byte* to = average + spec.sum_offset_bytes;
-    std::vector<float> values;
+    if (layout.sum_type == ValueType::kFp32) {
+      const float* from = reinterpret_cast<const float*>(sum + spec.sum_offset_bytes);
+      for (int64_t i = 0; i < spec.numel; ++i) reinterpret_cast<float*>(to)[i] = from[i] / divisor;
+      continue;
+    }
     ForSumValues(layout, spec, sum, 0, spec.numel,
                  [&](const float* from, int64_t offset, int64_t count) {
-                   values.assign(from, from + count);
-                   for (float& value : values) value /= divisor;
-                   if (layout.sum_type == ValueType::kFp32) {
-                     std::memcpy(to, values.data(), values.size() * sizeof(float));
-                   } else {
-                     NarrowPass(WireTypeOf(layout.sum_type), values.data(),
-                                reinterpret_cast<uint16_t*>(to) + offset, count);
-                   }
+                   std::vector<float> wide(from, from + count);
+                   for (float& value : wide) value /= divisor;
+                   NarrowPass(WireTypeOf(layout.sum_type), wide.data(),
+                              reinterpret_cast<uint16_t*>(to) + offset, count);
                  });
   }
 }

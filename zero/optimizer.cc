@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/update/kernels.h"
 #include "zero/update/parameter_groups.h"
@@ -89,14 +90,7 @@ void StageOptimizer::Begin(const UpdateInput& input) {
 
 double StageOptimizer::SumOfSquares(const UpdateBlock& block, const UpdateInput& input) const {
   if (block.phase > 0 || !states_[block.parameter].contributed) return 0;
-  const ParameterSpec& parameter = layout_.parameters[block.parameter];
-  double lanes[kSquareLanes] = {};
-  ForSumValues(
-      layout_, parameter, input.sum, block.begin, block.end,
-      [&lanes](const float* values, int64_t, int64_t count) { SquaresPass(values, count, lanes); });
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
+  return SquaresOf(layout_, layout_.parameters[block.parameter], input.sum, block.begin, block.end);
 }
 
 void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, std::byte* out) {

@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass
 
 import line_chart
-from ring_run import run_command, say, train, write_page
+from ring_run import bench_parser, run_command, say, train, write_page
 
 
 @dataclass
@@ -79,10 +79,7 @@ def course_of(workers: list[list[list[float]]]) -> Course:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench activations", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "gpt.json"))
-    parser.add_argument("--out", default="build/bench-activations", metavar="DIR", help="[build/bench-activations]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    parser = bench_parser("activations", __doc__, os.path.join(os.path.dirname(__file__), "gpt.json"))
     return parser.parse_args(words)
 
 

@@ -7,7 +7,7 @@ import os
 import statistics
 import sys
 
-from ring_run import run_command, say, train, write_page
+from ring_run import bench_parser, run_command, say, take_turns, train, write_page
 
 # A norm that every iteration exceeds: what is not clipped costs the same.
 FORMS = {"off": {"gradient_clipping": 0},
@@ -18,13 +18,10 @@ CAUSES = ("parameters", "gradient_sums", "update")
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench clipping", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "..", "waits", "gpt.json"))
+    parser = bench_parser("clipping", __doc__, os.path.join(os.path.dirname(__file__), "..", "waits", "gpt.json"))
     parser.add_argument("--rule", choices=("dp", "cdp_v1"), default="cdp_v1", help="[cdp_v1]")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="[5]")
-    parser.add_argument("--out", default="build/bench-clipping", metavar="DIR", help="[build/bench-clipping]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 
@@ -57,23 +54,19 @@ def _processor(summary: dict) -> float:
 
 
 def _bench(options: argparse.Namespace, command: str) -> str:
-    names = list(FORMS)
-    rounds = []
-    for number in range(options.rounds):
-        results = {}
-        for i in range(len(names)):
-            form = names[(i + number) % len(names)]
-            say(f"round {number + 1} of {options.rounds}: {form}")
-            settings = {**FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers}
-            results[form], _ = train(options.program, options.config, settings)
-        rounds.append(results)
+    def one(form: str, turn: str) -> dict:
+        say(f"{turn}: {form}")
+        settings = {**FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers}
+        return train(options.program, options.config, settings)[0]
+
+    rounds = take_turns(list(FORMS), options.rounds, one)
     document = ["# What clipping costs", "",
                 f"`{command}` made this: {options.rule}, {options.workers} workers with one thread each, "
                 f"`{os.path.basename(options.config)}`, {options.rounds} rounds. Waits in percent of a step (mean over workers), "
                 "of all causes; added: medians over rounds, on top of the same round without clipping.", "",
                 "| clipping | step, median s | added | waits, % | added, points | processor time, added | taken, MiB |",
                 "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    document += [_row(rounds, form) for form in names] + [""]
+    document += [_row(rounds, form) for form in FORMS] + [""]
     return write_page(options.out, "clipping.md", document)
 
 

@@ -14,7 +14,7 @@ from memory.cases import NAMES, RULES, configuration
 from memory.certificate import Certificate, certificate_in
 from peers.memory import PeakWatch
 from peers.processes import Command, run_group
-from ring_run import BenchError, run_command, say, write_page
+from ring_run import BenchError, bench_parser, run_command, say, write_page
 
 _MIB = 1 << 20
 _BOUND = 0.05
@@ -50,7 +50,7 @@ class Result:
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench memory", allow_abbrev=False, description=__doc__.splitlines()[0])
+    parser = bench_parser("memory", __doc__)
     parser.add_argument("--models", nargs="+", choices=list(NAMES), default=list(NAMES))
     parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
     parser.add_argument("--workers", nargs="+", type=int, default=[2, 4], metavar="N")
@@ -60,8 +60,6 @@ def _parse(words: list[str]) -> argparse.Namespace:
                         help="of ZeRO; those below 3: the largest number of workers and the first rule, over shm [all]")
     parser.add_argument("--iterations", type=int, default=10)
     parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
-    parser.add_argument("--out", default="build/bench-memory", metavar="DIR", help="[build/bench-memory]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 

@@ -9,7 +9,7 @@ import re
 import sys
 import tarfile
 
-from ring_run import run, run_command, say, write_page
+from ring_run import bench_parser, run, run_command, say, write_page
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PINNED = os.path.join(os.path.dirname(_HERE), "peers", "requirements-deepspeed.txt")
@@ -17,13 +17,11 @@ _SITE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), ".deps", "site")
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench optimizer", allow_abbrev=False, description=__doc__.splitlines()[0])
+    parser = bench_parser("optimizer", __doc__)
     parser.add_argument("--elements", nargs="+", type=int, default=[25_000_000, 200_000_000], metavar="N",
                         help="[25000000 200000000]")
     parser.add_argument("--threads", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--rounds", type=int, default=15, metavar="N", help="[15]")
-    parser.add_argument("--out", default="build/bench-optimizer", metavar="DIR", help="[build/bench-optimizer]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 

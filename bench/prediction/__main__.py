@@ -12,19 +12,17 @@ import sys
 import tempfile
 
 from memory.cases import NAMES, RULES, configuration
-from ring_run import BenchError, run, run_command, say, train, write_page
+from ring_run import BenchError, bench_parser, run, run_command, say, train, write_page
 
 # Samples of a micro-batch: steps short enough to repeat, with adds and updates that count.
 MICRO_BATCHES = {"gpt": 2, "resnet": 4, "mlp": 32}
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench prediction", allow_abbrev=False, description=__doc__.splitlines()[0])
+    parser = bench_parser("prediction", __doc__)
     parser.add_argument("--workers", nargs="+", type=int, default=[2, 4], metavar="N", help="[2 4]")
     parser.add_argument("--iterations", type=int, default=20, help="of each run; the first 10 are left out [20]")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="[3]")
-    parser.add_argument("--out", default="build/bench-prediction", metavar="DIR", help="[build/bench-prediction]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "bench/ring/train_messages.h"
 #include "sharding/program.h"
+#include "sharding/schedule.h"
 #include "zero/program_state.h"
 #include "zero/received_needs.h"
 
@@ -42,10 +43,9 @@ class TrainTraffic final : public Traffic {
   uint64_t next_tag() const override { return 0; }  // tags are the program's
 
  private:
-  int versions() const { return plan_.rule == Rule::kDp ? 1 : 2; }
   // The owner's memory of a version.
   SharedBuffer& Owned(StageId stage, Version version) {
-    return owned_[stage.value][Contents(stage, version) % versions()];
+    return owned_[stage.value][Contents(stage, version) % VersionBuffers(plan_, stage)];
   }
   // What lies behind a label: θ_{-1} is θ_0, and a frozen stage is never updated.
   int Contents(StageId stage, Version version) const {
@@ -103,7 +103,7 @@ absl::Status TrainTraffic::Prepare() {
   for (int j = 0; j < plan_.stage_count(); ++j) {
     const StagePlan& stage = plan_.stages[j];
     if (stage.owner != self_ || stage.parameter_bytes == 0) continue;
-    for (int v = 0; v < versions(); ++v) {
+    for (int v = 0; v < VersionBuffers(plan_, StageId(j)); ++v) {
       RZ_ASSIGN_OR_RETURN(
           Buffer buffer,
           transport_.Allocate(static_cast<size_t>(stage.parameter_bytes), MemoryUse::kParameters));

@@ -5,7 +5,7 @@ import os
 import sys
 
 import line_chart
-from ring_run import run_command, say, train, write_page
+from ring_run import bench_parser, run_command, say, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
          "cdp_v2, slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0},
@@ -15,12 +15,9 @@ _SMOOTHED = 20  # printed losses in one point of the curve
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench rules", allow_abbrev=False, description=__doc__)
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "fashion_mnist.json"))
+    parser = bench_parser("rules", __doc__, os.path.join(os.path.dirname(__file__), "fashion_mnist.json"))
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="1 to N [2]")
     parser.add_argument("--rate", type=float, action="append", metavar="LR", help="learning rate, repeatable [the config's]")
-    parser.add_argument("--out", default="build/bench-rules", metavar="DIR", help="[build/bench-rules]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 
 import line_chart
-from ring_run import BenchError, run_command, say, train, write_page
+from ring_run import BenchError, bench_parser, run_command, say, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
          "cdp_v2, slack 0": {"cyclic.rule": "cdp_v2", "cyclic.slack": 0},
@@ -25,14 +25,11 @@ DIVERGED = "diverged"
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench text", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "gpt.json"))
+    parser = bench_parser("text", __doc__, os.path.join(os.path.dirname(__file__), "gpt.json"))
     parser.add_argument("--iterations", type=int, metavar="N", help="[the config's]")
     parser.add_argument("--laps", nargs="+", type=int, default=[1, 4], metavar="K", help="[1 4]")
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="1 to N [2]")
     parser.add_argument("--sgd-rates", nargs="+", type=float, default=[0.1, 0.4], metavar="LR", help="[0.1 0.4]")
-    parser.add_argument("--out", default="build/bench-text", metavar="DIR", help="[build/bench-text]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 

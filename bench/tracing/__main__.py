@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 
-from ring_run import run, run_command, say, train, write_page
+from ring_run import bench_parser, run, run_command, say, train, write_page
 
 LIMITS = {"recorded": 0.5, "traced": 2.0}  # percent of a step
 NAMES = {"recorded": "flight recorder", "traced": "recorder and trace"}
@@ -18,11 +18,8 @@ ROWS = {"recorded": "BM_Record/", "traced": "BM_RecordAndTrace/"}
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench tracing", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "gpt.json"))
+    parser = bench_parser("tracing", __doc__, os.path.join(os.path.dirname(__file__), "gpt.json"))
     parser.add_argument("--rounds", type=int, default=100, metavar="N", help="of step_cost [100]")
-    parser.add_argument("--out", default="build/bench-tracing", metavar="DIR", help="[build/bench-tracing]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 

@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 
-from ring_run import run_command, say, train, write_page
+from ring_run import bench_parser, run_command, say, take_turns, train, write_page
 from updates.exposed import Exposed, exposed
 
 RULES = ("dp", "cdp_v1")
@@ -19,14 +19,11 @@ LIMIT = 2.0  # percent of a step, under cdp_v1
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench updates", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "..", "waits", "gpt.json"))
+    parser = bench_parser("updates", __doc__, os.path.join(os.path.dirname(__file__), "..", "waits", "gpt.json"))
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--slowness", type=float, action="append", metavar="TIMES",
                         help="how many times as long an update takes, repeatable [1 and 10]")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="[3]")
-    parser.add_argument("--out", default="build/bench-updates", metavar="DIR", help="[build/bench-updates]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 
@@ -52,19 +49,18 @@ def _row(rule: str, slowness: float, rounds: list[dict]) -> str:
 
 def _bench(options: argparse.Namespace, command: str) -> str:
     runs = [(rule, slowness) for rule in RULES for slowness in options.slowness or [1, 10]]
-    rounds = []
-    for number in range(options.rounds):
-        results = {}
-        for i in range(len(runs)):
-            rule, slowness = runs[(i + number) % len(runs)]
-            say(f"round {number + 1} of {options.rounds}: {rule}, updates {slowness:g} times as long")
-            results[rule, slowness] = _run(options, rule, slowness)
-        rounds.append(results)
+
+    def one(run: tuple[str, float], turn: str) -> tuple[float, Exposed]:
+        say(f"{turn}: {run[0]}, updates {run[1]:g} times as long")
+        return _run(options, *run)
+
+    rounds = take_turns(runs, options.rounds, one)
     document = ["# Updates that nobody waits for", "",
                 f"`{command}` made this: {options.workers} workers with one thread each, `{os.path.basename(options.config)}`, "
                 f"{options.rounds} rounds. A wait counts until the update is over that made what is waited for (mean over workers, "
                 f"in percent of a step; under cdp_v1 at most {LIMIT:g}).", "",
-                "| rule | updates take, times | step, median s | all updates of a step, s | exposed, % | by round | at most 2 % |",
+                "| rule | updates take, times | step, median s | all updates of a step, s | exposed, % | by round | " +
+                f"at most {LIMIT:g} % |",
                 "| --- | ---: | ---: | ---: | ---: | --- | --- |"]
     document += [_row(rule, slowness, rounds) for rule, slowness in runs] + [""]
     return write_page(options.out, "updates.md", document)

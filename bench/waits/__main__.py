@@ -9,7 +9,7 @@ import statistics
 import sys
 
 import line_chart
-from ring_run import run_command, say, train, write_page
+from ring_run import bench_parser, run_command, say, take_turns, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
          "cdp_v1": {"cyclic.rule": "cdp_v1"},
@@ -18,14 +18,11 @@ RULES = {"dp": {"cyclic.rule": "dp"},
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench waits", allow_abbrev=False, description=__doc__.splitlines()[0])
-    parser.add_argument("--config", default=os.path.join(os.path.dirname(__file__), "gpt.json"))
+    parser = bench_parser("waits", __doc__, os.path.join(os.path.dirname(__file__), "gpt.json"))
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--delay", type=float, action="append", metavar="SECONDS",
                         help="latency of every message, repeatable [0.01]")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="[3]")
-    parser.add_argument("--out", default="build/bench-waits", metavar="DIR", help="[build/bench-waits]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     return parser.parse_args(words)
 
 
@@ -57,17 +54,16 @@ def _growth(rule: str, delay: float, rounds: list[dict]) -> float:
 def _bench(options: argparse.Namespace, command: str) -> str:
     delays = [0, *(options.delay or [0.01])]
     runs = [(rule, delay) for rule in RULES for delay in delays]
-    rounds = []
-    for number in range(options.rounds):
-        results = {}
-        for i in range(len(runs)):
-            rule, delay = runs[(i + number) % len(runs)]
-            say(f"round {number + 1} of {options.rounds}: {rule}, {1000 * delay:g} ms")
-            settings = {**RULES[rule], "cyclic.workers": options.workers}
-            if delay:
-                settings["cyclic.inject.delay"] = delay
-            results[rule, delay], _ = train(options.program, options.config, settings)
-        rounds.append(results)
+
+    def one(run: tuple[str, float], turn: str) -> dict:
+        rule, delay = run
+        say(f"{turn}: {rule}, {1000 * delay:g} ms")
+        settings = {**RULES[rule], "cyclic.workers": options.workers}
+        if delay:
+            settings["cyclic.inject.delay"] = delay
+        return train(options.program, options.config, settings)[0]
+
+    rounds = take_turns(runs, options.rounds, one)
     document = ["# Waits, and messages that take their time", "",
                 f"`{command}` made this: {options.workers} workers with one thread each, `{os.path.basename(options.config)}`, "
                 f"{options.rounds} rounds, the window chosen by the plan. Waits in percent of a step (mean over workers).", "",

@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 
-from ring_run import run, run_command, say, write_page
+from ring_run import bench_parser, run, run_command, say, write_page
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,10 +43,8 @@ CASES = (
 
 
 def _parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./rz bench wire", allow_abbrev=False, description=__doc__.splitlines()[0])
+    parser = bench_parser("wire", __doc__)
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="[5]")
-    parser.add_argument("--out", default="build/bench-wire", metavar="DIR", help="for wire.md [build/bench-wire]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.rounds < 1:
         parser.error("--rounds: wanted 1 or more")

@@ -426,6 +426,11 @@ void AddPass(float* sum, const float* gradient, int64_t count) {
 void SquaresPass(const float* values, int64_t count, double* lanes) {
   HWY_DYNAMIC_DISPATCH(SquaresTarget)(values, count, lanes);
 }
+double FoldLanes(const double* lanes) {
+  double sum = 0;
+  for (int64_t lane = 0; lane < kSquareLanes; ++lane) sum += lanes[lane];
+  return sum;
+}
 const char* KernelTarget() { return HWY_DYNAMIC_DISPATCH(NameTarget)(); }
 
 }  // namespace ringzero

@@ -130,6 +130,8 @@ void AddPass(float* sum, const float* gradient, int64_t count);
 // Adds the squares of `values` to `lanes`, value i to lane i % kSquareLanes, in double.
 inline constexpr int64_t kSquareLanes = 16;
 void SquaresPass(const float* values, int64_t count, double* lanes);
+// The lanes' sum, in their order.
+double FoldLanes(const double* lanes);
 
 // "AVX3" for AVX-512, "AVX2", "NEON": what the passes run with here.
 const char* KernelTarget();

@@ -10,12 +10,6 @@ namespace {
 
 constexpr int64_t kChunk = 2048;  // values of an update at a time: they stay in the first cache
 
-double Fold(const double* lanes) {
-  double sum = 0;
-  for (int64_t i = 0; i < kSquareLanes; ++i) sum += lanes[i];
-  return sum;
-}
-
 class LambUpdate final : public ParameterUpdate {
  public:
   explicit LambUpdate(const LambOptions& options)
@@ -27,7 +21,7 @@ class LambUpdate final : public ParameterUpdate {
   }
   // The trust ratio, and per block the lanes of two squared norms: θ's and the update's.
   int64_t ScratchBytes(int64_t values) const override {
-    return (kSquareLanes + 2 * kSquareLanes * Blocks(values)) * int64_t{sizeof(double)};
+    return (kSquareLanes + 2 * kSquareLanes * UpdateBlocks(values)) * int64_t{sizeof(double)};
   }
   void Run(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
            std::byte* scratch) const override {
@@ -40,17 +34,13 @@ class LambUpdate final : public ParameterUpdate {
       return TakeMoments(step, BlockOf(whole, part), lanes);
     }
     if (part.phase == 1) {
-      numbers[0] = TrustRatio(numbers + kSquareLanes, Blocks(whole.count));
+      numbers[0] = TrustRatio(numbers + kSquareLanes, UpdateBlocks(whole.count));
       return;
     }
     Move(step, float(moment.rate * numbers[0]), BlockOf(whole, part));
   }
 
  private:
-  static int64_t Blocks(int64_t values) {
-    return (values + kUpdateBlockValues - 1) / kUpdateBlockValues;
-  }
-
   LambStep StepOf(const UpdateMoment& moment) const {
     const UpdateRate::Betas betas =
         moment.betas.value_or(UpdateRate::Betas{options_.beta1, options_.beta2});
@@ -80,8 +70,8 @@ class LambUpdate final : public ParameterUpdate {
   double TrustRatio(const double* lanes, int64_t blocks) const {
     double theta = 0, update = 0;
     for (int64_t i = 0; i < blocks; ++i, lanes += 2 * kSquareLanes) {
-      theta += Fold(lanes);
-      update += Fold(lanes + kSquareLanes);
+      theta += FoldLanes(lanes);
+      update += FoldLanes(lanes + kSquareLanes);
     }
     if (theta == 0 || update == 0) return 1;
     const double ratio = std::sqrt(theta) / std::sqrt(update);

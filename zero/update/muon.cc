@@ -86,11 +86,8 @@ class MuonUpdate final : public ParameterUpdate {
     float* b;
   };
 
-  static int64_t Blocks(int64_t values) {
-    return (values + kUpdateBlockValues - 1) / kUpdateBlockValues;
-  }
   static int64_t NumberBytes(int64_t values) {
-    return AlignBytes((1 + Blocks(values)) * kSquareLanes * int64_t{sizeof(double)});
+    return AlignBytes((1 + UpdateBlocks(values)) * kSquareLanes * int64_t{sizeof(double)});
   }
   static UpdatePhase Rows(int64_t rows, int64_t row_products) {
     return {.items = rows,
@@ -129,12 +126,8 @@ class MuonUpdate final : public ParameterUpdate {
 
   static void FoldNorm(int64_t values, const Memory& memory) {
     double squares = 0;
-    for (int64_t block = 1; block <= Blocks(values); ++block) {
-      double sum = 0;
-      for (int64_t lane = 0; lane < kSquareLanes; ++lane) {
-        sum += memory.numbers[block * kSquareLanes + lane];
-      }
-      squares += sum;
+    for (int64_t block = 1; block <= UpdateBlocks(values); ++block) {
+      squares += FoldLanes(memory.numbers + block * kSquareLanes);
     }
     memory.numbers[0] = 1 / (std::sqrt(squares) + kEpsilon);
   }

@@ -27,6 +27,9 @@ namespace ringzero {
 inline constexpr int kMaxUpdateStates = 2;
 // Values in a block: 256 KiB.
 inline constexpr int64_t kUpdateBlockValues = 64 * 1024;
+constexpr int64_t UpdateBlocks(int64_t values) {
+  return (values + kUpdateBlockValues - 1) / kUpdateBlockValues;
+}
 
 // What is the same for all values of a parameter in one update.
 struct UpdateMoment {
