@@ -148,6 +148,7 @@ class DataflowChecker {
     if (op(i).kind == OpKind::kEvaluate || op(i).kind == OpKind::kCollect) {
       return CheckStatistics(i);
     }
+    RZ_RETURN_IF_ERROR(CheckScaleKnown(i));
     return CheckToken(i);
   }
 
@@ -203,6 +204,18 @@ class DataflowChecker {
            (op(snapshot).kind == OpKind::kSnapshot ||
             op(snapshot).channel == Channel::kSnapshots) &&
            WaitsFor(i, [&](int64_t after) { return after == snapshot; });
+  }
+
+  // The first operation of an iteration knows its loss scale: overflows of the iteration before (in
+  // dp), or of the one before that.
+  absl::Status CheckScaleKnown(int i) {
+    const bool begins =
+        op(i).kind == OpKind::kForward && op(i).stage.value == 0 && op(i).lap.value == 0;
+    if (!plan_.skip_overflows || !plan_.exchange || !begins) return absl::OkStatus();
+    const int norm = op(i).iteration.value - (plan_.rule == Rule::kDp ? 1 : 2);
+    return norm < 0 || WaitsForNorm(i, norm)
+               ? absl::OkStatus()
+               : Wrong(i, "does not wait for the overflows that its loss scale depends on");
   }
 
   // With stagger an operation of a lap waits for its token from the previous micro-batch.
@@ -398,10 +411,12 @@ class DataflowChecker {
 
   // The same where its update finds it: it may have been taken before.
   bool IsWhatIsUpdatedWith(int i, int64_t found, const Op& of) const {
-    if (plan_.clipping != Clipping::kExact) return IsCompleteSum(i, found, of);
+    if (!TakesSums()) return IsCompleteSum(i, found, of);
     return found >= 0 && op(found).kind == OpKind::kSquares && op(found).stage == of.stage &&
            op(found).iteration == of.iteration;
   }
+
+  bool TakesSums() const { return plan_.clipping == Clipping::kExact || plan_.skip_overflows; }
 
   // Whether it waits for an operation of this kind, or (of a norm) for the message that brings it.
   bool WaitsForOne(int i, OpKind kind, StageId stage, int iteration) const {
@@ -418,14 +433,15 @@ class DataflowChecker {
     return WaitsForOne(i, OpKind::kNorm, kNoStage, iteration) || WaitsFor(i, brings);
   }
 
-  // An update knows what it is clipped by.
+  // An update knows what it is clipped by, and whether it is made.
   absl::Status CheckClipped(int i) {
-    if (plan_.clipping == Clipping::kOff || !plan_.exchange) return absl::OkStatus();
+    const bool skips = plan_.skip_overflows;
+    if ((plan_.clipping == Clipping::kOff && !skips) || !plan_.exchange) return absl::OkStatus();
     const int t = op(i).iteration.value;
     if (!WaitsForOne(i, OpKind::kSquares, op(i).stage, t)) {
       return Wrong(i, "does not wait for the squares of its sum");
     }
-    if (plan_.clipping == Clipping::kPerStage) return absl::OkStatus();
+    if (plan_.clipping == Clipping::kPerStage && !skips) return absl::OkStatus();
     const int norm = plan_.clipping == Clipping::kPrevious ? t - 1 : t;
     return norm < 0 || WaitsForNorm(i, norm) ? absl::OkStatus()
                                              : Wrong(i, "does not wait for the norm");
@@ -434,7 +450,7 @@ class DataflowChecker {
   // Of a complete sum: taken over, into memory that the update before has read, or left where it is
   // for the update.
   absl::Status CheckSquares(int i) {
-    const bool takes = plan_.clipping == Clipping::kExact;
+    const bool takes = TakesSums();
     const int64_t sum = takes ? linked(i).takes : linked(i).snapshot;
     if (!IsCompleteSum(i, sum, op(i)) ||
         !WaitsFor(i, [&](int64_t after) { return after == sum; })) {

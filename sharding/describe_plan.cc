@@ -64,6 +64,12 @@ std::string Head(const Plan& plan) {
     absl::StrAppend(&text, "clipping    ", ToString(plan.clipping), ": ", Clipped(plan.clipping),
                     "\n");
   }
+  if (plan.skips()) {
+    absl::StrAppend(&text, "overflows   skipped on every stage: an update waits for the norm",
+                    plan.takes_sums() && plan.clipping != Clipping::kExact
+                        ? "; complete sums wait for it in memory of their owners\n"
+                        : "\n");
+  }
   const CollectionPlan& collection = plan.collection;
   if (collection.every > 0 || !collection.versions.empty()) {
     absl::StrAppend(&text, "collected   by worker ", collection.worker.value, ", after");

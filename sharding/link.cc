@@ -162,6 +162,7 @@ class Linker::State {
     if (gradients_.size() > pending) After(linked, gradients_[gradients_.size() - 1 - pending]);
     switch (op.kind) {
       case OpKind::kForward:
+        RZ_RETURN_IF_ERROR(AfterOverflows(linked));
         RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kForward));
         RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kForward));
         if (plan_.stage(op.stage).buffer_bytes > 0) {
@@ -372,6 +373,14 @@ class Linker::State {
     if (norm == norms_.end()) return Missing(linked.op, "the norm");
     After(linked, norm->second);
     return absl::OkStatus();
+  }
+  // An iteration begins when its loss scale is known.
+  absl::Status AfterOverflows(LinkedOp& linked) {
+    const Op& op = linked.op;
+    const int norm = op.iteration.value - plan_.scale_lag();
+    const bool begins = op.stage.value == 0 && op.lap.value == 0;
+    if (!plan_.skips() || !begins || norm < 0) return absl::OkStatus();
+    return AfterNorm(linked, norm);
   }
   absl::Status AfterSquares(LinkedOp& linked, int stage) {
     const int64_t squares = Find(squares_, stage, linked.op.iteration.value);

@@ -295,15 +295,16 @@ class Deriver {
       const bool kept = Evaluated(t + 1) || Collected(t + 1) || t + 1 == plan_.iterations;
       if (stage.buffer_bytes > 0 && kept) SnapshotDuties(t + 1, j);
     }
-    if (plan_.clipping != Clipping::kOff) NormDuties(t);
+    if (plan_.clipping != Clipping::kOff || plan_.skip_overflows) NormDuties(t);
     ReportDuty(t, Copy::kNone);
   }
 
   // Whoever updates a stage counts its squares. The global norm is made of all stages' where they
-  // come together: at worker 0, which tells those who need it for an update; with replicas, which
-  // have all sums, everywhere.
+  // come together: at worker 0, which tells those who need it for an update, and all where it says
+  // whether there is one; with replicas, which have all sums, everywhere.
   void NormDuties(int t) {
-    const bool global = plan_.clipping != Clipping::kPerStage;
+    const bool told = plan_.skip_overflows;
+    const bool global = told || plan_.clipping != Clipping::kPerStage;
     const bool previous = plan_.clipping == Clipping::kPrevious;
     const bool used = !previous || t + 1 < plan_.iterations;
     std::vector<bool> updates(plan_.workers, false);
@@ -321,7 +322,8 @@ class Deriver {
     }
     for (int w = 0; w < plan_.workers && global; ++w) {
       if (w == 0 || Replicated()) Do(w, norm);
-      if (w == 0 || Replicated() || !updates[w] || !used) continue;
+      const bool needs = told || (updates[w] && used);
+      if (w == 0 || Replicated() || !needs) continue;
       Message(0, w, {.channel = Channel::kNorms, .iteration = Iteration(t)});
     }
   }

@@ -144,10 +144,19 @@ absl::Status CheckPlan(const Plan& plan) {
   if (plan.strict && plan.rule != Rule::kCdpV2) {
     return absl::InvalidArgumentError("plan: strict is a form of cdp_v2, no other rule has it");
   }
-  if (plan.clipping == Clipping::kExact && plan.rule == Rule::kCdpV2 && !plan.strict) {
+  if (plan.takes_sums() && plan.rule == Rule::kCdpV2 && !plan.strict) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "plan: ", plan.skip_overflows ? "skipping overflows" : "exact clipping",
+        " with cdp_v2 needs its strict form: else a version is read before the norm of its update "
+        "can be known"));
+  }
+  if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) {
     return absl::InvalidArgumentError(
-        "plan: exact clipping with cdp_v2 needs its strict form: else a version is read before the "
-        "norm of its update can be known");
+        "plan: where overflows are skipped every update waits for its own norm: clip by that");
+  }
+  if (plan.skip_overflows && plan.predict) {
+    return absl::InvalidArgumentError(
+        "plan: predict takes every update for made, but an overflow is skipped");
   }
   RZ_RETURN_IF_ERROR(CheckCollection(plan));
   int64_t cost = 0;
@@ -166,10 +175,10 @@ std::string PlanToString(const Plan& plan) {
       ToString(plan.rule), " slack ", plan.slack, " predict ", int{plan.predict}, " pending ",
       plan.pending, " window ", plan.window, " stagger ", int{plan.stagger}, " retain ",
       plan.retain, " exchange ", int{plan.exchange}, " iterations ", plan.iterations, " strict ",
-      int{plan.strict}, " clipping ", ToString(plan.clipping), " evaluate_every ",
-      plan.evaluation.every, " evaluation_laps ", plan.evaluation.laps, " collect_every ",
-      plan.collection.every, " collector ", plan.collection.worker.value, " collect_versions ",
-      plan.collection.versions.size());
+      int{plan.strict}, " clipping ", ToString(plan.clipping), " skip_overflows ",
+      int{plan.skip_overflows}, " evaluate_every ", plan.evaluation.every, " evaluation_laps ",
+      plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
+      plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
   if (plan.samples.per_epoch > 0) {
     absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
@@ -241,6 +250,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("stagger", &plan.stagger).Read("retain", &plan.retain);
   head.Read("exchange", &plan.exchange).Read("iterations", &plan.iterations);
   head.Read("strict", &plan.strict).Read("clipping", &clipping);
+  head.Read("skip_overflows", &plan.skip_overflows);
   head.Read("evaluate_every", &plan.evaluation.every);
   head.Read("evaluation_laps", &plan.evaluation.laps);
   head.Read("collect_every", &plan.collection.every);

@@ -101,6 +101,9 @@ struct Plan {
   // reads what they make (schedule.h, ReadsFresh). Exact clipping needs it there.
   bool strict = false;
   Clipping clipping = Clipping::kOff;
+  // An iteration whose sums are not all finite updates nothing: with fp16, or bf16 if asked for. So
+  // every update waits for the global norm, and so does the loss scale (scale_lag).
+  bool skip_overflows = false;
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
@@ -130,16 +133,20 @@ struct Plan {
   }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }
+  bool skips() const { return exchange && skip_overflows; }
   // Every complete sum's squares are counted before its update.
-  bool counts_squares() const { return exchange && clipping != Clipping::kOff; }
+  bool counts_squares() const { return skips() || (exchange && clipping != Clipping::kOff); }
   // And folded into one norm, which updates wait for.
-  bool has_norm() const { return counts_squares() && clipping != Clipping::kPerStage; }
+  bool has_norm() const { return skips() || (counts_squares() && clipping != Clipping::kPerStage); }
   // While an update waits for the norm, its owner has the complete sum in memory of its own: where
   // it lay is free (else a later sum waits for it, and with it whoever has to contribute to the
   // norm).
-  bool takes_sums() const { return exchange && clipping == Clipping::kExact; }
+  bool takes_sums() const { return skips() || (exchange && clipping == Clipping::kExact); }
   // Of which iteration the update of iteration t takes the norm; negative: none.
   int norm_iteration(int t) const { return clipping == Clipping::kPrevious ? t - 1 : t; }
+  // The loss scale of iteration t follows from the overflows of iterations up to t - scale_lag():
+  // those that all workers can know before its first micro-batch begins (algorithm.md section 5).
+  int scale_lag() const { return rule == Rule::kDp ? 1 : 2; }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }
 };

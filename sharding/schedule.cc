@@ -325,6 +325,10 @@ double StaleShare(const Plan& plan) {
 std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t) {
   std::vector<WorkerId> receivers;
   if (!plan.has_norm() || plan.spreads_sums()) return receivers;
+  if (plan.skips()) {
+    for (int w = 1; w < plan.workers; ++w) receivers.push_back(WorkerId(w));
+    return receivers;
+  }
   const int used_by = t.value + (plan.clipping == Clipping::kPrevious ? 1 : 0);
   if (used_by >= plan.iterations) return receivers;
   for (int w = 1; w < plan.workers; ++w) {

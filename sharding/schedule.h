@@ -113,8 +113,8 @@ std::vector<StaggerToken> StaggerTokens(const Plan& plan);
 // Share of (worker, stage) pairs that read θ_{t-1} in a first lap (frozen stages have one version).
 double StaleShare(const Plan& plan);
 
-// Whom worker 0 sends the norm of iteration t: who updates with it. Nobody where all have it (stage
-// 0 of ZeRO).
+// Whom worker 0 sends the norm of iteration t: who updates with it, and where overflows are
+// skipped, everybody. Nobody where all have it (stage 0 of ZeRO).
 std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t);
 
 // Bytes on the wire per iteration, whole ring, in a steady iteration: closed forms of

@@ -24,6 +24,10 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
   if (options.plan.predict) RZ_RETURN_IF_ERROR(CheckPredictable(options.optimizer));
   RZ_RETURN_IF_ERROR(VerifyPlan(options.plan));
+  if (options.loss_scale.dynamic && options.plan.exchange && !options.plan.skip_overflows) {
+    return absl::InvalidArgumentError(
+        "a dynamic loss scale needs a plan that skips overflows: nothing else tells of them");
+  }
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has ", options.plan.stage_count(),
                                                    " stages, but ", options.layouts.size(),
@@ -104,6 +108,7 @@ absl::Status Engine::EndCollect() { return impl_->EndCollect(); }
 absl::Status Engine::Finish() { return impl_->Finish(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
 double Engine::GradientSquares(Iteration t) const { return impl_->GradientSquares(t); }
+double Engine::LossScaleOf(Iteration t) const { return impl_->LossScaleOf(t); }
 absl::Status Engine::status() const { return impl_->status(); }
 const Plan& Engine::plan() const { return impl_->options().plan; }
 const std::vector<StageLayout>& Engine::layouts() const { return impl_->options().layouts; }
@@ -395,6 +400,8 @@ absl::Status Engine::Impl::status() const {
 EngineStats Engine::Impl::stats() const {
   Lock lock(mutex_);
   EngineStats stats = stats_;
+  stats.skipped_updates = scale_.skipped();
+  stats.loss_scale = scale_.now();
   if (options_.transport != nullptr) {
     stats.transport = options_.transport->stats();
     stats.memory.sums = static_cast<int64_t>(stats.transport.numbered_bytes);

@@ -100,9 +100,19 @@ struct EngineStats {
   double forward_seconds = 0;             // from BeginForward to EndForward
   double backward_seconds = 0;
   TransportStats transport;
+  int skipped_updates = 0;  // iterations whose sums were not finite (plan.skip_overflows), so far
+  double loss_scale = 1;    // after those
   int64_t operations_known = 0;  // of the program at once, at their most
   // What it has allocated, each category at its most so far.
   MemoryBytes memory;
+};
+
+// A stage's gradient in one micro-batch.
+struct OverflowPlace {
+  Iteration iteration{0};
+  StageId stage{0};
+  int micro_batch = 0;  // within the iteration, l·N + w
+  friend bool operator==(const OverflowPlace&, const OverflowPlace&) = default;
 };
 
 struct EngineOptions {
@@ -111,8 +121,10 @@ struct EngineOptions {
   std::unique_ptr<Transport> transport;
   std::vector<StageLayout> layouts;  // by stage
   OptimizerOptions optimizer;
-  double loss_scale = 1;  // what gradients are multiplied by; updates divide by it
-  uint64_t seed = 0;      // of the random numbers that round sums
+  // What gradients are multiplied by (LossScaleOf); updates divide by it. A dynamic one needs
+  // plan.skip_overflows.
+  LossScaleOptions loss_scale;
+  uint64_t seed = 0;  // of the random numbers that round sums
   // Fills θ_0, in fp32, of a stage whose masters this worker has; called by Create, in stage order.
   std::function<absl::Status(StageId, std::byte* parameters)> initialize;
   // Where parameters lie that do not travel: without exchange, and in stage 0 of ZeRO; null: on the
@@ -128,6 +140,8 @@ struct EngineOptions {
   FlightRecorderOptions recorder;
   OpCosts* costs = nullptr;    // counts what operations take; outlives the engine
   double update_slowness = 1;  // for measuring: every update takes so many times as long, asleep
+  // For tests: after these micro-batches' gradients the first value of a stage's sum is infinite.
+  std::vector<OverflowPlace> overflows;
   // Called once, at the error that ends the run here, on any thread, with the engine's lock held:
   // it must not block, nor call the engine.
   std::function<void()> on_failure;
@@ -184,6 +198,9 @@ class Engine {
   // all forwards of an iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules),
   // until update t + 3.
   double GradientSquares(Iteration t) const;
+  // Any thread, from the iteration's first BeginForward on until three later: what the gradients of
+  // its loss must be multiplied by, before they are rounded.
+  double LossScaleOf(Iteration t) const;
   // Ends the run on every worker.
   void Abort(const absl::Status& why);
   absl::Status status() const;

@@ -1,5 +1,7 @@
-// Clipping: squares of complete sums, their norm on its way, and what an update is clipped by.
+// Squares of complete sums, their norm on its way, and what follows from it: clipping, the loss
+// scale, and updates that are skipped.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -83,13 +85,18 @@ void Engine::Impl::NoteSquares(Iteration t, StageId stage, std::vector<double> s
   squares_[{t.value, stage.value}] = std::move(squares);
 }
 
-void Engine::Impl::FoldNorm(Iteration t) {
+absl::Status Engine::Impl::FoldNorm(Iteration t) {
   std::vector<std::span<const double>> stages;
   for (int j = 0; j < plan_.stage_count(); ++j) {
     if (plan_.stages[j].sum_bytes > 0) stages.push_back(squares_.at({t.value, j}));
   }
+  return NoteNorm(t, NormOf(stages, SumDivisor(t)));
+}
+
+absl::Status Engine::Impl::NoteNorm(Iteration t, double norm) {
   norms_.erase(norms_.begin(), norms_.lower_bound(t.value - kIterationsKept));
-  norms_[t.value] = NormOf(stages, SumDivisor(t));
+  norms_[t.value] = norm;
+  return plan_.skips() ? scale_.Note(t.value, !std::isfinite(norm)) : absl::OkStatus();
 }
 
 absl::StatusOr<Buffer> Engine::Impl::NormMessage(const Op& op) {
@@ -106,8 +113,7 @@ absl::Status Engine::Impl::KeepNorm(OpState& received) {
   const Op& op = received.linked.op;
   const std::span<const double> numbers = received.owned.as<double>();
   if (op.stage == kNoStage) {
-    norms_.erase(norms_.begin(), norms_.lower_bound(op.iteration.value - kIterationsKept));
-    norms_[op.iteration.value] = numbers[0];
+    RZ_RETURN_IF_ERROR(NoteNorm(op.iteration, numbers[0]));
   } else {
     const size_t count = MessageBytes(op) / sizeof(double);
     NoteSquares(op.iteration, op.stage, {numbers.begin(), numbers.begin() + count});
@@ -122,14 +128,33 @@ double Engine::Impl::StageNorm(Iteration t, StageId stage) const {
   return NormOf({squares->second}, SumDivisor(t));
 }
 
-double Engine::Impl::SumDivisor(Iteration t) const {
-  return DivisorOf(plan_, t) * options_.loss_scale;
+double Engine::Impl::SumDivisor(Iteration t) const { return DivisorOf(plan_, t) * ScaleOf(t); }
+
+double Engine::Impl::ScaleOf(Iteration t) const {
+  return plan_.skips() ? scale_.Of(t.value) : options_.loss_scale.initial;
+}
+
+double Engine::Impl::LossScaleOf(Iteration t) const {
+  Lock lock(mutex_);
+  return ScaleOf(t);
+}
+
+UpdateTerms Engine::Impl::TermsOf(const Op& update) const {
+  const Iteration t = update.iteration;
+  UpdateTerms terms{.loss_scale = ScaleOf(t), .number = t.value};
+  if (plan_.skips()) {
+    terms.number = scale_.UpdatesBefore(t.value);
+    terms.skipped = scale_.Overflowed(t.value);
+  }
+  if (!terms.skipped) terms.clip = ClipOf(update);
+  return terms;
 }
 
 float Engine::Impl::ClipOf(const Op& update) const {
-  if (!plan_.counts_squares()) return 1;
+  if (!plan_.counts_squares() || plan_.clipping == Clipping::kOff) return 1;
   const double max_norm = options_.optimizer.max_norm;
-  if (!plan_.has_norm()) return ClipFactor(StageNorm(update.iteration, update.stage), max_norm);
+  if (plan_.clipping == Clipping::kPerStage)
+    return ClipFactor(StageNorm(update.iteration, update.stage), max_norm);
   const int norm = plan_.norm_iteration(update.iteration.value);
   return norm < 0 ? 1 : ClipFactor(norms_.at(norm), max_norm);
 }

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "base/status.h"
-#include "sharding/samples.h"
 #include "zero/engine_impl.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
@@ -62,14 +61,14 @@ void Engine::Impl::SubmitKeep(int64_t number) {
     sum = complete.shared ? complete.shared.data() : complete.owned.data();
   }
   const StageOptimizer* optimizer = gradient ? nullptr : &owned_.optimizer(op.stage);
-  RunOnPool(number, [this, number, op, sum, optimizer]() -> absl::Status {
+  const double divisor = SumDivisor(Iteration(op.iteration.value - 1));
+  RunOnPool(number, [this, number, op, sum, optimizer, divisor]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
     const size_t bytes =
         MessageBytes({.channel = Channel::kStates, .copy = op.copy, .stage = op.stage});
     RZ_ASSIGN_OR_RETURN(Buffer kept, AllocateSum(static_cast<int64_t>(bytes)));
     if (optimizer == nullptr) {
-      const double divisor = DivisorOf(plan_, Iteration(op.iteration.value - 1));
-      AverageSum(layout, sum, float(divisor * options_.loss_scale), kept.data());
+      AverageSum(layout, sum, float(divisor), kept.data());
     } else {
       CopyState(StateLayout::Make(options_.optimizer, layout), *optimizer, kept.data());
     }

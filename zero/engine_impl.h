@@ -5,7 +5,7 @@
 // engine_work.cc      the work itself, on the pool: adds, updates, statistics, folds
 // engine_samples.cc   micro-batches with fewer samples, or none
 // engine_sums.cc      memory of sums and gradients
-// engine_clip.cc      squares of sums, norms, and what updates are clipped by
+// engine_clip.cc      squares of sums, norms, and what follows: clipping, the loss scale, skipping
 // engine_collect.cc   collections: both
 // engine_flight.cc    what goes on, as a record for a file
 // engine_blame.cc     whose fault it is that a wait takes too long
@@ -28,6 +28,7 @@
 #include "sharding/program.h"
 #include "zero/blame.h"
 #include "zero/engine.h"
+#include "zero/loss_scale.h"
 #include "zero/owned_stages.h"
 #include "zero/program_state.h"
 #include "zero/worker_pool.h"
@@ -62,6 +63,7 @@ class Engine::Impl {
   // Any thread.
   void Abort(const absl::Status& why);
   double GradientSquares(Iteration t) const;
+  double LossScaleOf(Iteration t) const;
   absl::Status status() const;
   EngineStats stats() const;
   std::string DebugString() const;
@@ -174,10 +176,14 @@ class Engine::Impl {
   void KeepTakenSum(StageId stage, SharedBuffer sum);
   void SubmitSquares(int64_t op);
   void NoteSquares(Iteration t, StageId stage, std::vector<double> squares);
-  void FoldNorm(Iteration t);
+  absl::Status FoldNorm(Iteration t);
+  // The global norm is known, and with it whether the iteration overflowed.
+  absl::Status NoteNorm(Iteration t, double norm);
   absl::StatusOr<Buffer> NormMessage(const Op& op);
   absl::Status KeepNorm(OpState& received);
+  UpdateTerms TermsOf(const Op& update) const;
   float ClipOf(const Op& update) const;
+  double ScaleOf(Iteration t) const;
   // From a sum to the averaged gradient of the loss itself.
   double SumDivisor(Iteration t) const;
   // The norm of a stage's averaged gradient; of its parameters without one: 0.
@@ -219,6 +225,7 @@ class Engine::Impl {
   std::map<int, Buffer> taken_sums_;
   std::map<std::pair<int, int>, std::vector<double>> squares_;  // (iteration, stage): undivided
   std::map<int, double> norms_;                                 // by iteration: global ones
+  LossScale scale_;  // where overflows are not skipped it is told nothing
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage
   // (iteration, stage): running statistics of a version, until the program has passed that

@@ -15,9 +15,10 @@ namespace ringzero {
 Engine::Impl::Impl(EngineOptions options)
     : options_(std::move(options)),
       plan_(options_.plan),
-      owned_(plan_, options_.layouts, options_.optimizer, options_.loss_scale),
+      owned_(plan_, options_.layouts, options_.optimizer),
       recorder_(options_.recorder),
       state_(plan_, options_.self),
+      scale_(options_.loss_scale, plan_.scale_lag()),
       sent_messages_(static_cast<size_t>(plan_.workers * kChannelCount)),
       received_messages_(static_cast<size_t>(plan_.workers * kChannelCount)),
       pool_(std::make_unique<WorkerPool>()) {}
@@ -228,7 +229,7 @@ void Engine::Impl::Act(int64_t number, std::vector<int64_t>& ready) {
     case OpKind::kSquares: return SubmitSquares(number);
     case OpKind::kNorm:
       recorder_.Record(Writer::kMessages, {EventKind::kBegin, op});
-      FoldNorm(op.iteration);
+      if (const absl::Status folded = FoldNorm(op.iteration); !folded.ok()) return Fail(folded);
       recorder_.Record(Writer::kMessages, {EventKind::kEnd, op});
       break;
   }

@@ -1,4 +1,5 @@
 // What the pool does: adds, updates, statistics, folds.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "base/status.h"
 #include "zero/engine_impl.h"
 #include "zero/engine_samples.h"
+#include "zero/gradient_sum.h"
 #include "zero/running_statistics.h"
 #include "zero/slowed_update.h"
 
@@ -45,6 +47,11 @@ void Engine::Impl::SubmitAdd(int64_t number) {
     for (const GradientPart& part : *gradient) {
       AddWeighted(layout, part, {weight, rounding}, sum->data());
     }
+    const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
+    const auto& overflows = options_.overflows;
+    if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
+      Overflow(layout, sum->data());
+    }
     const int64_t bytes = BytesOf(op.stage, *gradient);
     gradient->clear();
     Lock lock(mutex_);
@@ -80,13 +87,12 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         return true;
       }
-      auto begun = owned_.BeginUpdate(op.stage, op.iteration, std::move(*sum));
+      auto begun = owned_.BeginUpdate(op.stage, op.iteration, TermsOf(op), std::move(*sum));
       if (!begun.ok()) {
         Fail(absl::InternalError(absl::StrCat(Where(op), ": ", begun.status().message())));
         return false;
       }
       *update = *std::move(begun);
-      (*update)->ClipBy(ClipOf(op));
       if (options_.gradient_norms && !plan_.counts_squares()) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }

@@ -2,6 +2,7 @@
 #include "zero/gradient_sum.h"
 
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "base/philox.h"
@@ -72,6 +73,20 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
 
 void MarkContribution(const StageLayout& layout, int sum_index, std::byte* sum) {
   sum[layout.trailer_offset_bytes + sum_index / 8] |= std::byte{1} << (sum_index % 8);
+}
+
+void Overflow(const StageLayout& layout, std::byte* sum) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  constexpr uint16_t kInfiniteBf16 = 0x7f80;
+  for (const ParameterSpec& spec : layout.parameters) {
+    if (!spec.trainable || !HasContribution(layout, sum, spec.sum_index)) continue;
+    if (layout.sum_type == ValueType::kFp32) {
+      std::memcpy(sum + spec.sum_offset_bytes, &kInfinite, sizeof(kInfinite));
+    } else {
+      std::memcpy(sum + spec.sum_offset_bytes, &kInfiniteBf16, sizeof(kInfiniteBf16));
+    }
+    return;
+  }
 }
 
 void AverageSum(const StageLayout& layout, const std::byte* sum, float divisor,

@@ -46,6 +46,10 @@ void AddContribution(const StageLayout& layout, int parameter, const float* grad
 // is left unspecified.
 void AverageSum(const StageLayout& layout, const std::byte* sum, float divisor, std::byte* average);
 
+// For tests: the first value of the first parameter with a contribution becomes infinite, if there
+// is one.
+void Overflow(const StageLayout& layout, std::byte* sum);
+
 // Calls visit(values, offset, count) for the values [begin, end) of a parameter in a sum, in order
 // and as fp32: all at once where the sum is, else in runs of 4096, widened on the stack. `offset`
 // counts from `begin`.

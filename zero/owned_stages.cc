@@ -16,7 +16,7 @@
 namespace ringzero {
 namespace {
 
-// θ_0 as it travels.
+// Masters as they travel.
 void RoundParameters(const StageLayout& layout, const std::byte* masters, std::byte* version) {
   for (const ParameterSpec& spec : layout.parameters) {
     NarrowPass(WireTypeOf(layout.parameter_type),
@@ -41,20 +41,31 @@ absl::StatusOr<Buffer> TakeBack(std::map<int, SharedBuffer>& buffers, int versio
 
 }  // namespace
 
-PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer,
-                             double divisor, double loss_scale, Memory memory)
+PendingUpdate::PendingUpdate(StageId stage, Iteration iteration, const StageLayout& layout,
+                             StageOptimizer* optimizer, double divisor, const UpdateTerms& terms,
+                             Memory memory)
     : stage_(stage),
       iteration_(iteration),
+      layout_(layout),
       optimizer_(optimizer),
       divisor_(divisor),
-      loss_scale_(loss_scale),
+      terms_(terms),
       memory_(std::move(memory)) {}
 
+void PendingUpdate::CarryOver() {
+  if (memory_.theta) std::memcpy(memory_.out.data(), memory_.theta.data(), memory_.out.size());
+  if (memory_.wire) RoundParameters(layout_, memory_.out.data(), memory_.wire.data());
+}
+
 bool PendingUpdate::Step() {
-  const UpdateInput input{.iteration = iteration_.value,
+  if (terms_.skipped) {
+    CarryOver();
+    return false;
+  }
+  const UpdateInput input{.iteration = terms_.number,
                           .divisor = divisor_,
-                          .loss_scale = loss_scale_,
-                          .clip = clip_,
+                          .loss_scale = terms_.loss_scale,
+                          .clip = terms_.clip,
                           .theta = memory_.theta ? memory_.theta.data() : memory_.out.data(),
                           .sum = memory_.sum.data(),
                           .wire = memory_.wire ? memory_.wire.data() : nullptr,
@@ -72,8 +83,8 @@ bool PendingUpdate::Step() {
 }
 
 OwnedStages::OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts,
-                         const OptimizerOptions& optimizer, double loss_scale)
-    : plan_(plan), layouts_(layouts), optimizer_(optimizer), loss_scale_(loss_scale) {}
+                         const OptimizerOptions& optimizer)
+    : plan_(plan), layouts_(layouts), optimizer_(optimizer) {}
 
 absl::Status OwnedStages::Initialize(StageId stage, const Allocate& allocate,
                                      const std::function<absl::Status(StageId, std::byte*)>& fill) {
@@ -153,6 +164,7 @@ bool OwnedStages::MayOverwrite(StageId stage, Iteration iteration) const {
 
 absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId stage,
                                                                         Iteration iteration,
+                                                                        const UpdateTerms& terms,
                                                                         SharedBuffer sum) {
   Stage& owned = stages_.at(stage.value);
   const bool spares = !plan_.updates_in_place() && iteration.value == 0;
@@ -180,8 +192,8 @@ absl::StatusOr<std::unique_ptr<PendingUpdate>> OwnedStages::BeginUpdate(StageId 
     }
   }
   if (!in_place) memory.theta = Masters(stage, Version(iteration.value));
-  return std::make_unique<PendingUpdate>(stage, iteration, owned.optimizer.get(),
-                                         DivisorOf(plan_, iteration), loss_scale_,
+  return std::make_unique<PendingUpdate>(stage, iteration, layouts_[stage.value],
+                                         owned.optimizer.get(), DivisorOf(plan_, iteration), terms,
                                          std::move(memory));
 }
 
@@ -197,7 +209,7 @@ SharedBuffer OwnedStages::Publish(std::unique_ptr<PendingUpdate> update) {
     stage.predictions[iteration + 2] = std::move(memory.predicted).Seal();
   }
   if (!update->counts_squares_) return std::move(memory.sum);
-  const double divisor = update->divisor_ * update->loss_scale_;
+  const double divisor = update->divisor_ * update->terms_.loss_scale;
   stage.squares[iteration] = update->squares_ / divisor / divisor;
   stage.squares.erase(stage.squares.begin(), stage.squares.lower_bound(iteration - 2));
   return std::move(memory.sum);

@@ -32,6 +32,15 @@
 
 namespace ringzero {
 
+// What an update needs to know besides its sum.
+struct UpdateTerms {
+  double loss_scale = 1;
+  float clip = 1;      // of the gradient's norm (gradient_norm.h)
+  int64_t number = 0;  // updates made before: what the rate depends on
+  // Nothing is updated: θ_{t+1} is θ_t, and the optimizer's state stays (no count either).
+  bool skipped = false;
+};
+
 // An update under way: reads θ_t and the sum, writes `out`.
 class PendingUpdate {
  public:
@@ -43,10 +52,8 @@ class PendingUpdate {
     Buffer predicted;              // empty: nothing is
     std::byte* scratch = nullptr;  // the optimizer's scratch_bytes(), of no other update under way
   };
-  PendingUpdate(StageId stage, Iteration iteration, StageOptimizer* optimizer, double divisor,
-                double loss_scale, Memory memory);
-  // Of the gradient's norm.
-  void ClipBy(float factor) { clip_ = factor; }
+  PendingUpdate(StageId stage, Iteration iteration, const StageLayout& layout,
+                StageOptimizer* optimizer, double divisor, const UpdateTerms& terms, Memory memory);
   // Sums the squares of the gradients, too, each block before it is updated with.
   void CountSquares() { counts_squares_ = true; }
   // One block; false when that was the last.
@@ -54,13 +61,14 @@ class PendingUpdate {
 
  private:
   friend class OwnedStages;
+  void CarryOver();
   StageId stage_;
   Iteration iteration_;
+  const StageLayout& layout_;
   StageOptimizer* optimizer_;
   double divisor_;
-  double loss_scale_;
+  UpdateTerms terms_;
   Memory memory_;
-  float clip_ = 1;
   size_t next_block_ = 0;
   bool counts_squares_ = false;
   double squares_ = 0;  // of the undivided sum, so far
@@ -72,7 +80,7 @@ class OwnedStages {
   using Allocate = std::function<absl::StatusOr<Buffer>(size_t bytes)>;
 
   OwnedStages(const Plan& plan, const std::vector<StageLayout>& layouts,
-              const OptimizerOptions& optimizer, double loss_scale);
+              const OptimizerOptions& optimizer);
 
   // θ_0 of `stage`, and memory for its second version.
   absl::Status Initialize(StageId stage, const Allocate& allocate,
@@ -87,6 +95,7 @@ class OwnedStages {
   bool MayOverwrite(StageId stage, Iteration iteration) const;
   // FailedPrecondition unless MayOverwrite.
   absl::StatusOr<std::unique_ptr<PendingUpdate>> BeginUpdate(StageId stage, Iteration iteration,
+                                                             const UpdateTerms& terms,
                                                              SharedBuffer sum);
   // Gives the sum back, which it has read.
   SharedBuffer Publish(std::unique_ptr<PendingUpdate> update);
@@ -124,7 +133,6 @@ class OwnedStages {
   const Plan& plan_;
   const std::vector<StageLayout>& layouts_;
   const OptimizerOptions optimizer_;
-  const double loss_scale_;
   std::map<int, Stage> stages_;
   Buffer scratch_;  // of the update under way: there is one at a time
   int64_t master_bytes_ = 0;

@@ -121,7 +121,8 @@ absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
   const OptimizerOptions& optimizer = options_.config.optimizer;
   std::vector<Scalar> scalars = {
       {"Train/Samples/train_loss", loss.loss},
-      {"Train/Samples/lr", RateAt(optimizer.curve, optimizer.learning_rate, loss.done - 1).rate},
+      {"Train/Samples/lr",
+       RateAt(optimizer.curve, optimizer.learning_rate, loss.done - 1 - skipped_).rate},
       {"Ring/Samples/iteration_ms", 1000 * seconds},
   };
   if (seconds > 0) {
@@ -136,11 +137,18 @@ absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
   for (Scalar& scalar : RingTotals::Scalars(loss.totals, options_.plan.workers)) {
     scalars.push_back(std::move(scalar));
   }
+  const bool skips = options_.plan.skips();
+  if (skips) scalars.push_back({"Train/Samples/loss_scale", loss.totals[RingTotals::kLossScale]});
   RZ_RETURN_IF_ERROR(WriteAll(loss.done, scalars));
   const int done = loss.done - RingTotals::GradientLag(options_.plan);
   if (done < 1 || !options_.plan.exchange) return absl::OkStatus();
   const double squares = loss.totals[RingTotals::kGradientSquares];
-  return WriteAll(done, {{"Ring/Samples/gradient_norm", std::sqrt(squares)}});
+  std::vector<Scalar> late = {{"Ring/Samples/gradient_norm", std::sqrt(squares)}};
+  if (skips) {
+    if (!std::isfinite(squares)) ++skipped_;
+    late.push_back({"Ring/Samples/skipped_updates", static_cast<double>(skipped_)});
+  }
+  return WriteAll(done, late);
 }
 
 absl::Status RunMetrics::WriteEvaluation(const EvaluationResult& result) {

@@ -54,6 +54,7 @@ class RunMetrics {
   const double stale_share_;
   std::vector<std::unique_ptr<MetricsWriter>> writers_;
   std::chrono::steady_clock::time_point last_;
+  int skipped_ = 0;  // updates, of those whose norm is known
 };
 
 // Where the workers leave their flight records of a run's end.

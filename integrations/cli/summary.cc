@@ -140,6 +140,10 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["waits_seconds_per_step"] = {{"parameters", totals.waits.parameters},
                                     {"gradient_sums", totals.waits.gradient_sums},
                                     {"update", totals.waits.update}};
+  if (config.precision.skip_overflows) {
+    json["skipped_updates"] = first.skipped_updates;
+    json["loss_scale"] = first.loss_scale;
+  }
   json["bytes_per_step"] = PerStep(totals.training_bytes, info.iterations);
   json["bytes_other_per_step"] = PerStep(totals.other_bytes, info.iterations);
   json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
@@ -173,6 +177,12 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   absl::StrAppendFormat(&text, "\n%.1f samples/s; a step takes %.1f ms (%.1f to %.1f)\n",
                         samples_per_second, 1e3 * first.step_median, 1e3 * first.step_min,
                         1e3 * first.step_max);
+  if (config.precision.skip_overflows) {
+    absl::StrAppendFormat(&text, "skipped %d of %d updates: gradients not finite",
+                          first.skipped_updates, info.iterations);
+    const bool dynamic = config.precision.loss_scale.dynamic;
+    text += dynamic ? absl::StrFormat("; loss scale %g\n", first.loss_scale) : "\n";
+  }
   for (const WorkerReport& report : reports) absl::StrAppend(&text, DescribeWorker(report));
   const double iterations = std::max(info.iterations, 1);
   absl::StrAppendFormat(

@@ -96,6 +96,9 @@ class Worker {
     options.on_report = log_.Listener();
     options.gradient_norms = RunMetrics::Wanted(config_, task_.metrics);
     options.update_slowness = config_.cyclic.inject.update_slowness;
+    for (const auto& [t, stage, micro_batch] : config_.cyclic.inject.overflows) {
+      options.overflows.push_back({Iteration(t), StageId(stage), micro_batch});
+    }
     options.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
     if (!config_.cyclic.flight_recorder) options.recorder.capacity = 0;
@@ -193,15 +196,19 @@ class Worker {
     return absl::OkStatus();
   }
 
-  double GradientSquares(const LapTask& lap) {
+  RingTotals::Known Known(const LapTask& lap) {
+    RingTotals::Known known;
+    if (lap.kind != LapTask::Kind::kTrain || lap.lap.value > 0) return known;
+    const Engine& engine = ring_->engine();
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
-    return lap.lap.value == 0 && of.value >= 0 ? ring_->engine().GradientSquares(of) : 0;
+    if (of.value >= 0) known.squares = engine.GradientSquares(of);
+    if (task_.self.value == 0) known.loss_scale = engine.LossScaleOf(lap.iteration);
+    return known;
   }
 
   // Quality, and what is summed over the ring besides.
   std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
-    const std::vector<double> totals =
-        totals_.Take(lap, ring_->engine().stats(), GradientSquares(lap));
+    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats(), Known(lap));
     quality.insert(quality.end(), totals.begin(), totals.end());
     return quality;
   }
@@ -286,6 +293,8 @@ class Worker {
     report.other_bytes = sent.other;
     report.copied_bytes = stats.transport.bytes_copied;
     report.memory = stats.memory;
+    report.skipped_updates = stats.skipped_updates;
+    report.loss_scale = stats.loss_scale;
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
     report.forecast = forecast.host();
     report.activations = std::move(activations_);

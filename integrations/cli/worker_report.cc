@@ -81,6 +81,8 @@ std::string ToJson(const WorkerReport& report) {
       {"training_bytes", report.training_bytes},
       {"other_bytes", report.other_bytes},
       {"copied_bytes", report.copied_bytes},
+      {"skipped_updates", report.skipped_updates},
+      {"loss_scale", report.loss_scale},
       {"memory", MemoryToJson(report.memory)},
       {"forecast", MemoryToJson(report.forecast)},
       {"activations", activations},
@@ -118,6 +120,8 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   report.training_bytes = json["training_bytes"].get<uint64_t>();
   report.other_bytes = json["other_bytes"].get<uint64_t>();
   report.copied_bytes = json["copied_bytes"].get<uint64_t>();
+  report.skipped_updates = json["skipped_updates"].get<int>();
+  report.loss_scale = ToDouble(json["loss_scale"]);
   for (const MemoryCategory& category : MemoryCategories()) {
     report.memory.*category.bytes = json["memory"][category.name].get<int64_t>();
     report.forecast.*category.bytes = json["forecast"][category.name].get<int64_t>();

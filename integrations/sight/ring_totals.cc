@@ -4,13 +4,14 @@
 #include <array>
 #include <utility>
 
+#include "base/check.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/op.h"
 
 namespace ringzero {
 namespace {
 
-enum class Unit { kSeconds, kBytes, kHeldBytes, kSquares };
+enum class Unit { kSeconds, kBytes, kHeldBytes, kKnown };
 
 struct Total {
   const char* name;
@@ -36,8 +37,10 @@ constexpr std::array<Total, RingTotals::kCount> kTotals = {{
     {"Ring/Samples/memory_versions", Unit::kHeldBytes},
     {"Ring/Samples/memory_moments", Unit::kHeldBytes},
     {"Ring/Samples/memory_sums", Unit::kHeldBytes},
+    {"Ring/Samples/memory_taken", Unit::kHeldBytes},
     {"Ring/Samples/memory_gradients", Unit::kHeldBytes},
-    {"Ring/Samples/gradient_norm", Unit::kSquares},
+    {"Ring/Samples/gradient_norm", Unit::kKnown},
+    {"Train/Samples/loss_scale", Unit::kKnown},
 }};
 
 std::vector<double> Now(const EngineStats& stats) {
@@ -62,9 +65,11 @@ std::vector<double> Now(const EngineStats& stats) {
 
 }  // namespace
 
-std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stats, double squares) {
+std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stats,
+                                     const Known& known) {
   std::vector<double> now = Now(stats);
-  now.push_back(0);
+  RZ_CHECK(now.size() == kGradientSquares, "a category of memory without a name in kTotals");
+  now.resize(kCount);
   std::vector<double> taken(kCount);
   const bool trains = lap.kind == LapTask::Kind::kTrain;
   const bool last_lap = lap.lap.value + 1 == laps_;
@@ -75,7 +80,10 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
       taken[i] = now[i];
     }
   }
-  if (trains) taken[kGradientSquares] = squares;
+  if (trains) {
+    taken[kGradientSquares] = known.squares;
+    taken[kLossScale] = known.loss_scale;
+  }
   last_ = std::move(now);
   return taken;
 }
@@ -83,7 +91,7 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
 std::vector<Scalar> RingTotals::Scalars(std::span<const double> sums, int workers) {
   std::vector<Scalar> scalars;
   for (size_t i = 0; i < kCount; ++i) {
-    if (kTotals[i].unit == Unit::kSquares) continue;
+    if (kTotals[i].unit == Unit::kKnown) continue;
     const bool time = kTotals[i].unit == Unit::kSeconds;
     scalars.push_back({kTotals[i].name, time ? 1000 * sums[i] / workers : sums[i]});
   }

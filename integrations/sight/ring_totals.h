@@ -2,7 +2,7 @@
 // plan's folds sum it over the ring: waits, computing, bytes sent, memory.
 //
 //   RingTotals totals(plan);                                    // one per worker
-//   std::vector<double> mine = totals.Take(lap, engine.stats(), squares);  // since the last call
+//   std::vector<double> mine = totals.Take(lap, engine.stats(), {.squares = …});  // since the last
 //   for (const Scalar& scalar : RingTotals::Scalars(sums, plan.workers)) { … }
 //
 // Waits, computing and bytes are those since the micro-batch before; memory is what is allocated at
@@ -22,14 +22,19 @@ namespace ringzero {
 
 class RingTotals {
  public:
-  static constexpr int kCount = 19;
-  static constexpr int kGradientSquares = 18;  // its place
+  static constexpr int kCount = 21;
+  static constexpr int kGradientSquares = 19, kLossScale = 20;  // their places
+
+  // What only some workers know, of a training iteration's first lap; else 0.
+  struct Known {
+    double squares = 0;     // of this worker's gradients, GradientLag iterations ago
+    double loss_scale = 0;  // worker 0: of this iteration
+  };
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kCount) {}
 
-  // kCount values. `squares`: of this worker's gradients, GradientLag iterations ago, in the first
-  // lap; else 0. Of evaluations and the like: zeros, and what was done for them is left out.
-  std::vector<double> Take(const LapTask& lap, const EngineStats& stats, double squares);
+  // kCount values. Of evaluations and the like: zeros, and what was done for them is left out.
+  std::vector<double> Take(const LapTask& lap, const EngineStats& stats, const Known& known);
 
   // The report of iteration t tells the gradient norm of iteration t - lag: only then every owner
   // has certainly updated with it (Engine::GradientSquares).
@@ -39,7 +44,7 @@ class RingTotals {
     return plan.clipping == Clipping::kPrevious ? update + 1 : update;
   }
 
-  // Times as milliseconds of the mean worker, bytes of the whole ring; without the gradient norm.
+  // Times as milliseconds of the mean worker, bytes of the whole ring; without what is Known.
   // `sums`: kCount values, summed over an iteration.
   static std::vector<Scalar> Scalars(std::span<const double> sums, int workers);
 

@@ -181,9 +181,9 @@ absl::Status CheckPrecision(const Precision& precision) {
   if (precision.sums == ValueType::kFp16) {
     return absl::InvalidArgumentError("sums travel as fp32 or bf16, found fp16");
   }
-  if (!(precision.loss_scale > 0)) {
+  if (!(precision.loss_scale.initial > 0)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the loss scale must be above 0, found ", precision.loss_scale));
+        absl::StrCat("the loss scale must be above 0, found ", precision.loss_scale.initial));
   }
   return absl::OkStatus();
 }
@@ -243,6 +243,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .iterations = request.iterations,
                   .strict = request.strict,
                   .clipping = request.clipping,
+                  .skip_overflows = request.precision.skip_overflows,
                   .evaluation = request.evaluation,
                   .collection = request.collection};
   if (request.epoch_samples != 0) {

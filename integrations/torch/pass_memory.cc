@@ -51,6 +51,7 @@ Plan PlanAlone(const Plan& plan) {
   alone.predict = false;
   alone.strict = false;
   alone.clipping = Clipping::kOff;
+  alone.skip_overflows = false;
   alone.pending = 1;
   alone.stagger = false;
   alone.retain = 0;

@@ -214,6 +214,7 @@ absl::Status RingModel::Impl::StartEngine() {
   engine.recorder = options_.recorder;
   engine.costs = options_.costs;
   engine.update_slowness = options_.update_slowness;
+  engine.overflows = options_.overflows;
   engine.gradient_norms = options_.gradient_norms;
   engine.on_failure = options_.on_failure;
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));

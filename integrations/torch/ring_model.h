@@ -71,6 +71,7 @@ struct RingModelOptions {
   FlightRecorderOptions recorder;
   OpCosts* costs = nullptr;  // this and the next three: EngineOptions
   double update_slowness = 1;
+  std::vector<OverflowPlace> overflows;  // for tests: EngineOptions
   bool gradient_norms = false;
   std::function<void()> on_failure;
   // For measuring: after each stage's forward and backward in training, on the computing thread.

@@ -232,8 +232,10 @@ TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
   if (next_stage_ < stage_count()) return outputs;
   state_ = State::kForwarded;
   const Precision& precision = options_.planned.precision;
-  if (precision.compute == ValueType::kFp32 && precision.loss_scale == 1) return outputs;
-  return OutputsForLoss(std::move(outputs), precision.loss_scale);
+  // Evaluations have gradients of nothing.
+  const double scale = Evaluates() ? 1 : engine_->LossScaleOf(lap_.iteration);
+  if (precision.compute == ValueType::kFp32 && scale == 1) return outputs;
+  return OutputsForLoss(std::move(outputs), scale);
 }
 
 absl::Status RingModel::Impl::LeaveTraining(int j) {

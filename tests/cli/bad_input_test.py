@@ -73,7 +73,9 @@ class Configuration(TestCase):
 
     def test_not_built(self):
         self.bad("scheduler", "not built yet", scheduler={"type": "StepLR", "params": {"step_size": 3}})
-        self.bad("fp16.loss_scale", "not built yet", fp16={"enabled": True})
+
+    def test_overflows_are_threes(self):
+        self.bad("cyclic.inject.overflows", "three numbers", **{"cyclic.inject": {"overflows": [1, 0]}})
 
     def test_combinations(self):
         self.bad("train_batch_size", "divisible", train_batch_size=9, gradient_accumulation_steps=None)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tiny trainings in 16 bits: the same bits whatever the transport, and half of the bytes."""
+import json
 import unittest
 
 from ringzero import TestCase
@@ -27,6 +28,23 @@ class Precision(TestCase):
         summary = self.train(config)
         self.assertIsNotNone(summary["loss"]["last"])
         self.assertLess(abs(summary["loss"]["first"] - 1.6), 0.5)  # ln 5: the scale is not in it
+        self.assertEqual((summary["skipped_updates"], summary["loss_scale"]), (0, 1024))
+
+    def test_the_dynamic_scale_comes_down_after_overflows(self):
+        fp16 = {"enabled": True, "initial_scale_power": 8, "hysteresis": 1}
+        overflows = {"cyclic.inject": {"overflows": [1, 0, 0, 3, 1, 1]}}
+        summary = self.train(self.config(iterations=6, fp16=fp16, **overflows), "--metrics", "run")
+        self.assertEqual((summary["skipped_updates"], summary["loss_scale"]), (2, 64))
+        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as lines:
+            found = [json.loads(line) for line in lines]
+        scales = {line["iteration"]: line["scalars"]["Train/Samples/loss_scale"] for line in found
+                  if "Train/Samples/loss_scale" in line["scalars"]}
+        self.assertEqual(scales[0], 256)
+        skipped = [line["scalars"]["Ring/Samples/skipped_updates"] for line in found
+                   if "Ring/Samples/skipped_updates" in line["scalars"]]
+        self.assertEqual(skipped[:4], [0, 1, 1, 2])
+        again = self.train(self.config(iterations=6, fp16=fp16, **overflows, **{"cyclic.transport": "local"}))
+        self.assertEqual(summary["parameters_sha256"], again["parameters_sha256"])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 std::vector<PlanShape> Shapes() {
   std::vector<PlanShape> shapes;
-  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3, 4, 4})) {
+  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3, 4, 7})) {
     shapes.push_back({.workers = 1 + c[0],
                       .stages = 1 + 2 * c[1],
                       .zero_stage = c[10],
@@ -32,7 +32,8 @@ std::vector<PlanShape> Shapes() {
                       .retain = c[8],
                       .frozen = static_cast<Frozen>(c[9]),
                       .owners = Owners::kRandom,
-                      .clipping = static_cast<Clipping>(c[11])});
+                      .clipping = static_cast<Clipping>(c[11] % 4),
+                      .skip_overflows = c[11] >= 4});
   }
   return shapes;
 }
@@ -88,7 +89,7 @@ TEST(LinkTest, UsersAreWhoReads) {
         }
         // A finished sum's readers.
         const bool spread = plan.zero_stage == 0;
-        const bool taken = plan.clipping == Clipping::kExact;
+        const bool taken = plan.takes_sums();
         if (spread && op.op.kind == (taken ? OpKind::kSquares : OpKind::kUpdate)) {
           ++readers[op.takes];
         }

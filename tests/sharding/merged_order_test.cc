@@ -77,7 +77,7 @@ TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
 
 // With everything else that travels: accepted, with a window that Verify then takes.
 TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
-  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4, 2, 4})) {
+  for (const std::vector<int>& c : PairwiseCases({5, 4, 2, 3, 2, 3, 2, 2, 3, 3, 3, 2, 4, 2, 7})) {
     const PlanShape shape{.workers = 2 + c[0],
                           .stages = 1 + 3 * c[1],
                           .zero_stage = c[12],
@@ -95,7 +95,8 @@ TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
                           .frozen = static_cast<Frozen>(c[8]),
                           .owners = c[2] == 0 ? Owners::kAssigned : Owners::kRandom,
                           .costs = static_cast<Costs>(c[10]),
-                          .clipping = static_cast<Clipping>(c[14])};
+                          .clipping = static_cast<Clipping>(c[14] % 4),
+                          .skip_overflows = c[14] >= 4};
     for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
       Plan plan = MakeTestPlan(shape);
       const absl::StatusOr<int> window = ChooseWindow(plan, merging);

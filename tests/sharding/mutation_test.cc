@@ -134,6 +134,20 @@ std::vector<PlanShape> Shapes() {
        .iterations = 2,
        .clipping = Clipping::kPerStage,
        .strict = true},
+      // Overflows: everybody waits for norms, those of stages that are clipped alone, too.
+      {.workers = 3,
+       .stages = 3,
+       .rule = Rule::kCdpV1,
+       .iterations = 4,
+       .clipping = Clipping::kPerStage,
+       .skip_overflows = true},
+      {.workers = 2,
+       .stages = 2,
+       .laps = 2,
+       .rule = Rule::kDp,
+       .iterations = 2,
+       .owners = Owners::kAllLast,
+       .skip_overflows = true},
   };
 }
 

@@ -61,7 +61,7 @@ PlanShape WithRule(PlanShape shape, const RuleShape& rule) {
 
 TEST(SimulateSweepTest, PairsOfEverythingRunRight) {
   const auto cases =
-      PairwiseCases({6, 5, 3, static_cast<int>(kRules.size()), 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 4});
+      PairwiseCases({6, 5, 3, static_cast<int>(kRules.size()), 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7});
   uint64_t seed = 1;
   for (const std::vector<int>& c : cases) {
     PlanShape shape;
@@ -83,7 +83,8 @@ TEST(SimulateSweepTest, PairsOfEverythingRunRight) {
     shape.pending = 1 + c[11] * 2;
     shape.collect_every = c[12] % 3;
     if (c[12] == 3) shape.collect_versions = {2, 3};
-    shape.clipping = static_cast<Clipping>(c[15]);
+    shape.clipping = static_cast<Clipping>(c[15] % 4);
+    shape.skip_overflows = c[15] >= 4;
     shape.strict = c[7] == 1;
     shape.collector = c[13] == 0 ? 0 : c[13] == 1 ? n - 1 : n / 2;
     shape.seed = seed++;

@@ -35,7 +35,9 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.retain = std::min(shape.retain, shape.stages);
   plan.iterations = shape.iterations;
   plan.clipping = shape.clipping;
-  const bool strict = shape.strict || shape.clipping == Clipping::kExact;
+  plan.skip_overflows = shape.skip_overflows && !shape.predict;
+  if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) plan.clipping = Clipping::kExact;
+  const bool strict = shape.strict || plan.skip_overflows || shape.clipping == Clipping::kExact;
   plan.strict = strict && shape.rule == Rule::kCdpV2;
   plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
   plan.collection = {.every = shape.collect_every,
@@ -88,11 +90,11 @@ std::string Describe(const PlanShape& s) {
       "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
       ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
       s.predict ? " predict" : "", " T ", s.iterations, " clipping ", ToString(s.clipping),
-      s.strict ? " strict" : "", " evaluate ", s.evaluate_every, "x", s.evaluation_laps,
-      " collect ", s.collect_every, "+", s.collect_versions.size(), "@", s.collector,
-      s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain, " pending ",
-      s.pending, " frozen ", static_cast<int>(s.frozen), " owners ", static_cast<int>(s.owners),
-      " costs ", static_cast<int>(s.costs), " seed ", s.seed);
+      s.skip_overflows ? " skips" : "", s.strict ? " strict" : "", " evaluate ", s.evaluate_every,
+      "x", s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
+      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
+      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
+      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
 }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
@@ -178,6 +180,7 @@ class Oracle {
       RZ_RETURN_IF_ERROR(CheckKept(i));
       RZ_RETURN_IF_ERROR(CheckSumMemory(i));
       RZ_RETURN_IF_ERROR(CheckClipped(i));
+      RZ_RETURN_IF_ERROR(CheckScale(i));
     }
     return CheckContents();
   }
@@ -252,7 +255,7 @@ class Oracle {
     if (op.kind != OpKind::kAdd || ring_.ops[i].takes >= 0) return absl::OkStatus();
     const int before = op.iteration.value - 1;
     std::vector<int> readers;
-    if (plan_.clipping != Clipping::kExact) {
+    if (!TakesSums()) {
       const auto found = updates_of_.find({op.stage.value, before});
       if (found != updates_of_.end()) readers = found->second;
     } else if (const auto found = squares_of_.find(before); found != squares_of_.end()) {
@@ -265,27 +268,50 @@ class Oracle {
     return absl::OkStatus();
   }
 
-  // When an update begins, the squares are counted that it is clipped by; and an owner has one sum
-  // of a stage at most.
+  // Of complete sums, for the norm.
+  bool TakesSums() const { return plan_.clipping == Clipping::kExact || plan_.skip_overflows; }
+
+  // When an iteration begins, it is known which of those have overflowed that its loss scale
+  // follows from: all but the last in the cdp rules.
+  absl::Status CheckScale(int i) const {
+    const Op& op = ring_.op(i);
+    const bool begins = op.kind == OpKind::kForward && op.stage.value == 0 && op.lap.value == 0;
+    const int last = op.iteration.value - (plan_.rule == Rule::kDp ? 1 : 2);
+    if (!plan_.skip_overflows || !begins || last < 0) return absl::OkStatus();
+    const auto counted = squares_of_.find(last);
+    if (counted == squares_of_.end()) return absl::OkStatus();  // nothing is trained
+    for (const int squares : counted->second) {
+      const bool here = plan_.zero_stage > 0 || ring_.worker_of(squares) == ring_.worker_of(i);
+      if (here && times_.end[squares] > times_.start[i]) {
+        return Wrong(i, "begins before its loss scale is known");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // When an update begins, the squares are counted that it is clipped by, or by which it is known
+  // whether there is one; and an owner has one sum of a stage at most.
   absl::Status CheckClipped(int i) const {
     const Op& op = ring_.op(i);
-    const bool exact = plan_.clipping == Clipping::kExact;
-    if (exact && op.kind == OpKind::kSquares) {
+    if (TakesSums() && op.kind == OpKind::kSquares) {
       const auto read = updates_.find({MemoryOf(i), op.stage.value, op.iteration.value});
       const bool free = read == updates_.end() || times_.end[read->second] <= times_.start[i];
       return free ? absl::OkStatus() : Wrong(i, "takes a sum over one that is still read");
     }
-    if (op.kind != OpKind::kUpdate || plan_.clipping == Clipping::kOff) return absl::OkStatus();
+    const bool skips = plan_.skip_overflows;
+    const bool counts = skips || plan_.clipping != Clipping::kOff;
+    if (op.kind != OpKind::kUpdate || !counts) return absl::OkStatus();
     const bool previous = plan_.clipping == Clipping::kPrevious;
     const auto found = squares_of_.find(op.iteration.value - (previous ? 1 : 0));
     if (found == squares_of_.end()) {
       const bool none = previous && op.iteration.value == 0;
       return none ? absl::OkStatus() : Wrong(i, "has no squares to be clipped by");
     }
+    const bool per_stage = plan_.clipping == Clipping::kPerStage && !skips;
     int stages = 0;
     for (const int squares : found->second) {
       const bool own = ring_.op(squares).stage == op.stage;
-      if (plan_.clipping == Clipping::kPerStage && !own) continue;
+      if (per_stage && !own) continue;
       if (plan_.zero_stage == 0 && ring_.worker_of(squares) != ring_.worker_of(i)) continue;
       if (times_.end[squares] > times_.start[i]) return Wrong(i, "is before its norm is known");
       ++stages;
@@ -293,7 +319,7 @@ class Oracle {
     const int trained =
         static_cast<int>(std::count_if(plan_.stages.begin(), plan_.stages.end(),
                                        [](const StagePlan& stage) { return stage.sum_bytes > 0; }));
-    const int wanted = plan_.clipping == Clipping::kPerStage ? 1 : trained;
+    const int wanted = per_stage ? 1 : trained;
     return stages == wanted ? absl::OkStatus() : Wrong(i, "is clipped by some stages' squares");
   }
 
@@ -337,7 +363,7 @@ class Oracle {
     const Op& op = linked.op;
     if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
     // A finished sum is read by many.
-    const OpKind reader = plan_.clipping == Clipping::kExact ? OpKind::kSquares : OpKind::kUpdate;
+    const OpKind reader = TakesSums() ? OpKind::kSquares : OpKind::kUpdate;
     const bool reads = op.kind == reader && plan_.zero_stage == 0;
     if (linked.takes >= 0 && reads) contents_[i] = contents_[linked.takes];
     if (linked.takes >= 0 && !reads) contents_[i] = std::exchange(contents_[linked.takes], {});

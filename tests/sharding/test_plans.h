@@ -45,6 +45,8 @@ struct PlanShape {
   Costs costs = Costs::kEqual;
   uint64_t seed = 1;
   Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
+  // With cdp_v2 strict, too. Ignored with predict; kPrevious becomes kExact.
+  bool skip_overflows = false;
   bool strict = false;
 };
 

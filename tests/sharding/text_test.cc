@@ -197,6 +197,7 @@ TEST(PlanTextTest, PlansParseBack) {
          .costs = Costs::kRandom,
          .seed = seed,
          .clipping = static_cast<Clipping>(seed % 4),
+         .skip_overflows = seed % 3 == 1,
          .strict = seed % 5 == 0});
     plan.exchange = seed % 7 != 0;
     plan.window = static_cast<int>(seed);
@@ -208,6 +209,7 @@ TEST(PlanTextTest, PlansParseBack) {
     EXPECT_EQ(parsed->predict, plan.predict);
     EXPECT_EQ(parsed->strict, plan.strict);
     EXPECT_EQ(parsed->clipping, plan.clipping);
+    EXPECT_EQ(parsed->skip_overflows, plan.skip_overflows);
     EXPECT_EQ(parsed->stages[0].name, plan.stages[0].name);
     EXPECT_EQ(parsed->stages[0].state_bytes, plan.stages[0].state_bytes);
     EXPECT_EQ(parsed->collection.versions, plan.collection.versions);

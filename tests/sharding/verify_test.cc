@@ -110,7 +110,7 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
 
 // The obligations are written from the definitions, the programs from the schedule: one set.
 TEST(ObligationsTest, AreWhatProgramsDo) {
-  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4, 4, 4});
+  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4, 4, 7});
   for (const std::vector<int>& c : cases) {
     const PlanShape shape{
         .workers = 1 + c[0],
@@ -132,7 +132,8 @@ TEST(ObligationsTest, AreWhatProgramsDo) {
         .owners = Owners::kRandom,
         .costs = Costs::kRandom,
         .seed = static_cast<uint64_t>(c[0] + 5 * c[1]),
-        .clipping = static_cast<Clipping>(c[14]),
+        .clipping = static_cast<Clipping>(c[14] % 4),
+        .skip_overflows = c[14] >= 4,
         .strict = c[7] == 1};
     const Plan plan = MakeTestPlan(shape);
     const Obligations must = DeriveObligations(plan);

@@ -148,11 +148,13 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   stats.transport.bytes_sent[size_t(Channel::kSum)] = 1000;
   stats.transport.bytes_sent[size_t(Channel::kMetrics)] = 7;
   stats.memory.masters = 64;
+  stats.memory.taken = 128;
+  stats.memory.gradients = 192;
   LapTask lap{.kind = LapTask::Kind::kTrain, .lap = Lap(0)};
-  std::vector<double> sums = totals.Take(lap, stats, 16);
+  std::vector<double> sums = totals.Take(lap, stats, {.squares = 16, .loss_scale = 512});
   stats.forward_seconds = 3;
   lap.lap = Lap(1);
-  const std::vector<double> second = totals.Take(lap, stats, 0);
+  const std::vector<double> second = totals.Take(lap, stats, {});
   EXPECT_EQ(second[0], 2);
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += second[i];
   std::map<std::string, double> shown;
@@ -162,10 +164,13 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   EXPECT_EQ(shown.at("Ring/Samples/bytes_sum"), 1000);
   EXPECT_EQ(shown.at("Ring/Samples/bytes_other"), 7);
   EXPECT_EQ(shown.at("Ring/Samples/memory_masters"), 64);  // of the last lap alone
+  EXPECT_EQ(shown.at("Ring/Samples/memory_taken"), 128);
+  EXPECT_EQ(shown.at("Ring/Samples/memory_gradients"), 192);
   stats.wait_other_seconds = 9;
   lap.kind = LapTask::Kind::kEvaluate;
   EXPECT_EQ(sums[RingTotals::kGradientSquares], 16);
-  EXPECT_EQ(totals.Take(lap, stats, 0), std::vector<double>(RingTotals::kCount));
+  EXPECT_EQ(sums[RingTotals::kLossScale], 512);
+  EXPECT_EQ(totals.Take(lap, stats, {}), std::vector<double>(RingTotals::kCount));
 }
 
 TEST(RunFolderTest, RefusesWhatIsMalformed) {

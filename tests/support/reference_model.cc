@@ -70,7 +70,8 @@ void ReferenceModel::Cast(Layer& layer) const {
   for (const auto& item : layer.named_buffers()) cast(item.value());
 }
 
-TensorList ReferenceModel::Forward(TensorList inputs, int64_t iteration, int64_t micro_batch) {
+TensorList ReferenceModel::Forward(TensorList inputs, int64_t iteration, int64_t micro_batch,
+                                   double scale) {
   const MicroBatchScope scope({.seed = seed_, .iteration = iteration, .micro_batch = micro_batch});
   for (at::Tensor& input : inputs) {
     if (input.is_floating_point()) input = input.to(type_);
@@ -79,7 +80,6 @@ TensorList ReferenceModel::Forward(TensorList inputs, int64_t iteration, int64_t
     EnterLayer(static_cast<int64_t>(i));
     inputs = layers_[i]->forward(std::move(inputs));
   }
-  const double scale = precision_.loss_scale;
   for (at::Tensor& output : inputs) {
     if (!output.is_floating_point()) continue;
     output = output.to(at::kFloat);

@@ -33,7 +33,8 @@ class ReferenceModel {
 
   // iteration and micro_batch key the random numbers of the layers. Inputs are cast to the type
   // that computes; what comes out is fp32, its gradients times the loss scale.
-  TensorList Forward(TensorList inputs, int64_t iteration, int64_t micro_batch);
+  // Outputs' gradients are multiplied by `scale`.
+  TensorList Forward(TensorList inputs, int64_t iteration, int64_t micro_batch, double scale);
   void SetTraining(bool on);
   // The gradient of all its leaves, or undefined; the leaves' .grad is cleared.
   static at::Tensor TakeGradient(const ReferenceParameter& parameter);

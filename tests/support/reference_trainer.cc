@@ -65,6 +65,7 @@ class Trainer {
     for (int t = 0; t < plan_.iterations; ++t) {
       double loss = 0;
       weight_of_all_ = 0;
+      SetScale(t);
       if (samples_left_ == 0) samples_left_ = task_.epoch_samples;
       for (int m = 0; m < plan_.workers * plan_.laps; ++m) loss += MicroBatch(t, m);
       result_.losses.push_back(loss);
@@ -118,7 +119,7 @@ class Trainer {
     weight_of_all_ += int64_t(counted);
     LoadParameters(m);
     ZeroNorms();
-    const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m), batch.target);
+    const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m, scale_), batch.target);
     if (loss.requires_grad()) loss.backward();
     const int failed = options_.failed_stage ? options_.failed_stage(t, m) : -1;
     const at::NoGradGuard no_grad;
@@ -136,6 +137,7 @@ class Trainer {
         s.sum.add_(gradient);
       }
     }
+    Overflow(t, m);
     ApplyNorms();
     return counted * loss.item<double>();
   }
@@ -144,7 +146,47 @@ class Trainer {
   // times the loss's scale.
   double Divisor() const {
     const double full = task_.epoch_samples > 0 ? double(task_.micro_batch) : 1;
-    return double(weight_of_all_) / full * task_.precision.loss_scale;
+    return double(weight_of_all_) / full * scale_;
+  }
+
+  // As injected: the first value of a stage's sum.
+  void Overflow(int t, int m) {
+    for (const OverflowPlace& place : task_.overflows) {
+      if (place.iteration.value != t || place.micro_batch != m) continue;
+      for (size_t i = 0; i < states_.size(); ++i) {
+        if (StageOf(model_.parameters()[i].layer) != place.stage.value) continue;
+        if (!states_[i].contributed) continue;
+        states_[i].sum.mutable_data_ptr<float>()[0] = INFINITY;
+        break;
+      }
+    }
+  }
+
+  // The loss's scale of iteration t: DeepSpeed's recurrence over what is known when t begins, which
+  // in dp is all before it, under the other rules all but the last.
+  void SetScale(int t) {
+    const LossScaleOptions& o = task_.precision.loss_scale;
+    scale_ = o.initial;
+    const int known = plan_.rule == Rule::kDp ? t : t - 1;
+    int patience = o.hysteresis, last = -1;
+    for (int i = 0; o.dynamic && i < known; ++i) {
+      if (overflowed_[i]) {
+        last = i;
+        if (patience <= 1) scale_ = std::max(scale_ / 2, o.minimum);
+        if (patience > 1) --patience;
+        continue;
+      }
+      const bool doubled = i - last > 1 && (i - last - 1) % o.window == 0;
+      if (doubled) scale_ *= 2;
+      if (doubled || o.consecutive_hysteresis) patience = o.hysteresis;
+    }
+  }
+
+  // Whether no update is made: any value of any sum is infinite or none.
+  bool Overflowed() const {
+    return std::any_of(states_.begin(), states_.end(), [](const ReferenceState& s) {
+      return s.contributed && !at::isfinite(s.sum).all().item<bool>();
+    });
   }
 
   // fp32 in memory, of values that bf16 has: the exact result goes up where 16 random bits, those
@@ -232,6 +274,15 @@ class Trainer {
   }
 
   void Update() {
+    overflowed_.push_back(task_.precision.skip_overflows && Overflowed());
+    if (overflowed_.back()) {
+      ++result_.skipped;
+      for (ReferenceState& s : states_) {
+        s.before.copy_(s.now);
+        s.updated = std::exchange(s.contributed, false);  // it is shown what was not updated with
+      }
+      return;
+    }
     SetClips();
     const float divisor = float(Divisor());
     for (size_t i = 0; i < states_.size(); ++i) {
@@ -272,7 +323,7 @@ class Trainer {
     double sum = 0;
     for (int m = 0; m < plan_.workers * plan_.evaluation.laps; ++m) {
       const TaskBatch batch = task_.batch(version, m, true);
-      sum += task_.loss(model_.Forward(batch.inputs, version, m), batch.target).item<double>();
+      sum += task_.loss(model_.Forward(batch.inputs, version, m, 1), batch.target).item<double>();
     }
     result_.evaluations.push_back(sum);
     model_.SetTraining(true);
@@ -323,9 +374,11 @@ class Trainer {
   std::vector<ReferenceState> states_;
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
   std::vector<int64_t> counts_;
-  int64_t samples_left_ = 0;   // of the epoch
-  int64_t weight_of_all_ = 0;  // of this iteration: its samples or, uncounted, its micro-batches
-  float previous_clip_ = 1;    // by the norm of the iteration before
+  int64_t samples_left_ = 0;      // of the epoch
+  int64_t weight_of_all_ = 0;     // of this iteration: its samples or, uncounted, its micro-batches
+  float previous_clip_ = 1;       // by the norm of the iteration before
+  double scale_ = 1;              // of this iteration's loss
+  std::vector<bool> overflowed_;  // by iteration
   TrainingResult result_;
 };
 
@@ -368,7 +421,7 @@ TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int
     std::vector<at::Tensor> sums(model.parameters().size());
     for (int m = 0; m < accumulation; ++m) {
       const TaskBatch batch = task.batch(t, m, false);
-      const at::Tensor one = task.loss(model.Forward(batch.inputs, t, m), batch.target);
+      const at::Tensor one = task.loss(model.Forward(batch.inputs, t, m, 1), batch.target);
       one.backward();
       loss += one.item<double>();
       // What one .grad of a tied parameter would have accumulated.

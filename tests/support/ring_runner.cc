@@ -71,7 +71,12 @@ absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
                       RingModel::Create(std::move(model_options)));
   while (true) {
     RZ_ASSIGN_OR_RETURN(const LapTask lap, model->NextLap());
-    if (lap.kind == LapTask::Kind::kDone) return model->Finish();
+    if (lap.kind == LapTask::Kind::kDone) {
+      RZ_RETURN_IF_ERROR(model->Finish());
+      std::lock_guard lock(shared.mutex);
+      shared.result.skipped = model->engine().stats().skipped_updates;
+      return absl::OkStatus();
+    }
     if (lap.kind == LapTask::Kind::kCollect) {
       RZ_RETURN_IF_ERROR(Collect(*model, lap, shared));
       continue;
@@ -99,7 +104,8 @@ RingModelOptions OptionsOf(const TrainingTask& task, const PlannedTask& planned,
           .planned = planned.planned,
           .seed = task.seed,
           .self = self,
-          .optimizer = task.optimizer};
+          .optimizer = task.optimizer,
+          .overflows = task.overflows};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "integrations/torch/layer.h"
 #include "integrations/torch/model_plan.h"
+#include "zero/engine.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
@@ -27,6 +28,7 @@ struct TrainingTask {
   std::function<at::Tensor(const TensorList& outputs, const at::Tensor& target)> loss;
   OptimizerOptions optimizer;
   Precision precision;
+  std::vector<OverflowPlace> overflows;  // injected
   uint64_t seed = 1;
   // Samples of an epoch whose last, incomplete batch is trained on, and of a full micro-batch; a
   // smaller one has the first samples of its batch. 0: all are full.
@@ -41,6 +43,7 @@ struct TrainingResult {
   // By iteration: folded in double over its micro-batches; where samples are counted, each loss
   // times its own.
   std::vector<double> losses;
+  int skipped = 0;                                       // iterations that updated nothing
   std::vector<double> evaluations;                       // one per evaluated version
   std::map<std::string, std::vector<float>> parameters;  // final, row-major
   std::map<std::string, std::vector<float>> statistics;  // final; counts as one float

@@ -6,6 +6,8 @@
 
 #include "integrations/torch/models/gpt.h"
 #include "tests/support/expect_bits.h"
+#include "tests/support/reference_trainer.h"
+#include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
@@ -13,7 +15,7 @@ namespace {
 
 constexpr ValueType kBf16 = ValueType::kBf16, kFp16 = ValueType::kFp16;
 constexpr Precision kBf16Run{.compute = kBf16, .parameters = kBf16};
-constexpr Precision kFp16Run{.compute = kFp16, .parameters = kFp16, .loss_scale = 256};
+constexpr Precision kFp16Run{.compute = kFp16, .parameters = kFp16, .loss_scale = {.initial = 256}};
 
 PlanRequest Request(Rule rule, int number) {
   PlanRequest request{.workers = 2 + number % 2, .laps = 1 + number % 2, .rule = rule};
@@ -84,8 +86,48 @@ TEST(MixedBitsTest, TheLossScaleKeepsSmallGradients) {
   const auto initial = moved();
   request.iterations = 2;
   EXPECT_EQ(moved(), initial);
-  task.precision.loss_scale = 65536;
+  task.precision.loss_scale.initial = 65536;
   EXPECT_NE(moved(), initial);
+}
+
+// Overflows at chosen iterations, stages and micro-batches; the loss scale comes down after them
+// and goes up again.
+TEST(MixedBitsTest, OverflowsAreSkippedAndTheScaleFollows) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    TrainingTask task = MlpTask(4);
+    task.precision = {.compute = kFp16, .parameters = kFp16, .skip_overflows = true};
+    task.precision.loss_scale = {.initial = 1024, .dynamic = true, .window = 1, .hysteresis = 1};
+    task.overflows = {{Iteration(0), StageId(1), 2},
+                      {Iteration(2), StageId(0), 0},
+                      {Iteration(3), StageId(2), 5}};
+    PlanRequest request{.workers = 3, .laps = 2, .rule = rule, .slack = 0};
+    request.strict = rule == Rule::kCdpV2;
+    request.stages = 3;
+    request.iterations = 7;
+    request.evaluation = {.every = 2, .laps = 1};
+    request.optimizer = task.optimizer;
+    ExpectReferenceBits(task, PlanTask(task, request));
+    const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    EXPECT_EQ(TrainReference(task, planned->plan()).skipped, 3);
+  }
+}
+
+// No injection: the scale that a run begins with is too large for this loss.
+TEST(MixedBitsTest, AScaleThatIsTooLargeComesDown) {
+  TrainingTask task = MlpTask(3);
+  task.precision = {.compute = kFp16, .parameters = kFp16, .skip_overflows = true};
+  task.precision.loss_scale = {.initial = 1 << 26, .dynamic = true, .hysteresis = 1};
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1}) {
+    PlanRequest request{.workers = 2, .rule = rule, .iterations = 16};
+    request.optimizer = task.optimizer;
+    const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    ExpectReferenceBits(task, planned);
+    const int skipped = TrainReference(task, planned->plan()).skipped;
+    EXPECT_GT(skipped, 2);
+    EXPECT_LT(skipped, 16);
+  }
 }
 
 TEST(MixedBitsTest, ParametersTravelInTheTypeThatComputes) {

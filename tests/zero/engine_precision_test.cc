@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/schedule.h"
+#include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
@@ -21,26 +22,13 @@ namespace {
 
 constexpr ValueType kFp32 = ValueType::kFp32, kBf16 = ValueType::kBf16, kFp16 = ValueType::kFp16;
 
-void ExpectReferenceBits(const ToyOptions& o, const MakeTransports& transports) {
-  SCOPED_TRACE(absl::StrCat(PlanToString(ToyPlan(o)), "compute ", ToString(o.precision.compute),
-                            ", parameters ", ToString(o.precision.parameters), ", sums ",
-                            ToString(o.precision.sums), ", scale ", o.precision.loss_scale));
-  const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
-  ASSERT_TRUE(ring.ok()) << ring.status();
-  const ToyResult reference = RunToyReference(o);
-  EXPECT_EQ(ring->losses, reference.losses);
-  EXPECT_EQ(ring->evaluations, reference.evaluations);
-  EXPECT_EQ(ring->parameters, reference.parameters);
-  EXPECT_EQ(ring->collected, reference.collected);
-}
-
 const std::vector<Precision>& Precisions() {
   static const auto* const all = new std::vector<Precision>{
       {.compute = kBf16, .parameters = kBf16},
-      {.compute = kFp16, .parameters = kFp16, .loss_scale = 1024},
+      {.compute = kFp16, .parameters = kFp16, .loss_scale = {.initial = 1024}},
       {.compute = kBf16, .parameters = kBf16, .sums = kBf16},
       {.compute = kFp32, .parameters = kFp32, .sums = kBf16},
-      {.compute = kFp16, .parameters = kFp16, .sums = kBf16, .loss_scale = 6},
+      {.compute = kFp16, .parameters = kFp16, .sums = kBf16, .loss_scale = {.initial = 6}},
       {.compute = kFp32, .parameters = kBf16}};
   return *all;
 }

@@ -14,6 +14,7 @@
 #include "sharding/program.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
+#include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/long_hops.h"
 
@@ -30,19 +31,6 @@ std::string Describe(const ToyOptions& o) {
                       " collect ", o.collection.every, "@", o.collection.worker.value, " clipping ",
                       ToString(o.clipping), o.strict ? " strict" : "", " adamw ",
                       o.optimizer.type == OptimizerOptions::Type::kAdamW);
-}
-
-void ExpectReferenceBits(const ToyOptions& options,
-                         const MakeTransports& transports = LocalTransports()) {
-  SCOPED_TRACE(Describe(options));
-  const absl::StatusOr<ToyResult> ring = RunToyRing(options, transports);
-  ASSERT_TRUE(ring.ok()) << ring.status();
-  const ToyResult reference = RunToyReference(options);
-  EXPECT_EQ(ring->losses, reference.losses);
-  EXPECT_EQ(ring->evaluations, reference.evaluations);
-  EXPECT_EQ(ring->parameters, reference.parameters);
-  EXPECT_EQ(ring->statistics, reference.statistics);
-  EXPECT_EQ(ring->collected, reference.collected);
 }
 
 TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages = 2}); }

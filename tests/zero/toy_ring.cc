@@ -42,13 +42,13 @@ struct Toy {
     const float out = 0.9f * a + theta[0] + theta[o.width - 1];
     return tied == nullptr ? out : out + 0.5f * tied[1];
   }
-  void Gradient(const float* theta, const float* tied, float a,
+  void Gradient(const float* theta, const float* tied, float a, double scale,
                 std::vector<float>* gradient) const {
     gradient->resize(o.width);
     for (int i = 0; i < o.width; ++i) {
       (*gradient)[i] = 0.1f * theta[i] + a / static_cast<float>(1 + i);
       if (tied != nullptr) (*gradient)[i] += 0.01f * tied[i];
-      (*gradient)[i] *= static_cast<float>(o.precision.loss_scale);
+      (*gradient)[i] *= static_cast<float>(scale);
     }
   }
   ToyOptions o;
@@ -127,7 +127,8 @@ class ToyWorker {
         }
       }
       auto gradient = std::make_shared<std::vector<float>>();
-      toy_.Gradient(seen[j].data(), tied ? seen[0].data() : nullptr, a[j], gradient.get());
+      toy_.Gradient(seen[j].data(), tied ? seen[0].data() : nullptr, a[j],
+                    engine_.LossScaleOf(lap.iteration), gradient.get());
       copies.clear();
       GradientPart given = Given(gradient);
       StageGradient handed_over;
@@ -245,7 +246,8 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
 namespace {
 
 bool IsStrict(const ToyOptions& o) {
-  return o.rule == Rule::kCdpV2 && (o.strict || o.clipping == Clipping::kExact);
+  const bool needed = o.clipping == Clipping::kExact || o.precision.skip_overflows;
+  return o.rule == Rule::kCdpV2 && (o.strict || needed);
 }
 
 }  // namespace
@@ -264,6 +266,7 @@ Plan ToyPlan(const ToyOptions& options) {
             .iterations = options.iterations,
             .strict = IsStrict(options),
             .clipping = options.clipping,
+            .skip_overflows = options.precision.skip_overflows,
             .evaluation = options.evaluation,
             .collection = options.collection,
             .samples = options.samples};
@@ -318,6 +321,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
                                  .optimizer = options.optimizer,
                                  .loss_scale = options.precision.loss_scale,
                                  .seed = kSeed};
+    engine_options.overflows = options.overflows;
     engine_options.metrics_count = 2;
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder.capacity = options.recorder_events;
@@ -344,6 +348,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     const TransportStats stats = engine->stats().transport;
     std::lock_guard lock(mutex);
     result.memory[w] = engine->stats().memory;
+    result.skipped = engine->stats().skipped_updates;
     result.operations[w] = engine->stats().operations_known;
     result.flights[w] = engine->Flight("the test is over");
     for (const Channel channel :
@@ -407,12 +412,37 @@ float ClippedBy(double norm, double max_norm) {
   return norm + 1e-6 > max_norm ? float(max_norm / (norm + 1e-6)) : 1.0f;
 }
 
+// The loss's scale after iterations of which some overflowed, as DeepSpeed's DynamicLossScaler has
+// it after so many calls of update_scale.
+double ScaleAfter(const LossScaleOptions& o, const std::vector<bool>& overflowed) {
+  double scale = o.initial;
+  int cur_hysteresis = o.hysteresis, last_overflow_iter = -1;
+  for (int cur_iter = 0; o.dynamic && cur_iter < int(overflowed.size()); ++cur_iter) {
+    if (overflowed[cur_iter]) {
+      if (o.hysteresis == 1 || cur_hysteresis == 1) {
+        scale = std::max(scale / 2, o.minimum);
+      } else {
+        cur_hysteresis -= 1;
+      }
+      last_overflow_iter = cur_iter;
+      continue;
+    }
+    if (o.consecutive_hysteresis) cur_hysteresis = o.hysteresis;
+    const int stable_interval = (cur_iter - last_overflow_iter) - 1;
+    if (stable_interval > 0 && stable_interval % o.window == 0) {
+      if (!o.consecutive_hysteresis) cur_hysteresis = o.hysteresis;
+      scale *= 2;
+    }
+  }
+  return scale;
+}
+
 // By stage, what each gradient is multiplied by; `norms` has those of all iterations up to this.
 std::vector<float> ClipFactors(const ToyOptions& o, const std::vector<double>& squares,
-                               const std::vector<double>& norms) {
+                               const std::vector<double>& norms, double scale) {
   std::vector<float> factors(o.stages, 1.0f);
   const double max_norm = o.optimizer.max_norm;
-  const double divisor = o.workers * o.laps * o.precision.loss_scale;
+  const double divisor = o.workers * o.laps * scale;
   for (int j = 0; j < o.stages; ++j) {
     switch (o.clipping) {
       case Clipping::kOff: break;
@@ -460,6 +490,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
   // Samples, dealt one micro-batch after the other until an epoch has no more.
   const int64_t full = o.samples.micro_batch, epoch = o.samples.per_epoch;
   int64_t left = 0, in_iteration = 0;
+  std::vector<bool> overflowed;  // by iteration
   const auto average = [&] { return double(in_iteration) / double(full); };
   const auto evaluate = [&](int version) {
     double sum = 0;
@@ -482,7 +513,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
       to.push_back(running[j]);
       if (!toy.Trains(j)) continue;
       for (int i = 0; i < o.width; ++i) {
-        const float divisor = static_cast<float>(average() * precision.loss_scale);
+        const float divisor = static_cast<float>(average() * result.scales.back());
         to.push_back(Rounded(precision.sums, sums[j].as<float>()[i] / divisor));
       }
       for (int parameter = 0; parameter < 2; ++parameter) {
@@ -496,6 +527,11 @@ ToyResult RunToyReference(const ToyOptions& o) {
   for (int t = 0; t < o.iterations; ++t) {
     const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
     if (evaluated) evaluate(t);
+    // What iteration t knows of: in dp all before it, else not of the last one.
+    const int known = std::max(0, o.rule == Rule::kDp ? t : t - 1);
+    const double scale =
+        ScaleAfter(precision.loss_scale, {overflowed.begin(), overflowed.begin() + known});
+    result.scales.push_back(scale);
     double loss = 0;
     in_iteration = 0;
     if (left == 0) left = epoch;
@@ -530,7 +566,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
       for (int j = o.frozen_prefix; j < s; ++j) {
         std::vector<float> gradient;
         toy.Gradient(theta[j].data(), o.tied && j == s - 1 && j > 0 ? theta[0].data() : nullptr,
-                     a[j], &gradient);
+                     a[j], scale, &gradient);
         float* sum = sums[j].as<float>().data();
         for (int i = 0; i < o.width; ++i) {
           float g = Rounded(precision.compute, gradient[i]);
@@ -538,6 +574,8 @@ ToyResult RunToyReference(const ToyOptions& o) {
           sum[i] = m == 0 ? g : sum[i] + g;
           if (precision.sums == ValueType::kBf16) sum[i] = ByChance(sum[i], j, i, {t, m});
         }
+        const OverflowPlace place{Iteration(t), StageId(j), m};
+        if (std::count(o.overflows.begin(), o.overflows.end(), place) > 0) sum[0] = INFINITY;
       }
       loss += (epoch == 0 ? 1.0 : double(samples)) * double(a.back());
     }
@@ -548,13 +586,19 @@ ToyResult RunToyReference(const ToyOptions& o) {
     }
     double all = 0;
     for (const double stage : squares) all += stage;
-    result.norms.push_back(std::sqrt(all) / (average() * precision.loss_scale));
-    const std::vector<float> clip = ClipFactors(o, squares, result.norms);
+    result.norms.push_back(std::sqrt(all) / (average() * scale));
+    const std::vector<float> clip = ClipFactors(o, squares, result.norms, scale);
+    const bool skips = precision.skip_overflows && !std::isfinite(all);
+    const int updates = t - result.skipped;
+    overflowed.push_back(skips);
+    if (skips) ++result.skipped;
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed
       std::memcpy(before[j].data(), now[j].data(), now[j].size());
-      optimizers[j].Update({.divisor = average(),
-                            .loss_scale = precision.loss_scale,
+      if (skips) continue;
+      optimizers[j].Update({.iteration = updates,
+                            .divisor = average(),
+                            .loss_scale = scale,
                             .clip = clip[j],
                             .theta = before[j].data(),
                             .sum = sums[j].data()},

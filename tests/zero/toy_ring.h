@@ -4,7 +4,7 @@
 // a_{j+1} = 0.9·a_j + θ̂_j[0] + θ̂_j[width-1], gradient_j[i] = 0.1·θ̂_j[i] + a_j / (1 + i), loss =
 // a_S. Every stage blends a_j into a running statistic. All in fp32, so that an order of addition
 // shows, but for what `precision` says: θ̂ is what travels, gradients are of the computing type, and
-// of a loss that is loss_scale times as large.
+// of a loss that is as many times as large as the loss scale says.
 #ifndef RINGZERO_TESTS_ZERO_TOY_RING_H_
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
@@ -44,7 +44,8 @@ struct ToyOptions {
   CollectionPlan collection;
   SamplePlan samples;
   OptimizerOptions optimizer;
-  Precision precision;
+  Precision precision;  // skip_overflows with cdp_v2: strict, too
+  std::vector<OverflowPlace> overflows;
   int width = 5;
   size_t recorder_events = kFlightEvents;  // of each ring of a worker's flight recorder
   std::string trace_folder;                // where every worker streams its events; empty: nowhere
@@ -57,6 +58,8 @@ struct ToyResult {
   std::vector<float> statistics;    // all stages, final
   // Of the reference: by iteration, of the averaged gradient before clipping.
   std::vector<double> norms;
+  std::vector<double> scales;  // of the reference: of the loss, by iteration
+  int skipped = 0;             // iterations that overflowed
   // Every collected version, every stage: parameters, statistic, averaged gradient, state. What is
   // not there (of a frozen stage, of a parameter without a gradient) is left out.
   std::vector<float> collected;

@@ -8,6 +8,7 @@
 #ifndef RINGZERO_ZERO_CONFIG_CONFIG_H_
 #define RINGZERO_ZERO_CONFIG_CONFIG_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -68,6 +69,8 @@ struct InjectConfig {
   uint64_t seed = 0;
   std::chrono::microseconds delay{0};  // of every message of every worker, without computing
   double update_slowness = 1;          // how many times as long every update takes, likewise
+  // Iteration, stage and micro-batch of it, whose gradient is made infinite.
+  std::vector<std::array<int, 3>> overflows;
 };
 
 struct CyclicConfig {

@@ -16,6 +16,9 @@ absl::Status FillOurs(Config& config);
 // config.keys has no value left that must be set.
 absl::Status FillRun(Config& config);
 
+// Whether an iteration that overflows updates nothing: fp16, or bf16 unless it says otherwise.
+bool SkipsOverflows(const ResolvedKeys& keys);
+
 // optimizer.decay and optimizer.groups, and the numbers of both together.
 absl::Status FillGroups(const ResolvedKeys& keys, OptimizerOptions& optimizer);
 

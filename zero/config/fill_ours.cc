@@ -92,6 +92,20 @@ int ChoiceOf(const ResolvedKeys& keys, absl::string_view path) {
   return static_cast<int>(found - choices.begin());
 }
 
+absl::Status FillOverflows(const ResolvedKeys& keys, InjectConfig& inject) {
+  constexpr char kKey[] = "cyclic.inject.overflows";
+  if (!keys.Has(kKey)) return absl::OkStatus();
+  const std::vector<int64_t> numbers = keys.Integers(kKey);
+  const auto small = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int>::max(); };
+  if (numbers.size() % 3 != 0 || !std::all_of(numbers.begin(), numbers.end(), small)) {
+    return keys.Error(kKey, "wanted three numbers from 0 for each: iteration, stage, micro-batch");
+  }
+  for (size_t i = 0; i < numbers.size(); i += 3) {
+    inject.overflows.push_back({int(numbers[i]), int(numbers[i + 1]), int(numbers[i + 2])});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inject) {
   using Action = InjectConfig::Action;
   using Point = InjectConfig::Point;
@@ -102,6 +116,7 @@ absl::Status FillInject(const ResolvedKeys& keys, int workers, InjectConfig& inj
   if (keys.Has("cyclic.inject.update_slowness")) {
     inject.update_slowness = keys.Number("cyclic.inject.update_slowness");
   }
+  RZ_RETURN_IF_ERROR(FillOverflows(keys, inject));
   if (!keys.Has("cyclic.inject.action")) return absl::OkStatus();
   inject.action = static_cast<Action>(1 + ChoiceOf(keys, "cyclic.inject.action"));
   if (keys.Has("cyclic.inject.at")) {
@@ -180,26 +195,46 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
 }
 
 // What gradients are clipped by, and the form of cdp_v2 that this needs.
-absl::Status FillClipping(const ResolvedKeys& keys, double max_norm, CyclicConfig& cyclic) {
+absl::Status FillClipping(const ResolvedKeys& keys, double max_norm, bool skips,
+                          CyclicConfig& cyclic) {
   if (max_norm > 0) {
     RZ_ASSIGN_OR_RETURN(cyclic.clipping, ParseClipping(keys.String("cyclic.clipping")));
   }
-  const bool needed = cyclic.clipping == Clipping::kExact && cyclic.rule == Rule::kCdpV2;
+  if (skips && cyclic.clipping == Clipping::kPrevious) {
+    return keys.Error("cyclic.clipping",
+                      "previous, but with fp16 or bf16.check_grad_overflow every update waits for "
+                      "the norm of its own iteration anyway: wanted exact");
+  }
+  if (skips && cyclic.predict) {
+    return keys.Error("cyclic.predict",
+                      "takes every update for made, but with fp16 or bf16.check_grad_overflow "
+                      "an overflow is skipped");
+  }
+  const bool exact = cyclic.clipping == Clipping::kExact;
+  const bool needed = (exact || skips) && cyclic.rule == Rule::kCdpV2;
   cyclic.strict = keys.Has("cyclic.strict") ? keys.Bool("cyclic.strict") : needed;
   if (cyclic.strict && cyclic.rule != Rule::kCdpV2) {
     return keys.Error("cyclic.strict",
                       absl::StrCat("has no meaning with cyclic.rule ", ToString(cyclic.rule)));
   }
   if (needed && !cyclic.strict) {
-    return keys.Error("cyclic.strict",
-                      "must be true for exact clipping with cyclic.rule cdp_v2; set it, or "
-                      "cyclic.clipping per_stage or previous, or gradient_clipping 0");
+    return keys.Error(
+        "cyclic.strict",
+        skips ? "must be true with cyclic.rule cdp_v2 where overflows are skipped (fp16, "
+                "bf16.check_grad_overflow)"
+              : "must be true for exact clipping with cyclic.rule cdp_v2; set it, or "
+                "cyclic.clipping per_stage or previous, or gradient_clipping 0");
   }
   cyclic.slack = keys.Has("cyclic.slack") ? Int(keys, "cyclic.slack") : cyclic.strict ? 0 : 1;
   return absl::OkStatus();
 }
 
 }  // namespace
+
+bool SkipsOverflows(const ResolvedKeys& keys) {
+  const auto is_on = [&](absl::string_view path) { return keys.Has(path) && keys.Bool(path); };
+  return is_on("fp16.enabled") || (is_on("bf16.enabled") && is_on("bf16.check_grad_overflow"));
+}
 
 absl::Status FillOurs(Config& config) {
   ResolvedKeys& keys = config.keys;
@@ -211,7 +246,8 @@ absl::Status FillOurs(Config& config) {
   if (keys.Has("gradient_clipping") && !keys.MustBeSet("gradient_clipping")) {
     config.optimizer.max_norm = keys.Number("gradient_clipping");
   }
-  RZ_RETURN_IF_ERROR(FillClipping(keys, config.optimizer.max_norm, config.cyclic));
+  RZ_RETURN_IF_ERROR(
+      FillClipping(keys, config.optimizer.max_norm, SkipsOverflows(keys), config.cyclic));
   config.seed = static_cast<uint64_t>(keys.Integer("seed"));
   config.evaluation.samples = keys.Integer("evaluation.samples");
   if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");

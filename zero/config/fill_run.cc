@@ -1,4 +1,5 @@
 // Length, optimizer, rate curve and batch: what only a run needs.
+#include <cmath>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,12 +34,30 @@ ValueType TypeOf(absl::string_view name) {
   return absl::StrContains(name, "16") ? ValueType::kFp16 : ValueType::kFp32;
 }
 
+absl::Status FillLossScale(const ResolvedKeys& keys, LossScaleOptions& scale) {
+  scale.initial = keys.Number("fp16.loss_scale");
+  scale.dynamic = scale.initial == 0;
+  if (!scale.dynamic) return absl::OkStatus();
+  constexpr absl::string_view kPower = "fp16.initial_scale_power";
+  const int64_t power = keys.Integer(kPower);
+  if (power < -126 || power > 127) {
+    return keys.Error(kPower, absl::StrCat("wanted -126 to 127, as a float has, found ", power));
+  }
+  scale.initial = std::ldexp(1.0, static_cast<int>(power));
+  scale.window = Int(keys, "fp16.loss_scale_window");
+  scale.hysteresis = Int(keys, "fp16.hysteresis");
+  scale.consecutive_hysteresis = keys.Bool("fp16.consecutive_hysteresis");
+  scale.minimum = keys.Number("fp16.min_loss_scale");
+  return absl::OkStatus();
+}
+
 absl::Status FillPrecision(const ResolvedKeys& keys, Precision& precision) {
   const auto is_on = [&](absl::string_view path) { return keys.Has(path) && keys.Bool(path); };
+  precision.skip_overflows = SkipsOverflows(keys);
   if (is_on("bf16.enabled")) precision.compute = ValueType::kBf16;
   if (is_on("fp16.enabled")) {
     precision.compute = ValueType::kFp16;
-    precision.loss_scale = keys.Number("fp16.loss_scale");
+    RZ_RETURN_IF_ERROR(FillLossScale(keys, precision.loss_scale));
   }
   precision.parameters = precision.compute;
   constexpr absl::string_view kParameters = "cyclic.wire.parameters";

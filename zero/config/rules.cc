@@ -113,10 +113,6 @@ class Rules {
     const bool dynamic = keys_.IsOn("fp16.enabled") && keys_.Has("fp16.loss_scale") &&
                          !IsAuto(keys_.Json("fp16.loss_scale")) &&
                          keys_.Number("fp16.loss_scale") == 0;
-    if (dynamic) {
-      Add(Kind::kNotBuilt, "fp16.loss_scale",
-          "0 is a dynamic loss scale, which is not built yet, only a fixed one");
-    }
     for (const char* path : {"fp16.loss_scale_window", "fp16.min_loss_scale"}) {
       if (dynamic && keys_.Given(path) && keys_.Integer(path) <= 0) {
         Error(path, "wanted more than 0 for a dynamic loss scale");

@@ -28,11 +28,22 @@ constexpr WireType WireTypeOf(ValueType type) {
                                     : WireType::kFp16;
 }
 
+// What the loss's gradients are multiplied by (zero/loss_scale.h).
+struct LossScaleOptions {
+  double initial = 1;    // fp16.loss_scale, or 2 to the power of fp16.initial_scale_power
+  bool dynamic = false;  // fp16.loss_scale 0; else the scale stays as it is
+  int window = 1000;     // fp16.loss_scale_window: good iterations before it is doubled
+  int hysteresis = 2;    // fp16.hysteresis: the overflow, counted from 1, that halves it
+  bool consecutive_hysteresis = false;  // a good iteration begins that count again
+  double minimum = 1;                   // fp16.min_loss_scale
+};
+
 struct Precision {
   ValueType compute = ValueType::kFp32;     // parameters and activations where layers run
   ValueType parameters = ValueType::kFp32;  // versions as they travel; masters are fp32
   ValueType sums = ValueType::kFp32;        // as they travel; kBf16: rounded stochastically
-  double loss_scale = 1;                    // the loss's gradient is this many times as large
+  LossScaleOptions loss_scale;
+  bool skip_overflows = false;  // Plan::skip_overflows
 };
 
 }  // namespace ringzero

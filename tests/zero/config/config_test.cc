@@ -292,7 +292,6 @@ TEST(Config, MessagesForBadInput) {
   record(with("\"amp\": {\"enabled\": false}"));
   record(with("\"zero_optimization\": {\"stage\": 4}"));
   record(with("\"zero_optimization\": {\"overlap_com\": true}"));
-  record(with("\"fp16\": {\"enabled\": true}"));
   record(with("\"gradient_clipping\": \"auto\""));
   record(base, {"optimizer.params.lr=auto", "optimizer.params.momentum=auto"});
   record(base, {"gradient_accumulation_steps=auto"});

@@ -1,5 +1,5 @@
 // DeepSpeed 0.19.8's own answers, computed by tests/zero/data/make_deepspeed_data.py: learning
-// rates, batch sizes, and which small configurations it takes.
+// rates, loss scales, batch sizes, and which small configurations it takes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "zero/config/config.h"
 #include "zero/config/json_value.h"
+#include "zero/loss_scale.h"
 
 namespace ringzero {
 namespace {
@@ -62,6 +63,40 @@ TEST(DeepSpeedAnswers, LearningRates) {
       EXPECT_EQ(at.betas->beta2, 0.99);
     }
   }
+}
+
+// In dp the scale has seen all overflows before; with a lag of 2 it is the one of an iteration
+// later.
+TEST(DeepSpeedAnswers, LossScales) {
+  int gave_up = 0;
+  for (const JsonValue& row : ReadRows("scales.jsonl")) {
+    SCOPED_TRACE(WriteJson(*row.Find("fp16")));
+    const std::string run =
+        absl::StrCat(R"({"model": {"type": "mlp"}, "data": {"type": "random"}, "iterations": 1,
+          "train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 1}},
+          "fp16": )",
+                     WriteJson(*row.Find("fp16")), "}");
+    const absl::StatusOr<Config> config =
+        ParseConfig(run, {.file = "run.json", .overrides = {}, .environment = {}});
+    ASSERT_TRUE(config.ok()) << config.status();
+    LossScale dp(config->precision.loss_scale, 1), cdp(config->precision.loss_scale, 2);
+    const std::string& overflows = row.Find("overflows")->text;
+    const std::vector<JsonValue>& changes = row.Find("scales")->children;
+    const bool gives_up = row.Find("gives_up")->boolean;
+    size_t next = 1;
+    for (int t = 0; t < static_cast<int>(overflows.size()); ++t) {
+      if (next < changes.size() && changes[next].children[0].integer == t) ++next;
+      const double wanted = changes[next - 1].children[1].number;
+      ASSERT_EQ(dp.Of(t), wanted) << t;
+      if (t == 0) ASSERT_EQ(cdp.Of(0), wanted);
+      ASSERT_EQ(cdp.Of(t + 1), wanted) << t;
+      const bool ends = gives_up && t + 1 == static_cast<int>(overflows.size());
+      ASSERT_EQ(dp.Note(t, overflows[t] == '1').ok(), !ends) << t;
+      ASSERT_EQ(cdp.Note(t, overflows[t] == '1').ok(), !ends) << t;
+    }
+    gave_up += gives_up ? 1 : 0;
+  }
+  EXPECT_GT(gave_up, 0);
 }
 
 TEST(DeepSpeedAnswers, BatchTriples) {

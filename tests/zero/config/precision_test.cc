@@ -33,7 +33,8 @@ TEST(PrecisionTest, AllIsFp32UnlessSaid) {
   EXPECT_EQ(found->compute, ValueType::kFp32);
   EXPECT_EQ(found->parameters, ValueType::kFp32);
   EXPECT_EQ(found->sums, ValueType::kFp32);
-  EXPECT_EQ(found->loss_scale, 1);
+  EXPECT_EQ(found->loss_scale.initial, 1);
+  EXPECT_FALSE(found->skip_overflows);
 }
 
 TEST(PrecisionTest, ParametersTravelInTheTypeThatComputes) {
@@ -46,7 +47,8 @@ TEST(PrecisionTest, ParametersTravelInTheTypeThatComputes) {
   ASSERT_TRUE(fp16.ok()) << fp16.status();
   EXPECT_EQ(fp16->compute, ValueType::kFp16);
   EXPECT_EQ(fp16->parameters, ValueType::kFp16);
-  EXPECT_EQ(fp16->loss_scale, 128);
+  EXPECT_EQ(fp16->loss_scale.initial, 128);
+  EXPECT_FALSE(fp16->loss_scale.dynamic);
   const absl::StatusOr<Precision> other =
       Read({"bf16.enabled=true", "cyclic.wire.parameters=fp16"});
   EXPECT_THAT(other.status().message(),
@@ -69,9 +71,43 @@ TEST(PrecisionTest, SumsHaveTwoNames) {
   EXPECT_EQ(both->sums, ValueType::kFp32);
 }
 
-TEST(PrecisionTest, ADynamicLossScaleIsRefused) {
-  EXPECT_THAT(Read({"fp16.enabled=true"}).status().message(),
-              HasSubstr("fp16.loss_scale: 0 is a dynamic loss scale, which is not built yet"));
+TEST(PrecisionTest, TheDynamicLossScaleHasDeepSpeedsKeys) {
+  absl::StatusOr<Precision> found = Read({"fp16.enabled=true"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_TRUE(found->loss_scale.dynamic);
+  EXPECT_EQ(found->loss_scale.initial, 65536);
+  EXPECT_EQ(found->loss_scale.window, 1000);
+  EXPECT_EQ(found->loss_scale.hysteresis, 2);
+  EXPECT_FALSE(found->loss_scale.consecutive_hysteresis);
+  EXPECT_EQ(found->loss_scale.minimum, 1);
+  found = Read({"fp16.enabled=true", "fp16.initial_scale_power=4", "fp16.loss_scale_window=7",
+                "fp16.hysteresis=1", "fp16.consecutive_hysteresis=true", "fp16.min_loss_scale=3"});
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->loss_scale.initial, 16);
+  EXPECT_EQ(found->loss_scale.window, 7);
+  EXPECT_EQ(found->loss_scale.hysteresis, 1);
+  EXPECT_TRUE(found->loss_scale.consecutive_hysteresis);
+  EXPECT_EQ(found->loss_scale.minimum, 3);
+  EXPECT_THAT(Read({"fp16.enabled=true", "fp16.initial_scale_power=200"}).status().message(),
+              HasSubstr("fp16.initial_scale_power: wanted -126 to 127, as a float has, found 200"));
+}
+
+TEST(PrecisionTest, OverflowsAreSkippedInHalfPrecision) {
+  EXPECT_TRUE(Read({"fp16.enabled=true", "fp16.loss_scale=8"})->skip_overflows);
+  EXPECT_TRUE(Read({"bf16.enabled=true"})->skip_overflows);
+  EXPECT_FALSE(Read({"bf16.enabled=true", "bf16.check_grad_overflow=false"})->skip_overflows);
+}
+
+TEST(PrecisionTest, SkippingNeedsTheStrictFormAndItsOwnNorm) {
+  const auto read = [](const std::vector<std::string>& sets) {
+    return ParseConfig(kRun, {.file = "run.json", .overrides = sets, .environment = {}});
+  };
+  const std::string fp16 = "fp16.enabled=true", v2 = "cyclic.rule=cdp_v2";
+  EXPECT_TRUE(read({fp16, v2, "gradient_clipping=0"})->cyclic.strict);
+  EXPECT_THAT(read({fp16, v2, "cyclic.strict=false"}).status().message(),
+              HasSubstr("cyclic.strict: must be true with cyclic.rule cdp_v2 where overflows are"));
+  EXPECT_THAT(read({fp16, "cyclic.clipping=previous"}).status().message(),
+              HasSubstr("cyclic.clipping: previous, but with fp16"));
 }
 
 }  // namespace

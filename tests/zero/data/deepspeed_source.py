@@ -63,7 +63,7 @@ def stub_torch():
 
 
 def load(root):
-    """Returns (runtime.config, runtime.lr_schedules) and a function that sets the number of workers."""
+    """Returns (runtime.config, runtime.lr_schedules, runtime.fp16.loss_scaler) and a function that sets the number of workers."""
     root = pathlib.Path(root)
     found = (root / 'version.txt').read_text().strip()
     assert found == VERSION, f'{root} is DeepSpeed {found}, wanted {VERSION}'
@@ -92,8 +92,9 @@ def load(root):
     stub('deepspeed.module_inject.auto_ep_config', AutoEPConfig=lambda: None, parse_autoep_config=lambda section: None)
     config = importlib.import_module('deepspeed.runtime.config')
     schedules = importlib.import_module('deepspeed.runtime.lr_schedules')
+    scaler = importlib.import_module('deepspeed.runtime.fp16.loss_scaler')
 
     def set_workers(count):
         world[0] = count
 
-    return config, schedules, set_workers
+    return config, schedules, scaler, set_workers

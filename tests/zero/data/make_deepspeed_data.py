@@ -2,6 +2,7 @@
 
 SOURCE is the unpacked source distribution (deepspeed_source.py says how to get it). Beside this script:
   rates.jsonl     learning rates of the five schedulers for 200 updates, and the betas where they change them
+  scales.jsonl    dynamic loss scales for 400 iterations of which some overflow
   batches.jsonl   the batch triple for every combination of some values
   verdicts.jsonl  small configurations, and whether DeepSpeedConfig takes them: read, and written with the answers of today.
                   "ours" says why this project refuses what DeepSpeedConfig takes
@@ -10,6 +11,7 @@ SOURCE is the unpacked source distribution (deepspeed_source.py says how to get 
 import itertools
 import json
 import pathlib
+import random
 import sys
 
 import deepspeed_source
@@ -46,6 +48,40 @@ SCHEDULERS = [
     ('LRRangeTest', {'lr_range_test_min_lr': 1e-4, 'lr_range_test_step_size': 13, 'lr_range_test_step_rate': 2.5}),
     ('LRRangeTest', {'lr_range_test_step_size': 13, 'lr_range_test_staircase': True}),
 ]
+
+
+LOSS_SCALES = [
+    {},
+    {'loss_scale_window': 10},
+    {'loss_scale_window': 1, 'hysteresis': 1, 'initial_scale_power': 4},
+    {'loss_scale_window': 7, 'hysteresis': 3, 'initial_scale_power': 12},
+    {'loss_scale_window': 7, 'hysteresis': 3, 'consecutive_hysteresis': True, 'initial_scale_power': 12},
+    {'loss_scale_window': 20, 'hysteresis': 2, 'min_loss_scale': 64, 'initial_scale_power': 8},
+    {'loss_scale_window': 20, 'hysteresis': 1, 'min_loss_scale': 3, 'initial_scale_power': 10},
+]
+
+
+def scales(scaler):
+    """From which iteration on there is which; the last overflow of a row may be the one at which the scaler gives up."""
+    for fp16, share in itertools.product(LOSS_SCALES, (0.0, 0.02, 0.1, 0.4)):
+        made = scaler.DynamicLossScaler(init_scale=2**fp16.get('initial_scale_power', 16),
+                                        scale_window=fp16.get('loss_scale_window', 1000),
+                                        min_scale=fp16.get('min_loss_scale', 1),
+                                        delayed_shift=fp16.get('hysteresis', 2),
+                                        consecutive_hysteresis=fp16.get('consecutive_hysteresis', False))
+        draw = random.Random(f'{fp16} {share}')
+        row = {'fp16': {'enabled': True, **fp16}, 'overflows': '', 'scales': [[0, made.loss_scale]], 'gives_up': False}
+        for iteration in range(400):
+            overflow = draw.random() < share
+            row['overflows'] += str(int(overflow))
+            try:
+                made.update_scale(overflow)
+            except Exception:
+                row['gives_up'] = True
+                break
+            if made.loss_scale != row['scales'][-1][1]:
+                row['scales'].append([iteration + 1, made.loss_scale])
+        yield row
 
 
 def rates(schedules):
@@ -98,7 +134,8 @@ def write(name, rows):
 
 
 def main():
-    config, schedules, set_workers = deepspeed_source.load(sys.argv[1])
+    config, schedules, scaler, set_workers = deepspeed_source.load(sys.argv[1])
+    write('scales.jsonl', scales(scaler))
     write('rates.jsonl', rates(schedules))
     write('batches.jsonl', batches(config, set_workers))
     write('verdicts.jsonl', list(verdicts(config)))

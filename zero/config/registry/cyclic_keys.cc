@@ -97,6 +97,9 @@ constexpr KeySpec kKeys[] = {
         KeyRange{.min = 0, .max = 100} | KeyState::kTesting,
     Number("cyclic.inject.update_slowness", "", "how many times as long every update takes") |
         KeyRange{.min = 1, .max = 1000} | KeyState::kTesting,
+    Key(KeyType::kIntegerList, "cyclic.inject.overflows", "",
+        "gradients made infinite: iteration, stage and micro-batch, from 0, three for each") |
+        KeyState::kTesting,
     Integer("cyclic.inject.seed", "", "chooses the bit") | kCount | KeyState::kTesting,
 };
 

@@ -1,0 +1,58 @@
+// LossScale: what the loss's gradients are multiplied by, iteration by iteration, and which updates
+// are skipped because they overflowed.
+//
+//   LossScale scale({.initial = 65536, .dynamic = true}, plan.scale_lag());
+//   scale.Of(t);                   // of t's gradients, and what its update divides by
+//   scale.Note(t, !isfinite(norm));  // every iteration once, in order
+//
+// The recurrence is DeepSpeed's (runtime/fp16/loss_scaler.py, DynamicLossScaler.update_scale). In
+// dp, with a lag of 1, so are its numbers. Under the cdp rules an iteration begins before the
+// overflow of the one before it can be known: the scale of iteration t has seen those up to t - 2
+// (algorithm.md section 5). Not thread-safe.
+#ifndef RINGZERO_ZERO_LOSS_SCALE_H_
+#define RINGZERO_ZERO_LOSS_SCALE_H_
+
+#include <map>
+
+#include "absl/status/status.h"
+#include "zero/update/value_type.h"
+
+namespace ringzero {
+
+class LossScale {
+ public:
+  // `lag`: the scale of iteration t follows from overflows up to t - lag; at least 1.
+  LossScale(const LossScaleOptions& options, int lag);
+
+  // Of the next iteration that has not been noted. OutOfRange: it overflowed, and the scale is
+  // already at its minimum (where DeepSpeed ends the run, too).
+  absl::Status Note(int iteration, bool overflow);
+
+  // All that follow: of an iteration among the last kKept noted, and those whose scale they decide.
+  static constexpr int kKept = 4;
+  double Of(int iteration) const;
+  bool Overflowed(int iteration) const;  // noted
+  // Updates that iterations before this one made: what a rate and a moment's age count.
+  int UpdatesBefore(int iteration) const;  // noted up to it, or the next one
+
+  // After all that has been noted.
+  int skipped() const { return skipped_; }  // iterations
+  double now() const { return scale_; }
+
+ private:
+  absl::Status Advance(bool overflow);
+
+  const LossScaleOptions options_;
+  const int lag_;
+  double scale_;
+  int hysteresis_;  // overflows that are still let pass
+  int last_overflow_ = -1;
+  int noted_ = 0;  // iterations
+  int skipped_ = 0;
+  std::map<int, double> scales_;       // by iteration
+  std::map<int, int> skipped_before_;  // by iteration
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_LOSS_SCALE_H_
