@@ -2,6 +2,7 @@
 #include "zero/shard_ring.h"
 
 #include <condition_variable>
+#include <cstring>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -12,12 +13,13 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
+#include "p2p/failure.h"
 #include "zero/gradient_sum.h"
 
 namespace ringzero {
 namespace {
 
-enum Kind : uint8_t { kSums, kComplete, kVersions };
+enum Kind : uint8_t { kSums, kComplete, kVersions, kSquares };
 
 constexpr auto kPoll = std::chrono::microseconds(100);
 
@@ -28,6 +30,15 @@ MessageKey KeyOf(Kind kind, int64_t update, int lap, int shard) {
 // One buffer as an arena counts it (TransportOptions).
 size_t Block(int64_t bytes) {
   return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
+}
+
+size_t SquaresBytes(const StageLayout& layout) {
+  return static_cast<size_t>(layout.trainable_count) * sizeof(double);
+}
+
+// The end of the ring, with what was waited for unless the words are another worker's.
+absl::Status InWait(const absl::Status& end, const std::string& what) {
+  return IsEcho(end) ? end : Annotate(end, absl::StrCat("waiting for ", what));
 }
 
 // What an arrival brings to who waits for it. Shared: it may come after the wait has ended.
@@ -50,26 +61,25 @@ TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self) {
   TransportOptions options;
   // Of a shard there are one sum and two versions, wherever they are; a sum that a single worker
   // sends to itself holds the slot that it came by.
-  options.slots = {shards.count() + 1, shards.count() + 1, 2 * shards.count()};
+  options.slots = {shards.count() + 1, shards.count() + 1, 2 * shards.count(), 2 * shards.count()};
   for (int shard = 0; shard < shards.count(); ++shard) {
     const StageLayout& layout = shards.layouts[shard];
-    if (shard == self.value) options.parameter_bytes = 2 * Block(layout.parameter_bytes);
+    const size_t versions =
+        2 * (Block(layout.parameter_bytes) + Block(static_cast<int64_t>(SquaresBytes(layout))));
+    if (shard == self.value) options.parameter_bytes = versions;
     if (self.value == 0) options.sum_bytes += Block(layout.sum_bytes);
-    options.received_parameter_bytes += 2 * Block(layout.parameter_bytes);
+    options.received_parameter_bytes += versions;
     options.received_sum_bytes += 2 * Block(layout.sum_bytes);
   }
   return options;
 }
 
-absl::Status ShardRing::Fail(absl::Status why) {
-  transport_->Abort(why);
-  return why;
-}
-
 absl::Status ShardRing::TooLong(const std::string& what) {
-  return Fail(absl::DeadlineExceededError(
+  const absl::Status why = absl::DeadlineExceededError(
       absl::StrCat("worker ", self().value, " waited longer than ",
-                   absl::FormatDuration(absl::FromChrono(wait_timeout_)), " for ", what)));
+                   absl::FormatDuration(absl::FromChrono(wait_timeout_)), " for ", what));
+  Abort(why);
+  return why;
 }
 
 template <typename Handle>
@@ -82,15 +92,16 @@ absl::StatusOr<Handle> ShardRing::Receive(WorkerId from, MessageKey key, size_t 
     slot->arrived.notify_one();
   };
   if constexpr (std::is_same_v<Handle, Buffer>) {
-    RZ_RETURN_IF_ERROR(transport_->ExpectOwned(from, key, bytes, arrival));
+    RZ_RETURN_IF_ERROR(InWait(transport_->ExpectOwned(from, key, bytes, arrival), what));
   } else {
-    RZ_RETURN_IF_ERROR(transport_->ExpectShared(from, key, bytes, arrival));
+    RZ_RETURN_IF_ERROR(InWait(transport_->ExpectShared(from, key, bytes, arrival), what));
   }
   std::unique_lock lock(slot->mutex);
   if (!slot->arrived.wait_for(lock, wait_timeout_, [&] { return slot->value.has_value(); })) {
     lock.unlock();
     return TooLong(absl::StrCat(what, " from worker ", from.value));
   }
+  if (!slot->value->ok()) return InWait(slot->value->status(), what);
   return std::move(*slot->value);
 }
 
@@ -106,15 +117,22 @@ absl::StatusOr<Buffer> ShardRing::TakeSum(int shard, const Turn& turn) {
         absl::StrCat("the sum of shard ", shard, " in update ", turn.update, ", lap ", turn.lap));
   }
   // The one of the update before may still be with its owner.
+  RZ_ASSIGN_OR_RETURN(
+      Buffer sum,
+      AllocateWhenFree([&] { return transport_->AllocateNumbered(shard, bytes); },
+                       absl::StrCat("the memory of shard ", shard, "'s sum before update ",
+                                    turn.update, ", which worker ", shard, " has")));
+  StartSum(layout, sum.data());
+  return sum;
+}
+
+absl::StatusOr<Buffer> ShardRing::AllocateWhenFree(
+    const std::function<absl::StatusOr<Buffer>()>& allocate, const std::string& whose) {
   for (const Deadline deadline(wait_timeout_);;) {
-    absl::StatusOr<Buffer> sum = transport_->AllocateNumbered(shard, bytes);
-    if (sum.ok()) StartSum(layout, sum->data());
-    if (sum.ok() || !absl::IsResourceExhausted(sum.status())) return sum;
+    absl::StatusOr<Buffer> memory = allocate();
+    if (memory.ok() || !absl::IsResourceExhausted(memory.status())) return memory;
     if (const absl::Status status = transport_->status(); !status.ok()) return status;
-    if (deadline.Left() == std::chrono::milliseconds(0)) {
-      return TooLong(absl::StrCat("the memory of shard ", shard, "'s sum before update ",
-                                  turn.update, ", which worker ", shard, " has"));
-    }
+    if (deadline.Left() == std::chrono::milliseconds(0)) return TooLong(whose);
     std::this_thread::sleep_for(kPoll);
   }
 }
@@ -152,28 +170,68 @@ absl::StatusOr<Buffer> ShardRing::Reclaim(SharedBuffer version, int64_t update) 
   return std::move(version).Unseal();
 }
 
-absl::Status ShardRing::Spread(
-    const SharedBuffer& mine, int64_t update,
-    const std::function<void(int shard, const std::byte* parameters)>& show) {
+absl::Status ShardRing::SendAround(const SharedBuffer& mine, const Round& round) {
   const int all = workers(), left = (self().value + all - 1) % all,
             right = (self().value + 1) % all;
+  const auto key = [&](int shard) {
+    return KeyOf(static_cast<Kind>(round.kind), round.update, 0, shard);
+  };
   if (all > 1 && mine) {
-    RZ_RETURN_IF_ERROR(
-        transport_->Share(WorkerId(right), KeyOf(kVersions, update, 0, self().value), mine));
+    RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right), key(self().value), mine));
   }
   for (int hops = 1; hops < all; ++hops) {
     const int shard = (self().value + all - hops) % all;
-    const auto bytes = static_cast<size_t>(shards_.layouts[shard].parameter_bytes);
+    const size_t bytes = round.bytes(shard);
     if (bytes == 0) continue;
-    const MessageKey key = KeyOf(kVersions, update, 0, shard);
-    RZ_ASSIGN_OR_RETURN(
-        SharedBuffer version,
-        Receive<SharedBuffer>(WorkerId(left), key, bytes,
-                              absl::StrCat("shard ", shard, " after update ", update)));
-    if (right != shard) RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right), key, version));
-    show(shard, version.data());
+    RZ_ASSIGN_OR_RETURN(SharedBuffer payload,
+                        Receive<SharedBuffer>(WorkerId(left), key(shard), bytes,
+                                              absl::StrCat("shard ", shard, round.what)));
+    if (right != shard) {
+      RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right), key(shard), payload));
+    }
+    round.show(shard, payload.data());
   }
   return absl::OkStatus();
+}
+
+absl::Status ShardRing::Spread(
+    const SharedBuffer& mine, int64_t update,
+    const std::function<void(int shard, const std::byte* parameters)>& show) {
+  const auto bytes = [this](int shard) {
+    return static_cast<size_t>(shards_.layouts[shard].parameter_bytes);
+  };
+  return SendAround(mine, {.kind = kVersions,
+                           .update = update,
+                           .what = absl::StrCat(" after update ", update),
+                           .bytes = bytes,
+                           .show = show});
+}
+
+absl::StatusOr<std::vector<std::vector<double>>> ShardRing::SpreadSquares(
+    std::span<const double> mine, int64_t update) {
+  std::vector<std::vector<double>> squares(static_cast<size_t>(workers()));
+  squares[self().value].assign(mine.begin(), mine.end());
+  SharedBuffer sent;
+  if (workers() > 1 && !mine.empty()) {
+    RZ_ASSIGN_OR_RETURN(
+        Buffer memory,
+        AllocateWhenFree(
+            [&] { return transport_->Allocate(mine.size_bytes(), MemoryUse::kParameters); },
+            absl::StrCat("the others to let go of its squares before update ", update)));
+    std::memcpy(memory.data(), mine.data(), mine.size_bytes());
+    sent = std::move(memory).Seal();
+  }
+  const auto bytes = [this](int shard) { return SquaresBytes(shards_.layouts[shard]); };
+  const auto show = [&](int shard, const std::byte* payload) {
+    squares[shard].resize(bytes(shard) / sizeof(double));
+    std::memcpy(squares[shard].data(), payload, bytes(shard));
+  };
+  RZ_RETURN_IF_ERROR(SendAround(sent, {.kind = kSquares,
+                                       .update = update,
+                                       .what = absl::StrCat("'s squares in update ", update),
+                                       .bytes = bytes,
+                                       .show = show}));
+  return squares;
 }
 
 }  // namespace ringzero

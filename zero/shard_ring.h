@@ -9,8 +9,9 @@
 //
 // The sum of a shard visits worker 0, 1, …, N-1, then 0 again for the next lap, and retires to its
 // owner after the last: a fixed left fold, the same for any N. A shard's new version is lent to the
-// right neighbour, which passes it on. Every wait has a limit and a name; who waits too long ends
-// the ring for all. Not thread-safe.
+// right neighbour, which passes it on, and so are the squares of a complete sum, for the norm of
+// all. Every wait has a limit and a name; who waits too long ends the ring for all. Not
+// thread-safe.
 #ifndef RINGZERO_ZERO_SHARD_RING_H_
 #define RINGZERO_ZERO_SHARD_RING_H_
 
@@ -18,7 +19,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -54,6 +57,10 @@ class ShardRing {
   // At its owner, after the last turn.
   absl::StatusOr<Buffer> TakeCompleteSum(int64_t update);
 
+  // Sends this shard's squares (by trainable parameter; SumSquares) around; all shards', by shard.
+  absl::StatusOr<std::vector<std::vector<double>>> SpreadSquares(std::span<const double> mine,
+                                                                 int64_t update);
+
   // Memory for a version of this worker's shard: two of them.
   absl::StatusOr<Buffer> AllocateVersion();
   // When nobody else holds it any more.
@@ -63,12 +70,25 @@ class ShardRing {
   absl::Status Spread(const SharedBuffer& mine, int64_t update,
                       const std::function<void(int shard, const std::byte* parameters)>& show);
 
+  // Ends the ring for all workers with `why`.
+  void Abort(const absl::Status& why) { transport_->Abort(why); }
+
  private:
+  // What goes all the way around, of every shard that has any.
+  struct Round {
+    uint8_t kind = 0;
+    int64_t update = 0;
+    std::string what;  // in waits: "shard 2<what>"
+    std::function<size_t(int shard)> bytes;
+    std::function<void(int shard, const std::byte* payload)> show;
+  };
+  absl::Status SendAround(const SharedBuffer& mine, const Round& round);
+  // Waits until what was allocated before is dropped, here or elsewhere: `whose`, in words.
+  absl::StatusOr<Buffer> AllocateWhenFree(const std::function<absl::StatusOr<Buffer>()>& allocate,
+                                          const std::string& whose);
   template <typename Handle>
   absl::StatusOr<Handle> Receive(WorkerId from, MessageKey key, size_t bytes,
                                  const std::string& what);
-  // Ends the ring with `why`.
-  absl::Status Fail(absl::Status why);
   absl::Status TooLong(const std::string& what);
 
   const FlatShards& shards_;

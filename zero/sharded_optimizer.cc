@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "p2p/local_transport.h"
 #include "p2p/rendezvous/agreement.h"
+#include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
 #include "zero/update/describe_optimizer.h"
@@ -65,10 +66,11 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     return good;
   }
   RZ_RETURN_IF_ERROR(Agree(job->seat, AgreementOf(options)));
-  RZ_ASSIGN_OR_RETURN(Connection made,
-                      Connect(job->seat, {.transport = job->transport,
-                                          .options = ShardRing::Needs(*shards, job->seat.self),
-                                          .take_endpoint = job->take_endpoint}));
+  TransportOptions needs = ShardRing::Needs(*shards, job->seat.self);
+  needs.peer_timeout = job->peer_timeout;
+  RZ_ASSIGN_OR_RETURN(Connection made, Connect(job->seat, {.transport = job->transport,
+                                                           .options = std::move(needs),
+                                                           .take_endpoint = job->take_endpoint}));
   return CreateOver(std::move(options), std::move(values), std::move(made.transport));
 }
 
@@ -165,15 +167,24 @@ absl::Status ShardedOptimizer::Step() {
     return absl::FailedPreconditionError(absl::StrCat("update ", update_, " has ", lap_, " of ",
                                                       options_.micro_batches, " micro-batches"));
   }
+  const double divisor = static_cast<double>(ring_->workers()) * options_.micro_batches;
+  Buffer sum;
   if (mine().sum_bytes > 0) {
-    RZ_ASSIGN_OR_RETURN(Buffer sum, ring_->TakeCompleteSum(update_));
+    RZ_ASSIGN_OR_RETURN(sum, ring_->TakeCompleteSum(update_));
+  }
+  if (options_.optimizer.max_norm > 0) {
+    RZ_ASSIGN_OR_RETURN(norm_, Norm(sum, divisor));
+  }
+  if (sum) {
     RZ_ASSIGN_OR_RETURN(Buffer out, NextVersion());
     RunBlocks({.iteration = update_,
-               .divisor = static_cast<double>(ring_->workers()) * options_.micro_batches,
+               .divisor = divisor,
+               .clip = ClipFactor(norm_, options_.optimizer.max_norm),
                .theta = now_.data(),
                .sum = sum.data(),
                .scratch = scratch_ ? scratch_.data() : nullptr},
               out.data());
+    sum.Reset();  // worker 0 begins the next one in it
     before_ = std::exchange(now_, std::move(out).Seal());
     Show(self().value, now_.data());
   }
@@ -181,6 +192,24 @@ absl::Status ShardedOptimizer::Step() {
   lap_ = 0;
   return ring_->Spread(now_, update_,
                        [this](int shard, const std::byte* from) { Show(shard, from); });
+}
+
+absl::StatusOr<double> ShardedOptimizer::Norm(const Buffer& sum, double divisor) {
+  std::vector<double> mine_squares;
+  if (sum) {
+    SumSquares squares(mine(), sum.data(), nullptr);
+    while (squares.Step()) {
+    }
+    mine_squares = squares.values();
+  }
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::vector<double>> shards,
+                      ring_->SpreadSquares(mine_squares, update_));
+  std::vector<double> all;  // in the order of the model, whatever the cut is
+  for (const FlatShards::Place place : shards_->places) {
+    const ParameterSpec& spec = shards_->layouts[place.shard].parameters[place.parameter];
+    if (spec.trainable) all.push_back(shards[place.shard][spec.sum_index]);
+  }
+  return NormOf({all}, divisor);
 }
 
 void ShardedOptimizer::RunBlocks(const UpdateInput& input, std::byte* out) {

@@ -11,8 +11,9 @@
 //
 // Micro-batch l·N + w of an update is worker w's l-th. Sums are folded in that order, whatever N
 // is, divided once by their number, and the owner updates: with the same micro-batches the bits are
-// the same for any number of workers and of threads. A parameter without a gradient in a whole
-// update is left alone. Not thread-safe. After an error nothing but its end is left.
+// the same for any number of workers and of threads. With max_norm the gradient is clipped by its
+// norm over all parameters, of the same update. A parameter without a gradient in a whole update is
+// left alone. Not thread-safe. After an error nothing but its end is left.
 #ifndef RINGZERO_ZERO_SHARDED_OPTIMIZER_H_
 #define RINGZERO_ZERO_SHARDED_OPTIMIZER_H_
 
@@ -49,7 +50,8 @@ struct ShardedOptimizerOptions {
 struct ShardJob {
   JobSeat seat;
   TransportChoice transport = TransportChoice::kAuto;
-  std::function<ShmEndpoint()> take_endpoint;  // as in ConnectRequest
+  std::function<ShmEndpoint()> take_endpoint;                        // as in ConnectRequest
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);  // as in TransportOptions
 };
 
 class ShardedOptimizer {
@@ -77,6 +79,9 @@ class ShardedOptimizer {
 
   int64_t updates() const { return update_; }  // done so far
   double rate() const;                         // of the next one, before groups' factors
+  // Of the averaged gradient in the last update, before clipping; 0 before the first, and without
+  // max_norm.
+  double gradient_norm() const { return norm_; }
 
   // What this worker holds, in the order of its shard: "step", "exp_avg", …; `step` as one value.
   struct NamedState {
@@ -88,12 +93,18 @@ class ShardedOptimizer {
   const FlatShards& shards() const { return *shards_; }
   WorkerId self() const { return ring_->self(); }
 
+  // Ends the optimizers of all workers with `why`: what waits there gets it. Without this the
+  // others take this one's end for a goodbye.
+  void Abort(const absl::Status& why) { ring_->Abort(why); }
+
  private:
   ShardedOptimizer(ShardedOptimizerOptions options, std::vector<float*> values,
                    std::unique_ptr<FlatShards> shards, std::unique_ptr<Transport> transport);
   const StageLayout& mine() const { return shards_->layouts[self().value]; }
   absl::Status ShareInitialValues();
   absl::StatusOr<Buffer> NextVersion();
+  // Of all shards; `sum` is this worker's.
+  absl::StatusOr<double> Norm(const Buffer& sum, double divisor);
   void RunBlocks(const UpdateInput& input, std::byte* out);
   // From a shard into the parameters.
   void Show(int shard, const std::byte* parameters);
@@ -108,6 +119,7 @@ class ShardedOptimizer {
   SharedBuffer now_, before_;  // versions of this worker's shard
   int64_t update_ = 0;
   int lap_ = 0;
+  double norm_ = 0;
 };
 
 }  // namespace ringzero

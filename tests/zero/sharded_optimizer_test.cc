@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -51,6 +52,19 @@ Values Random(uint64_t seed) {
 constexpr int kUpdates = 4;
 uint64_t Seed(int update, int micro_batch) { return 1000 + 100 * update + micro_batch; }
 
+// min(1, max_norm / (norm + 1e-6)), by one sum over all values that have a gradient.
+float ClipOf(const Values& sum, const OptimizerOptions& options, int micro_batches) {
+  if (options.max_norm == 0) return 1;
+  double squares = 0;
+  const std::vector<ParameterSpec> model = Model();
+  for (size_t p = 0; p < sum.size(); ++p) {
+    if (!model[p].trainable || p == kUnused) continue;
+    for (const float value : sum[p]) squares += double(value) * value;
+  }
+  const double factor = options.max_norm / (std::sqrt(squares) / micro_batches + 1e-6);
+  return factor < 1 ? static_cast<float>(factor) : 1;
+}
+
 // One loop: sums in the order of micro-batches, one update of each parameter.
 Values Reference(const OptimizerOptions& options, int micro_batches) {
   Values theta = Random(1);
@@ -69,15 +83,19 @@ Values Reference(const OptimizerOptions& options, int micro_batches) {
         for (size_t i = 0; i < sum[p].size(); ++i) sum[p][i] += g[p][i];
       }
     }
+    const float clip = ClipOf(sum, options, micro_batches);
     for (size_t p = 0; p < model.size(); ++p) {
       if (!model[p].trainable || p == kUnused) continue;
       sum[p].resize(static_cast<size_t>(layouts[p].sum_bytes) / sizeof(float));
       auto* const bytes = reinterpret_cast<std::byte*>(sum[p].data());
       MarkContribution(layouts[p], 0, bytes);
       auto* const values = reinterpret_cast<std::byte*>(theta[p].data());
-      optimizers[p].Update(
-          {.iteration = t, .divisor = double(micro_batches), .theta = values, .sum = bytes},
-          values);
+      optimizers[p].Update({.iteration = t,
+                            .divisor = double(micro_batches),
+                            .clip = clip,
+                            .theta = values,
+                            .sum = bytes},
+                           values);
     }
   }
   return theta;
@@ -86,6 +104,7 @@ Values Reference(const OptimizerOptions& options, int micro_batches) {
 struct Worker {
   Values values;
   std::map<std::string, int> states;  // by parameter
+  double norm = 0;                    // of the last gradient
   absl::Status status;
 };
 
@@ -102,6 +121,7 @@ absl::Status Train(ShardedOptimizer& optimizer, int workers, int laps, Worker& m
     const absl::Status status = optimizer.Step();
     if (!status.ok()) return status;
   }
+  mine.norm = optimizer.gradient_norm();
   optimizer.VisitStates(
       [&](const ShardedOptimizer::NamedState& state) { ++mine.states[state.parameter]; });
   return absl::OkStatus();
@@ -174,6 +194,46 @@ TEST(ShardedOptimizerTest, GivesTheBitsOfOneLoop) {
   }
 }
 
+// The norm is of all shards, and its bits do not depend on the cut.
+TEST(ShardedOptimizerTest, ClipsByTheNormOfAll) {
+  OptimizerOptions options = Lively(Type::kSgd);
+  options.max_norm = 20;  // of about 300 / sqrt(6)
+  const Values wanted = Reference(options, 6);
+  EXPECT_NE(wanted, Reference(Lively(Type::kSgd), 6));
+  for (const auto& [workers, laps] : {std::pair(1, 6), std::pair(2, 3), std::pair(6, 1)}) {
+    SCOPED_TRACE(testing::Message() << workers << " workers");
+    const MakeTransports make = workers == 2
+                                    ? ShmTransports()
+                                    : Delayed(LocalTransports(), 3, std::chrono::microseconds(200));
+    for (const Worker& worker : RunWorkers(options, workers, laps, 1, make)) {
+      ASSERT_TRUE(worker.status.ok()) << worker.status;
+      EXPECT_EQ(worker.values, wanted);
+      EXPECT_NEAR(worker.norm, 123, 5);
+    }
+  }
+}
+
+// Who fails tells the others, wherever they wait.
+TEST(ShardedOptimizerTest, OnesEndIsTheEndOfAll) {
+  const FlatShards shards = *FlatShards::Make(Model(), 2);
+  auto transports = *LocalTransports()(
+      {ShardRing::Needs(shards, WorkerId(0)), ShardRing::Needs(shards, WorkerId(1))});
+  absl::Status other;
+  std::thread second([&] {
+    Worker mine{.values = Random(1)};
+    auto optimizer = ShardedOptimizer::CreateOver(OptionsOf({}, 1, 1), PointersTo(mine.values),
+                                                  std::move(transports[1]));
+    other = optimizer.ok() ? Train(**optimizer, 2, 1, mine) : optimizer.status();
+  });
+  Values values = Random(1);
+  auto optimizer = ShardedOptimizer::CreateOver(OptionsOf({}, 1, 1), PointersTo(values),
+                                                std::move(transports[0]));
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  (*optimizer)->Abort(absl::DataLossError("bad file"));
+  second.join();
+  EXPECT_EQ(other, absl::DataLossError("aborted by worker 0: bad file"));
+}
+
 TEST(ShardedOptimizerTest, AloneItNeedsNobody) {
   const OptimizerOptions options = Lively(Type::kAdamW);
   Worker mine{.values = Random(1)};
@@ -229,6 +289,18 @@ TEST(ShardedOptimizerTest, AWaitHasALimitAndAName) {
   EXPECT_THAT(std::string(transports[0]->status().message()), HasSubstr("the sum of shard 0"));
 }
 
+// Who leaves early is told by who still waits for it.
+TEST(ShardedOptimizerTest, AGoodbyeEndsAWait) {
+  const FlatShards shards = *FlatShards::Make(Model(), 2);
+  auto transports = *LocalTransports()(
+      {ShardRing::Needs(shards, WorkerId(0)), ShardRing::Needs(shards, WorkerId(1))});
+  ShardRing second(shards, std::move(transports[1]), std::chrono::seconds(60));
+  EXPECT_EQ(transports[0]->Close(), absl::OkStatus());
+  const std::string why(second.TakeSum(0, {.update = 7}).status().message());
+  EXPECT_THAT(why, HasSubstr("waiting for the sum of shard 0 in update 7, lap 0: "));
+  EXPECT_THAT(why, HasSubstr("goodbye"));
+}
+
 TEST(ShardedOptimizerTest, RefusesWhatCannotBe) {
   Values values = Random(1);
   const auto refusal = [&](const ShardedOptimizerOptions& options) {
@@ -240,6 +312,9 @@ TEST(ShardedOptimizerTest, RefusesWhatCannotBe) {
   optimizer.groups = {};
   optimizer.learning_rate = -1;
   EXPECT_THAT(refusal(OptionsOf(optimizer, 1, 1)), HasSubstr("lr must be at least 0"));
+  optimizer.learning_rate = 1;
+  optimizer.max_norm = -1;
+  EXPECT_THAT(refusal(OptionsOf(optimizer, 1, 1)), HasSubstr("max_norm must be at least 0"));
   EXPECT_THAT(refusal(OptionsOf({}, 0, 1)), HasSubstr("micro_batches must be 1 to 32767, found 0"));
   ShardedOptimizerOptions twice = OptionsOf({}, 1, 1);
   twice.parameters[1].name = twice.parameters[0].name;

@@ -113,6 +113,7 @@ std::string DescribeOptimizer(const OptimizerOptions& options) {
   lines.Add("type", double(static_cast<int>(options.type)));
   lines.Add("learning_rate", options.learning_rate);
   lines.Add("rate_factor", options.rate_factor);
+  lines.Add("max_norm", options.max_norm);
   lines.Add("decays", double(static_cast<int>(options.decays)));
   for (size_t i = 0; i < options.groups.size(); ++i) {
     const ParameterGroup& group = options.groups[i];

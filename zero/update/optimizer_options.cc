@@ -70,6 +70,7 @@ absl::Status CheckPredictable(const OptimizerOptions& options) {
 
 absl::Status CheckOptimizer(const OptimizerOptions& options) {
   RZ_RETURN_IF_ERROR(CheckNotNegative("lr", options.learning_rate));
+  RZ_RETURN_IF_ERROR(CheckNotNegative("max_norm", options.max_norm));
   switch (options.type) {
     case OptimizerOptions::Type::kSgd: return CheckSgd(options.sgd);
     case OptimizerOptions::Type::kAdamW:
