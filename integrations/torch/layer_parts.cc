@@ -74,7 +74,7 @@ absl::Status CheckParameters(const std::string& layer_name, const Layer& layer) 
 
 }  // namespace
 
-std::vector<NamedTensor> ParametersOf(const Layer& layer) {
+std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer) {
   std::vector<NamedTensor> parameters;
   std::set<const void*> seen;
   for (const auto& item : layer.named_parameters(/*recurse=*/true)) {

@@ -1,4 +1,5 @@
-// What a built layer holds: parameters, BatchNorm's statistics, and what RingZero cannot train.
+// What a built layer (or any module) holds: parameters, BatchNorm's statistics, and what RingZero
+// cannot train.
 //
 //   RZ_RETURN_IF_ERROR(CheckLayer("block1", *layer));
 //   for (const NamedTensor& parameter : ParametersOf(*layer)) …   // each once
@@ -23,7 +24,7 @@ struct NamedTensor {
 };
 
 // In the order of registration; a tensor registered twice stands under its first name only.
-std::vector<NamedTensor> ParametersOf(const Layer& layer);
+std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer);
 
 // A BatchNorm module that tracks running statistics and is in training mode. (One that the user has
 // put into eval mode is frozen: its statistics are constants.)

@@ -1,0 +1,278 @@
+// An optimizer for ordinary loops: torch's steps, the same bits for any number of workers, and what
+// it says of tensors that it cannot take.
+#include "integrations/torch/torch_sharded_optimizer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "integrations/torch/run_workers.h"
+#include "p2p/rendezvous/rendezvous.h"
+
+namespace ringzero {
+namespace {
+
+using testing::HasSubstr;
+using Type = OptimizerOptions::Type;
+
+// A matrix, one whose values lie in channels_last order, one that no loss uses, one that is frozen.
+struct NetImpl : torch::nn::Module {
+  NetImpl() {
+    const auto random = [](at::IntArrayRef sizes, uint64_t seed) {
+      return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kFloat);
+    };
+    convolution = register_parameter(
+        "convolution", random({5, 3, 2, 2}, 1).contiguous(at::MemoryFormat::ChannelsLast));
+    matrix = register_parameter("matrix", random({7, 20}, 2));
+    unused = register_parameter("unused", random({4}, 3));
+    frozen = register_parameter("frozen", random({7}, 4), /*requires_grad=*/false);
+    register_parameter("tied", matrix);
+  }
+  // The loss of one micro-batch.
+  at::Tensor forward(int64_t number) {
+    const at::Tensor x = at::randn(
+        {6, 3, 3, 3}, at::detail::createCPUGenerator(static_cast<uint64_t>(number)), at::kFloat);
+    const at::Tensor y = at::conv2d(x, convolution).flatten(1);
+    return (at::linear(y, matrix) + frozen).sin().sum();
+  }
+  at::Tensor convolution, matrix, unused, frozen;
+};
+TORCH_MODULE(Net);
+
+// Each once, which parameters() does not promise.
+std::vector<at::Tensor> TensorsOf(const Net& net) {
+  std::vector<at::Tensor> tensors;
+  for (const NamedTensor& p : ParametersOf(*net)) tensors.push_back(p.tensor);
+  return tensors;
+}
+
+std::vector<at::Tensor> ValuesOf(const Net& net) {
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& tensor : TensorsOf(net)) values.push_back(tensor.detach().clone());
+  return values;
+}
+
+// In units of the last place of the largest number that took part.
+double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before) {
+  const at::Tensor scale =
+      at::maximum(at::maximum(a.abs(), b.abs()), at::maximum(before.abs(), (b - before).abs()));
+  const at::Tensor ulp = at::nextafter(scale, at::full_like(scale, INFINITY)) - scale;
+  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
+}
+
+OptimizerOptions Sgd() {
+  OptimizerOptions options{.type = Type::kSgd, .learning_rate = 0.1};
+  options.sgd = {.momentum = 0.9, .weight_decay = 0.01};
+  return options;
+}
+
+// Torch's own optimizer beside ours, from the same values at each step.
+template <typename Torchs>
+double LargestDifferenceFromTorchs(const OptimizerOptions& options, Net& theirs, Torchs& torchs) {
+  Net ours;
+  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*ours), {.optimizer = options});
+  EXPECT_TRUE(optimizer.ok()) << optimizer.status();
+  double largest = 0;
+  for (int step = 0; step < 10; ++step) {
+    const std::vector<at::Tensor> before = ValuesOf(ours);
+    (*optimizer)->ZeroGrad();
+    torchs.zero_grad();
+    ours->forward(step).backward();
+    theirs->forward(step).backward();
+    EXPECT_EQ((*optimizer)->Step(), absl::OkStatus());
+    torchs.step();
+    const at::NoGradGuard no_grad;
+    const std::vector<at::Tensor> a = TensorsOf(ours), b = TensorsOf(theirs);
+    for (size_t p = 0; p < before.size(); ++p) {
+      largest = std::max(largest, LargestDifferenceInUlps(a[p], b[p], before[p]));
+      b[p].copy_(a[p]);
+    }
+  }
+  const std::vector<at::Tensor> initial = ValuesOf(Net()), now = ValuesOf(ours);
+  EXPECT_FALSE(at::equal(now[0], initial[0]));
+  EXPECT_FALSE(at::equal(now[1], initial[1]));
+  EXPECT_TRUE(at::equal(now[2], initial[2])) << "unused";
+  EXPECT_TRUE(at::equal(now[3], initial[3])) << "frozen";
+  return largest;
+}
+
+TEST(TorchShardedOptimizerTest, StepsAreTorchs) {
+  Net first;
+  torch::optim::SGD sgd(TensorsOf(first),
+                        torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
+  EXPECT_LE(LargestDifferenceFromTorchs(Sgd(), first, sgd), 1.0);
+  Net second;
+  torch::optim::AdamW adamw(
+      TensorsOf(second),
+      torch::optim::AdamWOptions(3e-3).betas({0.9, 0.99}).eps(1e-8).weight_decay(0.05));
+  OptimizerOptions options{.type = Type::kAdamW, .learning_rate = 3e-3};
+  options.adamw = {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.05};
+  // Torch's root is now and then the wrong neighbour: docs/decisions/0008.
+  EXPECT_LE(LargestDifferenceFromTorchs(options, second, adamw), 2.0);
+}
+
+TEST(TorchShardedOptimizerTest, ClipsAsTorchDoes) {
+  Net ours, theirs;
+  OptimizerOptions options{.type = Type::kSgd, .learning_rate = 1};
+  options.max_norm = 0.5;
+  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*ours), {.optimizer = options});
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  ours->forward(1).backward();
+  theirs->forward(1).backward();
+  const double norm = torch::nn::utils::clip_grad_norm_(TensorsOf(theirs), 0.5);
+  EXPECT_EQ((*optimizer)->Step(), absl::OkStatus());
+  EXPECT_GT(norm, 1);
+  EXPECT_NEAR((*optimizer)->gradient_norm(), norm, 1e-5 * norm);
+  const at::Tensor wanted = theirs->matrix.detach() - theirs->matrix.grad();
+  EXPECT_TRUE(at::allclose(ours->matrix, wanted, 1e-6, 1e-7));
+}
+
+struct Result {
+  absl::Status status;
+  std::vector<at::Tensor> values;
+  std::map<std::string, int> states;  // by parameter
+};
+
+// Six micro-batches in each update, shared by `workers`.
+Result Train(const OptimizerOptions& options, int self, int workers,
+             const std::optional<ShardJob>& job) {
+  PrepareTorch(1);
+  Net net;
+  // Other initial values than the owners' do not matter.
+  net->matrix.data().mul_(1 + self);
+  Result result;
+  auto optimizer = TorchShardedOptimizer::Create(
+      ParametersOf(*net), {.optimizer = options, .micro_batches = 6 / workers}, job);
+  result.status = optimizer.status();
+  for (int update = 0; update < 4 && result.status.ok(); ++update) {
+    for (int m = self; m < 6 && result.status.ok(); m += workers) {
+      (*optimizer)->ZeroGrad();
+      net->forward(6 * update + m).backward();
+      result.status = (*optimizer)->Step();
+    }
+  }
+  if (!result.status.ok()) return result;
+  result.values = ValuesOf(net);
+  (*optimizer)->VisitStates([&](const ShardedOptimizer::NamedState& state) {
+    ++result.states[state.parameter];
+  });
+  return result;
+}
+
+std::vector<Result> RunThreads(const OptimizerOptions& options, int workers) {
+  const auto rendezvous = MakeLocalRendezvous();
+  std::vector<Result> results(static_cast<size_t>(workers));
+  std::vector<std::thread> running;
+  for (int w = 0; w < workers; ++w) {
+    running.emplace_back([&, w] {
+      results[w] = Train(options, w, workers,
+                         ShardJob{.seat = {.self = WorkerId(w),
+                                           .workers = workers,
+                                           .secret = "secret",
+                                           .rendezvous = rendezvous,
+                                           .join_limit = std::chrono::seconds(60)}});
+    });
+  }
+  for (std::thread& thread : running) thread.join();
+  return results;
+}
+
+TEST(TorchShardedOptimizerTest, AnyNumberOfWorkersGivesTheSameBits) {
+  OptimizerOptions adamw{.learning_rate = 3e-3, .max_norm = 0.5};
+  adamw.groups = {{.pattern = "conv*", .rate_factor = 0.5}};
+  for (const OptimizerOptions& options : {adamw, Sgd()}) {
+    const Result alone = Train(options, 0, 1, std::nullopt);
+    ASSERT_TRUE(alone.status.ok()) << alone.status;
+    for (const int workers : {2, 3}) {
+      std::map<std::string, int> states;
+      for (Result& result : RunThreads(options, workers)) {
+        ASSERT_TRUE(result.status.ok()) << result.status;
+        for (size_t p = 0; p < alone.values.size(); ++p) {
+          EXPECT_TRUE(at::equal(result.values[p], alone.values[p]))
+              << workers << " workers, parameter " << p;
+        }
+        EXPECT_LT(result.states.size(), alone.states.size());
+        states.merge(result.states);
+      }
+      EXPECT_EQ(states, alone.states);
+    }
+  }
+}
+
+std::string StepOf(const Net& net, const std::function<void()>& spoil) {
+  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*net), {});
+  if (!optimizer.ok()) return optimizer.status().ToString();
+  spoil();
+  return (*optimizer)->Step().ToString();
+}
+
+TEST(TorchShardedOptimizerTest, NamesTheGradientThatCannotBe) {
+  Net net;
+  EXPECT_THAT(StepOf(net,
+                     [&] {
+                       net->matrix.mutable_grad() = at::ones({20, 7}).t();
+                     }),
+              HasSubstr("INVALID_ARGUMENT: gradient of \"matrix\": wanted Float on cpu of shape "
+                        "[7, 20] with strides [20, 1], found Float on cpu of shape [7, 20] with "
+                        "strides [1, 7]"));
+  net->matrix.mutable_grad().reset();
+  const at::Tensor sparse = at::ones({7, 20}).to_sparse();
+  EXPECT_THAT(StepOf(net, [&] { net->matrix.mutable_grad() = sparse; }),
+              HasSubstr("found sparse Float on cpu of shape [7, 20]"));
+  net->matrix.mutable_grad().reset();
+  EXPECT_THAT(StepOf(net, [&] { net->frozen.mutable_grad() = at::ones({7}); }),
+              HasSubstr("FAILED_PRECONDITION: parameter \"frozen\" has a gradient, but required "
+                        "none"));
+  net->frozen.mutable_grad().reset();
+  EXPECT_THAT(StepOf(net,
+                     [&] {
+                       net->matrix.set_data(at::ones({7, 20}));
+                     }),
+              HasSubstr("parameter \"matrix\" has got other memory since"));
+  // A gradient of a single row has no stride to speak of.
+  torch::nn::Linear row(5, 1);
+  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*row), {});
+  row->weight.mutable_grad() = at::ones({5, 1}).t();
+  EXPECT_EQ((*optimizer)->Step(), absl::OkStatus());
+}
+
+TEST(TorchShardedOptimizerTest, NamesTheParameterThatCannotBe) {
+  const auto refusal = [](const std::vector<NamedTensor>& parameters) {
+    return TorchShardedOptimizer::Create(parameters, {}).status().ToString();
+  };
+  EXPECT_THAT(refusal({{"a", at::ones({2}, at::kDouble)}}),
+              HasSubstr("parameter \"a\": wanted Float on cpu, without gaps or overlap, found "
+                        "Double on cpu of shape [2]"));
+  EXPECT_THAT(refusal({{"a", at::ones({4}).slice(0, 0, 4, 2)}}), HasSubstr("strides [2]"));
+  EXPECT_THAT(refusal({{"a", at::Tensor()}}), HasSubstr("found nothing"));
+  const at::Tensor whole = at::ones({4});
+  EXPECT_THAT(refusal({{"whole", whole}, {"half", whole.slice(0, 2)}}),
+              HasSubstr("parameters \"whole\" and \"half\" have memory in common"));
+  EXPECT_THAT(refusal({}), HasSubstr("an optimizer without parameters"));
+}
+
+// As with torch's optimizers.
+TEST(TorchShardedOptimizerTest, AGraphOfBeforeDoesNotGoOnAfterAStep) {
+  torch::nn::Linear linear(3, 3);
+  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*linear), {});
+  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  const at::Tensor hidden = linear->forward(at::ones({1, 3}));
+  const at::Tensor loss = linear->forward(hidden).sum();
+  loss.backward({}, /*retain_graph=*/true);
+  EXPECT_EQ((*optimizer)->Step(), absl::OkStatus());
+  EXPECT_EQ((*optimizer)->updates(), 1);
+  EXPECT_THROW(loss.backward(), c10::Error);
+}
+
+}  // namespace
+}  // namespace ringzero
