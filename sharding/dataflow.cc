@@ -255,7 +255,7 @@ class DataflowChecker {
                    : Wrong(i, "does not wait for what it sends");
       }
       case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
-      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
+      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOfSum(op(i)));
       case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
       case Channel::kSnapshots:
         return HasSnapshot(i) ? absl::OkStatus() : Wrong(i, "sends another snapshot");
@@ -279,6 +279,10 @@ class DataflowChecker {
     return Wrong(i, "is on no channel");
   }
 
+  // The micro-batch that completes the sum which an update, a retire or a keep is of.
+  int64_t LastOfSum(const Op& of) const {
+    return WindowOf(plan_, of.stage.value, of.iteration.value).last;
+  }
   int64_t LastOf(int iteration) const {
     return NumberOf(plan_, {plan_.workers - 1, iteration, plan_.laps - 1});
   }
@@ -319,7 +323,10 @@ class DataflowChecker {
       return Is(after, OpKind::kBackward, op(i).stage, MicroBatchOf(i));
     };
     if (!WaitsFor(i, is_backward)) return Wrong(i, "does not wait for its own backward");
-    const bool first = ring_.worker_of(i) == 0 && op(i).lap.value == 0;
+    const int64_t m = MicroBatchOf(i);
+    const int update = UpdateWith(plan_, op(i).stage.value, m);
+    if (update < 0) return Wrong(i, "adds to a sum that nobody updates with");
+    const bool first = WindowOf(plan_, op(i).stage.value, update).first == m;
     return CheckContinues(i, first, Channel::kSum);
   }
 
@@ -403,8 +410,9 @@ class DataflowChecker {
   }
   // The sum of the stage and iteration of `of`, complete, on the worker of operation i.
   bool IsCompleteSum(int i, int64_t found, const Op& of) const {
-    return ring_.worker_of(i) == plan_.workers - 1
-               ? Is(found, OpKind::kAdd, of.stage, LastOf(of.iteration.value))
+    const int64_t last = LastOfSum(of);
+    return ring_.worker_of(i) == PlaceOf(plan_, last).worker
+               ? Is(found, OpKind::kAdd, of.stage, last)
                : IsReceive(found, of,
                            plan_.zero_stage == 0 ? Channel::kFinished : Channel::kRetire);
   }

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "sharding/label.h"
 #include "sharding/schedule.h"
+#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -261,12 +262,10 @@ class Linker::State {
       case Channel::kRetire: {
         linked.takes = Take(sums_, op.stage.value);
         if (linked.takes == kNoOp) return Missing(op, "the sum");
-        const bool last_lap = op.channel == Channel::kRetire ||
-                              (op.lap.value == plan_.laps - 1 && op.peer.value != 0);
         // Where every worker has its own masters, it overwrites them itself.
-        if (last_lap && !plan_.spreads_sums()) {
+        if (const auto update = LastPartOf(op); update && !plan_.spreads_sums()) {
           const bool owns = plan_.owner(op.stage) == self_;
-          AfterUsesOfOverwritten(linked, owns ? Uses::kKeep : Uses::kForget);
+          AfterUsesOfOverwritten(linked, *update, owns ? Uses::kKeep : Uses::kForget);
         }
         break;
       }
@@ -325,10 +324,19 @@ class Linker::State {
     uses_[{j.value, v.value}][line] = next_;
   }
 
-  // Of what the update of this operation's iteration overwrites.
+  // The update whose sum this send hands on, if this worker contributes nothing more to it.
+  std::optional<Iteration> LastPartOf(const Op& send) const {
+    if (send.channel == Channel::kRetire) return send.iteration;
+    const MicroBatch receiver{send.peer, send.iteration, send.lap};
+    const std::optional<MicroBatch> ours = PreviousMicroBatch(plan_, receiver);
+    if (!ours || !IsLastPart(plan_, *ours)) return std::nullopt;
+    return UpdateOf(plan_, *ours, send.stage);
+  }
+
+  // Of what an update overwrites.
   enum class Uses { kKeep, kForget };
-  void AfterUsesOfOverwritten(LinkedOp& linked, Uses then) {
-    for (const Version overwritten : OverwrittenVersions(plan_, linked.op.iteration)) {
+  void AfterUsesOfOverwritten(LinkedOp& linked, Iteration update, Uses then) {
+    for (const Version overwritten : OverwrittenVersions(plan_, update)) {
       const auto uses = uses_.find({linked.op.stage.value, overwritten.value});
       if (uses == uses_.end()) continue;
       for (const auto& [line, use] : uses->second) After(linked, use);
@@ -342,8 +350,7 @@ class Linker::State {
     if (backward == kNoOp) return Missing(op, "its backward");
     backwards_.erase({op.stage.value, op.lap.value});
     After(linked, backward);
-    const bool first = self_.value == 0 && op.lap.value == 0;
-    if (!first) {
+    if (!BeginsSum(plan_, {self_, op.iteration, op.lap}, op.stage)) {
       linked.takes = Take(sums_, op.stage.value);
       if (linked.takes == kNoOp) return Missing(op, "the sum");
       After(linked, linked.takes);
@@ -359,7 +366,7 @@ class Linker::State {
   // Where the complete sum of a stage is, and stays.
   int64_t CompleteSum(StageId j) const {
     if (const auto taken = taken_.find(j.value); taken != taken_.end()) return taken->second;
-    const auto& sums = self_.value == plan_.workers - 1 ? sums_ : retired_;
+    const auto& sums = self_ == SumsEndAt(plan_, j) ? sums_ : retired_;
     const auto found = sums.find(j.value);
     return found == sums.end() ? kNoOp : found->second;
   }
@@ -398,7 +405,7 @@ class Linker::State {
     After(linked, sum);
     if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseCompleteSum(linked, sum));
     if (plan_.takes_sums()) {
-      const bool local = self_.value == plan_.workers - 1;
+      const bool local = self_ == SumsEndAt(plan_, op.stage);
       linked.takes = Take(local ? sums_ : retired_, op.stage.value);
       taken_[op.stage.value] = next_;
       After(linked, Find(updates_, op.stage.value, op.iteration.value));
@@ -429,7 +436,7 @@ class Linker::State {
 
   absl::Status ResolveUpdate(LinkedOp& linked) {
     const Op& op = linked.op;
-    const bool local = self_.value == plan_.workers - 1;
+    const bool local = self_ == SumsEndAt(plan_, op.stage);
     const bool taken = plan_.takes_sums();
     linked.takes = Take(taken ? taken_ : local ? sums_ : retired_, op.stage.value);
     if (linked.takes == kNoOp) return Missing(op, "the complete sum");
@@ -442,7 +449,7 @@ class Linker::State {
     const int norm = plan_.norm_iteration(op.iteration.value);
     if (plan_.has_norm() && norm >= 0) RZ_RETURN_IF_ERROR(AfterNorm(linked, norm));
     After(linked, Find(updates_, op.stage.value, op.version.value - 1));
-    AfterUsesOfOverwritten(linked, Uses::kForget);
+    AfterUsesOfOverwritten(linked, op.iteration, Uses::kForget);
     updates_.erase({op.stage.value, op.version.value - 2});
     updates_[{op.stage.value, op.version.value}] = next_;
     // It takes the sum that was kept, and writes over the state kept of the version before.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/schedule.h"
+#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -124,22 +125,29 @@ void FindFrees(LinkedRing& ring) {
   }
 }
 
-// Worker 0 begins a stage's sum in the memory of the sum of the iteration before, with which all
+// Whoever begins a stage's sum does so in the memory of the last one that it began, with which all
 // must have updated who do, or have taken it.
 void FindSumMemory(const Plan& plan, LinkedRing& ring) {
   const OpKind frees = plan.takes_sums() ? OpKind::kSquares : OpKind::kUpdate;
-  std::map<std::pair<int, int>, std::vector<int>> updates;  // (stage, iteration)
-  std::map<std::pair<int, int>, int> backward;  // the backward whose gradient begins the sum
-  std::map<int, int> last;                      // by stage: the backward before
+  using Sum = std::pair<int, int>;            // stage, iteration of its update
+  std::map<Sum, std::vector<int>> updates;    // with it
+  std::vector<std::pair<Sum, int>> backward;  // whose memory is free for which backward's gradient
+  std::map<std::pair<int, int>, Sum> begun;   // (worker, stage): the last
+  std::map<int, int> last;                    // by stage: the backward before
   for (int i = 0; i < ring.count(); ++i) {
     const Op& op = ring.op(i);
-    const std::pair<int, int> place{op.stage.value, op.iteration.value};
-    if (op.kind == frees) updates[place].push_back(i);
+    const int w = ring.worker_of(i);
+    if (op.kind == frees) updates[{op.stage.value, op.iteration.value}].push_back(i);
     if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
-    if (op.kind == OpKind::kAdd && ring.ops[i].takes < 0) backward[place] = last[op.stage.value];
+    if (op.kind != OpKind::kAdd || ring.ops[i].takes >= 0) continue;
+    const Iteration update =
+        UpdateInEndlessRun(plan, {WorkerId(w), op.iteration, op.lap}, op.stage);
+    const auto [before, first] = begun.try_emplace({w, op.stage.value});
+    if (!first) backward.push_back({before->second, last[op.stage.value]});
+    before->second = {op.stage.value, update.value};
   }
-  for (const auto& [place, i] : backward) {
-    const auto update = updates.find({place.first, place.second - 1});
+  for (const auto& [sum, i] : backward) {
+    const auto update = updates.find(sum);
     if (update == updates.end()) continue;
     std::vector<int64_t>& after = ring.ops[i].after;
     for (const int one : update->second) {

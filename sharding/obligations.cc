@@ -18,8 +18,10 @@ int64_t ComputedCost(const StagePlan& stage) {
 
 // θ_t, the newest there can be, exists in time for worker w: everything before stage j, in both
 // directions, takes as long as the workers to the right and the slack.
-// Strict: all sums must be complete; then the backwards before stage j are over already.
+// Strict: all sums must be complete; then the backwards before stage j are over already. Balanced:
+// worker j, where it is complete, or the one after it is the first to have it.
 bool ExistsInTime(const Plan& plan, int w, int j) {
+  if (plan.sum_windows == SumWindows::kBalanced) return j <= w - plan.slack;
   const Wide stages = plan.stage_count(), workers = plan.workers;
   Wide before = 0, lap = 0;
   for (int i = 0; i < plan.stage_count(); ++i) {
@@ -34,8 +36,11 @@ bool ExistsInTime(const Plan& plan, int w, int j) {
   return have - turns >= (slack < lap * stages ? slack : lap * stages);
 }
 
-// θ_t does not outlive iteration t: whoever looks at it besides does so before.
-bool OverwritesNewest(const Plan& plan) { return plan.rule == Rule::kDp || plan.predict; }
+// θ_t does not outlive iteration t, or what overwrites it is contributed to in iteration t: whoever
+// looks at it besides does so before.
+bool LooksFirst(const Plan& plan) {
+  return plan.rule == Rule::kDp || plan.predict || plan.sum_windows == SumWindows::kBalanced;
+}
 
 class Deriver {
  public:
@@ -83,7 +88,7 @@ class Deriver {
   }
 
   void Computing(int w) {
-    const bool early = OverwritesNewest(plan_);
+    const bool early = LooksFirst(plan_);
     for (int t = 0; t <= plan_.iterations; ++t) {
       const bool evaluated = Evaluated(t), closing = t == plan_.iterations;
       if (evaluated && (early || closing)) EvaluationComputing(w, t);
@@ -181,7 +186,9 @@ class Deriver {
         Do(place.worker, with(OpKind::kApply, Channel::kNone, j));
       }
       if (Trainable(stage)) {
-        if (travels && !starts_iteration) {
+        const int update = UpdateWith(plan_, j, m);
+        if (update < 0) continue;
+        if (travels && WindowOf(plan_, j, update).first < m) {
           Message(previous, place.worker, with(OpKind::kSend, Channel::kSum, j));
         }
         Do(place.worker, with(OpKind::kAdd, Channel::kNone, j));
@@ -288,7 +295,8 @@ class Deriver {
             Do(w, update);
           }
         } else {
-          if (stage.owner.value != last_worker()) Message(last_worker(), stage.owner.value, name);
+          const int complete = PlaceOf(plan_, WindowOf(plan_, j, t).last).worker;
+          if (stage.owner.value != complete) Message(complete, stage.owner.value, name);
           Do(stage.owner.value, update);
         }
       }
@@ -438,6 +446,23 @@ int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place) {
   return (int64_t{place.iteration} * plan.laps + place.lap) * plan.workers + place.worker;
 }
 
+SumWindow WindowOf(const Plan& plan, int j, int iteration) {
+  const int64_t each = int64_t{plan.workers} * plan.laps;
+  const bool balanced = plan.sum_windows == SumWindows::kBalanced;
+  const int64_t last = each * iteration + (balanced ? j : each - 1);
+  return {.first = std::max<int64_t>(0, last - each + 1), .last = last};
+}
+
+int UpdateWith(const Plan& plan, int j, int64_t micro_batch) {
+  const int near = PlaceOf(plan, micro_batch).iteration;
+  for (const int update : {near, near + 1}) {
+    const SumWindow window = WindowOf(plan, j, update);
+    const bool has = window.first <= micro_batch && micro_batch <= window.last;
+    if (has && update < plan.iterations) return update;
+  }
+  return -1;
+}
+
 int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {
   if (!plan.exchange || plan.stages[j].sum_bytes == 0) return 0;  // never updated
   const bool only_first_lap_is_stale = place.lap > 0;
@@ -498,7 +523,7 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
   if (next.iteration >= plan.iterations) return false;
   if (next.iteration == finished.iteration) return true;
   const auto among = [&](const std::vector<int>& versions) {
-    const int between = finished.iteration + (OverwritesNewest(plan) ? 1 : 0);
+    const int between = finished.iteration + (LooksFirst(plan) ? 1 : 0);
     return std::find(versions.begin(), versions.end(), between) != versions.end();
   };
   return !among(RequiredEvaluations(plan)) && !among(RequiredCollections(plan));

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/schedule.h"
+#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -29,9 +30,8 @@ class Writer {
       if (!closing) ComputeOnlyLap(t, part.lap);
       return;
     }
-    // θ_t is evaluated and collected before iteration t where that overwrites it in place, else
-    // after its laps.
-    const bool before = plan_.updates_in_place() || closing;
+    // θ_t is evaluated and collected before iteration t, or after its laps.
+    const bool before = plan_.shows_first() || closing;
     const bool first = part.lap.value == 0, last = closing || part.lap.value == plan_.laps - 1;
     if (before && first) ShowVersion(t);
     if (!closing) {
@@ -247,18 +247,16 @@ class Writer {
   }
 
   void GradientSum(const MicroBatch& m, StageId j) {
-    if (plan_.stage(j).sum_bytes == 0) return;
-    const bool first = self_.value == 0 && m.lap.value == 0;
-    const bool last = self_.value == last_worker() && m.lap.value == plan_.laps - 1;
+    if (plan_.stage(j).sum_bytes == 0 || !UpdateOf(plan_, m, j)) return;
     Op op{.channel = Channel::kSum, .stage = j, .iteration = m.iteration, .lap = m.lap};
-    if (!first && !alone()) {
+    if (!BeginsSum(plan_, m, j) && !alone()) {
       op.kind = OpKind::kReceive;
       op.peer = PreviousMicroBatch(plan_, m)->worker;
       Emit(op);
     }
     Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap});
     op.kind = OpKind::kSend;
-    if (last) {
+    if (CompletesSum(plan_, m, j)) {
       if (plan_.has_masters(self_, j)) return;
       op.channel = Channel::kRetire;
       op.lap = kNoLap;
@@ -266,6 +264,7 @@ class Writer {
       Emit(op);
     } else if (!alone()) {
       const MicroBatch next = *NextMicroBatch(plan_, m);
+      op.iteration = next.iteration;
       op.lap = next.lap;
       op.peer = next.worker;
       Emit(op);
@@ -338,12 +337,12 @@ class Writer {
       if (!plan_.has_masters(self_, j) || plan_.stage(j).sum_bytes == 0) continue;
       if (plan_.spreads_sums()) {
         SpreadSum(t, j);
-      } else if (self_.value != last_worker()) {
+      } else if (self_ != SumsEndAt(plan_, j)) {
         Emit({.kind = OpKind::kReceive,
               .channel = Channel::kRetire,
               .stage = j,
               .iteration = t,
-              .peer = WorkerId(last_worker())});
+              .peer = SumsEndAt(plan_, j)});
       }
       Squares(t, j);
     }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "sharding/label.h"
+#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -53,9 +54,6 @@ Reads ReadsIn(const Plan& plan, WorkerId w, int iteration, StageId j, Version v)
   reads.evaluation = IsEvaluated(plan, Version(iteration)) && VersionAfter(plan, j, iteration) == v;
   return reads;
 }
-
-// What is overwritten in place is evaluated before the laps.
-bool EvaluatesFirst(const Plan& plan) { return plan.updates_in_place(); }
 
 // A held copy is of a new version each iteration, or never comes again. Whoever reads a prediction
 // in the first lap reads θ_t in the others.
@@ -109,6 +107,8 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m) 
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j) {
   if (plan.rule == Rule::kDp) return true;
   if (plan.rule == Rule::kCdpV1) return false;
+  // The worker whose micro-batch completes the sum owns the stage, and begins.
+  if (plan.balanced()) return w.value >= j.value + plan.slack;
   // fresh iff P_j (strict: F_j) >= (N-1-w)·T/N + min(slack·T/S, T/N), both sides times N·S.
   const Wide total = TotalCost(plan);
   const Wide n = plan.workers, s = plan.stage_count();
@@ -163,7 +163,7 @@ bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j) {
   const Version v = ReadVersion(plan, m, j);
   const int t = m.iteration.value;
   const Reads now = ReadsIn(plan, m.worker, t, j, v);
-  if (now.first_lap != m.lap.value || (now.evaluation && EvaluatesFirst(plan))) return false;
+  if (now.first_lap != m.lap.value || (now.evaluation && plan.shows_first())) return false;
   return !ReadsIn(plan, m.worker, t - 1, j, v).any();
 }
 
@@ -171,21 +171,21 @@ bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j) {
   const Version v = ReadVersion(plan, m, j);
   const int t = m.iteration.value;
   const Reads now = ReadsIn(plan, m.worker, t, j, v);
-  if (now.last_lap != m.lap.value || (now.evaluation && !EvaluatesFirst(plan))) return false;
+  if (now.last_lap != m.lap.value || (now.evaluation && !plan.shows_first())) return false;
   return !ReadsIn(plan, m.worker, t + 1, j, v).any();
 }
 
 bool IsFirstReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
   const Version v = VersionAfter(plan, j, t.value);
   const Reads now = ReadsIn(plan, w, t.value, j, v);
-  if (!now.evaluation || (now.first_lap && !EvaluatesFirst(plan))) return false;
+  if (!now.evaluation || (now.first_lap && !plan.shows_first())) return false;
   return !ReadsIn(plan, w, t.value - 1, j, v).any();
 }
 
 bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
   const Version v = VersionAfter(plan, j, t.value);
   const Reads now = ReadsIn(plan, w, t.value, j, v);
-  if (!now.evaluation || (now.last_lap && EvaluatesFirst(plan))) return false;
+  if (!now.evaluation || (now.last_lap && plan.shows_first())) return false;
   return !ReadsIn(plan, w, t.value + 1, j, v).any();
 }
 
@@ -273,7 +273,7 @@ std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
     following.lap = Lap(m.lap.value + 1);
     return following;
   }
-  const Version evaluated(m.iteration.value + (EvaluatesFirst(plan) ? 1 : 0));
+  const Version evaluated(m.iteration.value + (plan.shows_first() ? 1 : 0));
   if (IsEvaluated(plan, evaluated) || IsCollected(plan, evaluated)) return std::nullopt;
   if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
   following.iteration = Iteration(m.iteration.value + 1);
@@ -315,8 +315,10 @@ double StaleShare(const Plan& plan) {
   int stale = 0;
   for (int w = 0; w < plan.workers; ++w) {
     for (int j = 0; j < plan.stage_count(); ++j) {
-      const bool updated = plan.exchange && plan.stages[j].sum_bytes > 0;
-      if (updated && !ReadsFresh(plan, WorkerId(w), StageId(j))) ++stale;
+      if (!plan.exchange || plan.stages[j].sum_bytes == 0) continue;
+      const MicroBatch m{WorkerId(w), Iteration(1), Lap(0)};
+      const int read = ReadsFresh(plan, m.worker, StageId(j)) ? 1 : 0;
+      if (read < UpdateInEndlessRun(plan, m, StageId(j)).value) ++stale;
     }
   }
   return static_cast<double>(stale) / (plan.workers * plan.stage_count());
@@ -351,7 +353,7 @@ WireBytes SteadyWireBytes(const Plan& plan) {
       bytes.sums += (n - 1) * stage.sum_bytes;
       continue;
     }
-    if (stage.owner.value != n - 1) bytes.sums += stage.sum_bytes;
+    if (stage.owner != SumsEndAt(plan, StageId(j))) bytes.sums += stage.sum_bytes;
     int64_t copies = (n - 1) * k * (HasBackwardCopy(plan, StageId(j)) ? 2 : 1);
     if (plan.holds_copies()) copies = HeldCopiesPerIteration(plan, StageId(j));
     bytes.parameters += copies * stage.parameter_bytes;

@@ -33,7 +33,8 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
 
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
 // first lap of an iteration. Static: integer costs compared by cross-multiplication in 128 bits.
-// With plan.strict: fresh only where all sums of the iteration before are complete by then.
+// With plan.strict: fresh only where all sums of the iteration before are complete by then. With
+// balanced windows: fresh iff w >= j + slack.
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
 
 // The label that micro-batch m reads of stage j, in its forward and its backward. Only the first
@@ -110,7 +111,8 @@ struct StaggerToken {
 };
 std::vector<StaggerToken> StaggerTokens(const Plan& plan);
 
-// Share of (worker, stage) pairs that read θ_{t-1} in a first lap (frozen stages have one version).
+// Share of (worker, stage) pairs whose gradients, in a first lap, are of an older version than
+// their update starts from: θ_{t-1} for that of iteration t (frozen stages have one version).
 double StaleShare(const Plan& plan);
 
 // Whom worker 0 sends the norm of iteration t: who updates with it, and where overflows are

@@ -125,16 +125,17 @@ class Tally {
       Hold(worker, &Held::taken_bytes, plan_.stage(op.stage).sum_bytes,
            {times_.start[from], times_.end[i]});
     }
-    // A sum begins with the first gradient of its iteration.
-    if (op.kind == OpKind::kAdd && ring_.ops[i].takes < 0) begun_[op.stage.value] = i;
+    // A sum begins with the first gradient of its update.
+    const std::pair<int, int> place{worker, op.stage.value};
+    if (op.kind == OpKind::kAdd && ring_.ops[i].takes < 0) begun_[place] = i;
     const int64_t takes = ring_.ops[i].takes;
     const bool ends_begun =
-        takes >= 0 && begun_.count(op.stage.value) > 0 &&
+        takes >= 0 && begun_.count(place) > 0 &&
         (op.kind == OpKind::kUpdate || op.kind == OpKind::kSend || op.kind == OpKind::kSquares) &&
-        ring_.op(static_cast<int>(takes)).kind == OpKind::kAdd && worker == 0;
+        ring_.op(static_cast<int>(takes)).kind == OpKind::kAdd;
     if (ends_begun) {
-      const int first = begun_[op.stage.value];
-      begun_.erase(op.stage.value);
+      const int first = begun_[place];
+      begun_.erase(place);
       const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
       Hold(worker, &Held::sums_bytes, plan_.stage(op.stage).sum_bytes,
            {times_.start[first], times_.end[end]});
@@ -203,7 +204,7 @@ class Tally {
   const LinkedRing& ring_;
   const Timeline& times_;
   std::map<std::pair<int64_t, int>, Held> changes_;  // (tick, worker) -> what changes then
-  std::map<int, int> begun_;                         // stage -> the Add that began its sum
+  std::map<std::pair<int, int>, int> begun_;         // (worker, stage) -> the Add that began a sum
   Simulation result_;
 };
 

@@ -252,7 +252,8 @@ absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
     }
   }
   return End(OpKind::kBackward, stage, [&](const Op& op) {
-    if (plan_.exchange && plan_.stage(stage).sum_bytes > 0) {
+    // What no update sums (sharding/sum_windows.h) is dropped.
+    if (plan_.exchange && AddOf(compute_.front()) != kNoOp) {
       gradient_bytes_ += BytesOf(stage, gradient);
       stats_.memory.gradients = std::max(stats_.memory.gradients, gradient_bytes_);
       gradients_[PlaceOf(op)] = std::move(gradient);

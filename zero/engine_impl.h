@@ -96,14 +96,14 @@ class Engine::Impl {
   float WeightOfMicroBatch(const Op& op) const;
 
   // engine_sums.cc; with mutex_ held but BytesOf (any thread's).
-  // Worker 0's backward `op`, if its gradient begins a sum: waits for that sum's memory, which
-  // there is once per stage.
+  // The backward `op`, if its gradient begins a sum: waits for that sum's memory, which there is
+  // once per stage.
   absl::Status WaitForSumMemory(Lock& lock, int64_t op);
   // The add of the backward `op`; kNoOp: it has none.
   int64_t AddOf(int64_t op) const;
   absl::StatusOr<Buffer> AllocateNewSum(StageId stage);
-  // Worker 0: makes the memory of all sums, so that it does not depend on timing how many there
-  // are.
+  // Makes the memory of all sums that this worker begins, so that it does not depend on timing how
+  // many there are.
   absl::Status ReserveSums();
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
@@ -135,7 +135,7 @@ class Engine::Impl {
   BlameAnswer AskWorker(Lock& lock, const BlameStep& step);
   BlameAnswer AnswerTo(const BlameQuestion& question) const;
   BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
-  // Of those, but worker 0, who update from the sum that worker 0 began.
+  // Of those, but whoever began it, who update from a sum.
   WorkerId LastToUpdate(StageId stage) const;
   BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   BlameAnswer WhyNotDone(int64_t op) const;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/sum_windows.h"
 #include "zero/engine_impl.h"
 #include "zero/gradient_sum.h"
 
@@ -33,12 +34,11 @@ absl::StatusOr<Buffer> Engine::Impl::AllocateNewSum(StageId stage) {
 }
 
 absl::Status Engine::Impl::ReserveSums() {
-  if (options_.self.value != 0 || !plan_.exchange || options_.transport == nullptr) {
-    return absl::OkStatus();
-  }
+  if (!plan_.exchange || options_.transport == nullptr) return absl::OkStatus();
   std::vector<Buffer> sums;
   for (int j = 0; j < plan_.stage_count(); ++j) {
-    if (options_.layouts[j].sum_bytes == 0) continue;
+    const bool begins = MayBeginSum(plan_, options_.self, StageId(j));
+    if (!begins || options_.layouts[j].sum_bytes == 0) continue;
     RZ_ASSIGN_OR_RETURN(Buffer sum, AllocateNewSum(StageId(j)));
     sums.push_back(std::move(sum));
   }
@@ -51,10 +51,12 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
   const Op add_op = state_.at(add).linked.op;
   const StageId stage = add_op.stage;
   const Place place = PlaceOf(add_op);
-  // What makes it free: the update of the iteration before, at the stage's owner, or everywhere.
+  // What makes it free: the update before its own, at the stage's owner, or everywhere.
+  const Iteration own =
+      UpdateInEndlessRun(plan_, {options_.self, add_op.iteration, add_op.lap}, stage);
   const Op update{.kind = OpKind::kUpdate,
                   .stage = stage,
-                  .iteration = Iteration(add_op.iteration.value - 1),
+                  .iteration = Iteration(own.value - 1),
                   .peer = LastToUpdate(stage)};
   absl::Status refused;
   bool waits = false;
@@ -65,9 +67,9 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
       StartSum(options_.layouts[stage.value], memory->data());
       started_sums_[place] = *std::move(memory);
     } else if (absl::IsResourceExhausted(memory.status())) {
-      waiting_for_ = absl::StrCat("its sum's memory after \"Update", stage.value, " t",
-                                  add_op.iteration.value - 1, "\", to start \"",
-                                  ToString(state_.at(op).linked.op), "\"");
+      waiting_for_ =
+          absl::StrCat("its sum's memory after \"Update", stage.value, " t", update.iteration.value,
+                       "\", to start \"", ToString(state_.at(op).linked.op), "\"");
       waits_for_update_ = {stage, update.iteration};
       if (!std::exchange(waits, true)) {
         recorder_.Record(Writer::kComputing, {EventKind::kWait, update});

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/schedule.h"
+#include "sharding/sum_windows.h"
 #include "zero/received_needs.h"
 
 namespace ringzero {
@@ -55,9 +56,9 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
       const auto squares = static_cast<int64_t>(plan.stages[j].trained_parameters * sizeof(double));
       options.sum_bytes += kIterationsAlive * Block(self.value == 0 ? sizeof(double) : squares);
     }
-    // Worker 0 starts the sums, one of a stage at a time. Every worker takes statistics into memory
-    // of its own, and the last one keeps some for evaluations.
-    if (self.value == 0) options.sum_bytes += Block(layout.sum_bytes);
+    // Of sums one of a stage is begun at a time. Every worker takes statistics into memory of its
+    // own, and the last one keeps some for evaluations.
+    if (MayBeginSum(plan, self, StageId(j))) options.sum_bytes += Block(layout.sum_bytes);
     options.sum_bytes += 2 * kIterationsAlive * Block(layout.statistics_bytes);
   }
   const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));

@@ -39,6 +39,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) plan.clipping = Clipping::kExact;
   const bool strict = shape.strict || plan.skip_overflows || shape.clipping == Clipping::kExact;
   plan.strict = strict && shape.rule == Rule::kCdpV2;
+  if (shape.balanced) plan.sum_windows = SumWindows::kBalanced;
   plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
   plan.collection = {.every = shape.collect_every,
                      .versions = shape.collect_versions,
@@ -70,6 +71,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   AssignOwners(plan);
   for (StagePlan& stage : plan.stages) {
     const int n = shape.workers;
+    if (shape.balanced) break;
     if (shape.owners == Owners::kRandom) stage.owner = WorkerId(static_cast<int>(random() % n));
     if (shape.owners == Owners::kAllLast) stage.owner = WorkerId(n - 1);
     if (shape.owners == Owners::kAllFirst) stage.owner = WorkerId(0);
@@ -90,11 +92,12 @@ std::string Describe(const PlanShape& s) {
       "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
       ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
       s.predict ? " predict" : "", " T ", s.iterations, " clipping ", ToString(s.clipping),
-      s.skip_overflows ? " skips" : "", s.strict ? " strict" : "", " evaluate ", s.evaluate_every,
-      "x", s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
-      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
-      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
-      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
+      s.skip_overflows ? " skips" : "", s.strict ? " strict" : "", s.balanced ? " balanced" : "",
+      " evaluate ", s.evaluate_every, "x", s.evaluation_laps, " collect ", s.collect_every, "+",
+      s.collect_versions.size(), "@", s.collector, s.statistics ? " statistics" : "",
+      s.tied ? " tied" : "", " retain ", s.retain, " pending ", s.pending, " frozen ",
+      static_cast<int>(s.frozen), " owners ", static_cast<int>(s.owners), " costs ",
+      static_cast<int>(s.costs), " seed ", s.seed);
 }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
@@ -253,7 +256,11 @@ class Oracle {
   absl::Status CheckSumMemory(int i) const {
     const Op& op = ring_.op(i);
     if (op.kind != OpKind::kAdd || ring_.ops[i].takes >= 0) return absl::OkStatus();
-    const int before = op.iteration.value - 1;
+    int before = op.iteration.value - 1;
+    // Balanced windows begin an iteration early, right of the owner; but the first one.
+    const bool early = plan_.balanced() && ring_.worker_of(i) > op.stage.value;
+    if (early && op.iteration.value == 0) return absl::OkStatus();
+    if (early) ++before;
     std::vector<int> readers;
     if (!TakesSums()) {
       const auto found = updates_of_.find({op.stage.value, before});
@@ -358,6 +365,16 @@ class Oracle {
     return all;
   }
 
+  // Micro-batches by their numbers in the run: those of iteration t or, balanced, those up to
+  // worker j's of iteration t that the window before does not have.
+  std::vector<int> WantedSum(int j, int t) const {
+    std::vector<int> window;
+    const int each = plan_.workers * plan_.laps;
+    const int end = each * t + (plan_.balanced() ? j + 1 : each);
+    for (int m = std::max(0, end - each); m < end; ++m) window.push_back(m);
+    return window;
+  }
+
   absl::Status Follow(int i) {
     const LinkedOp& linked = ring_.ops[i];
     const Op& op = linked.op;
@@ -372,14 +389,15 @@ class Oracle {
     }
     if (op.kind == OpKind::kSnapshot && linked.takes < 0) contents_[i] = contents_[linked.snapshot];
     const int in_iteration = op.lap.value * plan_.workers + ring_.worker_of(i);
-    if (op.kind == OpKind::kAdd || op.kind == OpKind::kFold) contents_[i].push_back(in_iteration);
-    if (op.kind == OpKind::kApply) {
+    if (op.kind == OpKind::kFold) contents_[i].push_back(in_iteration);
+    if (op.kind == OpKind::kApply || op.kind == OpKind::kAdd) {
       contents_[i].push_back(op.iteration.value * plan_.workers * plan_.laps + in_iteration);
     }
     const bool evaluation = op.copy == Copy::kEvaluation;
     const int laps = evaluation ? plan_.evaluation.laps : plan_.laps;
-    if ((op.kind == OpKind::kUpdate || op.kind == OpKind::kReport) &&
-        contents_[i] != Wanted(laps)) {
+    const bool other_sum =
+        op.kind == OpKind::kUpdate && contents_[i] != WantedSum(op.stage.value, op.iteration.value);
+    if (other_sum || (op.kind == OpKind::kReport && contents_[i] != Wanted(laps))) {
       return Wrong(i, "does not hold every micro-batch once and in order");
     }
     // What is kept says of which version it is.
@@ -389,7 +407,9 @@ class Oracle {
     if (op.kind == OpKind::kKeep) contents_[i].push_back(-op.iteration.value);
     if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
       std::vector<int> wanted;
-      if (op.copy == Copy::kGradient) wanted = Wanted(plan_.laps);
+      if (op.copy == Copy::kGradient) {
+        wanted = WantedSum(op.stage.value, op.iteration.value - 1);
+      }
       wanted.push_back(-op.iteration.value);
       if (contents_[i] != wanted) return Wrong(i, "shows another version's sum or state");
     }

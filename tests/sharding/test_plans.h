@@ -48,6 +48,7 @@ struct PlanShape {
   // With cdp_v2 strict, too. Ignored with predict; kPrevious becomes kExact.
   bool skip_overflows = false;
   bool strict = false;
+  bool balanced = false;  // sum windows; stage j is worker j's
 };
 
 // Stages differ in bytes; the window is not resolved.
@@ -68,9 +69,9 @@ bool FullTier();
 
 // Checks what happened, by the clock and by contents alone: every version was there when it was
 // read, and its memory was not written while anybody computed with it, relayed it or held it; every
-// update took the gradients of all micro-batches in order; statistics and metrics likewise; what is
-// collected is of its version, and no more than two versions of it are alive. Predictions are read
-// and overwritten like versions.
+// update took the gradients of all micro-batches of its window in order; statistics and metrics
+// likewise; what is collected is of its version, and no more than two versions of it are alive.
+// Predictions are read and overwritten like versions.
 absl::Status CheckRun(const Plan& plan, const LinkedRing& ring, const Timeline& times);
 
 }  // namespace ringzero

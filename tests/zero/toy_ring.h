@@ -38,8 +38,9 @@ struct ToyOptions {
   int retain = 0;
   Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
   bool strict = false;
-  int frozen_prefix = 0;  // stages
-  bool tied = false;      // stage 0's values are read by the last stage, too
+  SumWindows sum_windows = SumWindows::kIteration;  // balanced: its reference is in toy_balanced.h
+  int frozen_prefix = 0;                            // stages
+  bool tied = false;  // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
@@ -75,6 +76,10 @@ struct ToyResult {
            collected == other.collected;
   }
 };
+
+// a_0 of a micro-batch (evaluations: iteration 1000000 + version), and θ_0.
+float ToyData(int iteration, int micro_batch);
+float ToyInitialValue(int stage, int i);
 
 Plan ToyPlan(const ToyOptions& options);
 std::vector<StageLayout> ToyLayouts(const ToyOptions& options);

@@ -298,7 +298,8 @@ absl::Status FillRun(Config& config) {
   }
   config.tensorboard = MonitorOf(keys, "tensorboard");
   config.csv_monitor = MonitorOf(keys, "csv_monitor");
-  return FillBatch(keys, config);
+  RZ_RETURN_IF_ERROR(FillBatch(keys, config));
+  return CheckSumWindows(config);
 }
 
 }  // namespace ringzero
