@@ -29,7 +29,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, metavar="N", help="[the config's]")
     parser.add_argument("--laps", nargs="+", type=int, default=[1, 4], metavar="K", help="[1 4]")
     parser.add_argument("--seeds", type=int, default=2, metavar="N", help="1 to N [2]")
-    parser.add_argument("--sgd-rates", nargs="+", type=float, default=[0.1, 0.4], metavar="LR", help="[0.1 0.4]")
+    parser.add_argument("--sgd-rates", nargs="+", type=float, default=[0.05], metavar="LR", help="[0.05]")
     return parser.parse_args(words)
 
 

@@ -53,8 +53,12 @@ void ExpectWindows(const Plan& plan, int j, int last_of_first) {
     EXPECT_EQ(BeginsSum(plan, place, StageId(j)), first.count(m) > 0)
         << "stage " << j << " m " << m;
     EXPECT_EQ(CompletesSum(plan, place, StageId(j)), last.count(m) > 0);
-    if (first.count(m) > 0) EXPECT_TRUE(MayBeginSum(plan, place.worker, StageId(j)));
-    if (last.count(m) > 0) EXPECT_EQ(SumsEndAt(plan, StageId(j)), place.worker);
+    if (first.count(m) > 0) {
+      EXPECT_TRUE(MayBeginSum(plan, place.worker, StageId(j)));
+    }
+    if (last.count(m) > 0) {
+      EXPECT_EQ(SumsEndAt(plan, StageId(j)), place.worker);
+    }
   }
 }
 
@@ -148,7 +152,9 @@ TEST(SumWindowsTest, EveryMessageGoesToTheRightNeighbourAndNoneIsLong) {
           ASSERT_NE(op.channel, Channel::kRetire);
           const bool start = op.iteration.value == 0 && op.peer.value == 0;  // the initial ones
           const WorkerId right((program.worker.value + 1) % n);
-          if (!start) EXPECT_EQ(op.peer, right) << ToString(op);
+          if (!start) {
+            EXPECT_EQ(op.peer, right) << ToString(op);
+          }
           if (op.stage == kNoStage) continue;
           (op.channel == Channel::kSum ? sums : parameters)[op.iteration.value] +=
               Payload(plan, op);
@@ -212,7 +218,9 @@ TEST(SumWindowsTest, EveryTransportHasAWindow) {
         Plan plan = MakeTestPlan(shape);
         const absl::StatusOr<int> window = ChooseWindow(plan, merging);
         ASSERT_TRUE(window.ok()) << Describe(shape) << window.status();
-        if (merging == Merging::kLongHops) EXPECT_EQ(*window, 2) << Describe(shape);
+        if (merging == Merging::kLongHops) {
+          EXPECT_EQ(*window, 2) << Describe(shape);
+        }
         plan.window = *window;
         EXPECT_EQ(VerifyPlan(plan, merging), absl::OkStatus());
       }

@@ -103,7 +103,9 @@ TEST(VerifyTest, AcceptsBalancedWindows) {
         balanced.slack = slack;
         const Plan plan = MakeResolvedPlan(balanced);
         // A tied stage's copy is kept until the last stage, tokens are further apart.
-        if (n > 1 && !shape.stagger && !shape.tied) EXPECT_EQ(plan.window, 2);
+        if (n > 1 && !shape.stagger && !shape.tied) {
+          EXPECT_EQ(plan.window, 2);
+        }
         EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(balanced);
         EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << Describe(balanced);
       }

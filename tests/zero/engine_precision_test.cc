@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/schedule.h"
 #include "tests/zero/expect_toy_bits.h"

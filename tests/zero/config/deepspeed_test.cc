@@ -88,7 +88,9 @@ TEST(DeepSpeedAnswers, LossScales) {
       if (next < changes.size() && changes[next].children[0].integer == t) ++next;
       const double wanted = changes[next - 1].children[1].number;
       ASSERT_EQ(dp.Of(t), wanted) << t;
-      if (t == 0) ASSERT_EQ(cdp.Of(0), wanted);
+      if (t == 0) {
+        ASSERT_EQ(cdp.Of(0), wanted);
+      }
       ASSERT_EQ(cdp.Of(t + 1), wanted) << t;
       const bool ends = gives_up && t + 1 == static_cast<int>(overflows.size());
       ASSERT_EQ(dp.Note(t, overflows[t] == '1').ok(), !ends) << t;
