@@ -264,10 +264,17 @@ void LaneWire::OnWordsFailed(const absl::Status& why) {
     const std::lock_guard<std::mutex> lock(mutex_);
     bool all_told = true;
     for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
-      all_told = all_told && (w == self_.value || peers_[w].goodbye_said);
+      const Peer& peer = peers_[w];
+      // Or would be, had it said hello: it ended before.
+      const bool told = peer.goodbye_wanted && peer.announced.empty() && peer.sending == 0;
+      all_told = all_told && (w == self_.value || told);
     }
     // Nobody needs us, nor we anybody; an abort is still news.
-    if (all_told && why.code() == absl::StatusCode::kUnavailable) return;
+    if (all_told && why.code() == absl::StatusCode::kUnavailable) {
+      ended_ = true;
+      drained_.notify_all();
+      return;
+    }
   }
   Fail(why);
 }

@@ -19,8 +19,8 @@ SMALL = ["-b", "8", "-e", "32K", "-f", "64", "-n", "4"]
 
 def plan_text(workers=2, stages=3, rule="cdp_v2", parameter_bytes=1024):
     lines = [f"plan workers {workers} zero_stage 3 laps 1 rule {rule} slack 1 predict 0 pending 1 window 0 stagger 0 retain 0 "
-             "exchange 1 iterations 4 strict 0 clipping off evaluate_every 2 evaluation_laps 1 collect_every 0 collector 0 "
-             "collect_versions 0"]
+             "exchange 1 iterations 4 strict 0 clipping off skip_overflows 0 evaluate_every 2 evaluation_laps 1 "
+             "collect_every 0 collector 0 collect_versions 0"]
     for stage in range(stages):
         lines.append(f"stage layers {stage} {stage + 1} parameter_bytes {parameter_bytes} master_bytes 0 sum_bytes {parameter_bytes} "
                      f"buffer_bytes 0 state_bytes 0 trained_parameters 1 costs 1 2 owner {workers - 1 - stage * workers // stages} "

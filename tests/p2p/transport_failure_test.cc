@@ -151,7 +151,7 @@ TEST_P(TransportFailure, ClosedWorkersDoNotMindADeath) {
   Cluster cluster = Make(2);
   EXPECT_TRUE(cluster[0].Close().ok());
   cluster.Destroy(1);
-  EXPECT_TRUE(cluster[0].status().ok());
+  EXPECT_TRUE(cluster[0].status().ok()) << cluster[0].status();
 }
 
 TEST_P(TransportFailure, CloseSendsWhatStillWaits) {
