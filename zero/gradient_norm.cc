@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "zero/gradient_sum.h"
+#include "zero/stream_copy.h"
 #include "zero/update/kernels.h"
 #include "zero/update/parameter_update.h"
 
@@ -52,7 +53,8 @@ bool SumSquares::Step() {
       SquaresOf(layout_, spec, sum_, begin_, begin_ + count);
   if (copy_ != nullptr) {
     const int64_t value = SizeOf(layout_.sum_type), offset = spec.sum_offset_bytes + begin_ * value;
-    std::memcpy(copy_ + offset, sum_ + offset, static_cast<size_t>(count * value));
+    // The block is in a cache by now; its copy is not read before the norm is known.
+    StreamCopy(copy_ + offset, sum_ + offset, static_cast<size_t>(count * value));
   }
   begin_ += count;
   return true;

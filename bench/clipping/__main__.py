@@ -1,13 +1,17 @@
 """The command `./rz bench clipping`: what exact clipping by the global norm adds under cdp_v1, as waits and processor time.
 
-Without clipping and with it take turns; a difference is of two runs of one round, and of these the median is shown.
+Without clipping and with it take turns; a difference is of two runs of one round, and of these the median is shown. Where forward and
+backward take a few percent more or less from run to run, whatever clips, the processor time of a whole run says little: so what the
+trace has of all other operations (updates, sums, squares, norms, copies) is shown besides.
 """
 import argparse
+import json
 import os
 import statistics
 import sys
+import tempfile
 
-from ring_run import bench_parser, run_command, say, take_turns, train, write_page
+from ring_run import BenchError, bench_parser, run_command, say, take_turns, train, write_page
 
 # A norm that every iteration exceeds: what is not clipped costs the same.
 FORMS = {"off": {"gradient_clipping": 0},
@@ -22,6 +26,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--rule", choices=("dp", "cdp_v1"), default="cdp_v1", help="[cdp_v1]")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="[2]")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="[5]")
+    parser.add_argument("--forms", nargs="+", choices=[form for form in FORMS if form != "off"], default=[*FORMS][1:], help="[all]")
     return parser.parse_args(words)
 
 
@@ -34,39 +39,64 @@ def _waits(summary: dict) -> float:
     return 100 * sum(summary["waits_seconds_per_step"][cause] for cause in CAUSES) / _step(summary)
 
 
-def _added(rounds: list[dict], form: str, of) -> float:
-    """Percent on top of no clipping."""
-    return 100 * (statistics.median(of(each[form]) / of(each["off"]) for each in rounds) - 1)
-
-
-def _row(rounds: list[dict], form: str) -> str:
-    waits = statistics.median(_waits(each[form]) for each in rounds)
-    more = statistics.median(_waits(each[form]) - _waits(each["off"]) for each in rounds)
-    step = statistics.median(_step(each[form]) for each in rounds)
-    taken = rounds[0][form]["memory"]["allocated"]["taken"]
-    added = ["", "", ""] if form == "off" else [f"{_added(rounds, form, _step):+.1f} %", f"{more:+.1f}",
-                                                f"{_added(rounds, form, _processor):+.1f} %"]
-    return f"| {form} | {step:.3f} | {added[0]} | {waits:.1f} | {added[1]} | {added[2]} | {taken / 2**20:.1f} |"
+def _operations(summary: dict) -> float:
+    """Seconds of a step, all workers together, in which anything but forward and backward was done."""
+    return summary["other_operations_seconds"]
 
 
 def _processor(summary: dict) -> float:
     return summary["cpu_seconds_per_step"]
 
 
+def _middle_half(values: list[float], unit: str) -> str:
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{median:+.1f} ({low:+.1f} to {high:+.1f}){unit}"
+
+
+def _row(rounds: list[dict], form: str) -> str:
+    def median(of) -> float:
+        return statistics.median(of(each[form]) for each in rounds)
+
+    def added(of, whole, unit: str = " %") -> str:
+        """In percent of what `whole` is without clipping."""
+        if form == "off":
+            return ""
+        return _middle_half([100 * (of(each[form]) - of(each["off"])) / whole(each["off"]) for each in rounds], unit)
+
+    cells = [form, f"{median(_step):.3f}", added(_step, _step), f"{median(_waits):.1f}", added(_waits, lambda _: 100, " points"),
+             f"{median(_processor):.3f}", added(_processor, _processor),
+             f"{1e3 * median(_operations):.0f}", added(_operations, _processor),
+             f"{rounds[0][form]['memory']['allocated']['taken'] / 2**20:.1f}"]
+    return f"| {' | '.join(cells)} |"
+
+
+def _other_operations(trace: str, steps: int) -> float:
+    with open(trace, encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    return sum(event["dur"] for event in events if event.get("ph") == "X" and event["cat"] not in ("compute", "waits")) / steps / 1e6
+
+
 def _bench(options: argparse.Namespace, command: str) -> str:
     def one(form: str, turn: str) -> dict:
         say(f"{turn}: {form}")
         settings = {**FORMS[form], "cyclic.rule": options.rule, "cyclic.workers": options.workers}
-        return train(options.program, options.config, settings)[0]
+        with tempfile.NamedTemporaryFile(suffix=".json") as trace:
+            summary, _ = train(options.program, options.config, settings, ["--trace", trace.name])
+            return {**summary, "other_operations_seconds": _other_operations(trace.name, summary["iterations"])}
 
-    rounds = take_turns(list(FORMS), options.rounds, one)
+    if options.rounds < 2:
+        raise BenchError("--rounds: wanted at least 2")
+    forms = ["off", *options.forms]
+    rounds = take_turns(forms, options.rounds, one)
     document = ["# What clipping costs", "",
                 f"`{command}` made this: {options.rule}, {options.workers} workers with one thread each, "
                 f"`{os.path.basename(options.config)}`, {options.rounds} rounds. Waits in percent of a step (mean over workers), "
-                "of all causes; added: medians over rounds, on top of the same round without clipping.", "",
-                "| clipping | step, median s | added | waits, % | added, points | processor time, added | taken, MiB |",
-                "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    document += [_row(rounds, form) for form in FORMS] + [""]
+                "of all causes; processor time of all workers together; other operations: all but forward and backward, in "
+                "milliseconds of a step. Added: on top of the same round without clipping, median and middle half of the rounds; "
+                "operations in percent of the processor time.", "",
+                "| clipping | step, s | added | waits, % | added | processor time, s | added | other operations, ms | added | taken, MiB |",
+                "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    document += [_row(rounds, form) for form in forms] + [""]
     return write_page(options.out, "clipping.md", document)
 
 

@@ -2,12 +2,14 @@
 //
 //   build/bin/optimizer_perf [--elements N] [--threads N] [--rounds N] [--deepspeed LIBRARY]
 //
-// Each round runs every way once, one after the other, so that a machine that changes its speed
-// changes it for all; medians are printed. `torch fused` is at::_fused_adamw_, what
-// torch.optim.AdamW(fused=True) calls; `DeepSpeedCPUAdam` its kernel in a library that
+// Each round runs every way twice and times the second, one way after the other, so that a machine
+// that changes its speed changes it for all; medians are printed. `beside torch` is the median of
+// the rounds' ratios to the way of torch's that does the same. `torch fused` is at::_fused_adamw_,
+// what torch.optim.AdamW(fused=True) calls; `DeepSpeedCPUAdam` its kernel in a library that
 // `./rz bench optimizer` builds (deepspeed_adam.cc). Bytes: what an update must read and write at
 // least, 28 for each element (θ, gradient and moments read; θ and moments written). `copy` is this
-// host's copy of as much memory, past the caches: 8 bytes for each element.
+// host's copy of as much memory, past the caches: 8 bytes for each element. `streams alone` reads
+// and writes what an update in place must, with additions in between: what memory allows.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -70,12 +72,33 @@ class Team {
   std::vector<std::thread> threads_;
 };
 
+// What an update reads and writes, and nothing to wait for. Vectors also where -O2 makes none.
+__attribute__((optimize("O3"))) void AddStreams(const float* __restrict gradient,
+                                                float* __restrict theta, float* __restrict first,
+                                                float* __restrict second, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    theta[i] += gradient[i];
+    first[i] += gradient[i];
+    second[i] += gradient[i];
+  }
+}
+
 struct Way {
   std::string name;
-  double bytes;  // an element
+  double bytes;        // an element
+  std::string beside;  // the way of torch that does the same; empty: none
   std::function<void()> run;
   std::vector<double> seconds = {};
 };
+
+// How often it is done while the other is done once: median over rounds.
+double Beside(const Way& way, const Way& other) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < way.seconds.size(); ++i) {
+    ratios.push_back(other.seconds[i] / way.seconds[i]);
+  }
+  return StatisticsOf(ratios).median;
+}
 
 // θ, its next version, sum and state, as an owner has them.
 struct Ours {
@@ -176,18 +199,28 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
                  static_cast<size_t>(to - from) * sizeof(float));
     });
   };
+  const auto streams = [&] {
+    team.Run([&](int thread) {
+      const int64_t from = elements * thread / threads, to = elements * (thread + 1) / threads;
+      AddStreams(ours.sum.as<float>().data() + from, ours.theta.as<float>().data() + from,
+                 ours.first.as<float>().data() + from, ours.second.as<float>().data() + from,
+                 to - from);
+    });
+  };
+  const std::string fused = "torch fused", cast = "torch fused, cast";
   std::vector<Way> ways = {
-      {"ringzero", kUpdateBytes, [&] { ours.Update(team, ours.next.data()); }},
-      {"ringzero in place", kUpdateBytes, [&] { ours.Update(team, ours.theta.data()); }},
-      {"torch fused", kUpdateBytes, [&] { torch.Update(); }},
-      {"ringzero + bf16", kUpdateBytes + 2,
+      {"ringzero", kUpdateBytes, fused, [&] { ours.Update(team, ours.next.data()); }},
+      {"ringzero in place", kUpdateBytes, fused, [&] { ours.Update(team, ours.theta.data()); }},
+      {fused, kUpdateBytes, fused, [&] { torch.Update(); }},
+      {"ringzero + bf16", kUpdateBytes + 2, cast,
        [&] { ours.UpdateWithCopy(team, *update, wire.as<uint16_t>().data()); }},
-      {"torch fused, cast", kUpdateBytes + 2, [&] { torch.UpdateWithCopy(); }},
-      {"copy", kCopyBytes, copy},
+      {cast, kUpdateBytes + 2, cast, [&] { torch.UpdateWithCopy(); }},
+      {"streams alone", kUpdateBytes, fused, streams},
+      {"copy", kCopyBytes, "", copy},
   };
   if (deepspeed != nullptr) {
     const auto data = [](at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); };
-    ways.insert(ways.end() - 1, {"DeepSpeedCPUAdam", kUpdateBytes, [&, data] {
+    ways.insert(ways.end() - 2, {"DeepSpeedCPUAdam", kUpdateBytes, fused, [&, data] {
                                    deepspeed(data(theirs.theta), data(theirs.gradient),
                                              data(theirs.first), data(theirs.second),
                                              static_cast<size_t>(elements), ++step);
@@ -195,6 +228,7 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   }
   for (int round = -1; round < options.rounds; ++round) {
     for (Way& way : ways) {
+      way.run();  // meanwhile the threads of the way before it stop spinning
       const auto begin = std::chrono::steady_clock::now();
       way.run();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -205,11 +239,16 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
       kCopyBytes * static_cast<double>(elements) / StatisticsOf(ways.back().seconds).median;
   std::printf("AdamW, %lld elements, %d threads, %d rounds, kernels for %s\n",
               static_cast<long long>(elements), threads, options.rounds, KernelTarget());
-  std::printf("%-20s %12s %10s %14s\n", "", "G elements/s", "GB/s", "share of copy");
+  std::printf("%-20s %12s %10s %14s %14s\n", "", "G elements/s", "GB/s", "share of copy",
+              "beside torch");
   for (const Way& way : ways) {
     const double rate = static_cast<double>(elements) / StatisticsOf(way.seconds).median;
-    std::printf("%-20s %12.3f %10.1f %14.2f\n", way.name.c_str(), 1e-9 * rate,
+    std::printf("%-20s %12.3f %10.1f %14.2f", way.name.c_str(), 1e-9 * rate,
                 1e-9 * rate * way.bytes, rate * way.bytes / copied);
+    for (const Way& other : ways) {
+      if (other.name == way.beside) std::printf(" %14.3f", Beside(way, other));
+    }
+    std::printf("\n");
   }
   return 0;
 }

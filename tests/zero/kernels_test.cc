@@ -227,7 +227,7 @@ void Compare(const Pair& pass, const Case& c) {
 void CompareAll() {
   for (const float divisor : {1.0f, 8.0f, 6.0f, 3.0f}) {
     for (const Pair& pass : Passes(divisor)) {
-      for (const int64_t count : {0, 1, 7, 15, 16, 17, 64, 1001}) {
+      for (const int64_t count : {0, 1, 7, 15, 16, 17, 64, 1001, 1024}) {
         for (const int64_t shift : {0, 1, 8}) {
           for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
             Compare(pass, {count, shift, false, wire});

@@ -2,6 +2,7 @@
 // for every target, and HWY_DYNAMIC_DISPATCH takes the best that there is.
 #include "zero/update/kernels.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -75,13 +76,27 @@ struct Values {
   V theta, sum, first, second;
 };
 
-template <Store kStore>
-void StoreWire(hn::Vec<hn::Rebind<uint16_t, D>> wire, uint16_t* to) {
+// The values of a run that goes to the wire: they become what is stored there a run at a time, in
+// whole lines. Half a vector at a time, in between the lines of another stream, would leave the
+// processor with parts of lines.
+constexpr int64_t kWireRun = 512;
+
+template <Store kStore, WireType kWire>
+void StoreWire(const float* values, int64_t count, uint16_t* to) {
+  const D d;
   const hn::Rebind<uint16_t, D> half;
+  const hn::Repartition<uint16_t, D> whole;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
   if (kStore == Store::kStream) {
-    hn::Stream(wire, half, to);
-  } else {
-    hn::StoreU(wire, half, to);
+    for (; i + 2 * lanes <= count; i += 2 * lanes) {
+      const auto low = ToWire<kWire>(hn::Load(d, values + i));
+      const auto high = ToWire<kWire>(hn::Load(d, values + i + lanes));
+      hn::Stream(hn::Combine(whole, high, low), whole, to + i);
+    }
+  }
+  for (; i < count; i += lanes) {
+    hn::StoreU(ToWire<kWire>(hn::Load(d, values + i)), half, to + i);
   }
 }
 
@@ -91,30 +106,38 @@ V PredictedFrom(V theta, V out, V momentum) {
 }
 
 // Update: Values -> the new θ, with the new states written back. Whole vectors first; the rest goes
-// through one vector of its own, padded, so that it has the same operations.
+// through one vector of its own, padded, so that it has the same operations. `span` and `update`
+// are copies, which no store can alter: they stay in registers, once `update` is inlined (flatten).
 template <Store kStore, WireType kWire, bool kFirst, bool kSecond, class Update>
-void Walk(const UpdateSpan& span, const Update& update) {
+__attribute__((flatten)) void Walk(UpdateSpan span, Update update) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const V momentum = hn::Set(d, span.momentum);
+  const int64_t whole = span.count / lanes * lanes;
+  constexpr bool kWrites = kWire != WireType::kNone;
+  HWY_ALIGN float written[kWrites ? kWireRun : 1];
   int64_t i = 0;
-  for (; i + lanes <= span.count; i += lanes) {
-    Values values{hn::LoadU(d, span.theta + i), hn::LoadU(d, span.sum + i), hn::Zero(d),
-                  hn::Zero(d)};
-    if (kFirst) values.first = hn::LoadU(d, span.first + i);
-    if (kSecond) values.second = hn::LoadU(d, span.second + i);
-    const V out = update(values);
-    if (kFirst) hn::StoreU(values.first, d, span.first + i);
-    if (kSecond) hn::StoreU(values.second, d, span.second + i);
-    if (kStore == Store::kStream) {
-      hn::Stream(out, d, span.out + i);
-    } else {
-      hn::StoreU(out, d, span.out + i);
+  while (i < whole) {
+    const int64_t from = i, to = kWrites ? std::min(whole, from + kWireRun) : whole;
+    for (; i < to; i += lanes) {
+      Values values{hn::LoadU(d, span.theta + i), hn::LoadU(d, span.sum + i), hn::Zero(d),
+                    hn::Zero(d)};
+      if (kFirst) values.first = hn::LoadU(d, span.first + i);
+      if (kSecond) values.second = hn::LoadU(d, span.second + i);
+      const V out = update(values);
+      if (kFirst) hn::StoreU(values.first, d, span.first + i);
+      if (kSecond) hn::StoreU(values.second, d, span.second + i);
+      if (kStore == Store::kStream) {
+        hn::Stream(out, d, span.out + i);
+      } else {
+        hn::StoreU(out, d, span.out + i);
+      }
+      if (kWrites) hn::Store(out, d, written + (i - from));
+      if (span.predicted != nullptr) {
+        hn::StoreU(PredictedFrom(values.theta, out, momentum), d, span.predicted + i);
+      }
     }
-    if constexpr (kWire != WireType::kNone) StoreWire<kStore>(ToWire<kWire>(out), span.wire + i);
-    if (span.predicted != nullptr) {
-      hn::StoreU(PredictedFrom(values.theta, out, momentum), d, span.predicted + i);
-    }
+    if constexpr (kWrites) StoreWire<kStore, kWire>(written, to - from, span.wire + from);
   }
   const size_t rest = static_cast<size_t>(span.count - i) * sizeof(float);
   if (rest == 0) return;
@@ -144,10 +167,9 @@ void Walk(const UpdateSpan& span, const Update& update) {
   if (kSecond) std::memcpy(span.second + i, padded[3], rest);
 }
 
-// To a whole vector of such values.
-template <class T>
-bool IsAligned(const T* address) {
-  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(T)) == 0;
+// To a whole vector.
+bool IsAligned(const void* address) {
+  return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
 }
 
 template <WireType kWire, bool kFirst, bool kSecond, class Update>
@@ -184,7 +206,7 @@ void Sgd(const SgdStep& step, const UpdateSpan& span) {
   const bool decays = step.weight_decay != 0, first_time = step.first_time,
              nesterov = step.nesterov;
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<kMomentum, false>(span, [&](Values& values) HWY_ATTR {
+    WalkAny<kMomentum, false>(span, [=](Values& values) HWY_ATTR {
       V g = gradient.Of<decltype(exact)::value>(values.sum);
       if (decays) g = hn::MulAdd(decay, values.theta, g);
       if (kMomentum) {
@@ -210,7 +232,7 @@ void AdamTarget(const AdamStep& step, const UpdateSpan& span) {
           step_size = hn::Set(d, step.step_size);
   const bool decays = step.weight_decay != 0;
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<true, true>(span, [&](Values& values) HWY_ATTR {
+    WalkAny<true, true>(span, [=](Values& values) HWY_ATTR {
       V g = gradient.Of<decltype(exact)::value>(values.sum);
       if (decays) g = hn::MulAdd(decay, values.theta, g);
       values.first = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
@@ -229,7 +251,7 @@ void LionTarget(const LionStep& step, const UpdateSpan& span) {
           one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
           one_minus_beta2 = hn::Set(d, step.one_minus_beta2), rate = hn::Set(d, step.rate);
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<true, false>(span, [&](Values& values) HWY_ATTR {
+    WalkAny<true, false>(span, [=](Values& values) HWY_ATTR {
       const V g = gradient.Of<decltype(exact)::value>(values.sum);
       const V direction = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
       values.first = hn::MulAdd(one_minus_beta2, g, hn::Mul(values.first, beta2));
@@ -250,7 +272,7 @@ void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
           rate = hn::Set(d, step.rate);
   const bool decays = step.weight_decay != 0;
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<true, false>(span, [&](Values& values) HWY_ATTR {
+    WalkAny<true, false>(span, [=](Values& values) HWY_ATTR {
       V g = gradient.Of<decltype(exact)::value>(values.sum);
       if (decays) g = hn::MulAdd(decay, values.theta, g);
       values.first = hn::MulAdd(g, g, values.first);
@@ -276,7 +298,7 @@ void Lamb(const LambStep& step, const UpdateSpan& span) {
           correction1 = hn::Set(d, step.correction1), correction2 = hn::Set(d, step.correction2),
           epsilon = hn::Set(d, step.epsilon);
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkNear<true, true>(span, [&](Values& values) HWY_ATTR {
+    WalkNear<true, true>(span, [=](Values& values) HWY_ATTR {
       if (kMoments) {
         const V g = gradient.Of<decltype(exact)::value>(values.sum);
         values.first = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
@@ -303,7 +325,7 @@ void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
   UpdateSpan there = span;
   there.theta = span.sum;  // likewise
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkNear<true, false>(there, [&](Values& values) HWY_ATTR {
+    WalkNear<true, false>(there, [=](Values& values) HWY_ATTR {
       const V g = gradient.Of<decltype(exact)::value>(values.sum);
       values.first = hn::MulAdd(share, hn::Sub(g, values.first), values.first);
       return hn::NegMulAdd(share, hn::Sub(values.first, g), values.first);
@@ -314,7 +336,7 @@ void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
 void MoveTarget(const MoveStep& step, const UpdateSpan& span) {
   const D d;
   const V keep = hn::Set(d, step.keep), rate = hn::Set(d, step.rate);
-  WalkAny<false, false>(span, [&](Values& values) HWY_ATTR {
+  WalkAny<false, false>(span, [=](Values& values) HWY_ATTR {
     return hn::NegMulAdd(rate, values.sum, hn::Mul(values.theta, keep));
   });
 }
