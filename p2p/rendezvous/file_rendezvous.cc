@@ -29,6 +29,8 @@ namespace {
 constexpr absl::string_view kFilePrefix = "rz.";
 constexpr absl::string_view kDraftPrefix = "draft.";
 constexpr time_t kDraftSeconds = 3600;  // older ones were left by somebody who was killed
+constexpr int kTries =
+    100;  // at a folder that others remove: each does so twice in a start at most
 
 // A file's name that no two keys share and every file system takes.
 std::string Escaped(absl::string_view text) {
@@ -130,11 +132,15 @@ absl::Status FileStore::OpenFolder(const FileStoreOptions& options) {
 }
 
 absl::Status FileStore::OpenJob() {
-  if (mkdirat(folder_.get(), job_folder_.c_str(), 0700) != 0 && errno != EEXIST) {
-    return Error("cannot make the job's folder", errno);
+  for (int tries = 0; tries < kTries; ++tries) {
+    if (mkdirat(folder_.get(), job_folder_.c_str(), 0700) != 0 && errno != EEXIST) {
+      return Error("cannot make the job's folder", errno);
+    }
+    constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    job_ = UniqueFd(openat(folder_.get(), job_folder_.c_str(), kFlags));
+    // Whoever clears may have removed it in between.
+    if (job_ || errno != ENOENT) break;
   }
-  job_ = UniqueFd(
-      openat(folder_.get(), job_folder_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!job_) return Error(absl::StrCat("cannot open ", job_folder_), errno);
   return CheckPrivate(job_.get(), absl::StrCat(name_, "/", job_folder_));
 }
@@ -154,8 +160,8 @@ absl::StatusOr<std::string> FileStore::WriteDraft(const std::string& value) {
   const std::string draft = absl::StrCat(kDraftPrefix, random);
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   UniqueFd file(openat(job_.get(), draft.c_str(), kFlags, 0600));
-  if (!file && errno == ENOENT) {
-    // The last worker of an earlier start has removed the folder under us.
+  for (int tries = 1; !file && errno == ENOENT && tries < kTries; ++tries) {
+    // The last worker of an earlier start, or the first of ours, has removed the folder under us.
     RZ_RETURN_IF_ERROR(OpenJob());
     file = UniqueFd(openat(job_.get(), draft.c_str(), kFlags, 0600));
   }

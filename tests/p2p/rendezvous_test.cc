@@ -142,6 +142,28 @@ class FileRendezvousTest : public testing::Test {
   const TemporaryFolder folder_;
 };
 
+TEST_F(FileRendezvousTest, AFolderThatOthersRemoveIsMadeAgain) {
+  const FileStoreOptions options = {.folder = folder_.path("meeting"), .job = "7"};
+  std::atomic<bool> done = false;
+  std::thread remover([&] {
+    while (!done) {
+      const auto store = OpenFileStore(options);
+      EXPECT_TRUE(store.ok()) << store.status();
+      if (store.ok()) (*store)->Clear("");
+    }
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const auto store = OpenFileStore(options);
+    EXPECT_TRUE(store.ok()) << store.status();
+    if (!store.ok()) break;
+    const absl::Status written = (*store)->Write("key", "value");
+    EXPECT_TRUE(written.ok()) << written;
+    if (!written.ok()) break;
+  }
+  done = true;
+  remover.join();
+}
+
 TEST_F(FileRendezvousTest, WhatAnEarlierStartLeftIsNotOurs) {
   // Copies of an earlier start's files lie there before anybody comes.
   {
