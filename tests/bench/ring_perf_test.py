@@ -228,17 +228,21 @@ class RingPerfTest(unittest.TestCase):
                 for word in ["ring_perf: error: ", *words]:
                     self.assertIn(word, line)
 
+    def wait_until_at_it(self, process, workers):
+        deadline = time.monotonic() + 60
+        while len(living_children(process.pid)) < workers:
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(process.poll(), "it ended before its workers were there")
+            time.sleep(0.01)
+        for line in process.stdout:
+            if "(elements)" in line:  # the header is complete
+                break
+
     def test_a_killed_worker(self):
         process = subprocess.Popen([PROGRAM, "-b", "8M", "-e", "8M", "-n", "1000000", "--copy", "--workers", "3"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            deadline = time.monotonic() + 60
-            while len(living_children(process.pid)) < 3:
-                self.assertLess(time.monotonic(), deadline)
-                time.sleep(0.01)
-            for line in process.stdout:
-                if "(elements)" in line:  # the header is complete: they are at it
-                    break
+            self.wait_until_at_it(process, 3)
             os.kill(living_children(process.pid)[1], signal.SIGKILL)
             began = time.monotonic()
             _, errors = process.communicate(timeout=60)
@@ -251,12 +255,10 @@ class RingPerfTest(unittest.TestCase):
                 process.communicate()
 
     def test_a_stopped_worker(self):
-        process = subprocess.Popen([PROGRAM, "-b", "8", "-e", "8", "-n", "100000000", "--workers", "2"],
+        process = subprocess.Popen([PROGRAM, "-b", "8", "-e", "8", "-n", "100000000", "--cached", "--workers", "2"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            for line in process.stdout:
-                if "(elements)" in line:
-                    break
+            self.wait_until_at_it(process, 2)
             os.kill(living_children(process.pid)[1], signal.SIGSTOP)
             began = time.monotonic()
             _, errors = process.communicate(timeout=60)

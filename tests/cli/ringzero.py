@@ -14,6 +14,10 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
 
+# In the environment of whatever this process starts: other tests run at the same time.
+MARK = f"RINGZERO_STARTED_BY={os.getpid()}"
+os.environ.update([MARK.split("=")])
+
 TINY = {
     "model": {"type": "mlp", "hidden": [24, 16]},
     "data": {"type": "random", "samples": 256, "input": [1, 6, 6], "classes": 5},
@@ -29,7 +33,7 @@ TINY = {
 
 
 def processes(name="ringzero"):
-    """Process ids of all living ringzero programs, zombies left out."""
+    """Process ids of all living ringzero programs that this process has started, or they; zombies left out."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -37,9 +41,13 @@ def processes(name="ringzero"):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
                 comm, _, rest = stat.read().partition("(")[2].rpartition(")")
+            if comm != name:
+                continue
+            with open(f"/proc/{entry}/environ", "rb") as environ:
+                ours = MARK.encode() in environ.read().split(b"\0")
         except OSError:
             continue
-        if comm == name and rest.split()[0] != "Z":
+        if ours and rest.split()[0] != "Z":
             found.append(int(entry))
     return found
 

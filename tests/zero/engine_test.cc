@@ -364,22 +364,23 @@ TEST(EngineTest, WhatIsKnownAtOnceDoesNotGrowWithTheLaps) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       ToyOptions o{.workers = 3, .stages = 4, .iterations = 3, .rule = rule};
       o.zero_stage = zero_stage;
-      // No more than the laps that are known, with both ends of an iteration: what the longest run
-      // has at once is less than what one iteration of four laps is.
-      int64_t four_laps = 0;
+      // The laps that are known, both ends of an iteration, and on a busy machine what is not done
+      // yet of the laps before: less than what one iteration of eight laps is, of the forty that
+      // run.
+      int64_t eight_laps = 0;
       for (int w = 0; w < o.workers; ++w) {
-        o.laps = 4;
+        o.laps = 8;
         const auto program = MakeProgram(ToyPlan(o), WorkerId(w), {Iteration(1), Iteration(2)});
         ASSERT_TRUE(program.ok());
-        four_laps = std::max(four_laps, static_cast<int64_t>(program->ops.size()));
+        eight_laps = std::max(eight_laps, static_cast<int64_t>(program->ops.size()));
       }
       o.laps = 40;
       ExpectReferenceBits(o, Delayed(LocalTransports(), 5, std::chrono::microseconds(20)));
       const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
       ASSERT_TRUE(ring.ok()) << ring.status();
       for (const int64_t known : ring->operations) {
-        EXPECT_LE(known, four_laps) << Describe(o);
-        EXPECT_GT(known, four_laps / 3);
+        EXPECT_LE(known, eight_laps) << Describe(o);
+        EXPECT_GT(known, eight_laps / 6);
       }
     }
   }
