@@ -1,141 +1,137 @@
-# The helpers that every folder's CMakeLists.txt uses: ringzero_library, ringzero_test, ringzero_program.
+# The helpers that every folder's CMakeLists.txt uses: ringzero_library, ringzero_program, ringzero_test.
 
 include(GNUInstallDirs)
 
-# ringzero_library(NAME <name> [SRCS ...] [HDRS ...] [DEPS ...] [NO_INSTALL])
+# ringzero_library(NAME <name> [SRCS ...] [HDRS ...] [DEPS ...] [TORCH] [NO_INSTALL])
 #   Makes the static library ringzero_<name> (a header-only one when SRCS is empty), alias ringzero::<name>.
 #   Includes are written from the project's root: "base/buffer.h". DEPS are public.
+#   TORCH: its headers include LibTorch's, or its sources do.
 #   NO_INSTALL keeps it out of `cmake --install`: for what only tests and benchmarks use.
 function(ringzero_library)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "NO_INSTALL" "NAME" "SRCS;HDRS;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "TORCH;NO_INSTALL" "NAME" "SRCS;HDRS;DEPS")
   ringzero_check_arguments(ringzero_library)
   set(target ringzero_${arg_NAME})
+  set(scope INTERFACE)
+  set(kind INTERFACE)
   if(arg_SRCS)
-    add_library(${target} STATIC ${arg_SRCS} ${arg_HDRS})
-    ringzero_sanitizer_pch(${target})
     set(scope PUBLIC)
-  else()
-    add_library(${target} INTERFACE ${arg_HDRS})
-    set(scope INTERFACE)
+    set(kind STATIC)
   endif()
+  add_library(${target} ${kind})
   add_library(ringzero::${arg_NAME} ALIAS ${target})
-  set_target_properties(${target} PROPERTIES EXPORT_NAME ${arg_NAME})
-  target_include_directories(${target} ${scope}
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/ringzero>)
+  target_sources(${target} PRIVATE ${arg_SRCS})
+  target_sources(${target} ${scope} FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${arg_HDRS})
   target_compile_features(${target} ${scope} cxx_std_20)
   target_link_libraries(${target} ${scope} ${arg_DEPS})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${arg_NAME})
+  if(arg_TORCH)
+    ringzero_compile_fast(${target} torch)
+    set_target_properties(${target} PROPERTIES VERIFY_INTERFACE_HEADER_SETS OFF)
+  else()
+    ringzero_compile_fast(${target} common)
+  endif()
 
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   if(NOT arg_NO_INSTALL AND NOT folder MATCHES "^(tests|bench|examples)")
-    install(TARGETS ${target} EXPORT ringzero ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    foreach(header IN LISTS arg_HDRS)
-      get_filename_component(header_folder ${folder}/${header} DIRECTORY)
-      install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ringzero/${header_folder})
-    endforeach()
+    install(TARGETS ${target} EXPORT ringzero ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+      FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ringzero)
   endif()
 endfunction()
 
 # ringzero_program(NAME <name> SRCS ... [DEPS ...])
-#   Makes an executable in <source>/build/bin, whatever the preset's own folder. A sanitized one stays in its preset's
-#   folder (build/asan/bin): it must never stand where a measurement looks for the fast one.
+#   Makes an executable. That of the preset release lies in <source>/build/bin, where `./rz` and measurements look for the
+#   fast one; that of any other build in <its folder>/bin.
 function(ringzero_program)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SRCS;DEPS")
   ringzero_check_arguments(ringzero_program)
   add_executable(${arg_NAME} ${arg_SRCS})
   target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS})
-  if(RINGZERO_SANITIZE)
-    set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  else()
-    set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_SOURCE_DIR}/build/bin)
+  set(folder ${PROJECT_BINARY_DIR}/bin)
+  if(PROJECT_BINARY_DIR STREQUAL "${PROJECT_SOURCE_DIR}/build/release")
+    set(folder ${PROJECT_SOURCE_DIR}/build/bin)
   endif()
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${folder})
 endfunction()
 
-# ringzero_test(NAME <name> SRCS ... [DEPS ...] [LABELS ...] [ARGS ...] [ENV VAR=VALUE ...]
-#               [PROCESSORS <n>] [RUN_SERIAL] [TIMEOUT <seconds>])
-#   Makes a GoogleTest executable <name> (gtest's and gmock's main is linked unless SRCS bring one) and one ctest entry of
-#   that name. It runs in the project's root (golden files are read by their path there).
-#   LABELS: `everyday` is added unless `full` is there: a test labelled `full` runs in `./rz test --full` alone.
-#     `address-sample`, `thread-sample`: also built and run under this sanitizer in the everyday `./rz test`: the one that can
-#     find more there (memory: what reads bytes from outside; threads: what several threads share).
-#     `sanitize-sample`, which either of them brings: under both in `./rz test --full`.
-#   In `./rz test --full` RINGZERO_TEST_FULL=1 is set, so one executable can have both a sample and all combinations.
-#   PROCESSORS: how many of the machine's cores ctest reckons it keeps busy. RUN_SERIAL: nothing runs beside it.
+# ringzero_test(NAME <name> SRCS ... [DEPS ...] [LABELS ...] [ENV VAR=VALUE ...] [LOCKS ...] [PROCESSORS <n>]
+#               [TIMEOUT <seconds>] [TORCH] [ROOM <room> | ALONE])
+#   GoogleTest cases: the sources become part of their room's program <room>_test, and the cases in them one ctest entry
+#   <name>, which runs them in the project's root (golden files are read by their path there). By hand:
+#   `build/test/bin/zero_test --files=engine_test.cc`.
+#   ROOM: the folder's name unless given. ALONE: a program of its own, <name>, for what would disturb others.
+#   TORCH: they use LibTorch. Then they are compiled as units where libraries are; other cases never are.
+#   LABELS say when and where it runs; RINGZERO_TESTS which of them are built:
+#     everyday        in `./rz test`; every entry has it but those labelled `full`, which run in `./rz test --full` alone
+#     torch           TORCH entries have it
+#     release         in the preset release, whose code is what users run: what looks at bits of results
+#     address-sample  also under AddressSanitizer in `./rz test`: what reads bytes from outside
+#     thread-sample   also under ThreadSanitizer in `./rz test`: what several threads share
+#   In `./rz test --full` RINGZERO_TEST_FULL=1 is set, so one source can have both a sample and all combinations.
+#   LOCKS: entries that name the same lock never run beside each other: `clock` is for what measures seconds.
+#   PROCESSORS: how many of the machine's cores ctest reckons it keeps busy.
 #   TIMEOUT: 300 s unless given; three times as long under a sanitizer.
 function(ringzero_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "RUN_SERIAL" "NAME;PROCESSORS;TIMEOUT" "SRCS;DEPS;LABELS;ARGS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "TORCH;ALONE" "NAME;ROOM;PROCESSORS;TIMEOUT" "SRCS;DEPS;LABELS;ENV;LOCKS")
   ringzero_check_arguments(ringzero_test)
-  add_executable(${arg_NAME} ${arg_SRCS})
-  target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${arg_NAME} PRIVATE ${arg_DEPS} GTest::gmock GTest::gmock_main GTest::gtest)
-  ringzero_sanitizer_pch(${arg_NAME} GTEST)
-
-  # One result file per entry: ./rz adds up the cases from these (cmake/count_tests.py).
-  add_test(NAME ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
-    COMMAND ${arg_NAME} --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${arg_NAME}.xml ${arg_ARGS})
-  if("address-sample" IN_LIST arg_LABELS OR "thread-sample" IN_LIST arg_LABELS)
-    list(APPEND arg_LABELS sanitize-sample)
+  if(arg_TORCH)
+    list(APPEND arg_LABELS torch)
   endif()
-  ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV}
-    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_RUN_SERIAL})
-
-  foreach(sample address-sample thread-sample sanitize-sample)
-    if(sample IN_LIST arg_LABELS)
-      add_dependencies(${sample} ${arg_NAME})
-    endif()
-  endforeach()
-endfunction()
-
-# ringzero_command_test(NAME <name> COMMAND <program> [args ...] [LABELS ...] [ENV ...] [PROCESSORS <n>] [RUN_SERIAL]
-#                       [TIMEOUT <seconds>])
-#   One ctest entry that runs a command (a script, or a program with arguments) in the project's root.
-#   Exit code 0 passed, 77 skipped, anything else failed.
-function(ringzero_command_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "RUN_SERIAL" "NAME;PROCESSORS;TIMEOUT" "COMMAND;LABELS;ENV")
-  ringzero_check_arguments(ringzero_command_test)
-  add_test(NAME ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMAND ${arg_COMMAND})
-  set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77)
-  ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV}
-    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT} RUN_SERIAL ${arg_RUN_SERIAL})
-endfunction()
-
-# ringzero_torch_pch(<target>)
-#   The target's sources are compiled with <torch/torch.h> already parsed (15 s a file without). All targets share the one
-#   precompiled header of ringzero_torch_pch, so they must have the same code-generating flags: the project's.
-function(ringzero_torch_pch target)
-  if(NOT TARGET ringzero_torch_pch)
-    set(stub ${PROJECT_BINARY_DIR}/torch_pch.cc)
-    file(CONFIGURE OUTPUT ${stub} CONTENT "// Carries the precompiled header of <torch/torch.h>.\n")
-    add_library(ringzero_torch_pch OBJECT ${stub})
-    target_link_libraries(ringzero_torch_pch PUBLIC ringzero::libtorch)
-    target_precompile_headers(ringzero_torch_pch PRIVATE <torch/torch.h>)
-  endif()
-  target_precompile_headers(${target} REUSE_FROM ringzero_torch_pch)
-endfunction()
-
-# ringzero_sanitizer_pch(<target> [GTEST])
-#   In builds for sanitizers and fuzzing, where compiling is most of the time: the target's sources are compiled with the
-#   commonest headers already parsed, GTEST: GoogleTest's too. Nowhere else, so that a missing #include is noticed.
-function(ringzero_sanitizer_pch target)
-  if(NOT RINGZERO_SANITIZE AND NOT RINGZERO_FUZZ)
+  ringzero_is_wanted(wanted ${arg_LABELS})
+  if(NOT wanted)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "GTEST" "" "")
-  set(headers <algorithm> <chrono> <functional> <map> <memory> <optional> <span> <string> <thread> <utility> <vector>
-    <absl/status/statusor.h> <absl/strings/str_cat.h>)
-  set(pch ringzero_pch)
-  if(arg_GTEST)
-    set(pch ringzero_gtest_pch)
-    list(APPEND headers <gmock/gmock.h> <gtest/gtest.h>)
+  set(program ${arg_ROOM}_test)
+  if(arg_ALONE)
+    set(program ${arg_NAME})
+  elseif(NOT arg_ROOM)
+    get_filename_component(room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+    set(program ${room}_test)
   endif()
-  if(NOT TARGET ${pch})
-    set(stub ${PROJECT_BINARY_DIR}/${pch}.cc)
-    file(CONFIGURE OUTPUT ${stub} CONTENT "// Carries a precompiled header.\n")
-    add_library(${pch} OBJECT ${stub})
-    target_link_libraries(${pch} PUBLIC absl::statusor absl::strings $<$<BOOL:${arg_GTEST}>:GTest::gmock>)
-    target_precompile_headers(${pch} PRIVATE ${headers})
+  if(NOT TARGET ${program})
+    add_executable(${program})
+    add_dependencies(ringzero_tests ${program})
+    target_include_directories(${program} PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(${program} PRIVATE ringzero::test_main)
+    set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+    if(arg_TORCH)
+      ringzero_compile_fast(${program} torch)
+    else()
+      ringzero_compile_fast(${program} gtest)
+      set_target_properties(${program} PROPERTIES UNITY_BUILD OFF)
+    endif()
   endif()
-  target_precompile_headers(${target} REUSE_FROM ${pch})
+  target_sources(${program} PRIVATE ${arg_SRCS})
+  target_link_libraries(${program} PRIVATE ${arg_DEPS})
+
+  # One result file per entry: ./rz adds up the cases from these (cmake/count_tests.py).
+  list(TRANSFORM arg_SRCS REPLACE "^.*/" "")
+  list(JOIN arg_SRCS "," files)
+  add_test(NAME ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+    COMMAND ${program} --files=${files} --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${arg_NAME}.xml)
+  ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV} LOCKS ${arg_LOCKS}
+    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT})
+endfunction()
+
+# ringzero_command_test(NAME <name> COMMAND <program> [args ...] [NEEDS <target> ...] [LABELS ...] [ENV ...] [LOCKS ...]
+#                       [PROCESSORS <n>] [TIMEOUT <seconds>])
+#   One ctest entry that runs a command (a script, or a program with arguments) in the project's root.
+#   Exit code 0 passed, 77 skipped, anything else failed. NEEDS: what must have been built.
+#   A label `program` says that it runs our programs as users do: in the preset release, where they are built for users.
+function(ringzero_command_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;PROCESSORS;TIMEOUT" "COMMAND;NEEDS;LABELS;ENV;LOCKS")
+  ringzero_check_arguments(ringzero_command_test)
+  ringzero_is_wanted(wanted ${arg_LABELS})
+  if(NOT wanted)
+    return()
+  endif()
+  add_test(NAME ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMAND ${arg_COMMAND})
+  if(arg_NEEDS)
+    add_dependencies(ringzero_tests ${arg_NEEDS})
+  endif()
+  set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77)
+  ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV} LOCKS ${arg_LOCKS}
+    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
 # For the helpers above ------------------------------------------------------------------------------------------------
@@ -149,8 +145,24 @@ macro(ringzero_check_arguments helper)
   endif()
 endmacro()
 
+# Whether RINGZERO_TESTS asks for a test with these labels: it lists `all` or labels, and -label for what is left out.
+function(ringzero_is_wanted variable)
+  set(wanted FALSE)
+  foreach(label all ${ARGN})
+    if(label IN_LIST RINGZERO_TESTS)
+      set(wanted TRUE)
+    endif()
+  endforeach()
+  foreach(label IN LISTS ARGN)
+    if(-${label} IN_LIST RINGZERO_TESTS)
+      set(wanted FALSE)
+    endif()
+  endforeach()
+  set(${variable} ${wanted} PARENT_SCOPE)
+endfunction()
+
 function(ringzero_test_properties name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROCESSORS;TIMEOUT;RUN_SERIAL" "LABELS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROCESSORS;TIMEOUT" "LABELS;ENV;LOCKS")
   set(labels ${arg_LABELS})
   if(NOT "full" IN_LIST labels)
     list(APPEND labels everyday)
@@ -160,22 +172,20 @@ function(ringzero_test_properties name)
   if(arg_TIMEOUT)
     set(timeout ${arg_TIMEOUT})
   endif()
+  # torch's TCPStore looks up names of addresses; no test should wait 10 s for a name server that is not there.
+  set(environment ${arg_ENV} "RES_OPTIONS=timeout:1 attempts:1" UCX_MEM_MMAP_HOOK_MODE=none)
   if(RINGZERO_SANITIZE)
     math(EXPR timeout "${timeout} * 3")
-  endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout})
-  # torch's TCPStore looks up names of addresses; no test should wait 10 s for a name server that is not there.
-  set(environment ${arg_ENV} "RES_OPTIONS=timeout:1 attempts:1")
-  if(RINGZERO_SANITIZE)
     # UCX's hooks into memory calls crash under ThreadSanitizer at a thread's end. They are set before main.
-    list(APPEND environment UCX_MEM_EVENTS=n)
+    list(APPEND environment UCX_MEM_EVENTS=n "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt")
   endif()
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT "${environment}")
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} ENVIRONMENT "${environment}")
+  if(arg_LOCKS)
+    # Early, for they come one after the other: the rest runs beside them.
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK "${arg_LOCKS}" COST 100)
+  endif()
   if(arg_PROCESSORS)
     set_tests_properties(${name} PROPERTIES PROCESSORS ${arg_PROCESSORS})
-  endif()
-  if(arg_RUN_SERIAL)
-    set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
 endfunction()
 

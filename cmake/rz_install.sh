@@ -3,11 +3,27 @@
 
 deps=$root/.deps
 needed_mib=4096  # wheels while they are unpacked, and the build
+wheels_mib=1950  # downloaded and unpacked
 
 say() { echo "rz: $*" >&2; }
 die() {
   echo "rz: error: $*" >&2
   exit 1
+}
+
+# One line of progress: on a terminal it is written over; elsewhere one comes every 20 seconds.
+progress() {
+  if [ -t 2 ]; then
+    printf '\r\033[Krz: %s' "$*" >&2
+  elif [ $((SECONDS - ${progress_at:-$SECONDS})) -ge 20 ] || [ -z "${progress_at:-}" ]; then
+    progress_at=$SECONDS
+    say "$*"
+  fi
+}
+end_progress() {
+  [ ! -t 2 ] || printf '\r\033[K' >&2
+  progress_at=
+  say "$*"
 }
 
 free_mib() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
@@ -67,11 +83,18 @@ install_packages() {
   [ "$(free_mib /var/cache)" -ge 1024 ] ||
     die "no space for Debian packages: $(free_mib /var/cache) MiB are free in /var, about 1 GiB is needed. Free some and run the command again"
   mkdir -p "$deps/log"
-  local log=$deps/log/apt.log
+  local log=$deps/log/apt.log start=$SECONDS
   say "installing Debian packages:" $missing
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
   "${apt[@]}" update >"$log" 2>&1 || true  # the lists that are here may do
-  "${apt[@]}" install --no-install-recommends $missing >>"$log" 2>&1 || fail_install "$log" "installing Debian packages"
+  # apt tells of its progress as KIND:WHAT:PERCENT:WORDS.
+  { "${apt[@]}" -o APT::Status-Fd=3 install --no-install-recommends $missing 3>&1 >>"$log" 2>&1 || touch "$log.failed"; } |
+    while IFS=: read -r _ _ percent _; do progress "installing Debian packages: ${percent%.*} %, $((SECONDS - start)) s"; done
+  if [ -e "$log.failed" ]; then
+    rm -f "$log.failed"
+    fail_install "$log" "installing Debian packages"
+  fi
+  end_progress "installed Debian packages in $((SECONDS - start)) s"
 }
 
 # A python3 that has pip: the first on the path, or the system's.
@@ -86,7 +109,17 @@ python_with_pip() {
   return 1
 }
 
-wheels_key() { sha256sum "$root/cmake/requirements.txt" | cut -c 1-64; }
+# What .deps holds: the wheels, and what settle_ucx makes of them.
+wheels_key() { sha256sum "$root/cmake/requirements.txt" "$root/cmake/ucx.conf" | sha256sum | cut -c 1-64; }
+
+# UCX's settings where nobody sets them: a start of ringzero takes 0.2 instead of 0.6 s. First in the file, for what comes later
+# in it is of one kind of processor.
+settle_ucx() {
+  local theirs=$1/etc/ucx/ucx.conf
+  [ -e "$theirs" ] || return 0
+  cat "$root/cmake/ucx.conf" "$theirs" >"$theirs.new"
+  mv "$theirs.new" "$theirs"
+}
 
 # Whether CMAKE_PREFIX_PATH holds a LibTorch of the user's own: then no wheel is wanted.
 own_libtorch() {
@@ -112,21 +145,37 @@ install_wheels() {
     rm -rf "$deps"/new.*
     [ "$(free_mib "$deps")" -ge $needed_mib ] ||
       die "no space for the wheels: $(free_mib "$deps") MiB are free in $deps, $needed_mib MiB are needed. Free some and run the command again"
-    local python log=$deps/log/pip.log new=$deps/new.$$
+    local python log=$deps/log/pip.log new=$deps/new.$$ start=$SECONDS
     python=$(python_with_pip) || die "no python3 with pip is here: install python3 and pip, or set CMAKE_PREFIX_PATH to a LibTorch of your own"
     say "installing LibTorch and UCX into .deps (pinned wheels, about 600 MB to download; log: .deps/log/pip.log)"
     mkdir -p "$new/tmp"
     TMPDIR=$new/tmp "$python" -m pip --disable-pip-version-check install --no-input --progress-bar off \
       --no-deps --require-hashes --only-binary :all: --implementation cp --python-version 3.11 \
-      --no-compile --target "$new/site" -r "$root/cmake/requirements.txt" >"$log" 2>&1 9>&- || {
+      --no-compile --target "$new/site" -r "$root/cmake/requirements.txt" >"$log" 2>&1 9>&- &
+    local pip=$!
+    watch_folder $pip "$new" "installing LibTorch and UCX"
+    wait $pip || {
       rm -rf "$new"
       fail_install "$log" "installing LibTorch"
     }
+    settle_ucx "$new/site/libucx"
     wheels_key >"$new/site/.key"
     rm -rf "$deps/site"
     mv "$new/site" "$deps/site"
     rm -rf "$new"
+    end_progress "installed LibTorch and UCX in $((SECONDS - start)) s"
   ) 9>"$deps/.lock"
+}
+
+# watch_folder PID FOLDER WHAT: shows how full the folder is until the process ends. What pip leaves of the pinned wheels is known.
+watch_folder() {
+  local start=$SECONDS mib left
+  while kill -0 "$1" 2>/dev/null; do
+    mib=$(du -sm "$2" 2>/dev/null | cut -f 1)
+    left=$((mib > 0 ? (SECONDS - start) * (wheels_mib - mib) / mib : 0))
+    progress "$3: $mib of about $wheels_mib MiB, $((SECONDS - start)) s, about $((left > 0 ? left : 0)) s left"
+    sleep 1
+  done
 }
 
 # A compiler or CMake that is too old or absent is told of before anything large is downloaded or configured.

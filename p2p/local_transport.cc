@@ -19,7 +19,6 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kDrainLimit(5);
 constexpr size_t kEventsPerPeer = 32;       // come at once without growth
 constexpr uint32_t kIdlePollsPerTurn = 16;  // the clock is looked at once in so many
 

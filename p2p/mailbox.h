@@ -34,6 +34,9 @@
 
 namespace ringzero {
 
+// How long a transport that closes waits for what was sent before its goodbye.
+inline constexpr std::chrono::seconds kDrainLimit(5);
+
 // Credit of each kind, kMaxMessageKinds entries. InvalidArgument unless all are at least 1.
 absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options);
 

@@ -6,7 +6,7 @@
 namespace ringzero {
 namespace {
 
-constexpr std::array<const char*, 4> kKindNames = {"begin", "end", "wait", "waited"};
+constexpr std::array<const char*, 4> kEventKindNames = {"begin", "end", "wait", "waited"};
 constexpr std::array<const char*, kTrackCount> kTrackNames = {"compute",    "waits", "copies in",
                                                               "copies out", "sums",  "updates"};
 constexpr std::array<const char*, kWaitCauseCount> kCauseNames = {"parameters", "gradient sums",
@@ -22,7 +22,7 @@ int Byte(uint64_t word) { return static_cast<int>(word & 0xff); }
 
 }  // namespace
 
-std::string ToString(EventKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+std::string ToString(EventKind kind) { return kEventKindNames[static_cast<size_t>(kind)]; }
 std::string ToString(Track track) { return kTrackNames[static_cast<size_t>(track)]; }
 std::string ToString(WaitCause cause) { return kCauseNames[static_cast<size_t>(cause)]; }
 
@@ -45,7 +45,7 @@ PackedEvent Pack(const Event& event) {
 absl::StatusOr<Event> Unpack(const PackedEvent& words) {
   const int kind = Byte(words[3] >> 24), op_kind = Byte(words[3] >> 16);
   const int channel = Byte(words[3] >> 8), copy = Byte(words[3]);
-  if (kind >= static_cast<int>(kKindNames.size()) || op_kind >= kOpKindCount ||
+  if (kind >= static_cast<int>(kEventKindNames.size()) || op_kind >= kOpKindCount ||
       channel >= kChannelCount || copy >= kCopyCount || (words[3] >> 48) != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("no event is written as ", absl::Hex(words[3], absl::kZeroPad16)));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails on an #include that points up the table of docs/architecture.md, or on a library's header outside its place.
+"""Fails on an #include that points up the table of docs/architecture.md, on a library's header outside its place, and on
+LibTorch's headers where nothing computes: only integrations/torch may reach them, by whatever way.
 
 usage: layering_test.py [ROOT]. It first checks itself: each planted bad include must be found, each good one let pass.
 """
@@ -20,6 +21,10 @@ MAY_INCLUDE = {
     "integrations": ("base", "sharding", "p2p", "offload", "zero"),
 }
 
+# Who includes these waits ten seconds more for each file; what plans, prints or reports need not.
+TORCH = r"(torch|c10|ATen|caffe2)/"
+MAY_REACH_TORCH = r"^(integrations/torch|tests|bench|examples)/"
+
 # A library's headers -> the only files that may include them: the sources of their own implementation.
 LIBRARIES = (
     (r"uc[pst]/|uc[pst]\.h", r"/ucx[^/]*\.cc$"),
@@ -28,7 +33,7 @@ LIBRARIES = (
     (r"p2p/nccl/nccl_api\.h", r"p2p/nccl/nccl[^/]*\.cc$"),  # the table of functions, for those sources alone
     (r"liburing", r"uring.*\.cc$"),
     (r"hwy/", r"^(zero/update/((narrow|matrix)_)?kernels\.cc$|tests/)"),  # what it sets for the preprocessor stays in one file
-    (r"torch/|c10/|ATen/|caffe2/", r"^(integrations/torch|tests|bench|examples)/"),
+    (TORCH, MAY_REACH_TORCH),
 )
 
 # The plan is pure: no thread, clock, file or socket.
@@ -55,26 +60,49 @@ def problem(path, quote, header):
     return None
 
 
-def problems(root):
-    """Every bad include below root, as lines; and how many includes were read."""
-    found, count = [], 0
+def sources(root):
+    """Every source and header below root: its path and its text."""
     for folder, folders, files in os.walk(root):
         if folder == root:
             folders[:] = [f for f in folders if f in ROOMS + ("bench", "examples", "tests")]
         for file in sorted(files):
-            if not file.endswith((".h", ".cc", ".cu", ".cuh", ".inc")):
-                continue
-            full = os.path.join(folder, file)
-            path = os.path.relpath(full, root)
-            with open(full, encoding="utf-8") as source:
-                text = source.read()
-            for match in INCLUDE.finditer(text):
-                count += 1
-                what = problem(path, *match.groups())
-                if what:
-                    line = text.count("\n", 0, match.start()) + 1
-                    found.append(f"{path}:{line}: #include of {match.group(2)} {what}")
-    return found, count
+            if file.endswith((".h", ".cc", ".cu", ".cuh", ".inc")):
+                full = os.path.join(folder, file)
+                with open(full, encoding="utf-8") as source:
+                    yield os.path.relpath(full, root), source.read()
+
+
+def ways_to_torch(includes):
+    """For each file that reaches LibTorch's headers through others, though it must not: the way, as a line."""
+    for path in sorted(includes):
+        if re.search(MAY_REACH_TORCH, path):
+            continue
+        seen, ways = {path}, [[path]]
+        while ways:
+            way = ways.pop(0)
+            headers = includes.get(way[-1], [])
+            if len(way) > 1 and any(re.match(TORCH, header) for header in headers):
+                yield f"{' includes '.join(way)}, which includes LibTorch's headers"
+                break
+            for header in headers:
+                if header in includes and header not in seen:
+                    seen.add(header)
+                    ways.append(way + [header])
+
+
+def problems(root):
+    """Every bad include below root, as lines; and how many includes were read."""
+    found, count, includes = [], 0, {}
+    for path, text in sources(root):
+        includes[path] = []
+        for match in INCLUDE.finditer(text):
+            count += 1
+            includes[path].append(match[2])
+            what = problem(path, *match.groups())
+            if what:
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(f"{path}:{line}: #include of {match.group(2)} {what}")
+    return found + list(ways_to_torch(includes)), count
 
 
 BAD = (
@@ -113,7 +141,25 @@ GOOD = (
 )
 
 
+# The files behind an #include of the first: how many of them reach LibTorch though they must not.
+WAYS = (
+    (1, ("integrations/cli/a.cc", '#include "integrations/torch/b.h"'),
+     ("integrations/torch/b.h", '#include "integrations/torch/c.h"'), ("integrations/torch/c.h", "#include <torch/torch.h>")),
+    (0, ("integrations/cli/a.cc", '#include "integrations/torch/b.h"'),
+     ("integrations/torch/b.h", '#include "zero/layout.h"'), ("integrations/torch/b.cc", "#include <torch/torch.h>")),
+    (0, ("integrations/torch/a.cc", '#include "integrations/torch/b.h"'), ("integrations/torch/b.h", "#include <ATen/ATen.h>")),
+)
+
+
+def check_ways():
+    for expected, *files in WAYS:
+        found = list(ways_to_torch({path: [match[2] for match in INCLUDE.finditer(text)] for path, text in files}))
+        if len(found) != expected:
+            sys.exit(f"self-check: {files}: expected {expected} ways to LibTorch, found {found}")
+
+
 def check_itself():
+    check_ways()
     for cases, expected in ((BAD, 1), (GOOD, 0)):
         for path, text in cases:
             with tempfile.TemporaryDirectory() as root:

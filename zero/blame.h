@@ -14,6 +14,7 @@
 #define RINGZERO_ZERO_BLAME_H_
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,8 +22,13 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
+#include "sharding/op.h"
 
 namespace ringzero {
+
+// The kind of a MessageKey that asks for an update instead of a message: no message is of this
+// kind.
+inline constexpr uint8_t kUpdateKind = static_cast<uint8_t>(Channel::kNone);
 
 // What one worker says of itself: a verb first.
 struct BlameAnswer {

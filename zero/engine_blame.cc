@@ -17,9 +17,6 @@ using Clock = std::chrono::steady_clock;
 // A living message thread answers in milliseconds; a busy machine gets more.
 constexpr std::chrono::seconds kAnswerLimit(1);
 
-// Asks for an update instead of a message: no message is of this kind.
-constexpr uint8_t kUpdateKind = static_cast<uint8_t>(Channel::kNone);
-
 std::string Quoted(const Op& op) { return absl::StrCat("\"", ToString(op), "\""); }
 
 }  // namespace

@@ -18,8 +18,6 @@
 namespace ringzero {
 namespace {
 
-constexpr uint8_t kUpdateKind = static_cast<uint8_t>(Channel::kNone);
-
 class Records {
  public:
   explicit Records(std::span<const FlightRecord> records) : records_(records) {}

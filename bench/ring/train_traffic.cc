@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 // Iterations whose messages are expected at the same time, as in the engine.
 constexpr int kAhead = 3;
 // How often an update looks whether the version that it overwrites is free: nobody tells it.
-constexpr std::chrono::microseconds kLook(100);
+constexpr std::chrono::microseconds kLookInterval(100);
 
 class TrainTraffic final : public Traffic {
  public:
@@ -158,7 +158,7 @@ absl::Status TrainTraffic::Run(int iterations) {
       RZ_RETURN_IF_ERROR(failed_);
       if (done_) break;
     }
-    if (!transport_.Poll()) std::this_thread::sleep_for(kLook);
+    if (!transport_.Poll()) std::this_thread::sleep_for(kLookInterval);
     const std::lock_guard<std::mutex> lock(actor_mutex_);
     RZ_RETURN_IF_ERROR(Advance(std::exchange(deferred_, {})));
   }

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/cli/lap_runner.h"
 #include "integrations/cli/memory_budget.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_log.h"
+#include "integrations/torch/configured/lap_runner.h"
 #include "integrations/torch/pass_memory.h"
 #include "p2p/launch/launcher.h"
 #include "sharding/schedule.h"
@@ -22,7 +22,7 @@ namespace ringzero {
 namespace {
 
 absl::StatusOr<PassMemory> MeasureRunPass(const RunFitRequest& request) {
-  LapRunner laps(request.config, request.data, request.length);
+  LapRunner laps(request.data, BatchesOf(request.config, request.length));
   const std::vector<double> metrics(kMetricsCount);
   PassMemoryOptions options{.metrics_count = kMetricsCount};
   options.train = [&](RingModel& ring, const LapTask& lap) {

@@ -20,9 +20,9 @@
 #include "absl/status/statusor.h"
 #include "base/sha256.h"
 #include "integrations/data/safetensors.h"
-#include "integrations/torch/model_plan.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/layout.h"
+#include "zero/model_plan.h"
 
 namespace ringzero {
 

@@ -1,4 +1,4 @@
-// From configuration to layers and plan.
+// From a configuration and its described model to a plan.
 #include "integrations/cli/plan_run.h"
 
 #include <functional>
@@ -9,52 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
-#include "integrations/cli/batches.h"
 #include "integrations/cli/profile_file.h"
-#include "integrations/torch/models/gpt.h"
-#include "integrations/torch/models/mlp.h"
-#include "integrations/torch/models/resnet.h"
-#include "integrations/torch/ring_model.h"
+#include "integrations/torch/configured/configured_model.h"
 #include "zero/optimizer_state.h"
 
 namespace ringzero {
 namespace {
-
-absl::StatusOr<std::vector<LayerFactory>> BuildModel(const ModelConfig& model,
-                                                     const SampleShape& shape) {
-  switch (model.type) {
-    case ModelConfig::Type::kResNet: {
-      const ResNetOptions options{.depth = model.depth,
-                                  .width = model.width,
-                                  .channels = shape.input[0],
-                                  .image_size = shape.input[1],
-                                  .classes = shape.classes};
-      RZ_RETURN_IF_ERROR(CheckResNet(options));
-      return MakeResNet(options);
-    }
-    case ModelConfig::Type::kGpt: {
-      const GptOptions options{.layers = model.layers,
-                               .dim = model.dim,
-                               .heads = model.heads,
-                               .vocab = model.vocab,
-                               .seq = model.seq,
-                               .tied = model.tied,
-                               .dropout = model.dropout};
-      RZ_RETURN_IF_ERROR(CheckGpt(options));
-      return MakeGpt(options);
-    }
-    case ModelConfig::Type::kMlp: {
-      MlpOptions options;
-      options.sizes.push_back(
-          std::accumulate(shape.input.begin(), shape.input.end(), int64_t{1}, std::multiplies<>()));
-      options.sizes.insert(options.sizes.end(), model.hidden.begin(), model.hidden.end());
-      options.sizes.push_back(shape.classes);
-      RZ_RETURN_IF_ERROR(CheckMlp(options));
-      return MakeMlp(options);
-    }
-  }
-  return absl::InternalError("model type without a builder");
-}
 
 PlanRequest RequestOf(const Config& config, const RunLength& length) {
   const CyclicConfig& cyclic = config.cyclic;
@@ -112,20 +72,16 @@ using Requested = std::function<absl::StatusOr<PlanRequest>(ModelDescription&)>;
 
 absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape& shape,
                                          const Requested& requested) {
-  PlannedRun run;
-  absl::Status refused;  // by the configuration itself: it has the file's name already
-  const absl::Status status = Guard([&]() -> absl::Status {
-    RZ_ASSIGN_OR_RETURN(run.layers, BuildModel(config.model, shape));
-    RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, {Batches::Example(shape)}));
-    const std::vector<LayerDescription> counted = run.model.layers;
-    const absl::StatusOr<PlanRequest> request = requested(run.model);
-    if (!request.ok()) return refused = request.status();
-    RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, *request));
-    run.sample_flops = FlopsOf(counted, run.planned.plan);
-    return absl::OkStatus();
-  });
-  if (!refused.ok()) return refused;
-  if (!status.ok()) return PlanError(config, status);
+  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, shape);
+  if (!made.ok()) return PlanError(config, made.status());
+  PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
+  const std::vector<LayerDescription> counted = run.model.layers;
+  // Its errors have the file's name already.
+  RZ_ASSIGN_OR_RETURN(const PlanRequest request, requested(run.model));
+  absl::StatusOr<PlannedModel> planned = PlanModel(run.model, request);
+  if (!planned.ok()) return PlanError(config, planned.status());
+  run.planned = *std::move(planned);
+  run.sample_flops = FlopsOf(counted, run.planned.plan);
   return run;
 }
 

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "integrations/torch/model_plan.h"
 #include "sharding/cost_profile.h"
 #include "zero/config/config.h"
+#include "zero/model_plan.h"
 
 namespace ringzero {
 

@@ -19,14 +19,14 @@
 namespace ringzero {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Json MemoryJson(const MemoryBytes& memory) {
-  Json json;
+OrderedJson MemoryJson(const MemoryBytes& memory) {
+  OrderedJson json;
   for (const MemoryCategory& category : MemoryCategories()) {
     json[category.name] = memory.*category.bytes;
   }
@@ -35,23 +35,23 @@ Json MemoryJson(const MemoryBytes& memory) {
 
 std::string Describe(const RunMetricsOptions& options) {
   const Plan& plan = options.plan;
-  Json json = {{"ringzero_run", 1},
-               {"started_wall_seconds", WallSeconds()},
-               {"workers", plan.workers},
-               {"rule", ToString(plan.rule)},
-               {"iterations", plan.iterations},
-               {"train_batch_size", options.config.batch.train_batch},
-               {"parameters", options.parameters},
-               {"stale_share", StaleShare(plan)},
-               {"flops_per_iteration", options.flops},
-               {"peak_flops", options.peak_flops},
-               {"forecast", MemoryJson(options.forecast)},
-               {"plan", PlanToString(plan)},
-               {"not_measured",
-                {absl::StrCat("gradient norm of the last ", RingTotals::GradientLag(plan),
-                              plan.rule == Rule::kDp ? " iteration" : " iterations",
-                              ": the reports of later ones tell it"),
-                 "activations: see cyclic.track_activations"}}};
+  OrderedJson json = {{"ringzero_run", 1},
+                      {"started_wall_seconds", WallSeconds()},
+                      {"workers", plan.workers},
+                      {"rule", ToString(plan.rule)},
+                      {"iterations", plan.iterations},
+                      {"train_batch_size", options.config.batch.train_batch},
+                      {"parameters", options.parameters},
+                      {"stale_share", StaleShare(plan)},
+                      {"flops_per_iteration", options.flops},
+                      {"peak_flops", options.peak_flops},
+                      {"forecast", MemoryJson(options.forecast)},
+                      {"plan", PlanToString(plan)},
+                      {"not_measured",
+                       {absl::StrCat("gradient norm of the last ", RingTotals::GradientLag(plan),
+                                     plan.rule == Rule::kDp ? " iteration" : " iterations",
+                                     ": the reports of later ones tell it"),
+                        "activations: see cyclic.track_activations"}}};
   return json.dump(1) + "\n";
 }
 

@@ -117,6 +117,15 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
   return length;
 }
 
+BatchesOptions BatchesOf(const Config& config, const RunLength& length) {
+  return {.seed = config.seed,
+          .micro_batch = config.batch.micro_batch,
+          .train_batch = config.batch.train_batch,
+          .iterations_per_epoch = length.iterations_per_epoch,
+          .evaluation_batch = config.evaluation.batch_size,
+          .test_samples = length.test_samples};
+}
+
 void EndCurve(int iterations, Config& config) {
   if (config.curve_ends_with_run) EndCurve(iterations, config.optimizer.curve);
 }

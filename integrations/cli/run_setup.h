@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "integrations/data/dataset.h"
+#include "integrations/torch/configured/batches.h"
 #include "p2p/connect.h"
 #include "sharding/plan.h"
 #include "zero/config/config.h"
@@ -30,6 +31,9 @@ struct RunLength {
   std::vector<std::string> notes;  // for the user: what is dropped
 };
 absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
+
+// Which samples make which batch.
+BatchesOptions BatchesOf(const Config& config, const RunLength& length);
 
 // A rate curve that is to end with the run, of so many iterations, ends there.
 void EndCurve(int iterations, Config& config);

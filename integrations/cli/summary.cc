@@ -13,17 +13,17 @@
 namespace ringzero {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // An integer where the division leaves nothing: bytes per step are exact.
-Json PerStep(uint64_t total, int iterations) {
+OrderedJson PerStep(uint64_t total, int iterations) {
   const uint64_t n = static_cast<uint64_t>(std::max(iterations, 1));
   if (total % n == 0) return total / n;
   return static_cast<double>(total) / static_cast<double>(n);
 }
 
-Json OrNull(const std::optional<double>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
+OrderedJson OrNull(const std::optional<double>& value) {
+  return value.has_value() ? OrderedJson(*value) : OrderedJson(nullptr);
 }
 
 struct Totals {
@@ -59,14 +59,14 @@ Totals AddUp(const std::vector<WorkerReport>& reports) {
 }
 
 // By worker: [seconds since the run's first point, bytes, peak since the point before].
-Json Activations(const std::vector<WorkerReport>& reports) {
+OrderedJson Activations(const std::vector<WorkerReport>& reports) {
   double start = std::numeric_limits<double>::infinity();
   for (const WorkerReport& report : reports) {
     if (!report.activations.empty()) start = std::min(start, report.activations[0].seconds);
   }
-  Json workers = Json::array();
+  OrderedJson workers = OrderedJson::array();
   for (const WorkerReport& report : reports) {
-    Json points = Json::array();
+    OrderedJson points = OrderedJson::array();
     for (const ActivationPoint& point : report.activations) {
       points.push_back({point.seconds - start, point.bytes, point.peak});
     }
@@ -76,8 +76,8 @@ Json Activations(const std::vector<WorkerReport>& reports) {
 }
 
 // Bytes by category, and their total.
-Json MemoryJson(const MemoryBytes& memory) {
-  Json json;
+OrderedJson MemoryJson(const MemoryBytes& memory) {
+  OrderedJson json;
   for (const MemoryCategory& category : MemoryCategories()) {
     json[category.name] = memory.*category.bytes;
   }
@@ -115,7 +115,7 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   const double samples_per_second =
       first.step_mean > 0 ? static_cast<double>(config.batch.train_batch) / first.step_mean : 0;
 
-  Json json;
+  OrderedJson json;
   json["workers"] = config.cyclic.workers;
   json["rule"] = ToString(config.cyclic.rule);
   json["parameters"] = first.parameters;
@@ -129,7 +129,7 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   if (!first.evaluations.empty()) {
     const EvaluationResult& last = first.evaluations.back();
     json[quality] = tokens ? std::exp(last.loss) : last.accuracy;
-    Json list = Json::array();
+    OrderedJson list = OrderedJson::array();
     for (const EvaluationResult& result : first.evaluations) {
       list.push_back({{"iteration", result.iteration},
                       {"loss", result.loss},
@@ -149,16 +149,16 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
   json["cpu_seconds_per_step"] = totals.cpu_seconds;
   json["minor_faults_per_step"] = totals.minor_faults;
-  json["pss_peak_mib"] = Json::array();
+  json["pss_peak_mib"] = OrderedJson::array();
   for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
   json["memory"] = {{"forecast", MemoryJson(first.forecast)},
                     {"allocated", MemoryJson(totals.memory)}};
   if (!info.certificate.empty()) {
-    json["memory"]["certificate"] = Json::parse(info.certificate, nullptr, false);
+    json["memory"]["certificate"] = OrderedJson::parse(info.certificate, nullptr, false);
   }
   if (config.cyclic.track_activations) json["activations"] = Activations(reports);
   const std::string& digest = first.parameters_sha256;
-  json["parameters_sha256"] = digest.empty() ? Json(nullptr) : Json(digest);
+  json["parameters_sha256"] = digest.empty() ? OrderedJson(nullptr) : OrderedJson(digest);
   json["seconds"] = info.seconds;
 
   Summary summary;

@@ -11,7 +11,6 @@
 
 #include "base/status.h"
 #include "integrations/cli/injection.h"
-#include "integrations/cli/lap_runner.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
@@ -19,6 +18,7 @@
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/sight/output_file.h"
+#include "integrations/torch/configured/lap_runner.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/ring_model.h"
@@ -36,7 +36,7 @@ class Worker {
         injection_(config_.cyclic.inject, task_.self),
         log_(task_.data.shape().kind == SampleShape::Kind::kTokens ? RunLog::Task::kTokens
                                                                    : RunLog::Task::kClasses),
-        laps_(config_, task_.data, task_.length),
+        laps_(task_.data, BatchesOf(config_, task_.length)),
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,
                    .terminal = task_.terminal,

@@ -19,8 +19,8 @@
 namespace ringzero {
 namespace {
 
-constexpr double kWidth = 960, kLeft = 84, kRight = 16;  // as the grid's
-constexpr double kPanel = 190, kPlot = 110;              // heights
+constexpr double kPanelWidth = 960, kPanelLeft = 84, kPanelRight = 16;  // as the grid's
+constexpr double kPanel = 190, kPlot = 110;                             // heights
 constexpr int kBins = 240;
 constexpr int kSimulated = 6;  // iterations; those shown begin after kBefore
 constexpr int kBefore = 3;
@@ -123,7 +123,8 @@ std::vector<Panel> HeldPanels(const Plan& plan, const Simulation& run, const Win
   return {std::move(bytes), std::move(activations)};
 }
 
-void AppendText(std::string& svg, double x, double y, const char* style, const std::string& text) {
+void AppendPanelText(std::string& svg, double x, double y, const char* style,
+                     const std::string& text) {
   absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style,
                         EscapeXml(text));
 }
@@ -138,23 +139,23 @@ std::string Draw(const Panel& panel, double y) {
     most = std::max(most, sum);
   }
   const double top = y + 44, scale = most > 0 ? kPlot / most : 0;
-  const double column = (kWidth - kLeft - kRight) / kBins;
+  const double column = (kPanelWidth - kPanelLeft - kPanelRight) / kBins;
   std::string svg;
-  AppendText(svg, 16, y + 16, "font-size=\"13\" font-weight=\"600\"", panel.title);
+  AppendPanelText(svg, 16, y + 16, "font-size=\"13\" font-weight=\"600\"", panel.title);
   for (const double share : {0.0, 0.5, 1.0}) {
     const double line = top + kPlot - share * kPlot;
     absl::StrAppendFormat(&svg, "<path d=\"M%.1f %.1fH%.1f\" stroke=\"#d5dce5\" fill=\"none\"/>\n",
-                          kLeft, line, kWidth - kRight);
-    AppendText(svg, kLeft - 6, line + 4, "font-size=\"11\" text-anchor=\"end\"",
-               panel.number(share * most));
+                          kPanelLeft, line, kPanelWidth - kPanelRight);
+    AppendPanelText(svg, kPanelLeft - 6, line + 4, "font-size=\"11\" text-anchor=\"end\"",
+                    panel.number(share * most));
   }
-  double legend = kLeft;
+  double legend = kPanelLeft;
   for (size_t i = 0; i < panel.series.size(); ++i) {
     const Series& series = panel.series[i];
     std::string up, down;
     for (int b = 0; b < kBins; ++b) {
       const auto bin = static_cast<size_t>(b);
-      const double x = kLeft + b * column;
+      const double x = kPanelLeft + b * column;
       const double low = top + kPlot - scale * below[bin];
       below[bin] += series.values[bin];
       const double high = top + kPlot - scale * below[bin];
@@ -166,7 +167,7 @@ std::string Draw(const Panel& panel, double y) {
     absl::StrAppendFormat(&svg,
                           "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\"/>\n",
                           legend, y + 25, colour);
-    AppendText(svg, legend + 16, y + 35, "font-size=\"12\"", series.name);
+    AppendPanelText(svg, legend + 16, y + 35, "font-size=\"12\"", series.name);
     legend += 40 + 6.6 * static_cast<double>(series.name.size());
   }
   return svg;
@@ -197,15 +198,16 @@ absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions
     body += Draw(panel, y);
     y += kPanel;
   }
-  AppendText(body, kWidth - kRight, y - 14, "font-size=\"11\" text-anchor=\"end\"",
-             absl::StrFormat("iterations %d and %d, simulated: %.4g ms in all", kBefore,
-                             kBefore + 1, 1e-6 * static_cast<double>(window.end - window.begin)));
+  AppendPanelText(
+      body, kPanelWidth - kPanelRight, y - 14, "font-size=\"11\" text-anchor=\"end\"",
+      absl::StrFormat("iterations %d and %d, simulated: %.4g ms in all", kBefore, kBefore + 1,
+                      1e-6 * static_cast<double>(window.end - window.begin)));
   return absl::StrFormat(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
       "height=\"%.0f\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, "
       "Arial, sans-serif\" fill=\"#1f2933\">\n<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" "
       "fill=\"#fff\"/>\n%s%s</svg>\n",
-      kWidth, y, kWidth, y, kWidth, y, grid, body);
+      kPanelWidth, y, kPanelWidth, y, kPanelWidth, y, grid, body);
 }
 
 }  // namespace ringzero

@@ -15,7 +15,7 @@
 namespace ringzero {
 namespace {
 
-constexpr int kWidth = 1180, kLeft = 70, kRow = 40, kBar = 20;
+constexpr int kScheduleWidth = 1180, kScheduleLeft = 70, kRow = 40, kBar = 20;
 
 bool Trains(const Op& op) { return op.kind == OpKind::kForward || op.kind == OpKind::kBackward; }
 
@@ -23,7 +23,7 @@ int64_t Until(const FlightRecord& record) {
   return record.events.empty() ? 0 : record.events.back().time;
 }
 
-std::string ColourOf(const Slice& slice) {
+std::string SliceColour(const Slice& slice) {
   if (slice.track == Track::kWaits) {
     switch (CauseOf(slice.op)) {
       case WaitCause::kParameters: return "#e9b44c";
@@ -43,7 +43,7 @@ std::string ColourOf(const Slice& slice) {
 }
 
 // The mean length of slices, in nanoseconds.
-class Mean {
+class MeanOf {
  public:
   void Add(const Slice& slice) {
     sum_ += static_cast<double>(slice.end - slice.begin);
@@ -71,7 +71,7 @@ void AppendSlice(std::string& svg, const Slice& slice, const Drawn& at, int top)
       &svg,
       "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"%s><title>%s%s\n%.3f "
       "ms</title></rect>",
-      at.x, y, std::max(at.width, 0.4), height, ColourOf(slice),
+      at.x, y, std::max(at.width, 0.4), height, SliceColour(slice),
       waits ? " fill-opacity=\"0.55\"" : "", waits ? "waits for " : "",
       EscapeXml(ToString(slice.op)), ms);
   if (computes && Trains(slice.op) && at.width > 17) {
@@ -87,21 +87,22 @@ std::string ScheduleChart(std::span<const FlightRecord> records,
                           const ScheduleChartOptions& options) {
   const int64_t width =
       std::max<int64_t>(1, options.width > 0 ? options.width : options.to - options.from);
-  const double scale = (kWidth - kLeft - 10) / static_cast<double>(width);
+  const double scale = (kScheduleWidth - kScheduleLeft - 10) / static_cast<double>(width);
   const int height = kRow * static_cast<int>(records.size()) + 24;
-  std::string svg = absl::StrFormat("<svg viewBox=\"0 0 %d %d\" role=\"img\">", kWidth, height);
+  std::string svg =
+      absl::StrFormat("<svg viewBox=\"0 0 %d %d\" role=\"img\">", kScheduleWidth, height);
   int top = 2;
   for (const FlightRecord& record : records) {
     const int64_t offset = OffsetTo(records[0], record).value_or(0);
     absl::StrAppendFormat(&svg, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">worker %d</text>",
-                          kLeft - 8, top + 14, record.worker.value);
+                          kScheduleLeft - 8, top + 14, record.worker.value);
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
       if (slice.track == Track::kCopiesIn || slice.track == Track::kCopiesOut) continue;
       const int64_t begin = std::max(slice.begin + offset, options.from);
       const int64_t end = std::min(slice.end + offset, options.to);
       if (begin >= end) continue;
       AppendSlice(svg, slice,
-                  {kLeft + static_cast<double>(begin - options.from) * scale,
+                  {kScheduleLeft + static_cast<double>(begin - options.from) * scale,
                    static_cast<double>(end - begin) * scale},
                   top);
     }
@@ -109,7 +110,7 @@ std::string ScheduleChart(std::span<const FlightRecord> records,
   }
   const double whole_ms = static_cast<double>(width) * 1e-6;
   for (int i = 0; i <= 8; ++i) {
-    const double x = kLeft + (kWidth - kLeft - 10) * i / 8.0;
+    const double x = kScheduleLeft + (kScheduleWidth - kScheduleLeft - 10) * i / 8.0;
     absl::StrAppendFormat(&svg,
                           "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\" class=\"grid\"/>"
                           "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%.3g ms</text>",
@@ -159,14 +160,14 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
 }
 
 std::vector<StageTicks> MeasuredTicks(std::span<const FlightRecord> records, int stages) {
-  std::vector<std::pair<Mean, Mean>> means(static_cast<size_t>(stages));
+  std::vector<std::pair<MeanOf, MeanOf>> means(static_cast<size_t>(stages));
   for (const FlightRecord& record : records) {
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
       const int stage = slice.op.stage.value;
       if (!slice.ended || slice.track != Track::kCompute || !Trains(slice.op)) continue;
       if (stage < 0 || stage >= stages) continue;
       auto& [forward, backward] = means[static_cast<size_t>(stage)];
-      Mean& mean = slice.op.kind == OpKind::kForward ? forward : backward;
+      MeanOf& mean = slice.op.kind == OpKind::kForward ? forward : backward;
       mean.Add(slice);
     }
   }
@@ -178,7 +179,7 @@ std::vector<StageTicks> MeasuredTicks(std::span<const FlightRecord> records, int
 }
 
 std::pair<int64_t, int64_t> MeasuredAddAndUpdate(std::span<const FlightRecord> records) {
-  std::map<OpKind, Mean> means;
+  std::map<OpKind, MeanOf> means;
   for (const FlightRecord& record : records) {
     for (const Slice& slice : SlicesOf(record.events, Until(record))) {
       if (!slice.ended || slice.track == Track::kWaits) continue;

@@ -63,8 +63,8 @@ Frame FrameOf(const Chart& chart, Limits x, Limits y) {
   return {x0, x1, std::floor(y0 / step) * step, std::ceil(y1 / step) * step};
 }
 
-void AppendText(std::string& svg, double x, double y, absl::string_view style,
-                absl::string_view text) {
+void AppendChartText(std::string& svg, double x, double y, absl::string_view style,
+                     absl::string_view text) {
   absl::StrAppendFormat(&svg, "<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>", x, y, std::string(style),
                         EscapeXml(text));
 }
@@ -76,19 +76,20 @@ std::string Axes(const Chart& chart, const Frame& frame) {
     absl::StrAppendFormat(&svg,
                           "<line x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\" class=\"grid\"/>",
                           kLeft, kWidth - kRight, frame.Y(y), frame.Y(y));
-    AppendText(svg, kLeft - 6, frame.Y(y) + 4, "text-anchor=\"end\"",
-               chart.unit == "bytes" ? BytesText(y) : NumberText(y));
+    AppendChartText(svg, kLeft - 6, frame.Y(y) + 4, "text-anchor=\"end\"",
+                    chart.unit == "bytes" ? BytesText(y) : NumberText(y));
   }
   const double x_step = std::max(1.0, Step(frame.x1 - frame.x0, 6));
   for (double x = std::ceil(frame.x0 / x_step) * x_step; x <= frame.x1; x += x_step) {
-    AppendText(svg, frame.X(x), kHeight - kBottom + 15, "text-anchor=\"middle\"", NumberText(x));
+    AppendChartText(svg, frame.X(x), kHeight - kBottom + 15, "text-anchor=\"middle\"",
+                    NumberText(x));
   }
-  AppendText(svg, kWidth - kRight, kHeight - 4, "text-anchor=\"end\" class=\"label\"",
-             chart.x_label);
+  AppendChartText(svg, kWidth - kRight, kHeight - 4, "text-anchor=\"end\" class=\"label\"",
+                  chart.x_label);
   return svg;
 }
 
-std::string ColourOf(const Chart& chart, size_t i) {
+std::string CurveColour(const Chart& chart, size_t i) {
   const std::string& own = chart.series[i].colour;
   return own.empty() ? ChartColour(i) : own;
 }
@@ -101,7 +102,7 @@ std::string LegendEntry(const std::string& colour, const std::string& name) {
 std::string Figure(const Chart& chart, const std::string& body) {
   std::string legend;
   for (size_t i = 0; i < chart.series.size() && chart.series.size() > 1; ++i) {
-    legend += LegendEntry(ColourOf(chart, i), chart.series[i].name);
+    legend += LegendEntry(CurveColour(chart, i), chart.series[i].name);
   }
   const std::string unit =
       chart.unit.empty() || chart.unit == "bytes" ? "" : absl::StrCat(" (", chart.unit, ")");
@@ -180,12 +181,12 @@ std::string LineChart(const Chart& chart) {
         absl::StrAppendFormat(&svg,
                               "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\" fill=\"%s\"><title>%s: "
                               "%.5g</title></circle>",
-                              frame.X(at), frame.Y(value), ColourOf(chart, i),
+                              frame.X(at), frame.Y(value), CurveColour(chart, i),
                               EscapeXml(series.name), value);
       }
     }
     if (line.empty()) continue;
-    absl::StrAppend(&svg, "<polyline fill=\"none\" stroke=\"", ColourOf(chart, i),
+    absl::StrAppend(&svg, "<polyline fill=\"none\" stroke=\"", CurveColour(chart, i),
                     "\" stroke-width=\"1.6\" points=\"", line, "\"/>");
   }
   return Figure(chart, svg);
@@ -213,7 +214,7 @@ std::string StackedChart(const Chart& chart) {
       below[n] += std::max(value, 0.0);
       absl::StrAppendFormat(&upper, " %.1f,%.1f", frame.X(at), frame.Y(below[n]));
     }
-    absl::StrAppend(&svg, "<polygon fill=\"", ColourOf(chart, i),
+    absl::StrAppend(&svg, "<polygon fill=\"", CurveColour(chart, i),
                     "\" fill-opacity=\"0.85\" points=\"", upper.substr(1), lower, "\"><title>",
                     EscapeXml(chart.series[i].name), "</title></polygon>");
   }
@@ -231,7 +232,8 @@ std::string HorizontalBars(const BarChart& chart) {
   std::string svg;
   for (size_t b = 0; b < chart.bars.size(); ++b) {
     const double top = 4 + static_cast<double>(group) * static_cast<double>(b);
-    AppendText(svg, kBarLeft - 8, top + group / 2.0, "text-anchor=\"end\"", chart.bars[b].name);
+    AppendChartText(svg, kBarLeft - 8, top + group / 2.0, "text-anchor=\"end\"",
+                    chart.bars[b].name);
     for (size_t g = 0; g < chart.bars[b].values.size(); ++g) {
       const double value = chart.bars[b].values[g];
       const double length = most > 0 ? value / most * (kWidth - kBarLeft - 90) : 0;
@@ -239,8 +241,8 @@ std::string HorizontalBars(const BarChart& chart) {
       absl::StrAppendFormat(&svg,
                             "<rect x=\"%d\" y=\"%.1f\" width=\"%.1f\" height=\"%d\" fill=\"%s\"/>",
                             kBarLeft, y, length, kBarHeight - 2, ChartColour(g));
-      AppendText(svg, kBarLeft + length + 6, y + kBarHeight - 3, "",
-                 chart.bytes ? BytesText(value) : NumberText(value));
+      AppendChartText(svg, kBarLeft + length + 6, y + kBarHeight - 3, "",
+                      chart.bytes ? BytesText(value) : NumberText(value));
     }
   }
   std::string legend;

@@ -8,9 +8,8 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_COMPUTE_TYPE_H_
 #define RINGZERO_INTEGRATIONS_TORCH_COMPUTE_TYPE_H_
 
-#include <torch/torch.h>
-
 #include "integrations/torch/layer.h"
+#include "integrations/torch/torch.h"
 #include "zero/update/value_type.h"
 
 namespace ringzero {

@@ -2,6 +2,7 @@
 #include "integrations/torch/cost_count.h"
 
 #include <ATen/record_function.h>
+#include <torch/nn/modules.h>
 
 #include <algorithm>
 #include <map>

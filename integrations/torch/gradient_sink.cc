@@ -5,11 +5,15 @@
 
 namespace ringzero {
 namespace {
-thread_local std::shared_ptr<GradientSinkSlot> current;
+thread_local std::shared_ptr<GradientSinkSlot> current_slot;
 }  // namespace
 
-GradientSink* CurrentGradientSink() { return current == nullptr ? nullptr : current->sink; }
+GradientSink* CurrentGradientSink() {
+  return current_slot == nullptr ? nullptr : current_slot->sink;
+}
 
-void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot) { current = std::move(slot); }
+void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot) {
+  current_slot = std::move(slot);
+}
 
 }  // namespace ringzero

@@ -8,10 +8,10 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_GRADIENT_SINK_H_
 #define RINGZERO_INTEGRATIONS_TORCH_GRADIENT_SINK_H_
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <memory>
+
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
 

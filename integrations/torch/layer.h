@@ -1,31 +1,23 @@
-// Layer factories: how a model is handed to RingZero, one layer at a time, never whole.
+// Layers: what a model is cut into, and how a torch module or a function becomes one.
 //
-//   std::vector<LayerFactory> model = {
-//       {.name = "in",  .build = [] { return MakeLayer(torch::nn::Linear(784, 256)); }},
-//       {.name = "act", .build = [] { return MakeLayer([](at::Tensor x) { return x.relu(); }); }},
-//       {.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(256, 10)); }}};
+//   std::shared_ptr<Layer> in = MakeLayer(torch::nn::Linear(784, 256));
+//   std::shared_ptr<Layer> act = MakeLayer([](at::Tensor x) { return x.relu(); });
 //
 // A layer is the smallest thing that a stage can begin or end with. It maps a list of tensors to a
 // list of tensors: whatever a later stage needs (skip connections, masks) travels in that list.
-// Building a layer must be cheap and repeatable: every worker builds every layer, and keeps no
-// memory for the parameters that it does not own.
+// layer_factory.h says how layers are handed over.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LAYER_H_
 
-#include <torch/torch.h>
-
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
+
+#include "integrations/torch/layer_factory.h"
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
-
-using TensorList = std::vector<at::Tensor>;
 
 // A module with a fixed signature; parameters and buffers are registered as in any torch module.
 class Layer : public torch::nn::Module {
@@ -34,31 +26,6 @@ class Layer : public torch::nn::Module {
   // The module whose parameters these are: itself, or the one that it wraps (which has no name of
   // its own, so that modules() alone would miss it).
   virtual std::shared_ptr<torch::nn::Module> inner() { return shared_from_this(); }
-};
-
-// Integer costs of one sample's forward and backward, in FLOPs (a multiply-add counts 2).
-struct LayerCost {
-  int64_t forward = 0;
-  int64_t backward = 0;
-};
-
-// Says that a parameter of this layer *is* a parameter of an earlier one (an LM head's embedding).
-struct TiedParameter {
-  std::string parameter;  // in this layer: "weight"
-  std::string target;     // full name of the earlier one: "embedding.weight"
-};
-
-struct LayerFactory {
-  std::string name;  // unique; a parameter's full name is "<name>.<its name in the layer>"
-  std::function<std::shared_ptr<Layer>()> build;
-  // Absent: counted for Linear, Conv, Embedding, norms and attention; anything else is an error.
-  std::optional<LayerCost> cost = std::nullopt;
-  std::vector<TiedParameter> tied = {};
-  // Fills one parameter with its initial values, drawing only from `generator`, which is seeded by
-  // (seed, full name). Absent: what `build` gave, under torch's generator seeded by (seed, layer
-  // name).
-  std::function<void(const std::string& parameter, at::Tensor values, at::Generator generator)>
-      initialize = nullptr;
 };
 
 namespace layer_internal {

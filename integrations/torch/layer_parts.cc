@@ -1,6 +1,8 @@
 // Walks a layer's modules.
 #include "integrations/torch/layer_parts.h"
 
+#include <torch/nn/modules.h>
+
 #include <set>
 
 #include "absl/strings/str_cat.h"

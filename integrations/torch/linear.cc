@@ -2,6 +2,7 @@
 #include "integrations/torch/linear.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 
 #include <array>

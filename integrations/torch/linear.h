@@ -11,7 +11,7 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LINEAR_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LINEAR_H_
 
-#include <torch/torch.h>
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
 

@@ -1,12 +1,12 @@
 // The fastest of a few, by the clock.
 #include "integrations/torch/machine_speed.h"
 
-#include <torch/torch.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <limits>
+
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
 namespace {

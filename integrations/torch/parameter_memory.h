@@ -12,8 +12,6 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
 #define RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
 
-#include <torch/torch.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,6 +20,7 @@
 
 #include "absl/status/statusor.h"
 #include "integrations/torch/released_range.h"
+#include "integrations/torch/torch.h"
 #include "zero/layout.h"
 
 namespace ringzero {

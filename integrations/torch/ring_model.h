@@ -28,9 +28,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "integrations/torch/layer.h"
-#include "integrations/torch/model_plan.h"
+#include "integrations/torch/layer_factory.h"
 #include "zero/engine.h"
+#include "zero/model_plan.h"
 
 namespace ringzero {
 

@@ -1,6 +1,8 @@
 // Launches processes, or one process with a thread per worker; or takes a seat.
 #include "integrations/torch/run_workers.h"
 
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <malloc.h>
 #include <torch/version.h>
 

@@ -24,12 +24,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
-#include "integrations/torch/layer.h"
-#include "integrations/torch/model_plan.h"
+#include "integrations/torch/layer_factory.h"
 #include "p2p/connect.h"
 #include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/job_seat.h"
 #include "p2p/transport.h"
+#include "zero/model_plan.h"
 
 namespace ringzero {
 

@@ -20,8 +20,6 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_TORCH_SHARDED_OPTIMIZER_H_
 #define RINGZERO_INTEGRATIONS_TORCH_TORCH_SHARDED_OPTIMIZER_H_
 
-#include <torch/torch.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -32,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "integrations/torch/layer_parts.h"
+#include "integrations/torch/torch.h"
 #include "zero/sharded_optimizer.h"
 
 namespace ringzero {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "integrations/torch/describe_model.h"
 #include "integrations/torch/outside_job.h"
 
 namespace ringzero {

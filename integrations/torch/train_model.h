@@ -28,9 +28,9 @@
 #include "absl/status/statusor.h"
 #include "base/status.h"
 #include "integrations/torch/layer.h"
-#include "integrations/torch/model_plan.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
+#include "zero/model_plan.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {

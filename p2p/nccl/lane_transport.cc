@@ -12,8 +12,6 @@
 namespace ringzero {
 namespace {
 
-constexpr std::chrono::seconds kDrainLimit(5);
-
 // The answers to what users ask; lanes' words have none.
 class Answers {
  public:

@@ -41,7 +41,7 @@ std::string DigestOf(const std::string& text) {
   return digest.FinishHex();
 }
 
-std::string KeyOf(int worker) { return absl::StrCat("agreement/", worker); }
+std::string AgreementKey(int worker) { return absl::StrCat("agreement/", worker); }
 
 // "5:hello"
 void AppendText(absl::string_view text, std::string& out) {
@@ -168,11 +168,12 @@ absl::Status Compare(int worker, const Statement& theirs, const Statement& mine)
 
 absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
   if (seat.workers == 1) return absl::OkStatus();
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), Write(sections)));
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AgreementKey(seat.self.value), Write(sections)));
   const Deadline deadline(seat.join_limit);
   std::vector<Statement> statements;
   for (int w = 0; w < seat.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(const std::string text, seat.rendezvous->Get(KeyOf(w), deadline.Left()));
+    RZ_ASSIGN_OR_RETURN(const std::string text,
+                        seat.rendezvous->Get(AgreementKey(w), deadline.Left()));
     RZ_ASSIGN_OR_RETURN(Statement statement, Read(text, w));
     if (!statement.failed.ok()) return ReportedBy(WorkerId(w), statement.failed);
     statements.push_back(std::move(statement));
@@ -190,7 +191,7 @@ void Disagree(const JobSeat& seat, const absl::Status& why) {
   AppendText(absl::StrCat(static_cast<int>(why.code())), out);
   AppendText(why.message().substr(0, kShownBytes), out);
   // Who cannot be told finds out by waiting.
-  seat.rendezvous->Put(KeyOf(seat.self.value), out).IgnoreError();
+  seat.rendezvous->Put(AgreementKey(seat.self.value), out).IgnoreError();
 }
 
 }  // namespace ringzero

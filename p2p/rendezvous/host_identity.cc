@@ -42,7 +42,7 @@ absl::StatusOr<std::string> Namespace(const std::string& kind) {
   return absl::StrCat(facts.st_dev, ":", facts.st_ino);
 }
 
-std::string KeyOf(int worker) { return absl::StrCat("host/", worker); }
+std::string HostKey(int worker) { return absl::StrCat("host/", worker); }
 
 }  // namespace
 
@@ -65,11 +65,11 @@ absl::StatusOr<std::string> ThisHost() {
 
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
   RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(KeyOf(seat.self.value), mine));
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(HostKey(seat.self.value), mine));
   const Deadline deadline(seat.join_limit);
   std::vector<std::string> hosts;
   for (int w = 0; w < seat.workers; ++w) {
-    absl::StatusOr<std::string> host = seat.rendezvous->Get(KeyOf(w), deadline.Left());
+    absl::StatusOr<std::string> host = seat.rendezvous->Get(HostKey(w), deadline.Left());
     if (!host.ok()) {
       return Annotate(host.status(), absl::StrCat("worker ", w, " has not told its host"));
     }

@@ -37,14 +37,14 @@ absl::Status Put(const JobSeat& seat, const absl::StatusOr<std::string>& mine) {
 }
 
 // For all workers together: `limit` is what a message tells, `deadline` has what is left of it.
-struct Patience {
-  explicit Patience(std::chrono::milliseconds whole) : limit(whole), deadline(whole) {}
+struct SharedPatience {
+  explicit SharedPatience(std::chrono::milliseconds whole) : limit(whole), deadline(whole) {}
   const std::chrono::milliseconds limit;
   const Deadline deadline;
 };
 
 // A worker's result, or its error as it put it.
-absl::StatusOr<std::string> Get(const JobSeat& seat, int worker, const Patience& patience) {
+absl::StatusOr<std::string> Get(const JobSeat& seat, int worker, const SharedPatience& patience) {
   const absl::StatusOr<std::string> head =
       seat.rendezvous->Get(HeadKey(worker), patience.deadline.Left());
   if (head.status().code() == absl::StatusCode::kDeadlineExceeded) {
@@ -80,7 +80,7 @@ bool MayBlameWrongly(const absl::Status& why) {
 // `found`, unless it only tells that others are not there and one of these has left its reason.
 absl::Status FirstCause(const JobSeat& seat, const absl::Status& found) {
   if (!MayBlameWrongly(found)) return found;
-  const Patience patience(kReasonLimit);
+  const SharedPatience patience(kReasonLimit);
   for (int w = 1; w < seat.workers; ++w) {
     const absl::Status theirs = Get(seat, w, patience).status();
     if (theirs.ok() || IsEcho(theirs) || MayBlameWrongly(theirs)) continue;
@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat,
     return std::vector<std::string>();
   }
   if (!mine.ok()) return FirstCause(seat, mine.status());
-  const Patience patience(limit);
+  const SharedPatience patience(limit);
   std::vector<std::string> all = {*mine};
   for (int w = 1; w < seat.workers; ++w) {
     absl::StatusOr<std::string> theirs = Get(seat, w, patience);

@@ -75,7 +75,7 @@ bool Read(std::span<const std::byte> packet, T& value) {
   return true;
 }
 
-std::string KeyOf(WorkerId worker) { return absl::StrCat("shm/", worker.value); }
+std::string ShmKey(WorkerId worker) { return absl::StrCat("shm/", worker.value); }
 
 // One conversation, until it is one of the endpoint's sockets.
 struct Connection {
@@ -180,12 +180,12 @@ absl::Status Gathering::Listen() {
       listen(listener_.get(), SOMAXCONN) != 0) {
     return SystemError("cannot listen on a Unix socket");
   }
-  return seat_.rendezvous->Put(KeyOf(seat_.self), name);
+  return seat_.rendezvous->Put(ShmKey(seat_.self), name);
 }
 
 absl::Status Gathering::ConnectTo(WorkerId peer) {
   const std::string who = absl::StrCat("worker ", peer.value);
-  const absl::StatusOr<std::string> name = seat_.rendezvous->Get(KeyOf(peer), deadline_.Left());
+  const absl::StatusOr<std::string> name = seat_.rendezvous->Get(ShmKey(peer), deadline_.Left());
   if (!name.ok()) return Annotate(name.status(), who + " is missing on this host");
   RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(*name));
   Connection made;

@@ -14,8 +14,6 @@
 namespace ringzero {
 namespace {
 
-constexpr std::chrono::seconds kDrainLimit(5);
-
 class ShmTransport final : public MailboxTransport {
  public:
   ShmTransport(std::shared_ptr<Mailbox> mailbox, std::array<ArenaPtr, kMemoryUses> arenas,

@@ -24,7 +24,6 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kDrainLimit(5);       // for what was sent before a goodbye
 constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep

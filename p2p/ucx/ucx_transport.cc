@@ -66,8 +66,6 @@ absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {
   return absl::InvalidArgumentError("ucx: the memory given is of another kind than asked for");
 }
 
-constexpr std::chrono::seconds kDrainLimit(5);
-
 }  // namespace
 
 absl::Status CheckSeat(const JobSeat& seat) {

@@ -6,8 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "integrations/cli/batches.h"
 #include "integrations/data/dataset.h"
+#include "integrations/torch/configured/batch.h"
+#include "integrations/torch/configured/batches.h"
 #include "tests/zero/config/golden.h"
 
 namespace ringzero {

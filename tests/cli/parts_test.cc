@@ -11,12 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "integrations/cli/batches.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/exit_codes.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/worker_report.h"
+#include "integrations/torch/configured/batch.h"
+#include "integrations/torch/configured/batches.h"
 
 namespace ringzero {
 namespace {

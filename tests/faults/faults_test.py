@@ -19,7 +19,7 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
-from points import ITERATIONS, WORKERS, point_of, points  # noqa: E402
+from points import ITERATIONS, WORKERS, all_points, point_of, points_of_day  # noqa: E402
 from ringzero import PROGRAM, shared_memory  # noqa: E402
 from run import Run, session_of  # noqa: E402
 
@@ -89,7 +89,8 @@ class Faults(unittest.TestCase):
         if os.environ.get("RINGZERO_FAULT_SEED"):
             chosen = [point_of(int(os.environ["RINGZERO_FAULT_SEED"]))]
         else:
-            chosen = points(200 if os.environ.get("RINGZERO_TEST_FULL") else 20)
+            day = points_of_day(int(os.environ.get("RINGZERO_TEST_SEED", "0")))
+            chosen = all_points() if os.environ.get("RINGZERO_TEST_FULL") else day
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             for point, failure in zip(chosen, pool.map(self.failure_of, chosen)):
                 with self.subTest(point=str(point)):

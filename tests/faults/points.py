@@ -1,6 +1,7 @@
 """Seeded points: which fault strikes whom, and where in the run. A point is a value that prints and repeats.
 
-    for point in points(20): print(point)      # "stop of worker 2 at message 57 (shm)"
+    for point in all_points(): print(point)    # "stop of worker 2 at message 57 (shm)"
+    points_of_day(7)                            # a tenth of them, every kind of fault at least once
     point_of("7")                               # the point with seed 7 again
 """
 import random
@@ -24,6 +25,7 @@ OUTSIDE = {
     "pause all": ("planned", "iteration"),
     "starve": ("iteration",),
 }
+ROUNDS = 10
 # One round: every kind of fault at least once. Deaths and stops have the most places.
 ROUND = ("kill", "stop", "flip", "kill launcher", "stop", "kill", "stop launcher", "hang", "flip", "stop",
          "kill", "pause all", "stop", "kill", "starve", "flip", "kill launcher", "slow", "stop", "kill")
@@ -62,5 +64,11 @@ def point_of(seed):
     return Point(seed, kind, transport, rng.randrange(WORKERS), place, rng.random())
 
 
-def points(count):
-    return [point_of(seed) for seed in range(count)]
+def all_points():
+    return [point_of(seed) for seed in range(ROUNDS * len(ROUND))]
+
+
+def points_of_day(number):
+    """One round of the ten: another one for each commit, whose number this is."""
+    first = number % ROUNDS * len(ROUND)
+    return [point_of(seed) for seed in range(first, first + len(ROUND))]

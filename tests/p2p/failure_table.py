@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs strike_test and prints the failure table of docs/p2p.md: what was killed or stopped, what the others noticed, when.
+"""Runs tests/p2p/strike_test.cc and prints the failure table of docs/p2p.md: what was killed or stopped, what the others noticed, when.
 
-usage: tests/p2p/failure_table.py [STRIKE_TEST]      RINGZERO_TEST_FULL=1: 20 points per cell instead of 3
+usage: tests/p2p/failure_table.py [P2P_TEST]      RINGZERO_TEST_FULL=1: 20 moments per cell instead of one
 """
 import json
 import subprocess
@@ -13,9 +13,9 @@ MOMENT = {"idle": "idle", "stream": "in a stream of 64 MiB payloads"}
 
 
 def main():
-    program = sys.argv[1] if len(sys.argv) > 1 else "build/release/tests/p2p/strike_test"
+    program = sys.argv[1] if len(sys.argv) > 1 else "build/test/bin/p2p_test"
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        done = subprocess.run([program, f"--gtest_output=json:{file.name}"], stdout=subprocess.DEVNULL, check=False)
+        done = subprocess.run([program, "--files=strike_test.cc", f"--gtest_output=json:{file.name}"], stdout=subprocess.DEVNULL, check=False)
         cases = json.load(file)["testsuites"]
     print("| transport | victim | moment | survivors that named it | all had ended after | in the words |")
     print("| --- | --- | --- | --- | --- | --- |")

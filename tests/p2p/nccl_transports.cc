@@ -12,7 +12,7 @@
 namespace ringzero {
 namespace {
 
-constexpr size_t kReceivedBytes = 16 << 20;
+constexpr size_t kLaneReceivedBytes = 16 << 20;
 
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeNccl(
     const std::vector<TransportOptions>& options) {
@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeNccl(
                                      .news = news[w],
                                      .lane = {.device = w, .place = CudaPlace::kManaged},
                                      .pairs = NcclPairs::kAll,
-                                     .received_bytes = kReceivedBytes},
+                                     .received_bytes = kLaneReceivedBytes},
                                     options[w]);
     });
   }

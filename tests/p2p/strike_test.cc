@@ -1,7 +1,8 @@
 // A worker is killed or stopped at a random moment: all others end in time and name it.
 //
 // Processes, connected through a rendezvous. Idle, or with 64 MiB payloads going round the ring.
-// Three moments per cell; 20 with RINGZERO_TEST_FULL.
+// One moment per cell, another one for each commit (RINGZERO_TEST_SEED); 20 with
+// RINGZERO_TEST_FULL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -16,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -257,10 +259,18 @@ void StrikeOnce(const Cell& cell, uint64_t seed, Outcome& outcome) {
 class Strike : public testing::TestWithParam<Cell> {};
 
 TEST_P(Strike, TheVictimIsNamedByAllOthersInTime) {
-  const int points = std::getenv("RINGZERO_TEST_FULL") != nullptr ? 20 : 3;
+  constexpr uint64_t kMoments = 20;
+  const char* seed = std::getenv("RINGZERO_TEST_SEED");
+  std::vector<uint64_t> moments = {seed == nullptr ? 0
+                                                   : std::strtoull(seed, nullptr, 10) % kMoments};
+  if (std::getenv("RINGZERO_TEST_FULL") != nullptr) {
+    moments.resize(kMoments);
+    std::iota(moments.begin(), moments.end(), 0);
+  }
   Outcome outcome;
-  for (int point = 0; point < points; ++point) {
-    StrikeOnce(GetParam(), static_cast<uint64_t>(point), outcome);
+  for (const uint64_t moment : moments) {
+    SCOPED_TRACE(absl::StrCat("moment ", moment));
+    StrikeOnce(GetParam(), moment, outcome);
     if (HasFailure()) return;
   }
   RecordProperty("survivors", outcome.survivors);

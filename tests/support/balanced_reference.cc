@@ -12,12 +12,6 @@
 namespace ringzero {
 namespace {
 
-std::vector<float> ValuesOf(const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().to(at::kFloat).contiguous();
-  const float* data = dense.const_data_ptr<float>();
-  return {data, data + dense.numel()};
-}
-
 class BalancedTrainer {
  public:
   BalancedTrainer(const TrainingTask& task, const Plan& plan)

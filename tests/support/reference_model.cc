@@ -19,6 +19,12 @@ at::ScalarType TypeOf(ValueType type) {
 
 }  // namespace
 
+std::vector<float> ValuesOf(const at::Tensor& tensor) {
+  const at::Tensor dense = tensor.detach().to(at::kFloat).contiguous();
+  const float* data = dense.const_data_ptr<float>();
+  return {data, data + dense.numel()};
+}
+
 ReferenceModel::ReferenceModel(const TrainingTask& task)
     : seed_(task.seed), precision_(task.precision), type_(TypeOf(task.precision.compute)) {
   for (size_t i = 0; i < task.layers.size(); ++i) AddLayer(task.layers[i], static_cast<int>(i));

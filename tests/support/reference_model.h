@@ -19,6 +19,9 @@ struct ReferenceParameter {
   at::Tensor initial;
 };
 
+// As fp32, row-major.
+std::vector<float> ValuesOf(const at::Tensor& tensor);
+
 struct ReferenceNorm {
   std::string prefix;  // full: "bn1."
   BatchNormPart part;

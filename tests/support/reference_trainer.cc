@@ -1,6 +1,10 @@
 // The sequential loop.
 #include "tests/support/reference_trainer.h"
 
+#include <ATen/Parallel.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -15,12 +19,6 @@
 
 namespace ringzero {
 namespace {
-
-std::vector<float> ValuesOf(const at::Tensor& tensor) {
-  const at::Tensor dense = tensor.detach().to(at::kFloat).contiguous();
-  const float* data = dense.const_data_ptr<float>();
-  return {data, data + dense.numel()};
-}
 
 // In double, in blocks of 65,536 values, of which each has 16 sums of every sixteenth value.
 double SquaresOf(const at::Tensor& tensor) {

@@ -253,4 +253,11 @@ std::pair<std::string, std::string> ReferenceStateNames(const OptimizerOptions& 
   return {};
 }
 
+double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before) {
+  const at::Tensor scale =
+      at::maximum(at::maximum(a.abs(), b.abs()), at::maximum(before.abs(), (b - before).abs()));
+  const at::Tensor ulp = at::nextafter(scale, at::full_like(scale, INFINITY)) - scale;
+  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
+}
+
 }  // namespace ringzero

@@ -37,6 +37,10 @@ std::pair<std::string, std::string> ReferenceStateNames(const OptimizerOptions& 
                                                         const std::string& name,
                                                         const at::Tensor& parameter);
 
+// Between a and b, in units of the last place of the largest number that took part: a, b, what was
+// `before`, or what was added to it. All of one shape, fp32.
+double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before);
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_TESTS_SUPPORT_REFERENCE_UPDATES_H_

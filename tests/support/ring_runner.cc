@@ -1,12 +1,15 @@
 // Workers as threads.
 #include "tests/support/ring_runner.h"
 
+#include <ATen/Parallel.h>
+
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "integrations/torch/describe_model.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/transport_needs.h"

@@ -12,10 +12,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "integrations/torch/model_plan.h"
 #include "integrations/torch/ring_model.h"
 #include "tests/p2p/transports.h"
 #include "tests/support/training_task.h"
+#include "zero/model_plan.h"
 
 namespace ringzero {
 

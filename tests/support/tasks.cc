@@ -1,6 +1,8 @@
 // Small models, written out.
 #include "tests/support/tasks.h"
 
+#include <torch/nn/modules.h>
+
 #include <string>
 
 #include "base/philox.h"

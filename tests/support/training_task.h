@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "integrations/torch/layer.h"
-#include "integrations/torch/model_plan.h"
 #include "zero/engine.h"
+#include "zero/model_plan.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {

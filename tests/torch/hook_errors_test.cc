@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
 
 #include <mutex>
 #include <string>
@@ -12,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/status.h"
+#include "integrations/torch/describe_model.h"
 #include "integrations/torch/micro_batch_context.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"

@@ -1,6 +1,7 @@
 // Models that strain the hooks: each still gives the reference's bits, alone and on a ring.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 
 #include <string>
 

@@ -4,6 +4,8 @@
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
+#include <torch/utils.h>
 
 #include <string>
 #include <vector>
@@ -42,14 +44,15 @@ class Sink final : public GradientSink {
   const std::shared_ptr<GradientSinkSlot> slot_ = std::make_shared<GradientSinkSlot>();
 };
 
-struct Case {
+struct ProductCase {
   std::vector<int64_t> x;
   bool bias, learns_x, transposed;
 };
 
 // y's gradient is no constant, so that nothing is accidentally symmetric.
 std::vector<at::Tensor> Differentiate(
-    const Case& c, const std::function<at::Tensor(at::Tensor, at::Tensor, at::Tensor)>& linear) {
+    const ProductCase& c,
+    const std::function<at::Tensor(at::Tensor, at::Tensor, at::Tensor)>& linear) {
   torch::manual_seed(7);
   std::vector<int64_t> sizes = c.x;
   if (c.transposed) std::swap(sizes[0], sizes[sizes.size() - 2]);
@@ -65,13 +68,13 @@ std::vector<at::Tensor> Differentiate(
 }
 
 TEST(LinearTest, TheBitsOfTorchs) {
-  for (const Case& c : std::vector<Case>{{{5, 4}, true, true, false},
-                                         {{2, 3, 4}, true, true, false},
-                                         {{2, 3, 4}, false, true, false},
-                                         {{2, 3, 4}, true, false, false},
-                                         {{2, 3, 4}, true, true, true},
-                                         {{2, 2, 3, 4}, false, true, true},
-                                         {{1, 4}, true, true, false}}) {
+  for (const ProductCase& c : std::vector<ProductCase>{{{5, 4}, true, true, false},
+                                                       {{2, 3, 4}, true, true, false},
+                                                       {{2, 3, 4}, false, true, false},
+                                                       {{2, 3, 4}, true, false, false},
+                                                       {{2, 3, 4}, true, true, true},
+                                                       {{2, 2, 3, 4}, false, true, true},
+                                                       {{1, 4}, true, true, false}}) {
     SCOPED_TRACE(::testing::PrintToString(c.x) + (c.bias ? " bias" : "") +
                  (c.transposed ? " transposed" : ""));
     const auto torchs = Differentiate(
@@ -192,7 +195,7 @@ at::Tensor Twice(const at::Tensor& x, const at::Tensor& weight) {
   return Linear(Linear(x, weight).tanh(), weight);
 }
 
-TrainingTask TaskWith(std::vector<LayerFactory> layers) {
+TrainingTask LinearTask(std::vector<LayerFactory> layers) {
   TrainingTask task;
   task.layers = std::move(layers);
   task.example = {at::zeros({1, 5})};
@@ -217,7 +220,7 @@ class TwoHeads final : public Layer {
 };
 
 TEST(LinearTest, AnOutputThatTheLossDoesNotNeed) {
-  TrainingTask task = TaskWith({Reads("a", 64, 5, Once)});
+  TrainingTask task = LinearTask({Reads("a", 64, 5, Once)});
   task.layers.push_back({.name = "heads",
                          .build = [] { return std::make_shared<TwoHeads>(); },
                          .cost = LayerCost{1024, 2048}});
@@ -228,8 +231,8 @@ TEST(LinearTest, AnOutputThatTheLossDoesNotNeed) {
 
 TEST(LinearTest, OnARingItIsTheReference) {
   TrainingTask task =
-      TaskWith({Reads("a", 64, 5, Once), Reads("b", 64, 64, Twice), Reads("c", 64, 64, Once),
-                Reads("d", 64, 64, Once), Reads("e", 64, 64, Once), Reads("f", 4, 64, Once)});
+      LinearTask({Reads("a", 64, 5, Once), Reads("b", 64, 64, Twice), Reads("c", 64, 64, Once),
+                  Reads("d", 64, 64, Once), Reads("e", 64, 64, Once), Reads("f", 4, 64, Once)});
   task.layers[3].tied = {{.parameter = "weight", .target = "c.weight"}};
   for (const int n : {1, 2, 3}) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
@@ -243,7 +246,7 @@ TEST(LinearTest, OnARingItIsTheReference) {
   }
 }
 
-struct Bomb : torch::autograd::Function<Bomb> {
+struct BackwardBomb : torch::autograd::Function<BackwardBomb> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             bool armed) {
     context->saved_data["armed"] = armed;
@@ -262,10 +265,10 @@ TEST(LinearTest, AStageThatFailsAfterItsProductContributesIt) {
     const MicroBatchContext* context = CurrentContext();
     const bool armed =
         context != nullptr && context->iteration == 1 && context->micro_batch % 2 == 1;
-    return Linear(Bomb::apply(x, armed), weight);
+    return Linear(BackwardBomb::apply(x, armed), weight);
   };
   const TrainingTask task =
-      TaskWith({Reads("a", 64, 5, Once), Reads("b", 64, 64, explosive), Reads("c", 4, 64, Once)});
+      LinearTask({Reads("a", 64, 5, Once), Reads("b", 64, 64, explosive), Reads("c", 4, 64, Once)});
   const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
     const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
     const double value = loss.item<double>();
@@ -289,7 +292,7 @@ TEST(LinearTest, AStageThatFailsAfterItsProductContributesIt) {
 }
 
 TEST(LinearTest, AWeightThatIsReadElsewhereTooIsNamed) {
-  const TrainingTask task = TaskWith(
+  const TrainingTask task = LinearTask(
       {Reads("a", 64, 5, Once), Reads("b", 4, 64, [](const at::Tensor& x, const at::Tensor& w) {
          return Linear(x, w) + w.pow(2).sum();
        })});

@@ -1,11 +1,14 @@
 // Describing and planning a model: costs, layouts, ties, and what is refused.
-#include "integrations/torch/model_plan.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <string>
 
+#include "integrations/torch/describe_model.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {

@@ -1,12 +1,13 @@
 // The owner's optimizers against torch's, step by step on the same gradients.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/optim.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/buffer.h"
+#include "tests/support/reference_updates.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
 
@@ -46,21 +47,6 @@ class Owner {
 
 at::Tensor Random(int64_t seed) {
   return at::randn({kValues}, at::detail::createCPUGenerator(seed), at::kFloat);
-}
-
-// In units of the last place of the largest number that took part: before, after, or what was
-// added.
-double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before) {
-  double largest = 0;
-  for (int64_t i = 0; i < kValues; ++i) {
-    const float x = a.const_data_ptr<float>()[i];
-    const float y = b.const_data_ptr<float>()[i];
-    const float was = before.const_data_ptr<float>()[i];
-    const float scale = std::max({std::abs(x), std::abs(y), std::abs(was), std::abs(y - was)});
-    largest = std::max(
-        largest, std::abs(double(x) - double(y)) / double(std::nextafter(scale, INFINITY) - scale));
-  }
-  return largest;
 }
 
 const AdamWOptions kAdamW{.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .weight_decay = 0.05};

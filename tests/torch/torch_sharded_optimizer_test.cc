@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
 
 #include <algorithm>
 #include <cmath>
@@ -18,6 +20,7 @@
 #include "base/status.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/rendezvous/rendezvous.h"
+#include "tests/support/reference_updates.h"
 
 namespace ringzero {
 namespace {
@@ -26,8 +29,8 @@ using testing::HasSubstr;
 using Type = OptimizerOptions::Type;
 
 // A matrix, one whose values lie in channels_last order, one that no loss uses, one that is frozen.
-struct NetImpl : torch::nn::Module {
-  NetImpl() {
+struct SmallNetImpl : torch::nn::Module {
+  SmallNetImpl() {
     const auto random = [](at::IntArrayRef sizes, uint64_t seed) {
       return at::randn(sizes, at::detail::createCPUGenerator(seed), at::kFloat);
     };
@@ -47,27 +50,19 @@ struct NetImpl : torch::nn::Module {
   }
   at::Tensor convolution, matrix, unused, frozen;
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(SmallNet);
 
 // Each once, which parameters() does not promise.
-std::vector<at::Tensor> TensorsOf(const Net& net) {
+std::vector<at::Tensor> TensorsOf(const SmallNet& net) {
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& p : ParametersOf(*net)) tensors.push_back(p.tensor);
   return tensors;
 }
 
-std::vector<at::Tensor> ValuesOf(const Net& net) {
+std::vector<at::Tensor> ValuesOf(const SmallNet& net) {
   std::vector<at::Tensor> values;
   for (const at::Tensor& tensor : TensorsOf(net)) values.push_back(tensor.detach().clone());
   return values;
-}
-
-// In units of the last place of the largest number that took part.
-double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before) {
-  const at::Tensor scale =
-      at::maximum(at::maximum(a.abs(), b.abs()), at::maximum(before.abs(), (b - before).abs()));
-  const at::Tensor ulp = at::nextafter(scale, at::full_like(scale, INFINITY)) - scale;
-  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
 }
 
 OptimizerOptions Sgd() {
@@ -78,8 +73,9 @@ OptimizerOptions Sgd() {
 
 // Torch's own optimizer beside ours, from the same values at each step.
 template <typename Torchs>
-double LargestDifferenceFromTorchs(const OptimizerOptions& options, Net& theirs, Torchs& torchs) {
-  Net ours;
+double LargestDifferenceFromTorchs(const OptimizerOptions& options, SmallNet& theirs,
+                                   Torchs& torchs) {
+  SmallNet ours;
   auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*ours), {.optimizer = options});
   EXPECT_TRUE(optimizer.ok()) << optimizer.status();
   double largest = 0;
@@ -98,7 +94,7 @@ double LargestDifferenceFromTorchs(const OptimizerOptions& options, Net& theirs,
       b[p].copy_(a[p]);
     }
   }
-  const std::vector<at::Tensor> initial = ValuesOf(Net()), now = ValuesOf(ours);
+  const std::vector<at::Tensor> initial = ValuesOf(SmallNet()), now = ValuesOf(ours);
   EXPECT_FALSE(at::equal(now[0], initial[0]));
   EXPECT_FALSE(at::equal(now[1], initial[1]));
   EXPECT_TRUE(at::equal(now[2], initial[2])) << "unused";
@@ -107,11 +103,11 @@ double LargestDifferenceFromTorchs(const OptimizerOptions& options, Net& theirs,
 }
 
 TEST(TorchShardedOptimizerTest, StepsAreTorchs) {
-  Net first;
+  SmallNet first;
   torch::optim::SGD sgd(TensorsOf(first),
                         torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01));
   EXPECT_LE(LargestDifferenceFromTorchs(Sgd(), first, sgd), 1.0);
-  Net second;
+  SmallNet second;
   torch::optim::AdamW adamw(
       TensorsOf(second),
       torch::optim::AdamWOptions(3e-3).betas({0.9, 0.99}).eps(1e-8).weight_decay(0.05));
@@ -122,7 +118,7 @@ TEST(TorchShardedOptimizerTest, StepsAreTorchs) {
 }
 
 TEST(TorchShardedOptimizerTest, ClipsAsTorchDoes) {
-  Net ours, theirs;
+  SmallNet ours, theirs;
   OptimizerOptions options{.type = Type::kSgd, .learning_rate = 1};
   options.max_norm = 0.5;
   auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*ours), {.optimizer = options});
@@ -147,7 +143,7 @@ struct Result {
 Result Train(const OptimizerOptions& options, int self, int workers,
              const std::optional<ShardJob>& job) {
   PrepareTorch(1);
-  Net net;
+  SmallNet net;
   // Other initial values than the owners' do not matter.
   net->matrix.data().mul_(1 + self);
   Result result;
@@ -209,7 +205,7 @@ TEST(TorchShardedOptimizerTest, AnyNumberOfWorkersGivesTheSameBits) {
   }
 }
 
-std::string StepOf(const Net& net, const std::function<void()>& spoil) {
+std::string StepOf(const SmallNet& net, const std::function<void()>& spoil) {
   auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*net), {});
   if (!optimizer.ok()) return optimizer.status().ToString();
   spoil();
@@ -217,7 +213,7 @@ std::string StepOf(const Net& net, const std::function<void()>& spoil) {
 }
 
 TEST(TorchShardedOptimizerTest, NamesTheGradientThatCannotBe) {
-  Net net;
+  SmallNet net;
   EXPECT_THAT(StepOf(net,
                      [&] {
                        net->matrix.mutable_grad() = at::ones({20, 7}).t();

@@ -11,10 +11,6 @@
 namespace ringzero {
 namespace {
 
-constexpr char kTrain[] = "train_batch_size";
-constexpr char kMicro[] = "train_micro_batch_size_per_gpu";
-constexpr char kLaps[] = "gradient_accumulation_steps";
-
 // train / (divisor × workers), exactly.
 absl::StatusOr<int64_t> Divide(int64_t train, int64_t divisor, const char* name, int64_t workers) {
   const int64_t parts = divisor * workers;
@@ -23,7 +19,7 @@ absl::StatusOr<int64_t> Divide(int64_t train, int64_t divisor, const char* name,
         name == nullptr ? absl::StrCat(workers, " workers")
                         : absl::StrCat(name, " ", divisor, " x ", workers, " workers = ", parts);
     return absl::InvalidArgumentError(
-        absl::StrCat(kTrain, " ", train, " is not divisible by ", by));
+        absl::StrCat(kTrainBatchKey, " ", train, " is not divisible by ", by));
   }
   return train / parts;
 }
@@ -34,14 +30,15 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
   BatchTriple batch = given;
   if (batch.train_batch == 0 && batch.micro_batch == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("give ", kTrain, " or ", kMicro, ": no batch size is there"));
+        absl::StrCat("give ", kTrainBatchKey, " or ", kMicroBatchKey, ": no batch size is there"));
   }
   if (batch.train_batch != 0 && batch.micro_batch != 0 && batch.laps != 0) {
     const int64_t product = batch.micro_batch * batch.laps * workers;
     if (batch.train_batch != product) {
       return absl::InvalidArgumentError(
-          absl::StrCat(kTrain, " ", batch.train_batch, " is not ", kMicro, " ", batch.micro_batch,
-                       " x ", kLaps, " ", batch.laps, " x ", workers, " workers = ", product));
+          absl::StrCat(kTrainBatchKey, " ", batch.train_batch, " is not ", kMicroBatchKey, " ",
+                       batch.micro_batch, " x ", kLapsKey, " ", batch.laps, " x ", workers,
+                       " workers = ", product));
     }
     return batch;
   }
@@ -49,15 +46,16 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
     if (batch.laps == 0) batch.laps = 1;
     const int64_t limit = std::numeric_limits<int32_t>::max();
     if (batch.micro_batch > limit / workers / batch.laps) {
-      return absl::InvalidArgumentError(absl::StrCat(kMicro, " ", batch.micro_batch, " x ", kLaps,
-                                                     " ", batch.laps, " x ", workers,
+      return absl::InvalidArgumentError(absl::StrCat(kMicroBatchKey, " ", batch.micro_batch, " x ",
+                                                     kLapsKey, " ", batch.laps, " x ", workers,
                                                      " workers is more than ", limit, " samples"));
     }
     batch.train_batch = batch.micro_batch * batch.laps * workers;
   } else if (batch.micro_batch != 0) {
-    RZ_ASSIGN_OR_RETURN(batch.laps, Divide(batch.train_batch, batch.micro_batch, kMicro, workers));
+    RZ_ASSIGN_OR_RETURN(batch.laps,
+                        Divide(batch.train_batch, batch.micro_batch, kMicroBatchKey, workers));
   } else {
-    const char* name = batch.laps == 0 ? nullptr : kLaps;
+    const char* name = batch.laps == 0 ? nullptr : kLapsKey;
     if (batch.laps == 0) batch.laps = 1;
     RZ_ASSIGN_OR_RETURN(batch.micro_batch, Divide(batch.train_batch, batch.laps, name, workers));
   }

@@ -11,6 +11,10 @@
 
 namespace ringzero {
 
+inline constexpr char kTrainBatchKey[] = "train_batch_size";
+inline constexpr char kMicroBatchKey[] = "train_micro_batch_size_per_gpu";
+inline constexpr char kLapsKey[] = "gradient_accumulation_steps";
+
 struct BatchTriple {
   int64_t train_batch = 0;  // samples per update; 0: not given
   int64_t micro_batch = 0;  // samples per worker and lap (train_micro_batch_size_per_gpu)

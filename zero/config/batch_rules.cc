@@ -14,9 +14,6 @@ namespace {
 
 using Kind = Finding::Kind;
 
-constexpr char kTrain[] = "train_batch_size";
-constexpr char kMicro[] = "train_micro_batch_size_per_gpu";
-constexpr char kLaps[] = "gradient_accumulation_steps";
 constexpr char kWorkers[] = "cyclic.workers";
 constexpr char kTotal[] = "scheduler.params.total_num_steps";
 
@@ -46,10 +43,10 @@ void ChooseWorkers(ResolvedKeys& keys, const BatchTriple& given, Findings& findi
   }
   if (workers == standard) return;
   if (const double most = FindKey(kWorkers)->range.max; static_cast<double>(workers) > most) {
-    findings.Add(
-        Kind::kNotBuilt, keys.PlaceOf(kTrain), kTrain,
-        absl::StrCat(given.train_batch, " of ", kMicro, " ", micro, " x ", kLaps, " ", laps,
-                     " is for ", workers, " workers; more than ", most, " are not built yet"));
+    findings.Add(Kind::kNotBuilt, keys.PlaceOf(kTrainBatchKey), kTrainBatchKey,
+                 absl::StrCat(given.train_batch, " of ", kMicroBatchKey, " ", micro, " x ",
+                              kLapsKey, " ", laps, " is for ", workers, " workers; more than ",
+                              most, " are not built yet"));
     return keys.Erase(kWorkers);
   }
   keys.Set(kWorkers, JsonValue::Integer(workers), Origin::kDerived);
@@ -67,10 +64,10 @@ void SetMissing(ResolvedKeys& keys, absl::string_view path, int64_t value, Findi
 }  // namespace
 
 void ResolveBatch(ResolvedKeys& keys, Findings& findings) {
-  const BatchTriple given{.train_batch = Known(keys, kTrain),
-                          .micro_batch = Known(keys, kMicro),
-                          .laps = Known(keys, kLaps)};
-  const Place place = keys.PlaceOf(given.train_batch != 0 ? kTrain : kMicro);
+  const BatchTriple given{.train_batch = Known(keys, kTrainBatchKey),
+                          .micro_batch = Known(keys, kMicroBatchKey),
+                          .laps = Known(keys, kLapsKey)};
+  const Place place = keys.PlaceOf(given.train_batch != 0 ? kTrainBatchKey : kMicroBatchKey);
   if (!FitsSomeWorkers(given)) {
     const absl::Status why = CompleteBatch(given, 1).status();
     const std::string one = why.ok() ? "" : std::string(why.message());
@@ -86,18 +83,18 @@ void ResolveBatch(ResolvedKeys& keys, Findings& findings) {
   const bool some = given.train_batch != 0 || given.micro_batch != 0;
   // DeepSpeed's K = 1 is for a K that nobody speaks of.
   const bool laps_open =
-      keys.MustBeSet(kLaps) && (given.train_batch == 0 || given.micro_batch == 0);
+      keys.MustBeSet(kLapsKey) && (given.train_batch == 0 || given.micro_batch == 0);
   if (some && !laps_open && keys.Has(kWorkers)) {
     const absl::StatusOr<BatchTriple> batch = CompleteBatch(given, keys.Integer(kWorkers));
     if (batch.ok()) {
-      SetMissing(keys, kTrain, batch->train_batch, findings);
-      SetMissing(keys, kMicro, batch->micro_batch, findings);
-      SetMissing(keys, kLaps, batch->laps, findings);
+      SetMissing(keys, kTrainBatchKey, batch->train_batch, findings);
+      SetMissing(keys, kMicroBatchKey, batch->micro_batch, findings);
+      SetMissing(keys, kLapsKey, batch->laps, findings);
     } else {
       findings.Add(Kind::kError, place, "", batch.status().message());
     }
   }
-  for (const char* path : {kTrain, kMicro, kLaps}) {
+  for (const char* path : {kTrainBatchKey, kMicroBatchKey, kLapsKey}) {
     if (!keys.MustBeSet(path)) continue;
     findings.Add(Kind::kMustSet, keys.PlaceOf(path), path,
                  "\"auto\" has no value here; a run needs two of the batch triple, for example "
@@ -119,7 +116,7 @@ void ResolveLength(ResolvedKeys& keys, Findings& findings) {
                               "=... or set iterations or epochs"));
     return;
   }
-  const int64_t batch = Known(keys, kTrain);
+  const int64_t batch = Known(keys, kTrainBatchKey);
   const int64_t samples = Known(keys, "data.samples");
   if (batch == 0 || samples < batch) {
     findings.Add(Kind::kAuto, place, kTotal,
@@ -127,7 +124,7 @@ void ResolveLength(ResolvedKeys& keys, Findings& findings) {
     return keys.Set(kTotal, keys.Json(kTotal), Origin::kDerived);
   }
   take(keys.Integer("epochs") * (samples / batch),
-       absl::StrCat(", as epochs x samples / ", kTrain, " are"));
+       absl::StrCat(", as epochs x samples / ", kTrainBatchKey, " are"));
 }
 
 }  // namespace ringzero

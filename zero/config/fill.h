@@ -6,6 +6,7 @@
 #define RINGZERO_ZERO_CONFIG_FILL_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
@@ -15,6 +16,11 @@ absl::Status FillOurs(Config& config);
 
 // config.keys has no value left that must be set.
 absl::Status FillRun(Config& config);
+
+// An integer that the registry has bounded.
+inline int Int(const ResolvedKeys& keys, absl::string_view path) {
+  return static_cast<int>(keys.Integer(path));
+}
 
 // Whether an iteration that overflows updates nothing: fp16, or bf16 unless it says otherwise.
 bool SkipsOverflows(const ResolvedKeys& keys);

@@ -15,10 +15,6 @@
 namespace ringzero {
 namespace {
 
-int Int(const ResolvedKeys& keys, absl::string_view path) {
-  return static_cast<int>(keys.Integer(path));
-}
-
 std::chrono::milliseconds Milliseconds(const ResolvedKeys& keys, absl::string_view seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(keys.Number(seconds) * 1000)));
 }

@@ -13,10 +13,6 @@
 namespace ringzero {
 namespace {
 
-int Int(const ResolvedKeys& keys, absl::string_view path) {
-  return static_cast<int>(keys.Integer(path));
-}
-
 absl::Status FillLength(const ResolvedKeys& keys, Config& config) {
   if (keys.Has("iterations")) config.iterations = Int(keys, "iterations");
   if (keys.Has("epochs")) config.epochs = Int(keys, "epochs");

@@ -20,7 +20,7 @@ constexpr absl::string_view kBf16 = "bf16";
 constexpr absl::string_view kClipping = "gradient_clipping";
 constexpr absl::string_view kZero = "zero_optimization";
 constexpr absl::string_view kStage = "zero_optimization.stage";
-constexpr absl::string_view kOffloadParam = "zero_optimization.offload_param";
+constexpr absl::string_view kOffloadedParameters = "zero_optimization.offload_param";
 
 std::string Join(absl::string_view parent, absl::string_view name) {
   return absl::StrCat(parent, parent.empty() ? "" : ".", name);
@@ -224,7 +224,7 @@ class Resolver {
   void CheckSection(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (key.path == kZero && value.kind == JsonValue::Kind::kBool) return SetOldZero(value);
     if (!value.is_object()) return WrongType(value, key);
-    if (key.path == kOffloadParam && GivenStage() != 3 && voice == Voice::kAloud) {
+    if (key.path == kOffloadedParameters && GivenStage() != 3 && voice == Voice::kAloud) {
       Add(IsOffloaded(value) ? Kind::kNoEffect : Kind::kNote, value, key.path,
           absl::StrCat("does nothing here: ", kOnlyStage3Shards));
       voice = Voice::kSilent;

@@ -20,7 +20,7 @@
 namespace ringzero {
 namespace {
 
-using Kind = JsonValue::Kind;
+using JsonKind = JsonValue::Kind;
 
 std::string Limit(double value) { return WriteJson(JsonValue::Number(value)); }
 
@@ -50,7 +50,7 @@ std::string DescribeType(const KeySpec& key) {
 absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
   // "False," is Python's, and the comma belongs to it, as it has no quotes (hjson_text.h).
   const bool pythons =
-      key.type == KeyType::kBool && value.kind == Kind::kString &&
+      key.type == KeyType::kBool && value.kind == JsonKind::kString &&
       (absl::StartsWith(value.text, "True") || absl::StartsWith(value.text, "False"));
   return absl::InvalidArgumentError(absl::StrCat("wanted ", DescribeType(key), ", found ",
                                                  Describe(value),
@@ -80,10 +80,10 @@ std::optional<int64_t> IntegerIn(absl::string_view text) {
 }
 
 std::optional<bool> BoolIn(const JsonValue& value) {
-  if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) {
+  if (value.kind == JsonKind::kInteger || value.kind == JsonKind::kNumber) {
     if (value.number == 0 || value.number == 1) return value.number == 1;
   }
-  if (value.kind != Kind::kString) return {};
+  if (value.kind != JsonKind::kString) return {};
   if (!FindChoice("1|t|true|y|yes|on", value.text).empty()) return true;
   if (!FindChoice("0|f|false|n|no|off", value.text).empty()) return false;
   return {};
@@ -101,23 +101,23 @@ JsonValue Like(const JsonValue& from, JsonValue value) {
 // The number that `value` stands for in this key's reading, or nothing.
 std::optional<JsonValue> NumberOf(const JsonValue& value, const KeySpec& key, bool whole) {
   const bool strict = ReadingOf(key) == Reading::kStrict;
-  if (value.kind == Kind::kBool) {
+  if (value.kind == JsonKind::kBool) {
     const bool allowed = key.bools == KeySpec::Bools::kNumbers ||
                          (strict && key.bools == KeySpec::Bools::kByReading);
     if (!allowed) return {};
     return Like(value, JsonValue::Integer(value.boolean ? 1 : 0));
   }
-  if (value.kind == Kind::kString && strict && whole) {
+  if (value.kind == JsonKind::kString && strict && whole) {
     const std::optional<int64_t> integer = IntegerIn(value.text);
     if (!integer.has_value()) return {};
     return Like(value, JsonValue::Integer(*integer));
   }
-  if (value.kind == Kind::kString && strict) {
+  if (value.kind == JsonKind::kString && strict) {
     double number = 0;
     if (!absl::SimpleAtod(value.text, &number) || !std::isfinite(number)) return {};
     return Like(value, JsonValue::Number(number));
   }
-  if (value.kind == Kind::kInteger || value.kind == Kind::kNumber) return value;
+  if (value.kind == JsonKind::kInteger || value.kind == JsonKind::kNumber) return value;
   return {};
 }
 
@@ -125,12 +125,12 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
   std::optional<JsonValue> number = NumberOf(value, key, whole);
   if (!number.has_value()) return WrongType(value, key);
   if (!whole) {
-    number->kind = Kind::kNumber;
-  } else if (number->kind == Kind::kNumber) {  // 5e10
+    number->kind = JsonKind::kNumber;
+  } else if (number->kind == JsonKind::kNumber) {  // 5e10
     if (std::floor(number->number) != number->number || std::abs(number->number) >= 9.2e18) {
       return WrongType(value, key);
     }
-    number->kind = Kind::kInteger;
+    number->kind = JsonKind::kInteger;
     number->integer = static_cast<int64_t>(number->number);
   }
   if (!InRange(number->number, key.range)) {
@@ -157,14 +157,14 @@ std::optional<int64_t> BytesIn(absl::string_view text) {
 }
 
 absl::StatusOr<JsonValue> ConvertBytes(const JsonValue& value, const KeySpec& key) {
-  if (value.kind != Kind::kString) return ConvertNumber(value, key, /*whole=*/true);
+  if (value.kind != JsonKind::kString) return ConvertNumber(value, key, /*whole=*/true);
   const std::optional<int64_t> bytes = BytesIn(value.text);
   if (!bytes.has_value()) return WrongType(value, key);
   return ConvertNumber(Like(value, JsonValue::Integer(*bytes)), key, /*whole=*/true);
 }
 
 absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key) {
-  if (value.kind != Kind::kArray) return WrongType(value, key);
+  if (value.kind != JsonKind::kArray) return WrongType(value, key);
   JsonValue out = value;
   out.children.clear();
   for (const JsonValue& item : value.children) {
@@ -230,7 +230,7 @@ absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl:
 }
 
 absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& key) {
-  if (value.kind != Kind::kString) return WrongType(value, key);
+  if (value.kind != JsonKind::kString) return WrongType(value, key);
   if (key.choices.empty() && key.exact.empty()) return value;
   JsonValue out = value;
   out.text = std::string(FindChoice(key.choices, value.text));
@@ -252,22 +252,22 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
 }
 
 absl::StatusOr<JsonValue> ConvertStrings(const JsonValue& value, const KeySpec& key) {
-  if (value.kind == Kind::kString && key.type == KeyType::kStrings) {
+  if (value.kind == JsonKind::kString && key.type == KeyType::kStrings) {
     JsonValue list = Like(value, JsonValue());
-    list.kind = Kind::kArray;
+    list.kind = JsonKind::kArray;
     list.children.push_back(JsonValue::String(value.text));
     return list;
   }
-  if (value.kind != Kind::kArray) return WrongType(value, key);
+  if (value.kind != JsonKind::kArray) return WrongType(value, key);
   for (const JsonValue& item : value.children) {
-    if (item.kind != Kind::kString) return WrongType(value, key);
+    if (item.kind != JsonKind::kString) return WrongType(value, key);
     if (!key.exact.empty()) RZ_RETURN_IF_ERROR(ConvertString(item, key).status());
   }
   return value;
 }
 
 absl::StatusOr<JsonValue> ConvertBool(const JsonValue& value, const KeySpec& key) {
-  if (value.kind == Kind::kBool) return value;
+  if (value.kind == JsonKind::kBool) return value;
   if (ReadingOf(key) == Reading::kStrict) {
     const std::optional<bool> meant = BoolIn(value);
     if (meant.has_value()) return Like(value, JsonValue::Bool(*meant));
@@ -289,7 +289,7 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
     case KeyType::kBytes: return ConvertBytes(value, key);
     case KeyType::kNumber: return ConvertNumber(value, key, /*whole=*/false);
     case KeyType::kRate:
-      if (value.kind == Kind::kArray && value.children.size() == 1) {
+      if (value.kind == JsonKind::kArray && value.children.size() == 1) {
         RZ_ASSIGN_OR_RETURN(const JsonValue number,
                             ConvertNumber(value.children[0], key, /*whole=*/false));
         return Like(value, number);
@@ -305,8 +305,8 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
 }
 
 bool IsBuilt(const JsonValue& value, const KeySpec& key) {
-  if (key.built.empty() || value.kind == Kind::kNull) return true;
-  const std::string written = value.kind == Kind::kString ? value.text : WriteJson(value);
+  if (key.built.empty() || value.kind == JsonKind::kNull) return true;
+  const std::string written = value.kind == JsonKind::kString ? value.text : WriteJson(value);
   for (const absl::string_view good : absl::StrSplit(key.built, '|')) {
     if (good == written) return true;
   }
@@ -353,6 +353,8 @@ std::string DescribeRange(const KeyRange& range) {
   return text;
 }
 
-bool IsAuto(const JsonValue& value) { return value.kind == Kind::kString && value.text == "auto"; }
+bool IsAuto(const JsonValue& value) {
+  return value.kind == JsonKind::kString && value.text == "auto";
+}
 
 }  // namespace ringzero

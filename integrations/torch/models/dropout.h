@@ -13,11 +13,10 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_DROPOUT_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_DROPOUT_H_
 
-#include <torch/torch.h>
-
 #include <memory>
 
 #include "integrations/torch/layer.h"
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
 

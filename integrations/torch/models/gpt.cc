@@ -1,6 +1,8 @@
 // The transformer's layers, costs and initial values.
 #include "integrations/torch/models/gpt.h"
 
+#include <torch/nn/modules/normalization.h>
+
 #include <cmath>
 #include <string>
 
@@ -95,9 +97,9 @@ class MlpLayer final : public Layer {
 };
 
 // The final norm, then one matrix {vocab, dim} without bias.
-class HeadLayer final : public Layer {
+class GptHead final : public Layer {
  public:
-  explicit HeadLayer(const GptOptions& o)
+  explicit GptHead(const GptOptions& o)
       : norm_(register_module("norm", MakeNorm(o.dim))),
         weight_(register_parameter("weight", at::empty({o.vocab, o.dim}))) {}
 
@@ -187,7 +189,7 @@ std::vector<LayerFactory> MakeGpt(const GptOptions& options) {
                       .initialize = initialize});
   }
   layers.push_back({.name = "head",
-                    .build = [=] { return std::make_shared<HeadLayer>(options); },
+                    .build = [=] { return std::make_shared<GptHead>(options); },
                     .cost = NormCost(options.seq * options.dim) +
                             ProductCost(options.seq * options.dim * options.vocab),
                     .initialize = initialize});

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "integrations/torch/layer.h"
+#include "integrations/torch/layer_factory.h"
 
 namespace ringzero {
 

@@ -6,13 +6,12 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <string>
 
 #include "integrations/torch/layer.h"
 #include "integrations/torch/linear.h"
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
 

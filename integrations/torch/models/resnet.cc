@@ -1,6 +1,8 @@
 // The residual network's layers, costs and initial values.
 #include "integrations/torch/models/resnet.h"
 
+#include <torch/nn/modules/batchnorm.h>
+
 #include <cmath>
 #include <string>
 
@@ -95,9 +97,9 @@ class LastLayer final : public ConvNormLayer {
   int64_t out_;
 };
 
-class HeadLayer final : public Layer {
+class ResNetHead final : public Layer {
  public:
-  HeadLayer(int64_t in, int64_t classes)
+  ResNetHead(int64_t in, int64_t classes)
       : linear_(register_module("linear", std::make_shared<LinearPart>(in, classes))) {}
   TensorList forward(TensorList inputs) override {
     return {linear_->forward(inputs[0].mean({2, 3}))};
@@ -168,7 +170,7 @@ class Maker {
     }
     const int64_t features = in_, classes = options_.classes;
     Add("head", ProductCost(features * classes) + ElementwiseCost(features * size_ * size_),
-        [=] { return std::make_shared<HeadLayer>(features, classes); });
+        [=] { return std::make_shared<ResNetHead>(features, classes); });
     return std::move(layers_);
   }
 

@@ -7,7 +7,7 @@ namespace {
 constexpr String kReducesNothing =
     "nothing is gathered from all workers: stages go around the ring";
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kBatchKeys[] = {
     // The batch triple: two of them and the number of workers give the third.
     Integer("train_batch_size", "", "samples per update: micro-batch x accumulation x workers") |
         kPositive | Auto("the batch triple"),
@@ -75,6 +75,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> BatchKeys() { return kKeys; }
+std::span<const KeySpec> BatchKeys() { return kBatchKeys; }
 
 }  // namespace ringzero::registry

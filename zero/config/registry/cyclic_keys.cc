@@ -4,7 +4,7 @@
 namespace ringzero::registry {
 namespace {
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kCyclicKeys[] = {
     Section("evaluation", "accuracy or perplexity on held-out samples") | Reading::kOurs,
     Integer("evaluation.every", "", "iterations between two; 0: never; absent: once, at the end") |
         kCount,
@@ -109,6 +109,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> CyclicKeys() { return kKeys; }
+std::span<const KeySpec> CyclicKeys() { return kCyclicKeys; }
 
 }  // namespace ringzero::registry

@@ -4,9 +4,7 @@
 namespace ringzero::registry {
 namespace {
 
-constexpr String kIgnores = "ignores unknown keys here";
-
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kMemoryKeys[] = {
     Section("activation_checkpointing", "activations computed again instead of kept") |
         Reading::kRaw | WrongNames("gradient_checkpointing") |
         DeepSpeed("ignores unknown keys here; does nothing unless the model calls its functions"),
@@ -25,7 +23,8 @@ constexpr KeySpec kKeys[] = {
         Only("false"),
     Bool("activation_checkpointing.profile", "false", "print times") | Only("false"),
 
-    Section("aio", "reads and writes of NVMe") | Reading::kRaw | kOrNull | DeepSpeed(kIgnores),
+    Section("aio", "reads and writes of NVMe") | Reading::kRaw | kOrNull |
+        DeepSpeed(kIgnoresUnknown),
     Integer("aio.block_size", "1048576", "bytes of one request") | kPositive,
     Integer("aio.queue_depth", "8", "requests at once") | kPositive,
     Integer("aio.intra_op_parallelism", "1", "threads per transfer") | kPositive |
@@ -34,7 +33,8 @@ constexpr KeySpec kKeys[] = {
     Bool("aio.overlap_events", "true", "submit while others complete"),
     Bool("aio.use_gds", "false", "straight into the GPU") | Only("false"),
 
-    Section("checkpoint", "how checkpoints are written") | Reading::kRaw | DeepSpeed(kIgnores),
+    Section("checkpoint", "how checkpoints are written") | Reading::kRaw |
+        DeepSpeed(kIgnoresUnknown),
     Text("checkpoint.tag_validation", "\"WARN\"", "workers that name a checkpoint differently") |
         Choices("WARN|IGNORE|FAIL") | kNotNull |
         Quietly("the engine names checkpoints, so that all workers agree"),
@@ -62,6 +62,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> MemoryKeys() { return kKeys; }
+std::span<const KeySpec> MemoryKeys() { return kMemoryKeys; }
 
 }  // namespace ringzero::registry

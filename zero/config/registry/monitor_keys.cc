@@ -8,7 +8,7 @@ namespace {
 constexpr String kSpoken = "each message's time is in the run's own trace and metrics";
 constexpr String kTimers = "an iteration's time is always measured";
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kMonitorKeys[] = {
     Section("tensorboard", "metrics as TensorBoard's event files") | Reading::kStrict |
         WrongNames("monitor|monitor_config"),
     Bool("tensorboard.enabled", "false", "write them"),
@@ -62,6 +62,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> MonitorKeys() { return kKeys; }
+std::span<const KeySpec> MonitorKeys() { return kMonitorKeys; }
 
 }  // namespace ringzero::registry

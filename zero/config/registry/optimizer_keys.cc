@@ -9,7 +9,7 @@ constexpr String kOthers =
     "MuAdam|MuAdamW|MuSGD|Adadelta|Adafactor|Adamax|ASGD|LBFGS|NAdam|RAdam|RMSprop|Rprop|"
     "SparseAdam";
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kOptimizerKeys[] = {
     Section("optimizer", "the owner's update") | Reading::kRaw | KeyNeed::kTraining |
         Absent::kStaysAbsent | kNotNull |
         DeepSpeed("may be absent where a program brings its own; ignores unknown keys beside type, "
@@ -114,6 +114,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> OptimizerKeys() { return kKeys; }
+std::span<const KeySpec> OptimizerKeys() { return kOptimizerKeys; }
 
 }  // namespace ringzero::registry

@@ -4,13 +4,12 @@
 namespace ringzero::registry {
 namespace {
 
-constexpr String kIgnores = "ignores unknown keys here";
 constexpr String kTuner = "an external tuner's keys: this engine plans before it runs";
 constexpr String kPipeline = "there are no pipeline stages: every worker computes every stage";
 
 constexpr KeySpec Detail(String path) { return Any(path, "", "a detail; not looked at"); }
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kOtherKeys[] = {
     Section("autotuning", "DeepSpeed's search for fast settings") | Reading::kRaw |
         NoEffect(kTuner) | DeepSpeed("ignores unknown keys here; when on, a run ends after it"),
     Bool("autotuning.enabled", "false", "search"),
@@ -79,7 +78,7 @@ constexpr KeySpec kKeys[] = {
         Also("replace_with_kernel_inject"),
 
     Section("expert_parallel", "experts shared by workers") | Reading::kRaw | Absent::kStaysAbsent |
-        DeepSpeed(kIgnores),
+        DeepSpeed(kIgnoresUnknown),
     Bool("expert_parallel.enabled", "false", "use it") | Only("false") | kOutside,
     Detail("expert_parallel.autoep_size"),
     Detail("expert_parallel.expert_tensor_parallel_size"),
@@ -139,7 +138,7 @@ constexpr KeySpec kKeys[] = {
         Exact("z1|z3|autosp|autotp"),
 
     Section("data_efficiency", "sampling and routing of data") | Reading::kRaw |
-        Absent::kStaysAbsent | DeepSpeed(kIgnores),
+        Absent::kStaysAbsent | DeepSpeed(kIgnoresUnknown),
     Bool("data_efficiency.enabled", "false", "use it") | Only("false") | kOutside,
     Integer("data_efficiency.seed", "1234", "of its sampling"),
     Key(KeyType::kObject, "data_efficiency.data_sampling", "", "its curriculum; not looked at") |
@@ -159,6 +158,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> OtherKeys() { return kKeys; }
+std::span<const KeySpec> OtherKeys() { return kOtherKeys; }
 
 }  // namespace ringzero::registry

@@ -10,7 +10,7 @@ constexpr String kTypes =
 constexpr String kSingle = "torch.float32|fp32|float32|float";
 constexpr String kSums = "torch.float32|fp32|float32|float|torch.bfloat16|bf16|bfloat16";
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kPrecisionKeys[] = {
     Section("fp16", "half precision with a loss scale") | Reading::kStrict,
     Bool("fp16.enabled", "false", "compute in fp16") | Auto("false") | WrongNames("fp16"),
     Bool("fp16.auto_cast", "false", "cast a model's inputs to half") |
@@ -65,6 +65,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> PrecisionKeys() { return kKeys; }
+std::span<const KeySpec> PrecisionKeys() { return kPrecisionKeys; }
 
 }  // namespace ringzero::registry

@@ -6,7 +6,7 @@ namespace {
 
 constexpr KeySpec Gone(String path, String why) { return Any(path, "", "") | Removed(why); }
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kRemovedKeys[] = {
     Gone("amp", "use fp16, bf16 or torch_autocast"),
     Gone("compression_training", "the compression library is gone: the model would train whole"),
     Gone("curriculum_learning", "its place was data_efficiency.data_sampling"),
@@ -29,6 +29,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> RemovedKeys() { return kKeys; }
+std::span<const KeySpec> RemovedKeys() { return kRemovedKeys; }
 
 }  // namespace ringzero::registry

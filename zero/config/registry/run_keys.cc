@@ -4,7 +4,7 @@
 namespace ringzero::registry {
 namespace {
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kRunKeys[] = {
     Section("model", "what is trained") | Reading::kOurs | KeyNeed::kTraining |
         Absent::kStaysAbsent,
     Text("model.type", "", "kind of model") | Choices("resnet|gpt|mlp") | KeyNeed::kRequired,
@@ -47,6 +47,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> RunKeys() { return kKeys; }
+std::span<const KeySpec> RunKeys() { return kRunKeys; }
 
 }  // namespace ringzero::registry

@@ -19,7 +19,7 @@ constexpr String kAll =
     "WarmupLR|WarmupDecayLR|WarmupCosineLR|OneCycle|LRRangeTest|Cosine|"
     "WarmupStableDecay|" RINGZERO_TORCH_SCHEDULERS;
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kSchedulerKeys[] = {
     Section("scheduler", "the learning rate of each update") | Reading::kRaw |
         Absent::kStaysAbsent | kNotNull | DeepSpeed("ignores unknown keys beside type and params"),
     Text("scheduler.type", "", "which curve") | Exact(kAll) | Only(kOurs) | kNotAuto |
@@ -100,6 +100,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> SchedulerKeys() { return kKeys; }
+std::span<const KeySpec> SchedulerKeys() { return kSchedulerKeys; }
 
 }  // namespace ringzero::registry

@@ -26,6 +26,9 @@ std::span<const KeySpec> CyclicKeys();     // cyclic, evaluation
 
 using String = absl::string_view;
 
+// What DeepSpeed does in several sections.
+inline constexpr String kIgnoresUnknown = "ignores unknown keys here";
+
 // What kind of value. An empty default: none.
 constexpr KeySpec Key(KeyType type, String path, String standard, String meaning) {
   return {.path = path, .meaning = meaning, .default_json = standard, .type = type};

@@ -19,7 +19,7 @@ constexpr KeySpec Size(String path, String standard, String meaning, String why)
   return Integer(path, standard, meaning) | kNotNegative | NoEffect(why);
 }
 
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kZeroKeys[] = {
     Section("zero_optimization", "what is sharded") | Reading::kStrict |
         DeepSpeed("takes true for stage 1 and false for stage 0, too (deprecated)"),
     Integer("zero_optimization.stage", "3",
@@ -178,6 +178,6 @@ constexpr KeySpec kKeys[] = {
 
 }  // namespace
 
-std::span<const KeySpec> ZeroKeys() { return kKeys; }
+std::span<const KeySpec> ZeroKeys() { return kZeroKeys; }
 
 }  // namespace ringzero::registry

@@ -2,8 +2,6 @@
 #ifndef RINGZERO_TESTS_TORCH_MODELS_MODEL_H_
 #define RINGZERO_TESTS_TORCH_MODELS_MODEL_H_
 
-#include <torch/torch.h>
-
 #include <cstdint>
 #include <map>
 #include <memory>

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "integrations/torch/micro_batch_context.h"
-#include "tests/torch_models/model.h"
+#include "tests/models/model.h"
 
 namespace ringzero {
 namespace {

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/torch_models/model.h"
+#include "tests/models/model.h"
 
 namespace ringzero {
 namespace {

@@ -1,27 +1,25 @@
 // LapRunner: one micro-batch of a configured run: its batch, forward, loss and backward.
 //
-//   LapRunner runner(config, data, length);
+//   LapRunner runner(*data, {.seed = 1, .micro_batch = 32, .train_batch = 128, …});
 //   std::vector<double> quality = runner.Train(ring, lap);   // then ring.EndMicroBatch({…})
 //
 // quality: summed loss, correct answers, and how many were counted. Used by one thread; throws what
-// torch and RingModel throw.
-#ifndef RINGZERO_INTEGRATIONS_CLI_LAP_RUNNER_H_
-#define RINGZERO_INTEGRATIONS_CLI_LAP_RUNNER_H_
+// torch and RingModel throw. This header needs none of torch's.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_LAP_RUNNER_H_
+#define RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_LAP_RUNNER_H_
 
 #include <vector>
 
-#include "integrations/cli/batches.h"
-#include "integrations/cli/run_setup.h"
 #include "integrations/data/dataset.h"
+#include "integrations/torch/configured/batches.h"
 #include "integrations/torch/ring_model.h"
-#include "zero/config/config.h"
 
 namespace ringzero {
 
 class LapRunner {
  public:
   // `data` must outlive this.
-  LapRunner(const Config& config, const Dataset& data, const RunLength& length);
+  LapRunner(const Dataset& data, const BatchesOptions& options);
 
   // Not of a micro-batch that is missing.
   std::vector<double> Train(RingModel& ring, const LapTask& lap);
@@ -39,4 +37,4 @@ class LapRunner {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_CLI_LAP_RUNNER_H_
+#endif  // RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_LAP_RUNNER_H_

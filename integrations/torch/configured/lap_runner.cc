@@ -1,16 +1,13 @@
 // Cross entropy, and what is counted beside it.
-#include "integrations/cli/lap_runner.h"
+#include "integrations/torch/configured/lap_runner.h"
+
+#include "integrations/torch/configured/batch.h"
+#include "integrations/torch/torch.h"
 
 namespace ringzero {
 
-LapRunner::LapRunner(const Config& config, const Dataset& data, const RunLength& length)
-    : tokens_(data.shape().kind == SampleShape::Kind::kTokens),
-      batches_(data, {.seed = config.seed,
-                      .micro_batch = config.batch.micro_batch,
-                      .train_batch = config.batch.train_batch,
-                      .iterations_per_epoch = length.iterations_per_epoch,
-                      .evaluation_batch = config.evaluation.batch_size,
-                      .test_samples = length.test_samples}) {}
+LapRunner::LapRunner(const Dataset& data, const BatchesOptions& options)
+    : tokens_(data.shape().kind == SampleShape::Kind::kTokens), batches_(data, options) {}
 
 // Mean cross entropy over all samples, or all tokens.
 at::Tensor LapRunner::Loss(const at::Tensor& logits, const at::Tensor& targets) const {

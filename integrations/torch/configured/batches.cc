@@ -1,8 +1,10 @@
 // Sample numbers from (iteration, micro-batch), and their values as tensors.
-#include "integrations/cli/batches.h"
+#include "integrations/torch/configured/batches.h"
 
 #include <algorithm>
 #include <numeric>
+
+#include "integrations/torch/configured/batch.h"
 
 namespace ringzero {
 
@@ -34,12 +36,6 @@ Batch Batches::Evaluate(int micro_batch) const {
   std::vector<int64_t> indices(static_cast<size_t>(end - first));
   std::iota(indices.begin(), indices.end(), first);
   return Read(data_.test(), indices);
-}
-
-at::Tensor Batches::Example(const SampleShape& shape) {
-  std::vector<int64_t> sizes = {1};
-  sizes.insert(sizes.end(), shape.input.begin(), shape.input.end());
-  return at::zeros(sizes, shape.kind == SampleShape::Kind::kTokens ? at::kLong : at::kFloat);
 }
 
 Batch Batches::Read(const Split& split, std::span<const int64_t> indices) const {

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "integrations/torch/model_plan.h"
+#include "integrations/torch/describe_model.h"
 #include "sharding/partition.h"
-#include "tests/torch_models/model.h"
+#include "tests/models/model.h"
 
 namespace ringzero {
 namespace {

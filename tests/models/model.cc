@@ -1,5 +1,7 @@
 // Runs models for tests.
-#include "tests/torch_models/model.h"
+#include "tests/models/model.h"
+
+#include <ATen/Parallel.h>
 
 #include "base/philox.h"
 

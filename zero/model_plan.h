@@ -3,20 +3,25 @@
 //   RZ_ASSIGN_OR_RETURN(ModelDescription model, DescribeModel(layers, {example}));
 //   RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, {.workers = 4, .rule =
 //   Rule::kCdpV2}));
-#ifndef RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
-#define RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
+#ifndef RINGZERO_ZERO_MODEL_PLAN_H_
+#define RINGZERO_ZERO_MODEL_PLAN_H_
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "integrations/torch/layer.h"
 #include "sharding/plan.h"
 #include "zero/layout.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
+
+// Integer costs of one sample's forward and backward, in FLOPs (a multiply-add counts 2).
+struct LayerCost {
+  int64_t forward = 0;
+  int64_t backward = 0;
+};
 
 struct LayerDescription {
   std::string name;
@@ -30,14 +35,6 @@ struct ModelDescription {
   std::vector<LayerDescription> layers;
   int64_t parameter_count = 0;  // tied ones once
 };
-
-// Builds one layer at a time, on this thread, and frees it again. `example`: the model's inputs for
-// one sample (batch size 1), used only to count costs where a factory gives none; may be empty
-// otherwise. InvalidArgument names the layer: a cost that cannot be counted, a duplicate name, a
-// tie to nothing, a buffer that is neither constant nor a BatchNorm's running statistic, BatchNorm
-// with momentum None.
-absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
-                                               const TensorList& example);
 
 struct PlanRequest {
   int workers = 1;
@@ -78,4 +75,4 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_TORCH_MODEL_PLAN_H_
+#endif  // RINGZERO_ZERO_MODEL_PLAN_H_

@@ -5,9 +5,9 @@
 //   Batch batch = batches.Train(lap.iteration, lap.micro_batch);
 //   Batch test = batches.Evaluate(lap.micro_batch);
 //
-// Used by one thread. Reads only what is asked for.
-#ifndef RINGZERO_INTEGRATIONS_CLI_BATCHES_H_
-#define RINGZERO_INTEGRATIONS_CLI_BATCHES_H_
+// Used by one thread. Reads only what is asked for. This header needs none of torch's.
+#ifndef RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCHES_H_
+#define RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCHES_H_
 
 #include <cstdint>
 #include <optional>
@@ -16,7 +16,6 @@
 
 #include "base/ids.h"
 #include "integrations/data/dataset.h"
-#include "integrations/torch/layer.h"
 
 namespace ringzero {
 
@@ -29,12 +28,7 @@ struct BatchesOptions {
   int64_t test_samples = 0;
 };
 
-struct Batch {
-  at::Tensor inputs;   // fp32 {n, …} or int64 {n, sequence}
-  at::Tensor targets;  // int64 {n} or {n, sequence}
-  int64_t counted =
-      0;  // 0: a stand-in for a worker without samples left; its results weigh nothing
-};
+struct Batch;  // batch.h
 
 class Batches {
  public:
@@ -44,9 +38,6 @@ class Batches {
   // `samples`: how many it has (LapTask::samples), at least 1; nothing: as many as any.
   Batch Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples = std::nullopt);
   Batch Evaluate(int micro_batch) const;
-
-  // One sample, all zeros: what a model's inputs look like.
-  static at::Tensor Example(const SampleShape& shape);
 
  private:
   Batch Read(const Split& split, std::span<const int64_t> indices) const;
@@ -59,4 +50,4 @@ class Batches {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_CLI_BATCHES_H_
+#endif  // RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCHES_H_

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# The two steps of the container image (Dockerfile), on Debian 12, in a clone at the place where the image will have it:
+#   cmake/container.sh build   builds ringzero and ring_perf into bin/ and leaves of .deps and build what they need to run
+#   cmake/container.sh run     installs the Debian packages that they need to run, with the example data
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+. "$root/cmake/rz_install.sh"
+. "$root/cmake/rz_build.sh"
+
+# The shared libraries below .deps that a file is linked with.
+libraries_of() { ldd "$@" | awk -v deps="$deps/" 'index($3, deps) == 1 {print $3}' | xargs -r -n 1 realpath -s | sort -u; }
+
+# prune: of .deps only those libraries stay, under every name they go by, and UCX's modules with its settings.
+prune() {
+  local kept=$root/kept library
+  mkdir -p "$kept"
+  { libraries_of "$root"/bin/*; find "$deps/site/libucx/lib/ucx" "$deps/site/libucx/etc" -name '*.so*' -o -name '*.conf'; } |
+    while read -r library; do echo "${library%.so*}"*; done | tr ' ' '\n' | grep -E '\.so|\.conf$' | sort -u |
+    tar -C / -c --absolute-names -T - | tar -x --absolute-names --transform "s|^$deps|$kept|" -f -
+  rm -rf "$deps" "$root/build"
+  mv "$kept" "$deps"
+}
+
+case ${1:-} in
+  build)
+    install_all build
+    build release ringzero ring_perf
+    mkdir -p "$root/bin"
+    cp "$root/build/bin/ringzero" "$root/build/bin/ring_perf" "$root/bin/"
+    prune
+    "$root/bin/ringzero" help >/dev/null
+    ;;
+  run)
+    install_packages run data
+    rm -rf /var/lib/apt/lists/* "$deps/log"
+    "$root/bin/ringzero" help >/dev/null
+    ;;
+  *)
+    sed -n '2,4p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+    ;;
+esac

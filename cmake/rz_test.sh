@@ -1,0 +1,99 @@
+# ./rz test: builds and runs the tests. Sourced by ./rz, which sets $root.
+#
+# Every day: all everyday entries, a sample of them under each sanitizer. --full: everything, in five parts that can run apart:
+#   1  the cases of all rooms, all combinations      4  ThreadSanitizer: all that is free of LibTorch
+#   2  the programs, as users run them               5  AddressSanitizer with LibTorch, clang-tidy, a build on another layout,
+#   3  AddressSanitizer: all that is free of LibTorch   and every fuzz target for a minute
+
+# run_tests PRESET [ctest arguments...]: results go into build/PRESET/test-results; a failed test is counted later.
+run_tests() {
+  local folder=$root/build/$1 preset=$1 prefix=()
+  shift
+  rm -rf "$folder/test-results"
+  mkdir -p "$folder/test-results"
+  # ThreadSanitizer of GCC 12 stops on kernels that randomise addresses widely.
+  if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then prefix=(setarch -R); fi
+  say "running the tests of build/$preset"
+  # Where a test draws a few points of many, each commit has others.
+  local seed
+  seed=$(git -C "$root" rev-parse --short=8 HEAD 2>/dev/null) || seed=0
+  ctest --test-dir "$folder" --show-only=json-v1 >"$folder/test-results/entries.json"
+  RINGZERO_TEST_SEED=${RINGZERO_TEST_SEED:-$((16#$seed))} "${prefix[@]}" ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$(($(nproc) + 1))" \
+    --output-junit "$folder/test-results/ctest.xml" "$@" >&2 || true
+  tested+=("$folder")
+}
+
+# test_preset PRESET TESTS [ctest arguments...]: builds what carries these labels (RINGZERO_TESTS; empty: the preset's), and runs it.
+test_preset() {
+  local preset=$1 tests=$2
+  shift 2
+  RINGZERO_TESTS=$tests build "$preset" ringzero_tests
+  run_tests "$preset" "$@"
+}
+
+# Each target is counted as one test, passed, failed or skipped.
+run_fuzz_targets() {
+  local results=$root/build/fuzz/test-results
+  rm -rf "$results"
+  (install_packages fuzz) || say "going on without clang's packages"
+  say "fuzzing for 60 s"
+  "$root/tests/fuzz/run.sh" 60 >&2 || true  # what failed is counted
+  [ -e "$results/ctest.xml" ] || die "the fuzz targets could not be built: the first 'error:' above says why"
+  tested+=("$root/build/fuzz")
+}
+
+# Each header that needs no LibTorch, compiled alone: what it uses it includes.
+check_headers() {
+  CMAKE_VERIFY_INTERFACE_HEADER_SETS=ON RINGZERO_TESTS=$1 build test all_verify_interface_header_sets
+}
+
+test_everyday() {
+  install_all build test data
+  test_preset release "" -LE '^full$'
+  local rooms='all;-program;-torch'
+  [ -z "${RINGZERO_CHECK_HEADERS:-}" ] || check_headers "$rooms"
+  test_preset test "$rooms" -LE '^full$'
+  test_preset asan address-sample
+  test_preset tsan thread-sample
+}
+
+test_part() {
+  case $1 in
+    1) test_preset test "" ;;
+    2) test_preset release "" -LE '^full$' ;;
+    3) test_preset asan "" ;;
+    4) test_preset tsan "" ;;
+    5)
+      test_preset asan-torch ""
+      test_preset release "" -L '^full$'
+      run_fuzz_targets
+      ;;
+  esac
+}
+
+command_test() {
+  local full= parts=(1 2 3 4 5)
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --full) full=1 ;;
+      --part)
+        [[ ${2:-} =~ ^[1-5]/5$ ]] || usage_error "test: --part takes 1/5, 2/5, 3/5, 4/5 or 5/5, found '${2:-}'"
+        parts=("${2%/5}")
+        shift
+        ;;
+      *) usage_error "test: unknown argument '$1'" ;;
+    esac
+    shift
+  done
+  [ -n "$full" ] || [ ${#parts[@]} = 5 ] || usage_error "test: --part goes with --full"
+  tested=()
+  if [ -z "$full" ]; then
+    test_everyday
+  else
+    export RINGZERO_TEST_FULL=1
+    install_all build test data full
+    local part
+    for part in "${parts[@]}"; do test_part "$part"; done
+  fi
+  python3 "$root/cmake/count_tests.py" "${tested[@]}"
+}
