@@ -52,6 +52,9 @@ function(ringzero_program)
     set(folder ${PROJECT_SOURCE_DIR}/build/bin)
   endif()
   set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${folder})
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/bench/")
+    add_dependencies(ringzero_benchmarks ${arg_NAME})
+  endif()
 endfunction()
 
 # ringzero_test(NAME <name> SRCS ... [DEPS ...] [LABELS ...] [ENV VAR=VALUE ...] [LOCKS ...] [PROCESSORS <n>]
@@ -178,6 +181,11 @@ function(ringzero_test_properties name)
     math(EXPR timeout "${timeout} * 3")
     # UCX's hooks into memory calls crash under ThreadSanitizer at a thread's end. They are set before main.
     list(APPEND environment UCX_MEM_EVENTS=n "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan_suppressions.txt")
+  endif()
+  if(RINGZERO_SANITIZE AND RINGZERO_HAVE_TORCH)
+    # LibTorch has no instruments: a container that passes to it and back looks damaged, and what it keeps to its end is no
+    # leak of ours. A read of released parameters is caught by a handler of ours.
+    list(APPEND environment ASAN_OPTIONS=detect_container_overflow=0:detect_leaks=0:allow_user_segv_handler=1:handle_segv=1)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} ENVIRONMENT "${environment}")
   if(arg_LOCKS)

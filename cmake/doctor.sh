@@ -163,6 +163,8 @@ library jemalloc libjemalloc-dev 'include/jemalloc/jemalloc.h' 's/^#define JEMAL
 library zlib zlib1g-dev 'include/zlib.h' 's/^#define ZLIB_VERSION "(.*)"/\1/p'
 library xxHash libxxhash-dev 'include/xxhash.h' 's/^#define XXH_VERSION_(MAJOR|MINOR|RELEASE) +([0-9]+).*/\2/p'
 data
+program ccache "" "Debian: apt-get install ccache (a second build is faster)" ccache
+program mold "" "Debian: apt-get install mold (links faster)" mold
 program clang-format "test" "Debian: apt-get install clang-format" clang-format
 program iproute2 "test" "Debian: apt-get install iproute2" ip -V
 program clang-tidy "full" "Debian: apt-get install clang-tidy" clang-tidy
@@ -173,5 +175,5 @@ echo "features"
 feature train "./rz train, ./rz plan"
 feature test "./rz test"
 feature full "./rz test --full (lint)"
-feature fuzz "./rz test --fuzz"
+feature fuzz "./rz test --full (fuzzing)"
 exit 0

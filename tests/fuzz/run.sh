@@ -61,6 +61,7 @@ if ! has_libfuzzer; then
   exit 77
 fi
 CXX=clang++ CC=clang cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRINGZERO_FUZZ=ON \
+  -DRINGZERO_UNITY=ON -DRINGZERO_OPTIMIZATION=-O1 -DRINGZERO_SYMBOLS=-g1 \
   -DRINGZERO_WITH_TORCH=OFF -DRINGZERO_WITH_UCX=OFF -DRINGZERO_WITH_CUDA=OFF -DRINGZERO_WITH_NCCL=OFF >$build/logs/configure.log
 cmake --build $build -j "${CMAKE_BUILD_PARALLEL_LEVEL:-2}" --target "${targets[@]}"
 
