@@ -14,11 +14,15 @@ run_tests() {
   # ThreadSanitizer of GCC 12 stops on kernels that randomise addresses widely.
   if [ "$preset" = tsan ] && setarch -R true 2>/dev/null; then prefix=(setarch -R); fi
   say "running the tests of build/$preset"
+  # The tests of the program wait for processes more than they compute.
+  local jobs
+  jobs=$(nproc)
+  [ "$preset" != release ] || jobs=$((jobs + 1))
   # Where a test draws a few points of many, each commit has others.
   local seed
   seed=$(git -C "$root" rev-parse --short=8 HEAD 2>/dev/null) || seed=0
   ctest --test-dir "$folder" --show-only=json-v1 >"$folder/test-results/entries.json"
-  RINGZERO_TEST_SEED=${RINGZERO_TEST_SEED:-$((16#$seed))} "${prefix[@]}" ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$(($(nproc) + 1))" \
+  RINGZERO_TEST_SEED=${RINGZERO_TEST_SEED:-$((16#$seed))} "${prefix[@]}" ctest --test-dir "$folder" --output-on-failure --no-tests=error -j "$jobs" \
     --output-junit "$folder/test-results/ctest.xml" "$@" >&2 || true
   tested+=("$folder")
 }

@@ -58,13 +58,14 @@ class Player {
                                                         });
     const absl::Status owned = transport_.ExpectOwned(
         other_, {1, round_}, kBytes, [this](absl::StatusOr<Buffer> got) { Take(std::move(got)); });
-    failed_ = failed_ || !shared.ok() || !owned.ok();
+    if (!shared.ok() || !owned.ok()) failed_ = true;
   }
   void Serve(Buffer sum) {
-    const absl::Status shared = transport_.Share(other_, {0, served_}, version_);
-    const absl::Status given = transport_.Give(other_, {1, served_}, std::move(sum));
-    failed_ = failed_ || !shared.ok() || !given.ok();
-    ++served_;
+    // Counted first: the answer may come, and be served, before Give returns.
+    const uint64_t turn = served_++;
+    const absl::Status shared = transport_.Share(other_, {0, turn}, version_);
+    const absl::Status given = transport_.Give(other_, {1, turn}, std::move(sum));
+    if (!shared.ok() || !given.ok()) failed_ = true;
   }
   uint64_t rounds() const { return done_; }
   bool failed() const { return failed_; }
