@@ -3,14 +3,14 @@
 #   RINGZERO_UNITY  ON: up to sixteen sources of a target are compiled as one. Faster from nothing, slower after a change.
 #   RINGZERO_PCH    Which precompiled headers are used, a list of: torch (what our sources need of LibTorch), common
 #                   (Abseil and the standard library), gtest (those and GoogleTest).
-#   RINGZERO_CCACHE, RINGZERO_MOLD  AUTO: where they are installed. OFF: never.
+#   RINGZERO_CCACHE, RINGZERO_MOLD  OFF: these two are not used, though they are installed.
 #
-# The presets choose (CMakePresets.json). A plain CMake build has none of the first two.
+# The presets choose (CMakePresets.json). A plain CMake build has neither units nor precompiled headers.
 
 option(RINGZERO_UNITY "Compile several sources as one" OFF)
 set(RINGZERO_PCH "" CACHE STRING "Precompiled headers to use: a list of torch, common and gtest")
-set(RINGZERO_CCACHE AUTO CACHE STRING "Compile through ccache: AUTO (where it is installed) or OFF")
-set(RINGZERO_MOLD AUTO CACHE STRING "Link with mold: AUTO (where it is installed) or OFF")
+option(RINGZERO_CCACHE "Compile through ccache, where it is installed" ON)
+option(RINGZERO_MOLD "Link with mold, where it is installed" ON)
 
 find_program(RINGZERO_CCACHE_PROGRAM ccache)
 find_program(RINGZERO_MOLD_PROGRAM mold)
@@ -25,10 +25,14 @@ if(RINGZERO_CCACHE AND RINGZERO_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCH
     add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
   endif()
   ringzero_summary("ccache" "${RINGZERO_CCACHE_PROGRAM}")
+else()
+  ringzero_summary("ccache" "not used: compiling again takes its time")
 endif()
 if(RINGZERO_MOLD AND RINGZERO_MOLD_PROGRAM)
   add_link_options($<$<LINK_LANGUAGE:CXX>:-fuse-ld=mold>)
   ringzero_summary("linker" "${RINGZERO_MOLD_PROGRAM}")
+else()
+  ringzero_summary("linker" "the compiler's own")
 endif()
 
 # GCC takes what a unit includes for a header, and warns of names of its own there. The other presets see what is true of it.
@@ -49,10 +53,6 @@ set(ringzero_pch_links_torch ringzero::libtorch)
 #   one file of each header, so they must have the same code-generating flags: the project's. A source with options of its own
 #   stays out of units (CMake's rule); so does CUDA's.
 function(ringzero_compile_fast target header)
-  if(header STREQUAL "torch")
-    # LibTorch's classes have members more without NDEBUG (RecordFunction, for one), and its libraries were built with it.
-    target_compile_definitions(${target} PRIVATE NDEBUG)
-  endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${RINGZERO_UNITY} UNITY_BUILD_BATCH_SIZE 16)
   if(NOT header IN_LIST RINGZERO_PCH)
     return()
@@ -64,9 +64,6 @@ function(ringzero_compile_fast target header)
     add_library(${carrier} OBJECT ${stub})
     target_link_libraries(${carrier} PUBLIC ${ringzero_pch_links_${header}})
     target_precompile_headers(${carrier} PRIVATE ${ringzero_pch_headers_${header}})
-    if(header STREQUAL "torch")
-      target_compile_definitions(${carrier} PRIVATE NDEBUG)
-    endif()
   endif()
   target_precompile_headers(${target} REUSE_FROM ${carrier})
 endfunction()

@@ -7,16 +7,18 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/cmake/rz_install.sh"
 . "$root/cmake/rz_build.sh"
 
-# The shared libraries below .deps that a file is linked with.
-libraries_of() { ldd "$@" | awk -v deps="$deps/" 'index($3, deps) == 1 {print $3}' | xargs -r -n 1 realpath -s | sort -u; }
-
-# prune: of .deps only those libraries stay, under every name they go by, and UCX's modules with its settings.
+# prune: of .deps stay the shared libraries that the programs are linked with, UCX's modules and its settings.
 prune() {
-  local kept=$root/kept library
-  mkdir -p "$kept"
-  { libraries_of "$root"/bin/*; find "$deps/site/libucx/lib/ucx" "$deps/site/libucx/etc" -name '*.so*' -o -name '*.conf'; } |
-    while read -r library; do echo "${library%.so*}"*; done | tr ' ' '\n' | grep -E '\.so|\.conf$' | sort -u |
-    tar -C / -c --absolute-names -T - | tar -x --absolute-names --transform "s|^$deps|$kept|" -f -
+  local kept=$root/kept library folder
+  {
+    ldd "$root"/bin/* | awk -v deps="$deps/" 'index($3, deps) == 1 {print $3}' | xargs realpath -s
+    find "$deps/site/libucx/lib/ucx" -name '*.so'
+  } | while read -r library; do
+    folder=$kept/$(dirname "${library#"$deps/"}")
+    mkdir -p "$folder"
+    cp -a "${library%.so*}".so* "$folder/"  # it goes by several names: links to one file
+  done
+  cp -a "$deps/site/libucx/etc" "$kept/site/libucx/"
   rm -rf "$deps" "$root/build"
   mv "$kept" "$deps"
 }

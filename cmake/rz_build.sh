@@ -10,14 +10,14 @@ jobs_at_once() {
 }
 
 # configure PRESET: only when something that it depends on has changed; ninja itself sees changed CMakeLists.txt files.
-# RINGZERO_WERROR, RINGZERO_TESTS and CMAKE_VERIFY_INTERFACE_HEADER_SETS of the environment are passed on.
+# RINGZERO_WERROR and RINGZERO_TESTS of the environment are passed on.
 configure() {
   local folder=$root/build/$1 arguments=(--preset "$1") option
   case $1 in
     release | test | dev | asan-torch) arguments+=(-DRINGZERO_WITH_TORCH=ON) ;;
   esac
   [ ! -e "$deps/site/libucx/include/ucp/api/ucp.h" ] || arguments+=(-DRINGZERO_WITH_UCX=ON)
-  for option in RINGZERO_WERROR RINGZERO_TESTS CMAKE_VERIFY_INTERFACE_HEADER_SETS; do
+  for option in RINGZERO_WERROR RINGZERO_TESTS; do
     [ -z "${!option:-}" ] || arguments+=("-D$option=${!option}")
   done
   local key="${arguments[*]} ${CXX:-} ${CMAKE_PREFIX_PATH:-} $(command -v ccache mold | tr '\n' ' ') $(wheels_key)"
@@ -39,9 +39,24 @@ build() {
     flock -n 9 || { say "waiting for another ./rz that is building here" && flock 9; }
     configure "$preset"
     NINJA_STATUS='@%f %t ' cmake --build "$root/build/$preset" -j "$(jobs_at_once)" ${*:+--target "$@"} 2>&1 9>&- |
-      "$root/cmake/build_progress.py" "building build/$preset${*:+ ($*)}" 9>&- ||
+      show_steps "building build/$preset${*:+ ($*)}" ||
       fail_build "building build/$preset failed: the first 'error:' above says why"
   ) 9>"$root/build/.lock"
+}
+
+# show_steps WHAT: of ninja's output (NINJA_STATUS as above) the steps become one line of progress; what compilers say is passed on.
+show_steps() {
+  local start=$SECONDS line done=0 steps=0
+  while IFS= read -r line; do
+    if [[ $line =~ ^@([0-9]+)\ ([0-9]+)\  ]]; then
+      done=${BASH_REMATCH[1]} steps=${BASH_REMATCH[2]}
+      progress "$1: $done of $steps steps, $(time_left "$start" "$done" "$steps")"
+    elif [[ $line != "ninja: no work to do"* ]]; then
+      clear_progress
+      printf '%s\n' "$line" >&2
+    fi
+  done
+  [ "$steps" = 0 ] || end_progress "$1: $done of $steps steps, $((SECONDS - start)) s"
 }
 
 fail_build() {

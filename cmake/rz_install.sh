@@ -15,15 +15,27 @@ die() {
 progress() {
   if [ -t 2 ]; then
     printf '\r\033[Krz: %s' "$*" >&2
-  elif [ $((SECONDS - ${progress_at:-$SECONDS})) -ge 20 ] || [ -z "${progress_at:-}" ]; then
+  elif [ -z "${progress_at:-}" ] || [ $((SECONDS - progress_at)) -ge 20 ]; then
     progress_at=$SECONDS
     say "$*"
   fi
 }
+# clear_progress: makes room for other words.
+clear_progress() { [ ! -t 2 ] || printf '\r\033[K' >&2; }
 end_progress() {
-  [ ! -t 2 ] || printf '\r\033[K' >&2
+  clear_progress
   progress_at=
   say "$*"
+}
+
+# time_left START DONE ALL: "12 s, about 40 s left", for work that goes on as it did since START.
+time_left() {
+  local gone=$((SECONDS - $1))
+  if [ $gone -lt 3 ] || [ "$2" -eq 0 ] || [ "$2" -ge "$3" ]; then
+    echo "$gone s"
+  else
+    echo "$gone s, about $((gone * ($3 - $2) / $2)) s left"
+  fi
 }
 
 free_mib() { df -Pk "$1" | awk 'NR == 2 {print int($4 / 1024)}'; }
@@ -87,13 +99,15 @@ install_packages() {
   say "installing Debian packages:" $missing
   local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300)
   "${apt[@]}" update >"$log" 2>&1 || true  # the lists that are here may do
-  # apt tells of its progress as KIND:WHAT:PERCENT:WORDS.
-  { "${apt[@]}" -o APT::Status-Fd=3 install --no-install-recommends $missing 3>&1 >>"$log" 2>&1 || touch "$log.failed"; } |
-    while IFS=: read -r _ _ percent _; do progress "installing Debian packages: ${percent%.*} %, $((SECONDS - start)) s"; done
-  if [ -e "$log.failed" ]; then
-    rm -f "$log.failed"
-    fail_install "$log" "installing Debian packages"
-  fi
+  # On its standard output, the one that sudo leaves open: lines KIND:WHAT:PERCENT:WORDS between all others.
+  "${apt[@]}" -o APT::Status-Fd=1 install --no-install-recommends $missing 2>&1 |
+    while IFS= read -r line; do
+      if [[ $line =~ ^(dl|pm)status:[^:]*:([0-9]+) ]]; then
+        progress "installing Debian packages: ${BASH_REMATCH[2]} %, $((SECONDS - start)) s"
+      else
+        printf '%s\n' "$line" >>"$log"
+      fi
+    done || fail_install "$log" "installing Debian packages"
   end_progress "installed Debian packages in $((SECONDS - start)) s"
 }
 
@@ -169,11 +183,10 @@ install_wheels() {
 
 # watch_folder PID FOLDER WHAT: shows how full the folder is until the process ends. What pip leaves of the pinned wheels is known.
 watch_folder() {
-  local start=$SECONDS mib left
+  local start=$SECONDS mib
   while kill -0 "$1" 2>/dev/null; do
     mib=$(du -sm "$2" 2>/dev/null | cut -f 1)
-    left=$((mib > 0 ? (SECONDS - start) * (wheels_mib - mib) / mib : 0))
-    progress "$3: $mib of about $wheels_mib MiB, $((SECONDS - start)) s, about $((left > 0 ? left : 0)) s left"
+    progress "$3: $mib of about $wheels_mib MiB, $(time_left "$start" "$mib" $wheels_mib)"
     sleep 1
   done
 }

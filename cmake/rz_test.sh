@@ -1,9 +1,11 @@
 # ./rz test: builds and runs the tests. Sourced by ./rz, which sets $root.
 #
 # Every day: all everyday entries, a sample of them under each sanitizer. --full: everything, in five parts that can run apart:
-#   1  the cases of all rooms, all combinations      4  ThreadSanitizer: all that is free of LibTorch
-#   2  the programs, as users run them               5  AddressSanitizer with LibTorch, clang-tidy, a build on another layout,
-#   3  AddressSanitizer: all that is free of LibTorch   and every fuzz target for a minute
+#   1  the cases of all rooms, all combinations          4  ThreadSanitizer: all that is free of LibTorch
+#   2  the programs as users run them, clang-tidy, and   5  AddressSanitizer with LibTorch, and every fuzz target for a minute
+#      everything built on another distribution's layout
+#   3  AddressSanitizer: all that is free of LibTorch
+# No two parts run tests of one build folder, which keeps the results of its last run alone.
 
 # run_tests PRESET [ctest arguments...]: results go into build/PRESET/test-results; a failed test is counted later.
 run_tests() {
@@ -46,16 +48,12 @@ run_fuzz_targets() {
   tested+=("$root/build/fuzz")
 }
 
-# Each header that needs no LibTorch, compiled alone: what it uses it includes.
-check_headers() {
-  CMAKE_VERIFY_INTERFACE_HEADER_SETS=ON RINGZERO_TESTS=$1 build test all_verify_interface_header_sets
-}
-
 test_everyday() {
   install_all build test data
   test_preset release "" -LE '^full$'
   local rooms='all;-program;-torch'
-  [ -z "${RINGZERO_CHECK_HEADERS:-}" ] || check_headers "$rooms"
+  # Each header that needs no LibTorch, compiled alone: what it uses it includes.
+  [ -z "${RINGZERO_CHECK_HEADERS:-}" ] || RINGZERO_TESTS=$rooms build test all_verify_interface_header_sets
   test_preset test "$rooms" -LE '^full$'
   test_preset asan address-sample
   test_preset tsan thread-sample
@@ -64,12 +62,11 @@ test_everyday() {
 test_part() {
   case $1 in
     1) test_preset test "" ;;
-    2) test_preset release "" -LE '^full$' ;;
+    2) test_preset release "" ;;
     3) test_preset asan "" ;;
     4) test_preset tsan "" ;;
     5)
       test_preset asan-torch ""
-      test_preset release "" -L '^full$'
       run_fuzz_targets
       ;;
   esac
@@ -99,5 +96,6 @@ command_test() {
     local part
     for part in "${parts[@]}"; do test_part "$part"; done
   fi
+  [ -z "${CCACHE_STATSLOG:-}" ] || ! command -v ccache >/dev/null || ccache --show-log-stats >&2
   python3 "$root/cmake/count_tests.py" "${tested[@]}"
 }

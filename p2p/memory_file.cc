@@ -6,19 +6,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
 namespace ringzero {
-namespace {
-
-absl::Status SystemError(const std::string& what) {
-  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
-
-}  // namespace
+namespace {}  // namespace
 
 absl::StatusOr<UniqueFd> MakeMemoryFile(const std::string& name, size_t bytes) {
   UniqueFd file(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));

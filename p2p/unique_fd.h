@@ -3,13 +3,19 @@
 //   UniqueFd file(memfd_create(...));
 //   if (file.get() < 0) return ...;
 //
-// Move-only value; empty (-1) after a move.
+// Move-only value; empty (-1) after a move. SystemError says why a system call has made none.
 #ifndef RINGZERO_P2P_UNIQUE_FD_H_
 #define RINGZERO_P2P_UNIQUE_FD_H_
 
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace ringzero {
 
@@ -36,6 +42,11 @@ class UniqueFd {
  private:
   int descriptor_ = -1;
 };
+
+// ResourceExhausted "WHAT: Too many open files", from errno.
+inline absl::Status SystemError(absl::string_view what) {
+  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
 
 }  // namespace ringzero
 

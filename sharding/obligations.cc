@@ -12,7 +12,7 @@ namespace {
 
 using Wide = __int128;
 
-int64_t ComputedCost(const StagePlan& stage) {
+int64_t CostOfLap(const StagePlan& stage) {
   return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
 }
 
@@ -26,8 +26,8 @@ bool ExistsInTime(const Plan& plan, int w, int j) {
   Wide before = 0, lap = 0;
   for (int i = 0; i < plan.stage_count(); ++i) {
     const StagePlan& stage = plan.stages[i];
-    if (i < j) before += plan.strict ? stage.forward_cost : ComputedCost(stage);
-    lap += ComputedCost(plan.stages[i]);
+    if (i < j) before += plan.strict ? stage.forward_cost : CostOfLap(stage);
+    lap += CostOfLap(plan.stages[i]);
   }
   // In units of 1 / (N·S) of a lap; slack beyond one worker's turn gives nothing more.
   const Wide have = before * stages * workers;

@@ -15,6 +15,7 @@
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "zero/gradient_sum.h"
+#include "zero/transport_needs.h"
 
 namespace ringzero {
 namespace {
@@ -25,11 +26,6 @@ constexpr auto kPoll = std::chrono::microseconds(100);
 
 MessageKey KeyOf(Kind kind, int64_t update, int lap, int shard) {
   return {.kind = kind, .tag = (uint64_t(update) << 32) | (uint64_t(lap) << 16) | uint64_t(shard)};
-}
-
-// One buffer as an arena counts it (TransportOptions).
-size_t Block(int64_t bytes) {
-  return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
 }
 
 size_t SquaresBytes(const StageLayout& layout) {
@@ -64,12 +60,12 @@ TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self) {
   options.slots = {shards.count() + 1, shards.count() + 1, 2 * shards.count(), 2 * shards.count()};
   for (int shard = 0; shard < shards.count(); ++shard) {
     const StageLayout& layout = shards.layouts[shard];
-    const size_t versions =
-        2 * (Block(layout.parameter_bytes) + Block(static_cast<int64_t>(SquaresBytes(layout))));
+    const size_t versions = 2 * (ArenaBytes(layout.parameter_bytes) +
+                                 ArenaBytes(static_cast<int64_t>(SquaresBytes(layout))));
     if (shard == self.value) options.parameter_bytes = versions;
-    if (self.value == 0) options.sum_bytes += Block(layout.sum_bytes);
+    if (self.value == 0) options.sum_bytes += ArenaBytes(layout.sum_bytes);
     options.received_parameter_bytes += versions;
-    options.received_sum_bytes += 2 * Block(layout.sum_bytes);
+    options.received_sum_bytes += 2 * ArenaBytes(layout.sum_bytes);
   }
   return options;
 }

@@ -12,11 +12,6 @@
 namespace ringzero {
 namespace {
 
-// One buffer as an arena counts it (TransportOptions).
-size_t Block(int64_t bytes) {
-  return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
-}
-
 // Iterations whose statistics or metrics can be on their way at once: the one whose are being
 // retired, the one whose are being folded, and one being started.
 constexpr size_t kIterationsAlive = 3;
@@ -26,6 +21,10 @@ constexpr size_t kIterationsAlive = 3;
 constexpr size_t kCollectionsAlive = 2;
 
 }  // namespace
+
+size_t ArenaBytes(int64_t bytes) {
+  return bytes == 0 ? 0 : AlignPayload(static_cast<size_t>(bytes)) + kPayloadAlignment;
+}
 
 absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
                                                 const std::vector<StageLayout>& layouts,
@@ -43,26 +42,29 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
     // Where everybody has all masters, none of them travels.
     if (plan.stages[j].owner == self && plan.zero_stage > 0) {
       const auto versions = static_cast<size_t>(VersionBuffers(plan, StageId(j)));
-      options.parameter_bytes += versions * Block(layout.parameter_bytes);
+      options.parameter_bytes += versions * ArenaBytes(layout.parameter_bytes);
       const size_t masters = plan.has_two_masters() ? 2 : 1;
-      if (layout.master_bytes > 0) options.parameter_bytes += masters * Block(layout.master_bytes);
+      if (layout.master_bytes > 0)
+        options.parameter_bytes += masters * ArenaBytes(layout.master_bytes);
     }
     if (KeepsFor(plan, plan.collection.worker, StageId(j)) == self) {
-      const size_t kept = Block(layout.sum_bytes) + Block(plan.stages[j].state_bytes);
+      const size_t kept = ArenaBytes(layout.sum_bytes) + ArenaBytes(plan.stages[j].state_bytes);
       if (collects) options.sum_bytes += kCollectionsAlive * kept;
     }
     // Squares on their way to worker 0, and norms from there: at most one for each who updates.
     if (plan.has_norm()) {
       const auto squares = static_cast<int64_t>(plan.stages[j].trained_parameters * sizeof(double));
-      options.sum_bytes += kIterationsAlive * Block(self.value == 0 ? sizeof(double) : squares);
+      options.sum_bytes +=
+          kIterationsAlive * ArenaBytes(self.value == 0 ? sizeof(double) : squares);
     }
     // Of sums one of a stage is begun at a time. Every worker takes statistics into memory of its
     // own, and the last one keeps some for evaluations.
-    if (MayBeginSum(plan, self, StageId(j))) options.sum_bytes += Block(layout.sum_bytes);
-    options.sum_bytes += 2 * kIterationsAlive * Block(layout.statistics_bytes);
+    if (MayBeginSum(plan, self, StageId(j))) options.sum_bytes += ArenaBytes(layout.sum_bytes);
+    options.sum_bytes += 2 * kIterationsAlive * ArenaBytes(layout.statistics_bytes);
   }
-  const size_t metrics = Block(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
-  const size_t tokens = Block(static_cast<int64_t>(kPayloadAlignment));
+  const size_t metrics =
+      ArenaBytes(static_cast<int64_t>(sizeof(double)) * std::max(metrics_count, 1));
+  const size_t tokens = ArenaBytes(static_cast<int64_t>(kPayloadAlignment));
   options.sum_bytes +=
       4 * kIterationsAlive * metrics + (2 * static_cast<size_t>(window) + 2) * tokens;
   RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));

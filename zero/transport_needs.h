@@ -2,6 +2,8 @@
 #ifndef RINGZERO_ZERO_TRANSPORT_NEEDS_H_
 #define RINGZERO_ZERO_TRANSPORT_NEEDS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -11,6 +13,9 @@
 #include "zero/layout.h"
 
 namespace ringzero {
+
+// One buffer of so many bytes as an arena counts it (TransportOptions).
+size_t ArenaBytes(int64_t bytes);
 
 // Slots and memory for `self`, and what it receives at once (zero/received_needs.h); on_failure is
 // left to the caller. Errors of MakeProgram.

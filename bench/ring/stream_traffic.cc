@@ -17,7 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint8_t kCopyKind = 1;     // what the engine calls its forward copies
 constexpr int kIterationsAhead = 2;  // on their way at once
 
 class StreamTraffic final : public Traffic {

@@ -20,7 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // Kinds 1 and 5: what the engine calls its forward copies and sums.
-constexpr uint8_t kCopyKind = 1;
 constexpr uint8_t kSumKind = 5;
 
 // What has come: a copy, or a sum.

@@ -27,6 +27,9 @@
 
 namespace ringzero {
 
+// What the engine calls its forward copies.
+inline constexpr uint8_t kCopyKind = 1;
+
 struct TrafficSetup {
   Waiting* waiting = nullptr;  // outlives the traffic, like its transport
   Payload* payload = nullptr;  // likewise; of the memory that the transport has

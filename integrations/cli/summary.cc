@@ -76,7 +76,7 @@ OrderedJson Activations(const std::vector<WorkerReport>& reports) {
 }
 
 // Bytes by category, and their total.
-OrderedJson MemoryJson(const MemoryBytes& memory) {
+OrderedJson MemoryAndTotal(const MemoryBytes& memory) {
   OrderedJson json;
   for (const MemoryCategory& category : MemoryCategories()) {
     json[category.name] = memory.*category.bytes;
@@ -151,8 +151,8 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["minor_faults_per_step"] = totals.minor_faults;
   json["pss_peak_mib"] = OrderedJson::array();
   for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
-  json["memory"] = {{"forecast", MemoryJson(first.forecast)},
-                    {"allocated", MemoryJson(totals.memory)}};
+  json["memory"] = {{"forecast", MemoryAndTotal(first.forecast)},
+                    {"allocated", MemoryAndTotal(totals.memory)}};
   if (!info.certificate.empty()) {
     json["memory"]["certificate"] = OrderedJson::parse(info.certificate, nullptr, false);
   }

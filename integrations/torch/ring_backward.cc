@@ -12,10 +12,6 @@
 namespace ringzero {
 namespace {
 
-void ThrowIfError(const absl::Status& status) {
-  if (!status.ok()) throw RingError(status);
-}
-
 // Of the memory that a gradient keeps alive: the holder is a tensor (TakeGradients).
 int64_t BytesOf(const GradientPart& part) {
   return static_cast<int64_t>(static_cast<const at::Tensor*>(part.keep.get())->storage().nbytes());

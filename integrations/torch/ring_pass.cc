@@ -13,10 +13,6 @@
 namespace ringzero {
 namespace {
 
-void ThrowIfError(const absl::Status& status) {
-  if (!status.ok()) throw RingError(status);
-}
-
 absl::Status CheckAutocast() {
   if (at::autocast::is_autocast_enabled(at::kCPU) && at::autocast::is_autocast_cache_enabled()) {
     return absl::FailedPreconditionError(

@@ -27,7 +27,6 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kSecretBytes = 32;
 
 // SIGINT, SIGTERM, SIGCHLD and what is passed on come through a descriptor while this lives.
 class SignalScope {

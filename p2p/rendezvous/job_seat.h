@@ -8,6 +8,7 @@
 #define RINGZERO_P2P_RENDEZVOUS_JOB_SEAT_H_
 
 #include <chrono>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -15,6 +16,8 @@
 #include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
+
+inline constexpr size_t kSecretBytes = 32;  // of a secret that is made anew
 
 struct JobSeat {
   WorkerId self{0};

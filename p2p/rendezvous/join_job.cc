@@ -16,7 +16,6 @@
 namespace ringzero {
 namespace {
 
-constexpr size_t kSecretBytes = 32;
 constexpr char kSecretKey[] = "secret";
 constexpr absl::string_view kGiven = "given";
 constexpr absl::string_view kMade = "made:";

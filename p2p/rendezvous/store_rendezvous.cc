@@ -40,7 +40,7 @@ class Patience {
   Clock::duration pause_ = std::chrono::milliseconds(1);
 };
 
-std::string Digest(absl::string_view key, absl::string_view value) {
+std::string DigestOf(absl::string_view key, absl::string_view value) {
   Sha256 digest;
   const std::string text = absl::StrCat(key.size(), ":", key, value);
   digest.Update(std::as_bytes(std::span(text)));
@@ -50,7 +50,7 @@ std::string Digest(absl::string_view key, absl::string_view value) {
 constexpr absl::string_view kMagic = "ringzero 1 ";
 
 std::string Seal(absl::string_view key, absl::string_view value) {
-  return absl::StrCat(kMagic, Digest(key, value), "\n", value);
+  return absl::StrCat(kMagic, DigestOf(key, value), "\n", value);
 }
 
 // Nothing for what no worker of ours has written.
@@ -60,7 +60,7 @@ std::optional<std::string> Open(absl::string_view key, absl::string_view sealed)
   if (sealed.size() < start || sealed.substr(0, kMagic.size()) != kMagic) return std::nullopt;
   if (sealed[start - 1] != '\n') return std::nullopt;
   const absl::string_view value = sealed.substr(start);
-  if (sealed.substr(kMagic.size(), kDigestDigits) != Digest(key, value)) return std::nullopt;
+  if (sealed.substr(kMagic.size(), kDigestDigits) != DigestOf(key, value)) return std::nullopt;
   return std::string(value);
 }
 

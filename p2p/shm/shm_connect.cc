@@ -23,16 +23,13 @@
 #include "p2p/random_bytes.h"
 #include "p2p/shm/packet_socket.h"
 #include "p2p/shm/shm_handshake.h"
+#include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {
 
 // More connections of which nobody knows yet whose they are: the oldest is cut off.
 constexpr size_t kMostStrangers = 256;
-
-absl::Status SystemError(const std::string& what) {
-  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
 
 absl::Status Randomize(Nonce& nonce) {
   RZ_ASSIGN_OR_RETURN(const std::string random, RandomBytes(nonce.size()));
@@ -86,9 +83,9 @@ struct Connection {
   Nonce challenge = {};
 };
 
-class Gathering {
+class ShmGathering {
  public:
-  Gathering(const JobSeat& seat, std::span<const WorkerId> peers)
+  ShmGathering(const JobSeat& seat, std::span<const WorkerId> peers)
       : seat_(seat), deadline_(seat.join_limit), missing_(peers.begin(), peers.end()) {
     missing_.erase(seat.self);
     members_ = static_cast<int>(missing_.size()) + 1;
@@ -133,7 +130,7 @@ class Gathering {
   std::list<Connection> connections_;
 };
 
-absl::StatusOr<ShmEndpoint> Gathering::Run() {
+absl::StatusOr<ShmEndpoint> ShmGathering::Run() {
   const bool lowest = missing_.empty() || seat_.self < *missing_.begin();
   if (lowest) RZ_RETURN_IF_ERROR(MakeShared());
   if (!missing_.empty()) RZ_RETURN_IF_ERROR(Listen());
@@ -150,7 +147,7 @@ absl::StatusOr<ShmEndpoint> Gathering::Run() {
   return std::move(endpoint_);
 }
 
-absl::Status Gathering::MakeShared() {
+absl::Status ShmGathering::MakeShared() {
   shared_files_.resize(2);
   RZ_ASSIGN_OR_RETURN(shared_files_[0],
                       MakeMemoryFile("ringzero-pulses", PulseBoard::FileBytes(seat_.workers)));
@@ -159,7 +156,7 @@ absl::Status Gathering::MakeShared() {
   return MapShared(shared_files_);
 }
 
-absl::Status Gathering::MapShared(std::span<const UniqueFd> files) {
+absl::Status ShmGathering::MapShared(std::span<const UniqueFd> files) {
   if (files.size() != 2) {
     return absl::InternalError(absl::StrCat(files.size(), " memory files came, not 2"));
   }
@@ -170,7 +167,7 @@ absl::Status Gathering::MapShared(std::span<const UniqueFd> files) {
   return absl::OkStatus();
 }
 
-absl::Status Gathering::Listen() {
+absl::Status ShmGathering::Listen() {
   RZ_ASSIGN_OR_RETURN(const std::string random, RandomHex(16));
   const std::string name = "ringzero-" + random;
   RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(name));
@@ -183,7 +180,7 @@ absl::Status Gathering::Listen() {
   return seat_.rendezvous->Put(ShmKey(seat_.self), name);
 }
 
-absl::Status Gathering::ConnectTo(WorkerId peer) {
+absl::Status ShmGathering::ConnectTo(WorkerId peer) {
   const std::string who = absl::StrCat("worker ", peer.value);
   const absl::StatusOr<std::string> name = seat_.rendezvous->Get(ShmKey(peer), deadline_.Left());
   if (!name.ok()) return Annotate(name.status(), who + " is missing on this host");
@@ -212,7 +209,7 @@ absl::Status Gathering::ConnectTo(WorkerId peer) {
   return absl::OkStatus();
 }
 
-absl::Status Gathering::Wait() {
+absl::Status ShmGathering::Wait() {
   std::vector<pollfd> files = {{listener_.get(), POLLIN, 0}};
   for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
   const std::chrono::milliseconds left = deadline_.Left();
@@ -236,7 +233,7 @@ absl::Status Gathering::Wait() {
   return absl::OkStatus();
 }
 
-void Gathering::Accept() {
+void ShmGathering::Accept() {
   while (true) {
     Connection made;
     made.socket = UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
@@ -251,7 +248,7 @@ void Gathering::Accept() {
   }
 }
 
-absl::StatusOr<Gathering::Next> Gathering::Take(Connection& connection) {
+absl::StatusOr<ShmGathering::Next> ShmGathering::Take(Connection& connection) {
   std::array<std::byte, 256> buffer;  // longer than any packet of ours
   ReceiveResult got = ReceivePacket(connection.socket.get(), buffer);
   if (got.kind == ReceiveResult::Kind::kNothing) return Next::kGoOn;
@@ -275,7 +272,8 @@ absl::StatusOr<Gathering::Next> Gathering::Take(Connection& connection) {
   return Next::kDrop;
 }
 
-Gathering::Next Gathering::TakeOpening(Connection& connection, std::span<const std::byte> packet) {
+ShmGathering::Next ShmGathering::TakeOpening(Connection& connection,
+                                             std::span<const std::byte> packet) {
   Opening& opening = connection.opening;
   Challenge challenge;
   if (!Read(packet, opening) || opening.magic != Opening::kMagic ||
@@ -290,7 +288,8 @@ Gathering::Next Gathering::TakeOpening(Connection& connection, std::span<const s
   return sent == SendResult::kSent ? Next::kGoOn : Next::kDrop;
 }
 
-Gathering::Next Gathering::TakeProof(Connection& connection, std::span<const std::byte> packet) {
+ShmGathering::Next ShmGathering::TakeProof(Connection& connection,
+                                           std::span<const std::byte> packet) {
   Proof proof;
   const Digest right =
       ProofOf(Prover::kConnects, seat_.secret, connection.opening, connection.challenge);
@@ -307,7 +306,8 @@ Gathering::Next Gathering::TakeProof(Connection& connection, std::span<const std
   return sent == SendResult::kSent ? Next::kDone : Next::kDrop;
 }
 
-absl::Status Gathering::TakeChallenge(Connection& connection, std::span<const std::byte> packet) {
+absl::Status ShmGathering::TakeChallenge(Connection& connection,
+                                         std::span<const std::byte> packet) {
   Challenge challenge;
   if (!Read(packet, challenge) ||
       !SameDigest(challenge.mac,
@@ -322,8 +322,8 @@ absl::Status Gathering::TakeChallenge(Connection& connection, std::span<const st
   return absl::OkStatus();
 }
 
-absl::Status Gathering::TakeWelcome(Connection& connection, std::span<const std::byte> packet,
-                                    std::vector<UniqueFd> descriptors) {
+absl::Status ShmGathering::TakeWelcome(Connection& connection, std::span<const std::byte> packet,
+                                       std::vector<UniqueFd> descriptors) {
   const WorkerId peer(connection.opening.to);
   const std::string who = absl::StrCat("worker ", peer.value, " on this host");
   Welcome welcome;
@@ -334,7 +334,7 @@ absl::Status Gathering::TakeWelcome(Connection& connection, std::span<const std:
   return Annotate(MapShared(descriptors), who);
 }
 
-absl::Status Gathering::Missing() const {
+absl::Status ShmGathering::Missing() const {
   const std::string who = absl::StrJoin(missing_, ", ", [](std::string* out, WorkerId worker) {
     absl::StrAppend(out, worker.value);
   });
@@ -358,7 +358,7 @@ absl::StatusOr<ShmEndpoint> ConnectShmEndpoint(const JobSeat& seat,
     return absl::InvalidArgumentError(
         absl::StrCat("worker ", peer.value, " as a peer, but there are ", seat.workers));
   }
-  return Gathering(seat, peers).Run();
+  return ShmGathering(seat, peers).Run();
 }
 
 }  // namespace ringzero

@@ -12,8 +12,9 @@ namespace ringzero {
 namespace {
 
 constexpr std::chrono::seconds kFlushLimit(1);
-constexpr std::chrono::milliseconds kLookInterval(1);  // at sockets, when no thread watches them
-constexpr int kWordsPerTurn = 64;                      // then the next peer has its turn
+constexpr std::chrono::milliseconds kSocketLookInterval(
+    1);                                 // at sockets, when no thread watches them
+constexpr int kWordsPerTurn = 64;       // then the next peer has its turn
 constexpr uint32_t kPollsPerTick = 16;  // of looks at the clock: one costs more than a poll
 constexpr int kMaxCode = static_cast<int>(absl::StatusCode::kUnauthenticated);
 constexpr int kLastWords = 4 * static_cast<int>(ShmRings::kWords);  // of a peer that is gone
@@ -109,7 +110,7 @@ void ShmPort::Stop() {
 
 std::chrono::nanoseconds ShmPort::WaitLimit() const {
   if (stopping_) return std::chrono::milliseconds(10);
-  if (progress_ == ProgressMode::kCaller) return kLookInterval;  // nobody rings for a socket
+  if (progress_ == ProgressMode::kCaller) return kSocketLookInterval;  // nobody rings for a socket
   const Clock::time_point until =
       ungreeted_ == 0 ? heartbeat_.next() : std::min(heartbeat_.next(), hello_deadline_);
   return until - Clock::now();
@@ -165,7 +166,7 @@ bool ShmPort::Turn() {
 void ShmPort::Tick(Clock::time_point now) {
   if (progress_ == ProgressMode::kCaller && now >= next_look_) {
     watch_->Look();
-    next_look_ = now + kLookInterval;
+    next_look_ = now + kSocketLookInterval;
   }
   const std::vector<Silence> silences = heartbeat_.Tick(now);
   for (const Silence& silence : silences) {

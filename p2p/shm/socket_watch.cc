@@ -5,20 +5,12 @@
 #include <sys/eventfd.h>
 
 #include <array>
-#include <cerrno>
-#include <cstring>
 #include <utility>
-
-#include "absl/strings/str_cat.h"
 
 namespace ringzero {
 namespace {
 
 constexpr uint32_t kStop = 0xFFFFFFFF;  // epoll's data for stop_; otherwise a socket's place
-
-absl::Status SystemError(const char* what) {
-  return absl::ResourceExhaustedError(absl::StrCat(what, ": ", std::strerror(errno)));
-}
 
 }  // namespace
 

@@ -33,7 +33,7 @@ TINY = {
 
 
 def processes(name="ringzero"):
-    """Process ids of all living ringzero programs that this process has started, or they; zombies left out."""
+    """Process ids of the living ringzero programs that descend from this process; zombies left out."""
     found = []
     for entry in os.listdir("/proc"):
         if not entry.isdigit():

@@ -40,10 +40,10 @@ struct RingCase {
   int zero_stage = 3;
 };
 
-MakeTransports TransportsOf(const RingCase& c, uint64_t delay_seed = 0) {
+MakeTransports TransportsOf(const RingCase& c) {
   const MakeTransports transports = c.shm ? ShmTransports() : LocalTransports();
   if (!c.delays) return transports;
-  return Delayed(transports, delay_seed, std::chrono::microseconds(300));
+  return Delayed(transports, 0, std::chrono::microseconds(300));
 }
 
 TrainingTask TaskOf(const RingCase& c) {
