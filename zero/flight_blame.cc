@@ -101,7 +101,10 @@ Failures FirstToFail(std::span<const FlightRecord> records) {
     if (!own) continue;
     if (failures.first == nullptr) {
       failures.first = &record;
-    } else if (const auto offset = OffsetTo(*failures.first, record); !offset.has_value()) {
+      continue;
+    }
+    const auto offset = OffsetTo(*failures.first, record);
+    if (!offset.has_value()) {
       failures.beside.push_back(&record);
     } else if (record.time_ns + *offset < failures.first->time_ns) {
       failures.first = &record;

@@ -45,7 +45,7 @@ absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& reco
   if (file == nullptr) return FileError(path, "write");
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const absl::Status error = FileError(path, "write");
+    absl::Status error = FileError(path, "write");
     std::remove(temporary.c_str());
     return error;
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace ringzero {
 
@@ -16,8 +17,7 @@ LossScale::LossScale(const LossScaleOptions& options, int lag)
 
 absl::Status LossScale::Note(int iteration, bool overflow) {
   RZ_CHECK(iteration == noted_, absl::StrCat("iteration ", iteration, " is noted after ", noted_));
-  const absl::Status advanced = Advance(overflow);
-  if (!advanced.ok()) return advanced;
+  RZ_RETURN_IF_ERROR(Advance(overflow));
   ++noted_;
   if (overflow) ++skipped_;
   scales_[iteration + lag_] = scale_;

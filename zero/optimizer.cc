@@ -128,8 +128,9 @@ void StageOptimizer::Block(const UpdateBlock& block, const UpdateInput& input, s
   ForSumValues(layout_, parameter, input.sum, block.begin, block.end,
                [&](const float* values, int64_t offset, int64_t count) {
                  const int64_t begin = block.begin + offset;
-                 whole.sum = values;
-                 state.update->Run({.begin = begin, .end = begin + count}, moment, whole,
+                 UpdateSpan summed = whole;
+                 summed.sum = values;
+                 state.update->Run({.begin = begin, .end = begin + count}, moment, summed,
                                    input.scratch);
                });
 }

@@ -71,7 +71,7 @@ TransportOptions ShardRing::Needs(const FlatShards& shards, WorkerId self) {
 }
 
 absl::Status ShardRing::TooLong(const std::string& what) {
-  const absl::Status why = absl::DeadlineExceededError(
+  absl::Status why = absl::DeadlineExceededError(
       absl::StrCat("worker ", self().value, " waited longer than ",
                    absl::FormatDuration(absl::FromChrono(wait_timeout_)), " for ", what));
   Abort(why);

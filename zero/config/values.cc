@@ -33,7 +33,7 @@ bool InRange(double value, const KeyRange& range) {
 // The range, of which `value` is outside. A maximum that is so high that DescribeRange leaves it
 // out is named when it is what `value` is above.
 std::string DescribeLimits(double value, const KeyRange& range) {
-  const std::string all = DescribeRange(range);
+  std::string all = DescribeRange(range);
   if (value < range.max) return all;
   const std::string most =
       absl::StrCat(range.open_max ? "less than " : "at most ", Limit(range.max));
@@ -42,7 +42,7 @@ std::string DescribeLimits(double value, const KeyRange& range) {
 
 // "a list of 2 numbers"
 std::string DescribeType(const KeySpec& key) {
-  const std::string type(Describe(key.type));
+  std::string type(Describe(key.type));
   if (key.range.list_length == 0) return type;
   return absl::StrReplaceAll(type, {{"list of", absl::StrCat("list of ", key.range.list_length)}});
 }
