@@ -274,13 +274,10 @@ class Linker::State {
         if (linked.takes == kNoOp) return Missing(op, "the running statistics");
         for (const int64_t snapshot : snapshots_of_[op.stage.value]) After(linked, snapshot);
         break;
-      case Channel::kSnapshots: {
-        const int64_t snapshot = Find(snapshots_, op.stage.value, op.iteration.value);
-        if (snapshot == kNoOp) return Missing(op, "the snapshot");
-        linked.snapshot = snapshot;
-        After(linked, snapshot);
+      case Channel::kSnapshots:
+        linked.snapshot = Find(snapshots_, op.stage.value, op.iteration.value);
+        RZ_RETURN_IF_ERROR(UseResult(linked, linked.snapshot, "the snapshot"));
         break;
-      }
       case Channel::kMetrics:
       case Channel::kReports:
         linked.takes = std::exchange(metrics_[IsEvaluation(op)], kNoOp);
@@ -290,7 +287,7 @@ class Linker::State {
       case Channel::kStates: RZ_RETURN_IF_ERROR(TakeCollected(linked)); break;
       case Channel::kFinished:
         linked.snapshot = CompleteSum(op.stage);
-        RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.snapshot));
+        RZ_RETURN_IF_ERROR(UseResult(linked, linked.snapshot, "the complete sum"));
         break;
       case Channel::kNorms:
         if (op.stage == kNoStage) {
@@ -403,7 +400,7 @@ class Linker::State {
     const int64_t sum = CompleteSum(op.stage);
     if (sum == kNoOp || taken_.count(op.stage.value) > 0) return Missing(op, "the complete sum");
     After(linked, sum);
-    if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseCompleteSum(linked, sum));
+    if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseResult(linked, sum, "the complete sum"));
     if (plan_.takes_sums()) {
       const bool local = self_ == SumsEndAt(plan_, op.stage);
       linked.takes = Take(local ? sums_ : retired_, op.stage.value);
@@ -426,11 +423,12 @@ class Linker::State {
     return absl::OkStatus();
   }
 
-  // One that also others read: the update, and who passes it on.
-  absl::Status UseCompleteSum(LinkedOp& linked, int64_t sum) {
-    if (sum < base_) return Missing(linked.op, "the complete sum");
-    ++linked_[sum - base_].users;
-    After(linked, sum);
+  // What operation `from` made or received stays until all its users are done: a complete sum that
+  // is updated from and passed on, a snapshot that is sent.
+  absl::Status UseResult(LinkedOp& linked, int64_t from, const std::string& what) {
+    if (from < base_) return Missing(linked.op, what);
+    ++linked_[from - base_].users;
+    After(linked, from);
     return absl::OkStatus();
   }
 
@@ -443,7 +441,7 @@ class Linker::State {
     taken_.erase(op.stage.value);
     After(linked, linked.takes);
     if (plan_.spreads_sums() && !taken) {
-      RZ_RETURN_IF_ERROR(UseCompleteSum(linked, linked.takes));
+      RZ_RETURN_IF_ERROR(UseResult(linked, linked.takes, "the complete sum"));
     }
     if (plan_.counts_squares()) RZ_RETURN_IF_ERROR(AfterSquares(linked, op.stage.value));
     const int norm = plan_.norm_iteration(op.iteration.value);

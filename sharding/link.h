@@ -44,7 +44,7 @@ struct LinkedOp {
   // the update whose state it is.
   int64_t snapshot = kNoOp;
   // Operations of the same Append that read this kReceive's parameters (unless they are held), or
-  // this complete sum besides others.
+  // this complete sum besides others, or that send this snapshot.
   int users = 0;
 };
 

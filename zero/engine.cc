@@ -179,7 +179,7 @@ absl::StatusOr<EvaluationCopy> Engine::Impl::BeginEvaluation(StageId stage) {
   EvaluationCopy copy;
   copy.copies = CopiesOf(state_.at(op).linked);
   const auto snapshot = snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
-  if (snapshot != snapshots_.end()) copy.statistics = snapshot->second.values;
+  if (snapshot != snapshots_.end()) copy.statistics = snapshot->second;
   return copy;
 }
 

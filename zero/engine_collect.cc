@@ -36,7 +36,7 @@ absl::StatusOr<CollectedPart> Engine::Impl::Collect() {
   }
   for (StageCopy& copy : CopiesOf(linked)) part.parameters = std::move(copy.parameters);
   const auto snapshot = snapshots_.find({linked.op.iteration.value, linked.op.stage.value});
-  if (snapshot != snapshots_.end()) part.statistics = snapshot->second.values;
+  if (snapshot != snapshots_.end()) part.statistics = snapshot->second;
   return part;
 }
 

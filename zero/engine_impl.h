@@ -228,13 +228,9 @@ class Engine::Impl {
   LossScale scale_;  // where overflows are not skipped it is told nothing
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage
-  // (iteration, stage): running statistics of a version, until the program has passed that
-  // iteration.
-  struct Snapshot {
-    SharedBuffer values;
-    SharedBuffer received;  // the message itself, until it is relayed
-  };
-  std::map<std::pair<int, int>, Snapshot> snapshots_;
+  // (iteration, stage): running statistics of a version, for this worker's own evaluations and
+  // collections, until its computing has passed that iteration. What is sent is in OpState::shared.
+  std::map<std::pair<int, int>, SharedBuffer> snapshots_;
   EngineStats stats_;
   std::optional<ClockOffset> clock_offset_;
   std::vector<uint32_t> sent_messages_, received_messages_;  // by peer and channel

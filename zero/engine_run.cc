@@ -179,12 +179,8 @@ absl::Status Engine::Impl::KeepArrival(OpState& state) {
       // Likewise; the received handle itself serves the relay.
       Buffer copy = MakeHeapBuffer(state.shared.size());
       std::memcpy(copy.data(), state.shared.data(), copy.size());
-      const bool relayed = std::any_of(state.next.begin(), state.next.end(), [this](int64_t next) {
-        return state_.at(next).linked.op.kind == OpKind::kSend;
-      });
-      if (!relayed) state.shared.Reset();
-      snapshots_[{op.iteration.value, op.stage.value}] = {std::move(copy).Seal(),
-                                                          std::move(state.shared)};
+      if (state.users_left == 0) state.shared.Reset();
+      snapshots_[{op.iteration.value, op.stage.value}] = std::move(copy).Seal();
       break;
     }
     default: break;
@@ -254,13 +250,8 @@ absl::Status Engine::Impl::Send(int64_t number) {
     return transport.Share(op.peer, key,
                            CopyOf(linked.reads[0], op.channel == Channel::kCollection));
   }
-  if (op.channel == Channel::kFinished) {
+  if (op.channel == Channel::kFinished || op.channel == Channel::kSnapshots) {
     return transport.Share(op.peer, key, state_.at(linked.snapshot).shared);
-  }
-  if (op.channel == Channel::kSnapshots) {
-    Snapshot& snapshot = snapshots_.at({op.iteration.value, op.stage.value});
-    return transport.Share(op.peer, key,
-                           snapshot.received ? std::move(snapshot.received) : snapshot.values);
   }
   if (op.channel == Channel::kToken) {
     RZ_ASSIGN_OR_RETURN(Buffer token, AllocateSum(kPayloadAlignment));

@@ -141,15 +141,16 @@ void Engine::Impl::SubmitSnapshot(int64_t number) {
   // can be read without the lock; the last ones of the run end here.
   const std::byte* data = state_.at(linked.snapshot).owned.data();
   auto last = std::make_shared<Buffer>(TakeOver(number));
-  RunOnPool(number, [this, op, data, last]() -> absl::Status {
+  RunOnPool(number, [this, number, op, data, last]() -> absl::Status {
     const size_t bytes = MessageBytes({.channel = Channel::kSnapshots, .stage = op.stage});
     RZ_ASSIGN_OR_RETURN(Buffer copy, AllocateSum(static_cast<int64_t>(bytes)));
     std::memcpy(copy.data(), data, bytes);
     last->Reset();
     Lock lock(mutex_);
-    if (error_.ok()) {
-      snapshots_[{op.iteration.value, op.stage.value}].values = std::move(copy).Seal();
-    }
+    if (!error_.ok()) return absl::OkStatus();
+    SharedBuffer snapshot = std::move(copy).Seal();
+    if (state_.at(number).users_left > 0) state_.at(number).shared = snapshot;
+    snapshots_[{op.iteration.value, op.stage.value}] = std::move(snapshot);
     return absl::OkStatus();
   });
 }

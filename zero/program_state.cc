@@ -43,9 +43,9 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
     const int64_t sum = linked.takes >= 0 ? linked.takes : linked.snapshot;
     if (sum >= base_ && at(sum).shared) DropUse(sum);
   }
-  if (linked.op.kind == OpKind::kSend && linked.op.channel == Channel::kFinished) {
-    DropUse(linked.snapshot);
-  }
+  const bool passes_on =
+      linked.op.channel == Channel::kFinished || linked.op.channel == Channel::kSnapshots;
+  if (linked.op.kind == OpKind::kSend && passes_on) DropUse(linked.snapshot);
   std::vector<int64_t> ready;
   for (const int64_t next : state.next) {
     OpState& successor = at(next);

@@ -30,7 +30,7 @@ struct OpState {
   bool done = false;
   int users_left = 0;
   std::vector<int64_t> next;  // operations that wait for this one
-  SharedBuffer shared;        // a received copy that is not held, or a finished sum of all
+  SharedBuffer shared;        // a copy that is not held, a finished sum of all, a snapshot to send
   Buffer owned;  // a sum, statistics or metrics; taken over by the operation that `takes` it
 };
 
@@ -51,7 +51,7 @@ class ProgramState {
   // Marks `op` done, drops the parameters it read, and returns the operations that became ready,
   // ascending.
   std::vector<int64_t> Complete(int64_t op);
-  // One reader of a received copy, or of a finished sum, less; the last one drops it.
+  // One user of `shared` less; the last one drops it.
   void DropUse(int64_t op);
 
   bool AllDone() const { return undone_ == 0; }

@@ -94,9 +94,9 @@ TEST(LinkTest, UsersAreWhoReads) {
           ++readers[op.takes];
         }
         if (spread && !taken && op.op.kind == OpKind::kSquares) ++readers[op.snapshot];
-        if (op.op.kind == OpKind::kSend && op.op.channel == Channel::kFinished) {
-          ++readers[op.snapshot];
-        }
+        const bool passes_on =
+            op.op.channel == Channel::kFinished || op.op.channel == Channel::kSnapshots;
+        if (op.op.kind == OpKind::kSend && passes_on) ++readers[op.snapshot];
       }
       for (size_t i = 0; i < linked.size(); ++i) {
         const Op& op = linked[i].op;
@@ -106,6 +106,8 @@ TEST(LinkTest, UsersAreWhoReads) {
         const bool last = program.worker.value == plan.workers - 1 && op.lap.value == plan.laps - 1;
         const bool finished = plan.zero_stage == 0 && (op.channel == Channel::kFinished ||
                                                        (op.kind == OpKind::kAdd && last));
+        // A snapshot is sent on or not.
+        if (op.kind == OpKind::kSnapshot || op.channel == Channel::kSnapshots) continue;
         EXPECT_EQ(readers[i] > 0, copy || (finished && op.kind != OpKind::kSend))
             << Describe(shape) << " " << ToString(op);
       }
