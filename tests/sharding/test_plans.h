@@ -64,7 +64,7 @@ LinkedRing RingOf(const Plan& plan);
 // values of factor i, each row one case.
 std::vector<std::vector<int>> PairwiseCases(const std::vector<int>& sizes);
 
-// RINGZERO_TEST_FULL: all combinations.
+// RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of them.
 bool FullTier();
 
 // Checks what happened, by the clock and by contents alone: every version was there when it was
