@@ -1,10 +1,11 @@
 // Words for failures that come from another worker, so that a root cause can be told from its
 // echoes.
 //
-//   AbortedBy(WorkerId(2), absl::DataLossError("bad file"))   // DATA_LOSS "aborted by worker 2:
-//   bad file" WorkerDied(WorkerId(3))                  // UNAVAILABLE "worker 3 died: its
-//   connection closed …" IsEcho(Annotate(AbortedBy(...), "iteration 7"))           // true:
-//   annotations do not hide it
+//   AbortedBy(WorkerId(2), absl::DataLossError("bad file"));
+//   // DATA_LOSS "aborted by worker 2: bad file"
+//   WorkerDied(WorkerId(3));
+//   // UNAVAILABLE "worker 3 died: its connection closed …"
+//   IsEcho(Annotate(AbortedBy(...), "iteration 7"));   // true: annotations do not hide it
 //
 // Pure functions on values.
 #ifndef RINGZERO_P2P_FAILURE_H_

@@ -2,8 +2,7 @@
 // payload.
 //
 //   Buffer delivered = SlotCell::Wrap(mailbox, {from, kind}, std::move(root));
-//   Buffer travelling = SlotCell::Unwrap(std::move(delivered));    // credit goes back, the root
-//   goes on
+//   Buffer travelling = SlotCell::Unwrap(std::move(delivered));   // credit back, the root goes on
 //
 // Thread-safe, as BufferCell says. Takes no lock of a Mailbox, so it may be dropped anywhere. Lies
 // in the Mailbox's pool, which it keeps alive.

@@ -1,21 +1,24 @@
-// MergedOrder: the order of messages on transports that have fewer FIFOs than the plan has
-// channels.
+// MergedOrder: the order of messages on a transport with fewer FIFOs than the plan has channels.
 //
-//   MergedOrder order = MakeMergedOrder(plan, ring);
-//   WaitGraph(ring, Merging::kLongHops, order).CheckProgress(window);
-//   LongHopOrderer hops(plan, self);                  // a transport's: the same, iteration by
-//   iteration absl::StatusOr<std::optional<MergedHop>> next = hops.Next();
+//   RZ_ASSIGN_OR_RETURN(MergedOrder order, MakeMergedOrder(plan, ring));
+//   RZ_RETURN_IF_ERROR(WaitGraph(ring, Merging::kLongHops, order).CheckProgress(plan.window));
 //
-// A message is due at a time by cost (as versions and tokens are, schedule.h): micro-batch m begins
-// at m·T/N, and operation p of its lap at that plus the cost before it. It is due when the
-// operation begins which its receiver computes next, or when the one that it follows has ended
-// (sums, statistics, metrics); a retire, a report to worker 0, squares to it and the norm from it
-// when they can come; in dp, where nothing of an iteration begins before all of the last is
-// updated, before the next iteration begins. Equal times go in the order of micro-batches and
-// operations, equal costs by 2k·m + q so. Messages of one FIFO go in the order of due times, then
-// of the receiver's program. Stagger's tokens are words without payload: they go beside all FIFOs.
+//   LongHopOrderer hops(plan, self);   // the same order, an iteration at a time
+//   RZ_ASSIGN_OR_RETURN(std::optional<MergedHop> next, hops.Next());
 //
-// Pure; equal on all workers.
+// The messages of one FIFO are sorted by the time when each is due, then by the receiver's program.
+//
+// Time is counted in costs, as in schedule.h. Micro-batch m begins at m·T/N. An operation of its
+// lap begins when the costs before it have passed. A message is due
+// - when its receiver begins the operation that needs it;
+// - for sums, statistics and metrics: when the receiver's operation before it has ended;
+// - for retires, reports to worker 0, squares and the norm: when it can be sent;
+// - under dp: at the latest before the next iteration begins, for that waits for all updates.
+// Equal times are sorted by micro-batch and operation.
+//
+// Stagger's tokens carry no payload. They are in no FIFO.
+//
+// Pure. All workers compute the same order.
 #ifndef RINGZERO_SHARDING_MERGED_ORDER_H_
 #define RINGZERO_SHARDING_MERGED_ORDER_H_
 

@@ -23,9 +23,8 @@ namespace ringzero {
 
 // Programs of all workers, in order, of the whole run. InvalidArgument if they are not that or if
 // the plan is none; FailedPrecondition, naming worker, line and operation, unless
-// - every worker does exactly what the plan obliges it to, its computing in exactly that order, and
-// no
-//   operation has a field that means nothing for it;
+// - every worker does exactly what the plan obliges it to, its computing in exactly that order,
+//   and no operation has a field that means nothing for it;
 // - sends and receives match one to one, in order, with equal names;
 // - every read has the version of the update rule, every sum each gradient once and in order;
 // - no version is overwritten while anybody may still read it;

@@ -1,9 +1,8 @@
 // WaitGraph: everything that waits for something else, over all workers, as one directed graph.
 //
 //   WaitGraph graph(ring);
-//   RZ_RETURN_IF_ERROR(graph.CheckProgress(plan.window));    // no cycle with W slots per channel
-//   RZ_RETURN_IF_ERROR(graph.CheckOverwrites(plan));         // nobody reads what an update
-//   overwrites
+//   RZ_RETURN_IF_ERROR(graph.CheckProgress(plan.window));   // no cycle with W slots per channel
+//   RZ_RETURN_IF_ERROR(graph.CheckOverwrites(plan));        // no update overwrites what is read
 //
 // A node is an operation that is done; for a send that means handed to the transport, for a receive
 // delivered. Edges: what Link says (program order, data, pending, tokens, the buffer rule), send to

@@ -5,9 +5,8 @@
 //   while (const std::optional<BlameStep> step = chain.next()) {
 //     ... ask step->worker why it has not sent it; chain.Add(step->worker, answer) ...
 //   }
-//   chain.Describe();   // "worker 1 has been computing \"F3 t5 l0 v4\" for 601 s, so worker 0
-//   waited
-//                       // 600 s for \"Recv …\""
+//   chain.Describe();
+//   // "worker 1 has been computing \"F3 t5 l0 v4\" for 601 s, so worker 0 waited 600 s for …"
 //
 // Plain values; not thread-safe. The texts are what the workers' questions and answers look like.
 #ifndef RINGZERO_ZERO_BLAME_H_

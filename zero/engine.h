@@ -191,12 +191,12 @@ class Engine {
 
   // Waits until this worker's program is done, then says goodbye.
   absl::Status Finish();
-  // With gradient_norms or clipping, any thread: the sum of squares of the averaged gradients of
-  // update t, before clipping, of the stages that this worker owns: over all workers, the square of
-  // the norm; a metric, whose last bits may depend on who owns what. (Where clipping needs the norm
-  // itself, worker 0 has all of it and the others nothing.) Whole as soon as this worker has begun
-  // all forwards of an iteration that reads its result (t + 1 under dp, t + 2 under the cdp rules),
-  // until update t + 3.
+  // The sum of squares of update t's averaged gradients, before clipping, over the stages that this
+  // worker owns. The sum over all workers is the square of the norm. Where clipping needs the norm,
+  // worker 0 has the whole sum and the others have 0. A metric: its last bits may depend on which
+  // worker owns which stage. Needs gradient_norms or clipping. Thread-safe.
+  // It is complete when this worker has begun all forwards of iteration t + 1 (dp) or t + 2 (cdp
+  // rules). It is kept until update t + 3.
   double GradientSquares(Iteration t) const;
   // Any thread, from the iteration's first BeginForward on until three later: what the gradients of
   // its loss must be multiplied by, before they are rounded.

@@ -1,8 +1,8 @@
 // From a model to a plan: what its layers hold and cost, cut into stages.
 //
 //   RZ_ASSIGN_OR_RETURN(ModelDescription model, DescribeModel(layers, {example}));
-//   RZ_ASSIGN_OR_RETURN(PlannedModel planned, PlanModel(model, {.workers = 4, .rule =
-//   Rule::kCdpV2}));
+//   RZ_ASSIGN_OR_RETURN(PlannedModel planned,
+//                       PlanModel(model, {.workers = 4, .rule = Rule::kCdpV2}));
 #ifndef RINGZERO_ZERO_MODEL_PLAN_H_
 #define RINGZERO_ZERO_MODEL_PLAN_H_
 

@@ -1,8 +1,7 @@
 // Optimizer: one owner's update of one stage, a pure function of (θ, sum, state).
 //
 //   StageOptimizer optimizer(options, layout);
-//   optimizer.Update(UpdateInput{.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum},
-//   θ_{t+1});
+//   optimizer.Update({.iteration = t, .divisor = N * K, .theta = θ_t, .sum = sum}, θ_{t+1});
 //
 // g = sum / (N·K · the loss's scale) · clip in fp32, one division and one product. Where what
 // travels is not fp32, θ and `out` are masters, and the version that travels is written in the same

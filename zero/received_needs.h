@@ -1,8 +1,9 @@
-// ReceivedNeeds: how much a worker holds at once of what others have sent it, by its program: for
-// transports that receive into memory of their own.
+// ReceivedNeeds: how much memory a worker needs for the messages that it receives.
 //
 //   RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));
 //   options.received_parameter_bytes = received.parameters;
+//
+// For transports that receive into memory of the receiver (ucx, nccl). Pure.
 #ifndef RINGZERO_ZERO_RECEIVED_NEEDS_H_
 #define RINGZERO_ZERO_RECEIVED_NEEDS_H_
 
@@ -26,15 +27,16 @@ struct ReceivedBytes {
   size_t sums = 0;        // of owned ones
 };
 
-// Per channel and size as many as there are among the messages that may be under way at once, and
-// of copies that are held as many as their slots (HeldSlots) and some that are leaving; of others
-// at most 2·`window`, half of them delivered and half still leaving. Address space: a block
-// that is never used costs nothing. Errors of MakeProgram.
+// An upper bound, in bytes of address space; a block that is never used costs no memory.
+// Each channel is counted by itself, and in it each size of message:
+// - copies that are held: their slots (HeldSlots), and those that are leaving;
+// - all others: 2·plan.window, half of them delivered and half leaving.
+// Errors of MakeProgram.
 absl::StatusOr<ReceivedBytes> ReceivedNeeds(const Plan& plan, WorkerId self, int metrics_count);
 
-// Of that, what a run comes to use: blocks are made when they are first needed, and the most of a
-// size that follow each other within a channel's credit, and within two iterations, are alive
-// together. An estimate: who is how far ahead is a matter of timing. Errors of MakeProgram.
+// An estimate of how many of these bytes a run uses. Timing decides how far a worker is ahead, so
+// another run may use more or less. Of each size it counts the most messages that follow each other
+// within a channel's credit and within two iterations. Errors of MakeProgram.
 absl::StatusOr<ReceivedBytes> ReceivedUse(const Plan& plan, WorkerId self, int metrics_count);
 
 }  // namespace ringzero

@@ -2,8 +2,7 @@
 // waits, without the computing.
 //
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Traffic> traffic,
-//                       MakeTrainTraffic({.waiting = &waiting, .payload = &payload, .plan =
-//                       plan}));
+//       MakeTrainTraffic({.waiting = &waiting, .payload = &payload, .plan = plan}));
 //
 // Each Time and each Check is a whole run of the plan with as many iterations: what computes is
 // done as soon as it may start, sums and versions go where the engine's would go, and nothing is

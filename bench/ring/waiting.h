@@ -1,9 +1,9 @@
 // Waiting: how a worker's calling thread waits: asleep, or by polling its transport.
 //
 //   Waiting waiting({.transport = transport.get(), .progress = ProgressMode::kThread, …});
-//   RZ_RETURN_IF_ERROR(waiting.Until("the sums of iteration 7", Manner::kBusy, [&] { return done;
-//   })); { std::lock_guard lock(waiting.mutex()); done = true; }   waiting.Notify();   // any
-//   thread
+//   RZ_RETURN_IF_ERROR(
+//       waiting.Until("the sums of iteration 7", Manner::kBusy, [&] { return done; }));
+//   { std::lock_guard lock(waiting.mutex()); done = true; }   waiting.Notify();   // any thread
 //
 // Every wait has a limit and a name. Notify and mutex() from any thread, Until from the caller's.
 #ifndef RINGZERO_BENCH_RING_WAITING_H_

@@ -1,7 +1,6 @@
 // `ringzero config`: what a configuration means, or what any may hold.
 //
-//   return RunConfig(line);   // prints to stdout; errors, warnings and notes to stderr, a line
-//   each
+//   return RunConfig(line);   // to stdout; errors, warnings and notes to stderr, a line each
 #ifndef RINGZERO_INTEGRATIONS_CLI_CONFIG_COMMAND_H_
 #define RINGZERO_INTEGRATIONS_CLI_CONFIG_COMMAND_H_
 

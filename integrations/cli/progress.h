@@ -3,8 +3,8 @@
 //
 //   ProgressMeter meter({.iterations = 1000, .samples_per_iteration = 128});
 //   if (auto line = meter.Line(loss, waits)) emit("progress", *line);   // in worker 0
-//   ProgressScreen screen(stderr);   screen.Progress(line);  screen.Note(line);     // where the
-//   terminal is
+//   ProgressScreen screen(stderr);                                      // where the terminal is
+//   screen.Progress(line);   screen.Note(line);
 //
 // At a terminal the progress line is redrawn in place; elsewhere it is a plain line about every 10
 // s, or every steps_per_print iterations.

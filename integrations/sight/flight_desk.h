@@ -3,8 +3,8 @@
 //   FlightDesk desk("ringzero-flight");
 //   RZ_RETURN_IF_ERROR(desk.Start());                  // in the process that has the workers
 //   options.on_failure = [&] { desk.Wake(); };         // EngineOptions
-//   FlightDesk::Seat seat = desk.Add(self, [&](const std::string& why) { return engine.Flight(why);
-//   });
+//   FlightDesk::Seat seat =
+//       desk.Add(self, [&](const std::string& why) { return engine.Flight(why); });
 //
 // A thread of its own writes, so that a worker whose computing thread hangs leaves a record, too.
 // The signal comes by a descriptor: there is no handler that could interrupt anything. It must be

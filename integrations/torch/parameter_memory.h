@@ -4,8 +4,7 @@
 //   RZ_ASSIGN_OR_RETURN(auto memory, ParameterMemory::Create("stage 3 (block2)", layout));
 //   memory->Bind(0, weight);            // takes over its storage; the memory that it had is freed
 //   memory->PointAt(copy.data());       // weight now reads the version in that buffer
-//   memory->Release();                  // weight now faults, and the fault names stage and
-//   parameter
+//   memory->Release();                  // weight now faults; the fault names stage and parameter
 //
 // Parameter objects stay the same for ever; only their storages move (StorageImpl's
 // set_data_ptr_noswap), so what autograd saved moves with them. Used by one thread.

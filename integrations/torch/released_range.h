@@ -1,11 +1,10 @@
 // ReleasedRange: addresses that nobody may touch; a parameter points there while its stage is
 // released.
 //
-//   RZ_ASSIGN_OR_RETURN(ReleasedRange range, ReleasedRange::Reserve("stage 3 (block2)", bytes,
-//   names)); range.data();   // address space without memory behind it: touching it ends the
-//   process with
-//                   // "ringzero: access to a released parameter of stage 3 (block2):
-//                   block2.weight"
+//   RZ_ASSIGN_OR_RETURN(ReleasedRange range,
+//                       ReleasedRange::Reserve("stage 3 (block2)", bytes, names));
+//   range.data();   // address space without memory behind it; touching it ends the process with
+//   // "ringzero: access to a released parameter of stage 3 (block2): block2.weight"
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RELEASED_RANGE_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RELEASED_RANGE_H_
 

@@ -1,10 +1,10 @@
 // StageStatistics: the running statistics of a stage's BatchNorms, which belong to the stage and
 // not to this worker.
 //
-//   statistics.BeginForward();                       // training: the buffers will hold this
-//   batch's … forward … RZ_ASSIGN_OR_RETURN(Buffer batch, statistics.TakeBatch());
-//   statistics.Load(copy.statistics.data());         // evaluation: the buffers hold the running
-//   ones
+//   statistics.BeginForward();                  // training: the buffers will hold this batch's
+//   … forward …
+//   RZ_ASSIGN_OR_RETURN(Buffer batch, statistics.TakeBatch());
+//   statistics.Load(copy.statistics.data());    // evaluation: the buffers hold the running ones
 //
 // While this lives the modules' momentum is 1 and their buffers start at zero, so that a forward
 // leaves exactly the batch's mean and unbiased variance there; the engine blends them with the

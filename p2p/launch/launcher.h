@@ -1,8 +1,8 @@
 // LaunchProcesses: one process per worker, their reports gathered, all ended when one fails.
 //
 //   absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(
-//       {.workers = 4, .on_report = [](WorkerId, const std::string& kind, const std::string& text)
-//       {}},
+//       {.workers = 4,
+//        .on_report = [](WorkerId, const std::string& kind, const std::string& text) {}},
 //       [](WorkerContext& context) -> absl::StatusOr<std::string> {
 //         RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
 //                             CreateShmTransport(context.TakeEndpoint(), options));

@@ -1,10 +1,10 @@
 // Identity: which worker of how many this process is, and where the workers meet, as the command
 // line or a launcher's environment says.
 //
-//   RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity, FindIdentity(flags,
-//   CurrentEnvironment())); if (!identity) …;            // nobody says: we launch the workers
-//   ourselves Describe(*identity);         // "worker 1 of 4 (torchrun), rendezvous
-//   tcp://10.0.0.1:29500"
+//   RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity,
+//                       FindIdentity(flags, CurrentEnvironment()));
+//   if (!identity) …;      // nobody says: we launch the workers ourselves
+//   Describe(*identity);   // "worker 1 of 4 (torchrun), rendezvous tcp://10.0.0.1:29500"
 //
 // Pure functions of flags and environment; the first of these that says anything is taken whole:
 // flags, torchrun, Open MPI, PMI, PMIx, Slurm.

@@ -2,8 +2,8 @@
 // and a TCPStore have in common, so that everything else of a rendezvous is written once
 // (p2p/rendezvous/store_rendezvous.h).
 //
-//   RZ_ASSIGN_OR_RETURN(std::string first, store.WriteOnce("r0-4f…/plan", text));   // text, or
-//   theirs
+//   // text, or what another worker wrote before:
+//   RZ_ASSIGN_OR_RETURN(std::string first, store.WriteOnce("r0-4f…/plan", text));
 //
 // Not thread-safe. Values are at most kMaxStoredBytes. Errors: Unavailable when the store cannot be
 // reached, PermissionDenied when it is not ours alone; InvalidArgument for what no store would

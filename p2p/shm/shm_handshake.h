@@ -3,8 +3,7 @@
 //   connects: Opening{from, to, nonce}   ->
 //                                        <-  Challenge{nonce, mac}
 //             Proof{mac}                 ->
-//                                        <-  Welcome, with descriptors from the host's lowest
-//                                        worker
+//                                        <-  Welcome; from the host's lowest worker: descriptors
 //
 // Each proves by a MAC over both nonces and both numbers that it knows the job's secret. Packets of
 // a sequenced-packet socket; both ends run on one machine, so these are plain structs.

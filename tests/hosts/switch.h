@@ -2,8 +2,7 @@
 //
 //   Switch wire({.ports = 4, .delay_ns = 2'000'000, .bits_per_second = 1e9, .loss = 0.001});
 //   if (wire.FreeAt(0) <= now) wire.Accept(0, 3, std::move(frame), now);
-//   while (std::optional<Delivery> delivery = wire.TakeDue(now)) Write(delivery->to,
-//   delivery->frame);
+//   while (std::optional<Delivery> due = wire.TakeDue(now)) Write(due->to, due->frame);
 //
 // Every port has one full-duplex line of the given rate; the delay is that of the whole way, one
 // way. Time comes from the caller, in nanoseconds of any steady clock. Not thread-safe.

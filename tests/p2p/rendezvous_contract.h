@@ -1,7 +1,7 @@
 // What every Rendezvous promises, as tests over an implementation.
 //
-//   INSTANTIATE_TEST_SUITE_P(Mine, RendezvousContract, testing::Values(Implementation{"mine",
-//   run}));
+//   INSTANTIATE_TEST_SUITE_P(Mine, RendezvousContract,
+//                            testing::Values(Implementation{"mine", run}));
 //
 // rendezvous_contract.cc is compiled into each test program that brings implementations.
 #ifndef RINGZERO_TESTS_P2P_RENDEZVOUS_CONTRACT_H_

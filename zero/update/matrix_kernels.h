@@ -1,8 +1,9 @@
 // Products of matrices, by rows: what Muon's steps are made of.
 //
-//   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);              // A = X Xᵀ
-//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);  // a X +
-//   B X
+//   // A = X Xᵀ
+//   GramPass({.x = X, .rows = n, .columns = m, .out = A}, 0, n);
+//   // Y = a X + B X
+//   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);
 //
 // Row-major, dense, fp32. Rows [begin, end) of the result; different ranges may be computed at the
 // same time. The bits depend neither on the range nor on the processor (kernels.h): a dot product

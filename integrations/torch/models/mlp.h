@@ -1,8 +1,8 @@
 // A multi-layer perceptron: linear layers with ReLU between them.
 //
 //   RZ_RETURN_IF_ERROR(CheckMlp({.sizes = {784, 256, 10}}));
-//   std::vector<LayerFactory> layers = MakeMlp({.sizes = {784, 256, 10}});   // "linear0",
-//   "linear1"
+//   std::vector<LayerFactory> layers = MakeMlp({.sizes = {784, 256, 10}});
+//   layers[1].name;   // "linear1"
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_MLP_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_MLP_H_
 

@@ -1,8 +1,7 @@
 // The passes of kernels.h and narrow_kernels.h over the memory of a GPU, in the order of a stream.
 //
 //   RZ_RETURN_IF_ERROR(cuda::Available());
-//   RZ_RETURN_IF_ERROR(cuda::AdamPass({.divisor = 8, .keep = …}, span, {stream}));   // span: on
-//   the GPU
+//   RZ_RETURN_IF_ERROR(cuda::AdamPass({.divisor = 8, .keep = …}, span_on_the_gpu, {stream}));
 //
 // The bits are those of the processor's passes: the same operations in the same order, whatever the
 // GPU and the size of its grid. All pointers must be readable by the calling thread's current
