@@ -137,6 +137,16 @@ function(ringzero_command_test)
     PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
+# ringzero_python_test(NAME <name> FILE <file> [CLASSES ...] [arguments of ringzero_command_test, without COMMAND])
+#   One ctest entry that runs a file's unittest cases, all or those of CLASSES. Each test method counts (tests/run_cases.py).
+function(ringzero_python_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;FILE" "CLASSES")
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  ringzero_command_test(NAME ${arg_NAME} ${arg_UNPARSED_ARGUMENTS}
+    COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/run_cases.py
+            --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${arg_NAME}.xml ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FILE} ${arg_CLASSES})
+endfunction()
+
 # For the helpers above ------------------------------------------------------------------------------------------------
 
 macro(ringzero_check_arguments helper)

@@ -2,9 +2,10 @@
 """Adds up the results of ctest runs: count_tests.py BUILD_FOLDER... prints 'N passed, N failed, N skipped' last.
 
 Each folder holds, in test-results/: ctest.xml (ctest's --output-junit), entries.json (ctest's --show-only=json-v1) and,
-for every entry that runs GoogleTest, the file that its --gtest_output names. Such an entry counts by its cases; one that
-left no readable file has failed, whatever its exit code (a test may have called exit). Any other entry counts as one.
-A disabled case is a skipped one. Exit code: 0 when nothing failed and something passed, else 1.
+for every entry that runs GoogleTest or a Python file's cases (tests/run_cases.py), the file that its --gtest_output names.
+Such an entry counts by its cases; one that left no readable file has failed, whatever its exit code (a test may have called
+exit). Any other entry counts as one. A disabled case is a skipped one. What did not pass is listed, a skipped case with its
+reason. Exit code: 0 when nothing failed and something passed, else 1.
 """
 import json
 import os
@@ -21,6 +22,13 @@ def case_result(case):
     return PASSED if case.get("result") == "completed" else SKIPPED
 
 
+def case_name(case):
+    """With the reason, if it was skipped: GoogleTest's begins with a line for the place in the source."""
+    skipped = case.find("skipped")
+    reason = "" if skipped is None else skipped.get("message", "").strip().rpartition("\n")[2]
+    return f"{case.get('classname')}.{case.get('name')}" + (f": {reason}" if reason else "")
+
+
 def entry_result(entry):
     """The result of a ctest entry, by ctest's own account."""
     if entry.get("status") == "run":
@@ -32,12 +40,12 @@ def entry_result(entry):
 
 
 def read_cases(file):
-    """(result, name) of every case in a GoogleTest result file; none when there is no whole file."""
+    """(result, name) of every case in a result file; none when there is no whole file."""
     try:
         cases = ElementTree.parse(file).getroot().iter("testcase")
     except (OSError, ElementTree.ParseError):
         return []
-    return [(case_result(case), f"{case.get('classname')}.{case.get('name')}") for case in cases]
+    return [(case_result(case), case_name(case)) for case in cases]
 
 
 def count(folder):
@@ -66,7 +74,7 @@ def main(folders):
         for result, name in count(folder):
             totals[result] += 1
             if result != PASSED:
-                print(f"{result}: {os.path.basename(folder)}: {name}")
+                print(f"{result.upper()}: {os.path.basename(folder)}: {name}")
     print(f"{totals[PASSED]} passed, {totals[FAILED]} failed, {totals[SKIPPED]} skipped")
     return 0 if totals[PASSED] and not totals[FAILED] else 1
 

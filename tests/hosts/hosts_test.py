@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.dirname(HERE))
 from hosts import Bridge, Hosts, Link, testing  # noqa: E402
 from hosts.crew import Crew  # noqa: E402
 
+setUpModule = testing.need_hosts
 ROOT = os.path.dirname(os.path.dirname(HERE))
 PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", "ringzero"))
 FULL = os.environ.get("RINGZERO_TEST_FULL") == "1"
@@ -135,4 +136,4 @@ class CutLink(HostsCase):
 
 
 if __name__ == "__main__":
-    testing.main()
+    unittest.main()

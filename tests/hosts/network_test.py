@@ -13,6 +13,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 from hosts import Bridge, Hosts, HostsError, Link, namespaces, sockets, testing  # noqa: E402
 
+setUpModule = testing.need_hosts
 PORT = 9000
 
 
@@ -189,4 +190,4 @@ class Leaving(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    testing.main()
+    unittest.main()

@@ -1,19 +1,17 @@
-"""The main of every test here: SKIPPED, and the reason, where the machine has no hosts for us."""
-import os
+"""What every file of tests here does first: it is SKIPPED, with the reason, where the machine has no hosts for us.
+
+    setUpModule = testing.need_hosts
+"""
 import signal
 import sys
 import unittest
 
 from hosts import why_not
 
-SKIPPED = 77
 
-
-def main() -> None:
-    """Ends like unittest.main; a signal ends it as an exception, so that nothing is left."""
+def need_hosts() -> None:
+    """A signal ends a test as an exception, so that nothing is left."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     reason = why_not()
     if reason is not None:
-        print(f"SKIPPED {os.path.basename(sys.argv[0])}: {reason}")
-        sys.exit(SKIPPED)
-    unittest.main()
+        raise unittest.SkipTest(reason)
