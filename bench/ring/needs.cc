@@ -100,6 +100,10 @@ size_t MemoryOfRun(const RingJob& job) {
     if (job.options.mode == RingMode::kTrain) {
       const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
       bytes += needs.parameter_bytes + needs.sum_bytes;
+      for (const StagePlan& stage : job.plan.stages) {
+        const bool waits_for_norm = job.plan.takes_sums() && stage.owner.value == w;
+        if (waits_for_norm) bytes += static_cast<size_t>(stage.sum_bytes);
+      }
       if (ReceivesIntoItsOwn(job.options)) {
         bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
       }

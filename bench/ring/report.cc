@@ -1,6 +1,7 @@
 // The text: as nccl-tests lays it out.
 #include "bench/ring/report.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <ctime>
@@ -20,6 +21,14 @@ std::string Fit(double value, size_t width) {
     if (text.size() <= width) return text;
   }
   return absl::StrFormat("%.*e", width >= 7 ? 1 : 0, value);
+}
+
+constexpr char kNotMeasured[] = "N/A";
+
+// The four columns that nccl-tests has for out of place, and again for in place.
+std::string Half(const std::string& time, const std::string& algbw, const std::string& busbw,
+                 const std::string& wrong) {
+  return absl::StrFormat("  %7s  %6s  %6s  %6s", time, algbw, busbw, wrong);
 }
 
 std::string SpeedText(const std::optional<HostSpeed>& measured) {
@@ -99,11 +108,18 @@ std::string Report::Header(const std::vector<WorkerFacts>& workers,
 }
 
 std::string Report::ColumnNames() const {
+  const std::string halves =
+      absl::StrFormat("# %50s  %-31s  %-31s", "", "         out-of-place", "          in-place");
   std::string names =
-      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s", "size", "count", "type",
-                      "redop", "root", "time", "algbw", "busbw", "#wrong");
-  std::string units = absl::StrFormat("# %10s  %12s  %8s  %6s  %6s  %7s  %6s  %6s  %6s", "(B)",
-                                      "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "");
+      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
+  std::string units =
+      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
+  for (int half = 0; half < 2; ++half) {
+    absl::StrAppend(&names, Half("time", "algbw", "busbw", "#wrong"));
+    absl::StrAppend(&units, Half("(us)", "(GB/s)", "(GB/s)", ""));
+  }
+  absl::StrAppendFormat(&names, "  %6s", "copied");
+  absl::StrAppendFormat(&units, "  %6s", "");
   if (options_.per_iteration) {
     for (const char* name : {"i_min", "i_max", "i_p99", "i_cv%", "i_p50"}) {
       absl::StrAppendFormat(&names, "  %7s", name);
@@ -118,16 +134,20 @@ std::string Report::ColumnNames() const {
     absl::StrAppendFormat(&names, "  %19s", "timestamp");
     absl::StrAppendFormat(&units, "  %19s", "Y-m-d H:M:S");
   }
-  return absl::StrCat(names, "\n", units, "\n");
+  return absl::StrCat(halves, "\n", names, "\n", units, "\n");
 }
 
 std::string Report::Line(Row row) {
   row.timestamp = TimeNow();
   std::string line =
-      absl::StrFormat("%12d  %12d  %8s  %6s  %6d  %7s  %6s  %6s  %6s", row.bytes, row.count,
-                      ToString(row.type), ReductionOf(options_.mode), RootOf(options_.mode),
-                      Fit(row.time_us, 7), Fit(row.algbw, 6), Fit(row.busbw, 6),
-                      row.wrong ? absl::StrFormat("%g", static_cast<double>(*row.wrong)) : "N/A");
+      absl::StrFormat("%12d  %12d  %8s  %6s  %6d", row.bytes, row.count, ToString(row.type),
+                      ReductionOf(options_.mode), RootOf(options_.mode));
+  absl::StrAppend(
+      &line,
+      Half(Fit(row.time_us, 7), Fit(row.algbw, 6), Fit(row.busbw, 6),
+           row.wrong ? absl::StrFormat("%g", static_cast<double>(*row.wrong)) : kNotMeasured),
+      Half(kNotMeasured, kNotMeasured, kNotMeasured, kNotMeasured));
+  absl::StrAppendFormat(&line, "  %6s", copies() ? "yes" : "no");
   if (options_.per_iteration) {
     const Statistics& s = row.statistics;
     for (const double value : {s.min, s.max, s.p99, s.variation_percent, s.median}) {
@@ -152,6 +172,13 @@ std::string Report::Footer(const std::optional<HostSpeed>& after) {
                         wrong() == 0 ? "OK" : "FAILED");
   absl::StrAppendFormat(&text, "# %-20s : %g \n#\n", "Avg bus bandwidth", average_busbw());
   return absl::StrCat(text, "# Ring test concluded: ring_perf\n");
+}
+
+bool Report::copies() const {
+  if (options_.receiving == Receiving::kCopy) return true;
+  return std::any_of(workers_.begin(), workers_.end(), [](const WorkerFacts& worker) {
+    return worker.right != "shm" && worker.right != "local";
+  });
 }
 
 int64_t Report::wrong() const {

@@ -4,8 +4,8 @@
 //   std::fputs(report.Header(...).c_str(), stdout);   std::fputs(report.Line(row).c_str(), stdout);
 //   RZ_RETURN_IF_ERROR(report.WriteFiles(end));
 //
-// The table is nccl-tests' (its out-of-place half), so what reads that reads this. Strings only;
-// WriteFiles alone touches files.
+// The table has the 13 columns of nccl-tests' sendrecv_perf, so what reads that reads this. Strings
+// only; WriteFiles alone touches files.
 #ifndef RINGZERO_BENCH_RING_REPORT_H_
 #define RINGZERO_BENCH_RING_REPORT_H_
 
@@ -74,6 +74,8 @@ class Report {
   double average_busbw() const;
 
  private:
+  // Whether a message's payload is copied on its way: by a link, or by its receiver.
+  bool copies() const;
   std::string ColumnNames() const;
   std::string ToJson() const;
   std::string ToCsv() const;

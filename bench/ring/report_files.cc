@@ -37,7 +37,7 @@ Json ComparisonJson(const Comparison& c) {
           {"our_rounds_us", c.rounds_us}};
 }
 
-Json RowJson(const Row& row, const RingOptions& options) {
+Json RowJson(const Row& row, const RingOptions& options, bool copied) {
   const Statistics& s = row.statistics;
   Json json = {{"size", row.bytes},
                {"count", row.count},
@@ -60,6 +60,7 @@ Json RowJson(const Row& row, const RingOptions& options) {
                                    {"times_us", row.iteration_us},
                                    {"per_process_max_times_us", row.worker_us}};
   json["in_place"] = Json();
+  json["copied"] = copied;
   json["actual_iterations"] = row.iteration_us.size();
   json["peer"] = row.comparison ? ComparisonJson(*row.comparison) : Json();
   return json;
@@ -125,7 +126,7 @@ std::string Report::ToJson() const {
                                {"link_left", worker.left}});
   }
   json["results"] = Json::array();
-  for (const Row& row : rows_) json["results"].push_back(RowJson(row, options_));
+  for (const Row& row : rows_) json["results"].push_back(RowJson(row, options_, copies()));
   json["out_of_bounds"] = {{"count", wrong()}, {"okay", wrong() == 0 ? "true" : "false"}};
   json["average_bus_bandwidth"] = {{"bandwidth", average_busbw()}, {"okay", "unchecked"}};
   json["end_time"] = ended_;
@@ -135,7 +136,7 @@ std::string Report::ToJson() const {
 std::string Report::ToCsv() const {
   std::string text =
       "cycle,size,count,type,redop,root,time_us,algbw,busbw,wrong,min_us,max_us,avg_us,p50_us,"
-      "p95_us,p99_us,cv_pct,peer_time_us,peer_busbw,ratio,difference_us\n";
+      "p95_us,p99_us,cv_pct,peer_time_us,peer_busbw,ratio,difference_us,copied\n";
   for (const Row& row : rows_) {
     const Statistics& s = row.statistics;
     absl::StrAppendFormat(&text, "%d,%d,%d,%s,%s,%d,%.6g,%.6g,%.6g,%s", row.cycle, row.bytes,
@@ -147,11 +148,12 @@ std::string Report::ToCsv() const {
     }
     if (row.comparison) {
       const Comparison& c = *row.comparison;
-      absl::StrAppendFormat(&text, ",%.6g,%.6g,%.6g,%.6g\n", c.peer_us, c.peer_gb_per_s, c.ratio,
+      absl::StrAppendFormat(&text, ",%.6g,%.6g,%.6g,%.6g", c.peer_us, c.peer_gb_per_s, c.ratio,
                             c.difference_us);
     } else {
-      absl::StrAppend(&text, ",,,,\n");
+      absl::StrAppend(&text, ",,,,");
     }
+    absl::StrAppend(&text, copies() ? ",yes\n" : ",no\n");
   }
   return text;
 }

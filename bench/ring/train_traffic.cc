@@ -67,6 +67,7 @@ class TrainTraffic final : public Traffic {
   absl::StatusOr<bool> Update(int64_t number);
   absl::Status Begin(int64_t number, size_t bytes);
   absl::Status Snapshot(int64_t number);
+  absl::Status Squares(int64_t number);
   absl::StatusOr<Buffer> CopyOf(const std::byte* data, size_t bytes);
   void End(const Op& op);
   Buffer TakeOver(int64_t number);
@@ -79,6 +80,7 @@ class TrainTraffic final : public Traffic {
   const WorkerId self_;
   Plan plan_;                                       // its iterations: those of the run at hand
   std::map<int, std::vector<SharedBuffer>> owned_;  // by stage: its versions
+  std::map<int, Buffer> taken_;  // by stage: where a complete sum waits for the norm
 
   std::mutex actor_mutex_;  // guards what follows: the caller begins and retries, callbacks go on
   std::unique_ptr<ProgramState> state_;
@@ -113,6 +115,9 @@ absl::Status TrainTraffic::Prepare() {
       RZ_RETURN_IF_ERROR(payload_.Poison(buffer));
       owned_[j].push_back(std::move(buffer).Seal());
     }
+    if (!plan_.takes_sums() || stage.sum_bytes == 0) continue;
+    RZ_ASSIGN_OR_RETURN(taken_[j], payload_.Make(static_cast<size_t>(stage.sum_bytes)));
+    RZ_RETURN_IF_ERROR(payload_.Poison(taken_[j]));
   }
   return absl::OkStatus();
 }
@@ -221,7 +226,7 @@ void TrainTraffic::OnArrival(int64_t number, const std::function<void(OpState&)>
 // As the engine does: into memory of our own, so that its slot is free.
 absl::Status TrainTraffic::KeepArrival(OpState& state) {
   const Op& op = state.linked.op;
-  if (op.channel == Channel::kToken) {
+  if (op.channel == Channel::kToken || op.channel == Channel::kNorms) {
     state.owned.Reset();
   } else if (op.channel == Channel::kBuffers) {
     RZ_ASSIGN_OR_RETURN(state.owned, CopyOf(state.owned.data(), state.owned.size()));
@@ -246,6 +251,17 @@ absl::Status TrainTraffic::Snapshot(int64_t number) {
   RZ_ASSIGN_OR_RETURN(Buffer copy, CopyOf(running.data(), running.size()));
   snapshots_[linked.op.stage.value] = std::move(copy).Seal();
   TakeOver(number).Reset();
+  return absl::OkStatus();
+}
+
+// A sum that waits for the norm makes room for the next one, as in the engine.
+absl::Status TrainTraffic::Squares(int64_t number) {
+  const LinkedOp& linked = state_->at(number).linked;
+  if (linked.takes < 0) return absl::OkStatus();
+  const Buffer sum = TakeOver(number);
+  Buffer copy = std::move(taken_.at(linked.op.stage.value));
+  RZ_RETURN_IF_ERROR(payload_.Copy(copy, sum.data()));
+  state_->at(number).owned = std::move(copy);
   return absl::OkStatus();
 }
 
@@ -285,6 +301,7 @@ absl::StatusOr<bool> TrainTraffic::Act(int64_t number) {
     case OpKind::kFold: RZ_RETURN_IF_ERROR(Begin(number, kTrainMetrics * sizeof(double))); break;
     case OpKind::kReport: TakeOver(number).Reset(); break;
     case OpKind::kSnapshot: RZ_RETURN_IF_ERROR(Snapshot(number)); break;
+    case OpKind::kSquares: RZ_RETURN_IF_ERROR(Squares(number)); break;
     default: break;  // computing: done at once
   }
   return true;
@@ -324,9 +341,10 @@ absl::Status TrainTraffic::Send(int64_t number) {
   if (op.channel == Channel::kSnapshots) {
     return transport_.Share(op.peer, key, snapshots_.at(op.stage.value));
   }
-  if (op.channel == Channel::kToken) {
-    RZ_ASSIGN_OR_RETURN(Buffer token, transport_.Allocate(kPayloadAlignment, MemoryUse::kSums));
-    return transport_.Give(op.peer, key, std::move(token));
+  if (op.channel == Channel::kToken || op.channel == Channel::kNorms) {
+    RZ_ASSIGN_OR_RETURN(Buffer words, transport_.Allocate(MessageBytes(plan_, op, kTrainMetrics),
+                                                          MemoryUse::kSums));
+    return transport_.Give(op.peer, key, std::move(words));
   }
   return transport_.Give(op.peer, key, TakeOver(number));
 }
@@ -376,6 +394,7 @@ absl::StatusOr<bool> TrainTraffic::Update(int64_t number) {
       buffer = std::move(open).Seal();
     }
   }
+  if (plan_.takes_sums()) taken_[op.stage.value] = std::move(sum);
   return true;
 }
 

@@ -13,13 +13,15 @@ import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.environ.get("RINGZERO_RING_PERF", os.path.join(ROOT, "build", "bin", "ring_perf"))
-COLUMNS = ["size", "count", "type", "redop", "root", "time", "algbw", "busbw", "#wrong"]
+HALF = ["time", "algbw", "busbw", "#wrong"]
+IN_PLACE = [f"in-place {name}" for name in HALF]
+COLUMNS = ["size", "count", "type", "redop", "root", *HALF, *IN_PLACE, "copied"]
 SMALL = ["-b", "8", "-e", "32K", "-f", "64", "-n", "4"]
 
 
-def plan_text(workers=2, stages=3, rule="cdp_v2", parameter_bytes=1024):
+def plan_text(workers=2, stages=3, rule="cdp_v2", parameter_bytes=1024, clipping="off", strict=0):
     lines = [f"plan workers {workers} zero_stage 3 laps 1 rule {rule} slack 1 predict 0 pending 1 window 0 stagger 0 retain 0 "
-             "exchange 1 iterations 4 strict 0 clipping off skip_overflows 0 evaluate_every 2 evaluation_laps 1 "
+             f"exchange 1 iterations 4 strict {strict} clipping {clipping} skip_overflows 0 evaluate_every 2 evaluation_laps 1 "
              "collect_every 0 collector 0 collect_versions 0"]
     for stage in range(stages):
         lines.append(f"stage layers {stage} {stage + 1} parameter_bytes {parameter_bytes} master_bytes 0 sum_bytes {parameter_bytes} "
@@ -29,11 +31,13 @@ def plan_text(workers=2, stages=3, rule="cdp_v2", parameter_bytes=1024):
 
 
 def table(text):
-    """The lines of an nccl-tests table, by the names of its header; what begins with # is no line."""
+    """The lines of an nccl-tests table, by the names of its header; what begins with # is no line. Names of the second half
+    of its 13 columns begin with "in-place "."""
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     heads = [line[1:].split() for line in text.splitlines() if re.match(r"#\s+size\s", line)]
-    assert len(heads) == 1, text
-    return [dict(zip(heads[0], row)) for row in rows]
+    assert len(heads) == 1 and heads[0][5:13] == HALF + HALF, text
+    names = heads[0][:9] + IN_PLACE + heads[0][13:]
+    return [dict(zip(names, row)) for row in rows]
 
 
 def footer(text):
@@ -94,6 +98,8 @@ class RingPerfTest(unittest.TestCase):
                             self.assertEqual((row["type"], row["redop"]),
                                              ("float", "sum" if mode == "reduce" else "none"))
                             self.assertEqual(row["#wrong"], "0")
+                            self.assertEqual({row[name] for name in IN_PLACE}, {"N/A"})
+                            self.assertEqual(row["copied"], "yes" if "--copy" in extra else "no")
                             self.assertGreater(float(row["time"]), 0)
                         self.assertEqual(footer(done.stdout)[:2], (0, "OK"))
                         self.assertIn(f"# nWorkers {workers} mode: {mode} transport: {transport}", done.stdout)
@@ -119,7 +125,7 @@ class RingPerfTest(unittest.TestCase):
         rows = table(done.stdout)
         self.assertEqual(len(rows), 6)
         for row in rows:
-            self.assertEqual(list(row)[:14], COLUMNS + ["i_min", "i_max", "i_p99", "i_cv%", "i_p50"])
+            self.assertEqual(list(row)[:19], COLUMNS + ["i_min", "i_max", "i_p99", "i_cv%", "i_p50"])
             self.assertEqual(row["#wrong"], "N/A")
             self.assertLessEqual(float(row["i_min"]), float(row["i_p50"]))
             self.assertLessEqual(float(row["i_p50"]), float(row["i_max"]))
@@ -153,6 +159,7 @@ class RingPerfTest(unittest.TestCase):
                 self.assertAlmostEqual(float(text), value, delta=1e-5 * abs(value))
             self.assertEqual(row["size"], str(result["size"]))
             self.assertEqual(row["size"], line["size"])
+            self.assertEqual((row["copied"], line["copied"], result["copied"]), ("no", "no", False))
             self.assertEqual(len(each["times_us"]), 4)
             self.assertEqual([len(times) for times in each["per_process_max_times_us"]], [4, 4])
             # What is printed follows from the times that the file has.
@@ -276,17 +283,23 @@ class RingPerfTest(unittest.TestCase):
         self.assertIn("waited 1000 ms for shift, 8 bytes", done.stderr)
 
     def test_a_plan(self):
-        for rule in ("dp", "cdp_v1", "cdp_v2"):
+        # Exact clipping keeps a sum until its norm is known; per_stage and previous ones do not wait.
+        for rule, clipping, strict in (("dp", "off", 0), ("cdp_v1", "off", 0), ("cdp_v2", "off", 0), ("dp", "exact", 0),
+                                       ("cdp_v1", "exact", 0), ("cdp_v2", "exact", 1), ("cdp_v2", "per_stage", 0),
+                                       ("cdp_v2", "previous", 0)):
             with open(self.path("plan.txt"), "w", encoding="utf-8") as file:
-                file.write(plan_text(workers=3, stages=4, rule=rule))
+                file.write(plan_text(workers=3, stages=4, rule=rule, clipping=clipping, strict=strict))
             for transport in ("local", "shm"):
-                done = self.run_perf("--mode", "train", "--plan", self.path("plan.txt"), "--transport", transport,
-                                     "-n", 5, "-c", 2)
-                [row] = table(done.stdout)
-                # 2 (N - 1) of the parameters, N - 1 of the sums and those that worker 2 does not own, metrics.
-                self.assertEqual(int(row["size"]), 4 * 1024 * (2 * 2 + 2) + 2 * 1024 + 3 * 32)
-                self.assertEqual(row["#wrong"], "0")
-                self.assertIn(f"# Plan: rule {rule}, 3 workers, 4 stages", done.stdout)
+                with self.subTest(rule=rule, clipping=clipping, transport=transport):
+                    done = self.run_perf("--mode", "train", "--plan", self.path("plan.txt"), "--transport", transport,
+                                         "-n", 5, "-c", 2)
+                    [row] = table(done.stdout)
+                    # 2 (N - 1) of the parameters, N - 1 of the sums and those that worker 2 does not own, metrics; squares
+                    # of the stages that worker 0 does not own, and the norm for the other owners, 8 bytes each.
+                    norms = 8 * (3 + 2) if clipping in ("exact", "previous") else 0
+                    self.assertEqual(int(row["size"]), 4 * 1024 * (2 * 2 + 2) + 2 * 1024 + 3 * 32 + norms)
+                    self.assertEqual((row["#wrong"], row["copied"]), ("0", "no"))
+                    self.assertIn(f"# Plan: rule {rule}, 3 workers, 4 stages", done.stdout)
 
     def test_ucx(self):
         done = subprocess.run([PROGRAM, "--transport", "ucx", "--workers", "2", "-b", "64", "-e", "64K", "-f", "32", "-n", "4",
@@ -300,6 +313,7 @@ class RingPerfTest(unittest.TestCase):
                                          code=1 if "flip" in extra else 0)
                     self.assertRegex(done.stdout, r"#  Worker  1 Pid.*: right ucx \S+")
                     self.assertEqual(footer(done.stdout)[1], "FAILED" if "flip" in extra else "OK")
+                    self.assertEqual({row["copied"] for row in table(done.stdout)}, {"yes"})
         with open(self.path("plan.txt"), "w", encoding="utf-8") as file:
             file.write(plan_text(workers=3, stages=4))
         [row] = table(self.run_perf("--mode", "train", "--plan", self.path("plan.txt"), "--transport", "ucx", "-n", 4).stdout)
@@ -417,7 +431,7 @@ class RingPerfTest(unittest.TestCase):
                 done = self.run_perf("-b", "64K", "-e", "64K", "-n", 8, "--transport", transport, "--workers", 2,
                                      "--compare", "-J", self.path("c.json"), *flags)
                 [row] = table(done.stdout)
-                self.assertEqual(list(row)[9:], ["p_time", "p_busbw", "ratio", "diff"])
+                self.assertEqual(list(row)[14:], ["p_time", "p_busbw", "ratio", "diff"])
                 self.assertIn("# Compared with: ", done.stdout)
                 self.assertIn(peer, done.stdout)
                 with open(self.path("c.json"), encoding="utf-8") as file:
