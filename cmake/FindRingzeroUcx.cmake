@@ -45,7 +45,8 @@ find_package_handle_standard_args(RingzeroUcx
   REASON_FAILURE_MESSAGE "set CMAKE_PREFIX_PATH to a UCX folder, or let ./rz build install the pinned one")
 
 if(RingzeroUcx_FOUND AND NOT TARGET ringzero::ucx)
-  # The modules (lib/ucx/*.so) are found by UCX itself, beside its libraries.
+  # The modules (lib/ucx/*.so) are found by UCX itself, beside its libraries. An installed program finds the libraries by our
+  # rpath: CMake drops that of libraries below the project's folder, and .deps is.
   list(GET ringzero_ucx_libraries 0 ringzero_ucp)
   list(GET ringzero_ucx_libraries 1 ringzero_ucs)
   get_filename_component(ringzero_ucx_folder ${ringzero_ucp} DIRECTORY)
@@ -56,5 +57,5 @@ if(RingzeroUcx_FOUND AND NOT TARGET ringzero::ucx)
     IMPORTED_LOCATION ${ringzero_ucp}
     INTERFACE_INCLUDE_DIRECTORIES "${RINGZERO_UCX_INCLUDE_DIR}"
     INTERFACE_LINK_LIBRARIES ringzero::ucs
-    INTERFACE_LINK_OPTIONS "LINKER:-rpath-link,${ringzero_ucx_folder}")
+    INTERFACE_LINK_OPTIONS "LINKER:-rpath-link,${ringzero_ucx_folder};LINKER:-rpath,${ringzero_ucx_folder}")
 endif()

@@ -33,6 +33,7 @@ function(ringzero_library)
 
   file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR})
   if(NOT arg_NO_INSTALL AND NOT folder MATCHES "^(tests|bench|examples)")
+    add_dependencies(ringzero_package ${target})
     install(TARGETS ${target} EXPORT ringzero ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
       FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ringzero)
   endif()

@@ -31,6 +31,18 @@ class Examples(TestCase):
     def test_custom_model_builds_and_learns(self):
         self.check_custom_model(self.prefix)
 
+    def test_what_is_installed_can_be_removed(self):
+        prefix = self.path("prefix")
+        said = self.install(BUILD, prefix)
+        for file in ("bin/ringzero", "bin/ring_perf", "share/doc/ringzero/LICENSE", "share/ringzero/examples/gpt_text.json",
+                     "share/ringzero/examples/custom_model/CMakeLists.txt"):
+            self.assertTrue(os.path.isfile(os.path.join(prefix, file)), file)
+        self.assertRegex(self.run_command(os.path.join(prefix, "bin", "ringzero"), "--version"), r"^ringzero \d")
+        self.assertIn("--mode", self.run_command(os.path.join(prefix, "bin", "ring_perf"), "--help"))
+        [removal] = re.findall(r"^-- To remove these files: (.*)$", said, re.MULTILINE)
+        self.run_command("sh", "-ec", removal)
+        self.assertEqual([file for _, _, files in os.walk(prefix) for file in files], [])
+
     def test_custom_model_is_short(self):
         with open(os.path.join(ROOT, "examples", "custom_model", "custom_model.cc"), encoding="utf-8") as file:
             self.assertLess(len(file.readlines()), 80)

@@ -4,6 +4,7 @@
 """
 import glob
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -94,6 +95,18 @@ class Layout(LayoutCase):
         self.assertRegex(printed, rf"TORCH +[0-9.]+ in {re.escape(self.libtorch)}\n")
         self.check_found(build)
         self.build(build, "ringzero_base")
+        self.check_what_install_builds(build)
+
+    def check_what_install_builds(self, build):
+        """All that `cmake --install` copies out of the build folder is made by the target that it builds first."""
+        scripts = [os.path.join(build, "cmake_install.cmake"),
+                   *glob.glob(os.path.join(build, "**", "cmake_install.cmake"), recursive=True)]
+        texts = [pathlib.Path(script).read_text(encoding="utf-8") for script in scripts]
+        self.assertLess(texts[0].index("--target ringzero_package"), texts[0].index("include("))
+        copied = set(re.findall(rf"{re.escape(build)}/(\S+\.a|bin/\S+)\"", "".join(texts)))
+        self.assertIn("bin/ringzero", copied)
+        made = self.run_command("ninja", "-C", build, "-t", "query", "ringzero_package").split()
+        self.assertEqual(copied - set(made), set())
 
     def test_tests_are_optional(self):
         shutil.rmtree(os.path.join(self.other, "lib64", "cmake", "GTest"))
