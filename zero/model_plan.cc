@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/free_window.h"
 #include "sharding/partition.h"
 #include "sharding/verify.h"
 #include "zero/optimizer_state.h"
@@ -150,7 +151,8 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   ExtendBackward(plan.stages);
   AssignOwners(plan);
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  RZ_ASSIGN_OR_RETURN(plan.window, ChooseWindow(plan));
+  RZ_ASSIGN_OR_RETURN(plan.window,
+                      request.free_slots ? ChooseFreeWindow(plan) : ChooseWindow(plan));
   RZ_RETURN_IF_ERROR(VerifyPlan(plan));
   planned.warnings = WarningsOf(plan);
   return planned;

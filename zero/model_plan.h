@@ -54,6 +54,9 @@ struct PlanRequest {
   // micro-batch is full.
   int64_t epoch_samples = 0;
   int window = 0;  // 0: chosen
+  // Slots hold no bytes (shm, local): a chosen window is as large as the step needs
+  // (sharding/free_window.h).
+  bool free_slots = false;
   int pending = 1;
   bool stagger = false;
   int retain = 0;

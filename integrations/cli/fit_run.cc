@@ -44,18 +44,6 @@ std::vector<int> HostsOf(int workers, int hosts) {
   return of;
 }
 
-PoolKind PoolKindOf(const Config& config, int hosts) {
-  using Transport = CyclicConfig::Transport;
-  switch (config.cyclic.transport) {
-    case Transport::kLocal: return PoolKind::kHandles;
-    case Transport::kShm: return PoolKind::kShared;
-    case Transport::kUcx:
-    case Transport::kNccl: return PoolKind::kReceived;
-    case Transport::kAuto: break;
-  }
-  return hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
-}
-
 // What a stage's moments take beyond their bytes: one block, whose last page is whole.
 int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   const int64_t page = bytes >= huge_page_bytes ? huge_page_bytes : 4096;
@@ -138,8 +126,8 @@ absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
 absl::StatusOr<std::string> DescribeFitInChild(const FitTextRequest& request) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
     PrepareTorch(request.config.cyclic.threads);
-    RZ_ASSIGN_OR_RETURN(const PlannedRun run,
-                        PlanRun(request.config, request.length, request.data.shape()));
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(request.config, request.length,
+                                                      request.data.shape(), request.hosts));
     RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun({.config = request.config,
                                                       .length = request.length,
                                                       .data = request.data,

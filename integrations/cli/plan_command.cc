@@ -117,7 +117,7 @@ absl::Status RunPlan(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::string fit,
                       line.freeze ? Freeze(line.profile, *profile, certify) : certify());
   PrepareTorch(config.cyclic.threads);
-  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape()));
+  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape(), line.hosts));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));

@@ -109,11 +109,25 @@ absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
 
 }  // namespace
 
+PoolKind PoolKindOf(const Config& config, int hosts) {
+  using Transport = CyclicConfig::Transport;
+  switch (config.cyclic.transport) {
+    case Transport::kLocal: return PoolKind::kHandles;
+    case Transport::kShm: return PoolKind::kShared;
+    case Transport::kUcx:
+    case Transport::kNccl: return PoolKind::kReceived;
+    case Transport::kAuto: break;
+  }
+  return hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
+}
+
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
-                                   const SampleShape& shape) {
+                                   const SampleShape& shape, int hosts) {
   return PlanRequested(config, shape, [&](ModelDescription& model) -> absl::StatusOr<PlanRequest> {
     if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, model));
-    return RequestOf(config, length);
+    PlanRequest request = RequestOf(config, length);
+    request.free_slots = PoolKindOf(config, hosts) != PoolKind::kReceived;
+    return request;
   });
 }
 

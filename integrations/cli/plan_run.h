@@ -1,6 +1,6 @@
 // The model of a configuration, built as layer factories, described and cut into a plan.
 //
-//   RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(config, length, data->shape()));
+//   RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(config, length, data->shape(), /*hosts=*/1));
 //   run.planned.plan;
 //
 // Uses torch on the calling thread. Every worker computes the same.
@@ -13,12 +13,17 @@
 #include "integrations/torch/run_workers.h"
 #include "sharding/memory_forecast.h"
 #include "zero/config/config.h"
+#include "zero/pool_memory.h"
 
 namespace ringzero {
 
-// InvalidArgument begins with the configuration's file.
+// How payload gets to another worker, with workers on so many hosts.
+PoolKind PoolKindOf(const Config& config, int hosts);
+
+// InvalidArgument begins with the configuration's file. `hosts`: 1 if all workers surely are on one
+// (PoolKindOf): then the window is that of slots that hold no bytes. Equal at all workers.
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
-                                   const SampleShape& shape);
+                                   const SampleShape& shape, int hosts);
 
 // The same model with a stage for each layer.
 absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& length,

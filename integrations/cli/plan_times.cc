@@ -7,8 +7,12 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "integrations/cli/resources.h"
+#include "integrations/cli/run_log.h"
 #include "integrations/torch/machine_speed.h"
+#include "sharding/free_window.h"
+#include "sharding/render.h"
 #include "zero/optimizer_state.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
 namespace {
@@ -41,6 +45,31 @@ Source FromCounts(const PlanTimesRequest& request) {
               1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second)};
 }
 
+// Where slots hold bytes: what the window of slots that hold none would give here, and cost.
+absl::StatusOr<std::string> DescribeLargerWindow(const PlanTimesRequest& request) {
+  const bool chosen = request.config.cyclic.window == 0;
+  if (!chosen || PoolKindOf(request.config, request.hosts) != PoolKind::kReceived) return "";
+  const Plan& plan = request.run.planned.plan;
+  Plan larger = plan;
+  larger.window = 0;
+  RZ_ASSIGN_OR_RETURN(larger.window, ChooseFreeWindow(larger));
+  if (larger.window <= plan.window) return "";
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(plan, {}));
+  RZ_ASSIGN_OR_RETURN(const StepForecast shorter, ForecastStep(larger, {}));
+  int64_t most = 0;
+  for (int w = 0; w < plan.workers; ++w) {
+    RZ_ASSIGN_OR_RETURN(const ReceivedBytes now, ReceivedUse(plan, WorkerId(w), kMetricsCount));
+    RZ_ASSIGN_OR_RETURN(const ReceivedBytes then, ReceivedUse(larger, WorkerId(w), kMetricsCount));
+    const size_t more = then.parameters + then.sums - now.parameters - now.sums;
+    most = std::max(most, static_cast<int64_t>(more));
+  }
+  return absl::StrFormat(
+      "window      %d: with a core for each worker a step takes %.2f of its computing; with "
+      "cyclic.window=%d it takes %.2f, and up to %s more received memory per worker\n",
+      plan.window, 1 / step.computing, larger.window, 1 / shorter.computing,
+      SizeText(static_cast<double>(most)));
+}
+
 }  // namespace
 
 absl::StatusOr<PlanTimes> PredictTimes(const PlanTimesRequest& request) {
@@ -54,11 +83,13 @@ absl::StatusOr<PlanTimes> PredictTimes(const PlanTimesRequest& request) {
   source.speed.cores = std::max(1, cores * request.hosts / request.config.cyclic.threads);
   RZ_ASSIGN_OR_RETURN(const StepForecast step,
                       ForecastStep(request.run.planned.plan, source.speed));
+  RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(request));
   const std::string hosts =
       request.hosts == 1 ? "" : absl::StrCat(" of each of ", request.hosts, " hosts like this one");
-  return PlanTimes{.speed = source.speed,
-                   .text = absl::StrCat("\ntimes       from ", source.words, "; ", cores, " core",
-                                        cores == 1 ? "" : "s", hosts, "\n", DescribeStep(step))};
+  return PlanTimes{
+      .speed = source.speed,
+      .text = absl::StrCat("\ntimes       from ", source.words, "; ", cores, " core",
+                           cores == 1 ? "" : "s", hosts, "\n", DescribeStep(step), window)};
 }
 
 }  // namespace ringzero

@@ -88,7 +88,8 @@ absl::Status SayPlan(const TrainRun& run, const PlannedRun& planned, const Note&
 
 // Plans, and checks what can be checked with the plan.
 absl::StatusOr<PlannedRun> PlanAndCheck(const TrainRun& run) {
-  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.config, run.length, run.data.shape()));
+  RZ_ASSIGN_OR_RETURN(PlannedRun planned,
+                      PlanRun(run.config, run.length, run.data.shape(), run.hosts));
   if (!run.line.init.empty()) {
     RZ_RETURN_IF_ERROR(InitFile::Open(run.line.init, planned.model).status());
   }
@@ -160,7 +161,7 @@ std::string DataLines(const TrainRun& run) {
 
 // In every worker; the workers that we launch were spoken for by CheckPlanInChild.
 absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
-  if (!run.seat.has_value()) return PlanRun(run.config, run.length, run.data.shape());
+  if (!run.seat.has_value()) return PlanRun(run.config, run.length, run.data.shape(), run.hosts);
   RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanAndCheck(run));
   if (run.speaks()) {
     RZ_RETURN_IF_ERROR(SayPlan(run, planned, [&](const std::string& text) {
@@ -295,11 +296,12 @@ absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
   return joined;
 }
 
-// How many there are, if each has as many workers as this one.
+// How many there are, if each has as many workers as this one. 1 only where a launcher says that all
+// workers are here, and then at all of them.
 int HostsOf(const std::optional<OutsideJob>& job) {
   if (!job.has_value()) return 1;
   const int here = std::max(1, job->identity.local_workers.value_or(1));
-  return std::max(1, job->seat.workers / here);
+  return (job->seat.workers + here - 1) / here;
 }
 
 absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job) {

@@ -56,6 +56,9 @@ absl::Status TrainModel(const TrainOptions& options,
       mine.plan.workers = seat->workers;
     }
   }
+  // Those that are started here are on one host.
+  mine.plan.free_slots = !seat.has_value() && options.transport != TransportChoice::kUcx &&
+                         options.transport != TransportChoice::kNccl;
   return RunWorkers(
              {.workers = mine.plan.workers,
               .as = options.as,

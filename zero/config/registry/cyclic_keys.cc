@@ -41,7 +41,9 @@ constexpr KeySpec kCyclicKeys[] = {
          "what carries messages: shm within a host, ucx also between hosts, nccl between GPUs, "
          "auto by the workers' places; local: a thread per worker") |
         Choices("auto|local|shm|ucx|nccl"),
-    Integer("cyclic.window", "0", "W, messages of credit per channel; 0: the plan chooses") |
+    Integer("cyclic.window", "0",
+            "W, messages of credit per channel; 0: the plan chooses, over shm and local as many as "
+            "the step needs") |
         kCount,
     Integer("cyclic.pending", "1", "gradients that may wait for their sum") | kPositive,
     Bool("cyclic.stagger", "false",

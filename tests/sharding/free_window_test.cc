@@ -1,0 +1,53 @@
+// Windows of channels whose slots hold no bytes.
+#include "sharding/free_window.h"
+
+#include <gtest/gtest.h>
+
+#include "sharding/cost_profile.h"
+#include "sharding/verify.h"
+#include "tests/sharding/test_plans.h"
+
+namespace ringzero {
+namespace {
+
+constexpr int kNoLimit = 10000;
+
+double StepWith(Plan plan, int window) {
+  plan.window = window;
+  const absl::StatusOr<StepForecast> step = ForecastStep(plan, {});
+  EXPECT_TRUE(step.ok()) << step.status();
+  return step.ok() ? step->seconds : 0;
+}
+
+// What worker N-1 sends for worker 0's next lap comes a lap early, and holds its slots.
+TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
+  for (const int laps : {2, 4}) {
+    SCOPED_TRACE(laps);
+    const Plan plan = MakeTestPlan({.workers = 16,
+                                    .stages = 16,
+                                    .laps = laps,
+                                    .rule = Rule::kDp,
+                                    .costs = Costs::kBackwardTwice});
+    const absl::StatusOr<int> bound = ChooseWindow(plan);
+    const absl::StatusOr<int> free = ChooseFreeWindow(plan);
+    ASSERT_TRUE(bound.ok() && free.ok()) << bound.status() << free.status();
+    const double shortest = StepWith(plan, kNoLimit);
+    EXPECT_GT(StepWith(plan, *bound), 1.2 * shortest);
+    EXPECT_LE(StepWith(plan, *free), 1.01 * shortest);
+    EXPECT_GT(StepWith(plan, *free - 1), 1.01 * shortest) << "a smaller window would do";
+  }
+}
+
+TEST(FreeWindowTest, WhereSlotsAreEnoughOrGivenItIsTheOther) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    Plan plan = MakeTestPlan({.workers = 4, .stages = 8, .rule = rule});
+    const absl::StatusOr<int> free = ChooseFreeWindow(plan);
+    ASSERT_TRUE(free.ok()) << free.status();
+    EXPECT_EQ(*free, *ChooseWindow(plan)) << ToString(rule);
+    plan.window = *free + 3;
+    EXPECT_EQ(*ChooseFreeWindow(plan), *free + 3);
+  }
+}
+
+}  // namespace
+}  // namespace ringzero
