@@ -150,7 +150,7 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
   const bool plain = precision.compute == ValueType::kFp32 && precision.sums == ValueType::kFp32;
   MemoryOptions options{.moment_bytes = MomentBytes(config.optimizer, run.planned.layouts),
                         .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
-                        .gradients_join_sums = linear && plain};
+                        .gradients_join_sums = linear && plain && !config.cyclic.products_first};
   for (const StageLayout& layout : run.planned.layouts) {
     // As sums in the type that computes would lie.
     const Precision gradients{.sums = precision.compute};

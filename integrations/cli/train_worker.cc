@@ -95,6 +95,7 @@ class Worker {
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
     options.gradient_norms = RunMetrics::Wanted(config_, task_.metrics);
+    options.products_first = config_.cyclic.products_first;
     options.update_slowness = config_.cyclic.inject.update_slowness;
     for (const auto& [t, stage, micro_batch] : config_.cyclic.inject.overflows) {
       options.overflows.push_back({Iteration(t), StageId(stage), micro_batch});

@@ -50,8 +50,9 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
   if (grad.scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return false;
   found->second.taken = true;
 
-  const bool plain = layouts_[j].sum_type == ValueType::kFp32;  // no rounding by chance
-  if (std::byte* sum = plain ? engine_->OpenSum(StageId(j)) : nullptr; sum != nullptr) {
+  // No rounding by chance.
+  const bool joins = layouts_[j].sum_type == ValueType::kFp32 && !options_.products_first;
+  if (std::byte* sum = joins ? engine_->OpenSum(StageId(j)) : nullptr; sum != nullptr) {
     const ParameterSpec& spec = layouts_[j].parameters[parameter];
     at::Tensor values = at::from_blob(sum + spec.sum_offset_bytes, weight.sizes(), at::kFloat);
     if (!HasContribution(layouts_[j], sum, spec.sum_index)) {

@@ -73,6 +73,9 @@ struct RingModelOptions {
   double update_slowness = 1;
   std::vector<OverflowPlace> overflows;  // for tests: EngineOptions
   bool gradient_norms = false;
+  // Linear's weight gradients: always a product first, which is then added to its sum. Else a
+  // product adds itself where its sum has come, on shapes where a trial gave the same bits.
+  bool products_first = false;
   std::function<void()> on_failure;
   // For measuring: after each stage's forward and backward in training, on the computing thread.
   std::function<void(const StageDone&)> on_stage_done;

@@ -66,6 +66,14 @@ class Digests(TestCase):
                    for rule in ("dp", "cdp_v1", "cdp_v2")}
         self.assertEqual(len(digests), 3)
 
+    def test_neither_windows_nor_how_products_are_added_change_a_bit(self):
+        config = self.config(**{"cyclic.workers": 4, "cyclic.rule": "dp", "gradient_accumulation_steps": 2, "model.hidden": [64] * 7})
+        runs = [self.train(config, "--set", change)
+                for change in ("cyclic.window=0", "cyclic.window=2", "cyclic.window=20", "cyclic.products_first=true")]
+        self.assertEqual(len({run["parameters_sha256"] for run in runs}), 1)
+        gradients = [run["memory"]["forecast"]["gradients"] for run in runs]
+        self.assertGreater(gradients[3], gradients[0], "worker 0's products do not go into the sums that it begins")
+
     def test_balanced_sum_windows(self):
         digests = set()
         for slack in (0, 1):

@@ -161,6 +161,7 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
     threads.emplace_back([&, w] {
       RingModelOptions model = OptionsOf(task, planned, WorkerId(w));
       model.wait_timeout = options.wait_timeout;
+      model.products_first = options.products_first;
       model.transport = std::move(transports[w]);
       const absl::Status status = RunWorker(task, options, std::move(model), shared);
       std::lock_guard lock(shared.mutex);

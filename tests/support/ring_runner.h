@@ -31,6 +31,7 @@ struct RingOptions {
   // One micro-batch on a worker, in place of TrainStep.
   std::function<absl::Status(RingModel&, const LapTask&, const TaskBatch&)> step;
   std::chrono::milliseconds wait_timeout{std::chrono::seconds(60)};
+  bool products_first = false;  // RingModelOptions
 };
 
 // Forward, loss, backward and EndMicroBatch.

@@ -95,6 +95,7 @@ struct CyclicConfig {
   std::vector<int> boundaries;  // empty: balanced
   std::string profile;          // a file of frozen costs; empty: they are counted
   int threads = 1;
+  bool products_first = false;  // RingModelOptions
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
   std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};
   bool checksums = false;

@@ -161,6 +161,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
                                                             : CyclicConfig::Balance::kCost;
   if (keys.Has("cyclic.profile")) cyclic.profile = keys.String("cyclic.profile");
   cyclic.threads = Int(keys, "cyclic.threads");
+  cyclic.products_first = keys.Bool("cyclic.products_first");
   cyclic.wait_timeout = Milliseconds(keys, "cyclic.wait_timeout");
   cyclic.peer_timeout = Milliseconds(keys, "cyclic.peer_timeout");
   cyclic.checksums = keys.Bool("cyclic.checksums");

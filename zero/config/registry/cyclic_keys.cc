@@ -67,6 +67,9 @@ constexpr KeySpec kCyclicKeys[] = {
          "plan instead of counted FLOPs: the same file for every worker"),
     Integer("cyclic.threads", "1", "computing threads per worker; part of the bits") |
         KeyRange{.min = 1, .max = 1024},
+    Bool("cyclic.products_first", "false",
+         "true: a matrix's gradient is always a product first, then added; false: where its sum "
+         "has come, the product adds itself, on shapes where that gives the same bits"),
     Number("cyclic.wait_timeout", "600", "seconds that one wait may take before the run ends") |
         KeyRange{.min = 0, .max = 1e6, .open_min = true},
     Number("cyclic.peer_timeout", "5",
