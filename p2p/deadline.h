@@ -1,30 +1,51 @@
-// Deadline: one limit for several waits in a row.
+// Deadline: one limit for several waits in a row, in time during which this process is awake.
 //
 //   const Deadline deadline(seat.join_limit);
 //   for (…) RZ_ASSIGN_OR_RETURN(const std::string value, rendezvous->Get(key, deadline.Left()));
 //
-// A value. Thread-safe.
+//   if (!WaitUntil(lock, changed, Deadline(limit), [&] { return done; })) return TooLate();
+//
+// A wait of one's own looks at its deadline at least every kAwakeLook (p2p/awake_clock.h): it waits
+// Look() at a time. Left() is for who hands it on to a wait with a deadline of its own. A value.
+// Thread-safe.
 #ifndef RINGZERO_P2P_DEADLINE_H_
 #define RINGZERO_P2P_DEADLINE_H_
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <mutex>
+
+#include "p2p/awake_clock.h"
 
 namespace ringzero {
 
 class Deadline {
  public:
-  explicit Deadline(std::chrono::milliseconds limit) : end_(Clock::now() + limit) {}
+  explicit Deadline(std::chrono::milliseconds limit) : end_(AwakeNow() + limit) {}
   // Never below 0; rounded up, so that 0 means that it is over.
   std::chrono::milliseconds Left() const {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - Clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end_ - AwakeNow());
     return std::max(left, std::chrono::milliseconds(0));
   }
+  bool over() const { return AwakeNow() >= end_; }
+  // How long to wait before the next look at it.
+  std::chrono::milliseconds Look() const { return std::min(Left(), kAwakeLook); }
 
  private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point end_;
+  AwakeClock::Clock::time_point end_;
 };
+
+// Waits on `changed`, which `lock` belongs to, until `done()` or the deadline. What `done` says.
+template <typename Done>
+bool WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& changed,
+               const Deadline& deadline, const Done& done) {
+  while (!done()) {
+    if (deadline.over()) return false;
+    changed.wait_for(lock, deadline.Look());
+  }
+  return true;
+}
 
 }  // namespace ringzero
 

@@ -11,21 +11,6 @@
 
 namespace ringzero {
 
-AwakeClock::AwakeClock(Clock::time_point now, Clock::duration interval)
-    : longest_(2 * interval), last_(now), now_(now), previous_(now) {}
-
-AwakeClock::Clock::time_point AwakeClock::Tick(Clock::time_point now) {
-  const Clock::duration passed = std::max(now - last_, Clock::duration::zero());
-  previous_ = now_;
-  now_ += std::min(passed, longest_);
-  last_ = std::max(last_, now);
-  return now_;
-}
-
-AwakeClock::Clock::time_point AwakeClock::At(Clock::time_point moment) const {
-  return std::clamp(now_ - (last_ - moment), previous_, now_);
-}
-
 absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
   if (workers < 1) {
     return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));

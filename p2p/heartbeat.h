@@ -22,29 +22,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/awake_clock.h"
 #include "p2p/mapping.h"
 
 namespace ringzero {
-
-// Time since an arbitrary moment, less what passed while the caller was held up. Not thread-safe.
-class AwakeClock {
- public:
-  using Clock = std::chrono::steady_clock;
-
-  // The caller means to Tick at least once in `interval`; what exceeds two of them is left out.
-  AwakeClock(Clock::time_point now, Clock::duration interval);
-
-  // The awake time at `now`. `now` must not go back.
-  Clock::time_point Tick(Clock::time_point now);
-  // The awake time of `moment`, which lies between the last two ticks (else the nearer of them).
-  Clock::time_point At(Clock::time_point moment) const;
-
- private:
-  const Clock::duration longest_;
-  Clock::time_point last_;      // of the last Tick, ordinary time
-  Clock::time_point now_;       // awake time at the last Tick
-  Clock::time_point previous_;  // and at the one before
-};
 
 // When each worker was last alive. Thread-safe, across processes too: lock-free words only.
 class PulseBoard {

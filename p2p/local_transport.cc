@@ -1,6 +1,7 @@
 // Inboxes with a lock and a condition variable, and the thread that empties one.
 #include "p2p/local_transport.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox_transport.h"
 #include "p2p/payload_memory.h"
@@ -153,8 +155,10 @@ class LocalTransport final : public MailboxTransport {
 
   ~LocalTransport() override {
     const bool polled = !thread_.joinable();
-    const Clock::time_point end = Clock::now() + kDrainLimit;
-    while (polled && mailbox().waits_for_credit() && Clock::now() < end) Turn(heartbeat_.next());
+    const Deadline end(kDrainLimit);
+    while (polled && mailbox().waits_for_credit() && !end.over()) {
+      Turn(std::min(heartbeat_.next(), Clock::now() + end.Look()));
+    }
     mailbox().Shutdown(kDrainLimit);
     wire_->inbox().Stop();
     if (polled) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/slot_cell.h"
 
@@ -431,7 +432,7 @@ bool Mailbox::waits_for_credit() const {
 
 void Mailbox::Shutdown(std::chrono::milliseconds limit) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (closing_) drained_.wait_for(lock, limit, [this] { return SaidGoodbyes(); });
+  if (closing_) WaitUntil(lock, drained_, Deadline(limit), [this] { return SaidGoodbyes(); });
   if (!SaidGoodbyes() || !closing_) {
     on_failure_ = nullptr;
     End(absl::CancelledError(absl::StrCat("worker ", self_.value, "'s transport was destroyed")),

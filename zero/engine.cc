@@ -312,22 +312,22 @@ absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
                                    const std::function<bool()>& done,
                                    const std::function<void(double)>& waited,
                                    std::chrono::microseconds look) {
-  const Clock::time_point start = Clock::now();
-  const Clock::time_point deadline = start + options_.wait_timeout;
-  Clock::time_point since = start;
+  const Deadline deadline(options_.wait_timeout);
+  Clock::time_point since = Clock::now();
   while (error_.ok() && !done()) {
     // Several waits at most: each change is attributed to what was missing before it.
-    changed_.wait_until(lock, std::min<Clock::time_point>(deadline, since + look));
+    changed_.wait_for(lock, std::min<std::chrono::microseconds>(deadline.Look(), look));
     const Clock::time_point now = Clock::now();
     if (waited) waited(std::chrono::duration<double>(now - since).count());
     since = now;
     if (options_.transport != nullptr && error_.ok()) {
       if (absl::Status transport = options_.transport->status(); !transport.ok()) Fail(transport);
     }
-    if (now >= deadline && error_.ok() && !done()) {
+    if (deadline.over() && error_.ok() && !done()) {
       const std::string words = waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_);
       const absl::Status blame =
-          Blame(lock, absl::StrCat("waited ", SecondsText(now - start), " ", words), WhatItDoes());
+          Blame(lock, absl::StrCat("waited ", SecondsText(options_.wait_timeout), " ", words),
+                WhatItDoes());
       if (error_.ok() && !done()) Fail(blame);
     }
   }
@@ -349,12 +349,12 @@ absl::Status Engine::Impl::Finish() {
         return state_.AllDone();
       },
       nullptr));
-  const Clock::time_point deadline = Clock::now() + options_.wait_timeout;
+  const Deadline deadline(options_.wait_timeout);
   while (options_.transport != nullptr) {
     const std::vector<Undelivered> waiting = options_.transport->undelivered();
     if (waiting.empty()) break;
     RZ_RETURN_IF_ERROR(options_.transport->status());
-    if (Clock::now() > deadline) {
+    if (deadline.over()) {
       const std::string words =
           absl::StrCat("waited for its last ", waiting.size(),
                        " messages to be taken, the first by worker ", waiting[0].to.value);

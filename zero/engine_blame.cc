@@ -137,7 +137,8 @@ BlameAnswer Engine::Impl::AskWorker(Lock& lock, const BlameStep& step) {
         changed_.notify_all();
       });
   if (!asked.ok()) return {.says = absl::StrCat("cannot be asked: ", asked.message())};
-  changed_.wait_for(lock, kAnswerLimit, [&] { return answer->has_value() || !error_.ok(); });
+  const auto ended = [&] { return answer->has_value() || !error_.ok(); };
+  WaitUntil(lock, changed_, Deadline(kAnswerLimit), ended);
   if (!answer->has_value()) return {.says = "does not answer"};
   if (!(*answer)->ok()) {
     return {.says = absl::StrCat("does not answer: ", (*answer)->status().message())};

@@ -25,6 +25,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+#include "p2p/deadline.h"
 #include "sharding/program.h"
 #include "zero/blame.h"
 #include "zero/engine.h"
@@ -87,7 +89,7 @@ class Engine::Impl {
   // wait in errors.
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
                        const std::function<void(double)>& waited,
-                       std::chrono::microseconds look = std::chrono::milliseconds(500));
+                       std::chrono::microseconds look = kAwakeLook);
   // engine_samples.cc; any thread.
   int NumberOf(const Op& op) const;  // of a lap's operation: its micro-batch's in the iteration
   // Whether that has no samples. Of computing in training laps only.

@@ -75,14 +75,13 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
   auto sum = std::make_shared<SharedBuffer>(
       shared ? state_.at(state_.at(number).linked.takes).shared : TakeOver(number).Seal());
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
-  const auto patience = std::chrono::steady_clock::now() + options_.wait_timeout;
+  const Deadline patience(options_.wait_timeout);
   const auto slowed = std::make_shared<SlowedUpdate>(options_.update_slowness);
   pool_->Update([this, number, op, sum, update, slowed, patience] {
     if (*update == nullptr) {
       Lock lock(mutex_);
       if (!error_.ok()) return false;
-      if (!owned_.MayOverwrite(op.stage, op.iteration) &&
-          std::chrono::steady_clock::now() < patience) {
+      if (!owned_.MayOverwrite(op.stage, op.iteration) && !patience.over()) {
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         return true;

@@ -93,7 +93,8 @@ absl::StatusOr<Handle> ShardRing::Receive(WorkerId from, MessageKey key, size_t 
     RZ_RETURN_IF_ERROR(InWait(transport_->ExpectShared(from, key, bytes, arrival), what));
   }
   std::unique_lock lock(slot->mutex);
-  if (!slot->arrived.wait_for(lock, wait_timeout_, [&] { return slot->value.has_value(); })) {
+  const auto came = [&] { return slot->value.has_value(); };
+  if (!WaitUntil(lock, slot->arrived, Deadline(wait_timeout_), came)) {
     lock.unlock();
     return TooLong(absl::StrCat(what, " from worker ", from.value));
   }

@@ -21,11 +21,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using Bytes = std::vector<uint8_t>;
 constexpr int kFatal = 3;
 
@@ -53,7 +53,9 @@ absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> cal
       promise->set_value(absl::UnavailableError(FirstLine(error)));
     }
   }).detach();
-  if (result.wait_for(limit) != std::future_status::ready) {
+  const Deadline deadline(limit);
+  while (result.wait_for(deadline.Look()) != std::future_status::ready) {
+    if (!deadline.over()) continue;
     const double seconds = std::chrono::duration<double>(limit).count();
     return absl::UnavailableError(absl::StrCat("no answer within ", seconds, " s"));
   }
@@ -85,7 +87,7 @@ class TcpStore final : public RendezvousStore {
         Within<Store>(place.limit + place.answer_limit, [place] { return OpenStore(place); });
     if (!store.ok()) return Lost("cannot connect", store.status());
     store_ = *std::move(store);
-    join_deadline_ = Clock::now() + place.limit + place.answer_limit;
+    join_deadline_.emplace(place.limit + place.answer_limit);
     return absl::OkStatus();
   }
 
@@ -133,8 +135,7 @@ class TcpStore final : public RendezvousStore {
   // So as long as workers arrive, no answer for a while does not mean that the store is lost.
   std::chrono::milliseconds AnswerLimit() const {
     if (!join_deadline_.has_value()) return answer_limit_;
-    return std::max(answer_limit_, std::chrono::duration_cast<std::chrono::milliseconds>(
-                                       *join_deadline_ - Clock::now()));
+    return std::max(answer_limit_, join_deadline_->Left());
   }
 
   // After a call without an answer the connection is somewhere in the middle of it: no other
@@ -151,7 +152,7 @@ class TcpStore final : public RendezvousStore {
   const std::string name_;
   const std::string prefix_;
   const std::chrono::milliseconds answer_limit_;
-  std::optional<Clock::time_point> join_deadline_;  // until all have come
+  std::optional<Deadline> join_deadline_;  // until all have come
   Store store_;
   absl::Status lost_;
 };

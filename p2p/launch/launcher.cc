@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -15,8 +16,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/awake_clock.h"
+#include "p2p/deadline.h"
 #include "p2p/failure.h"
-#include "p2p/heartbeat.h"
 #include "p2p/launch/record_stream.h"
 #include "p2p/launch/worker_process.h"
 #include "p2p/random_bytes.h"
@@ -121,7 +123,7 @@ class Launch {
   std::vector<Failure> failures_;  // in order of time
   int interrupted_by_ = 0;
   Phase phase_ = Phase::kRunning;
-  Clock::time_point deadline_ = Clock::time_point::max();  // of the phase
+  std::optional<Deadline> deadline_;  // of the phase
 };
 
 absl::Status Launch::Start(const WorkerBody& body) {
@@ -170,13 +172,12 @@ void Launch::Wait() {
     const short events = child.has_answers() ? POLLIN | POLLOUT : POLLIN;
     if (child.socket() >= 0) files.push_back({child.socket(), events, 0});
   }
-  const Clock::time_point until = std::min(deadline_, stop_deadline_);
-  int limit = -1;
-  if (until != Clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
-    limit = static_cast<int>(std::max<int64_t>(left.count(), 0));
+  int64_t limit = deadline_.has_value() ? deadline_->Look().count() : -1;
+  if (stop_deadline_ != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(stop_deadline_ - Clock::now());
+    limit = std::clamp<int64_t>(left.count(), 0, limit < 0 ? INT_MAX : limit);
   }
-  poll(files.data(), files.size(), limit);
+  poll(files.data(), files.size(), static_cast<int>(limit));
 }
 
 void Launch::ReadRecords(WorkerProcess& child) {
@@ -288,18 +289,19 @@ void Launch::Enter(Phase phase) {
   if (phase <= phase_) return;
   phase_ = phase;
   if (phase == Phase::kGrace) {
-    deadline_ = Clock::now() + options_.grace;
+    deadline_.emplace(options_.grace);
     return;
   }
   const bool kill = phase == Phase::kKilled;
   for (WorkerProcess& child : children_) {
     child.Signal(kill || child.Stopped().signal != 0 ? SIGKILL : SIGTERM);
   }
-  deadline_ = kill ? Clock::time_point::max() : Clock::now() + options_.patience;
+  deadline_.reset();
+  if (!kill) deadline_.emplace(options_.patience);
 }
 
 void Launch::CheckDeadline() {
-  if (Clock::now() < deadline_) return;
+  if (!deadline_.has_value() || !deadline_->over()) return;
   Enter(phase_ == Phase::kGrace ? Phase::kTerminated : Phase::kKilled);
 }
 

@@ -92,7 +92,7 @@ void LaneDriver::Launch(Operation operation) {
   const LaneOp op = {operation.direction, operation.peer, operation.buffer.data(),
                      operation.buffer.size()};
   // Kept first: a lane that has failed may have begun to touch it.
-  line.running.push_back({std::move(operation), Clock::now()});
+  line.running.push_back({std::move(operation), Deadline(options_.stall_limit)});
   const absl::Status launched = line.lane->Start(op);
   if (!launched.ok()) Break(Annotate(launched, absl::StrCat("lane ", line.lane->name())));
 }
@@ -107,12 +107,12 @@ void LaneDriver::Poll(Line& line) {
     Operation operation = std::move(line.running.front().operation);
     line.running.pop_front();
     // What is next begins now: it could not run before.
-    if (!line.running.empty()) line.running.front().since = Clock::now();
+    if (!line.running.empty()) line.running.front().stalled = Deadline(options_.stall_limit);
     operation.done(std::move(operation.buffer));
   }
   if (line.running.empty()) return;
   const Running& first = line.running.front();
-  if (Clock::now() - first.since < options_.stall_limit) return;
+  if (!first.stalled.over()) return;
   const bool sends = first.operation.direction == LaneOp::Direction::kSend;
   Break(absl::DeadlineExceededError(
       absl::StrCat("lane ", line.lane->name(), ": ", first.operation.buffer.size(), " bytes ",

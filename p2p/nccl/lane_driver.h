@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "base/buffer.h"
 #include "base/ids.h"
+#include "p2p/deadline.h"
 #include "p2p/nccl/lane.h"
 
 namespace ringzero {
@@ -59,10 +60,9 @@ class LaneDriver {
   void Abort();
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Running {
     Operation operation;
-    Clock::time_point since;
+    Deadline stalled;
   };
   struct Line {  // a lane and what runs in it
     std::unique_ptr<Lane> lane;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 
 namespace ringzero {
 namespace {
@@ -451,7 +452,7 @@ void LaneWire::Received(WorkerId from, Parcel parcel) {
 
 void LaneWire::Drain(std::chrono::milliseconds limit) {
   std::unique_lock<std::mutex> lock(mutex_);
-  drained_.wait_for(lock, limit, [this] {
+  WaitUntil(lock, drained_, Deadline(limit), [this] {
     if (ended_) return !wake_underway_;
     for (int w = 0; w < static_cast<int>(peers_.size()); ++w) {
       const Peer& peer = peers_[w];

@@ -11,23 +11,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/nccl/nccl_api.h"
 
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr size_t kWarmUpBytes = 64;
 constexpr std::chrono::seconds kAbortLimit(5);
 
 // OK: it is done. Nothing but OK and errors comes out before `limit`.
-absl::Status AwaitCommunicator(ncclComm_t communicator, Clock::time_point limit, const char* what) {
+absl::Status AwaitCommunicator(ncclComm_t communicator, const Deadline& limit, const char* what) {
   while (true) {
     ncclResult_t state = ncclSuccess;
     RZ_RETURN_IF_ERROR(
         NcclStatus(LoadedNccl().ncclCommGetAsyncError(communicator, &state), communicator, what));
     if (state != ncclInProgress) return NcclStatus(state, communicator, what);
-    if (Clock::now() > limit) {
+    if (limit.over()) {
       return absl::DeadlineExceededError(absl::StrCat(what, " is not done (init_limit)"));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -46,10 +46,10 @@ class NcclLane final : public Lane {
 
   std::string name() const override { return absl::StrCat("nccl ", group_.name); }
 
-  absl::Status Connect(const JobSeat& seat, Clock::time_point limit);
+  absl::Status Connect(const JobSeat& seat, const Deadline& limit);
   // Within one group call of all lanes, on `scratch` of two times the workers' warm-up payloads.
   absl::Status WarmUp(std::byte* scratch);
-  absl::Status AwaitWarm(Clock::time_point limit);
+  absl::Status AwaitWarm(const Deadline& limit);
 
   absl::Status Start(const LaneOp& op) override {
     if (communicator_ == nullptr) return absl::CancelledError("it was aborted");
@@ -95,7 +95,7 @@ class NcclLane final : public Lane {
   int64_t completed_ = 0;
 };
 
-absl::Status NcclLane::Connect(const JobSeat& seat, Clock::time_point limit) {
+absl::Status NcclLane::Connect(const JobSeat& seat, const Deadline& limit) {
   const NcclApi& api = LoadedNccl();
   RZ_RETURN_IF_ERROR(CudaStatus(api.cudaSetDevice(options_.device), "cudaSetDevice"));
   RZ_RETURN_IF_ERROR(CudaStatus(api.cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
@@ -106,9 +106,7 @@ absl::Status NcclLane::Connect(const JobSeat& seat, Clock::time_point limit) {
     RZ_RETURN_IF_ERROR(NcclStatus(api.ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"));
     RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key, std::string(id.internal, sizeof(id.internal))));
   } else {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
-    RZ_ASSIGN_OR_RETURN(const std::string text,
-                        seat.rendezvous->Get(key, std::max(left, std::chrono::milliseconds(1))));
+    RZ_ASSIGN_OR_RETURN(const std::string text, seat.rendezvous->Get(key, limit.Left()));
     if (text.size() != sizeof(id.internal)) {
       return absl::InternalError(absl::StrCat("'", key, "' has ", text.size(), " bytes"));
     }
@@ -135,13 +133,13 @@ absl::Status NcclLane::WarmUp(std::byte* scratch) {
   return absl::OkStatus();
 }
 
-absl::Status NcclLane::AwaitWarm(Clock::time_point limit) {
+absl::Status NcclLane::AwaitWarm(const Deadline& limit) {
   RZ_RETURN_IF_ERROR(AwaitCommunicator(communicator_, limit, "the first use"));
   while (true) {
     const cudaError_t state = LoadedNccl().cudaStreamQuery(stream_);
     if (state == cudaSuccess) return absl::OkStatus();
     if (state != cudaErrorNotReady) return CudaStatus(state, "the first use");
-    if (Clock::now() > limit) {
+    if (limit.over()) {
       return absl::DeadlineExceededError("the first use is not done (init_limit)");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -230,8 +228,8 @@ void NcclLane::Abort() {
   (void)api.cudaSetDevice(options_.device);
   (void)api.ncclCommAbort(std::exchange(communicator_, nullptr));
   // Its kernels leave when they see that; until then they may write.
-  const Clock::time_point limit = Clock::now() + kAbortLimit;
-  while (api.cudaStreamQuery(stream_) == cudaErrorNotReady && Clock::now() < limit) {
+  const Deadline limit(kAbortLimit);
+  while (api.cudaStreamQuery(stream_) == cudaErrorNotReady && !limit.over()) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   for (const Marked& each : marked_) free_events_.push_back(each.event);
@@ -240,8 +238,7 @@ void NcclLane::Abort() {
 }
 
 // What names a GPU in a whole job. NCCL would refuse it too, later and in other words.
-absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
-                       Clock::time_point limit) {
+absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options, const Deadline& limit) {
   char bus[64] = {}, host[256] = {};
   RZ_RETURN_IF_ERROR(
       CudaStatus(LoadedNccl().cudaDeviceGetPCIBusId(bus, sizeof(bus), options.device),
@@ -251,10 +248,8 @@ absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat("nccl/gpu/", seat.self.value), mine));
   for (int w = 0; w < seat.workers; ++w) {
     if (w == seat.self.value) continue;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now());
     RZ_ASSIGN_OR_RETURN(const std::string theirs,
-                        seat.rendezvous->Get(absl::StrCat("nccl/gpu/", w),
-                                             std::max(left, std::chrono::milliseconds(1))));
+                        seat.rendezvous->Get(absl::StrCat("nccl/gpu/", w), limit.Left()));
     if (theirs != mine) continue;
     return absl::InvalidArgumentError(absl::StrCat("transport nccl: workers ", seat.self.value,
                                                    " and ", w, " both have ", mine,
@@ -264,8 +259,8 @@ absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options,
 }
 
 absl::Status WarmUpAll(const std::vector<NcclLane*>& lanes, const PayloadMemory& memory,
-                       std::pair<int, Clock::time_point> workers_and_limit) {
-  const auto [workers, limit] = workers_and_limit;
+                       const std::pair<int, Deadline>& workers_and_limit) {
+  const auto& [workers, limit] = workers_and_limit;
   const size_t each_bytes = 2 * kWarmUpBytes * static_cast<size_t>(workers);
   RZ_ASSIGN_OR_RETURN(const Mapping scratch, memory.map(each_bytes * lanes.size()));
   RZ_RETURN_IF_ERROR(NcclStatus(LoadedNccl().ncclGroupStart(), nullptr, "ncclGroupStart"));
@@ -297,7 +292,7 @@ absl::StatusOr<NcclLanes> MakeNcclLanes(const JobSeat& seat, const std::vector<N
                                         const NcclLaneOptions& options) {
   NcclLanes made;
   RZ_ASSIGN_OR_RETURN(made.memory, MakeCudaMemory(options.device, options.place));
-  const Clock::time_point limit = Clock::now() + options.init_limit;
+  const Deadline limit(options.init_limit);
   RZ_RETURN_IF_ERROR(CudaStatus(LoadedNccl().cudaSetDevice(options.device), "cudaSetDevice"));
   RZ_RETURN_IF_ERROR(CheckGpus(seat, options, limit));
   std::vector<NcclLane*> mine;

@@ -4,17 +4,16 @@
 
 #include <poll.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 // The launching process answers at once unless it is stopped.
 constexpr std::chrono::seconds kPutLimit(60);
 
@@ -86,7 +85,7 @@ absl::StatusOr<std::string> LaunchRendezvous::Get(const std::string& key,
 }
 
 absl::StatusOr<Record> LaunchRendezvous::AwaitAnswer(std::chrono::milliseconds limit) {
-  const Clock::time_point deadline = Clock::now() + limit;
+  const Deadline deadline(limit);
   while (true) {
     const RecordReader::State state = reader_.Read(socket_, arrived_);
     for (Record& record : std::exchange(arrived_, {})) {
@@ -95,13 +94,12 @@ absl::StatusOr<Record> LaunchRendezvous::AwaitAnswer(std::chrono::milliseconds l
     if (state == RecordReader::State::kClosed) {
       return absl::UnavailableError("rendezvous launcher: the launching process is gone");
     }
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
-    if (left.count() <= 0) {
+    if (deadline.over()) {
       return absl::DeadlineExceededError("rendezvous launcher: the launching process is silent");
     }
     RZ_ASSIGN_OR_RETURN(const bool waits, flush_());
     pollfd file = {socket_, static_cast<short>(waits ? POLLIN | POLLOUT : POLLIN), 0};
-    poll(&file, 1, static_cast<int>(std::min<int64_t>(left.count(), 1000)));
+    poll(&file, 1, static_cast<int>(deadline.Look().count()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "p2p/deadline.h"
 #include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
@@ -31,8 +32,8 @@ class LocalRendezvous final : public Rendezvous {
   absl::StatusOr<std::string> Get(const std::string& key,
                                   std::chrono::milliseconds limit) override {
     std::unique_lock<std::mutex> lock(mutex_);
-    const bool came = changed_.wait_for(lock, limit, [&] { return values_.count(key) != 0; });
-    if (came) return values_[key];
+    const auto came = [&] { return values_.count(key) != 0; };
+    if (WaitUntil(lock, changed_, Deadline(limit), came)) return values_[key];
     return absl::DeadlineExceededError(
         absl::StrCat("rendezvous local: nobody put '", key, "' within ", limit.count(), " ms"));
   }

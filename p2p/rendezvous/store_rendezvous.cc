@@ -2,6 +2,7 @@
 #include "p2p/rendezvous/store_rendezvous.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,28 +17,26 @@
 #include "absl/strings/string_view.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/random_bytes.h"
 
 namespace ringzero {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // Looks often first: most of the time the others are nearly there. No store can wake us that has to
 // work on a network's folder, too.
 class Patience {
  public:
-  explicit Patience(std::chrono::milliseconds limit) : deadline_(Clock::now() + limit) {}
-  bool over() const { return Clock::now() >= deadline_; }
+  explicit Patience(std::chrono::milliseconds limit) : deadline_(limit) {}
+  bool over() const { return deadline_.over(); }
   void Wait() {
-    std::this_thread::sleep_for(std::min<Clock::duration>(
-        pause_, std::max<Clock::duration>(deadline_ - Clock::now(), Clock::duration::zero())));
-    pause_ = std::min<Clock::duration>(pause_ * 3 / 2, std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause_, deadline_.Left()));
+    pause_ = std::min<std::chrono::microseconds>(pause_ * 3 / 2, std::chrono::milliseconds(50));
   }
 
  private:
-  const Clock::time_point deadline_;
-  Clock::duration pause_ = std::chrono::milliseconds(1);
+  const Deadline deadline_;
+  std::chrono::microseconds pause_ = std::chrono::milliseconds(1);
 };
 
 std::string DigestOf(absl::string_view key, absl::string_view value) {

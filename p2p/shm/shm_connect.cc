@@ -212,9 +212,8 @@ absl::Status ShmGathering::ConnectTo(WorkerId peer) {
 absl::Status ShmGathering::Wait() {
   std::vector<pollfd> files = {{listener_.get(), POLLIN, 0}};
   for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
-  const std::chrono::milliseconds left = deadline_.Left();
-  if (left.count() == 0) return Missing();
-  if (poll(files.data(), files.size(), static_cast<int>(left.count())) <= 0)
+  if (deadline_.over()) return Missing();
+  if (poll(files.data(), files.size(), static_cast<int>(deadline_.Look().count())) <= 0)
     return absl::OkStatus();
   size_t i = 0;
   for (auto each = connections_.begin(); each != connections_.end();) {

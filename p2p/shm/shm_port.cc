@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -62,7 +63,7 @@ ShmPort::ShmPort(ShmEndpoint endpoint, const ShmPortOptions& options)
       arenas_({options.arenas[0]->arena.get(), options.arenas[1]->arena.get()}),
       progress_(options.progress),
       heartbeat_(mailbox_->self(), endpoint.board, {options.peer_timeout}),
-      hello_deadline_(Clock::now() + endpoint.hello_limit),
+      hello_deadline_(endpoint.hello_limit),
       hello_limit_(endpoint.hello_limit),
       stopped_(true) {
   for (const WorkerId from : wire_->members()) {
@@ -111,9 +112,8 @@ void ShmPort::Stop() {
 std::chrono::nanoseconds ShmPort::WaitLimit() const {
   if (stopping_) return std::chrono::milliseconds(10);
   if (progress_ == ProgressMode::kCaller) return kSocketLookInterval;  // nobody rings for a socket
-  const Clock::time_point until =
-      ungreeted_ == 0 ? heartbeat_.next() : std::min(heartbeat_.next(), hello_deadline_);
-  return until - Clock::now();
+  const std::chrono::nanoseconds next = heartbeat_.next() - Clock::now();
+  return ungreeted_ == 0 ? next : std::min<std::chrono::nanoseconds>(next, hello_deadline_.Look());
 }
 
 bool ShmPort::HasNews() const {
@@ -123,15 +123,14 @@ bool ShmPort::HasNews() const {
 }
 
 void ShmPort::Run() {
-  Clock::time_point stop_by = Clock::time_point::max();
+  std::optional<Deadline> stop_by;
   while (true) {
     // Read before the callbacks run: what a destructor has made ready is among them.
     const bool stopping = stopping_;
     const bool busy = Turn();
-    const Clock::time_point now = Clock::now();
-    Tick(now);
-    if (stopping && stop_by == Clock::time_point::max()) stop_by = now + kFlushLimit;
-    if (stopping && (!wire_->HasWaiting() || now > stop_by)) return;
+    Tick(Clock::now());
+    if (stopping && !stop_by.has_value()) stop_by.emplace(kFlushLimit);
+    if (stopping && (!wire_->HasWaiting() || stop_by->over())) return;
     if (busy) continue;
     wire_->Sleep(WaitLimit(), [&] { return stopping ? watch_->HasNews() : HasNews(); });
   }
@@ -146,11 +145,13 @@ bool ShmPort::Poll() {
 
 void ShmPort::PollWhile(const std::function<bool()>& condition, std::chrono::milliseconds limit) {
   if (progress_ == ProgressMode::kThread) return;
-  const Clock::time_point end = Clock::now() + limit;
-  while (condition() && Clock::now() < end) {
+  const Deadline end(limit);
+  while (condition() && !end.over()) {
     const bool busy = Turn();
     Tick(Clock::now());
-    if (!busy) wire_->Sleep(std::min(WaitLimit(), end - Clock::now()), [&] { return HasNews(); });
+    if (busy) continue;
+    const auto most = std::min<std::chrono::nanoseconds>(WaitLimit(), end.Look());
+    wire_->Sleep(most, [&] { return HasNews(); });
   }
 }
 
@@ -174,11 +175,11 @@ void ShmPort::Tick(Clock::time_point now) {
     wire_->GiveUp(silence.worker);
     mailbox_->OnSilence(silence.worker, silence.lasted);
   }
-  if (ungreeted_ != 0) CheckHellos(now);
+  if (ungreeted_ != 0) CheckHellos();
 }
 
-void ShmPort::CheckHellos(Clock::time_point now) {
-  if (now < hello_deadline_) return;
+void ShmPort::CheckHellos() {
+  if (!hello_deadline_.over()) return;
   for (Inlet& inlet : inlets_) {
     if (inlet.greeted) continue;
     mailbox_->Fail(absl::DeadlineExceededError(absl::StrCat(

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "p2p/deadline.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
 #include "p2p/shm/arena_views.h"
@@ -91,7 +92,7 @@ class ShmPort {
   bool ReadRing(Inlet& inlet, int most);
   void Close(Inlet& inlet);
   void Fail(const Inlet& inlet, const absl::Status& why);
-  void CheckHellos(Clock::time_point now);
+  void CheckHellos();
   absl::Status ReceiveHello(Inlet& inlet);
   absl::Status TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet);
   absl::Status TakeWord(Inlet& inlet, const RingWord& word);
@@ -108,7 +109,7 @@ class ShmPort {
   ArenaViews views_;           // of the peers
   std::vector<Inlet> inlets_;  // by member
   int ungreeted_ = 0;
-  const Clock::time_point hello_deadline_;
+  const Deadline hello_deadline_;
   const std::chrono::milliseconds hello_limit_;
   Clock::time_point next_look_;  // kCaller: at the sockets
   uint32_t polls_ = 0;

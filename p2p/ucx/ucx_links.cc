@@ -27,7 +27,10 @@ bool MayBeItsEnd(const absl::Status& status) {
 }  // namespace
 
 UcxLinks::UcxLinks(const UcxPortOptions& options)
-    : options_(options), self_(options.seat.self), peers_(options.seat.workers) {
+    : options_(options),
+      self_(options.seat.self),
+      peers_(options.seat.workers),
+      awake_(std::chrono::steady_clock::now(), options.peer_timeout / 5) {
   std::random_device random;
   const std::string& secret = options.seat.secret;
   for (int w = 0; w < options.seat.workers; ++w) {
@@ -318,14 +321,15 @@ void UcxLinks::OnBroken(int worker, const absl::Status&) {
 
 void UcxLinks::Suspect(const Peer& peer, const absl::Status& why) {
   if (suspicion_.has_value() || peer.gone || peer.silent) return;
-  suspicion_ = {peer.worker, why, std::chrono::steady_clock::now()};
+  suspicion_ = {peer.worker, why, awake_.At(std::chrono::steady_clock::now())};
 }
 
 void UcxLinks::CheckSuspicion(std::chrono::steady_clock::time_point now) {
+  const AwakeClock::Clock::time_point awake = awake_.Tick(now);
   if (!suspicion_.has_value()) return;
   const Peer& peer = peers_[suspicion_->worker.value];
   if (peer.gone || peer.silent) return suspicion_.reset();
-  if (now - suspicion_->since < 2 * options_.peer_timeout) return;
+  if (awake - suspicion_->since < 2 * options_.peer_timeout) return;
   mailbox_->Fail(Annotate(
       suspicion_->why, absl::StrCat("worker ", peer.worker.value, ", which is alive, over ucx")));
   suspicion_.reset();

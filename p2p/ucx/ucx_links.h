@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "p2p/arena.h"
+#include "p2p/awake_clock.h"
 #include "p2p/mailbox.h"
 #include "p2p/ring_queue.h"
 #include "p2p/ucx/ucx_packet.h"
@@ -81,6 +82,7 @@ class UcxLinks final : public UcxListener {
   void GiveUp(WorkerId peer);
   // An operation that failed is the end of its peer, as a rule, and named as that when it is found:
   // within peer_timeout. Of one that is alive after twice that time it is an error of its own.
+  // To be called at least every peer_timeout / 5.
   void CheckSuspicion(std::chrono::steady_clock::time_point now);
   // The first peer whose hello has not come.
   std::optional<WorkerId> Ungreeted() const;
@@ -172,7 +174,7 @@ class UcxLinks final : public UcxListener {
   struct Suspicion {
     WorkerId worker;
     absl::Status why;
-    std::chrono::steady_clock::time_point since;
+    AwakeClock::Clock::time_point since;  // awake time
   };
 
   void Suspect(const Peer& peer, const absl::Status& why);
@@ -215,6 +217,7 @@ class UcxLinks final : public UcxListener {
   int hellos_under_way_ = 0;
   int receives_under_way_ = 0;
   std::vector<WorkerId> broken_;  // in the order in which they broke; CleanUp tells the mailbox
+  AwakeClock awake_;              // ticked by CheckSuspicion
   std::optional<Suspicion> suspicion_;  // the first
 };
 

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/ucx/ucx_links.h"
 #include "p2p/unique_fd.h"
 
@@ -54,7 +55,8 @@ class Port final : public UcxPort {
       : sockets_(std::move(options.sockets)),
         options_(std::move(options)),
         wake_(std::move(wake)),
-        links_(options_) {
+        links_(options_),
+        hello_deadline_(options_.seat.join_limit) {
     WatchSockets();
   }
   ~Port() override { Stop(); }
@@ -110,7 +112,7 @@ class Port final : public UcxPort {
   bool Turn();
   void Look();
   void CheckMet();
-  void CheckHellos(Clock::time_point now);
+  void CheckHellos();
   void CheckPulses(Clock::time_point now);
   void WatchSockets();
   void CheckSockets(Clock::time_point now);
@@ -150,7 +152,7 @@ class Port final : public UcxPort {
   std::vector<pollfd> events_;
   std::vector<WorkerId> watched_;  // behind events_[kSockets], …
   Clock::time_point sockets_seen_;
-  Clock::time_point hello_deadline_;
+  Deadline hello_deadline_;
   bool hellos_missed_ = false;
   uint64_t steps_ = 0;      // turns, and steps of large payloads
   uint64_t next_look_ = 0;  // the step after which Look is due
@@ -171,14 +173,12 @@ absl::Status Port::OpenWorker() {
 }
 
 absl::Status Port::Join() {
-  const Clock::time_point until = Clock::now() + options_.seat.join_limit;
-  hello_deadline_ = until;
+  hello_deadline_ = Deadline(options_.seat.join_limit);
   for (const WorkerId peer : options_.peers) {
     if (peer == options_.seat.self) continue;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
-    absl::StatusOr<std::string> address = options_.seat.rendezvous->Get(
-        absl::StrCat("ucx/", peer.value), std::max(left, std::chrono::milliseconds(0)));
+    absl::StatusOr<std::string> address =
+        options_.seat.rendezvous->Get(absl::StrCat("ucx/", peer.value), hello_deadline_.Left());
     if (!address.ok()) return Annotate(address.status(), who);
     const std::string header = AddressHeader();
     if (!address->starts_with(header)) {
@@ -313,7 +313,7 @@ bool Port::Turn() {
 void Port::Look() {
   next_look_ = steps_ + kStepsPerLook;
   const Clock::time_point now = Clock::now();
-  CheckHellos(now);
+  CheckHellos();
   CheckPulses(now);
   CheckSockets(now);
   links_.CheckSuspicion(now);
@@ -347,8 +347,8 @@ void Port::TakeHangUps() {
   }
 }
 
-void Port::CheckHellos(Clock::time_point now) {
-  if (hellos_missed_ || now < hello_deadline_) return;
+void Port::CheckHellos() {
+  if (met_ || hellos_missed_ || !hello_deadline_.over()) return;
   hellos_missed_ = true;  // said once
   const std::optional<WorkerId> missing = links_.Ungreeted();
   if (!missing.has_value()) return;
@@ -418,7 +418,7 @@ void Port::Sleep() {
   if (!work && worker_->Arm()) {
     Clock::time_point until = messages_->next();
     if (pulses_) until = std::min(until, pulses_->next());
-    if (!hellos_missed_) until = std::min(until, hello_deadline_);
+    if (!met_) until = std::min(until, Clock::now() + hello_deadline_.Look());
     const auto limit = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     events_[1].fd = worker_->event_descriptor();
     const int64_t most = std::clamp<int64_t>(limit.count(), 0, 3'600'000);
@@ -435,14 +435,14 @@ void Port::Sleep() {
 void Port::Finish() {
   // What was said before a goodbye gets there; a job that failed only says why.
   const bool failed = !mailbox_->status().ok();
-  const auto drained = Clock::now() + (failed ? kFarewellLimit : kDrainLimit);
+  const Deadline drained(failed ? kFarewellLimit : kDrainLimit);
   do {
     Turn();
     Look();
-  } while (!links_.Quiet() && Clock::now() < drained);
+  } while (!links_.Quiet() && !drained.over());
   links_.SayFarewell();
-  const auto seen = failed ? drained : Clock::now() + kFarewellLimit;
-  while (!links_.FarewellSeen() && Clock::now() < seen) {
+  const Deadline seen = failed ? drained : Deadline(kFarewellLimit);
+  while (!links_.FarewellSeen() && !seen.over()) {
     if (!Turn()) std::this_thread::yield();
     Look();
   }

@@ -2,12 +2,12 @@
 #include "p2p/ucx/ucx_transport.h"
 
 #include <array>
-#include <chrono>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
 #include "p2p/mailbox_transport.h"
 #include "p2p/nccl/nccl_memory.h"
 #include "p2p/ucx/ucx_port.h"
@@ -80,8 +80,8 @@ absl::Status CheckSeat(const JobSeat& seat) {
 
 void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll) {
   if (progress == ProgressMode::kThread) return mailbox.Shutdown(kDrainLimit);
-  const auto until = std::chrono::steady_clock::now() + kDrainLimit;
-  while (mailbox.waits_for_credit() && std::chrono::steady_clock::now() < until) {
+  const Deadline until(kDrainLimit);
+  while (mailbox.waits_for_credit() && !until.over()) {
     if (!poll()) std::this_thread::yield();
   }
   mailbox.Shutdown(std::chrono::milliseconds(0));

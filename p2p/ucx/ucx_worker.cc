@@ -14,6 +14,7 @@
 #include "base/buffer.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "p2p/awake_clock.h"
 
 namespace ringzero {
 namespace {
@@ -233,10 +234,9 @@ void UcxWorker::State::AwaitCloses() {
 
 void UcxWorker::State::ProgressWhile(std::chrono::milliseconds limit,
                                      const std::function<bool()>& wanted) const {
-  auto moved = std::chrono::steady_clock::now();
+  auto moved = AwakeNow();
   const auto until = moved + limit;
-  for (auto now = moved; now < std::min(until, moved + kStillness) && wanted();
-       now = std::chrono::steady_clock::now()) {
+  for (auto now = moved; now < std::min(until, moved + kStillness) && wanted(); now = AwakeNow()) {
     if (ucp_worker_progress(worker) != 0) moved = now;
   }
 }

@@ -3,8 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <vector>
+
+#include "p2p/deadline.h"
 
 namespace ringzero {
 namespace {
@@ -31,6 +36,26 @@ TEST(AwakeClock, LeavesOutWhatItsOwnerSlept) {
   EXPECT_EQ(clock.At(later + milliseconds(4)), start + milliseconds(304));
   // A moment before the tick before is taken for that tick.
   EXPECT_EQ(clock.At(start), start + milliseconds(300));
+}
+
+// A gap in which nobody looks at the process' clock is one in which it was stopped: of any gap
+// 2 * kAwakeLook count.
+TEST(DeadlineTest, LeavesOutWhatTheProcessSlept) {
+  const Deadline deadline(3 * kAwakeLook);
+  std::this_thread::sleep_for(4 * kAwakeLook);
+  EXPECT_FALSE(deadline.over());
+  EXPECT_GT(deadline.Left(), milliseconds(0));
+}
+
+TEST(DeadlineTest, EndsAWaitThatLooks) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::unique_lock<std::mutex> lock(mutex);
+  const Deadline deadline(2 * kAwakeLook);
+  EXPECT_LE(deadline.Look(), kAwakeLook);
+  EXPECT_FALSE(WaitUntil(lock, changed, deadline, [] { return false; }));
+  EXPECT_TRUE(deadline.over());
+  EXPECT_TRUE(WaitUntil(lock, changed, deadline, [] { return true; }));
 }
 
 // Worker 0 of three under a clock that the test moves; the others beat when told.

@@ -1,7 +1,11 @@
 // How a run ends when something is wrong: one error, named, on every worker, and nobody hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -129,6 +133,44 @@ TEST_P(EngineFailureTest, ALateMessageIsNamedAtTheDeadline) {
   }
   EXPECT_EQ(ring[1]->status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(ring[1]->status().message()), HasSubstr("worker 0"));
+}
+
+// Worker 0 of a process that is stopped for longer than worker 0 would wait; worker 1 computes when
+// a byte comes. 0: both get through.
+int RunStopped(const MakeTransports& transports, int told, int tell) {
+  auto ring = MakeRing(transports, std::chrono::seconds(2));
+  absl::Status zero;
+  std::thread waiting([&] { zero = Drive(*ring[0], kToy.stages); });
+  while (absl::StrContains(ring[0]->DebugString(), "waiting for nothing"))
+    std::this_thread::yield();
+  char byte = 0;
+  if (write(tell, &byte, 1) != 1 || read(told, &byte, 1) != 1) return 1;
+  const absl::Status one = Drive(*ring[1], kToy.stages);
+  waiting.join();
+  if (!zero.ok()) std::fprintf(stderr, "%s\n", zero.ToString().c_str());
+  return zero.ok() && one.ok() ? 0 : 2;
+}
+
+// The whole job is stopped (Ctrl-Z) and goes on: that time is nobody's fault.
+TEST_P(EngineFailureTest, WaitTimeoutCountsNoTimeInWhichTheProcessWasStopped) {
+  int to_child[2], from_child[2];
+  ASSERT_EQ(pipe(to_child), 0);
+  ASSERT_EQ(pipe(from_child), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(RunStopped(Transports(), to_child[0], from_child[1]));
+  char byte = 0;
+  ASSERT_EQ(read(from_child[0], &byte, 1), 1);
+  int status = 0;
+  kill(child, SIGSTOP);
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  ASSERT_EQ(write(to_child[1], &byte, 1), 1);
+  kill(child, SIGCONT);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  for (const int each : {to_child[0], to_child[1], from_child[0], from_child[1]}) close(each);
 }
 
 const ToyOptions kThree{.workers = 3, .stages = 6, .iterations = 8, .window = 4};
