@@ -29,6 +29,11 @@ namespace ringzero {
 // kind.
 inline constexpr uint8_t kUpdateKind = static_cast<uint8_t>(Channel::kNone);
 
+// Instead of a question of blame: what does your steady clock say?
+inline constexpr char kClockQuestion[] = "clock";
+// And "squares 0.25 1.5": the asker's part of the last iterations' squares, ascending.
+inline constexpr char kSquaresQuestion[] = "squares ";
+
 // What one worker says of itself: a verb first.
 struct BlameAnswer {
   std::string says;              // "has been computing …", "waits for …"

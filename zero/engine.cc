@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -363,6 +362,7 @@ absl::Status Engine::Impl::Finish() {
     }
     changed_.wait_for(lock, std::chrono::milliseconds(2));
   }
+  RZ_RETURN_IF_ERROR(GatherSquares(lock));
   state_.Clear();
   owned_.Clear();
   initial_statistics_.clear();
@@ -371,26 +371,6 @@ absl::Status Engine::Impl::Finish() {
   finished_ = true;
   if (options_.transport == nullptr) return absl::OkStatus();
   return options_.transport->Close();
-}
-
-double Engine::Impl::GradientSquares(Iteration t) const {
-  Lock lock(mutex_);
-  if (plan_.has_norm()) {
-    const auto norm = norms_.find(t.value);
-    const bool ours = options_.self.value == 0 && norm != norms_.end();
-    return ours ? norm->second * norm->second : 0;
-  }
-  double squares = 0;
-  for (int j = 0; j < plan_.stage_count(); ++j) {
-    const bool ours = plan_.stages[j].owner == options_.self;
-    if (!ours) continue;
-    if (plan_.counts_squares()) {
-      squares += std::pow(StageNorm(t, StageId(j)), 2);
-    } else {
-      squares += owned_.GradientSquares(StageId(j), t);
-    }
-  }
-  return squares;
 }
 
 absl::Status Engine::Impl::status() const {

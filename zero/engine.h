@@ -189,14 +189,16 @@ class Engine {
   absl::StatusOr<CollectedPart> Collect();
   absl::Status EndCollect();
 
-  // Waits until this worker's program is done, then says goodbye.
+  // Waits until this worker's program is done, then says goodbye. With gradient_norms worker 0
+  // waits for the others' last squares, too.
   absl::Status Finish();
   // The sum of squares of update t's averaged gradients, before clipping, over the stages that this
   // worker owns. The sum over all workers is the square of the norm. Where clipping needs the norm,
   // worker 0 has the whole sum and the others have 0. A metric: its last bits may depend on which
   // worker owns which stage. Needs gradient_norms or clipping. Thread-safe.
   // It is complete when this worker has begun all forwards of iteration t + 1 (dp) or t + 2 (cdp
-  // rules). It is kept until update t + 3.
+  // rules). It is kept until update t + 3. After Finish there are those of the last three iterations;
+  // with gradient_norms worker 0 then has the sum over all workers.
   double GradientSquares(Iteration t) const;
   // Any thread, from the iteration's first BeginForward on until three later: what the gradients of
   // its loss must be multiplied by, before they are rounded.

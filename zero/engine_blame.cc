@@ -1,10 +1,13 @@
 // Too long a wait: the worker asks along the chain of waits, and answers the others' questions.
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 #include "zero/blame.h"
 #include "zero/engine_impl.h"
@@ -57,6 +60,9 @@ BlameAnswer Engine::Impl::WhyNotDone(int64_t op) const {
 }
 
 BlameAnswer Engine::Impl::WhatItDoes() const {
+  if (awaits_.has_value()) {
+    return {.says = absl::StrCat("waits for ", waiting_for_), .next = *awaits_};
+  }
   if (!compute_.empty()) return WhyNotDone(compute_.front());
   const int64_t op = state_.FirstUndone();
   if (op != kNoOp) return WhyNotDone(op);
@@ -115,11 +121,13 @@ void Engine::Impl::AnswerQuestions() {
   computing_since_ = Clock::now();
   if (options_.transport == nullptr) return;
   options_.transport->AnswerWith(
-      [this](WorkerId, const std::string& question) { return AnswerQuestion(question); });
+      [this](WorkerId from, const std::string& text) { return AnswerQuestion(from, text); });
 }
 
-std::string Engine::Impl::AnswerQuestion(const std::string& text) const {
+std::string Engine::Impl::AnswerQuestion(WorkerId from, const std::string& text) {
   if (text == kClockQuestion) return AnswerClock();
+  absl::string_view squares = text;
+  if (absl::ConsumePrefix(&squares, kSquaresQuestion)) return TakeSquares(from, squares);
   const absl::StatusOr<BlameQuestion> question = ParseQuestion(text);
   Lock lock(mutex_);
   return WriteAnswer(question.ok() ? AnswerTo(*question)
@@ -146,6 +154,20 @@ BlameAnswer Engine::Impl::AskWorker(Lock& lock, const BlameStep& step) {
   if ((**answer)->empty()) return {.says = "has no engine yet: it is starting"};
   const absl::StatusOr<BlameAnswer> read = ParseAnswer(***answer);
   return read.ok() ? *read : BlameAnswer{.says = "answers what cannot be read"};
+}
+
+absl::Status Engine::Impl::AwaitWorker(Lock& lock, WorkerId worker, const std::string& what,
+                                       const std::function<bool()>& done) {
+  awaits_ = worker;
+  const absl::Status waited = WaitFor(
+      lock, what,
+      [&] {
+        waiting_for_ = what;
+        return done();
+      },
+      nullptr);
+  awaits_.reset();
+  return waited;
 }
 
 absl::Status Engine::Impl::Blame(Lock& lock, const std::string& waited, BlameAnswer mine) {

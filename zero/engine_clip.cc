@@ -5,9 +5,16 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "sharding/samples.h"
@@ -20,6 +27,8 @@ namespace {
 // Norms and squares are used by the update of the next iteration at the latest, and shown to who
 // asks (GradientSquares) until three after it.
 constexpr int kIterationsKept = 4;
+// After Finish.
+constexpr int kIterationsTold = 3;
 
 }  // namespace
 
@@ -126,6 +135,83 @@ double Engine::Impl::StageNorm(Iteration t, StageId stage) const {
   const auto squares = squares_.find({t.value, stage.value});
   if (squares == squares_.end()) return 0;
   return NormOf({squares->second}, SumDivisor(t));
+}
+
+double Engine::Impl::SquaresHere(Iteration t) const {
+  if (plan_.has_norm()) {
+    const auto norm = norms_.find(t.value);
+    const bool ours = options_.self.value == 0 && norm != norms_.end();
+    return ours ? norm->second * norm->second : 0;
+  }
+  double squares = 0;
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    const bool ours = plan_.stages[j].owner == options_.self;
+    if (!ours) continue;
+    if (plan_.counts_squares()) {
+      squares += std::pow(StageNorm(t, StageId(j)), 2);
+    } else {
+      squares += owned_.GradientSquares(StageId(j), t);
+    }
+  }
+  return squares;
+}
+
+double Engine::Impl::GradientSquares(Iteration t) const {
+  Lock lock(mutex_);
+  if (!finished_) return SquaresHere(t);
+  const auto told = last_squares_.find(t.value);
+  return told == last_squares_.end() ? 0 : told->second;
+}
+
+// Worker 0 gets all workers' last squares, each of the others keeps its own. No message of the plan
+// carries them: each asks worker 0 a question whose words they are.
+absl::Status Engine::Impl::GatherSquares(Lock& lock) {
+  const int first = std::max(0, plan_.iterations - kIterationsTold);
+  std::vector<std::string> mine;
+  for (int t = first; t < plan_.iterations; ++t) {
+    last_squares_[t] = SquaresHere(Iteration(t));
+    mine.push_back(absl::StrFormat("%.17g", last_squares_[t]));
+  }
+  const bool apart = options_.gradient_norms && plan_.exchange && !plan_.has_norm();
+  if (!apart || mine.empty() || options_.transport == nullptr) return absl::OkStatus();
+  if (options_.self.value > 0) return TellSquares(lock, absl::StrJoin(mine, " "));
+  for (int w = 1; w < plan_.workers; ++w) {
+    const std::string what = absl::StrCat("worker ", w, "'s part of the last gradient norms");
+    RZ_RETURN_IF_ERROR(
+        AwaitWorker(lock, WorkerId(w), what, [&] { return told_squares_.contains(w); }));
+    const std::vector<double>& theirs = told_squares_[w];
+    for (size_t i = 0; i < theirs.size(); ++i) {
+      last_squares_[first + static_cast<int>(i)] += theirs[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Impl::TellSquares(Lock& lock, const std::string& mine) {
+  // Shared with the callback, which may come after we have given up.
+  auto answered = std::make_shared<bool>(false);
+  RZ_RETURN_IF_ERROR(options_.transport->Ask(WorkerId(0), absl::StrCat(kSquaresQuestion, mine),
+                                             [this, answered](const absl::StatusOr<std::string>&) {
+                                               // Worker 0's goodbye is an answer, too: it has all
+                                               // that it waited for.
+                                               Lock lock(mutex_);
+                                               *answered = true;
+                                               changed_.notify_all();
+                                             }));
+  return AwaitWorker(lock, WorkerId(0), "worker 0 to take its part of the last gradient norms",
+                     [&] { return *answered; });
+}
+
+std::string Engine::Impl::TakeSquares(WorkerId from, absl::string_view numbers) {
+  std::vector<double> squares;
+  for (const absl::string_view number : absl::StrSplit(numbers, ' ')) {
+    if (!absl::SimpleAtod(number, &squares.emplace_back())) return "cannot be read";
+  }
+  Lock lock(mutex_);
+  squares.resize(static_cast<size_t>(std::min(plan_.iterations, kIterationsTold)));
+  told_squares_[from.value] = std::move(squares);
+  changed_.notify_all();
+  return "";
 }
 
 double Engine::Impl::SumDivisor(Iteration t) const { return DivisorOf(plan_, t) * ScaleOf(t); }

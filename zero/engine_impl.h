@@ -37,9 +37,6 @@
 
 namespace ringzero {
 
-// Instead of a question of blame: what does your steady clock say?
-inline constexpr char kClockQuestion[] = "clock";
-
 class Engine::Impl {
  public:
   explicit Impl(EngineOptions options);
@@ -130,11 +127,14 @@ class Engine::Impl {
 
   // engine_blame.cc; all with mutex_ held but AnswerQuestion (the message thread's).
   void AnswerQuestions();  // from now on
-  std::string AnswerQuestion(const std::string& text) const;
+  std::string AnswerQuestion(WorkerId from, const std::string& text);
   // DeadlineExceeded that names the end of the chain of waits. `waited`: "waited 600 s for …";
   // `mine`: what this worker waits for. The lock is released while others are asked.
   absl::Status Blame(Lock& lock, const std::string& waited, BlameAnswer mine);
   BlameAnswer AskWorker(Lock& lock, const BlameStep& step);
+  // Waits for `done`, which only `worker` can bring about; `what` is it that is missed.
+  absl::Status AwaitWorker(Lock& lock, WorkerId worker, const std::string& what,
+                           const std::function<bool()>& done);
   BlameAnswer AnswerTo(const BlameQuestion& question) const;
   BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
   // Of those, but whoever began it, who update from a sum.
@@ -190,6 +190,10 @@ class Engine::Impl {
   double SumDivisor(Iteration t) const;
   // The norm of a stage's averaged gradient; of its parameters without one: 0.
   double StageNorm(Iteration t, StageId stage) const;
+  double SquaresHere(Iteration t) const;   // GradientSquares before Finish
+  absl::Status GatherSquares(Lock& lock);  // at the end, into last_squares_
+  absl::Status TellSquares(Lock& lock, const std::string& mine);
+  std::string TakeSquares(WorkerId from, absl::string_view numbers);  // takes the lock
   // On the pool's thread: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
   // `work`, counted for `op` if costs are.
@@ -215,6 +219,7 @@ class Engine::Impl {
   std::chrono::steady_clock::time_point computing_since_;  // the last begin or end
   // The update that the computing thread waits for, as it frees its sum's memory.
   std::optional<std::pair<StageId, Iteration>> waits_for_update_;
+  std::optional<WorkerId> awaits_;  // AwaitWorker
   bool finished_ = false;
   std::string waiting_for_;                   // what the computing thread waits for, or empty
   std::map<Place, StageGradient> gradients_;  // after EndBackward, until added
@@ -227,6 +232,8 @@ class Engine::Impl {
   std::map<int, Buffer> taken_sums_;
   std::map<std::pair<int, int>, std::vector<double>> squares_;  // (iteration, stage): undivided
   std::map<int, double> norms_;                                 // by iteration: global ones
+  std::map<int, std::vector<double>> told_squares_;  // worker 0: by worker, of the last iterations
+  std::map<int, double> last_squares_;               // by iteration, from Finish on
   LossScale scale_;  // where overflows are not skipped it is told nothing
   std::map<std::tuple<bool, int, int>, std::vector<double>> metrics_;  // evaluation?, t, lap
   std::map<int, SharedBuffer> initial_statistics_;                     // worker 0: by stage

@@ -47,11 +47,7 @@ std::string Describe(const RunMetricsOptions& options) {
                       {"peak_flops", options.peak_flops},
                       {"forecast", MemoryJson(options.forecast)},
                       {"plan", PlanToString(plan)},
-                      {"not_measured",
-                       {absl::StrCat("gradient norm of the last ", RingTotals::GradientLag(plan),
-                                     plan.rule == Rule::kDp ? " iteration" : " iterations",
-                                     ": the reports of later ones tell it"),
-                        "activations: see cyclic.track_activations"}}};
+                      {"not_measured", {"activations: see cyclic.track_activations"}}};
   return json.dump(1) + "\n";
 }
 
@@ -137,18 +133,21 @@ absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
   for (Scalar& scalar : RingTotals::Scalars(loss.totals, options_.plan.workers)) {
     scalars.push_back(std::move(scalar));
   }
-  const bool skips = options_.plan.skips();
-  if (skips) scalars.push_back({"Train/Samples/loss_scale", loss.totals[RingTotals::kLossScale]});
+  if (options_.plan.skips())
+    scalars.push_back({"Train/Samples/loss_scale", loss.totals[RingTotals::kLossScale]});
   RZ_RETURN_IF_ERROR(WriteAll(loss.done, scalars));
   const int done = loss.done - RingTotals::GradientLag(options_.plan);
-  if (done < 1 || !options_.plan.exchange) return absl::OkStatus();
-  const double squares = loss.totals[RingTotals::kGradientSquares];
-  std::vector<Scalar> late = {{"Ring/Samples/gradient_norm", std::sqrt(squares)}};
-  if (skips) {
+  return done < 1 ? absl::OkStatus() : WriteNorm(done, loss.totals[RingTotals::kGradientSquares]);
+}
+
+absl::Status RunMetrics::WriteNorm(int done, double squares) {
+  if (!options_.plan.exchange) return absl::OkStatus();
+  std::vector<Scalar> scalars = {{"Ring/Samples/gradient_norm", std::sqrt(squares)}};
+  if (options_.plan.skips()) {
     if (!std::isfinite(squares)) ++skipped_;
-    late.push_back({"Ring/Samples/skipped_updates", static_cast<double>(skipped_)});
+    scalars.push_back({"Ring/Samples/skipped_updates", static_cast<double>(skipped_)});
   }
-  return WriteAll(done, late);
+  return WriteAll(done, scalars);
 }
 
 absl::Status RunMetrics::WriteEvaluation(const EvaluationResult& result) {

@@ -41,6 +41,10 @@ class RunMetrics {
   static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunMetricsOptions& options);
 
   absl::Status Write(const RunLog::Loss& loss);
+  // Of the iteration after which so many are done, by the sum of its gradients' squares: its norm,
+  // and the updates skipped so far. Of each iteration once, ascending. Write does it but for the
+  // last RingTotals::GradientLag of them.
+  absl::Status WriteNorm(int done, double squares);
   absl::Status WriteEvaluation(const EvaluationResult& result);
 
  private:

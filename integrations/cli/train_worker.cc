@@ -78,6 +78,7 @@ class Worker {
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
     if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
+    if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(WriteLastNorms());
     return MakeReport(meter.steps());
   }
 
@@ -247,6 +248,16 @@ class Worker {
     }
     for (const std::string& note : log_.TakeNotes()) {
       if (task_.say) task_.say("note", note);
+    }
+    return absl::OkStatus();
+  }
+
+  // Those that no report of a later iteration could tell.
+  absl::Status WriteLastNorms() {
+    const int end = plan().iterations;
+    for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
+      const double squares = ring_->engine().GradientSquares(Iteration(t));
+      RZ_RETURN_IF_ERROR(metrics_->WriteNorm(t + 1, squares));
     }
     return absl::OkStatus();
   }

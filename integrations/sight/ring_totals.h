@@ -37,7 +37,7 @@ class RingTotals {
   std::vector<double> Take(const LapTask& lap, const EngineStats& stats, const Known& known);
 
   // The report of iteration t tells the gradient norm of iteration t - lag: only then every owner
-  // has certainly updated with it (Engine::GradientSquares).
+  // has certainly updated with it (Engine::GradientSquares). The last ones are known after Finish.
   static int GradientLag(const Plan& plan) {
     const int update = plan.rule == Rule::kDp ? 1 : 2;
     // The norm itself is waited for by the update after it.

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/gradient_norm.h"
@@ -56,6 +58,38 @@ TEST(EngineClipTest, BitsOfEveryFormRuleAndShape) {
           ExpectClippedBits(o, runs % 2 == 0 ? Delayed(transports, runs, kMaxDelay) : transports);
           ++runs;
         }
+      }
+    }
+  }
+}
+
+// After Finish worker 0 has the norms of the last iterations, of the whole ring, of a run of one
+// iteration, too.
+TEST(EngineClipTest, TheLastNormsReachWorkerZero) {
+  int runs = 0;
+  for (const Clipping clipping :
+       {Clipping::kOff, Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
+    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+      for (const int iterations : {1, 2, 5}) {
+        ToyOptions o = Clipped(3, 4, rule, clipping);
+        o.iterations = iterations;
+        o.gradient_norms = true;
+        o.strict = clipping == Clipping::kExact;
+        o.zero_stage = runs % 4;
+        if (clipping == Clipping::kOff) o.optimizer.max_norm = 0;
+        SCOPED_TRACE(absl::StrCat(ToString(clipping), " ", ToString(rule), " ", iterations));
+        const MakeTransports transports = runs % 3 == 0   ? LocalTransports()
+                                          : runs % 3 == 1 ? ShmTransports()
+                                                          : LaneTransports();
+        const absl::StatusOr<ToyResult> ring = RunToyRing(o, Delayed(transports, runs, kMaxDelay));
+        ASSERT_TRUE(ring.ok()) << ring.status();
+        const std::vector<double> all = RunToyReference(o).norms;
+        const size_t last = std::min<size_t>(3, all.size());
+        ASSERT_EQ(ring->norms.size(), last);
+        for (size_t i = 0; i < last; ++i) {
+          EXPECT_NEAR(ring->norms[i] / all[all.size() - last + i], 1, 1e-6) << i;
+        }
+        ++runs;
       }
     }
   }

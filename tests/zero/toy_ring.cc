@@ -328,6 +328,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
                                  .seed = kSeed};
     engine_options.overflows = options.overflows;
     engine_options.metrics_count = 2;
+    engine_options.gradient_norms = options.gradient_norms;
     engine_options.wait_timeout = std::chrono::seconds(20);
     engine_options.recorder.capacity = options.recorder_events;
     engine_options.initialize = [&](StageId j, std::byte* memory) {
@@ -355,6 +356,10 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
     result.memory[w] = engine->stats().memory;
     result.skipped = engine->stats().skipped_updates;
     result.operations[w] = engine->stats().operations_known;
+    const bool tells = options.gradient_norms && w == 0;
+    for (int t = std::max(0, plan.iterations - 3); t < plan.iterations && tells; ++t) {
+      result.norms.push_back(std::sqrt(engine->GradientSquares(Iteration(t))));
+    }
     result.flights[w] = engine->Flight("the test is over");
     for (const Channel channel :
          {Channel::kForwardCopy, Channel::kBackwardCopy, Channel::kInject}) {

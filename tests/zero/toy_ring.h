@@ -47,6 +47,7 @@ struct ToyOptions {
   OptimizerOptions optimizer;
   Precision precision;  // skip_overflows with cdp_v2: strict, too
   std::vector<OverflowPlace> overflows;
+  bool gradient_norms = false;
   int width = 5;
   size_t recorder_events = kFlightEvents;  // of each ring of a worker's flight recorder
   std::string trace_folder;                // where every worker streams its events; empty: nowhere
@@ -57,7 +58,8 @@ struct ToyResult {
   std::vector<double> evaluations;  // one entry per evaluated version
   std::vector<float> parameters;    // all stages, final
   std::vector<float> statistics;    // all stages, final
-  // Of the reference: by iteration, of the averaged gradient before clipping.
+  // Of the averaged gradient before clipping. Of the reference: of all iterations; of the ring,
+  // with gradient_norms: of the last three (or all), by worker 0 after Finish.
   std::vector<double> norms;
   std::vector<double> scales;  // of the reference: of the loss, by iteration
   int skipped = 0;             // iterations that overflowed
