@@ -16,10 +16,10 @@ constexpr int kLockTries = 200;
 constexpr std::chrono::milliseconds kLockPause(5);
 constexpr int kClockQuestions = 8;
 
-int64_t SteadyNanoseconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+int64_t Nanoseconds(std::chrono::steady_clock::time_point time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
+int64_t SteadyNanoseconds() { return Nanoseconds(std::chrono::steady_clock::now()); }
 
 }  // namespace
 
@@ -69,6 +69,8 @@ void Engine::Impl::DescribeWaits(FlightRecord& record) const {
                                    record.now.says.substr(sizeof("waits ") - 1));
   }
   const int64_t first = state_.FirstUndone();
+  const bool is_done = first == kNoOp && !awaits_.has_value();
+  record.since_ns = is_done ? SteadyNanoseconds() : Nanoseconds(computing_since_);
   for (int64_t op = first; op != kNoOp && op < state_.end(); ++op) {
     const OpKind kind = state_.at(op).linked.op.kind;
     if (state_.IsDone(op) || (kind != OpKind::kSend && kind != OpKind::kUpdate)) continue;

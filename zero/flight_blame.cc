@@ -85,6 +85,71 @@ std::string LastEnd(const FlightRecord& record) {
   return "";
 }
 
+// A job in which nobody is at one thing for so long has nothing to explain.
+constexpr std::chrono::seconds kPatience(5);
+// Records that were asked for at once are written within so much.
+constexpr std::chrono::seconds kMoment(5);
+
+std::chrono::nanoseconds AtOneThing(const FlightRecord& record) {
+  return std::chrono::nanoseconds(record.time_ns - record.since_ns);
+}
+
+// Longer than kPatience, and than twice what its computing thread has taken for anything so far.
+bool TakesTooLong(const FlightRecord& record) {
+  int64_t longest = 0;
+  std::optional<int64_t> last;
+  for (const Event& event : record.events) {
+    if (!IsCompute(event.op.kind)) continue;
+    if (event.kind != EventKind::kBegin && event.kind != EventKind::kEnd) continue;
+    longest = std::max(longest, event.time - last.value_or(event.time));
+    last = event.time;
+  }
+  return AtOneThing(record) >
+         std::max<std::chrono::nanoseconds>(kPatience, std::chrono::nanoseconds(2 * longest));
+}
+
+// How long before `other` it was written; nothing: by clocks that were not compared.
+std::optional<std::chrono::nanoseconds> Before(const FlightRecord& record,
+                                               const FlightRecord& other) {
+  const auto offset = OffsetTo(other, record);
+  if (!offset.has_value()) return std::nullopt;
+  return std::chrono::nanoseconds(other.time_ns - (record.time_ns + *offset));
+}
+
+struct Moment {
+  bool failed = false;                // it is the end of a run that failed
+  std::vector<FlightRecord> records;  // ascending by worker
+  std::string left_out;               // lines about the others
+};
+
+// Each worker has one record in a folder, and a run writes several times. What belongs together:
+// what the end of the run wrote, if it failed, else what was written with the newest.
+Moment LastMoment(std::span<const FlightRecord> records) {
+  Moment moment;
+  const FlightRecord* of = &records[0];  // the first that failed, or the newest
+  for (const FlightRecord& record : records) {
+    const bool failed = !record.error.ok();
+    const auto before = Before(record, *of).value_or(std::chrono::nanoseconds(0));
+    const bool better =
+        failed ? !moment.failed || before.count() > 0 : !moment.failed && before.count() < 0;
+    if (better) of = &record;
+    moment.failed = moment.failed || failed;
+  }
+  for (const FlightRecord& record : records) {
+    const std::optional<std::chrono::nanoseconds> before = Before(record, *of);
+    const bool older = moment.failed
+                           ? record.error.ok() && (!before.has_value() || before->count() > 0)
+                           : before.has_value() && *before > kMoment;
+    if (!older) {
+      moment.records.push_back(record);
+    } else {
+      absl::StrAppend(&moment.left_out, "left out, of another moment: the record of worker ",
+                      record.worker.value, ", written because ", record.why, "\n");
+    }
+  }
+  return moment;
+}
+
 struct Failures {
   const FlightRecord* first = nullptr;      // null: none
   std::vector<const FlightRecord*> beside;  // by clocks that cannot be compared with its own
@@ -149,7 +214,9 @@ std::string Missing(std::span<const FlightRecord> records) {
 
 }  // namespace
 
-FlightBlame BlameFlights(std::span<const FlightRecord> records) {
+FlightBlame BlameFlights(std::span<const FlightRecord> written) {
+  const Moment moment = LastMoment(written);
+  const std::vector<FlightRecord>& records = moment.records;
   const Records all(records);
   FlightBlame blame;
   std::string& text = blame.text;
@@ -158,7 +225,7 @@ FlightBlame BlameFlights(std::span<const FlightRecord> records) {
                     record.has_waits ? record.now.says : "left no waits", LastEnd(record), "\n");
     absl::StrAppend(&text, "  written because ", record.why, "\n");
   }
-  absl::StrAppend(&text, Missing(records));
+  absl::StrAppend(&text, moment.left_out, Missing(records));
 
   struct End {
     int waiters = 0;
@@ -166,8 +233,11 @@ FlightBlame BlameFlights(std::span<const FlightRecord> records) {
     bool circle = false;
   };
   std::map<int, End> ends;
+  std::chrono::nanoseconds longest(0);
   for (const FlightRecord& record : records) {
-    if (!record.has_waits || !record.now.next.has_value()) continue;
+    if (!record.has_waits) continue;
+    longest = std::max(longest, AtOneThing(record));
+    if (moment.failed ? !record.now.next.has_value() : !TakesTooLong(record)) continue;
     WorkerId last{0};
     const BlameChain chain = all.ChainFrom(record, &last);
     End& end = ends[last.value];
@@ -184,6 +254,8 @@ FlightBlame BlameFlights(std::span<const FlightRecord> records) {
   } else if (WorkerId dead; const FlightRecord* heard = WhoHeardOfADeath(records, &dead)) {
     blame.first_cause = dead;
     absl::StrAppend(&text, "first cause: ", CauseOf(heard->error).message(), "\n");
+  } else if (ends.empty() && !moment.failed) {
+    absl::StrAppend(&text, "nobody waits too long: ", SecondsText(longest), " at most\n");
   } else if (ends.empty()) {
     absl::StrAppend(&text, "nobody waits for another worker\n");
   } else {

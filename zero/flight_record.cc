@@ -61,6 +61,7 @@ class HeadReader {
       record_.has_waits = true;
       return ReadAnswer(value, record_.now);
     }
+    if (key == "since") return Time(value, record_.since_ns);
     if (key == "open") return ReadOpen(value);
     if (key == "undelivered") return ReadUndelivered(value);
     return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no line of a flight record"));
@@ -224,6 +225,7 @@ std::string FlightHead(const FlightRecord& record) {
   absl::StrAppendFormat(&text, "lost %020d\n", record.lost);
   if (record.has_waits) {
     absl::StrAppend(&text, "now ", OneLine(WriteAnswer(record.now)), "\n");
+    absl::StrAppend(&text, "since ", record.since_ns, "\n");
     for (const OpenOperation& open : record.open) {
       absl::StrAppend(&text, "open ", ToString(open.op), " | ", OneLine(WriteAnswer(open.why)),
                       "\n");

@@ -48,6 +48,8 @@ struct FlightRecord {
   uint64_t lost = 0;       // events that are not here though they should be
   bool has_waits = false;  // what follows was read; false in a trace, or with a lock that was held
   BlameAnswer now;         // what this worker did or waited for
+  // Since when, by the same clock; time_ns if its program was done.
+  int64_t since_ns = 0;
   std::vector<OpenOperation> open;
   std::vector<Undelivered> undelivered;
   std::vector<Event> events;  // by time

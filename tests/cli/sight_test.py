@@ -53,24 +53,42 @@ class Flight(TestCase):
         self.assertIn("no record of worker 2", blame.stdout)
         self.assertRegex(blame.stdout, "first cause: worker 2 (died|left no record|was killed)")
 
-    def test_the_signal_asks_for_records_and_the_run_goes_on(self):
-        config = self.config(**{**SMALL, "iterations": 2000, "evaluation.every": 0})
-        digest = self.train(config)["parameters_sha256"]
-        process = self.start("train", config, "--flight", "asked", "--summary", "summary.json")
+    def ask_for_records(self, process, folder):
         self.wait_until(lambda: len(children(process.pid)) == 3, 60, "workers")
-        files = [self.path(f"asked/worker-{w}.flight") for w in range(3)]
+        files = [self.path(f"{folder}/worker-{w}.flight") for w in range(3)]
 
         def asked():
             process.send_signal(signal.SIGUSR1)
             time.sleep(0.05)
             return process.poll() is not None or all(map(os.path.exists, files))
         self.wait_until(asked, 60, "records of all workers")
+
+    def test_the_signal_asks_for_records_and_the_run_goes_on(self):
+        config = self.config(**{**SMALL, "iterations": 2000, "evaluation.every": 0})
+        digest = self.train(config)["parameters_sha256"]
+        process = self.start("train", config, "--flight", "asked", "--summary", "summary.json")
+        self.ask_for_records(process, "asked")
         out, errors = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 0, errors)
         self.assertIn("parameters sha256 " + digest, out)
         blame = self.run_program("blame", "asked")
         self.assertEqual(blame.returncode, 0, blame.stderr)
         self.assertIn("written because signal 10", blame.stdout)
+        self.assertIn("nobody waits too long", blame.stdout)
+        self.assertNotIn("first cause", blame.stdout)
+
+    def test_records_asked_for_before_a_death_do_not_hide_it(self):
+        config = self.config(**{**SMALL, "iterations": 2000, "evaluation.every": 0})
+        process = self.start("train", config, "--flight", "asked", "--set", "cyclic.inject.action=kill",
+                             "--set", "cyclic.inject.at=lap", "--set", "cyclic.inject.worker=2",
+                             "--set", "cyclic.inject.number=1900")
+        self.ask_for_records(process, "asked")
+        _, errors = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 3, errors)
+        blame = self.run_program("blame", "asked")
+        self.assertEqual(blame.returncode, 0, blame.stderr)
+        self.assertIn("left out, of another moment: the record of worker 2, written because signal 10", blame.stdout)
+        self.assertRegex(blame.stdout, "first cause: worker 2 (died|was killed)")
 
     def test_bad_records_are_refused(self):
         self.fails(self.run_program("blame", "nowhere"), 2, "nowhere", "No such file")

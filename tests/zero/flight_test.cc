@@ -148,7 +148,8 @@ FlightRecord Sample() {
                       .has_waits = true,
                       .now = {.says = "waits for \"Recv sum s3 t5 l0 w1\"",
                               .next = WorkerId(1),
-                              .message = MessageKey{5, 77}}};
+                              .message = MessageKey{5, 77}},
+                      .since_ns = 123456700};
   record.open.push_back({{.kind = OpKind::kSend,
                           .channel = Channel::kSum,
                           .stage = StageId(3),
@@ -171,6 +172,7 @@ TEST(FlightRecordTest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back->events, record.events);
   EXPECT_EQ(back->error, record.error);
   EXPECT_EQ(back->now.next, record.now.next);
+  EXPECT_EQ(back->since_ns, record.since_ns);
   ASSERT_TRUE(back->offset.has_value());
   EXPECT_EQ(back->offset->offset_ns, -17);
 }
@@ -240,7 +242,9 @@ TEST(FlightFilesTest, AFolderOfOneRun) {
   EXPECT_THAT(ReadFlightFolder(place).status().message(), HasSubstr("records of several runs"));
 }
 
-// Worker 0 waits for worker 1, which waits for worker 2.
+constexpr int64_t kSecond = 1'000'000'000;
+
+// Worker 0 waits for worker 1, which waits for worker 2, for 61 s.
 std::vector<FlightRecord> Chain() {
   std::vector<FlightRecord> records;
   const Op sum{.kind = OpKind::kSend,
@@ -253,6 +257,9 @@ std::vector<FlightRecord> Chain() {
     FlightRecord record{
         .worker = WorkerId(w), .workers = 3, .why = "signal 10", .appended = {Iteration(9)}};
     record.has_waits = true;
+    record.clock = "boot 1";
+    record.time_ns = 100 * kSecond;
+    record.since_ns = 39 * kSecond;
     const BlameAnswer waits{.says = absl::StrCat("waits for the sum of ", w + 1),
                             .next = WorkerId(w + 1),
                             .message = key};
@@ -354,8 +361,65 @@ TEST(FlightBlameTest, ADeathThatOthersHeardOf) {
   EXPECT_THAT(blame.text, HasSubstr("first cause: worker 1 died"));
 }
 
+// Asked for, and 20 s later worker 2 is killed: its record of then says nothing of the end.
+TEST(FlightBlameTest, RecordsFromBeforeADeathAreLeftOut) {
+  std::vector<FlightRecord> records = Chain();
+  for (int w = 0; w < 2; ++w) {
+    records[w].time_ns += 20 * kSecond;
+    records[w].error = WorkerDied(WorkerId(2));
+  }
+  const FlightBlame blame = BlameFlights(records);
+  EXPECT_EQ(blame.first_cause, WorkerId(2));
+  EXPECT_THAT(blame.text,
+              AllOf(HasSubstr("left out, of another moment: the record of worker 2, "
+                              "written because signal 10"),
+                    HasSubstr("no record of worker 2"), HasSubstr("first cause: worker 2 died")));
+}
+
+// One worker was asked alone, 20 s before the others.
+TEST(FlightBlameTest, TheNewestRecordsBelongTogether) {
+  std::vector<FlightRecord> records = Chain();
+  records[1].time_ns -= 20 * kSecond;
+  const FlightBlame blame = BlameFlights(records);
+  EXPECT_EQ(blame.first_cause, WorkerId(1));
+  EXPECT_THAT(blame.text, AllOf(HasSubstr("left out, of another moment: the record of worker 1"),
+                                HasSubstr("first cause: worker 1 left no record")));
+  // By clocks that nobody has compared it may be of the same moment.
+  records[1].clock = "boot 2";
+  EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(2));
+}
+
+TEST(FlightBlameTest, AHealthyJobHasNoFirstCause) {
+  std::vector<FlightRecord> records = Chain();
+  for (FlightRecord& record : records) record.since_ns = record.time_ns - kSecond / 2;
+  FlightBlame blame = BlameFlights(records);
+  EXPECT_EQ(blame.first_cause, std::nullopt);
+  EXPECT_THAT(blame.text, AllOf(HasSubstr("nobody waits too long: 0.5 s at most"),
+                                testing::Not(HasSubstr("first cause"))));
+  // 61 s, where 40 s for one stage were usual.
+  records = Chain();
+  const Op op{.kind = OpKind::kForward, .stage = StageId(0)};
+  for (FlightRecord& record : records) {
+    record.events = {{.time = -kSecond, .kind = EventKind::kBegin, .op = op},
+                     {.time = 39 * kSecond, .kind = EventKind::kEnd, .op = op}};
+  }
+  EXPECT_THAT(BlameFlights(records).text, HasSubstr("nobody waits too long: 61 s at most"));
+  records[0].events.clear();
+  EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(2));
+}
+
+// Nobody waits for it, and it is stuck.
+TEST(FlightBlameTest, OneWorkerThatDoesNotComeBack) {
+  FlightRecord record{.workers = 1, .why = "signal 10", .time_ns = 61 * kSecond};
+  record.has_waits = true;
+  record.now = {.says = "has been outside of the engine for 61 s"};
+  EXPECT_EQ(BlameFlights({&record, 1}).first_cause, WorkerId(0));
+}
+
 TEST(FlightBlameTest, NobodyWaits) {
-  FlightRecord record{.workers = 1, .why = "it is over", .has_waits = true};
+  FlightRecord record{.workers = 1, .why = "it is over"};
+  record.has_waits = true;
+  record.error = absl::DeadlineExceededError("worker 0 waited");
   record.now = {.says = "waits for nothing: its program is done"};
   EXPECT_THAT(BlameFlights({&record, 1}).text, HasSubstr("nobody waits for another worker"));
 }
