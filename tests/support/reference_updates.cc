@@ -65,8 +65,9 @@ void UpdateLion(const OptimizerOptions& options, float divisor, ReferenceState& 
   for (int64_t i = 0; i < s.now.numel(); ++i) {
     const float g = sum[i] / divisor * s.clip;
     const float direction = std::fma(rest1, g, m[i] * beta1);
-    const float sign = float((direction > 0) - (direction < 0));
-    theta[i] = theta[i] * keep - sign * rate;
+    const bool stays = direction == 0 && lion.form == UpdateForm::kPaper;
+    const float moved = stays ? 0 : std::isnan(direction) ? NAN : std::copysign(rate, direction);
+    theta[i] = theta[i] * keep - moved;
     m[i] = std::fma(rest2, g, m[i] * beta2);
   }
 }
@@ -102,8 +103,9 @@ double SquaresOf(const std::vector<float>& values) {
 
 void UpdateLamb(const OptimizerOptions& options, float divisor, ReferenceState& s) {
   const LambOptions& lamb = options.lamb;
-  const float correction1 = float(1 - std::pow(lamb.beta1, double(s.updates + 1)));
-  const float correction2 = float(1 - std::pow(lamb.beta2, double(s.updates + 1)));
+  const double start1 = 1 - std::pow(lamb.beta1, double(s.updates + 1));
+  const double start2 = 1 - std::pow(lamb.beta2, double(s.updates + 1));
+  const bool paper = lamb.form == UpdateForm::kPaper;
   const float beta1 = float(lamb.beta1), rest1 = float(1 - lamb.beta1);
   const float beta2 = float(lamb.beta2), rest2 = float(1 - lamb.beta2);
   const float decay = float(lamb.weight_decay), epsilon = float(lamb.epsilon);
@@ -116,7 +118,8 @@ void UpdateLamb(const OptimizerOptions& options, float divisor, ReferenceState& 
     const float g = sum[i] / divisor * s.clip;
     m[i] = std::fma(rest1, g, m[i] * beta1);
     v[i] = std::fma(rest2 * g, g, v[i] * beta2);
-    const float adam = (m[i] / correction1) / (std::sqrt(v[i] / correction2) + epsilon);
+    const float adam = paper ? (m[i] / float(start1)) / (std::sqrt(v[i] / float(start2)) + epsilon)
+                             : m[i] / (std::sqrt(v[i]) + epsilon);
     update[i] = std::fma(decay, theta[i], adam);
   }
   const double theta_squares = SquaresOf({theta, theta + update.size()});
@@ -126,7 +129,9 @@ void UpdateLamb(const OptimizerOptions& options, float divisor, ReferenceState& 
     ratio = std::clamp(std::sqrt(theta_squares) / std::sqrt(update_squares), lamb.min_ratio,
                        lamb.max_ratio);
   }
-  const float rate = float(options.learning_rate * ratio);
+  const double corrected =
+      paper ? options.learning_rate : options.learning_rate * std::sqrt(start2) / start1;
+  const float rate = float(corrected * ratio);
   for (size_t i = 0; i < update.size(); ++i) theta[i] = std::fma(-rate, update[i], theta[i]);
 }
 

@@ -129,8 +129,7 @@ TEST(OptimizerTorchTest, AdagradStepsAreWithinTwoUlps) {
   }
 }
 
-// The published formula (arXiv 2302.06675), in torch's operations; DeepSpeed's is the same but for
-// a direction that is exactly 0, which it takes as positive.
+// The published formula (arXiv 2302.06675), in torch's operations. No direction is 0 here.
 TEST(OptimizerTorchTest, LionStepsAreWithinOneUlp) {
   OptimizerOptions options{.type = OptimizerOptions::Type::kLion, .learning_rate = 1e-3};
   options.lion = {.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1};
@@ -170,7 +169,11 @@ struct Lamb {
 
 TEST(OptimizerTorchTest, LambStepsAreWithinOneUlp) {
   OptimizerOptions options{.type = OptimizerOptions::Type::kLamb, .learning_rate = 0.01};
-  options.lamb = {.beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-6, .weight_decay = 0.1};
+  options.lamb = {.beta1 = 0.9,
+                  .beta2 = 0.99,
+                  .epsilon = 1e-6,
+                  .weight_decay = 0.1,
+                  .form = UpdateForm::kPaper};
   at::Tensor theta = Random(1), free = Random(1);
   Owner owner(options, theta), alone(options, theta);
   Lamb lamb{at::zeros_like(theta), at::zeros_like(theta)}, theirs = lamb;

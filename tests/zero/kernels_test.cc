@@ -147,16 +147,19 @@ std::vector<Pair> Passes(float divisor) {
     passes.push_back({"adagrad", [adagrad](const UpdateSpan& s) { AdagradPass(adagrad, s); },
                       [adagrad](const UpdateSpan& s) { reference::AdagradPass(adagrad, s); }});
   }
-  const LionStep lion{.divisor = divisor,
-                      .clip = divisor == 8 ? 1.0f : 0.37f,
-                      .keep = 0.99f,
-                      .beta1 = 0.9f,
-                      .one_minus_beta1 = 0.1f,
-                      .beta2 = 0.99f,
-                      .one_minus_beta2 = 0.01f,
-                      .rate = 1e-3f};
-  passes.push_back({"lion", [lion](const UpdateSpan& s) { LionPass(lion, s); },
-                    [lion](const UpdateSpan& s) { reference::LionPass(lion, s); }});
+  for (const float least : {0.0f, std::numeric_limits<float>::denorm_min()}) {
+    const LionStep lion{.divisor = divisor,
+                        .clip = divisor == 8 ? 1.0f : 0.37f,
+                        .keep = 0.99f,
+                        .beta1 = 0.9f,
+                        .one_minus_beta1 = 0.1f,
+                        .beta2 = 0.99f,
+                        .one_minus_beta2 = 0.01f,
+                        .rate = 1e-3f,
+                        .least = least};
+    passes.push_back({"lion", [lion](const UpdateSpan& s) { LionPass(lion, s); },
+                      [lion](const UpdateSpan& s) { reference::LionPass(lion, s); }});
+  }
   for (const float decay : {0.0f, 0.01f}) {
     const LambStep lamb{.divisor = divisor,
                         .clip = divisor == 8 ? 1.0f : 0.37f,
@@ -271,6 +274,27 @@ TEST(PredictedTest, GoesOnInTheDirectionOfTheUpdate) {
            .count = 1});
   EXPECT_EQ(theta, 2.5f);
   EXPECT_EQ(predicted, 2.125f);
+}
+
+// DeepSpeed's (csrc/lion/cpu_lion_impl.cpp): -copysign(rate, direction); the paper's sign(0) is 0.
+TEST(LionTest, ADirectionOfZeroMovesByItsSignOrNotAtAll) {
+  const auto moved = [](float least, float gradient) {
+    float theta = 1, first = gradient;  // so the direction has the gradient's sign
+    LionPass({.beta1 = 0.5f, .one_minus_beta1 = 0.5f, .rate = 0.25f, .least = least},
+             {.theta = &theta, .sum = &gradient, .out = &theta, .first = &first, .count = 1});
+    return theta - 1;
+  };
+  constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(moved(0, 0.0f), -0.25f);
+  EXPECT_EQ(moved(0, -0.0f), 0.25f);
+  EXPECT_EQ(moved(kSmallest, 0.0f), 0);
+  EXPECT_EQ(moved(kSmallest, -0.0f), 0);
+  for (const float least : {0.0f, kSmallest}) {
+    EXPECT_EQ(moved(least, kSmallest), least == 0 ? -0.25f : 0);  // half of it rounds to 0
+    EXPECT_EQ(moved(least, 2 * kSmallest), -0.25f);
+    EXPECT_EQ(moved(least, -3.0f), 0.25f);
+    EXPECT_TRUE(std::isnan(moved(least, NAN)));
+  }
 }
 
 // Products in any ranges of rows.

@@ -61,14 +61,17 @@ std::vector<PassStep> PassSteps() {
                                   .epsilon = 1e-10f,
                                   .rate = 0.01f});
     }
-    steps.push_back(LionStep{.divisor = divisor,
-                             .clip = divisor == 8 ? 1.0f : 0.37f,
-                             .keep = 0.99f,
-                             .beta1 = 0.9f,
-                             .one_minus_beta1 = 0.1f,
-                             .beta2 = 0.99f,
-                             .one_minus_beta2 = 0.01f,
-                             .rate = 1e-3f});
+    for (const float least : {0.0f, std::numeric_limits<float>::denorm_min()}) {
+      steps.push_back(LionStep{.divisor = divisor,
+                               .clip = divisor == 8 ? 1.0f : 0.37f,
+                               .keep = 0.99f,
+                               .beta1 = 0.9f,
+                               .one_minus_beta1 = 0.1f,
+                               .beta2 = 0.99f,
+                               .one_minus_beta2 = 0.01f,
+                               .rate = 1e-3f,
+                               .least = least});
+    }
   }
   return steps;
 }

@@ -63,6 +63,7 @@ double Norm(const std::vector<double>& values) {
 TEST(LambTest, FollowsThePaper) {
   OptimizerOptions options{.type = Type::kLamb, .learning_rate = 0.01};
   options.lamb.weight_decay = 0.1;
+  options.lamb.form = UpdateForm::kPaper;
   constexpr int64_t kValues = 150000;  // three blocks
   const std::vector<float> initial = Random(kValues, 1), gradient = Random(kValues, 2);
   Stage stage(options, {{.name = "w", .shape = {kValues}}});
@@ -83,8 +84,33 @@ TEST(LambTest, FollowsThePaper) {
   }
 }
 
+// FusedLamb's (csrc/lamb/fused_lamb_cuda_kernel.cu): the rate is corrected, not the moments.
+TEST(LambTest, IsDeepSpeedsUnlessThePapersIsAskedFor) {
+  OptimizerOptions options{.type = Type::kLamb, .learning_rate = 0.01};
+  options.lamb.weight_decay = 0.1;
+  constexpr int64_t kValues = 1000;
+  const std::vector<float> initial = Random(kValues, 1), gradient = Random(kValues, 2);
+  Stage stage(options, {{.name = "w", .shape = {kValues}}});
+  stage.Set(0, initial, gradient);
+  std::vector<double> theta(initial.begin(), initial.end()), m(kValues), v(kValues), u(kValues);
+  for (int t = 1; t <= 3; ++t) {
+    stage.Update();
+    for (int64_t i = 0; i < kValues; ++i) {
+      m[i] = 0.9 * m[i] + 0.1 * gradient[i];
+      v[i] = 0.999 * v[i] + 0.001 * gradient[i] * gradient[i];
+      u[i] = m[i] / (std::sqrt(v[i]) + 1e-8) + 0.1 * theta[i];
+    }
+    const double ratio = Norm(theta) / Norm(u);
+    const double rate = 0.01 * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t));
+    for (int64_t i = 0; i < kValues; ++i) theta[i] -= rate * ratio * u[i];
+    const std::vector<float> found = stage.Values(0);
+    for (int64_t i = 0; i < kValues; ++i) ASSERT_NEAR(found[i], theta[i], 2e-6) << t << ", " << i;
+  }
+}
+
 TEST(LambTest, TheRatioIsCutAndOneWhereANormIsZero) {
   OptimizerOptions options{.type = Type::kLamb, .learning_rate = 0.5};
+  options.lamb.form = UpdateForm::kPaper;
   options.lamb.max_ratio = 2;
   const auto moved = [&](float theta) {
     Stage stage(options, {{.name = "w", .shape = {4}}});

@@ -119,6 +119,9 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
     return absl::OkStatus();
   }
   const std::vector<double> betas = keys.Numbers("optimizer.params.betas");
+  constexpr absl::string_view kForm = "optimizer.form";
+  const bool paper = keys.Has(kForm) && keys.String(kForm) == "paper";
+  const UpdateForm form = paper ? UpdateForm::kPaper : UpdateForm::kDeepSpeed;
   if (type == "Lamb") {
     optimizer.type = Type::kLamb;
     optimizer.lamb = {.beta1 = betas[0],
@@ -126,12 +129,13 @@ absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer
                       .epsilon = keys.Number("optimizer.params.eps"),
                       .weight_decay = decay,
                       .max_ratio = keys.Number("optimizer.params.max_coeff"),
-                      .min_ratio = keys.Number("optimizer.params.min_coeff")};
+                      .min_ratio = keys.Number("optimizer.params.min_coeff"),
+                      .form = form};
     return absl::OkStatus();
   }
   if (type == "Lion") {
     optimizer.type = Type::kLion;
-    optimizer.lion = {.beta1 = betas[0], .beta2 = betas[1], .weight_decay = decay};
+    optimizer.lion = {.beta1 = betas[0], .beta2 = betas[1], .weight_decay = decay, .form = form};
     return absl::OkStatus();
   }
   // As in DeepSpeed: "Adam" means AdamW unless adam_w_mode is false; "AdamW" ignores the flag.

@@ -1,6 +1,7 @@
 // The elementwise updates that come with the engine: their numbers for one update, and the kernel
 // that takes them.
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -80,11 +81,13 @@ class LionUpdate final : public ElementwiseUpdate {
               .one_minus_beta1 = float(1 - betas.beta1),
               .beta2 = float(betas.beta2),
               .one_minus_beta2 = float(1 - betas.beta2),
-              .rate = float(moment.rate)},
+              .rate = float(moment.rate),
+              .least = options_.form == UpdateForm::kPaper ? kSmallest : 0},
              span);
   }
 
  private:
+  static constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
   const LionOptions options_;
 };
 

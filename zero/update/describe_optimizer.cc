@@ -90,6 +90,7 @@ void AddNumbers(const OptimizerOptions& options, Lines& lines) {
   lines.Add("beta1", options.lion.beta1);
   lines.Add("beta2", options.lion.beta2);
   lines.Add("weight_decay", options.lion.weight_decay);
+  lines.Add("form", double(static_cast<int>(options.lion.form)));
   lines.Within("adagrad.");
   lines.Add("rate_decay", options.adagrad.rate_decay);
   lines.Add("weight_decay", options.adagrad.weight_decay);
@@ -99,6 +100,7 @@ void AddNumbers(const OptimizerOptions& options, Lines& lines) {
   AddAdam("lamb", {lamb.beta1, lamb.beta2, lamb.epsilon, lamb.weight_decay}, lines);
   lines.Add("max_ratio", lamb.max_ratio);
   lines.Add("min_ratio", lamb.min_ratio);
+  lines.Add("form", double(static_cast<int>(lamb.form)));
   lines.Within("muon.");
   lines.Add("momentum", options.muon.momentum);
   lines.Add("weight_decay", options.muon.weight_decay);

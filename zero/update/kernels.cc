@@ -249,17 +249,15 @@ void LionTarget(const LionStep& step, const UpdateSpan& span) {
   const Gradient gradient(step.divisor, step.clip);
   const V keep = hn::Set(d, step.keep), beta1 = hn::Set(d, step.beta1),
           one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
-          one_minus_beta2 = hn::Set(d, step.one_minus_beta2), rate = hn::Set(d, step.rate);
+          one_minus_beta2 = hn::Set(d, step.one_minus_beta2), rate = hn::Set(d, step.rate),
+          least = hn::Set(d, step.least);
   ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
     WalkAny<true, false>(span, [=](Values& values) HWY_ATTR {
       const V g = gradient.Of<decltype(exact)::value>(values.sum);
       const V direction = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
       values.first = hn::MulAdd(one_minus_beta2, g, hn::Mul(values.first, beta2));
-      const V zero = hn::Zero(d);
-      // 0 and NaN stay themselves.
-      const V moved =
-          hn::IfThenElse(hn::Gt(direction, zero), rate,
-                         hn::IfThenElse(hn::Lt(direction, zero), hn::Neg(rate), direction));
+      const auto moves = hn::Ge(hn::Abs(direction), least);
+      const V moved = hn::IfThenElse(moves, hn::CopySign(rate, direction), direction);
       return hn::Sub(hn::Mul(values.theta, keep), moved);
     });
   });

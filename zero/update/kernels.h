@@ -8,7 +8,7 @@
 // AVX-512, AVX2, NEON, chosen at run time). The bits do not depend on that choice: every value goes
 // through the same operations in the same order, a fused multiply-add rounds once everywhere, and
 // reference.h, a plain loop for each pass, gives the same. Formulas: torch.optim's, single
-// tensor, fp32, but for Lion, which is DeepSpeed's (csrc/includes/cpu_lion.h).
+// tensor, fp32; Lion's and LAMB's as optimizer_options.h says.
 //
 // Thread-safe for spans that do not overlap. `out` may be `theta`; otherwise nothing overlaps.
 #ifndef RINGZERO_ZERO_UPDATE_KERNELS_H_
@@ -73,6 +73,8 @@ struct LionStep {
   float beta2 = 0;
   float one_minus_beta2 = 1;
   float rate = 0;
+  // A direction whose size is below this moves nothing: 0, or the smallest float. A NaN stays one.
+  float least = 0;
 };
 
 struct AdagradStep {
@@ -91,7 +93,7 @@ struct LambStep {
   float one_minus_beta1 = 1;
   float beta2 = 0;
   float one_minus_beta2 = 1;
-  float correction1 = 1;  // 1 - beta1^updates
+  float correction1 = 1;  // 1 - beta1^updates; 1 where the rate is corrected instead
   float correction2 = 1;
   float epsilon = 0;
 };
@@ -115,7 +117,8 @@ void AdagradPass(const AdagradStep& step, const UpdateSpan& span);
 // What updates in phases are made of (phased_updates.h). `out` is read again soon, and no version:
 // no wire copy.
 //
-// The moments take the gradient in; out = LAMB's update: corrected moments, and the decay.
+// The moments take the gradient in; out = LAMB's update: moments over their corrections, and the
+// decay.
 void LambMomentsPass(const LambStep& step, const UpdateSpan& span);
 // The same `out` once more, from moments that have the gradient. `sum` is not read.
 void LambDirectionPass(const LambStep& step, const UpdateSpan& span);

@@ -1,4 +1,4 @@
-// LAMB: Adam's step, as long as its parameter's norm says (You et al., arXiv 1904.00962).
+// LAMB: Adam's update, scaled to the norm of its parameter.
 #include <algorithm>
 #include <cmath>
 
@@ -37,13 +37,27 @@ class LambUpdate final : public ParameterUpdate {
       numbers[0] = TrustRatio(numbers + kSquareLanes, UpdateBlocks(whole.count));
       return;
     }
-    Move(step, float(moment.rate * numbers[0]), BlockOf(whole, part));
+    Move(step, float(RateOf(moment) * numbers[0]), BlockOf(whole, part));
   }
 
  private:
+  UpdateRate::Betas BetasOf(const UpdateMoment& moment) const {
+    return moment.betas.value_or(UpdateRate::Betas{options_.beta1, options_.beta2});
+  }
+  // What the weights of a moment's gradients add up to.
+  static double Correction(double beta, const UpdateMoment& moment) {
+    return 1 - std::pow(beta, double(moment.updates));
+  }
+  double RateOf(const UpdateMoment& moment) const {
+    if (options_.form == UpdateForm::kPaper) return moment.rate;
+    const UpdateRate::Betas betas = BetasOf(moment);
+    return moment.rate * std::sqrt(Correction(betas.beta2, moment)) /
+           Correction(betas.beta1, moment);
+  }
+
   LambStep StepOf(const UpdateMoment& moment) const {
-    const UpdateRate::Betas betas =
-        moment.betas.value_or(UpdateRate::Betas{options_.beta1, options_.beta2});
+    const UpdateRate::Betas betas = BetasOf(moment);
+    const bool corrects = options_.form == UpdateForm::kPaper;
     return {.divisor = moment.divides_by(),
             .clip = moment.clip,
             .weight_decay = float(options_.weight_decay),
@@ -51,8 +65,8 @@ class LambUpdate final : public ParameterUpdate {
             .one_minus_beta1 = float(1 - betas.beta1),
             .beta2 = float(betas.beta2),
             .one_minus_beta2 = float(1 - betas.beta2),
-            .correction1 = float(1 - std::pow(betas.beta1, double(moment.updates))),
-            .correction2 = float(1 - std::pow(betas.beta2, double(moment.updates))),
+            .correction1 = corrects ? float(Correction(betas.beta1, moment)) : 1,
+            .correction2 = corrects ? float(Correction(betas.beta2, moment)) : 1,
             .epsilon = float(options_.epsilon)};
   }
 

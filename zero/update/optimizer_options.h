@@ -4,7 +4,7 @@
 //   options.lion.weight_decay = 0.1;
 //   RZ_RETURN_IF_ERROR(CheckOptimizer(options));
 //
-// Defaults are torch.optim's, Lion's DeepSpeed's. A value.
+// Defaults are torch.optim's; Lion's and LAMB's are DeepSpeed's. A value.
 #ifndef RINGZERO_ZERO_UPDATE_OPTIMIZER_OPTIONS_H_
 #define RINGZERO_ZERO_UPDATE_OPTIMIZER_OPTIONS_H_
 
@@ -34,10 +34,17 @@ struct AdamWOptions {
   double weight_decay = 0.01;
 };
 
+// Whose formula, where DeepSpeed's is not the paper's.
+enum class UpdateForm { kDeepSpeed, kPaper };
+
+// θ moves by the rate against the sign of a direction. Where the direction is 0 it moves nothing in
+// the paper (Chen et al., arXiv 2302.06675), and against the zero's own sign in DeepSpeed
+// (csrc/lion/cpu_lion_impl.cpp): by -rate for +0.
 struct LionOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double weight_decay = 0;  // decoupled
+  UpdateForm form = UpdateForm::kDeepSpeed;
 };
 
 struct AdagradOptions {
@@ -47,8 +54,11 @@ struct AdagradOptions {
   double epsilon = 1e-10;
 };
 
-// You et al., arXiv 1904.00962, algorithm 2, with the names of DeepSpeed's FusedLamb. The trust
-// ratio ‖θ‖ / ‖update‖ is cut to [min_ratio, max_ratio], and is 1 where a norm is 0.
+// θ moves by rate · ratio · update. The trust ratio ‖θ‖ / ‖update‖ is cut to [min_ratio,
+// max_ratio], and is 1 where a norm is 0. The paper's update (You et al., arXiv 1904.00962,
+// algorithm 2) is of moments corrected for their start at 0. DeepSpeed's (FusedLamb,
+// csrc/lamb/fused_lamb_cuda_kernel.cu) is of the moments as they are; its rate is corrected, by
+// sqrt(1 - beta2^updates) / (1 - beta1^updates).
 struct LambOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -56,6 +66,7 @@ struct LambOptions {
   double weight_decay = 0;
   double max_ratio = 10;
   double min_ratio = 0.01;
+  UpdateForm form = UpdateForm::kDeepSpeed;
 };
 
 // Keller Jordan's (kellerjordan.github.io/posts/muon): momentum of matrices, made orthogonal by

@@ -84,7 +84,8 @@ void LionPass(const LionStep& step, const UpdateSpan& span) {
     const float g = span.sum[i] / step.divisor * step.clip;
     const float m = span.first[i];
     const float direction = std::fma(step.one_minus_beta1, g, m * step.beta1);
-    const float moved = direction > 0 ? step.rate : direction < 0 ? -step.rate : direction;
+    const bool moves = std::abs(direction) >= step.least;
+    const float moved = moves ? std::copysign(step.rate, direction) : direction;
     span.first[i] = std::fma(step.one_minus_beta2, g, m * step.beta2);
     Write(span, i, span.theta[i] * step.keep - moved);
   }

@@ -136,6 +136,7 @@ TEST(Config, LionAndAdagrad) {
   EXPECT_EQ(lion.type, OptimizerOptions::Type::kLion);
   EXPECT_EQ(lion.lion.beta2, 0.98);
   EXPECT_EQ(lion.lion.weight_decay, 0.2);
+  EXPECT_EQ(lion.lion.form, UpdateForm::kDeepSpeed);
   const OptimizerOptions adagrad =
       Parse(kResNet, {"optimizer.type=Adagrad", "optimizer.params.lr_decay=0.1",
                       "optimizer.params.initial_accumulator_value=0.5"})
@@ -153,6 +154,12 @@ TEST(Config, LambAndMuon) {
   EXPECT_EQ(lamb.lamb.max_ratio, 0.5);
   EXPECT_EQ(lamb.lamb.min_ratio, 0.01);
   EXPECT_EQ(lamb.lamb.epsilon, 1e-8);
+  EXPECT_EQ(lamb.lamb.form, UpdateForm::kDeepSpeed);
+  for (const char* type : {"optimizer.type=Lamb", "optimizer.type=Lion"}) {
+    const OptimizerOptions paper = Parse(kResNet, {type, "optimizer.form=paper"}).optimizer;
+    const bool is_lamb = paper.type == OptimizerOptions::Type::kLamb;
+    EXPECT_EQ(is_lamb ? paper.lamb.form : paper.lion.form, UpdateForm::kPaper) << type;
+  }
   const OptimizerOptions muon =
       Parse(kResNet, {"optimizer.type=Muon", "optimizer.params.muon_lr=0.02",
                       "optimizer.params.adam_lr=0.001", "optimizer.params.adam_names=[\"fc*\"]"})

@@ -28,6 +28,12 @@ constexpr KeySpec kOptimizerKeys[] = {
          "biases)") |
         Choices("all|matrices") | kNotNull | kNotAuto | WrongNames("decays") |
         DeepSpeed("has none: ignored"),
+    Text("optimizer.form", "\"deepspeed\"",
+         "deepspeed: Lamb corrects its rate for the moments' start at 0; Lion moves by -lr where "
+         "its direction is +0, by +lr where it is -0. paper: Lamb corrects the moments; Lion does "
+         "not move there") |
+        Choices("deepspeed|paper") | For("Lamb|Lion") | kNotNull | kNotAuto |
+        DeepSpeed("has none: ignored. Its Lion on a GPU moves by +lr where the direction is 0"),
     Any("optimizer.groups", "",
         "a list of {params, lr_factor, weight_decay, betas}: numbers of their own for parameters "
         "whose name matches params, as a shell's pattern does (\"*.bias\"); the first that matches "

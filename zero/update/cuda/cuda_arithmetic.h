@@ -49,6 +49,10 @@ RZ_BOTH_SIDES float FloatOf(uint32_t bits) {
 }
 #endif
 
+RZ_BOTH_SIDES float CopySign(float size, float sign) {
+  return FloatOf((BitsOf(size) & 0x7fffffff) | (BitsOf(sign) & 0x80000000));
+}
+
 // Without conversions of the hardware: what those make of a NaN differs.
 RZ_BOTH_SIDES uint16_t ToBf16(float value) {
   const uint32_t bits = BitsOf(value), high = bits >> 16;

@@ -61,8 +61,8 @@ RZ_BOTH_SIDES void LionValue(const LionStep& step, const UpdateSpan& span, int64
   const float theta = span.theta[i], m = span.first[i];
   const float g = Multiply(Divide(span.sum[i], step.divisor), step.clip);
   const float direction = MultiplyAdd(step.one_minus_beta1, g, Multiply(m, step.beta1));
-  // 0 and NaN stay themselves.
-  const float moved = direction > 0 ? step.rate : direction < 0 ? -step.rate : direction;
+  const bool moves = direction >= step.least || -direction >= step.least;
+  const float moved = moves ? CopySign(step.rate, direction) : direction;
   span.first[i] = MultiplyAdd(step.one_minus_beta2, g, Multiply(m, step.beta2));
   Write(span, i, Add(Multiply(theta, step.keep), -moved));
 }
