@@ -37,11 +37,12 @@ absl::Status LossScale::Advance(bool overflow) {
     return absl::OkStatus();
   }
   last_overflow_ = noted_;
-  if (hysteresis_ > 1) {
-    --hysteresis_;
+  if (hysteresis_ != 1) {  // below 1 it never comes to 1
+    if (hysteresis_ > 1) --hysteresis_;
     return absl::OkStatus();
   }
-  if (scale_ == options_.minimum) {
+  const bool ends = options_.at_minimum == LossScaleOptions::AtMinimum::kEndsRun;
+  if (ends && scale_ == options_.minimum) {
     return absl::OutOfRangeError(absl::StrCat(
         "gradients of iteration ", noted_, " are not finite, and the loss scale is already ",
         options_.minimum, ", fp16.min_loss_scale: it cannot be lowered any more"));

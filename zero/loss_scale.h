@@ -5,7 +5,8 @@
 //   scale.Of(t);                   // of t's gradients, and what its update divides by
 //   scale.Note(t, !isfinite(norm));  // every iteration once, in order
 //
-// The recurrence is DeepSpeed's (runtime/fp16/loss_scaler.py, DynamicLossScaler.update_scale). In
+// The recurrence is DeepSpeed's (runtime/fp16/loss_scaler.py, DynamicLossScaler.update_scale; with
+// a hysteresis of 1 and kStays runtime/fp16/fused_optimizer.py, FP16_Optimizer._update_scale). In
 // dp, with a lag of 1, so are its numbers. Under the cdp rules an iteration begins before the
 // overflow of the one before it can be known: the scale of iteration t has seen those up to t - 2
 // (algorithm.md section 5). Not thread-safe.
@@ -24,8 +25,8 @@ class LossScale {
   // `lag`: the scale of iteration t follows from overflows up to t - lag; at least 1.
   LossScale(const LossScaleOptions& options, int lag);
 
-  // Of the next iteration that has not been noted. OutOfRange: it overflowed, and the scale is
-  // already at its minimum (where DeepSpeed ends the run, too).
+  // Of the next iteration that has not been noted. OutOfRange: it overflowed, the scale is already
+  // at its minimum, and that ends the run.
   absl::Status Note(int iteration, bool overflow);
 
   // All that follow: of an iteration among the last kKept noted, and those whose scale they decide.

@@ -41,9 +41,14 @@ absl::Status FillLossScale(const ResolvedKeys& keys, LossScaleOptions& scale) {
   }
   scale.initial = std::ldexp(1.0, static_cast<int>(power));
   scale.window = Int(keys, "fp16.loss_scale_window");
-  scale.hysteresis = Int(keys, "fp16.hysteresis");
-  scale.consecutive_hysteresis = keys.Bool("fp16.consecutive_hysteresis");
   scale.minimum = keys.Number("fp16.min_loss_scale");
+  if (Int(keys, "zero_optimization.stage") > 0) {
+    scale.hysteresis = Int(keys, "fp16.hysteresis");
+    scale.consecutive_hysteresis = keys.Bool("fp16.consecutive_hysteresis");
+  } else {
+    scale.hysteresis = 1;
+    scale.at_minimum = LossScaleOptions::AtMinimum::kStays;
+  }
   return absl::OkStatus();
 }
 

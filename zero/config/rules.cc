@@ -118,13 +118,30 @@ class Rules {
         Error(path, "wanted more than 0 for a dynamic loss scale");
       }
     }
-    if (keys_.Given("fp16.hysteresis") && keys_.Integer("fp16.hysteresis") < 1) {
-      Add(Kind::kNote, "fp16.hysteresis",
-          "below 1 the loss scale is never lowered in DeepSpeed; 1 lowers it at each overflow");
-    }
+    if (dynamic) CheckDynamicScale();
     for (const char* path : {"fp16.fp16_master_weights_and_grads",
                              "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"}) {
       if (keys_.IsOn(path) && Stage() == 0) Error(path, "needs zero_optimization.stage 1, 2 or 3");
+    }
+  }
+
+  // DeepSpeed has two rules for a dynamic loss scale: one with ZeRO, one without.
+  void CheckDynamicScale() {
+    constexpr char kStage[] = "zero_optimization.stage", kHysteresis[] = "fp16.hysteresis";
+    if (!keys_.Has(kStage) || keys_.MustBeSet(kStage)) return;
+    if (keys_.Integer(kStage) > 0) {
+      if (keys_.Given(kHysteresis) && keys_.Integer(kHysteresis) < 1) {
+        Add(Kind::kNote, kHysteresis, "below 1 the loss scale is never lowered, as in DeepSpeed");
+      }
+      if (Stage() > 0) return;
+      return Add(Kind::kNote, "fp16.enabled",
+                 "without zero_optimization the loss scale follows stage 3's rule; DeepSpeed's "
+                 "follows stage 0's, which \"zero_optimization\": {\"stage\": 0} has here, too");
+    }
+    for (const char* path : {kHysteresis, "fp16.consecutive_hysteresis"}) {
+      if (!keys_.Given(path)) continue;
+      Add(Kind::kNote, path,
+          "does nothing in stage 0, as in DeepSpeed: each overflow lowers the loss scale");
     }
   }
 

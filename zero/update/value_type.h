@@ -33,9 +33,10 @@ struct LossScaleOptions {
   double initial = 1;    // fp16.loss_scale, or 2 to the power of fp16.initial_scale_power
   bool dynamic = false;  // fp16.loss_scale 0; else the scale stays as it is
   int window = 1000;     // fp16.loss_scale_window: good iterations before it is doubled
-  int hysteresis = 2;    // fp16.hysteresis: the overflow, counted from 1, that halves it
+  int hysteresis = 2;    // fp16.hysteresis: the overflow, counted from 1, that halves it; < 1: none
   bool consecutive_hysteresis = false;  // a good iteration begins that count again
   double minimum = 1;                   // fp16.min_loss_scale
+  enum class AtMinimum { kEndsRun, kStays } at_minimum = AtMinimum::kEndsRun;  // an overflow there
 };
 
 struct Precision {

@@ -10,7 +10,9 @@
 namespace ringzero {
 namespace {
 
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kRun[] = R"({
   "model": {"type": "mlp", "hidden": [8]},
@@ -90,6 +92,28 @@ TEST(PrecisionTest, TheDynamicLossScaleHasDeepSpeedsKeys) {
   EXPECT_EQ(found->loss_scale.minimum, 3);
   EXPECT_THAT(Read({"fp16.enabled=true", "fp16.initial_scale_power=200"}).status().message(),
               HasSubstr("fp16.initial_scale_power: wanted -126 to 127, as a float has, found 200"));
+}
+
+// In stage 0 DeepSpeed has another rule, without a hysteresis and without an end.
+TEST(PrecisionTest, TheDynamicLossScaleOfStage0SaysWhatDoesNothing) {
+  using AtMinimum = LossScaleOptions::AtMinimum;
+  const auto read = [](const std::vector<std::string>& sets) {
+    return *ParseConfig(kRun, {.file = "run.json", .overrides = sets, .environment = {}});
+  };
+  const std::string fp16 = "fp16.enabled=true", plain = "zero_optimization.stage=0";
+  const Config said = read({fp16, plain, "fp16.hysteresis=3"});
+  EXPECT_EQ(said.precision.loss_scale.hysteresis, 1);
+  EXPECT_EQ(said.precision.loss_scale.at_minimum, AtMinimum::kStays);
+  EXPECT_THAT(said.notes, Contains(HasSubstr("fp16.hysteresis: does nothing in stage 0")));
+  EXPECT_THAT(read({fp16, plain}).notes, Not(Contains(HasSubstr("fp16"))));
+  // Without a stage it is 3 here and 0 there.
+  const Config silent = read({fp16});
+  EXPECT_EQ(silent.precision.loss_scale.at_minimum, AtMinimum::kEndsRun);
+  EXPECT_THAT(silent.notes, Contains(HasSubstr("without zero_optimization the loss scale")));
+  const Config never = read({fp16, "zero_optimization.stage=1", "fp16.hysteresis=0"});
+  EXPECT_EQ(never.precision.loss_scale.hysteresis, 0);
+  EXPECT_THAT(never.notes, Contains(HasSubstr("fp16.hysteresis: below 1 the loss scale is never")));
+  EXPECT_THAT(read({fp16, "fp16.loss_scale=8"}).notes, Not(Contains(HasSubstr("fp16"))));
 }
 
 TEST(PrecisionTest, OverflowsAreSkippedInHalfPrecision) {

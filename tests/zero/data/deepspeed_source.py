@@ -59,11 +59,13 @@ def stub_torch():
     for name in ('float16', 'float32', 'bfloat16', 'int8', 'float64'):
         setattr(torch, name, type(name, (torch.dtype,), {})())
     torch.half = torch.float16
+    stub('torch._utils')
     torch.optim = stub('torch.optim', Optimizer=Optimizer)
 
 
 def load(root):
-    """Returns (runtime.config, runtime.lr_schedules, runtime.fp16.loss_scaler) and a function that sets the number of workers."""
+    """Returns (runtime.config, runtime.lr_schedules, runtime.fp16.loss_scaler, runtime.fp16.fused_optimizer) and a function
+    that sets the number of workers."""
     root = pathlib.Path(root)
     found = (root / 'version.txt').read_text().strip()
     assert found == VERSION, f'{root} is DeepSpeed {found}, wanted {VERSION}'
@@ -81,7 +83,7 @@ def load(root):
     stub('deepspeed.runtime.utils', has_inf_or_nan=None)
     for name in ('runtime/zero', 'runtime/swap_tensor', 'runtime/model_checkpointing', 'runtime/fp16', 'runtime/zenflow',
                  'runtime/data_pipeline', 'monitor', 'profiling', 'autotuning', 'datastates', 'inference', 'module_inject',
-                 'compile', 'moe'):
+                 'compile', 'moe', 'checkpoint'):
         stub('deepspeed.' + name.replace('/', '.'), path=source / name)
     tensor_parallel = types.ModuleType('deepspeed.runtime.tensor_parallel')
     tensor_parallel.__path__ = [str(source / 'runtime/tensor_parallel')]
@@ -93,8 +95,11 @@ def load(root):
     config = importlib.import_module('deepspeed.runtime.config')
     schedules = importlib.import_module('deepspeed.runtime.lr_schedules')
     scaler = importlib.import_module('deepspeed.runtime.fp16.loss_scaler')
+    stub('deepspeed.runtime.base_optimizer', DeepSpeedOptimizer=object)
+    stub('deepspeed.moe.utils')
+    fused = importlib.import_module('deepspeed.runtime.fp16.fused_optimizer')
 
     def set_workers(count):
         world[0] = count
 
-    return config, schedules, scaler, set_workers
+    return config, schedules, scaler, fused, set_workers

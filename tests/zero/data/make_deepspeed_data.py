@@ -58,19 +58,39 @@ LOSS_SCALES = [
     {'loss_scale_window': 7, 'hysteresis': 3, 'consecutive_hysteresis': True, 'initial_scale_power': 12},
     {'loss_scale_window': 20, 'hysteresis': 2, 'min_loss_scale': 64, 'initial_scale_power': 8},
     {'loss_scale_window': 20, 'hysteresis': 1, 'min_loss_scale': 3, 'initial_scale_power': 10},
+    {'loss_scale_window': 20, 'hysteresis': 0, 'initial_scale_power': 10},
+    {'loss_scale_window': 20, 'hysteresis': -3, 'consecutive_hysteresis': True, 'initial_scale_power': 10},
 ]
 
 
-def scales(scaler):
+class ScalerOfStage0:
+    """The loss scale without ZeRO: FP16_Optimizer's. FP16_UnfusedOptimizer, for all but Adam, has the same lines."""
+
+    def __init__(self, scaler, fused, settings):
+        self.loss_scale_config = scaler.LossScaleConfig(scaler.torch.float16, True, 0, settings)
+        self.verbose = False
+        self.update = fused.FP16_Optimizer._update_scale
+
+    @property
+    def loss_scale(self):
+        return self.loss_scale_config.cur_scale
+
+    def update_scale(self, overflow):
+        self.update(self, overflow)
+
+
+def scales(scaler, fused):
     """From which iteration on there is which; the last overflow of a row may be the one at which the scaler gives up."""
-    for fp16, share in itertools.product(LOSS_SCALES, (0.0, 0.02, 0.1, 0.4)):
-        made = scaler.DynamicLossScaler(init_scale=2**fp16.get('initial_scale_power', 16),
-                                        scale_window=fp16.get('loss_scale_window', 1000),
-                                        min_scale=fp16.get('min_loss_scale', 1),
-                                        delayed_shift=fp16.get('hysteresis', 2),
-                                        consecutive_hysteresis=fp16.get('consecutive_hysteresis', False))
+    for stage, fp16, share in itertools.product((1, 0), LOSS_SCALES, (0.0, 0.02, 0.1, 0.4)):
+        settings = {'init_scale': 2**fp16.get('initial_scale_power', 16),
+                    'scale_window': fp16.get('loss_scale_window', 1000),
+                    'min_scale': fp16.get('min_loss_scale', 1),
+                    'delayed_shift': fp16.get('hysteresis', 2),
+                    'consecutive_hysteresis': fp16.get('consecutive_hysteresis', False)}
+        made = ScalerOfStage0(scaler, fused, settings) if stage == 0 else scaler.DynamicLossScaler(**settings)
         draw = random.Random(f'{fp16} {share}')
-        row = {'fp16': {'enabled': True, **fp16}, 'overflows': '', 'scales': [[0, made.loss_scale]], 'gives_up': False}
+        row = {'stage': stage, 'fp16': {'enabled': True, **fp16}, 'overflows': '', 'scales': [[0, made.loss_scale]],
+               'gives_up': False}
         for iteration in range(400):
             overflow = draw.random() < share
             row['overflows'] += str(int(overflow))
@@ -134,8 +154,8 @@ def write(name, rows):
 
 
 def main():
-    config, schedules, scaler, set_workers = deepspeed_source.load(sys.argv[1])
-    write('scales.jsonl', scales(scaler))
+    config, schedules, scaler, fused, set_workers = deepspeed_source.load(sys.argv[1])
+    write('scales.jsonl', scales(scaler, fused))
     write('rates.jsonl', rates(schedules))
     write('batches.jsonl', batches(config, set_workers))
     write('verdicts.jsonl', list(verdicts(config)))

@@ -20,11 +20,14 @@ constexpr KeySpec kPrecisionKeys[] = {
     Integer("fp16.loss_scale_window", "1000", "updates without overflow after which it doubles") |
         kNoBool | DeepSpeed("checks that it is positive only where fp16 is on and dynamic"),
     Integer("fp16.hysteresis", "2", "overflows before the scale is halved") |
-        DeepSpeed("takes 0 and less, and then never lowers the scale: a warning here"),
+        DeepSpeed("0 and less: the scale is never lowered. In zero_optimization.stage 0 it does "
+                  "nothing: each overflow halves the scale. Here, too"),
     Bool("fp16.consecutive_hysteresis", "false", "a good update makes the hysteresis whole again") |
-        Only("false|true"),
+        Only("false|true") | DeepSpeed("does nothing in zero_optimization.stage 0; here, too"),
     Integer("fp16.min_loss_scale", "1", "the dynamic scale's floor") | kNoBool |
-        DeepSpeed("an integer even where fp16 is off: 0.5 is an error; positive only where on"),
+        DeepSpeed("an integer even where fp16 is off: 0.5 is an error; positive only where on. An "
+                  "overflow there ends the run; in zero_optimization.stage 0 it is skipped as all "
+                  "are; here, too"),
     Bool("fp16.fp16_master_weights_and_grads", "false", "the owner's masters are fp16, too") |
         Only("false"),
 
