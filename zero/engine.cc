@@ -107,6 +107,9 @@ absl::Status Engine::EndCollect() { return impl_->EndCollect(); }
 absl::Status Engine::Finish() { return impl_->Finish(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
 double Engine::GradientSquares(Iteration t) const { return impl_->GradientSquares(t); }
+std::optional<StageId> Engine::NonfiniteStage(Iteration t) const {
+  return impl_->NonfiniteStage(t);
+}
 double Engine::LossScaleOf(Iteration t) const { return impl_->LossScaleOf(t); }
 absl::Status Engine::status() const { return impl_->status(); }
 const Plan& Engine::plan() const { return impl_->options().plan; }

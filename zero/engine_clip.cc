@@ -214,6 +214,17 @@ std::string Engine::Impl::TakeSquares(WorkerId from, absl::string_view numbers) 
   return "";
 }
 
+std::optional<StageId> Engine::Impl::NonfiniteStage(Iteration t) const {
+  Lock lock(mutex_);
+  for (int j = plan_.stage_count() - 1; plan_.has_norm() && j >= 0; --j) {
+    const auto found = squares_.find({t.value, j});
+    if (found == squares_.end()) continue;
+    const auto is_finite = [](double squares) { return std::isfinite(squares); };
+    if (!std::all_of(found->second.begin(), found->second.end(), is_finite)) return StageId(j);
+  }
+  return std::nullopt;
+}
+
 double Engine::Impl::SumDivisor(Iteration t) const { return DivisorOf(plan_, t) * ScaleOf(t); }
 
 double Engine::Impl::ScaleOf(Iteration t) const {

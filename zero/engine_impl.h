@@ -62,6 +62,7 @@ class Engine::Impl {
   // Any thread.
   void Abort(const absl::Status& why);
   double GradientSquares(Iteration t) const;
+  std::optional<StageId> NonfiniteStage(Iteration t) const;
   double LossScaleOf(Iteration t) const;
   absl::Status status() const;
   EngineStats stats() const;

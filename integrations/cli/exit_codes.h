@@ -7,6 +7,8 @@
 //   3    a worker was lost: it died, its connection closed, or it gave no sign of life for too long
 //   4    a deadline: everybody lives, but one wait took too long
 //   5    an internal error: our own bug, or the machine's (no memory, a damaged payload)
+//   6    numbers that are not finite ended the run: an overflow at the smallest loss scale, or
+//        cyclic.on_nonfinite is stop
 //   128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM)
 #ifndef RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
 #define RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
@@ -20,6 +22,7 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitLostPeer = 3;
 inline constexpr int kExitDeadline = 4;
 inline constexpr int kExitInternal = 5;
+inline constexpr int kExitNonfinite = 6;
 inline constexpr int kExitSignal = 128;
 
 inline int ExitCode(const absl::Status& status) {
@@ -29,10 +32,10 @@ inline int ExitCode(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kOutOfRange:
     case absl::StatusCode::kUnimplemented: return kExitBadInput;
     case absl::StatusCode::kUnavailable: return kExitLostPeer;
     case absl::StatusCode::kDeadlineExceeded: return kExitDeadline;
+    case absl::StatusCode::kOutOfRange: return kExitNonfinite;
     default: return kExitInternal;
   }
 }

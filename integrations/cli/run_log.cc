@@ -15,7 +15,7 @@ std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> RunLog
 }
 
 void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics) {
-  const double loss = metrics[0] / metrics[2];
+  const double loss = WithoutNanSign(metrics[0] / metrics[2]);
   std::lock_guard<std::mutex> lock(mutex_);
   if (kind == LapTask::Kind::kTrain) {
     if (!first_loss_.has_value()) first_loss_ = loss;

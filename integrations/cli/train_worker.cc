@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "integrations/cli/injection.h"
+#include "integrations/cli/nonfinite_watch.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
@@ -41,7 +45,8 @@ class Worker {
                    .samples_per_iteration = config_.batch.train_batch,
                    .terminal = task_.terminal,
                    .steps_per_print = config_.steps_per_print}),
-        totals_(task_.run.planned.plan) {}
+        totals_(task_.run.planned.plan),
+        nonfinite_(task_.length.iterations) {}
 
   absl::StatusOr<WorkerReport> Run() {
     absl::StatusOr<WorkerReport> report = RunAll();
@@ -73,11 +78,18 @@ class Worker {
       RZ_RETURN_IF_ERROR(KeepSchedule(lap));
       // By now worker 0 answers.
       if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
-      if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
+      if (task_.self.value != 0) continue;
+      if (const absl::Status said = SayWhatIsNew(); !said.ok()) {
+        ring_->engine().Abort(said);
+        return said;
+      }
     }
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
-    if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
+    if (task_.self.value == 0) {
+      RZ_RETURN_IF_ERROR(SayWhatIsNew());
+      RZ_RETURN_IF_ERROR(SayWhatIsNotFinite());
+    }
     if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(WriteLastNorms());
     return MakeReport(meter.steps());
   }
@@ -210,7 +222,12 @@ class Worker {
 
   // Quality, and what is summed over the ring besides.
   std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
-    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats(), Known(lap));
+    RingTotals::Known known = Known(lap);
+    if (!std::isfinite(quality[0])) {
+      known.nonfinite_losses = 1;
+      known.nonfinite_number = lap.micro_batch;
+    }
+    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats(), known);
     quality.insert(quality.end(), totals.begin(), totals.end());
     return quality;
   }
@@ -242,9 +259,15 @@ class Worker {
       const std::optional<std::string> line = progress_.Line(loss, waits);
       if (line.has_value() && task_.say) task_.say("progress", *line);
       if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->Write(loss));
+      RZ_RETURN_IF_ERROR(WatchNorm(loss.done - RingTotals::GradientLag(plan()),
+                                   loss.totals[RingTotals::kGradientSquares]));
+      const std::string from = std::isfinite(loss.loss) ? "" : OriginOf(loss, plan());
+      RZ_RETURN_IF_ERROR(Watch(NonfiniteWatch::Value::kLoss, loss.done, loss.loss, from));
     }
     for (const EvaluationResult& result : log_.TakeEvaluations()) {
       if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->WriteEvaluation(result));
+      RZ_RETURN_IF_ERROR(
+          Watch(NonfiniteWatch::Value::kHeldOutLoss, result.iteration, result.loss, ""));
     }
     for (const std::string& note : log_.TakeNotes()) {
       if (task_.say) task_.say("note", note);
@@ -259,6 +282,42 @@ class Worker {
       const double squares = ring_->engine().GradientSquares(Iteration(t));
       RZ_RETURN_IF_ERROR(metrics_->WriteNorm(t + 1, squares));
     }
+    return absl::OkStatus();
+  }
+
+  // Says it, or ends the run, at the first value that is not finite.
+  absl::Status Watch(NonfiniteWatch::Value what, int done, double value, const std::string& from) {
+    const std::optional<std::string> line = nonfinite_.Note(what, done, value, from);
+    if (!line.has_value()) return absl::OkStatus();
+    if (config_.cyclic.on_nonfinite == CyclicConfig::OnNonfinite::kStop) {
+      return absl::OutOfRangeError(absl::StrCat(*line, "; cyclic.on_nonfinite is stop"));
+    }
+    if (task_.say) task_.say("note", absl::StrCat("warning: ", *line));
+    return absl::OkStatus();
+  }
+
+  // A dynamic loss scale is found by overflows: those are counted as skipped updates.
+  absl::Status WatchNorm(int done, double squares) {
+    if (config_.precision.loss_scale.dynamic || std::isfinite(squares)) return absl::OkStatus();
+    const std::optional<StageId> stage = ring_->engine().NonfiniteStage(Iteration(done - 1));
+    std::vector<std::string> words;
+    if (stage.has_value()) {
+      words.push_back(
+          absl::StrCat("from stage ", stage->value, " (", plan().stage(*stage).name, ")"));
+    }
+    if (plan().skips()) words.push_back("and its update is skipped");
+    return Watch(NonfiniteWatch::Value::kGradientNorm, done, std::sqrt(squares),
+                 absl::StrJoin(words, ", "));
+  }
+
+  // At the end; of the last iterations' norms, too, which no report tells.
+  absl::Status SayWhatIsNotFinite() {
+    const int end = plan().iterations;
+    for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
+      RZ_RETURN_IF_ERROR(WatchNorm(t + 1, ring_->engine().GradientSquares(Iteration(t))));
+    }
+    const std::optional<std::string> line = nonfinite_.Summary();
+    if (line.has_value() && task_.say) task_.say("note", absl::StrCat("warning: ", *line));
     return absl::OkStatus();
   }
 
@@ -328,6 +387,7 @@ class Worker {
   LapRunner laps_;
   ProgressMeter progress_;
   RingTotals totals_;
+  NonfiniteWatch nonfinite_;
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<OpCosts> costs_;  // likewise

@@ -10,6 +10,7 @@
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_METRICS_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_METRICS_H_
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +27,9 @@ struct Scalar {
   double value = 0;
 };
 
+// A NaN as it is written: its sign means nothing, but printf shows it ("-nan").
+inline double WithoutNanSign(double value) { return std::isnan(value) ? NAN : value; }
+
 struct MetricsMoment {
   int64_t samples = 0;      // iterations so far × train_batch_size
   int64_t iteration = 0;    // the one that is over
@@ -39,9 +43,10 @@ class MetricsWriter {
   virtual absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) = 0;
 };
 
-// One event file, as `tensorboard --logdir` reads it.
+// One event file, as `tensorboard --logdir` reads it. A NaN is one there, too.
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorConfig& monitor);
-// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to.
+// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to. What
+// is not finite is nan, inf or -inf.
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig& monitor);
 // One object per write: {"iteration": 15, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
 // is not finite is null. The file is begun anew.

@@ -32,8 +32,8 @@ class CsvWriter : public MetricsWriter {
             absl::StrCat("step,", scalar.name.substr(scalar.name.rfind('/') + 1), "\n")));
         found = files_.emplace(scalar.name, std::move(file)).first;
       }
-      RZ_RETURN_IF_ERROR(
-          found->second.Write(absl::StrFormat("%d,%.17g\n", moment.samples, scalar.value)));
+      RZ_RETURN_IF_ERROR(found->second.Write(
+          absl::StrFormat("%d,%.17g\n", moment.samples, WithoutNanSign(scalar.value))));
     }
     return absl::OkStatus();
   }

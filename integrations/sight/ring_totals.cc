@@ -41,6 +41,8 @@ constexpr std::array<Total, RingTotals::kCount> kTotals = {{
     {"Ring/Samples/memory_gradients", Unit::kHeldBytes},
     {"Ring/Samples/gradient_norm", Unit::kKnown},
     {"Train/Samples/loss_scale", Unit::kKnown},
+    {"losses that are not finite", Unit::kKnown},
+    {"their micro-batches", Unit::kKnown},
 }};
 
 std::vector<double> Now(const EngineStats& stats) {
@@ -83,6 +85,8 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
   if (trains) {
     taken[kGradientSquares] = known.squares;
     taken[kLossScale] = known.loss_scale;
+    taken[kNonfiniteLosses] = known.nonfinite_losses;
+    taken[kNonfiniteNumbers] = known.nonfinite_number;
   }
   last_ = std::move(now);
   return taken;

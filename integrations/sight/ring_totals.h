@@ -22,13 +22,17 @@ namespace ringzero {
 
 class RingTotals {
  public:
-  static constexpr int kCount = 21;
-  static constexpr int kGradientSquares = 19, kLossScale = 20;  // their places
+  static constexpr int kCount = 23;
+  // Their places.
+  static constexpr int kGradientSquares = 19, kLossScale = 20, kNonfiniteLosses = 21,
+                       kNonfiniteNumbers = 22;
 
-  // What only some workers know, of a training iteration's first lap; else 0.
+  // What only some workers know; else 0.
   struct Known {
-    double squares = 0;     // of this worker's gradients, GradientLag iterations ago
-    double loss_scale = 0;  // worker 0: of this iteration
+    double squares = 0;     // first lap: of this worker's gradients, GradientLag iterations ago
+    double loss_scale = 0;  // first lap, worker 0: of this iteration
+    double nonfinite_losses = 0;  // 1: the micro-batch's loss is not finite
+    double nonfinite_number = 0;  // there: the micro-batch's number
   };
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kCount) {}

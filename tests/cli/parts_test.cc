@@ -13,6 +13,7 @@
 
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/exit_codes.h"
+#include "integrations/cli/nonfinite_watch.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/worker_report.h"
@@ -54,6 +55,7 @@ TEST(ExitCodes, OfStatuses) {
   EXPECT_EQ(ExitCode(absl::DeadlineExceededError("")), 4);
   EXPECT_EQ(ExitCode(absl::InternalError("")), 5);
   EXPECT_EQ(ExitCode(absl::ResourceExhaustedError("")), 5);
+  EXPECT_EQ(ExitCode(absl::OutOfRangeError("")), 6);
 }
 
 std::unique_ptr<Dataset> RandomData(int64_t samples) {
@@ -208,6 +210,45 @@ TEST(Progress, RatesAreByTheTimeOfTheReport) {
   const std::optional<std::string> last = meter.Line(Reported(10, 0.5, 40), {});
   ASSERT_TRUE(last.has_value());
   EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000  16 samples/s"));
+}
+
+// A NaN's sign, which some processors set, is not shown.
+TEST(Progress, ALossThatIsNaNIsNan) {
+  RunLog log(RunLog::Task::kClasses);
+  log.Listener()(Iteration(0), LapTask::Kind::kTrain, {-NAN, 0, 8});
+  log.Listener()(Iteration(1), LapTask::Kind::kEvaluate, {-NAN, 0, 8});
+  ProgressMeter meter({.iterations = 1, .samples_per_iteration = 4});
+  const std::optional<std::string> line = meter.Line(log.TakeLosses().at(0), {});
+  ASSERT_TRUE(line.has_value());
+  EXPECT_THAT(*line, HasSubstr("loss nan "));
+  EXPECT_THAT(log.TakeNotes(), ElementsAre(HasSubstr("held-out loss nan,")));
+}
+
+TEST(NonfiniteWatch, SaysTheFirstAndCountsAll) {
+  using Value = NonfiniteWatch::Value;
+  NonfiniteWatch watch(20);
+  EXPECT_EQ(watch.Note(Value::kLoss, 1, 2.5, ""), std::nullopt);
+  EXPECT_EQ(watch.Summary(), std::nullopt);
+  EXPECT_EQ(watch.Note(Value::kGradientNorm, 3, INFINITY, "from stage 1 (head)"),
+            "iteration 3/20: the gradient norm is inf, from stage 1 (head)");
+  EXPECT_EQ(watch.Note(Value::kLoss, 4, -NAN, ""), std::nullopt);
+  EXPECT_EQ(watch.Note(Value::kLoss, 5, NAN, ""), std::nullopt);
+  EXPECT_EQ(watch.Summary(),
+            "not finite: the loss 2 times, first in iteration 4/20; the gradient norm 1 time, "
+            "first in iteration 3/20");
+  NonfiniteWatch other(20);
+  EXPECT_EQ(other.Note(Value::kHeldOutLoss, 20, -NAN, ""),
+            "iteration 20/20: the held-out loss is nan");
+}
+
+TEST(NonfiniteWatch, NamesTheWorkerOfOneMicroBatch) {
+  const Plan plan{.workers = 4, .laps = 2};
+  RunLog::Loss loss{.totals = std::vector<double>(RingTotals::kCount)};
+  loss.totals[RingTotals::kNonfiniteLosses] = 1;
+  loss.totals[RingTotals::kNonfiniteNumbers] = 6;
+  EXPECT_EQ(OriginOf(loss, plan), "from micro-batch 6 of worker 2");
+  loss.totals[RingTotals::kNonfiniteLosses] = 3;
+  EXPECT_EQ(OriginOf(loss, plan), "from 3 of 8 micro-batches");
 }
 
 TEST(Progress, Durations) {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Tiny trainings in 16 bits: the same bits whatever the transport, and half of the bytes."""
+"""Tiny trainings in 16 bits: the same bits whatever the transport, and half of the bytes. Numbers that are not finite."""
+import csv
 import json
+import os
 import unittest
 
 from ringzero import TestCase
@@ -45,6 +47,72 @@ class Precision(TestCase):
         self.assertEqual(skipped, [0, 1, 1, 2, 2, 2])
         again = self.train(self.config(iterations=6, fp16=fp16, **overflows, **{"cyclic.transport": "local"}))
         self.assertEqual(summary["parameters_sha256"], again["parameters_sha256"])
+
+
+class NotFinite(TestCase):
+    """A rate that throws the parameters out of fp32 in the first update."""
+    DIVERGES = {"iterations": 6, "evaluation.every": 0, "cyclic.rule": "dp",
+                "optimizer": {"type": "SGD", "params": {"lr": 1e30}}}
+
+    def said(self, done):
+        return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+
+    def test_a_run_that_diverges_says_so_at_once_and_at_the_end(self):
+        done = self.run_program("train", self.config(**self.DIVERGES), "--metrics", "run", "--summary", "summary.json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        first, last = self.said(done)
+        self.assertEqual(first, "warning: iteration 2/6: the loss is nan, from 2 of 2 micro-batches")
+        self.assertIn("warning: not finite: the loss 5 times, first in iteration 2/6; the gradient norm ", last)
+        self.assertIn("iteration 6/6  loss nan ", done.stderr)
+        with open(self.path("run/csv/Train_Samples_train_loss.csv"), encoding="utf-8") as file:
+            losses = [value for _, value in csv.reader(file)][1:]
+        self.assertEqual(losses[1:], 5 * ["nan"])
+        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
+            scalars = [json.loads(line)["scalars"] for line in file]
+        found = [each["Train/Samples/train_loss"] for each in scalars if "Train/Samples/train_loss" in each]
+        self.assertEqual(found[1:], 5 * [None])
+        with open(self.path("summary.json"), encoding="utf-8") as file:
+            self.assertIsNone(json.load(file)["loss"]["last"])
+
+    def test_a_run_that_does_not_says_nothing(self):
+        done = self.run_program("train", self.config(iterations=3))
+        self.assertEqual((done.returncode, self.said(done)), (0, []), done.stderr)
+
+    def test_stop_ends_it_with_a_code_of_its_own_and_records(self):
+        for transport in ("shm", "local"):
+            with self.subTest(transport):
+                config = self.config(**self.DIVERGES, **{"cyclic.on_nonfinite": "stop", "cyclic.transport": transport})
+                done = self.run_program("train", config, "--flight", transport)
+                self.fails(done, 6, "iteration 2/6: the loss is nan, from 2 of 2 micro-batches", "cyclic.on_nonfinite")
+                self.assertEqual(sorted(os.listdir(self.path(transport))), ["worker-0.flight", "worker-1.flight"])
+
+    def test_the_stage_is_named_where_the_norm_is_one_number(self):
+        config = self.config(iterations=4, gradient_clipping=1,
+                             **{"cyclic.rule": "dp", "cyclic.inject": {"overflows": [1, 1, 0]}})
+        done = self.run_program("train", config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(self.said(done)[0], r"^warning: iteration 2/4: the gradient norm is inf, from stage 1 \(.+\)$")
+        # The last update, too, which no later iteration tells of.
+        done = self.run_program("train", config, "--set", "iterations=2", "--set", "cyclic.on_nonfinite=stop",
+                                "--set", "evaluation.every=0")
+        self.fails(done, 6, "iteration 2/2: the gradient norm is inf, from stage 1")
+
+    def test_where_updates_are_skipped_that_is_said_but_by_a_dynamic_scale(self):
+        overflow = {"iterations": 4, "cyclic.rule": "dp", "cyclic.inject": {"overflows": [1, 0, 0]}}
+        for fp16, wanted in (({"loss_scale": 8}, 2), ({"initial_scale_power": 8}, 0)):
+            done = self.run_program("train", self.config(fp16={"enabled": True, **fp16}, **overflow))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(len(self.said(done)), wanted, done.stderr)
+            self.assertEqual("and its update is skipped" in done.stderr, wanted == 2)
+
+    def test_an_overflow_at_the_smallest_scale_ends_the_run_but_in_stage_0(self):
+        changes = {"iterations": 4, "cyclic.rule": "dp", "cyclic.inject": {"overflows": [1, 0, 0]},
+                   "fp16": {"enabled": True, "initial_scale_power": 0, "hysteresis": 1}}
+        done = self.run_program("train", self.config(**changes, **{"zero_optimization.stage": 1}), "--flight", "flight")
+        self.fails(done, 6, "fp16.min_loss_scale")
+        self.assertEqual(sorted(os.listdir(self.path("flight"))), ["worker-0.flight", "worker-1.flight"])
+        summary = self.train(self.config(**changes, **{"zero_optimization.stage": 0}))
+        self.assertEqual((summary["skipped_updates"], summary["loss_scale"]), (1, 1))
 
 
 if __name__ == "__main__":

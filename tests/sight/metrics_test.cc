@@ -46,6 +46,16 @@ TEST(CsvWriterTest, WritesDeepSpeedsLayout) {
               HasSubstr("step,train loss"));
 }
 
+TEST(CsvWriterTest, WritesNanWithoutItsSign) {
+  const TemporaryFolder folder;
+  auto writer = MakeCsvWriter({.output_path = folder.path("a"), .job_name = "job"});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (const double value : {-std::nan(""), double(-INFINITY)}) {
+    ASSERT_EQ((*writer)->Write({.samples = 32}, {{"loss", value}}), absl::OkStatus());
+  }
+  EXPECT_EQ(Read(folder.path("a/job/loss.csv")), "step,loss\n32,nan\n32,-inf\n");
+}
+
 TEST(JsonLinesTest, OneObjectALine) {
   const TemporaryFolder folder;
   auto writer = MakeJsonLinesWriter(folder.path("m.jsonl"));
@@ -151,7 +161,8 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   stats.memory.taken = 128;
   stats.memory.gradients = 192;
   LapTask lap{.kind = LapTask::Kind::kTrain, .lap = Lap(0)};
-  std::vector<double> sums = totals.Take(lap, stats, {.squares = 16, .loss_scale = 512});
+  std::vector<double> sums = totals.Take(
+      lap, stats, {.squares = 16, .loss_scale = 512, .nonfinite_losses = 1, .nonfinite_number = 3});
   stats.forward_seconds = 3;
   lap.lap = Lap(1);
   const std::vector<double> second = totals.Take(lap, stats, {});
@@ -170,6 +181,8 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   lap.kind = LapTask::Kind::kEvaluate;
   EXPECT_EQ(sums[RingTotals::kGradientSquares], 16);
   EXPECT_EQ(sums[RingTotals::kLossScale], 512);
+  EXPECT_EQ(sums[RingTotals::kNonfiniteLosses], 1);
+  EXPECT_EQ(sums[RingTotals::kNonfiniteNumbers], 3);
   EXPECT_EQ(totals.Take(lap, stats, {}), std::vector<double>(RingTotals::kCount));
 }
 

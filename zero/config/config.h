@@ -91,6 +91,7 @@ struct CyclicConfig {
   bool exchange = true;
   bool track_activations = false;
   bool flight_recorder = true;
+  enum class OnNonfinite { kWarn, kStop } on_nonfinite = OnNonfinite::kWarn;
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
   std::string profile;          // a file of frozen costs; empty: they are counted

@@ -157,6 +157,9 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   cyclic.exchange = keys.Bool("cyclic.exchange");
   cyclic.track_activations = keys.Bool("cyclic.track_activations");
   cyclic.flight_recorder = keys.Bool("cyclic.flight_recorder");
+  if (keys.String("cyclic.on_nonfinite") == "stop") {
+    cyclic.on_nonfinite = CyclicConfig::OnNonfinite::kStop;
+  }
   cyclic.balance = keys.String("cyclic.balance") == "bytes" ? CyclicConfig::Balance::kBytes
                                                             : CyclicConfig::Balance::kCost;
   if (keys.Has("cyclic.profile")) cyclic.profile = keys.String("cyclic.profile");

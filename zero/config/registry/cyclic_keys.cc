@@ -75,6 +75,11 @@ constexpr KeySpec kCyclicKeys[] = {
     Number("cyclic.peer_timeout", "5",
            "seconds without a sign of life after which a worker is lost") |
         KeyRange{.min = 0.1, .max = 1e6},
+    Text(
+        "cyclic.on_nonfinite", "\"warn\"",
+        "a loss or a gradient norm that is not finite: warn, or stop, which ends the run with exit "
+        "code 6") |
+        Choices("warn|stop"),
     Bool("cyclic.checksums", "false",
          "check every payload where it arrives; costs two passes over what travels"),
     Section("cyclic.wire", "types of what travels"),
