@@ -40,7 +40,7 @@ struct PlanRequest {
   int workers = 1;
   int zero_stage = 3;
   int laps = 1;
-  Rule rule = Rule::kCdpV2;
+  Rule rule = Rule::kDp;
   int slack = 1;
   bool predict = false;
   bool strict = false;

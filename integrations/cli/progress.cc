@@ -50,6 +50,15 @@ std::string FormatDuration(double seconds) {
   return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
 }
 
+std::string DescribeRule(Rule rule, int64_t laps) {
+  if (rule == Rule::kDp) return "";
+  return absl::StrFormat(
+      "rule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches per "
+      "update reads older parameters, which can cost loss, most of all with K = 1 "
+      "(docs/results/text.md)",
+      ToString(rule), laps);
+}
+
 ProgressScreen::ProgressScreen(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
 
 void ProgressScreen::Progress(const std::string& line) {

@@ -19,6 +19,7 @@
 
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/step_meter.h"
+#include "sharding/plan.h"
 
 namespace ringzero {
 
@@ -51,6 +52,9 @@ class ProgressMeter {
 
 // "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
+
+// What a cyclic rule gains and costs with K laps, one sentence; empty for dp.
+std::string DescribeRule(Rule rule, int64_t laps);
 
 class ProgressScreen {
  public:

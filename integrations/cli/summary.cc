@@ -189,6 +189,8 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
       &text, "sent per step: %s of parameters and sums, %s of other; memory: %.0f MiB in all\n",
       FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
       FormatBytes(static_cast<double>(totals.other_bytes) / iterations), totals.pss_mib);
+  const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps);
+  if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
   return summary;
 }

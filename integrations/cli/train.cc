@@ -80,6 +80,8 @@ absl::Status SayPlan(const TrainRun& run, const PlannedRun& planned, const Note&
                       planned.model.parameter_count, planned.model.layers.size(),
                       plan.stage_count(), plan.workers, run.config.keys.String("cyclic.transport"),
                       ToString(plan.rule), plan.iterations, run.config.batch.train_batch)));
+  const std::string rule = DescribeRule(plan.rule, plan.laps);
+  if (!rule.empty()) RZ_RETURN_IF_ERROR(note(rule));
   for (const std::string& warning : planned.planned.warnings) {
     RZ_RETURN_IF_ERROR(note(absl::StrCat("warning: ", warning)));
   }

@@ -25,7 +25,8 @@ class Config(TestCase):
         self.assertIn('"seed": 9,  // user (--set)', shown)
         self.assertIn('"train_micro_batch_size_per_gpu": 8,  // user', shown)
         self.assertIn('"train_batch_size": 16,  // derived', shown)
-        self.assertIn('"rule": "cdp_v2",  // default', shown)
+        self.assertIn('"rule": "cdp_v2",  // user', shown)
+        self.assertIn('"rule": "dp",  // default', self.show(self.config(**{"cyclic.rule": None})).stdout)
 
     def test_reads_back(self):
         config = dict(TINY, scheduler={"type": "WarmupLR", "params": {"warmup_max_lr": "auto"}})

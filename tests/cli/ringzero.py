@@ -28,7 +28,7 @@ TINY = {
     "iterations": 12,
     "evaluation": {"every": 5},
     "seed": 3,
-    "cyclic": {"workers": 2},
+    "cyclic": {"rule": "cdp_v2", "workers": 2},
 }
 
 

@@ -62,9 +62,10 @@ class Digests(TestCase):
             self.assertEqual(summary["bytes_per_step"], sent[like])
 
     def test_rules_differ(self):
-        digests = {self.train(self.config(**{"cyclic.rule": rule, "cyclic.transport": "local"}))["parameters_sha256"]
-                   for rule in ("dp", "cdp_v1", "cdp_v2")}
-        self.assertEqual(len(digests), 3)
+        digests = {rule: self.train(self.config(**{"cyclic.rule": rule, "cyclic.transport": "local"}))["parameters_sha256"]
+                   for rule in ("dp", "cdp_v1", "cdp_v2", None)}
+        self.assertEqual(len(set(digests.values())), 3)
+        self.assertEqual(digests[None], digests["dp"])
 
     def test_neither_windows_nor_how_products_are_added_change_a_bit(self):
         config = self.config(**{"cyclic.workers": 4, "cyclic.rule": "dp", "gradient_accumulation_steps": 2, "model.hidden": [64] * 7})
@@ -182,6 +183,15 @@ class Overrides(TestCase):
 
 
 class Progress(TestCase):
+    def test_what_a_cyclic_rule_gains_and_costs(self):
+        for rule, said in (("cdp_v1", 1), ("dp", 0)):
+            done = self.run_program("train", self.config(**{"cyclic.rule": rule, "gradient_accumulation_steps": 2}))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for text in (done.stderr, done.stdout):
+                lines = [line for line in text.splitlines() if "docs/results/text.md" in line]
+                self.assertEqual(len(lines), said, text)
+                self.assertTrue(all(line.startswith("rule cdp_v1, K = 2: ") for line in lines), lines)
+
     def test_not_a_terminal(self):
         done = self.run_program("train", self.config(steps_per_print=4))
         self.assertEqual(done.returncode, 0, done.stderr)

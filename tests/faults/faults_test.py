@@ -38,7 +38,7 @@ SMALL = {
     "evaluation": {"every": 5},
     "steps_per_print": 1,
     "seed": 3,
-    "cyclic": {"workers": WORKERS, "peer_timeout": PEER_TIMEOUT, "checksums": True},
+    "cyclic": {"rule": "cdp_v2", "workers": WORKERS, "peer_timeout": PEER_TIMEOUT, "checksums": True},
 }
 # A lap of a tenth of a second or two: ten times slower, it takes longer than peer_timeout.
 HEAVY = {**SMALL, "model": {"type": "mlp", "hidden": [1024, 1024, 1024]}, "iterations": 2,

@@ -23,7 +23,7 @@ CONFIG = {
     "iterations": 20,
     "steps_per_print": 1,
     "evaluation": {"every": 0},
-    "cyclic": {"workers": 16},
+    "cyclic": {"rule": "cdp_v2", "workers": 16},
 }
 
 

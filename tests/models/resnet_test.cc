@@ -77,7 +77,8 @@ TEST(ResNet, ImageNetDepthsAreCutIntoEqualStagesAndShares) {
       const auto model =
           DescribeModel(MakeResNet({.depth = depth, .channels = 1, .image_size = 28}), {});
       ASSERT_TRUE(model.ok()) << model.status();
-      const auto planned = PlanModel(*model, {.workers = workers, .micro_batch = 32});
+      const auto planned =
+          PlanModel(*model, {.workers = workers, .rule = Rule::kCdpV2, .micro_batch = 32});
       ASSERT_TRUE(planned.ok()) << planned.status();
       EXPECT_THAT(planned->warnings, IsEmpty());
       const Plan& plan = planned->plan;

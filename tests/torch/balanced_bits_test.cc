@@ -14,7 +14,7 @@ namespace ringzero {
 namespace {
 
 PlanRequest Balanced(int workers, int slack) {
-  PlanRequest request{.workers = workers, .slack = slack, .iterations = 4};
+  PlanRequest request{.workers = workers, .rule = Rule::kCdpV2, .slack = slack, .iterations = 4};
   request.sum_windows = SumWindows::kBalanced;
   return request;
 }

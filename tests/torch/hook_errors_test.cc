@@ -40,8 +40,9 @@ struct Lone {
 Lone MakeLone(TrainingTask task, int iterations = 3) {
   Lone lone;
   lone.task = std::move(task);
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(lone.task, {.stages = int(lone.task.layers.size()), .iterations = iterations});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(
+      lone.task,
+      {.rule = Rule::kCdpV2, .stages = int(lone.task.layers.size()), .iterations = iterations});
   RZ_CHECK(planned.ok(), planned.status().ToString());
   absl::StatusOr<std::unique_ptr<RingModel>> model = MakeLoneModel(lone.task, *planned);
   RZ_CHECK(model.ok(), model.status().ToString());
@@ -166,8 +167,11 @@ TrainingTask BombTask(bool in_backward) {
 TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
   const TrainingTask task = BombTask(true);
   for (const int n : {1, 2, 3}) {
-    const absl::StatusOr<PlannedTask> planned = PlanTask(
-        task, {.workers = n, .laps = 2, .stages = int(task.layers.size()), .iterations = 4});
+    const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = n,
+                                                                .laps = 2,
+                                                                .rule = Rule::kCdpV2,
+                                                                .stages = int(task.layers.size()),
+                                                                .iterations = 4});
     ASSERT_TRUE(planned.ok()) << planned.status();
     const auto step = [&](RingModel& model, const LapTask& lap, const TaskBatch& batch) {
       const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
@@ -205,8 +209,9 @@ TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
 
 TEST(HookErrorsTest, ExceptionInAForwardAndGoingOn) {
   const TrainingTask task = BombTask(false);
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(
+      task,
+      {.workers = 2, .rule = Rule::kCdpV2, .stages = int(task.layers.size()), .iterations = 3});
   ASSERT_TRUE(planned.ok()) << planned.status();
   int failures = 0;
   const auto step = [&](RingModel& model, const LapTask& lap, const TaskBatch& batch) {
@@ -225,8 +230,9 @@ TEST(HookErrorsTest, ExceptionInAForwardAndGoingOn) {
 
 TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
   const TrainingTask task = BombTask(true);
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(task, {.workers = 2, .stages = int(task.layers.size()), .iterations = 3});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(
+      task,
+      {.workers = 2, .rule = Rule::kCdpV2, .stages = int(task.layers.size()), .iterations = 3});
   ASSERT_TRUE(planned.ok()) << planned.status();
   std::mutex mutex;
   std::vector<std::string> errors;
@@ -248,7 +254,7 @@ TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
 TEST(HookErrorsDeathTest, ReadingAReleasedParameter) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   TrainingTask task = MlpTask(3);
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.stages = 5});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.rule = Rule::kCdpV2, .stages = 5});
   ASSERT_TRUE(planned.ok()) << planned.status();
   at::Tensor kept;  // the user's own handle; built first is what the model keeps
   task.layers[2].build = [&kept] {

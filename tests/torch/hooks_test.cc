@@ -119,7 +119,8 @@ TEST(HooksTest, UnusedParameters) {
                                       LinearLayer("b", 6, 4)});
   ExpectBits(task);
   const TrainingResult untouched = TrainOrdinaryLoop(task, 1, 0);
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.iterations = 2});
+  const absl::StatusOr<PlannedTask> planned =
+      PlanTask(task, {.rule = Rule::kCdpV2, .iterations = 2});
   ASSERT_TRUE(planned.ok()) << planned.status();
   const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
   ASSERT_TRUE(ring.ok()) << ring.status();

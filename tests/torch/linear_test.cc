@@ -238,7 +238,8 @@ TEST(LinearTest, AnOutputThatTheLossDoesNotNeed) {
                          .cost = LayerCost{1024, 2048}});
   task.optimizer = {.type = OptimizerOptions::Type::kAdamW, .learning_rate = 0.1};
   task.optimizer.adamw.weight_decay = 0.1;
-  ExpectReferenceBits(task, PlanTask(task, {.workers = 2, .stages = 2, .iterations = 3}));
+  ExpectReferenceBits(
+      task, PlanTask(task, {.workers = 2, .rule = Rule::kCdpV2, .stages = 2, .iterations = 3}));
 }
 
 TEST(LinearTest, OnARingItIsTheReference) {
@@ -324,7 +325,8 @@ TEST(LinearTest, AWeightThatIsReadElsewhereTooIsNamed) {
       {Reads("a", 64, 5, Once), Reads("b", 4, 64, [](const at::Tensor& x, const at::Tensor& w) {
          return Linear(x, w) + w.pow(2).sum();
        })});
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.stages = 2, .iterations = 2});
+  const absl::StatusOr<PlannedTask> planned =
+      PlanTask(task, {.rule = Rule::kCdpV2, .stages = 2, .iterations = 2});
   ASSERT_TRUE(planned.ok()) << planned.status();
   int named = 0;
   const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {

@@ -133,7 +133,7 @@ TEST(MixedBitsTest, AScaleThatIsTooLargeComesDown) {
 TEST(MixedBitsTest, ParametersTravelInTheTypeThatComputes) {
   TrainingTask task = MlpTask(2);
   task.precision = {.compute = ValueType::kFp32, .parameters = kBf16};
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = 2});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = 2, .rule = Rule::kCdpV2});
   EXPECT_EQ(planned.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(
       planned.status().message().find("parameters travel as bf16, but layers compute in fp32"),

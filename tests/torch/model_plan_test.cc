@@ -61,7 +61,8 @@ TEST(ModelPlanTest, TiedParametersBelongToTheFirstLayer) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->layers[0].last_use, 5);
   EXPECT_TRUE(model->layers[5].parameters.empty());
-  const absl::StatusOr<PlannedModel> planned = PlanModel(*model, {.workers = 3, .stages = 3});
+  const absl::StatusOr<PlannedModel> planned =
+      PlanModel(*model, {.workers = 3, .rule = Rule::kCdpV2, .stages = 3});
   ASSERT_TRUE(planned.ok()) << planned.status();
   EXPECT_EQ(planned->plan.last_use(StageId(0)), StageId(2));
 }
@@ -129,10 +130,11 @@ TEST(ModelPlanTest, TooManyStagesAndOddBoundaries) {
   EXPECT_FALSE(PlanModel(*model, {.stages = 6}).ok());
   EXPECT_FALSE(PlanModel(*model, {.workers = 0}).ok());
   EXPECT_FALSE(PlanModel(*model, {.stages = 3, .boundaries = {0, 2}}).ok());
-  const absl::StatusOr<PlannedModel> given = PlanModel(*model, {.boundaries = {0, 3}});
+  const absl::StatusOr<PlannedModel> given =
+      PlanModel(*model, {.rule = Rule::kCdpV2, .boundaries = {0, 3}});
   ASSERT_TRUE(given.ok()) << given.status();
   EXPECT_EQ(given->plan.stage_count(), 2);
-  const absl::StatusOr<PlannedModel> few = PlanModel(*model, {.workers = 4});
+  const absl::StatusOr<PlannedModel> few = PlanModel(*model, {.workers = 4, .rule = Rule::kCdpV2});
   ASSERT_TRUE(few.ok()) << few.status();
   EXPECT_THAT(few->warnings, testing::Contains(HasSubstr("own nothing")));
 }

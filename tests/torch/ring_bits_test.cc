@@ -342,7 +342,8 @@ TEST(RingBitsTest, IncompleteBatches) {
 
 TEST(RingBitsTest, SamplesMustBeThoseOfThePlan) {
   TrainingTask task = MlpTask();
-  PlanRequest request{.workers = 1, .laps = 2, .micro_batch = 3, .epoch_samples = 2};
+  PlanRequest request{
+      .workers = 1, .laps = 2, .rule = Rule::kCdpV2, .micro_batch = 3, .epoch_samples = 2};
   const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
   ASSERT_TRUE(planned.ok()) << planned.status();
   const auto ring = MakeLoneModel(task, *planned);
@@ -390,7 +391,8 @@ TEST(RingBitsTest, AnIncompleteBatchIsTheMeanOverItsSamples) {
 
 TEST(RingBitsTest, WithoutExchangeNothingIsUpdated) {
   const TrainingTask task = ConvTask();
-  PlanRequest request{.workers = 2, .stages = 3, .exchange = false, .iterations = 3};
+  PlanRequest request{
+      .workers = 2, .rule = Rule::kCdpV2, .stages = 3, .exchange = false, .iterations = 3};
   const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
   ASSERT_TRUE(planned.ok()) << planned.status();
   const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);

@@ -32,7 +32,8 @@ absl::StatusOr<PlannedRun> PlanFor(int workers) {
   Model model = TwoLayers();
   PlannedRun run{.layers = model.layers};
   RZ_ASSIGN_OR_RETURN(run.model, DescribeModel(run.layers, model.example));
-  RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, {.workers = workers}));
+  RZ_ASSIGN_OR_RETURN(run.planned,
+                      PlanModel(run.model, {.workers = workers, .rule = Rule::kCdpV2}));
   return run;
 }
 
@@ -137,7 +138,8 @@ TEST_P(RunWorkersTest, TrainsAModel) {
 
 // Worker 1 of 2 looks into every version; worker 0 gets the result.
 TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
-  TrainOptions options{.plan = {.workers = 2, .iterations = 3}, .as = GetParam()};
+  TrainOptions options{.plan = {.workers = 2, .rule = Rule::kCdpV2, .iterations = 3},
+                       .as = GetParam()};
   options.plan.collection = {.every = 1, .worker = WorkerId(1)};
   const auto run = [&](const std::function<absl::Status(int, const NamedValues&)>& look) {
     return TrainModel(options, TwoLayers, [&](RingModel& ring) -> absl::Status {
@@ -187,7 +189,8 @@ TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
 }
 
 TEST_P(RunWorkersTest, ALoopThatEndsEarlyIsToldWhatIsLeft) {
-  const TrainOptions options{.plan = {.workers = 2, .iterations = 3}, .as = GetParam()};
+  const TrainOptions options{.plan = {.workers = 2, .rule = Rule::kCdpV2, .iterations = 3},
+                             .as = GetParam()};
   const absl::Status status =
       TrainModel(options, TwoLayers, [](RingModel&) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

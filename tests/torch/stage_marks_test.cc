@@ -112,7 +112,8 @@ TEST(StageMarksTest, TrainsLikeLayers) {
   EXPECT_EQ((*marked)[1].cost->forward, 2 * 36 + 12);
   const TrainingTask task = TaskOf(*marked), reference_task = TaskOf(AsLayers(*marked));
   for (const int stages : {2, 3, 4}) {
-    PlanRequest request{.workers = 2, .laps = 2, .stages = stages, .iterations = 3};
+    PlanRequest request{
+        .workers = 2, .laps = 2, .rule = Rule::kCdpV2, .stages = stages, .iterations = 3};
     request.evaluation = {.every = 1, .laps = 1};
     const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
     ASSERT_TRUE(planned.ok()) << planned.status();
@@ -131,7 +132,7 @@ std::string RunOnce(MarkedModule net) {
   net.forward = forward;
   for (size_t i = 0; i < counted->size(); ++i) net.marks[i].cost = (*counted)[i].cost;
   const TrainingTask task = TaskOf(*LayersOf(net, {}));
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.stages = 4});
+  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.rule = Rule::kCdpV2, .stages = 4});
   RZ_CHECK(planned.ok(), planned.status().ToString());
   const absl::StatusOr<std::unique_ptr<RingModel>> model = MakeLoneModel(task, *planned);
   RZ_CHECK(model.ok(), model.status().ToString());

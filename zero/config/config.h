@@ -74,7 +74,7 @@ struct InjectConfig {
 };
 
 struct CyclicConfig {
-  Rule rule = Rule::kCdpV2;
+  Rule rule = Rule::kDp;
   int slack = 1;
   bool predict = false;
   bool strict = false;

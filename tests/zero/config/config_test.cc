@@ -74,11 +74,13 @@ TEST(Config, ReadsWhatIsGivenAndFillsTheRest) {
 
 TEST(Config, DefaultsOfTheRing) {
   const Config config = Parse(kResNet, {"cyclic={}"});
-  EXPECT_EQ(config.cyclic.rule, Rule::kCdpV2);
+  EXPECT_EQ(config.cyclic.rule, Rule::kDp) << "as in DeepSpeed";
   EXPECT_EQ(config.cyclic.clipping, Clipping::kExact) << "DeepSpeed clips at 1";
-  EXPECT_TRUE(config.cyclic.strict) << "which cdp_v2 does exactly in its strict form";
-  EXPECT_EQ(config.cyclic.slack, 0);
-  const Config unclipped = Parse(kResNet, {"gradient_clipping=0"});
+  EXPECT_FALSE(config.cyclic.strict);
+  const Config clipped = Parse(kResNet, {"cyclic.rule=cdp_v2"});
+  EXPECT_TRUE(clipped.cyclic.strict) << "cdp_v2 clips exactly in its strict form";
+  EXPECT_EQ(clipped.cyclic.slack, 0);
+  const Config unclipped = Parse(kResNet, {"cyclic.rule=cdp_v2", "gradient_clipping=0"});
   EXPECT_EQ(unclipped.cyclic.clipping, Clipping::kOff);
   EXPECT_FALSE(unclipped.cyclic.strict);
   EXPECT_EQ(unclipped.cyclic.slack, 1);

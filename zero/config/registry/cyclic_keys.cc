@@ -13,7 +13,8 @@ constexpr KeySpec kCyclicKeys[] = {
     Integer("evaluation.samples", "0", "only the first so many; 0: all") | kCount,
 
     Section("cyclic", "the ring") | Reading::kOurs,
-    Text("cyclic.rule", "\"cdp_v2\"", "which version a micro-batch reads") |
+    Text("cyclic.rule", "\"dp\"",
+         "which version a micro-batch reads; dp: the newest, as DeepSpeed does") |
         Choices("dp|cdp_v1|cdp_v2"),
     Integer("cyclic.slack", "",
             "cdp_v2: ticks between an update and its first fresh read; absent: 1, or 0 if strict") |
