@@ -14,7 +14,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   const ringzero::ConfigSource source{.file = "f", .overrides = {}, .environment = {}};
-  const ringzero::CheckedConfig checked = ringzero::CheckConfig(text, source);
+  ringzero::CheckedConfig checked = ringzero::CheckConfig(text, source);
   for (const ringzero::Finding& finding : checked.findings.all()) {
     if (finding.line.find('\n') != std::string::npos) {
       std::fprintf(stderr, "more than one line: %s\n", finding.line.c_str());
@@ -28,5 +28,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                  std::string(again.status().message()).c_str());
     std::abort();
   }
+  ringzero::FillForTraining(checked);
   return 0;
 }

@@ -24,6 +24,17 @@ absl::StatusOr<int64_t> Divide(int64_t train, int64_t divisor, const char* name,
   return train / parts;
 }
 
+// micro-batch × K × N.
+absl::StatusOr<int64_t> Multiply(const BatchTriple& batch, int64_t workers) {
+  constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+  if (batch.micro_batch > kLimit / workers / batch.laps) {
+    return absl::InvalidArgumentError(absl::StrCat(kMicroBatchKey, " ", batch.micro_batch, " x ",
+                                                   kLapsKey, " ", batch.laps, " x ", workers,
+                                                   " workers is more than ", kLimit, " samples"));
+  }
+  return batch.micro_batch * batch.laps * workers;
+}
+
 }  // namespace
 
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
@@ -33,7 +44,7 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
         absl::StrCat("give ", kTrainBatchKey, " or ", kMicroBatchKey, ": no batch size is there"));
   }
   if (batch.train_batch != 0 && batch.micro_batch != 0 && batch.laps != 0) {
-    const int64_t product = batch.micro_batch * batch.laps * workers;
+    RZ_ASSIGN_OR_RETURN(const int64_t product, Multiply(batch, workers));
     if (batch.train_batch != product) {
       return absl::InvalidArgumentError(
           absl::StrCat(kTrainBatchKey, " ", batch.train_batch, " is not ", kMicroBatchKey, " ",
@@ -44,13 +55,7 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
   }
   if (batch.train_batch == 0) {
     if (batch.laps == 0) batch.laps = 1;
-    const int64_t limit = std::numeric_limits<int32_t>::max();
-    if (batch.micro_batch > limit / workers / batch.laps) {
-      return absl::InvalidArgumentError(absl::StrCat(kMicroBatchKey, " ", batch.micro_batch, " x ",
-                                                     kLapsKey, " ", batch.laps, " x ", workers,
-                                                     " workers is more than ", limit, " samples"));
-    }
-    batch.train_batch = batch.micro_batch * batch.laps * workers;
+    RZ_ASSIGN_OR_RETURN(batch.train_batch, Multiply(batch, workers));
   } else if (batch.micro_batch != 0) {
     RZ_ASSIGN_OR_RETURN(batch.laps,
                         Divide(batch.train_batch, batch.micro_batch, kMicroBatchKey, workers));

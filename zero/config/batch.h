@@ -22,7 +22,8 @@ struct BatchTriple {
 };
 
 // What is missing (0) is derived: two of the three give the third; one batch size alone means K
-// = 1. InvalidArgument, in words without a place, when they do not divide or do not agree.
+// = 1. InvalidArgument, in words without a place, when they do not divide or do not agree, or make
+// more than 2^31 - 1 samples.
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
 }  // namespace ringzero

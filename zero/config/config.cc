@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,20 +19,16 @@ namespace {
 
 absl::StatusOr<JsonValue> ReadSource(absl::string_view text, const ConfigSource& source) {
   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, source.file));
+  if (!root.is_object()) return root;  // the file is to blame, not what is set in it
   RZ_RETURN_IF_ERROR(ApplyOverrides(source.overrides, OverridesFrom::kCommandLine, root));
   RZ_RETURN_IF_ERROR(ApplyOverrides(source.environment, OverridesFrom::kEnvironment, root));
   return root;
 }
 
-// The first thing that `train` refuses, and what else of its kind there is.
-absl::Status Refused(const Findings& findings, const Finding& first) {
-  std::string others;
-  for (const Finding& finding : findings.all()) {
-    if (finding.kind != first.kind || &finding == &first) continue;
-    absl::StrAppend(&others, others.empty() ? "" : ", ", finding.path);
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(first.line, others.empty() ? "" : absl::StrCat(" (and so ", others, ")")));
+absl::Status FirstOf(absl::string_view line, size_t count) {
+  const std::string more =
+      count == 1 ? "" : absl::StrCat(" (and ", count - 1, " more: ringzero config lists them)");
+  return absl::InvalidArgumentError(absl::StrCat(line, more));
 }
 
 bool Speaks(const Finding& finding) {
@@ -91,29 +88,36 @@ CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
   if (!root->is_object() || checked.findings.First(Finding::Kind::kError) != nullptr) {
     return checked;
   }
-  if (const absl::Status status = FillOurs(checked.config); !status.ok()) fail(status);
+  for (const absl::Status& status : FillOurs(checked.config)) fail(status);
   return checked;
+}
+
+std::vector<std::string> FillForTraining(CheckedConfig& checked) {
+  std::vector<std::string> refused;
+  std::set<std::string> sections;
+  for (const Finding& finding : checked.findings.all()) {
+    if (!RefusedByTraining(finding.kind)) continue;
+    refused.push_back(finding.line);
+    sections.insert(finding.path.substr(0, finding.path.find('.')));
+  }
+  if (checked.findings.First(Finding::Kind::kError) != nullptr) return refused;
+  for (const absl::Status& status : FillRun(checked.config, sections)) {
+    refused.emplace_back(status.message());
+  }
+  return refused;
 }
 
 absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source) {
   CheckedConfig checked = CheckConfig(text, source);
   const Findings& findings = checked.findings;
   if (const Finding* error = findings.First(Finding::Kind::kError); error != nullptr) {
-    const int more = findings.Count(Finding::Kind::kError) - 1;
-    return absl::InvalidArgumentError(
-        absl::StrCat(error->line, more == 0 ? ""
-                                            : absl::StrCat(" (and ", more,
-                                                           " more: ringzero "
-                                                           "config lists them)")));
+    return FirstOf(error->line, static_cast<size_t>(findings.Count(Finding::Kind::kError)));
   }
+  const std::vector<std::string> refused = FillForTraining(checked);
+  if (!refused.empty()) return FirstOf(refused[0], refused.size());
   for (const Finding& finding : findings.all()) {
-    const bool refused = finding.kind == Finding::Kind::kNotBuilt ||
-                         finding.kind == Finding::Kind::kOutside ||
-                         finding.kind == Finding::Kind::kMustSet;
-    if (refused) return Refused(findings, finding);
     if (Speaks(finding)) checked.config.notes.push_back(finding.line);
   }
-  RZ_RETURN_IF_ERROR(FillRun(checked.config));
   return std::move(checked.config);
 }
 

@@ -159,6 +159,10 @@ struct ConfigSource {
 
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);
 
+// What `train` and `plan` refuse, as far as no data are needed to tell: all of it, a line each. Of
+// a configuration without errors also what a run lacks; what it needs is filled in.
+std::vector<std::string> FillForTraining(CheckedConfig& checked);
+
 // Reads `file`, applies the overrides (overrides.h) and checks everything that needs no data: what
 // `train` and `plan` take. NotFound when there is no such file.
 absl::StatusOr<Config> LoadConfig(const ConfigSource& source);

@@ -48,7 +48,7 @@ absl::Status ReadBetas(const JsonValue& value, ParameterGroup& group) {
 }
 
 absl::Status ReadMember(const JsonValue& value, ParameterGroup& group) {
-  if (FindChoice(kNames, value.key) != value.key || value.key.empty()) {
+  if (FindChoice(kNames, value.key) != value.key) {
     return UnknownName(value.key);
   }
   if (value.key == "params") {
@@ -70,6 +70,7 @@ absl::StatusOr<ParameterGroup> ReadGroup(const JsonValue& value) {
   if (!value.is_object()) return Wanted("an object", value);
   ParameterGroup group;
   for (const JsonValue& member : value.children) {
+    if (member.key.empty()) return absl::InvalidArgumentError("an empty key");
     RZ_RETURN_IF_ERROR(Annotate(ReadMember(member, group), member.key));
   }
   if (group.pattern.empty())

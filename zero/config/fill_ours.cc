@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <string>
 #include <utility>
@@ -142,6 +143,41 @@ CyclicConfig::Transport TransportOf(absl::string_view name) {
   return name == "nccl" ? Transport::kNccl : Transport::kAuto;
 }
 
+// What is of another rule than the one that is configured.
+std::vector<absl::Status> CheckRule(const ResolvedKeys& keys, const CyclicConfig& cyclic) {
+  const std::string idle = absl::StrCat("has no meaning with cyclic.rule ", ToString(cyclic.rule));
+  std::vector<absl::Status> wrong;
+  if (cyclic.stagger && cyclic.rule == Rule::kDp) {
+    wrong.push_back(keys.Error("cyclic.stagger", idle));
+  }
+  if (cyclic.predict && cyclic.rule == Rule::kDp) {
+    wrong.push_back(keys.Error("cyclic.predict", absl::StrCat(idle, ": nothing is stale")));
+  }
+  if (keys.Has("cyclic.slack") && cyclic.rule != Rule::kCdpV2) {
+    wrong.push_back(keys.Error("cyclic.slack", idle));
+  }
+  if (keys.IsOn("cyclic.strict") && cyclic.rule != Rule::kCdpV2) {
+    wrong.push_back(keys.Error("cyclic.strict", idle));
+  }
+  return wrong;
+}
+
+absl::Status FillBoundaries(const ResolvedKeys& keys, CyclicConfig& cyclic) {
+  constexpr char kKey[] = "cyclic.boundaries";
+  if (!keys.Has(kKey)) return absl::OkStatus();
+  const std::vector<int64_t> layers = keys.Integers(kKey);
+  const bool ascend =
+      std::adjacent_find(layers.begin(), layers.end(), std::greater_equal<>()) == layers.end();
+  if (layers.empty() || layers[0] != 0 || !ascend) {
+    return keys.Error(kKey, absl::StrCat("wanted ascending layers, the first one 0, found ",
+                                         WriteJson(keys.Json(kKey))));
+  }
+  cyclic.boundaries.assign(layers.begin(), layers.end());
+  const int count = static_cast<int>(layers.size());
+  if (cyclic.stages == 0 || cyclic.stages == count) return absl::OkStatus();
+  return keys.Error(kKey, absl::StrCat(count, " stages, but cyclic.stages is ", cyclic.stages));
+}
+
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
   cyclic.predict = keys.Bool("cyclic.predict");
@@ -174,25 +210,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
         std::pair("cyclic.memory_budget.disk", &cyclic.memory_budget.disk)}) {
     if (keys.Has(path)) *bytes = keys.Integer(path);
   }
-  RZ_RETURN_IF_ERROR(FillInject(keys, cyclic.workers, cyclic.inject));
-  if (cyclic.stagger && cyclic.rule == Rule::kDp) {
-    return keys.Error("cyclic.stagger", "has no meaning with cyclic.rule dp");
-  }
-  if (cyclic.predict && cyclic.rule == Rule::kDp) {
-    return keys.Error("cyclic.predict", "has no meaning with cyclic.rule dp: nothing is stale");
-  }
-  if (!keys.Has("cyclic.boundaries")) return absl::OkStatus();
-  for (int64_t first : keys.Integers("cyclic.boundaries")) {
-    const bool good = cyclic.boundaries.empty() ? first == 0 : first > cyclic.boundaries.back();
-    if (!good) return keys.Error("cyclic.boundaries", "wanted ascending layers, the first one 0");
-    cyclic.boundaries.push_back(static_cast<int>(first));
-  }
-  const int count = static_cast<int>(cyclic.boundaries.size());
-  if (cyclic.stages != 0 && count != 0 && cyclic.stages != count) {
-    return keys.Error("cyclic.boundaries",
-                      absl::StrCat(count, " stages, but cyclic.stages is ", cyclic.stages));
-  }
-  return absl::OkStatus();
+  return FillInject(keys, cyclic.workers, cyclic.inject);
 }
 
 // What gradients are clipped by, and the form of cdp_v2 that this needs.
@@ -214,10 +232,6 @@ absl::Status FillClipping(const ResolvedKeys& keys, double max_norm, bool skips,
   const bool exact = cyclic.clipping == Clipping::kExact;
   const bool needed = (exact || skips) && cyclic.rule == Rule::kCdpV2;
   cyclic.strict = keys.Has("cyclic.strict") ? keys.Bool("cyclic.strict") : needed;
-  if (cyclic.strict && cyclic.rule != Rule::kCdpV2) {
-    return keys.Error("cyclic.strict",
-                      absl::StrCat("has no meaning with cyclic.rule ", ToString(cyclic.rule)));
-  }
   if (needed && !cyclic.strict) {
     return keys.Error(
         "cyclic.strict",
@@ -237,26 +251,30 @@ bool SkipsOverflows(const ResolvedKeys& keys) {
   return is_on("fp16.enabled") || (is_on("bf16.enabled") && is_on("bf16.check_grad_overflow"));
 }
 
-absl::Status FillOurs(Config& config) {
+std::vector<absl::Status> FillOurs(Config& config) {
   ResolvedKeys& keys = config.keys;
-  if (keys.Has("model.type")) RZ_RETURN_IF_ERROR(FillModel(keys, config.model));
+  std::vector<absl::Status> wrong;
+  const auto check = [&](const absl::Status& status) {
+    if (!status.ok()) wrong.push_back(status);
+  };
+  if (keys.Has("model.type")) check(FillModel(keys, config.model));
   if (keys.Has("model.type") && keys.Has("data.type")) {
-    RZ_RETURN_IF_ERROR(FillData(keys, config.model, config.data));
+    check(FillData(keys, config.model, config.data));
   }
-  RZ_RETURN_IF_ERROR(FillCyclic(keys, config.cyclic));
+  check(FillCyclic(keys, config.cyclic));
+  for (const absl::Status& status : CheckRule(keys, config.cyclic)) check(status);
+  check(FillBoundaries(keys, config.cyclic));
   if (keys.Has("gradient_clipping") && !keys.MustBeSet("gradient_clipping")) {
     config.optimizer.max_norm = keys.Number("gradient_clipping");
   }
-  RZ_RETURN_IF_ERROR(
-      FillClipping(keys, config.optimizer.max_norm, SkipsOverflows(keys), config.cyclic));
+  check(FillClipping(keys, config.optimizer.max_norm, SkipsOverflows(keys), config.cyclic));
   config.seed = static_cast<uint64_t>(keys.Integer("seed"));
   config.evaluation.samples = keys.Integer("evaluation.samples");
   if (keys.Has("evaluation.every")) config.evaluation.every = Int(keys, "evaluation.every");
   if (!keys.MustBeSet("steps_per_print") && keys.Has("steps_per_print")) {
-    constexpr int64_t kMost = std::numeric_limits<int>::max();
-    config.steps_per_print = static_cast<int>(std::min(keys.Integer("steps_per_print"), kMost));
+    config.steps_per_print = Int(keys, "steps_per_print");
   }
-  return absl::OkStatus();
+  return wrong;
 }
 
 }  // namespace ringzero

@@ -1,6 +1,8 @@
 // Length, optimizer, rate curve and batch: what only a run needs.
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -270,41 +272,86 @@ std::optional<MonitorConfig> MonitorOf(const ResolvedKeys& keys, absl::string_vi
                        .job_name = keys.String(key("job_name"))};
 }
 
-}  // namespace
-
-absl::Status FillRun(Config& config) {
-  ResolvedKeys& keys = config.keys;
-  for (const KeySpec& key : AllKeys()) {
-    if (key.need != KeyNeed::kTraining || keys.HasSection(key.path)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")"));
-  }
+absl::Status FillUpdate(const ResolvedKeys& keys, Config& config) {
+  if (!keys.HasSection("optimizer")) return absl::OkStatus();  // that is said of all of them
   if (!keys.Has("optimizer.type")) {
     return keys.Error("optimizer.type",
                       absl::StrCat("missing; ", OneOf(FindKey("optimizer.type")->built)));
   }
-  config.zero_stage = Int(keys, "zero_optimization.stage");
-  RZ_RETURN_IF_ERROR(FillLength(keys, config));
-  RZ_RETURN_IF_ERROR(FillPrecision(keys, config.precision));
   RZ_RETURN_IF_ERROR(FillOptimizer(keys, config.optimizer));
   RZ_RETURN_IF_ERROR(FillGroups(keys, config.optimizer));
   const absl::Status predictable = CheckPredictable(config.optimizer);
   if (config.cyclic.predict && !predictable.ok()) {
     return keys.Error("cyclic.predict", predictable.message());
   }
+  return absl::OkStatus();
+}
+
+absl::Status FillRates(const ResolvedKeys& keys, Config& config) {
   FillRateCurve(keys, config.optimizer);
   constexpr absl::string_view kTotal = "scheduler.params.total_num_steps";
   config.curve_ends_with_run = keys.Has(kTotal) && IsAuto(keys.Json(kTotal));
-  if (keys.Has(kTotal) && !config.curve_ends_with_run) {
-    EndCurve(keys.Integer(kTotal), config.optimizer.curve);
-    if (config.optimizer.curve.type == RateCurve::Type::kPhases) {
-      RZ_RETURN_IF_ERROR(CheckPhases(keys, config.optimizer.curve.phases));
-    }
-  }
+  if (!keys.Has(kTotal) || config.curve_ends_with_run) return absl::OkStatus();
+  EndCurve(keys.Integer(kTotal), config.optimizer.curve);
+  if (config.optimizer.curve.type != RateCurve::Type::kPhases) return absl::OkStatus();
+  return CheckPhases(keys, config.optimizer.curve.phases);
+}
+
+absl::Status FillStage(const ResolvedKeys& keys, Config& config) {
+  config.zero_stage = Int(keys, "zero_optimization.stage");
+  return absl::OkStatus();
+}
+
+absl::Status FillTypes(const ResolvedKeys& keys, Config& config) {
+  return FillPrecision(keys, config.precision);
+}
+
+absl::Status FillMonitors(const ResolvedKeys& keys, Config& config) {
   config.tensorboard = MonitorOf(keys, "tensorboard");
   config.csv_monitor = MonitorOf(keys, "csv_monitor");
-  RZ_RETURN_IF_ERROR(FillBatch(keys, config));
-  return CheckSumWindows(config);
+  return absl::OkStatus();
+}
+
+// A part of a run, and the sections (or keys at the top) that it reads.
+struct RunPart {
+  absl::string_view sections;
+  absl::Status (*fill)(const ResolvedKeys&, Config&);
+};
+
+constexpr RunPart kRunParts[] = {
+    {"iterations|epochs", FillLength},
+    {"zero_optimization", FillStage},
+    {"fp16|bf16|data_types|cyclic", FillTypes},
+    {"optimizer", FillUpdate},
+    {"scheduler", FillRates},
+    {"tensorboard|csv_monitor", FillMonitors},
+    {"train_batch_size|train_micro_batch_size_per_gpu|gradient_accumulation_steps|"
+     "dataloader_drop_last|evaluation",
+     FillBatch},
+};
+
+}  // namespace
+
+std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused) {
+  const ResolvedKeys& keys = config.keys;
+  std::vector<absl::Status> wrong;
+  const auto check = [&](const absl::Status& status) {
+    if (!status.ok()) wrong.push_back(status);
+  };
+  for (const KeySpec& key : AllKeys()) {
+    if (key.need != KeyNeed::kTraining || keys.HasSection(key.path)) continue;
+    wrong.push_back(absl::InvalidArgumentError(
+        absl::StrCat(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")")));
+  }
+  for (const RunPart& part : kRunParts) {
+    const bool readable = std::none_of(
+        refused.begin(), refused.end(),
+        [&](const std::string& section) { return !FindChoice(part.sections, section).empty(); });
+    if (readable) check(part.fill(keys, config));
+  }
+  // Of the whole.
+  if (wrong.empty() && refused.empty()) check(CheckSumWindows(config));
+  return wrong;
 }
 
 }  // namespace ringzero

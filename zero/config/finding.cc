@@ -15,6 +15,11 @@ constexpr size_t kMaxFindings = 1000;
 
 }  // namespace
 
+bool RefusedByTraining(Finding::Kind kind) {
+  return kind == Finding::Kind::kNotBuilt || kind == Finding::Kind::kOutside ||
+         kind == Finding::Kind::kMustSet;
+}
+
 Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
                        absl::string_view message) {
   // The first error is never left out: it decides.

@@ -38,6 +38,9 @@ struct Finding {
   bool is_auto = false;  // of what does nothing here: its value is "auto", and the line says so
 };
 
+// Of a kind that is no error, but that `train` refuses?
+bool RefusedByTraining(Finding::Kind kind);
+
 class Findings {
  public:
   // Returns it, until the next change; null when it is left out, as there are too many.

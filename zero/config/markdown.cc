@@ -21,14 +21,22 @@ configuration of a file, every value with its origin (user, environment, default
 A configuration is a file of DeepSpeed 0.19.8's keys and of our own sections `model`, `data`, `evaluation` and `cyclic`.
 
 - It is read as HJSON, as DeepSpeed does: comments (`#`, `//`, `/* */`), commas left out or too many, keys without quotes, a text without
-  quotes up to the end of its line. A key that stands twice is an error, at every level. Whole numbers may be written as floats (`5e8`).
+  quotes up to the end of its line. A key that stands twice is an error, at every level, and so is an empty key. Whole numbers may be
+  written as floats (`5e8`).
+- A number has no leading 0. `010` is a text, in a file and in `--set`, and an error where a number is wanted. Only in *strict* sections
+  it is 10, as in DeepSpeed.
 - A key that is not in these tables is an error, at every depth, with the nearest known key. Keys that DeepSpeed has removed say so.
+- A key that has no meaning with the configured `cyclic.rule` is an error: `cyclic.slack`, a true `cyclic.strict` and balanced
+  `cyclic.sum_windows` with `dp` or `cdp_v1`, a true `cyclic.predict` or `cyclic.stagger` with `dp`. So is an empty `cyclic.boundaries`.
+- A file has at most 256 KiB and 64 levels of brackets. All `--set` together have as much, in at most 1000 options. After 1000 findings
+  only a first error is added. An integer is below 2^63 where its row names no maximum. An update has at most 2147483647 samples, a run
+  at most 2147483646 iterations.
 - In *strict* sections quoted numbers and bools convert, as pydantic does it for DeepSpeed; elsewhere only what is written counts, and
   null is as absent.
 - `"auto"` takes the value that the column *here* names; where none is named, a run asks for one (`--set`). DeepSpeed's own `"auto"` inside
   of a section silently is the default.
 - *Does nothing here*: accepted, with one line that says why. *Only ...*: `ringzero config` takes every value, `ringzero train` refuses the
-  others by name until they are built.
+  others by name until they are built. `ringzero config` lists all that `train` would refuse, as far as it can tell without the data.
 )";
 
 std::string Cell(absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }

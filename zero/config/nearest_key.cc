@@ -1,6 +1,7 @@
 // The known key that an unknown one most likely meant.
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,12 +16,14 @@ namespace {
 
 constexpr size_t kMaxName = 64;  // of an unknown key that is compared with the known ones
 
-// How far a key is from what was given. So first comes an edit here, then a part of a name here,
-// then the very name elsewhere.
+// How far a key is from what was given. So first comes an edit here, then a longer name here, then
+// the very name elsewhere, then a shorter name here.
 constexpr int kEdit = 10;
-constexpr int kPartOfName = 12;    // a word left out, or one too many
+constexpr int kPartOfName = 12;    // a word left out
 constexpr int kOtherSection = 13;  // in another section, in addition
-constexpr int kRemoved = 10;       // likewise: the last resort
+constexpr int kWordTooMany = 14;
+constexpr int kWordLeft = 1;  // for each word that only one of the two has, in addition
+constexpr int kRemoved = 10;  // likewise: the last resort
 constexpr int kTooFar = std::numeric_limits<int>::max();
 
 bool IsWrongName(const KeySpec& key, absl::string_view name) {
@@ -45,6 +48,27 @@ std::vector<std::string> SortedWords(absl::string_view name) {
   std::vector<std::string> words = absl::StrSplit(absl::AsciiStrToLower(name), '_');
   std::sort(words.begin(), words.end());
   return words;
+}
+
+// "clip" and "clipping", "grad" and "gradient".
+bool IsSameWord(absl::string_view a, absl::string_view b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  return a == b || (a.size() >= 4 && absl::StartsWith(b, a));
+}
+
+// How many words the longer of two names has more, where it has all of the shorter one's, and these
+// are at least two: 1 for "warmup_steps" and "warmup_num_steps". Else none.
+std::optional<int> WordsLeft(std::vector<std::string> a, std::vector<std::string> b) {
+  if (a.size() > b.size()) std::swap(a, b);
+  if (a.size() < 2) return {};
+  const size_t left = b.size() - a.size();
+  for (const std::string& word : a) {
+    const auto same = std::find_if(
+        b.begin(), b.end(), [&](const std::string& other) { return IsSameWord(word, other); });
+    if (same == b.end()) return {};
+    b.erase(same);
+  }
+  return static_cast<int>(left);
 }
 
 struct Unknown {
@@ -85,8 +109,14 @@ struct Unknown {
     const bool reordered = name.size() == key.name().size() && SortedWords(key.name()) == words;
     if (reordered) distance = std::min(distance, kEdit);
     const size_t shorter = std::min(name.size(), key.name().size());
-    if (IsPartOfName(name, key.name()) && (here || shorter >= 5))
-      distance = std::min(distance, kPartOfName);
+    const int part = name.size() < key.name().size() ? kPartOfName : kWordTooMany;
+    if (IsPartOfName(name, key.name()) && (here || shorter >= 5)) {
+      distance = std::min(distance, part);
+    }
+    if (words.size() > 1) {
+      const std::optional<int> left = WordsLeft(words, SortedWords(key.name()));
+      if (left.has_value() && *left <= 2) distance = std::min(distance, part + *left * kWordLeft);
+    }
     if (distance == kTooFar) return kTooFar;
     return distance + (here ? 0 : kOtherSection) + (removed ? kRemoved : 0);
   }

@@ -9,10 +9,14 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "zero/config/hjson_text.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
 namespace {
+
+constexpr size_t kMaxOverrides = 1000;
+constexpr size_t kMaxShownOverride = 200;  // bytes of one in messages
 
 struct Override {
   std::string path;
@@ -25,23 +29,46 @@ void MarkOverride(JsonValue& value, const std::string& text) {
   for (JsonValue& child : value.children) MarkOverride(child, text);
 }
 
+// Every value that the option gives keeps this.
+std::string Shown(absl::string_view text) {
+  if (text.size() <= kMaxShownOverride) return std::string(text);
+  const absl::string_view shown = text.substr(0, kMaxShownOverride);
+  return absl::StrCat(shown.substr(0, FindBrokenUtf8(shown)), "...");
+}
+
 absl::StatusOr<Override> ParseOverride(const std::string& text) {
   const size_t equals = text.find('=');
+  const auto error = [&](absl::string_view message) {
+    return absl::InvalidArgumentError(absl::StrCat("--set ", Shown(text), ": ", message));
+  };
   if (equals == std::string::npos || equals == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--set ", text, ": wanted KEY.PATH=VALUE, as in --set cyclic.rule=dp"));
+    return error("wanted KEY.PATH=VALUE, as in --set cyclic.rule=dp");
   }
   Override result{.path = text.substr(0, equals), .value = {}};
-  for (absl::string_view part : absl::StrSplit(result.path, '.')) {
-    if (part.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("--set ", text, ": empty name in the key"));
-    }
+  const std::vector<absl::string_view> names = absl::StrSplit(result.path, '.');
+  if (names.size() > size_t{kMaxJsonDepth}) {
+    return error(absl::StrCat("more than ", kMaxJsonDepth, " levels"));
+  }
+  for (const absl::string_view name : names) {
+    if (name.empty()) return error("an empty key");
   }
   const std::string value = text.substr(equals + 1);
   const absl::StatusOr<JsonValue> json = ReadJson(value, "value");
   result.value = json.ok() ? *json : JsonValue::String(value);
-  MarkOverride(result.value, text);
+  MarkOverride(result.value, Shown(text));
   return result;
+}
+
+absl::Status CheckSize(const std::vector<std::string>& overrides) {
+  size_t bytes = 0;
+  for (const std::string& text : overrides) bytes += text.size();
+  if (bytes > kMaxConfigBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--set: more than ", kMaxConfigBytes >> 10, " KiB in all"));
+  }
+  if (overrides.size() <= kMaxOverrides) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--set: wanted at most ", kMaxOverrides, " of them, found ", overrides.size()));
 }
 
 void Drop(JsonValue& object, absl::string_view key) {
@@ -91,6 +118,7 @@ absl::Status Write(const Override& change, JsonValue& root) {
 
 absl::Status ApplyOverrides(const std::vector<std::string>& overrides, OverridesFrom from,
                             JsonValue& root) {
+  RZ_RETURN_IF_ERROR(CheckSize(overrides));
   std::vector<Override> changes;
   for (const std::string& text : overrides) {
     RZ_ASSIGN_OR_RETURN(Override change, ParseOverride(text));

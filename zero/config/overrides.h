@@ -6,7 +6,7 @@
 // VALUE is JSON where it parses as JSON, else a string. `X.type=…` replaces section X: keys that do
 // not belong to the new type are dropped, unless they are set too. `iterations=…` drops `epochs`
 // and the other way round. The order of the overrides does not matter, but of two for one key the
-// last wins.
+// last wins. There may be as much of them as of a file: 256 KiB and 64 levels; and at most 1000.
 #ifndef RINGZERO_ZERO_CONFIG_OVERRIDES_H_
 #define RINGZERO_ZERO_CONFIG_OVERRIDES_H_
 

@@ -114,6 +114,7 @@ class Resolver {
   }
 
   void CheckMember(const JsonValue& value, absl::string_view parent, Voice voice) {
+    if (value.key.empty()) return (void)Add(Kind::kError, value, parent, "an empty key");
     const std::string given = Join(parent, value.key);
     const KeySpec* key = Find(parent, value.key);
     if (key == nullptr) return UnknownKey(value, given);

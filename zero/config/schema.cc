@@ -101,7 +101,8 @@ std::vector<Json> Values(const KeySpec& key) {
       }
       break;
     case KeyType::kBytes:
-      choices.push_back({{"type", "string"}, {"pattern", "^(\\d+\\.?\\d*|\\.\\d+) ?[KMGT]iB$"}});
+      choices.push_back(
+          {{"type", "string"}, {"pattern", "^((0|[1-9]\\d*)(\\.\\d*)?|\\.\\d+) ?[KMGT]iB$"}});
       choices.push_back(Number(key, whole));
       break;
     case KeyType::kRate:

@@ -22,22 +22,16 @@ namespace {
 
 using JsonKind = JsonValue::Kind;
 
+constexpr double kIntegerLimit = 9223372036854775808.0;  // 2^63
+
+bool IsWhole(double value) { return std::floor(value) == value; }
+
 std::string Limit(double value) { return WriteJson(JsonValue::Number(value)); }
 
 bool InRange(double value, const KeyRange& range) {
   const bool above = range.open_min ? value > range.min : value >= range.min;
   const bool below = range.open_max ? value < range.max : value <= range.max;
   return above && below;
-}
-
-// The range, of which `value` is outside. A maximum that is so high that DescribeRange leaves it
-// out is named when it is what `value` is above.
-std::string DescribeLimits(double value, const KeyRange& range) {
-  std::string all = DescribeRange(range);
-  if (value < range.max) return all;
-  const std::string most =
-      absl::StrCat(range.open_max ? "less than " : "at most ", Limit(range.max));
-  return absl::StrContains(all, most) ? all : most;
 }
 
 // "a list of 2 numbers"
@@ -47,14 +41,28 @@ std::string DescribeType(const KeySpec& key) {
   return absl::StrReplaceAll(type, {{"list of", absl::StrCat("list of ", key.range.list_length)}});
 }
 
+bool HasLeadingZero(absl::string_view number) {
+  absl::ConsumePrefix(&number, "-");
+  return number.size() > 1 && number[0] == '0' &&
+         absl::ascii_isdigit(static_cast<unsigned char>(number[1]));
+}
+
+bool WantsNumber(const KeySpec& key) {
+  return key.type == KeyType::kInteger || key.type == KeyType::kBytes ||
+         key.type == KeyType::kNumber || key.type == KeyType::kRate;
+}
+
 absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
   // "False," is Python's, and the comma belongs to it, as it has no quotes (hjson_text.h).
   const bool pythons =
       key.type == KeyType::kBool && value.kind == JsonKind::kString &&
       (absl::StartsWith(value.text, "True") || absl::StartsWith(value.text, "False"));
+  const bool zero = WantsNumber(key) && HasLeadingZero(value.text);
   return absl::InvalidArgumentError(absl::StrCat("wanted ", DescribeType(key), ", found ",
                                                  Describe(value),
-                                                 pythons ? " (JSON has no capitals here)" : ""));
+                                                 pythons ? " (JSON has no capitals here)"
+                                                 : zero  ? " (a number has no leading 0)"
+                                                         : ""));
 }
 
 // "7", " +1_000 ", "3.0": pydantic's integers in strings; "5e8" is none.
@@ -126,16 +134,20 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
   if (!number.has_value()) return WrongType(value, key);
   if (!whole) {
     number->kind = JsonKind::kNumber;
-  } else if (number->kind == JsonKind::kNumber) {  // 5e10
-    if (std::floor(number->number) != number->number || std::abs(number->number) >= 9.2e18) {
-      return WrongType(value, key);
+  } else if (number->kind == JsonKind::kNumber && !IsWhole(number->number)) {
+    return WrongType(value, key);
+  }
+  if (!InRange(number->number, key.range)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted ", DescribeRange(key.range), ", found ", WriteJson(value)));
+  }
+  if (whole && number->kind == JsonKind::kNumber) {  // 5e10
+    if (std::abs(number->number) >= kIntegerLimit) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("wanted less than 2^63, found ", WriteJson(value)));
     }
     number->kind = JsonKind::kInteger;
     number->integer = static_cast<int64_t>(number->number);
-  }
-  if (!InRange(number->number, key.range)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "wanted ", DescribeLimits(number->number, key.range), ", found ", WriteJson(value)));
   }
   return *std::move(number);
 }
@@ -149,10 +161,11 @@ std::optional<int64_t> BytesIn(absl::string_view text) {
   absl::string_view digits = text.substr(0, text.size() - 3);
   if (absl::EndsWith(digits, " ")) digits.remove_suffix(1);
   if (digits.find_first_not_of("0123456789.") != absl::string_view::npos) return {};
+  if (HasLeadingZero(digits)) return {};
   double number = 0;
   if (!absl::SimpleAtod(digits, &number)) return {};
   const double bytes = std::ldexp(number, 10 * static_cast<int>(unit + 1));
-  if (!(bytes < 9.2e18)) return {};
+  if (!(bytes < kIntegerLimit)) return {};
   return static_cast<int64_t>(std::llround(bytes));
 }
 
@@ -189,42 +202,49 @@ bool IsChoice(const KeySpec& key) {
   return !FindChoice(AllChoices(key), first).empty();
 }
 
-// The choice that `text` most likely meant, of equal ones one that `train` can do; empty when none
-// is like it.
-absl::string_view NearestChoice(const KeySpec& key, absl::string_view all, absl::string_view text) {
+// The choice of "a|b|c" that `text` most likely meant, of equal ones the first; empty when none is
+// like it.
+absl::string_view NearestChoice(absl::string_view choices, absl::string_view text) {
   if (text.size() > 64) return {};
+  const std::vector<absl::string_view> all = absl::StrSplit(choices, '|', absl::SkipEmpty());
   const std::string lower = absl::AsciiStrToLower(text);
   absl::string_view best;
   // A slip of the pen, before anything that is only a part: "WarmupCosine" is not Cosine.
   int slips = std::min(2, static_cast<int>(text.size()) / 4);
-  for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
+  for (const absl::string_view choice : all) {
     const int edits = EditDistance(choice, text);
     if (edits > slips || (!best.empty() && edits == slips)) continue;
     slips = edits;
     best = choice;
   }
   if (!best.empty()) return best;
-  // "DeepSpeedCPUAdam" is Adam, and "cosine" a part of one.
-  for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
+  // A whole word of it: "adamw_torch" is AdamW. Or its end: "DeepSpeedCPUAdam" is Adam.
+  const std::vector<absl::string_view> words = absl::StrSplit(text, absl::ByAnyChar("_- "));
+  for (const absl::string_view choice : all) {
+    const bool is_word = std::any_of(words.begin(), words.end(), [&](absl::string_view word) {
+      return absl::EqualsIgnoreCase(word, choice);
+    });
+    if (is_word && choice.size() > best.size()) best = choice;
+  }
+  if (!best.empty()) return best;
+  for (const absl::string_view choice : all) {
     if (choice.size() > best.size() && choice.size() >= 3 &&
         absl::EndsWithIgnoreCase(text, choice)) {
       best = choice;
     }
   }
   if (!best.empty()) return best;
-  for (const absl::string_view choice : absl::StrSplit(all, '|', absl::SkipEmpty())) {
+  for (const absl::string_view choice : all) {
     if (text.size() >= 4 && absl::StrContains(absl::AsciiStrToLower(choice), lower)) {
       return choice;
     }
   }
   int fewest = static_cast<int>(text.size()) / 2 + 1;
-  for (const absl::string_view choices : {IsChoice(key) ? key.built : "", all}) {
-    for (const absl::string_view choice : absl::StrSplit(choices, '|', absl::SkipEmpty())) {
-      const int edits = EditDistance(choice, text);
-      if (edits >= fewest) continue;
-      fewest = edits;
-      best = choice;
-    }
+  for (const absl::string_view choice : all) {
+    const int edits = EditDistance(choice, text);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    best = choice;
   }
   return best;
 }
@@ -242,11 +262,12 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
     return absl::InvalidArgumentError(absl::StrCat(WriteJson(value), " is removed from DeepSpeed"));
   }
   const std::string all = AllChoices(key);
-  const bool many =
-      !key.built.empty() && IsChoice(key) && std::count(all.begin(), all.end(), '|') > 4;
-  std::string message = absl::StrCat("wanted ", OneOf(many ? key.built : absl::string_view(all)),
+  const absl::string_view built = !key.built.empty() && IsChoice(key) ? key.built : "";
+  const bool many = !built.empty() && std::count(all.begin(), all.end(), '|') > 4;
+  std::string message = absl::StrCat("wanted ", OneOf(many ? built : absl::string_view(all)),
                                      ", found ", Describe(value));
-  const absl::string_view nearest = NearestChoice(key, all, value.text);
+  const std::string built_first = absl::StrCat(built, "|", all);
+  const absl::string_view nearest = NearestChoice(built_first, value.text);
   if (!nearest.empty()) absl::StrAppend(&message, "; the nearest known one is ", nearest);
   return absl::InvalidArgumentError(message);
 }
@@ -346,7 +367,7 @@ std::string AllChoices(const KeySpec& key) {
 std::string DescribeRange(const KeyRange& range) {
   const absl::string_view from = range.open_min ? "more than " : "at least ";
   const absl::string_view to = range.open_max ? "less than " : "at most ";
-  const bool bounded = std::isfinite(range.max) && range.max < 2147483647;
+  const bool bounded = std::isfinite(range.max);
   if (!std::isfinite(range.min)) return bounded ? absl::StrCat(to, Limit(range.max)) : "";
   std::string text = absl::StrCat(from, Limit(range.min));
   if (bounded) absl::StrAppend(&text, " and ", to, Limit(range.max));

@@ -240,6 +240,9 @@ TEST(Batch, TwoGiveTheThird) {
   EXPECT_THAT(complete({.train_batch = 32, .micro_batch = 16}, 4), ElementsAre());
   EXPECT_THAT(complete({.laps = 4}, 4), ElementsAre());
   EXPECT_THAT(complete({.micro_batch = 1 << 30, .laps = 1 << 30}, 1024), ElementsAre());
+  // 2^70 is 0 in 64 bits.
+  EXPECT_THAT(complete({.train_batch = 64, .micro_batch = 1 << 30, .laps = 1 << 30}, 1024),
+              ElementsAre());
 }
 
 TEST(Overrides, TypeReplacesItsSection) {
@@ -269,6 +272,25 @@ TEST(Overrides, ValuesAreJsonElseStrings) {
   EXPECT_EQ(Parse(kResNet, {"seed=1", "seed=2"}).seed, 2u);  // the last one wins
 }
 
+TEST(Overrides, HaveTheReadersLimits) {
+  std::string deep = "a";
+  for (int i = 0; i < 50000; ++i) deep += ".a";
+  EXPECT_THAT(Message(kResNet, {deep + "=1"}), HasSubstr("...: more than 64 levels"));
+  EXPECT_THAT(Message(kResNet, {"seed=" + std::string(300 << 10, '1')}),
+              StartsWith("--set: more than 256 KiB in all"));
+  EXPECT_THAT(Message(kResNet, std::vector<std::string>(1001, "seed=1")),
+              StartsWith("--set: wanted at most 1000 of them, found 1001"));
+  // Each of these values knows its option, but no copy of all of it.
+  std::string many = "zzz={";
+  for (int i = 0; i < 20000; ++i) absl::StrAppend(&many, "\"k", i, "\": 1, ");
+  EXPECT_THAT(Message(kResNet, {many + "}"}), HasSubstr("...: zzz: unknown key"));
+}
+
+TEST(Overrides, AreNotToBlameForADocumentThatIsAnArray) {
+  EXPECT_EQ(Message("[1]", {"seed=1"}),
+            "run.json:1: wanted an object at the top, found the list [1]");
+}
+
 // Line n of the golden file belongs to case n.
 TEST(Config, MessagesForBadInput) {
   const std::string base = kResNet;
@@ -291,6 +313,9 @@ TEST(Config, MessagesForBadInput) {
   record("{\"model\": {\"type\": \"mlp\",\n \"x\": [{\"a\": 1, \"a\": 2}]}}");
   record(std::string(100, '['));
   record("{\"seed\": \"\xff\"}");
+  record(with("\"\": 1"));
+  record(base, {R"(cyclic={"": 1})"});
+  record(base, {R"(optimizer.groups=[{"": 1}])"});
   // Unknown, elsewhere, not built, removed.
   record(with("\"sed\": 1"));
   record(with("\"slack\": 1"));
@@ -329,11 +354,18 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"optimizer.type=sgd"});
   record(base, {"optimizer.params.max_grad_norm=1"});
   record(base, {"optimizer.type=SDG"});
+  record(base, {"optimizer.type=adamw_torch"});
   record(base, {"optimizer.type=Adam", "optimizer.params.bias_correction=false"});
   // Types and ranges.
   record(base, {"cyclic.slack=two"});
   record(base, {"cyclic.slack=true"});
   record(base, {"cyclic.slack=[1]"});
+  record(base, {"cyclic.slack=1"});
+  record(base, {"cyclic.rule=dp", "cyclic.slack=0"});
+  record(base, {"cyclic.workers=010"});
+  record(base, {"optimizer.params.lr=-00.1"});
+  record(base, {"iterations=5e20"});
+  record(base, {"train_batch_size=4294967296"});
   record(base, {"cyclic=1"});
   record(base, {"cyclic.workers=0"});
   record(base, {"cyclic.workers=5000"});
@@ -343,13 +375,15 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"cyclic.peer_timeout=0"});
   record(base, {"cyclic.peer_timeout=soon"});
   record(base, {"cyclic.checksums=1"});
-  for (const char* value : {"much", "12GB", "\"1 .GiB\"", "0", "1.5", "true", "99999999999TiB"}) {
+  for (const char* value :
+       {"much", "12GB", "\"1 .GiB\"", "0", "1.5", "true", "99999999999TiB", "010GiB", "1e19"}) {
     record(base, {absl::StrCat("cyclic.memory_budget.host=", value)});
   }
   record(base, {"cyclic.memory_budget.hots=1"});
   record(base, {"cyclic.injct={}"});  // keys for tests are not proposed
   record(base, {"cyclic.inject.action=kill", "cyclic.inject.worker=99"});
   record(base, {"cyclic.inject.action=flip", "cyclic.inject.at=end"});
+  record(base, {"cyclic.boundaries=[]"});
   record(base, {"cyclic.boundaries=[1, 2]"});
   record(base, {"cyclic.boundaries=[0, 2, 2]"});
   record(base, {"cyclic.boundaries=[0, 2]", "cyclic.stages=3"});
@@ -382,6 +416,7 @@ TEST(Config, MessagesForBadInput) {
   }
   record(base, {"cyclic.sum_windows=even"});
   record(base, {"train_batch_size=100"});
+  record(base, {"train_batch_size=2147483647", "gradient_accumulation_steps=2147483647"});
   record("{\"train_batch_size\": 10," + base.substr(1), {"gradient_accumulation_steps=4"});
   record(with("\"iterations\": 3"));
   // Missing.
@@ -400,6 +435,28 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"seed.x=1"});
   ExpectGolden("tests/zero/golden/config_messages.txt", messages);
   EXPECT_EQ(messages.find("accepted"), std::string::npos) << messages;
+}
+
+TEST(Config, TellsAllThatTrainingRefuses) {
+  CheckedConfig checked = CheckConfig(
+      R"({"train_batch_size": 8, "prescale_gradients": true, "data": {"type": "random"},
+          "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
+          "fp16": {"enabled": true, "initial_scale_power": 200}})",
+      {.file = "f", .overrides = {}, .environment = {}});
+  EXPECT_EQ(checked.verdict(), Verdict::kAcceptAuto);
+  EXPECT_THAT(FillForTraining(checked),
+              ElementsAre(HasSubstr("prescale_gradients: true is not built yet"),
+                          HasSubstr("optimizer.params.lr: \"auto\" has no value here"),
+                          HasSubstr("model: missing section"), HasSubstr("iterations: missing"),
+                          HasSubstr("fp16.initial_scale_power: wanted -126 to 127")));
+}
+
+TEST(Config, FindsAllThatIsWrongInOurOwnSections) {
+  const CheckedConfig checked = CheckConfig(
+      R"({"model": {"type": "resnet", "depth": 21},
+          "cyclic": {"stagger": true, "slack": 1, "strict": true, "boundaries": []}})",
+      {.file = "f", .overrides = {}, .environment = {}});
+  EXPECT_EQ(checked.findings.Count(Finding::Kind::kError), 5) << checked.status();
 }
 
 // No section at all means the ring's own 3; one that does not say, DeepSpeed's 0.

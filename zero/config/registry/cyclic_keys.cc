@@ -17,7 +17,8 @@ constexpr KeySpec kCyclicKeys[] = {
          "which version a micro-batch reads; dp: the newest, as DeepSpeed does") |
         Choices("dp|cdp_v1|cdp_v2"),
     Integer("cyclic.slack", "",
-            "cdp_v2: ticks between an update and its first fresh read; absent: 1, or 0 if strict") |
+            "cdp_v2 alone: ticks between an update and its first fresh read; absent: 1, or 0 if "
+            "strict") |
         kCount,
     Bool("cyclic.predict", "false",
          "cdp_v1, cdp_v2 with SGD and momentum: what would be read stale is a prediction of the "
@@ -61,7 +62,7 @@ constexpr KeySpec kCyclicKeys[] = {
     Text("cyclic.balance", "\"cost\"", "stages of equal cost or of equal bytes") |
         Choices("cost|bytes"),
     Key(KeyType::kIntegerList, "cyclic.boundaries", "",
-        "first layer of each stage, by hand; the first is 0") |
+        "first layer of each stage, by hand: at least one, the first is 0; absent: by balance") |
         kCount,
     Text("cyclic.profile", "",
          "file of measured costs, frozen by `ringzero plan --profile FILE --freeze`, that make the "

@@ -16,7 +16,8 @@ constexpr KeySpec kPrecisionKeys[] = {
     Bool("fp16.auto_cast", "false", "cast a model's inputs to half") |
         Quietly("floating inputs are always cast to the type that computes"),
     Number("fp16.loss_scale", "0", "a fixed loss scale; 0: a dynamic one") | kNotNegative | kNoBool,
-    Integer("fp16.initial_scale_power", "16", "the dynamic scale begins at 2 to this power"),
+    Integer("fp16.initial_scale_power", "16",
+            "the dynamic scale begins at 2 to this power; a run takes -126 to 127"),
     Integer("fp16.loss_scale_window", "1000", "updates without overflow after which it doubles") |
         kNoBool | DeepSpeed("checks that it is positive only where fp16 is on and dynamic"),
     Integer("fp16.hysteresis", "2", "overflows before the scale is halved") |

@@ -34,7 +34,8 @@ constexpr KeySpec kZeroKeys[] = {
         Also("gather_16bit_weights_on_model_save") | Only("false"),
     Switch("zero_optimization.ignore_unused_parameters", "true",
            "do not check that every parameter got a gradient",
-           "a parameter without a gradient is carried over, as in PyTorch"),
+           "a parameter without a gradient is carried over, as in PyTorch") |
+        WrongNames("find_unused_parameters"),
 
     // Offload.
     Section("zero_optimization.offload_param", "parameters in host memory or on NVMe") |
