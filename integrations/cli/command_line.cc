@@ -1,8 +1,8 @@
 // One table of options drives parsing, hints and help.
 #include "integrations/cli/command_line.h"
 
+#include <algorithm>
 #include <cstddef>
-#include <iterator>
 #include <limits>
 #include <optional>
 #include <span>
@@ -20,6 +20,8 @@ namespace {
 
 using Command = CommandLine::Command;
 
+constexpr size_t kMaxWord = 64;  // of an unknown word that is compared with the known ones
+
 struct CommandSpec {
   const char* name;
   Command command;
@@ -34,11 +36,13 @@ constexpr CommandSpec kCommands[] = {
      "config CONFIG: check it and show every value with its origin"},
     {"blame", Command::kBlame, "FOLDER",
      "blame FOLDER: who waits for whom, from flight records, and the first cause"},
-    {"trace", Command::kTrace, "FOLDER", "trace FOLDER: flight records as a trace for Perfetto"},
+    {"trace", Command::kTrace, "FOLDER",
+     "trace FOLDER: flight records as a trace for Perfetto; for both FOLDER may be that of "
+     "--metrics"},
     {"report", Command::kReport, "FOLDER", "report FOLDER: a run's metrics as one page of HTML"},
-    {"help", Command::kHelp, nullptr, "help: this text"},
+    {"help", Command::kHelp, nullptr, "help: this text; COMMAND --help: that of one command"},
+    {"--version", Command::kVersion, nullptr, "--version: the version"},
 };
-constexpr CommandSpec kVersionCommand = {"--version", Command::kVersion, nullptr, ""};
 
 struct OptionSpec {
   const char* name;
@@ -75,14 +79,39 @@ constexpr OptionSpec kOptions[] = {
     {"--markdown", nullptr, "config", "print docs/config.md: every key"},
 };
 
-// The entry of `table` with the fewest edits from `name`.
+struct PlannedOption {
+  absl::string_view name;
+  const char* instead;
+};
+
+constexpr const char* kNoCheckpoints =
+    "checkpoints are not built yet; --dump-parameters and --init write and read parameters alone";
+constexpr PlannedOption kPlannedOptions[] = {{"--resume", kNoCheckpoints},
+                                             {"--save", kNoCheckpoints}};
+
+// "; the nearest known one is --summary", of the entry of `table` with the fewest edits from
+// `name`; empty where none is like it.
 template <typename Spec>
-const Spec& Nearest(std::span<const Spec> table, const std::string& name) {
-  size_t best = 0;
-  for (size_t i = 1; i < table.size(); ++i) {
-    if (EditDistance(name, table[i].name) < EditDistance(name, table[best].name)) best = i;
+std::string NearestOf(std::span<const Spec> table, absl::string_view name) {
+  if (name.size() > kMaxWord) return "";
+  int fewest = std::max(2, static_cast<int>(name.size()) / 3) + 1;
+  const char* nearest = nullptr;
+  for (const Spec& entry : table) {
+    const int edits = EditDistance(name, entry.name);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = entry.name;
   }
-  return table[best];
+  return nearest == nullptr ? "" : absl::StrCat("; the nearest known one is ", nearest);
+}
+
+absl::Status UnknownOption(absl::string_view name) {
+  for (const PlannedOption& option : kPlannedOptions) {
+    if (option.name != name) continue;
+    return absl::UnimplementedError(absl::StrCat(name, ": ", option.instead));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": unknown option", NearestOf<OptionSpec>(kOptions, name)));
 }
 
 const OptionSpec* FindOption(const std::string& name) {
@@ -94,7 +123,8 @@ const OptionSpec* FindOption(const std::string& name) {
 
 absl::StatusOr<int> ParseNumber(const std::string& option, const std::string& text, int least) {
   int number = 0;
-  if (!absl::SimpleAtoi(text, &number) || number < least) {
+  // As written in a configuration: no sign, no leading 0.
+  if (!absl::SimpleAtoi(text, &number) || number < least || text != absl::StrCat(number)) {
     return absl::InvalidArgumentError(
         absl::StrCat(option, ": wanted a number of at least ", least, ", found \"", text, "\""));
   }
@@ -155,11 +185,7 @@ absl::Status ReadOption(std::span<const std::string> words, const CommandSpec& c
   const size_t equals = word.find('=');
   const std::string name = word.substr(0, equals);
   const OptionSpec* option = FindOption(name);
-  if (option == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(name,
-                                                   ": unknown option; the nearest known one is ",
-                                                   Nearest<OptionSpec>(kOptions, name).name));
-  }
+  if (option == nullptr) return UnknownOption(name);
   if (FindChoice(option->commands, command.name).empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": not an option of `ringzero ", command.name, "`"));
@@ -185,14 +211,13 @@ absl::Status ReadOption(std::span<const std::string> words, const CommandSpec& c
 }
 
 absl::StatusOr<CommandSpec> FindCommand(const std::string& word) {
-  if (word == "--help" || word == "-h") return kCommands[std::size(kCommands) - 1];
-  if (word == "--version") return kVersionCommand;
+  const absl::string_view name =
+      word == "--help" || word == "-h" ? "help" : absl::string_view(word);
   for (const CommandSpec& command : kCommands) {
-    if (word == command.name) return command;
+    if (name == command.name) return command;
   }
-  return absl::InvalidArgumentError(absl::StrCat(word,
-                                                 ": unknown command; the nearest known one is ",
-                                                 Nearest<CommandSpec>(kCommands, word).name));
+  return absl::InvalidArgumentError(absl::StrCat(
+      word, ": unknown command", NearestOf<CommandSpec>(kCommands, word), "; try ringzero help"));
 }
 
 }  // namespace
@@ -207,7 +232,10 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   line.command = command.command;
   if (command.argument == nullptr) return line;
   for (size_t at = 1; at < words.size();) {
-    if (words[at] == "--help" || words[at] == "-h") return CommandLine{};
+    if (words[at] == "--help" || words[at] == "-h") {
+      return CommandLine{.command = Command::kHelp, .help_of = command.name};
+    }
+    if (words[at] == "--version") return CommandLine{.command = Command::kVersion};
     if (words[at].starts_with("-") && words[at] != "-") {
       RZ_RETURN_IF_ERROR(ReadOption(words, command, at, line));
     } else if (line.config.empty()) {
@@ -227,15 +255,25 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   return line;
 }
 
-std::string HelpText() {
+std::string HelpText(absl::string_view command) {
+  const bool all = command.empty();
   std::string text = "usage: ringzero COMMAND [CONFIG or FOLDER] [OPTION ...]\n\n";
-  for (const CommandSpec& command : kCommands) absl::StrAppend(&text, "  ", command.help, "\n");
+  for (const CommandSpec& spec : kCommands) {
+    if (!all && command != spec.name) continue;
+    if (!all) {
+      text = absl::StrCat("usage: ringzero ", spec.name, " ", spec.argument, " [OPTION ...]\n\n");
+    }
+    absl::StrAppend(&text, "  ", spec.help, "\n");
+  }
   absl::StrAppend(&text, "\noptions:\n");
   for (const OptionSpec& option : kOptions) {
+    if (!all && FindChoice(option.commands, command).empty()) continue;
     const std::string shown =
         option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
-    absl::StrAppendFormat(&text, "  %-26s %s (%s)\n", shown, option.help, option.commands);
+    absl::StrAppendFormat(&text, "  %-26s %s%s\n", shown, option.help,
+                          all ? absl::StrCat(" (", option.commands, ")") : "");
   }
+  if (!all) return text;
   absl::StrAppend(&text,
                   "\nkeys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, "
                   "docs/config.md):\n");

@@ -4,7 +4,7 @@
 //   line.command; line.config; line.overrides;
 //
 // An option takes its value as `--set X` or `--set=X`. Unknown ones are InvalidArgument with the
-// nearest known option.
+// nearest known option, if one is like it; planned ones say that they are.
 #ifndef RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
 #define RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "p2p/rendezvous/identity.h"
 
 namespace ringzero {
@@ -27,6 +28,7 @@ struct CommandLine {
     kHelp,
     kVersion
   } command = Command::kHelp;
+  std::string help_of;                 // help: of which command; empty: of the program
   std::string config;                  // file; the folder that blame, trace and report read
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
@@ -53,8 +55,8 @@ struct CommandLine {
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
-// What `ringzero help` prints.
-std::string HelpText();
+// What `ringzero help` prints; of one command, what `ringzero COMMAND --help` prints.
+std::string HelpText(absl::string_view command = "");
 
 }  // namespace ringzero
 

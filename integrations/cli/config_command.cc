@@ -5,9 +5,11 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/rendezvous/identity.h"
 #include "zero/config/config.h"
@@ -32,13 +34,19 @@ const char* Word(Finding::Kind kind) {
     case Finding::Kind::kError: return "error";
     case Finding::Kind::kNoEffect:
     case Finding::Kind::kMinor: return "warning";
-    case Finding::Kind::kOutside: return "warning: train refuses it";
-    case Finding::Kind::kNotBuilt: return "note: train refuses it";
-    case Finding::Kind::kAuto:
+    case Finding::Kind::kOutside:
+    case Finding::Kind::kNotBuilt:
     case Finding::Kind::kMustSet:
+    case Finding::Kind::kAuto:
     case Finding::Kind::kNote: break;
   }
   return "note";
+}
+
+void PrintLine(absl::string_view kind, std::string line) {
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  std::fputs(absl::StrCat("ringzero: ", kind, line, "\n").c_str(), stderr);
 }
 
 }  // namespace
@@ -48,13 +56,17 @@ absl::Status RunConfig(const CommandLine& line) {
   if (line.markdown) return std::fputs(ConfigMarkdown().c_str(), stdout), absl::OkStatus();
   RZ_ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(line));
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(source.file));
-  const CheckedConfig checked = CheckConfig(text, source);
+  CheckedConfig checked = CheckConfig(text, source);
   for (const Finding& finding : checked.findings.all()) {
-    std::string said = finding.line;
-    std::replace_if(
-        said.begin(), said.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
-    std::fprintf(stderr, "ringzero: %s: %s\n", Word(finding.kind), said.c_str());
+    if (RefusedByTraining(finding.kind)) continue;
+    PrintLine(absl::StrCat(Word(finding.kind), ": "), finding.line);
   }
+  const std::vector<std::string> refused = FillForTraining(checked);
+  if (!refused.empty()) {
+    PrintLine("", absl::StrCat(source.file, ": train refuses it, for ", refused.size(),
+                               refused.size() == 1 ? " reason:" : " reasons:"));
+  }
+  for (const std::string& line : refused) PrintLine("  ", line);
   const int errors = checked.findings.Count(Finding::Kind::kError);
   if (errors > 0) {
     return absl::InvalidArgumentError(

@@ -53,7 +53,7 @@ int Main(int argc, char** argv) {
   if (!line.ok()) return Fail(line.status());
   absl::Status status;
   switch (line->command) {
-    case CommandLine::Command::kHelp: std::fputs(HelpText().c_str(), stdout); break;
+    case CommandLine::Command::kHelp: std::fputs(HelpText(line->help_of).c_str(), stdout); break;
     case CommandLine::Command::kVersion: std::puts("ringzero " RINGZERO_VERSION); break;
     case CommandLine::Command::kTrain: status = RunTrain(*line); break;
     case CommandLine::Command::kPlan: status = RunPlan(*line); break;

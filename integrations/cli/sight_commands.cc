@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "integrations/cli/run_metrics.h"
 #include "integrations/cli/summary.h"
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"
@@ -19,9 +21,14 @@
 namespace ringzero {
 namespace {
 
-// What a command was told to read and cannot is bad input.
+// Of the folder itself, or of a run's with --metrics. What a command was told to read and cannot is
+// bad input.
 absl::StatusOr<std::vector<FlightRecord>> ReadFolder(const std::string& folder) {
   absl::StatusOr<std::vector<FlightRecord>> records = ReadFlightFolder(folder);
+  if (absl::IsNotFound(records.status())) {
+    auto of_metrics = ReadFlightFolder(MetricsFlights(folder));
+    if (!absl::IsNotFound(of_metrics.status())) records = std::move(of_metrics);
+  }
   if (records.ok()) return records;
   return absl::InvalidArgumentError(records.status().message());
 }

@@ -26,6 +26,11 @@ class CommandLine(TestCase):
 
     def test_unknown_option(self):
         self.fails(self.run_program("train", self.config(), "--workres", "2"), 2, "--workres", "--workers")
+        self.assertNotIn("nearest", self.fails(self.run_program("train", self.config(), "--frobnicate"), 2, "--frobnicate").stderr)
+
+    def test_planned_options(self):
+        for option in ("--resume", "--save"):
+            self.fails(self.run_program("train", self.config(), option, "x"), 2, option, "not built yet", "--init")
 
     def test_option_of_another_command(self):
         self.fails(self.run_program("plan", self.config(), "--summary", "x"), 2, "--summary", "plan")
@@ -35,7 +40,7 @@ class CommandLine(TestCase):
         self.fails(self.run_program("train", self.config(), "--summary="), 2, "--summary")
 
     def test_workers(self):
-        for value in ("0", "-1", "two", "1.5"):
+        for value in ("0", "-1", "two", "1.5", "010", "+3"):
             self.fails(self.run_program("train", self.config(), "--workers", value), 2, "--workers", value)
 
     def test_missing_config(self):
@@ -53,8 +58,12 @@ class CommandLine(TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         for word in ("train", "plan", "--workers", "--set", "cyclic.slack"):
             self.assertIn(word, done.stdout)
-        self.assertEqual(self.run_program("train", "--help").stdout, done.stdout)
-        self.assertRegex(self.run_program("--version").stdout, r"^ringzero \d+\.\d+\.\d+\n$")
+        own = self.run_program("train", "--help").stdout
+        self.assertTrue(own.startswith("usage: ringzero train CONFIG"), own)
+        self.assertIn("--summary", own)
+        self.assertNotIn("--grid", own)
+        for words in (["--version"], ["train", "--version"]):
+            self.assertRegex(self.run_program(*words).stdout, r"^ringzero \d+\.\d+\.\d+\n$")
 
 
 class Configuration(TestCase):

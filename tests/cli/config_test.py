@@ -68,6 +68,16 @@ class Config(TestCase):
         self.show(config)
         self.fails(self.run_program("train", config), 2, "optimizer.params.lr", "--set")
 
+    def test_all_that_train_refuses_is_one_list(self):
+        config = self.file({"train_batch_size": 8, "prescale_gradients": True, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}})
+        lines = self.show(config).stderr.splitlines()
+        first = next(number for number, line in enumerate(lines) if "train refuses it, for 5 reasons:" in line)
+        for line, word in zip(lines[first + 1:], ("prescale_gradients", "optimizer.params.lr", "model: missing", "data: missing",
+                                                  "iterations: missing"), strict=True):
+            self.assertIn(word, line)
+        self.fails(self.run_program("train", config), 2, "prescale_gradients", "4 more: ringzero config lists them")
+        self.assertNotIn("refuses", self.show(self.config()).stderr)
+
     def test_schema_and_markdown_are_the_committed_ones(self):
         schema = self.show("--schema").stdout
         self.assertEqual(schema, (DOCS / "config.schema.json").read_text(encoding="utf-8"))

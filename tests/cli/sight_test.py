@@ -22,6 +22,18 @@ def slices(trace, category):
             for worker, events in found.items()}
 
 
+class OfMetrics(TestCase):
+    def test_the_records_of_a_run_with_metrics_are_found_in_its_folder(self):
+        self.train(self.config(**SMALL), "--metrics", "run")
+        for command, words in (("trace", ["--out", "trace.json"]), ("blame", [])):
+            done = self.run_program(command, "run", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            self.assertEqual(set(slices(json.load(file), "compute")), {0, 1, 2})
+        os.mkdir(self.path("empty"))
+        self.fails(self.run_program("trace", "empty"), 2, "empty: no flight record")
+
+
 class Flight(TestCase):
     def hang(self, *options):
         config = self.config(**{**SMALL, "cyclic.wait_timeout": 2})
