@@ -1,18 +1,14 @@
 // Flight records as files of a folder.
 #include <dirent.h>
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "zero/flight_record.h"
 
@@ -21,11 +17,6 @@ namespace {
 
 constexpr char kEnding[] = ".flight";
 
-absl::Status FileError(const std::string& path, const char* doing) {
-  return absl::PermissionDeniedError(
-      absl::StrCat(path, ": cannot ", doing, " it: ", std::strerror(errno)));
-}
-
 }  // namespace
 
 std::string FlightPath(const std::string& folder, WorkerId worker) {
@@ -33,23 +24,10 @@ std::string FlightPath(const std::string& folder, WorkerId worker) {
 }
 
 absl::Status WriteFlightFile(const std::string& folder, const FlightRecord& record) {
-  std::error_code made;
-  std::filesystem::create_directories(folder, made);
-  if (made) {
-    return absl::PermissionDeniedError(absl::StrCat(folder, ": cannot make it: ", made.message()));
-  }
-  const std::string path = FlightPath(folder, record.worker);
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  const std::string text = FlightToString(record);
-  std::FILE* file = std::fopen(temporary.c_str(), "wbe");
-  if (file == nullptr) return FileError(path, "write");
-  const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  if (std::fclose(file) != 0 || !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    absl::Status error = FileError(path, "write");
-    std::remove(temporary.c_str());
-    return error;
-  }
-  return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(MakeFolders(folder));
+  // Not synced: a worker that ends is given a fraction of a second for its record.
+  return WriteWholeFile(FlightPath(folder, record.worker), FlightToString(record),
+                        OutputFile::Sync::kNo);
 }
 
 absl::StatusOr<FlightRecord> ReadFlightFile(const std::string& path) {

@@ -13,7 +13,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/output_file.h"
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 
@@ -55,7 +55,7 @@ class TraceStream {
   void Stop();
 
   TraceStreamOptions options_;
-  std::FILE* file_ = nullptr;
+  std::unique_ptr<OutputFile> file_;
   FlightRecorder::Cursor cursor_;
   std::vector<PackedEvent> batch_;
   absl::Status error_;

@@ -97,7 +97,7 @@ int RootOf(RingMode mode);
 double BusFactor(RingMode mode, int workers);
 std::string VersionText();
 std::string TimeNow();  // "2026-01-31 23:59:59"
-// Both files of `options`, if any, can be created.
+// Both files of `options`, if any, can be written, and are not one.
 absl::Status CheckOutputs(const RingOptions& options);
 
 }  // namespace ringzero

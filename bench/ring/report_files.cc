@@ -1,11 +1,10 @@
 // The same numbers as JSON (nccl-tests' schema, with more) and as CSV.
-#include <cstdio>
-#include <fstream>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "bench/ring/report.h"
 #include "nlohmann/json.hpp"
@@ -66,26 +65,11 @@ Json RowJson(const Row& row, const RingOptions& options, bool copied) {
   return json;
 }
 
-absl::Status WriteFile(const std::string& name, const std::string& text) {
-  std::ofstream file(name, std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot write ", name));
-}
-
-absl::Status CheckWritable(const std::string& name) {
-  if (name.empty()) return absl::OkStatus();
-  std::ofstream file(name, std::ios::app);
-  if (file) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot write ", name));
-}
-
 }  // namespace
 
 absl::Status CheckOutputs(const RingOptions& options) {
-  RZ_RETURN_IF_ERROR(CheckWritable(options.json_file));
-  return CheckWritable(options.csv_file);
+  return CheckOutputFiles({{"--output_file", options.json_file}, {"--csv", options.csv_file}},
+                          {{"--plan", options.plan_file}});
 }
 
 std::string Report::ToJson() const {
@@ -160,9 +144,9 @@ std::string Report::ToCsv() const {
 
 absl::Status Report::WriteFiles() const {
   if (!options_.json_file.empty()) {
-    RZ_RETURN_IF_ERROR(WriteFile(options_.json_file, ToJson()));
+    RZ_RETURN_IF_ERROR(WriteWholeFile(options_.json_file, ToJson()));
   }
-  if (!options_.csv_file.empty()) RZ_RETURN_IF_ERROR(WriteFile(options_.csv_file, ToCsv()));
+  if (!options_.csv_file.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(options_.csv_file, ToCsv()));
   return absl::OkStatus();
 }
 

@@ -2,22 +2,24 @@
 #include "integrations/cli/plan_command.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/fit_run.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/plan_times.h"
+#include "integrations/cli/print_text.h"
 #include "integrations/cli/run_setup.h"
-#include "integrations/cli/summary.h"
 #include "integrations/sight/plan_figure.h"
 #include "integrations/sight/predicted_trace.h"
 #include "sharding/program.h"
@@ -79,23 +81,29 @@ absl::StatusOr<std::string> Freeze(const std::string& path, SavedProfile saved,
 
 absl::Status WriteSvg(const std::string& path, const Plan& plan, const SimulationOptions& speed) {
   RZ_ASSIGN_OR_RETURN(const std::string svg, PlanFigure(plan, speed));
-  return WriteFileAtomically(path, svg);
+  return WriteWholeFile(path, svg);
 }
 
-absl::Status CheckOptions(const CommandLine& line) {
-  for (const std::string& path : {line.svg, line.text, line.trace, line.profile}) {
-    if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
+// The profile is an input if it is there, and an output if it is not or is to be frozen.
+absl::Status CheckPlanFiles(const CommandLine& line, const Config& config) {
+  std::vector<NamedPath> outputs = {
+      {"--svg", line.svg}, {"--text", line.text}, {"--trace", line.trace}};
+  std::vector<NamedPath> inputs = {{"CONFIG", line.config}, {"data.path", config.data.path}};
+  std::error_code missing;
+  const bool kept = std::filesystem::exists(line.profile, missing) && !line.freeze;
+  (kept ? inputs : outputs).push_back({"--profile", line.profile});
+  if (config.cyclic.profile != line.profile) {
+    inputs.push_back({"cyclic.profile", config.cyclic.profile});
   }
-  if (line.freeze && line.profile.empty()) {
-    return absl::InvalidArgumentError("--freeze: wanted --profile FILE beside it");
-  }
-  return absl::OkStatus();
+  return CheckOutputFiles(outputs, inputs);
 }
 
 }  // namespace
 
 absl::Status RunPlan(const CommandLine& line) {
-  RZ_RETURN_IF_ERROR(CheckOptions(line));
+  if (line.freeze && line.profile.empty()) {
+    return absl::InvalidArgumentError("--freeze: wanted --profile FILE beside it");
+  }
   RZ_ASSIGN_OR_RETURN(
       Config config,
       LoadConfig({.file = line.config, .overrides = line.overrides, .environment = {}}));
@@ -103,6 +111,7 @@ absl::Status RunPlan(const CommandLine& line) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--program: wanted a worker below ", config.cyclic.workers, ", found ", line.program));
   }
+  RZ_RETURN_IF_ERROR(CheckPlanFiles(line, config));
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(config, line.hosts));
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
   RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
@@ -141,13 +150,12 @@ absl::Status RunPlan(const CommandLine& line) {
     absl::StrAppend(&text, "\n", ToString(program));
   }
   if (!line.svg.empty()) RZ_RETURN_IF_ERROR(WriteSvg(line.svg, plan, times.speed));
-  if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.text, PlanToString(plan)));
+  if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(line.text, PlanToString(plan)));
   if (!line.trace.empty()) {
     RZ_ASSIGN_OR_RETURN(const std::string trace, PredictedTrace(plan, times.speed));
-    RZ_RETURN_IF_ERROR(WriteFileAtomically(line.trace, trace));
+    RZ_RETURN_IF_ERROR(WriteWholeFile(line.trace, trace));
   }
-  std::fputs(text.c_str(), stdout);
-  return absl::OkStatus();
+  return PrintText(line, text);
 }
 
 }  // namespace ringzero

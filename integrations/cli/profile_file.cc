@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
+#include "base/output_file.h"
 #include "base/status.h"
-#include "integrations/cli/summary.h"
 
 namespace ringzero {
 namespace {
@@ -101,7 +101,7 @@ absl::Status WriteProfile(const std::string& path, const SavedProfile& saved) {
     for (const LayerField& field : kLayerFields) entry[field.name] = layer.nanoseconds.*field.field;
     json["layers"].push_back(entry);
   }
-  return WriteFileAtomically(path, json.dump(2) + "\n");
+  return WriteWholeFile(path, json.dump(2) + "\n");
 }
 
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {

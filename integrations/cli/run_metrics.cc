@@ -2,14 +2,15 @@
 #include "integrations/cli/run_metrics.h"
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/output_file.h"
 #include "base/status.h"
-#include "integrations/cli/summary.h"
-#include "integrations/sight/output_file.h"
 #include "integrations/sight/ring_totals.h"
 #include "sharding/render.h"
 #include "sharding/samples.h"
@@ -55,6 +56,19 @@ std::string Describe(const RunMetricsOptions& options) {
 
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
 
+absl::Status MakeMetricsFolder(const std::string& folder) {
+  for (const char* const name : {"run.json", "metrics.jsonl", "tensorboard", "csv"}) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    std::error_code missing;
+    if (!std::filesystem::exists(path, missing)) continue;
+    return absl::AlreadyExistsError(absl::StrCat("--metrics ", folder, ": holds ", path,
+                                                 " of an earlier run; name another folder, or "
+                                                 "remove it"));
+  }
+  RZ_RETURN_IF_ERROR(MakeFolders(folder));
+  return CheckWritable(absl::StrCat(folder, "/run.json"));
+}
+
 bool RunMetrics::Wanted(const Config& config, const std::string& folder) {
   return !folder.empty() || config.tensorboard.has_value() || config.csv_monitor.has_value();
 }
@@ -68,8 +82,7 @@ absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunMetricsO
 
 absl::Status RunMetrics::OpenFolder() {
   const std::string& folder = options_.folder;
-  RZ_RETURN_IF_ERROR(MakeFolders(folder));
-  RZ_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/run.json"), Describe(options_)));
+  RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/run.json"), Describe(options_)));
   RZ_ASSIGN_OR_RETURN(auto lines, MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl")));
   writers_.push_back(std::move(lines));
   RZ_ASSIGN_OR_RETURN(auto board,

@@ -25,7 +25,7 @@
 namespace ringzero {
 
 struct RunMetricsOptions {
-  std::string folder;    // empty: none
+  std::string folder;    // of MakeMetricsFolder; empty: none
   const Config& config;  // these two outlive it
   const Plan& plan;
   int64_t parameters = 0;
@@ -60,6 +60,10 @@ class RunMetrics {
   std::chrono::steady_clock::time_point last_;
   int skipped_ = 0;  // updates, of those whose norm is known
 };
+
+// Before the run: the folder, made, with room for a file. AlreadyExists if it holds an earlier
+// run's metrics.
+absl::Status MakeMetricsFolder(const std::string& folder);
 
 // Where the workers leave their flight records of a run's end.
 std::string MetricsFlights(const std::string& folder);

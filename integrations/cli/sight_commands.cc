@@ -3,12 +3,13 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/output_file.h"
 #include "base/status.h"
+#include "integrations/cli/print_text.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/summary.h"
 #include "integrations/sight/chrome_trace.h"
@@ -37,30 +38,36 @@ absl::StatusOr<std::vector<FlightRecord>> ReadFolder(const std::string& folder) 
 
 absl::Status RunBlame(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFolder(line.config));
-  std::fputs(BlameFlights(records).text.c_str(), stdout);
-  return absl::OkStatus();
+  return PrintToStdout(BlameFlights(records).text);
 }
 
 absl::Status RunTrace(const CommandLine& line) {
   const std::string out = line.out.empty() ? absl::StrCat(line.config, "/trace.json") : line.out;
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFolder(line.config));
-  RZ_RETURN_IF_ERROR(CheckWritable(out));
-  RZ_RETURN_IF_ERROR(WriteFileAtomically(out, ChromeTrace(records, {})));
-  std::printf("%s: open it at ui.perfetto.dev\n", out.c_str());
-  return absl::OkStatus();
+  std::vector<NamedPath> inputs;
+  for (const FlightRecord& record : records) {
+    inputs.push_back({"FOLDER", FlightPath(line.config, record.worker)});
+  }
+  RZ_RETURN_IF_ERROR(CheckOutputFiles({{"--out", out}}, inputs));
+  RZ_RETURN_IF_ERROR(WriteWholeFile(out, ChromeTrace(records, {})));
+  return PrintText(line, absl::StrCat(out, ": open it at ui.perfetto.dev\n"));
 }
 
 absl::Status RunReport(const CommandLine& line) {
   const std::string out = line.out.empty() ? absl::StrCat(line.config, "/report.html") : line.out;
   const absl::StatusOr<RunFolder> run = ReadRunFolder(line.config);
   if (!run.ok()) return absl::InvalidArgumentError(run.status().message());
-  RZ_RETURN_IF_ERROR(CheckWritable(out));
-  RZ_RETURN_IF_ERROR(WriteFileAtomically(out, Report(*run, line.config)));
-  std::printf("%s: open it in a browser\n", out.c_str());
-  return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(
+      CheckOutputFiles({{"--out", out}}, {{"FOLDER", absl::StrCat(line.config, "/run.json")},
+                                          {"FOLDER", absl::StrCat(line.config, "/metrics.jsonl")},
+                                          {"FOLDER", MetricsFlights(line.config)}}));
+  RZ_RETURN_IF_ERROR(WriteWholeFile(out, Report(*run, line.config)));
+  return PrintText(line, absl::StrCat(out, ": open it in a browser\n"));
 }
 
-std::string TraceParts(const std::string& file) { return absl::StrCat(file, ".parts"); }
+std::string TraceParts(const std::string& file) {
+  return absl::StrCat(WrittenInPlace(file) ? "ringzero-trace" : file, ".parts");
+}
 
 absl::Status JoinTrace(const std::string& file, int workers) {
   const std::string parts = TraceParts(file);
@@ -71,7 +78,7 @@ absl::Status JoinTrace(const std::string& file, int workers) {
                      " workers here; bring those of the other hosts to ", parts,
                      " and run: ringzero trace ", parts, " --out ", file));
   }
-  RZ_RETURN_IF_ERROR(WriteFileAtomically(file, ChromeTrace(records, {})));
+  RZ_RETURN_IF_ERROR(WriteWholeFile(file, ChromeTrace(records, {})));
   RemoveFlights(parts, WorkerId(0), WorkerId(0));
   rmdir(parts.c_str());
   return absl::OkStatus();

@@ -1,7 +1,7 @@
 // Summary of a finished run: the JSON that scripts read, and the same for a person.
 //
 //   Summary summary = Summarize(info, reports);
-//   RZ_RETURN_IF_ERROR(WriteFileAtomically(path, summary.json));
+//   RZ_RETURN_IF_ERROR(WriteWholeFile(path, summary.json));
 //   std::cout << summary.text;
 //
 // Names of the JSON are relied on (README). Seconds, waits, CPU seconds and faults are those of the
@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "integrations/cli/worker_report.h"
 #include "zero/config/config.h"
 
@@ -33,12 +32,6 @@ struct Summary {
 
 // `reports`: one per worker, in order.
 Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& reports);
-
-// Writes beside `path` and renames: a reader sees all of it or the old file.
-absl::Status WriteFileAtomically(const std::string& path, const std::string& contents);
-
-// PermissionDenied or NotFound when `path` could not be written later: its folder is not there, …
-absl::Status CheckWritable(const std::string& path);
 
 }  // namespace ringzero
 

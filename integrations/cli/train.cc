@@ -20,11 +20,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "integrations/cli/fit_run.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
+#include "integrations/cli/print_text.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
@@ -33,7 +35,7 @@
 #include "integrations/cli/summary.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"
-#include "integrations/sight/output_file.h"
+#include "integrations/sight/metrics.h"
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/launch/launcher.h"
@@ -219,12 +221,15 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       options, [&] { return PlanHere(run); }, work);
 }
 
-absl::Status CheckFiles(const CommandLine& line) {
-  if (!line.metrics.empty()) RZ_RETURN_IF_ERROR(MakeFolders(line.metrics));
-  for (const std::string& path : {line.summary, line.dump_parameters, line.trace}) {
-    if (!path.empty()) RZ_RETURN_IF_ERROR(CheckWritable(path));
-  }
-  return absl::OkStatus();
+absl::Status CheckFiles(const CommandLine& line, const Config& config) {
+  if (!line.metrics.empty()) RZ_RETURN_IF_ERROR(MakeMetricsFolder(line.metrics));
+  return CheckOutputFiles({{"--summary", line.summary},
+                           {"--dump-parameters", line.dump_parameters},
+                           {"--trace", line.trace}},
+                          {{"CONFIG", line.config},
+                           {"--init", line.init},
+                           {"data.path", config.data.path},
+                           {"cyclic.profile", config.cyclic.profile}});
 }
 
 absl::Status CheckMonitors(const Config& config) {
@@ -245,14 +250,17 @@ struct Prepared {
 
 absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<OutsideJob>& job) {
   const bool writes = !job.has_value() || job->seat.self.value == 0;
-  if (writes) RZ_RETURN_IF_ERROR(CheckFiles(line));
   ConfigSource source{.file = line.config, .overrides = line.overrides, .environment = {}};
   if (job.has_value()) {
     source.environment.push_back(absl::StrCat("cyclic.workers=", job->seat.workers));
   }
   Prepared prepared;
   RZ_ASSIGN_OR_RETURN(prepared.config, LoadConfig(source));
-  if (writes) RZ_RETURN_IF_ERROR(CheckMonitors(prepared.config));
+  RZ_RETURN_IF_ERROR(CheckFolder({"--flight", line.flight}));
+  if (writes) {
+    RZ_RETURN_IF_ERROR(CheckFiles(line, prepared.config));
+    RZ_RETURN_IF_ERROR(CheckMonitors(prepared.config));
+  }
   if (job.has_value() && prepared.config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return prepared.config.Error(
         "cyclic.transport",
@@ -350,8 +358,8 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
                                      .seconds = seconds.count(),
                                      .certificate = certificate},
                                     reports);
-  if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteFileAtomically(line.summary, summary.json));
-  std::fputs(summary.text.c_str(), stdout);
+  if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(line.summary, summary.json));
+  RZ_RETURN_IF_ERROR(PrintText(line, summary.text));
   return looked;  // a trace that cannot be joined takes nothing from the run
 }
 

@@ -21,7 +21,6 @@
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
-#include "integrations/sight/output_file.h"
 #include "integrations/torch/configured/lap_runner.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/machine_speed.h"
@@ -187,12 +186,9 @@ class Worker {
                       lap.iteration.value + 1 == plan().iterations &&
                       lap.lap.value + 1 == plan().laps;
     if (task_.metrics.empty() || !last) return absl::OkStatus();
-    // This host may have no such folder yet. What cannot be kept is no reason to lose the run.
-    const std::string folder = MetricsFlights(task_.metrics);
-    absl::Status kept = MakeFolders(folder);
-    if (kept.ok()) {
-      kept = WriteFlightFile(folder, ring_->engine().Flight("the last iteration is over"));
-    }
+    // What cannot be kept is no reason to lose the run.
+    const absl::Status kept = WriteFlightFile(MetricsFlights(task_.metrics),
+                                              ring_->engine().Flight("the last iteration is over"));
     if (!kept.ok()) {
       std::fprintf(stderr, "ringzero: warning: worker %d: %s\n", task_.self.value,
                    std::string(kept.message()).c_str());

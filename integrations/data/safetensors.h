@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/output_file.h"
 
 namespace ringzero {
 
@@ -37,17 +38,14 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-// Writes to "<path>.tmp", which Finish renames; without Finish the destructor removes it. Not
-// thread-safe.
+// A whole file of base/output_file.h: without Finish nothing is left. Not thread-safe.
 class SafetensorsWriter {
  public:
-  // InvalidArgument: the file cannot be made, a name twice, a type other than kF32 and kI64.
+  // PermissionDenied: the file cannot be made. InvalidArgument: a name twice, a type other than
+  // kF32 and kI64.
   static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(
       const std::string& path, std::vector<TensorSpec> tensors,
       const std::map<std::string, std::string>& metadata = {});
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   // `name` must be the next of the list, and `values` as many as its shape says.
   absl::Status Write(const std::string& name, std::span<const float> values);
@@ -56,16 +54,16 @@ class SafetensorsWriter {
   absl::Status Finish();
 
  private:
-  SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors, int fd);
+  SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors,
+                    std::unique_ptr<OutputFile> file);
   absl::Status WriteNext(const std::string& name, TensorType type,
                          std::span<const std::byte> bytes);
-  absl::Status WriteBytes(std::span<const std::byte> bytes);
   absl::Status Error(const std::string& what) const;
 
   std::string path_;
   std::vector<TensorSpec> tensors_;
-  int fd_;           // -1 after Finish
-  size_t next_ = 0;  // in tensors_
+  std::unique_ptr<OutputFile> file_;  // null after Finish
+  size_t next_ = 0;                   // in tensors_
 };
 
 // The file is mapped, so opening a large one is cheap; it must not be changed meanwhile.

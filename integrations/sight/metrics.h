@@ -43,6 +43,9 @@ class MetricsWriter {
   virtual absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) = 0;
 };
 
+// output_path/job_name, made.
+absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
+
 // One event file, as `tensorboard --logdir` reads it. A NaN is one there, too.
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorConfig& monitor);
 // One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to. What

@@ -1,8 +1,5 @@
 // CSV and JSON lines.
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -10,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "integrations/sight/metrics.h"
-#include "integrations/sight/output_file.h"
 
 namespace ringzero {
 namespace {
@@ -26,13 +23,13 @@ class CsvWriter : public MetricsWriter {
       auto found = files_.find(scalar.name);
       if (found == files_.end()) {
         const std::string name = absl::StrReplaceAll(scalar.name, {{"/", "_"}, {" ", "_"}});
-        RZ_ASSIGN_OR_RETURN(OutputFile file,
-                            OutputFile::Open(absl::StrCat(folder_, "/", name, ".csv"), "abe"));
-        RZ_RETURN_IF_ERROR(file.Write(
+        RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(absl::StrCat(folder_, "/", name, ".csv"),
+                                                        OutputFile::As::kAppended));
+        RZ_RETURN_IF_ERROR(file->Write(
             absl::StrCat("step,", scalar.name.substr(scalar.name.rfind('/') + 1), "\n")));
         found = files_.emplace(scalar.name, std::move(file)).first;
       }
-      RZ_RETURN_IF_ERROR(found->second.Write(
+      RZ_RETURN_IF_ERROR(found->second->Write(
           absl::StrFormat("%d,%.17g\n", moment.samples, WithoutNanSign(scalar.value))));
     }
     return absl::OkStatus();
@@ -40,12 +37,12 @@ class CsvWriter : public MetricsWriter {
 
  private:
   const std::string folder_;
-  std::map<std::string, OutputFile> files_;
+  std::map<std::string, std::unique_ptr<OutputFile>> files_;
 };
 
 class JsonLinesWriter : public MetricsWriter {
  public:
-  explicit JsonLinesWriter(OutputFile file) : file_(std::move(file)) {}
+  explicit JsonLinesWriter(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}
 
   absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) override {
     nlohmann::ordered_json line = {{"iteration", moment.iteration},
@@ -57,14 +54,21 @@ class JsonLinesWriter : public MetricsWriter {
       line["scalars"][scalar.name] =
           number ? nlohmann::ordered_json(scalar.value) : nlohmann::ordered_json(nullptr);
     }
-    return file_.Write(line.dump() + "\n");
+    return file_->Write(line.dump() + "\n");
   }
 
  private:
-  OutputFile file_;
+  const std::unique_ptr<OutputFile> file_;
 };
 
 }  // namespace
+
+absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor) {
+  const std::string folder =
+      absl::StrCat(monitor.output_path.empty() ? "." : monitor.output_path, "/", monitor.job_name);
+  RZ_RETURN_IF_ERROR(MakeFolders(folder));
+  return folder;
+}
 
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig& monitor) {
   RZ_ASSIGN_OR_RETURN(std::string folder, MakeMonitorFolder(monitor));
@@ -72,7 +76,7 @@ absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig
 }
 
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeJsonLinesWriter(const std::string& path) {
-  RZ_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Open(path, "wbe"));
+  RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(path, OutputFile::As::kGrowing));
   return std::make_unique<JsonLinesWriter>(std::move(file));
 }
 

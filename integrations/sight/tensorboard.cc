@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "integrations/sight/metrics.h"
-#include "integrations/sight/output_file.h"
 
 namespace ringzero {
 namespace {
@@ -84,13 +84,13 @@ double WallSeconds() {
 
 class TensorBoardWriter : public MetricsWriter {
  public:
-  explicit TensorBoardWriter(OutputFile file) : file_(std::move(file)) {}
+  explicit TensorBoardWriter(std::unique_ptr<OutputFile> file) : file_(std::move(file)) {}
 
   absl::Status Begin() {
     std::string event;
     AppendDouble(event, 1, WallSeconds());
     AppendBytes(event, 3, "brain.Event:2");
-    return file_.Write(Record(event));
+    return file_->Write(Record(event));
   }
 
   absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) override {
@@ -106,11 +106,11 @@ class TensorBoardWriter : public MetricsWriter {
     AppendKey(event, 2, WireType::kVarint);
     AppendVarint(event, static_cast<uint64_t>(moment.samples));
     AppendBytes(event, 5, summary);
-    return file_.Write(Record(event));
+    return file_->Write(Record(event));
   }
 
  private:
-  OutputFile file_;
+  const std::unique_ptr<OutputFile> file_;
 };
 
 }  // namespace
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const Monit
   const std::string path =
       absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.0", folder,
                       static_cast<int64_t>(WallSeconds()), std::string(host), getpid());
-  RZ_ASSIGN_OR_RETURN(OutputFile file, OutputFile::Open(path, "wbe"));
+  RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(path, OutputFile::As::kGrowing));
   auto writer = std::make_unique<TensorBoardWriter>(std::move(file));
   RZ_RETURN_IF_ERROR(writer->Begin());
   return writer;

@@ -42,6 +42,7 @@ def samples_after(iterations):
 
 class Metrics(TestCase):
     def run_with_metrics(self, *options, **changes):
+        shutil.rmtree(self.path("run"), ignore_errors=True)
         self.plain = self.config(**{**SMALL, **changes})
         self.summary = self.train(self.plain, "--metrics", "run", *options)
         with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
@@ -188,11 +189,24 @@ class Metrics(TestCase):
     def test_a_monitor_that_cannot_write(self):
         self.write("file", "")
         config = self.config(**SMALL, csv_monitor={"enabled": True, "output_path": self.path("file")})
-        self.fails(self.run_program("train", config), 2, "csv_monitor.output_path", "cannot write it")
+        self.fails(self.run_program("train", config), 2, "csv_monitor.output_path", "cannot make the folder")
 
     def test_a_folder_that_cannot_be_written(self):
         self.write("file", "")
-        self.fails(self.run_program("train", self.config(**SMALL), "--metrics", "file"), 2, "file: cannot write it")
+        self.fails(self.run_program("train", self.config(**SMALL), "--metrics", "file"), 2, "file: cannot make the folder")
+
+    def test_a_folder_of_an_earlier_run(self):
+        for name in ("run.json", "metrics.jsonl", "csv", "tensorboard"):
+            folder = self.path("of-" + name)
+            os.makedirs(os.path.join(folder, "flight"))
+            for old in (name, "flight/worker-0.flight"):
+                with open(os.path.join(folder, old), "w", encoding="utf-8") as file:
+                    file.write("old")
+            done = self.run_program("train", self.config(**SMALL), "--metrics", folder)
+            self.fails(done, 2, f"--metrics {folder}", name, "earlier run")
+            self.assertNotIn("iteration", done.stderr)
+            with open(os.path.join(folder, "flight/worker-0.flight"), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "old")
 
 
 class Report(TestCase):

@@ -127,9 +127,9 @@ class Flight(TestCase):
         self.assertEqual(sorted(os.listdir(self.path("a/b/records"))), [f"worker-{w}.flight" for w in range(3)])
 
     def test_records_that_cannot_be_written_are_missed_aloud(self):
-        self.write("file", "in the way")
-        done = self.hang("--flight", "file/records")
-        self.assertIn("file/records: cannot make it", done.stderr)
+        os.symlink("nowhere/records", self.path("records"))
+        done = self.hang("--flight", "records")
+        self.assertIn("records: cannot make the folder", done.stderr)
 
 
 class Trace(TestCase):

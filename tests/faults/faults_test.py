@@ -249,7 +249,7 @@ class Trial:
     def flights_are_whole(self, folder):
         """What a failed run leaves on purpose; a worker that is killed while it writes leaves a part beside it."""
         names = os.listdir(folder) if os.path.isdir(folder) else []
-        odd = [name for name in names if not re.fullmatch(r"worker-[0-3]\.flight(\.\d+\.tmp)?", name)]
+        odd = [name for name in names if not re.fullmatch(r"worker-[0-3]\.flight(\.[0-9a-f]{16}\.tmp)?", name)]
         self.check(not odd, f"nothing but flight records, found {odd}")
         if any(name.endswith(".flight") for name in names):
             done = subprocess.run([PROGRAM, "blame", folder], capture_output=True, text=True, timeout=60, check=False)

@@ -1,0 +1,258 @@
+// Descriptors: what was written is with the kernel, so that an error is met where it happens.
+#include "base/output_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status.h"
+
+namespace ringzero {
+namespace {
+
+constexpr std::chrono::seconds kReaderLimit(10);  // a FIFO's
+constexpr std::chrono::milliseconds kPause(10);
+constexpr size_t kTrialBytes = 1 << 16;
+constexpr int kMostLinks = 40;  // as the kernel follows
+
+absl::Status WriteError(const std::string& path, int error) {
+  const char* const why = error == ENXIO ? "nobody reads it" : std::strerror(error);
+  return absl::PermissionDeniedError(absl::StrCat(path, ": cannot write it: ", why));
+}
+
+// What a path names; "-" is standard output. False: nothing is there.
+bool Look(const std::string& path, struct stat& info) {
+  return (path == "-" ? fstat(STDOUT_FILENO, &info) : stat(path.c_str(), &info)) == 0;
+}
+
+bool SameFile(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Which of this process' standard streams that is already: to open it again would begin it anew.
+int StandardStream(const struct stat& info) {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat of {};
+    if (fstat(stream, &of) == 0 && SameFile(of, info)) return stream;
+  }
+  return -1;
+}
+
+// Where the symlinks at `path` lead, whether something is there or not.
+absl::StatusOr<std::string> FollowLinks(const std::string& path) {
+  std::filesystem::path at = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code none;
+    const std::filesystem::path next = std::filesystem::read_symlink(at, none);
+    if (none) return at.string();
+    at = at.parent_path() / next;
+  }
+  return WriteError(path, ELOOP);
+}
+
+// -1: nobody began to read it in time (ENXIO), or errno says why.
+int OpenFifo(const std::string& path) {
+  const auto limit = std::chrono::steady_clock::now() + kReaderLimit;
+  while (true) {
+    const int fd = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0) fcntl(fd, F_SETFL, O_WRONLY);
+    if (fd >= 0 || errno != ENXIO || std::chrono::steady_clock::now() > limit) return fd;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+int OpenInPlace(const std::string& path, const struct stat& info) {
+  const int stream = StandardStream(info);
+  if (stream >= 0) return fcntl(stream, F_DUPFD_CLOEXEC, 0);
+  if (S_ISFIFO(info.st_mode)) return OpenFifo(path);
+  return open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+}
+
+std::string UnguessableName(const std::string& target) {
+  std::random_device random;  // the kernel's
+  return absl::StrFormat("%s.%08x%08x.tmp", target, random(), random());
+}
+
+// So that the new name itself survives a power failure. A folder that may be written, but not read,
+// cannot be synced.
+absl::Status SyncFolderOf(const std::string& path, const std::string& target) {
+  std::filesystem::path folder = std::filesystem::path(target).parent_path();
+  if (folder.empty()) folder = ".";
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return absl::OkStatus();
+  const int error = fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+  close(fd);
+  return error == 0 ? absl::OkStatus() : WriteError(path, error);
+}
+
+// Equal for all names of one file, of one that is not there yet, too. Empty for a device, which any
+// number may write to.
+std::string FileKey(const std::string& path) {
+  if (path == "-") return path;
+  struct stat info {};
+  if (Look(path, info)) {
+    if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) return "";
+    return absl::StrCat(info.st_dev, ":", info.st_ino);
+  }
+  const std::filesystem::path target = FollowLinks(path).value_or(path);
+  std::error_code unknown;
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(target, unknown), unknown)
+      .string();
+}
+
+absl::Status CheckAgainst(const NamedPath& output, const NamedPath& input) {
+  const std::string key = FileKey(output.path);
+  if (!key.empty() && key == FileKey(input.path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(output.by, " and ", input.by, " name one file: ", output.path));
+  }
+  std::error_code missing;
+  const std::filesystem::path target = FollowLinks(output.path).value_or(output.path);
+  const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
+  if (std::filesystem::is_regular_file(target, missing) && FileKey(folder) == FileKey(input.path)) {
+    return absl::InvalidArgumentError(absl::StrCat(output.by, ": ", output.path,
+                                                   " would replace a file of ", input.by, " (",
+                                                   input.path, ")"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& path, As as) {
+  struct stat info {};
+  const bool there = Look(path, info);
+  std::string target = path, temporary;
+  int fd = -1;
+  if (WrittenInPlace(path)) {
+    fd = OpenInPlace(path, info);
+  } else if (as != As::kWhole) {
+    const int how = as == As::kGrowing ? O_TRUNC : O_APPEND;
+    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
+  } else {
+    RZ_ASSIGN_OR_RETURN(target, FollowLinks(path));
+    if (there && access(path.c_str(), W_OK) != 0) return WriteError(path, errno);
+    temporary = UnguessableName(target);
+    fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  }
+  if (fd < 0) return WriteError(path, errno);
+  std::unique_ptr<OutputFile> file(
+      new OutputFile(path, std::move(target), std::move(temporary), fd));
+  if (there && !file->temporary_.empty() && fchmod(fd, info.st_mode & 0777) != 0) {
+    return WriteError(path, errno);
+  }
+  return file;
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) close(fd_);
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+absl::Status OutputFile::Write(absl::string_view bytes) {
+  do {  // of no bytes, too: a device may say that it takes none
+    const ssize_t written = write(fd_, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return WriteError(path_, errno);
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  } while (!bytes.empty());
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::Rewind() {
+  return lseek(fd_, 0, SEEK_SET) == 0 ? absl::OkStatus() : WriteError(path_, errno);
+}
+
+absl::Status OutputFile::Finish(Sync sync) {
+  const bool durable = sync == Sync::kYes && !temporary_.empty();
+  if (durable && fsync(fd_) != 0) return WriteError(path_, errno);
+  if (close(std::exchange(fd_, -1)) != 0) return WriteError(path_, errno);
+  if (temporary_.empty()) return absl::OkStatus();
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) return WriteError(path_, errno);
+  temporary_.clear();
+  return durable ? SyncFolderOf(path_, target_) : absl::OkStatus();
+}
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
+                            OutputFile::Sync sync) {
+  RZ_ASSIGN_OR_RETURN(const auto file, OutputFile::Open(path, OutputFile::As::kWhole));
+  RZ_RETURN_IF_ERROR(file->Write(contents));
+  return file->Finish(sync);
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  struct stat info {};
+  if (Look(path, info) && S_ISFIFO(info.st_mode)) {
+    // Opened and closed again, it would be at its end for who reads it.
+    return path == "-" || access(path.c_str(), W_OK) == 0 ? absl::OkStatus()
+                                                          : WriteError(path, errno);
+  }
+  RZ_ASSIGN_OR_RETURN(const auto file, OutputFile::Open(path, OutputFile::As::kWhole));
+  return file->Write(WrittenInPlace(path) ? std::string() : std::string(kTrialBytes, '\0'));
+}
+
+bool WrittenInPlace(const std::string& path) {
+  struct stat info {};
+  return Look(path, info) && (!S_ISREG(info.st_mode) || StandardStream(info) >= 0);
+}
+
+absl::Status CheckOutputFiles(const std::vector<NamedPath>& outputs,
+                              const std::vector<NamedPath>& inputs) {
+  std::vector<NamedPath> others = inputs;
+  for (const NamedPath& output : outputs) {
+    if (output.path.empty()) continue;
+    for (const NamedPath& other : others) {
+      if (!other.path.empty()) RZ_RETURN_IF_ERROR(CheckAgainst(output, other));
+    }
+    RZ_RETURN_IF_ERROR(Annotate(CheckWritable(output.path), output.by));
+    others.push_back(output);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFolder(const NamedPath& folder) {
+  std::error_code missing;
+  for (std::filesystem::path at = folder.path; at.has_relative_path(); at = at.parent_path()) {
+    const std::filesystem::file_type type = std::filesystem::status(at, missing).type();
+    if (type == std::filesystem::file_type::directory) return absl::OkStatus();
+    if (type == std::filesystem::file_type::not_found) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder.by, ": ", at.string(), ": wanted a folder, found a file"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeFolders(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(folder, ": cannot make the folder: ", error.message()));
+}
+
+absl::Status PrintToStdout(absl::string_view text) {
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (written && std::fflush(stdout) == 0) return absl::OkStatus();
+  return WriteError("standard output", errno);
+}
+
+absl::Status CheckStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest number that is free.
+    if (open("/dev/null", O_RDWR) != stream) return WriteError("/dev/null", errno);
+  }
+  return write(STDOUT_FILENO, "", 0) == 0 ? absl::OkStatus() : WriteError("standard output", errno);
+}
+
+}  // namespace ringzero

@@ -1,0 +1,103 @@
+// OutputFile: the one way in which files are written.
+//
+//   RZ_RETURN_IF_ERROR(WriteWholeFile("summary.json", json));   // all of it, or the old file stays
+//
+//   RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open("m.safetensors", OutputFile::As::kWhole));
+//   RZ_RETURN_IF_ERROR(file->Write(bytes));                     // the same, in pieces
+//   RZ_RETURN_IF_ERROR(file->Finish());
+//
+// What lies at a path decides: a symlink is followed, a device or a FIFO is written to, "-" is
+// standard output, and so is every other name of it (/dev/stdout). Only regular files are replaced.
+// Errors are PermissionDenied and name the path as it was given.
+#ifndef RINGZERO_BASE_OUTPUT_FILE_H_
+#define RINGZERO_BASE_OUTPUT_FILE_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace ringzero {
+
+// One thread.
+class OutputFile {
+ public:
+  enum class As {
+    kWhole,     // a regular file gets its name in Finish; without Finish the old one stays
+    kGrowing,   // emptied now, and read by others while it grows
+    kAppended,  // the same, behind what is there
+  };
+  enum class Sync { kYes, kNo };
+
+  // A whole file is written beside `path` under a name that nobody can guess, which O_EXCL keeps
+  // anybody from having made, and has the permissions of the file that it replaces. For the reader
+  // of a FIFO it waits 10 s.
+  static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path, As as);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  // All of it, at once: nothing is buffered here.
+  absl::Status Write(absl::string_view bytes);
+  // The next Write begins at the first byte again. Regular files only.
+  absl::Status Rewind();
+  // Once. With kYes a whole file survives a power failure from here on.
+  absl::Status Finish(Sync sync = Sync::kYes);
+
+ private:
+  OutputFile(std::string path, std::string target, std::string temporary, int fd)
+      : path_(std::move(path)),
+        target_(std::move(target)),
+        temporary_(std::move(temporary)),
+        fd_(fd) {}
+
+  const std::string path_;
+  const std::string target_;  // where path_'s symlinks lead
+  std::string temporary_;     // of a whole file, until Finish; else empty
+  int fd_;                    // -1 after Finish
+};
+
+absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
+                            OutputFile::Sync sync = OutputFile::Sync::kYes);
+
+// Now what a whole file at `path` would meet later: no such folder, no permission, a full disk.
+// Nothing is left, and what lies at `path` stays as it is.
+absl::Status CheckWritable(const std::string& path);
+
+// Whether it is no regular file that would be replaced: a device, a FIFO, standard output.
+bool WrittenInPlace(const std::string& path);
+
+// What was named, and by what: "--summary", "data.path". Empty: nothing was.
+struct NamedPath {
+  std::string by;
+  std::string path;
+};
+
+// Before anything is written. InvalidArgument if two outputs are one file, or an output is an input
+// or would replace a file of an input that is a folder: "--summary and CONFIG name one file:
+// a.json". What CheckWritable says of an output. Names are compared by what they name; a device may
+// be named by any number.
+absl::Status CheckOutputFiles(const std::vector<NamedPath>& outputs,
+                              const std::vector<NamedPath>& inputs);
+
+// InvalidArgument if a file is where `folder`, or a folder above it, is to be made later.
+absl::Status CheckFolder(const NamedPath& folder);
+
+// Makes the folder and those above it.
+absl::Status MakeFolders(const std::string& folder);
+
+// To standard output, with nothing left in a buffer.
+absl::Status PrintToStdout(absl::string_view text);
+
+// First thing in main. An error where standard output cannot be written. Standard input and error
+// that are closed lead nowhere from here on: else the next file to be opened would get their
+// number, and what is printed.
+absl::Status CheckStandardStreams();
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BASE_OUTPUT_FILE_H_
