@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
@@ -97,6 +98,17 @@ absl::StatusOr<int64_t> RunParsed(RingOptions options) {
   return RunRing(job);
 }
 
+absl::StatusOr<int64_t> RunWords(const std::vector<std::string>& words) {
+  RZ_RETURN_IF_ERROR(CheckStandardStreams());
+  RZ_ASSIGN_OR_RETURN(ParsedOptions parsed, ParseRingOptions(words));
+  if (parsed.help) {
+    RZ_RETURN_IF_ERROR(PrintToStdout(RingHelp()));
+    return 0;
+  }
+  parsed.options.command = absl::StrCat("ring_perf ", absl::StrJoin(words, " "));
+  return RunParsed(std::move(parsed.options));
+}
+
 // "interrupted by signal 15 (Terminated)" of LaunchProcesses; 0: something else.
 int SignalOf(const absl::Status& status) {
   constexpr absl::string_view kBefore = "interrupted by signal ";
@@ -116,6 +128,7 @@ int RingExitCode(const absl::Status& status) {
     case absl::StatusCode::kOk: return 0;
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kUnimplemented: return 2;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded: return 3;
@@ -124,16 +137,7 @@ int RingExitCode(const absl::Status& status) {
 }
 
 int RingMain(const std::vector<std::string>& words) {
-  absl::StatusOr<ParsedOptions> parsed = ParseRingOptions(words);
-  if (parsed.ok() && parsed->help) {
-    std::fputs(RingHelp().c_str(), stdout);
-    return 0;
-  }
-  if (parsed.ok()) {
-    parsed->options.command = absl::StrCat("ring_perf ", absl::StrJoin(words, " "));
-  }
-  const absl::StatusOr<int64_t> wrong =
-      parsed.ok() ? RunParsed(std::move(parsed->options)) : parsed.status();
+  const absl::StatusOr<int64_t> wrong = RunWords(words);
   if (!wrong.ok()) {
     std::fprintf(stderr, "ring_perf: error: %s\n", std::string(wrong.status().message()).c_str());
     return RingExitCode(wrong.status());

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "bench/ring/control.h"
 #include "bench/ring/gpu.h"
@@ -111,8 +111,7 @@ absl::StatusOr<int64_t> RingWorker::RunAll() {
     }
   }
   if (first()) {
-    std::fputs(report_.Footer(SpeedOfHost()).c_str(), stdout);
-    std::fflush(stdout);
+    RZ_RETURN_IF_ERROR(PrintToStdout(report_.Footer(SpeedOfHost())));
     RZ_RETURN_IF_ERROR(report_.WriteFiles());
   }
   RZ_RETURN_IF_ERROR(control_->Gather("the end", "", Manner::kIdle).status());
@@ -157,8 +156,7 @@ absl::Status RingWorker::Introduce() {
       facts.push_back(std::move(worker));
     }
     report_.set_notes(job_.notes);
-    std::fputs(report_.Header(facts, SpeedOfHost()).c_str(), stdout);
-    std::fflush(stdout);
+    RZ_RETURN_IF_ERROR(PrintToStdout(report_.Header(facts, SpeedOfHost())));
   }
   return control_->Meet("the header", Manner::kIdle);
 }
@@ -246,9 +244,7 @@ absl::Status RingWorker::ReportLine(Row row, const std::vector<std::string>& tex
   row.busbw = row.algbw * BusFactor(options_.mode, transport_->workers());
   if (options_.check > 0) row.wrong = wrong;
   if (peer_ != nullptr) Compare(all, row);
-  std::fputs(report_.Line(std::move(row)).c_str(), stdout);
-  std::fflush(stdout);
-  return absl::OkStatus();
+  return PrintToStdout(report_.Line(std::move(row)));
 }
 
 void RingWorker::Compare(const std::vector<Measured>& all, Row& row) {

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "p2p/rendezvous/identity.h"
 #include "zero/config/config.h"
@@ -52,8 +53,8 @@ void PrintLine(absl::string_view kind, std::string line) {
 }  // namespace
 
 absl::Status RunConfig(const CommandLine& line) {
-  if (line.schema) return std::fputs(ConfigSchema().c_str(), stdout), absl::OkStatus();
-  if (line.markdown) return std::fputs(ConfigMarkdown().c_str(), stdout), absl::OkStatus();
+  if (line.schema) return PrintToStdout(ConfigSchema());
+  if (line.markdown) return PrintToStdout(ConfigMarkdown());
   RZ_ASSIGN_OR_RETURN(const ConfigSource source, SourceOf(line));
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(source.file));
   CheckedConfig checked = CheckConfig(text, source);
@@ -72,8 +73,7 @@ absl::Status RunConfig(const CommandLine& line) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.file, ": refused, for ", errors, errors == 1 ? " error" : " errors"));
   }
-  std::fputs(checked.config.Print().c_str(), stdout);
-  return absl::OkStatus();
+  return PrintToStdout(checked.config.Print());
 }
 
 }  // namespace ringzero

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "base/output_file.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/config_command.h"
 #include "integrations/cli/exit_codes.h"
@@ -49,12 +50,16 @@ int Main(int argc, char** argv) {
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
   BlockDumpSignal();  // before there are threads
+  const absl::Status streams = CheckStandardStreams();
+  if (!streams.ok()) return Fail(streams);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.ok()) return Fail(line.status());
   absl::Status status;
   switch (line->command) {
-    case CommandLine::Command::kHelp: std::fputs(HelpText(line->help_of).c_str(), stdout); break;
-    case CommandLine::Command::kVersion: std::puts("ringzero " RINGZERO_VERSION); break;
+    case CommandLine::Command::kHelp: status = PrintToStdout(HelpText(line->help_of)); break;
+    case CommandLine::Command::kVersion:
+      status = PrintToStdout("ringzero " RINGZERO_VERSION "\n");
+      break;
     case CommandLine::Command::kTrain: status = RunTrain(*line); break;
     case CommandLine::Command::kPlan: status = RunPlan(*line); break;
     case CommandLine::Command::kConfig: status = RunConfig(*line); break;
@@ -62,8 +67,7 @@ int Main(int argc, char** argv) {
     case CommandLine::Command::kTrace: status = RunTrace(*line); break;
     case CommandLine::Command::kReport: status = RunReport(*line); break;
   }
-  if (!status.ok()) return Fail(status);
-  return std::fflush(stdout) == 0 ? kExitDone : kExitInternal;
+  return status.ok() ? kExitDone : Fail(status);
 }
 
 }  // namespace

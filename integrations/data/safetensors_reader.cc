@@ -67,7 +67,8 @@ absl::Status SafetensorsReader::Error(const std::string& what) const {
 
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
     const std::string& path) {
-  const Closer file = {.fd = open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // A FIFO does not keep this waiting: it is refused below.
+  const Closer file = {.fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
   if (file.fd < 0) {
     const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);

@@ -225,6 +225,7 @@ class RingPerfTest(unittest.TestCase):
                              (["--transport", "nccl", "--inject", "flip"], ["--transport nccl", "--inject"]),
                              (["-J", "/nowhere/out.json"], ["/nowhere/out.json"]),
                              (["-J", "out.txt"], [".json"]),
+                             (["-J", "out.json", "--csv", "./out.json"], ["--csv and --output_file name one file"]),
                              (["--compare", "--mode", "reduce"], ["--compare", "reduce"]),
                              (["-b", "900G", "-e", "900G"], ["MiB"]),
                              (["shift"], ["shift", "--help"])):
@@ -234,6 +235,14 @@ class RingPerfTest(unittest.TestCase):
                 [line] = done.stderr.splitlines()
                 for word in ["ring_perf: error: ", *words]:
                     self.assertIn(word, line)
+
+    def test_standard_output_that_cannot_be_written(self):
+        for flags in (["--help"], SMALL + ["--workers", "2"]):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([PROGRAM, *flags], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            [line] = done.stderr.splitlines()
+            self.assertIn("ring_perf: error: standard output: cannot write it: ", line)
 
     def wait_until_at_it(self, process, workers):
         deadline = time.monotonic() + 60

@@ -3,10 +3,13 @@
 import gzip
 import json
 import os
+import resource
 import struct
+import subprocess
+import threading
 import unittest
 
-from ringzero import TINY, TestCase
+from ringzero import PROGRAM, TINY, TestCase
 
 
 def idx(magic, *shape, data=None):
@@ -158,7 +161,161 @@ class Data(TestCase):
         self.bad(self.good(), "data.type", model={"type": "gpt"})
 
 
+class StandardOutput(TestCase):
+    def fails_with(self, done, code=2):
+        self.assertEqual(done.returncode, code, done.stderr)
+        [line] = done.stderr.splitlines()
+        self.assertTrue(line.startswith("ringzero: error: standard output: cannot write it: "), line)
+
+    def run_into(self, stdout, *arguments, **options):
+        return subprocess.run([PROGRAM, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=120,
+                              cwd=self.folder, check=False, **options)
+
+    def test_a_full_device(self):
+        config = self.config()
+        with open("/dev/full", "wb") as full:
+            for words in (("config", config), ("config", "--schema"), ("plan", config), ("train", config), ("help",),
+                          ("--version",)):
+                with self.subTest(words):
+                    self.fails_with(self.run_into(full, *words))
+
+    def test_a_full_disk(self):
+        # Met only when there is something to write. SIGXFSZ is ignored here, and by who is started.
+        limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+        with open(self.path("out"), "wb") as out:
+            self.fails_with(self.run_into(out, "config", self.config(), preexec_fn=limit, restore_signals=False))
+
+    def test_closed_streams(self):
+        config = self.config()
+        self.fails_with(self.run_into(None, "train", config, preexec_fn=lambda: os.close(1)))
+        # What is opened next does not become standard input or error.
+        done = self.run_into(subprocess.PIPE, "train", config, "--summary", "s.json", preexec_fn=lambda: os.closerange(2, 3))
+        self.assertEqual(done.returncode, 0)
+        with open(self.path("s.json"), encoding="utf-8") as file:
+            json.load(file)
+
+
+class Outputs(TestCase):
+    """What a path names decides how it is written."""
+
+    def test_one_file_for_two_options(self):
+        config = self.config()
+        os.symlink("a.json", self.path("link.json"))
+        os.mkdir(self.path("sub"))
+        for other in ("a.json", "./a.json", "sub/../a.json", "link.json"):
+            self.fails(self.run_program("train", config, "--summary", "a.json", "--dump-parameters", other), 2,
+                       "--dump-parameters and --summary name one file", other)
+        self.fails(self.run_program("train", config, "--summary", "-", "--trace", "-"), 2, "name one file: -")
+        self.fails(self.run_program("plan", config, "--svg", "x", "--text", "x"), 2, "--text and --svg name one file")
+        self.fails(self.run_program("plan", config, "--svg", "x", "--profile", "x"), 2, "--profile and --svg name one file")
+        self.assertEqual(sorted(os.listdir(self.folder)), ["link.json", "run.json", "sub"])
+
+    def test_an_output_that_is_an_input(self):
+        words = self.write("words.txt", "the quick brown fox jumps over the lazy dog\n" * 60)
+        text = self.config("text.json", model={"type": "gpt", "layers": 1, "dim": 8, "heads": 1, "seq": 16},
+                           data={"type": "text", "path": words})
+        os.mkdir(self.path("images"))
+        self.write("images/train-images-idx3-ubyte.gz", "kept")
+        images = self.config("images.json", data={"type": "idx", "path": self.path("images")})
+        self.write("init", "kept")
+        os.link(self.path("init"), self.path("init-too"))
+        for command, config, output, others in (
+                ("train", text, "text.json", ("--summary and CONFIG name one file",)),
+                ("train", text, "words.txt", ("--summary and data.path name one file",)),
+                ("train", text, "init-too", ("--summary and --init name one file", "--init", "init")),
+                ("train", images, "images/train-images-idx3-ubyte.gz", ("would replace a file of data.path",)),
+                ("plan", text, "text.json", ("--text and CONFIG name one file",)),
+                ("plan", text, "text.json", ("--text and CONFIG name one file", "--profile", "text.json"))):
+            with self.subTest(output=output, others=others):
+                before = self.contents()
+                option = "--summary" if command == "train" else "--text"
+                self.fails(self.run_program(command, config, option, output, *others[1:]), 2, others[0])
+                self.assertEqual(self.contents(), before)
+
+    def contents(self):
+        found = {}
+        for folder, _, names in os.walk(self.folder):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    found[os.path.join(folder, name)] = file.read()
+        return found
+
+    def test_records_that_are_read_are_not_replaced(self):
+        done = self.run_program("train", self.config(**{"cyclic.inject": {"action": "fail", "at": "lap", "worker": 1}}))
+        self.assertNotEqual(done.returncode, 0)
+        before = self.contents()
+        self.fails(self.run_program("trace", "ringzero-flight", "--out", "ringzero-flight/worker-0.flight"), 2,
+                   "--out and FOLDER name one file")
+        self.assertEqual(self.contents(), before)
+
+    def test_a_terminal_a_fifo_and_standard_output(self):
+        config = self.config()
+        terminal, program_side = os.openpty()
+        os.mkfifo(self.path("fifo"))
+        got = {"fifo": b"", "terminal": b""}
+
+        def read(name, opened):
+            descriptor = opened()
+            try:
+                while piece := os.read(descriptor, 1 << 16):
+                    got[name] += piece
+            except OSError:
+                pass  # a terminal whose other side is closed
+        readers = [threading.Thread(target=read, args=each, daemon=True) for each in (
+            ("fifo", lambda: os.open(self.path("fifo"), os.O_RDONLY)), ("terminal", lambda: terminal))]
+        for reader in readers:
+            reader.start()
+        done = self.run_program("train", config, "--summary", "-", "--dump-parameters", "fifo", "--trace",
+                                os.ttyname(program_side))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["iterations"], TINY["iterations"])
+        self.assertIn("12 iterations in ", done.stderr)  # not in the JSON's way
+        self.assertEqual(sorted(os.listdir(self.folder)), ["fifo", "run.json"])
+        self.assertTrue(os.path.exists(os.ttyname(program_side)))
+        os.close(program_side)
+        for reader in readers:
+            reader.join(60)
+        self.assertEqual(got["fifo"][8:9], b"{")  # safetensors
+        self.assertIn("traceEvents", json.loads(got["terminal"]))
+        os.close(terminal)
+
+    def test_a_symlink_is_followed(self):
+        os.mkdir(self.path("far"))
+        os.symlink("far/s.json", self.path("link"))
+        done = self.run_program("train", self.config(), "--summary", "link")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertEqual(os.listdir(self.path("far")), ["s.json"])
+
+    def test_a_full_disk_before_the_run(self):
+        config = self.config()
+        for option in ("--trace", "--summary", "--dump-parameters", "--metrics"):
+            with self.subTest(option):
+                done = subprocess.run(
+                    [PROGRAM, "train", config, option, "out"], capture_output=True, text=True, timeout=120, cwd=self.folder,
+                    check=False, restore_signals=False,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)))
+                self.fails(done, 2, "out", "cannot write it: File too large")
+                self.assertNotIn("iteration", done.stderr)
+                self.assertEqual(set(os.listdir(self.folder)) - {"run.json"}, {"out"} if option == "--metrics" else set())
+
+
 class Files(TestCase):
+    def test_a_fifo_that_would_be_read(self):
+        os.mkfifo(self.path("fifo"))
+        config = self.config()
+        self.fails(self.run_program("train", "fifo", timeout=20), 2, "fifo: wanted a file, found a FIFO")
+        self.fails(self.run_program("config", "fifo", timeout=20), 2, "fifo: wanted a file, found a FIFO")
+        self.fails(self.run_program("train", config, "--init", "fifo", timeout=20), 2, "fifo: is not a regular file")
+        self.fails(self.run_program("plan", config, "--profile", "fifo", timeout=20), 2, "fifo: wanted a file, found a FIFO")
+
+    def test_a_flight_folder_that_is_a_file(self):
+        self.write("file", "in the way")
+        for folder in ("file", "file/records"):
+            done = self.fails(self.run_program("train", self.config(), "--flight", folder), 2,
+                              "--flight: file: wanted a folder, found a file")
+            self.assertNotIn("iteration", done.stderr)
+
     def test_output_that_cannot_be_written(self):
         for option in ("--summary", "--dump-parameters"):
             self.fails(self.run_program("train", self.config(), option, "/nowhere/file"), 2, "/nowhere/file")

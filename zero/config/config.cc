@@ -1,13 +1,11 @@
 // From text to a checked configuration, and from that to one for a run.
 #include "zero/config/config.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "base/status.h"
 #include "zero/config/fill.h"
 #include "zero/config/json_value.h"
@@ -122,14 +120,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::string text(kMaxConfigBytes + 1, '\0');  // one more than the reader takes: it says so
-  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!in.is_open() || in.bad() || (in.fail() && !in.eof())) {
-    return absl::NotFoundError(absl::StrCat(file, ": cannot read it: ", std::strerror(errno)));
-  }
-  text.resize(static_cast<size_t>(in.gcount()));
-  return text;
+  return ReadWholeFile(file, kMaxConfigBytes + 1);  // one more than the reader takes: it says so
 }
 
 absl::StatusOr<Config> LoadConfig(const ConfigSource& source) {
