@@ -7,10 +7,11 @@
 //        that cannot be written, standard output included
 //   3    a worker was lost: it died, its connection closed, or it gave no sign of life for too long
 //   4    a deadline: everybody lives, but one wait took too long
-//   5    an internal error: our own bug, or the machine's (no memory, a damaged payload)
+//   5    an internal error: our own bug, or the machine's (no memory, too few files or processes
+//        allowed, a damaged payload)
 //   6    numbers that are not finite ended the run: an overflow at the smallest loss scale, or
 //        cyclic.on_nonfinite is stop
-//   128+n  ended by signal n (130: Ctrl-C, 143: SIGTERM)
+//   128+n  ended by signal n (129: SIGHUP, 130: Ctrl-C, 137: SIGKILL, 143: SIGTERM)
 #ifndef RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
 #define RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
 

@@ -39,6 +39,7 @@
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/launch/launcher.h"
+#include "p2p/launch/limits.h"
 #include "p2p/rendezvous/agreement.h"
 
 namespace ringzero {
@@ -177,12 +178,19 @@ absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
   return planned;
 }
 
+RunWorkersOptions::As WorkersAs(const Config& config) {
+  return config.cyclic.transport == CyclicConfig::Transport::kLocal
+             ? RunWorkersOptions::As::kThreads
+             : RunWorkersOptions::As::kProcesses;
+}
+
 // One report, as JSON, per worker; in a job from outside at worker 0 only.
 absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
-  const bool processes = run.config.cyclic.transport != CyclicConfig::Transport::kLocal;
+  const RunWorkersOptions::As as = WorkersAs(run.config);
+  const bool processes = as == RunWorkersOptions::As::kProcesses;
   RunWorkersOptions options{
       .workers = run.config.cyclic.workers,
-      .as = processes ? RunWorkersOptions::As::kProcesses : RunWorkersOptions::As::kThreads,
+      .as = as,
       .transport = ChoiceOf(run.config.cyclic.transport),
       .seat = run.seat,
       .agreement = {{"configuration", run.config.keys.SharedLines()}, {"data", DataLines(run)}},
@@ -337,7 +345,11 @@ absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job
                      .certificate = certificate,
                      .hosts = HostsOf(job)};
   if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
-  if (!job.has_value()) RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
+  if (!job.has_value()) {
+    RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(WorkersAs(run.config), run.config.cyclic.workers,
+                                                 run.config.cyclic.threads)));
+    RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
+  }
   if (run.speaks()) {
     for (const std::string& note : run.config.notes) screen.Note(note);
     for (const std::string& note : run.length.notes) screen.Note(note);

@@ -2,6 +2,7 @@
 #include "integrations/torch/ring_model.h"
 
 #include <new>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "integrations/torch/compute_type.h"
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/ring_model_impl.h"
+#include "p2p/launch/limits.h"
 
 namespace ringzero {
 
@@ -21,6 +23,8 @@ absl::Status Guard(const std::function<absl::Status()>& body) {
     return absl::UnknownError(error.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::system_error& error) {
+    return FromSystemError(error);
   } catch (const std::exception& error) {
     return absl::UnknownError(error.what());
   }

@@ -34,7 +34,12 @@ absl::Status RunProcesses(const LoopOptions& options, const Loop& loop) {
                                           .peer_timeout = options.peer_timeout}));
     return std::string();
   };
-  return LaunchProcesses({.workers = options.workers, .peer_timeout = options.peer_timeout}, body)
+  const LaunchNeeds needs =
+      LaunchNeedsOf(RunWorkersOptions::As::kProcesses, options.workers, options.threads);
+  return LaunchProcesses({.workers = options.workers,
+                          .tasks = needs.tasks,
+                          .peer_timeout = options.peer_timeout},
+                         body)
       .status();
 }
 

@@ -127,11 +127,13 @@ absl::StatusOr<Results> RunProcesses(const RunWorkersOptions& options, const Pla
     };
     return WorkInProcess(options, run, work, std::move(process));
   };
-  return LaunchProcesses({.workers = options.workers,
-                          .on_report = options.on_report,
-                          .peer_timeout = options.peer_timeout,
-                          .pass_on = options.pass_on},
-                         body);
+  return LaunchProcesses(
+      {.workers = options.workers,
+       .tasks = LaunchNeedsOf(options.as, options.workers, options.threads).tasks,
+       .on_report = options.on_report,
+       .peer_timeout = options.peer_timeout,
+       .pass_on = options.pass_on},
+      body);
 }
 
 std::vector<AgreementSection> AgreementOf(const RunWorkersOptions& options, const PlannedRun& run) {
@@ -243,8 +245,10 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
 
 absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans& plan,
                                    const Work& work) {
-  LaunchOptions launch{
-      .workers = 1, .peer_timeout = options.peer_timeout, .pass_on = options.pass_on};
+  LaunchOptions launch{.workers = 1,
+                       .tasks = LaunchNeedsOf(options.as, options.workers, options.threads).tasks,
+                       .peer_timeout = options.peer_timeout,
+                       .pass_on = options.pass_on};
   if (options.on_report) {
     launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
       const Results who = Split(kind);
@@ -268,6 +272,14 @@ absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans
 void PrepareTorch(int threads) {
   at::set_num_threads(threads);
   at::globalContext().setFlushDenormal(false);
+}
+
+LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
+  // Of a worker besides torch's: message thread, watch, pool, desk, memory's watch, trace, delays.
+  constexpr int kThreads = 7;
+  const int tasks = kThreads + threads;
+  if (as == RunWorkersOptions::As::kThreads) return {.workers = 1, .tasks = 1 + workers * tasks};
+  return {.workers = workers, .tasks = tasks};
 }
 
 absl::Status WithoutProcess(const absl::Status& status, absl::string_view name) {

@@ -26,6 +26,7 @@
 #include "base/ids.h"
 #include "integrations/torch/layer_factory.h"
 #include "p2p/connect.h"
+#include "p2p/launch/limits.h"
 #include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/job_seat.h"
 #include "p2p/transport.h"
@@ -86,6 +87,10 @@ struct WorkerSeat {
 absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
+
+// What CheckLimits has to find when these are launched: RunWorkers asks, and whoever wants to know
+// before it plans. `threads`: torch's, in each worker.
+LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads);
 
 // The status of LaunchProcesses with one process that stands for the whole run: without the number
 // in front, or with `name` for what was launched ("the workers' process was killed …").

@@ -15,10 +15,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/awake_clock.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
+#include "p2p/launch/limits.h"
 #include "p2p/launch/record_stream.h"
 #include "p2p/launch/worker_process.h"
 #include "p2p/random_bytes.h"
@@ -30,7 +33,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// SIGINT, SIGTERM, SIGCHLD and what is passed on come through a descriptor while this lives.
+// Whether somebody (nohup) has asked for it before this program began.
+bool IsIgnored(int signal) {
+  struct sigaction action = {};
+  sigaction(signal, nullptr, &action);
+  return action.sa_handler == SIG_IGN;
+}
+
+// SIGINT, SIGTERM, SIGHUP unless it is ignored, SIGCHLD and what is passed on come through a
+// descriptor while this lives.
 class SignalScope {
  public:
   static absl::StatusOr<std::unique_ptr<SignalScope>> Create(const std::vector<int>& pass_on) {
@@ -65,6 +76,7 @@ class SignalScope {
     sigset_t mask;
     sigemptyset(&mask);
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&mask, signal);
+    if (!IsIgnored(SIGHUP)) sigaddset(&mask, SIGHUP);
     for (const int signal : pass_on) sigaddset(&mask, signal);
     sigprocmask(SIG_BLOCK, &mask, &previous_mask_);
     descriptor_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
@@ -91,6 +103,7 @@ class Launch {
   struct Failure {
     WorkerId worker;
     absl::Status status;  // names its worker, or is an echo
+    bool killed = false;  // by SIGKILL, from outside
   };
   struct Stop {
     int count = 0;            // which of the worker's stops
@@ -104,13 +117,14 @@ class Launch {
   void SendAnswers();
   void ReadSignals();
   void ReapAll();
-  void Fail(WorkerId worker, const absl::Status& status);
+  void Fail(const Failure& failure);
   void Enter(Phase phase);
   void CheckStopped();
   void Lose(WorkerProcess& child);
   void CheckDeadline();
   bool AnyAlive() const;
   absl::Status Cause() const;
+  absl::Status AllKilled() const;
 
   const LaunchOptions& options_;
   SignalScope& signals_;
@@ -191,9 +205,9 @@ void Launch::ReadRecords(WorkerProcess& child) {
         break;
       case Record::Type::kResult: results_[child.worker().value] = std::move(record.text); break;
       case Record::Type::kFailure:
-        Fail(child.worker(),
-             ReportedBy(child.worker(),
-                        absl::Status(static_cast<absl::StatusCode>(record.code), record.text)));
+        Fail({child.worker(),
+              ReportedBy(child.worker(),
+                         absl::Status(static_cast<absl::StatusCode>(record.code), record.text))});
         break;
       default: break;
     }
@@ -230,22 +244,23 @@ void Launch::ReapAll() {
     const bool ended_by_us =
         (end->signal == SIGTERM || end->signal == SIGKILL) && phase_ >= Phase::kTerminated;
     const int worker = child.worker().value;
-    const bool told = results_[worker].has_value() ||
-                      std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
-                        return failure.worker.value == worker;
-                      });
-    if (told || ended_by_us) continue;
+    if (results_[worker].has_value() || ended_by_us || stops_[worker].lost) continue;
+    const bool killed = end->signal == SIGKILL;
+    const bool told = std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
+      return failure.worker.value == worker;
+    });
+    if (told && !killed) continue;
     const char* const rest = end->signal == 0 ? " and without a result" : "";
-    Fail(child.worker(),
-         absl::UnavailableError(absl::StrCat("worker ", worker, " ", end->words, rest)));
+    Fail({child.worker(),
+          absl::UnavailableError(absl::StrCat("worker ", worker, " ", end->words, rest)), killed});
   }
 }
 
-void Launch::Fail(WorkerId worker, const absl::Status& status) {
+void Launch::Fail(const Failure& failure) {
   // Its peers may be first to miss a worker that we know more about.
-  const std::optional<WorkerId> silent = SilentWorker(status);
+  const std::optional<WorkerId> silent = SilentWorker(failure.status);
   if (silent.has_value() && silent->value < options_.workers) Lose(children_[silent->value]);
-  failures_.push_back({worker, status});
+  failures_.push_back(failure);
   Enter(Phase::kGrace);
 }
 
@@ -313,10 +328,19 @@ bool Launch::AnyAlive() const {
 absl::Status Launch::Cause() const {
   if (failures_.empty()) return absl::OkStatus();
   for (const Failure& failure : failures_) {
-    if (!IsEcho(failure.status)) return failure.status;
+    if (!IsEcho(failure.status)) return failure.killed ? AllKilled() : failure.status;
   }
   // Whoever began it did not come to report; the echo still names it.
   return CauseOf(failures_.front().status);
+}
+
+// Nobody dies by SIGKILL because another did: each of them is a cause.
+absl::Status Launch::AllKilled() const {
+  std::vector<absl::string_view> words;
+  for (const Failure& failure : failures_) {
+    if (failure.killed) words.push_back(failure.status.message());
+  }
+  return absl::UnavailableError(absl::StrJoin(words, "; "));
 }
 
 absl::Status CheckOneThread() {
@@ -378,6 +402,7 @@ absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& op
         absl::StrCat(options.workers, " workers; at least 1 is needed"));
   }
   RZ_RETURN_IF_ERROR(CheckOneThread());
+  RZ_RETURN_IF_ERROR(CheckLimits({.workers = options.workers, .tasks = options.tasks}));
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<SignalScope> signals,
                       SignalScope::Create(options.pass_on));
   Launch launch(options, *signals);

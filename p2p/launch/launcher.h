@@ -31,11 +31,12 @@ namespace ringzero {
 
 struct LaunchOptions {
   int workers = 1;
+  int tasks = 1;  // of each worker, as in LaunchNeeds (p2p/launch/limits.h)
   // Called on the launching thread with what the workers Report, each worker's in its order.
   // Nothing else is read meanwhile.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
   // After a first failure the others may take `grace` to end by themselves; then they get SIGTERM
-  // (after SIGINT or SIGTERM to the launching process: at once), and SIGKILL `patience` later.
+  // (after a signal that ends the launching process: at once), and SIGKILL `patience` later.
   std::chrono::milliseconds grace = std::chrono::milliseconds(600);
   std::chrono::milliseconds patience = std::chrono::milliseconds(1000);
   // A worker that is stopped (SIGSTOP) for so long is lost; one that has to end gets SIGKILL.
@@ -78,13 +79,17 @@ using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
 // process with one thread (FailedPrecondition otherwise), before anything starts more.
 //
 // Errors: the first root cause, with its worker's number in front ("worker 2: bad file"), not what
-// the others report in turn; Unavailable "worker 2 was killed by signal 9 (Killed)", "worker 2
-// exited with code 3 and without a result" or "worker 2 was stopped by signal 19 (Stopped
-// (signal)); peer_timeout is 5 s"; Cancelled "interrupted by signal 2 (Interrupt)" when the
-// launching process got SIGINT or SIGTERM, which it does not see otherwise while this runs. Time in
-// which the launching process was stopped itself counts for nobody, and stopping it stops no
-// worker. Children ignore SIGINT and SIGPIPE, die by SIGTERM, and leave by _exit with their output
-// flushed.
+// the others report in turn; Unavailable "worker 2 was killed by signal 9 (Killed)", with what the
+// kernel counts of processes that it ended for lack of memory, and with each other worker that was
+// killed so, "worker 2 exited with code 3 and without a result" or "worker 2 was stopped by signal
+// 19 (Stopped (signal)); peer_timeout is 5 s"; Cancelled "interrupted by signal 2 (Interrupt)" when
+// the launching process got SIGINT, SIGTERM or SIGHUP, which it does not see otherwise while this
+// runs (a SIGHUP that it ignores, as under nohup, stays ignored); ResourceExhausted, before
+// anything is started, of CheckLimits (p2p/launch/limits.h). Time in which the launching process
+// was stopped itself counts for nobody, and stopping it stops no worker. Children ignore SIGINT,
+// SIGHUP and SIGPIPE, die by SIGTERM, and leave by _exit with their output flushed. The kernel's
+// choice of whom to end for lack of memory prefers them to the launching process. When that one
+// dies by SIGKILL, worker 0 says so on stderr, and all end.
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
                                                          const WorkerBody& body);
 

@@ -6,29 +6,100 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <iostream>
+#include <sstream>
+#include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "p2p/launch/limits.h"
 
 namespace ringzero {
 namespace {
 
 constexpr int kFailedExitCode = 1;
 
-// A terminal's Ctrl-C goes to the whole group: there the launching process alone decides, and then
-// sends SIGTERM. If it vanishes, so do we.
-void SetUpChild(pid_t parent, const sigset_t& mask) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
+// How many processes of a control group the kernel has ended for lack of memory: the line
+// "oom_kill N" of `file`, -1 without one.
+int64_t OomKillsIn(const std::string& file) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string key;
+    int64_t count = 0;
+    if (words >> key >> count && key == "oom_kill") return count;
+  }
+  return -1;
+}
+
+// The nearest counter there is: of this process' group in either version of cgroups, of the group
+// that a container sees as the root, or of the whole machine.
+OomCounter FindOomCounter() {
+  std::vector<std::string> files;
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "4:memory:/a/b", "0::/a/b"
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    for (const std::string& path : {parts[2] == "/" ? "" : parts[2], std::string()}) {
+      if (parts[1].empty()) files.push_back("/sys/fs/cgroup" + path + "/memory.events");
+      if (parts[1] == "memory") {
+        files.push_back("/sys/fs/cgroup/memory" + path + "/memory.oom_control");
+      }
+    }
+  }
+  files.emplace_back("/proc/vmstat");
+  for (const std::string& file : files) {
+    const int64_t kills = OomKillsIn(file);
+    if (kills >= 0) return {file, kills};
+  }
+  return {};
+}
+
+// Who holds the memory is to be ended for lack of it, not who can tell of it. -1000 stays: somebody
+// has said that this job never is.
+void OfferToOomKiller() {
+  constexpr char kFile[] = "/proc/self/oom_score_adj";
+  constexpr int kTenthOfTheMemory = 100;
+  int score = 0;
+  if (!(std::ifstream(kFile) >> score) || score == -1000) return;
+  std::ofstream(kFile) << std::min(score + kTenthOfTheMemory, 1000);
+}
+
+pid_t launching_process = 0;
+
+// Worker 0 has the last words of a launching process that was killed. SIGCONT wakes it for them
+// even if it is stopped; an ordinary one means nothing.
+void OnContinued(int) {
+  if (getppid() == launching_process) return;
+  constexpr char kWords[] =
+      "ringzero: error: the launching process died (SIGKILL, or a crash); its workers end\n";
+  alarm(1);  // ends us if nobody takes the words
+  (void)!write(STDERR_FILENO, kWords, sizeof(kWords) - 1);
+  kill(getpid(), SIGKILL);
+}
+
+// A terminal's Ctrl-C and its hang-up go to the whole group: there the launching process alone
+// decides, and then sends SIGTERM. If it vanishes, so do we.
+void SetUpChild(WorkerId worker, pid_t parent, const sigset_t& mask) {
+  launching_process = parent;
+  struct sigaction continued = {};
+  continued.sa_handler = worker.value == 0 ? &OnContinued : SIG_DFL;
+  continued.sa_flags = SA_RESTART;
+  sigaction(SIGCONT, &continued, nullptr);
+  prctl(PR_SET_PDEATHSIG, worker.value == 0 ? SIGCONT : SIGKILL);
   if (getppid() != parent) _exit(kFailedExitCode);
-  signal(SIGINT, SIG_IGN);
-  signal(SIGPIPE, SIG_IGN);
-  signal(SIGTERM, SIG_DFL);
-  signal(SIGCHLD, SIG_DFL);
+  for (const int ignored : {SIGINT, SIGHUP, SIGPIPE}) signal(ignored, SIG_IGN);
+  for (const int normal : {SIGTERM, SIGCHLD, SIGALRM}) signal(normal, SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
+  OfferToOomKiller();
 }
 
 void FlushOutput() {
@@ -37,9 +108,18 @@ void FlushOutput() {
   std::fflush(nullptr);
 }
 
+absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn,
+                                    const WorkerProcess::Stream& stream) {
+  try {
+    return spawn.body(stream);
+  } catch (const std::system_error& error) {
+    return FromSystemError(error);
+  }
+}
+
 [[noreturn]] void RunChild(const WorkerProcess::Spawn& spawn, int socket) {
   RecordWriter records(socket);
-  absl::StatusOr<std::string> result = spawn.body({socket, records});
+  absl::StatusOr<std::string> result = RunBody(spawn, {socket, records});
   Record last;
   last.type = result.ok() ? Record::Type::kResult : Record::Type::kFailure;
   last.code = static_cast<int32_t>(result.status().code());
@@ -61,6 +141,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& 
   UniqueFd parents(pair[0]);
   UniqueFd childs(pair[1]);
   FlushOutput();  // or the child would write it once more
+  const OomCounter before = FindOomCounter();
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) {
@@ -68,19 +149,24 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& 
         absl::StrCat("cannot start worker ", worker.value, "'s process: ", std::strerror(errno)));
   }
   if (pid == 0) {
-    SetUpChild(parent, spawn.signal_mask);
+    SetUpChild(worker, parent, spawn.signal_mask);
     parents.Reset();
     RunChild(spawn, childs.get());
   }
-  return WorkerProcess(worker, pid, std::move(parents));
+  return WorkerProcess(worker, pid, std::move(parents), before);
 }
 
-WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket)
-    : worker_(worker), pid_(pid), socket_(std::move(socket)), answers_(socket_.get()) {}
+WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket, OomCounter oom)
+    : worker_(worker),
+      pid_(pid),
+      oom_(std::move(oom)),
+      socket_(std::move(socket)),
+      answers_(socket_.get()) {}
 
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : worker_(other.worker_),
       pid_(std::exchange(other.pid_, -1)),
+      oom_(std::move(other.oom_)),
       stop_(other.stop_),
       end_(std::move(other.end_)),
       socket_(std::move(other.socket_)),
@@ -124,12 +210,19 @@ void WorkerProcess::AskSystem() {
       end_ = End{0, "was reaped by somebody else"};
     } else if (WIFSIGNALED(status)) {
       const int signal = WTERMSIG(status);
-      end_ =
-          End{signal, absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")")};
+      end_ = End{signal, absl::StrCat("was killed by signal ", signal, " (", strsignal(signal), ")",
+                                      signal == SIGKILL ? OomWords() : "")};
     } else {
       end_ = End{0, absl::StrCat("exited with code ", WEXITSTATUS(status))};
     }
   }
+}
+
+std::string WorkerProcess::OomWords() const {
+  const int64_t kills = OomKillsIn(oom_.file) - oom_.kills;
+  if (kills <= 0) return "";
+  return absl::StrCat(": out of memory, says the kernel (oom_kill in ", oom_.file, " rose by ",
+                      kills, ")");
 }
 
 std::optional<WorkerProcess::End> WorkerProcess::Reap() {

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/types.h>
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,6 +22,12 @@
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
+
+// A file of the kernel that counts the processes it has ended for lack of memory, and the count.
+struct OomCounter {
+  std::string file;
+  int64_t kills = -1;
+};
 
 class WorkerProcess {
  public:
@@ -59,6 +66,7 @@ class WorkerProcess {
   bool has_answers() const { return socket_ && answers_.waits(); }
   void SendAnswers();
   // How it ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with code 3".
+  // ": out of memory, says the kernel (…)" is added where its counter has gone up since the fork.
   struct End {
     int signal = 0;
     std::string words;
@@ -75,11 +83,13 @@ class WorkerProcess {
   void Abandon();
 
  private:
-  WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket);
+  WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket, OomCounter oom);
   void AskSystem();
+  std::string OomWords() const;
 
   WorkerId worker_;
-  pid_t pid_;  // -1: reaped
+  pid_t pid_;       // -1: reaped
+  OomCounter oom_;  // at the fork
   Stop stop_;
   std::optional<End> end_;
   UniqueFd socket_;

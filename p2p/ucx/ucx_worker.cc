@@ -1,12 +1,16 @@
 // The only file that knows ucp.h: contexts, endpoints, requests, memory handles.
 #include "p2p/ucx/ucx_worker.h"
 
+#include <dlfcn.h>
+#include <signal.h>
 #include <ucp/api/ucp.h>
+#include <ucs/debug/debug.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -47,6 +51,17 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
           {"CMA_MEMORY_INVALIDATE", "y"},  // else it gives up cma, two thirds of the bandwidth
           {"KEEPALIVE_INTERVAL", absl::StrCat(keepalive.count(), "ms")},
           {"RESOLVE_REMOTE_EP_ID", "on"}};
+}
+
+// UCX's library takes SIGHUP when it is loaded, to wait for a debugger then: a hang-up would end
+// nothing, and nobody could see that nohup has it ignored. What was there before comes back ahead
+// of main. UCX_DEBUG_SIGNO can name another signal.
+[[gnu::constructor]] void GiveBackHangUp() {
+  struct sigaction action = {};
+  Dl_info owner = {};
+  sigaction(SIGHUP, nullptr, &action);
+  if (dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) == 0) return;
+  if (std::strstr(owner.dli_fname, "libucs") != nullptr) ucs_debug_disable_signal(SIGHUP);
 }
 
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Leaving: Ctrl-C, SIGTERM and a killed worker end everything within two seconds, and nothing is left."""
+"""Leaving: Ctrl-C, SIGTERM, a hang-up and whoever is killed end everything within two seconds; nothing is left."""
+import signal
 import time
 import unittest
 
-from ringzero import INT, KILL, TERM, TestCase, children, processes, send
+from ringzero import HUP, INT, KILL, TERM, TestCase, children, processes, send
 
 LIMIT = 2.0  # seconds
 
 
 class Leaving(TestCase):
-    def start_long_run(self, **changes):
+    def start_long_run(self, hang_up=signal.SIG_DFL, **changes):
         """A run of three workers that has begun to train; and its workers' processes."""
         before = set(processes())
         config = self.config(**{"iterations": 1000000, "steps_per_print": 1, "cyclic.workers": 3,
                                 "evaluation.every": 0, "model.hidden": [512, 512, 512], **changes})
-        process = self.start("train", config)
+        process = self.start("train", config, hang_up=hang_up)
         self.workers = []
         for line in process.stderr:
             if line.startswith("iteration "):
@@ -37,7 +38,7 @@ class Leaving(TestCase):
 
     def test_signals(self):
         for transport in ("shm", "local"):
-            for number, code in ((INT, 130), (TERM, 143)):
+            for number, code in ((HUP, 129), (INT, 130), (TERM, 143)):
                 with self.subTest(transport=transport, signal=number):
                     process = self.start_long_run(**{"cyclic.transport": transport})
                     self.assertEqual(len(self.workers), 3 if transport == "shm" else 1)
@@ -45,6 +46,23 @@ class Leaving(TestCase):
                     send(process.pid, number)
                     err = self.ends(process, code, since)
                     self.assertIn("interrupted", err.splitlines()[-1])
+
+    def test_an_ignored_hang_up_stays_ignored(self):
+        process = self.start_long_run(hang_up=signal.SIG_IGN)  # as nohup starts it
+        since = time.monotonic()
+        for pid in (process.pid, *self.workers):
+            send(pid, HUP)
+        send(process.pid, TERM)
+        self.assertIn("signal 15", self.ends(process, 143, since).splitlines()[-1])
+
+    def test_two_killed_workers(self):
+        process = self.start_long_run()
+        since = time.monotonic()
+        for index in (2, 0):
+            send(self.workers[index], KILL)
+        err = self.ends(process, 3, since)
+        for index in (0, 2):
+            self.assertIn(f"worker {index} was killed by signal 9 (Killed)", err.splitlines()[-1])
 
     def test_killed_worker(self):
         for index in (0, 2):
@@ -56,10 +74,17 @@ class Leaving(TestCase):
                 self.assertIn(f"worker {index} was killed by signal 9", err)
 
     def test_killed_parent(self):
-        process = self.start_long_run()
-        send(process.pid, KILL)
-        process.wait()
-        self.wait_until(lambda: not set(self.workers) & set(processes()), LIMIT, "the workers ended")
+        for stopped in (False, True):  # a worker that is stopped ends, too
+            with self.subTest(stopped=stopped):
+                process = self.start_long_run()
+                if stopped:
+                    send(self.workers[0], signal.SIGSTOP)
+                send(process.pid, KILL)
+                process.wait()
+                self.wait_until(lambda: not set(self.workers) & set(processes()), LIMIT, "the workers ended")
+                err = process.communicate(timeout=30)[1]
+                self.assertEqual(err.splitlines()[-1], "ringzero: error: the launching process died (SIGKILL, or a "
+                                                       "crash); its workers end")
 
     def test_deadline(self):
         # A wait of a microsecond is always too long.

@@ -103,9 +103,11 @@ class TestCase(unittest.TestCase):
         return subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=timeout,
                               cwd=self.folder, check=False, env=env)
 
-    def start(self, *arguments):
+    def start(self, *arguments, hang_up=signal.SIG_DFL):
+        """`hang_up`: what SIGHUP does to it at its start, whatever it does to these tests."""
         process = subprocess.Popen([PROGRAM, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                   text=True, cwd=self.folder)
+                                   text=True, cwd=self.folder,
+                                   preexec_fn=lambda: signal.signal(signal.SIGHUP, hang_up))
         self.addCleanup(self._end, process)
         return process
 
@@ -147,4 +149,4 @@ def send(pid, number):
     os.kill(pid, number)
 
 
-INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
+HUP, INT, TERM, KILL = signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL

@@ -2,21 +2,31 @@
 #include "p2p/launch/launcher.h"
 
 #include <dirent.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "tests/p2p/cluster.h"
@@ -207,6 +217,111 @@ TEST_F(LauncherTest, AKilledWorkerIsNamedAndEndsAll) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, kDeadline);
 }
 
+TEST_F(LauncherTest, AllWhoAreKilledAreNamed) {
+  const Results results = LaunchProcesses(
+      {.workers = 4, .grace = kDeadline},
+      [](WorkerContext& context) -> absl::StatusOr<std::string> {
+        if (context.self().value % 2 == 0) return WaitForNeighbour(context);
+        const absl::StatusOr<std::unique_ptr<Transport>> transport = Connect(context);
+        kill(getpid(), SIGKILL);
+        return "";
+      });
+  EXPECT_EQ(results.status().code(), absl::StatusCode::kUnavailable);
+  for (const int worker : {1, 3}) {
+    EXPECT_THAT(
+        std::string(results.status().message()),
+        testing::HasSubstr(absl::StrCat("worker ", worker, " was killed by signal 9 (Killed)")));
+  }
+}
+
+std::string ContentsOf(const std::string& file) {
+  std::ifstream stream(file);
+  std::string word;
+  stream >> word;
+  return word;
+}
+
+TEST_F(LauncherTest, TheKernelEndsAWorkerBeforeItsLauncherForLackOfMemory) {
+  constexpr char kScore[] = "/proc/self/oom_score_adj";
+  const int mine = std::atoi(ContentsOf(kScore).c_str());
+  if (mine == -1000 || mine == 1000) GTEST_SKIP() << kScore << " is " << mine;
+  const Results results = LaunchProcesses(
+      {.workers = 1},
+      [&](WorkerContext&) -> absl::StatusOr<std::string> { return ContentsOf(kScore); });
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_GT(std::atoi((*results)[0].c_str()), mine);
+}
+
+// A control group of either version with so much memory and no swap; empty where we may make none.
+std::string MakeMemoryGroup(int64_t bytes) {
+  for (const auto& [root, limits] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+           {"/sys/fs/cgroup/memory", {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes"}},
+           {"/sys/fs/cgroup", {"memory.max", "memory.swap.max"}}}) {
+    const std::string group = absl::StrCat(root, "/ringzero-test-", getpid());
+    if (mkdir(group.c_str(), 0700) != 0) continue;
+    if (std::ofstream(absl::StrCat(group, "/", limits[0])) << bytes << std::flush) {
+      std::ofstream(absl::StrCat(group, "/", limits[1]))
+          << (limits[1] == "memory.swap.max" ? 0 : bytes);
+      return group;
+    }
+    rmdir(group.c_str());
+  }
+  return "";
+}
+
+TEST_F(LauncherTest, LackOfMemoryIsNamed) {
+  constexpr int64_t kBytes = 128 << 20;
+  const std::string group = MakeMemoryGroup(kBytes);
+  if (group.empty()) GTEST_SKIP() << "no control group for memory can be made here";
+  const pid_t launcher = fork();
+  if (launcher == 0) {
+    std::ofstream(group + "/cgroup.procs") << getpid() << std::flush;
+    const Results results =
+        LaunchProcesses({.workers = 2}, [](WorkerContext& context) -> absl::StatusOr<std::string> {
+          if (context.self().value == 0) return WaitForNeighbour(context);
+          void* const memory =
+              mmap(nullptr, 4 * kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+          std::memset(memory, 1, 4 * kBytes);
+          return "there was enough";
+        });
+    const std::string wanted = absl::StrCat(
+        "worker 1 was killed by signal 9 (Killed): out of memory, says the kernel (oom_kill in ",
+        group, "/");
+    std::fprintf(stderr, "%s\n", results.status().ToString().c_str());
+    _exit(absl::StartsWith(results.status().message(), wanted) ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(launcher, &status, 0), launcher);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(Eventually([&] { return rmdir(group.c_str()) == 0; }));
+}
+
+TEST_F(LauncherTest, AThreadThatCannotBeMadeIsNamed) {
+  const Results results =
+      LaunchProcesses({.workers = 1}, [](WorkerContext&) -> absl::StatusOr<std::string> {
+        throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+      });
+  EXPECT_EQ(results.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(results.status().message()),
+              testing::HasSubstr("worker 0: cannot make a thread: "));
+}
+
+// Fewer files than the launch wants: known before anything is made.
+TEST_F(LauncherTest, TooFewOpenFilesAreCountedBeforeTheStart) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {.rlim_cur = 100, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto body = [](WorkerContext&) -> absl::StatusOr<std::string> { return ""; };
+  const absl::Status status = LaunchProcesses({.workers = 12}, body).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("wanted in one process for 12 worker processes"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("144 sockets among them"));
+  EXPECT_THAT(std::string(status.message()), testing::HasSubstr("`ulimit -n` is 100"));
+}
+
 TEST_F(LauncherTest, AnExitWithoutAResultIsAFailure) {
   for (const int code : {0, 3}) {
     const Results results =
@@ -273,6 +388,7 @@ int SignalALaunch(int signal_number, WorkerBody body) {
   const pid_t launcher = fork();
   if (launcher == 0) {
     close(channel[0]);
+    signal(SIGHUP, SIG_DFL);  // these tests may run under nohup
     const Results results =
         LaunchProcesses({.workers = 3,
                          .on_report =
@@ -297,7 +413,7 @@ int SignalALaunch(int signal_number, WorkerBody body) {
 }
 
 TEST_F(LauncherTest, SignalsToTheLauncherEndAll) {
-  for (const int signal_number : {SIGTERM, SIGINT}) {
+  for (const int signal_number : {SIGTERM, SIGINT, SIGHUP}) {
     const int status = SignalALaunch(signal_number, WaitForNeighbour);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }

@@ -1,0 +1,31 @@
+// CheckLimits: whether the system allows the open files, processes and threads that a launch wants.
+//
+//   RZ_RETURN_IF_ERROR(CheckLimits({.workers = 8, .tasks = 9}));
+//   // "72 processes and threads are wanted for 8 worker processes, but the system made 31 (…): …"
+//
+// Files are counted; processes and threads are made and ended again, because nobody tells how many
+// of a user's are left (`ulimit -u`, a cgroup's pids.max).
+#ifndef RINGZERO_P2P_LAUNCH_LIMITS_H_
+#define RINGZERO_P2P_LAUNCH_LIMITS_H_
+
+#include <system_error>
+
+#include "absl/status/status.h"
+
+namespace ringzero {
+
+struct LaunchNeeds {
+  int workers = 1;
+  int tasks = 1;  // of each worker: its process, and each thread that it starts
+};
+
+// ResourceExhausted: names what could not be made, how many are wanted, and the limit. Forks, so
+// this process must have one thread.
+absl::Status CheckLimits(const LaunchNeeds& needs);
+
+// ResourceExhausted of what std::thread throws when the system makes no more; else Unknown.
+absl::Status FromSystemError(const std::system_error& error);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_P2P_LAUNCH_LIMITS_H_

@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+"""What the system does not allow is said before the run: one line, what is wanted and what is there."""
+import os
+import resource
+import subprocess
+import unittest
+
+from ringzero import PROGRAM, TestCase
+
+USER = 61234  # whose processes nobody else starts: `ulimit -u` counts all of a user's
+
+
+class Limits(TestCase):
+    def run_limited(self, *arguments, prepare=None, **changes):
+        config = self.config(**changes)
+        try:
+            return subprocess.run([*arguments, PROGRAM, "train", config], capture_output=True, text=True, timeout=120,
+                                  cwd=self.folder, check=False, preexec_fn=prepare)
+        except PermissionError as error:
+            self.skipTest(f"another user cannot start the program: {error}")
+
+    def test_open_files(self):
+        def prepare():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+        done = self.run_limited(prepare=prepare, **{"cyclic.workers": 8})
+        self.fails(done, 5, "open files are wanted in one process for 8 worker processes", "64 sockets among them",
+                   "`ulimit -n` is 50")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_processes(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root starts a program as another user")
+        def prepare():
+            resource.setrlimit(resource.RLIMIT_NPROC, (10, 10))
+            os.setgroups([])
+            os.setresgid(USER, USER, USER)
+            os.setresuid(USER, USER, USER)
+        os.chmod(self.folder, 0o755)
+        for transport, wanted, who in (("shm", 24, "3 worker processes"), ("local", 25, "1 worker process")):
+            with self.subTest(transport=transport):
+                done = self.run_limited(prepare=prepare, **{"cyclic.workers": 3, "cyclic.transport": transport})
+                if done.returncode == 127:
+                    self.skipTest(f"another user cannot start the program: {done.stderr.strip()}")
+                self.fails(done, 5, f"{wanted} processes and threads are wanted for {who}, but the system made ",
+                           "`ulimit -u` is 10 ")
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
