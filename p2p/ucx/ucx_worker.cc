@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/statvfs.h>
 #include <ucp/api/ucp.h>
 #include <ucs/debug/debug.h>
 
@@ -15,6 +16,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/buffer.h"
 #include "base/check.h"
 #include "base/status.h"
@@ -26,6 +31,8 @@ namespace {
 constexpr unsigned kMessageId = 1;
 constexpr size_t kMostLanes = 16;
 constexpr size_t kPrefetchBytes = 1024;  // then the hardware has seen where this goes
+constexpr double kShmWorkerMib = 4.25;   // 512 buffers of 8 KiB and a queue
+constexpr double kShmFreeMib = 16;
 constexpr std::chrono::seconds kCloseLimit(1);
 constexpr std::chrono::milliseconds kStillness(10);  // after which what has not ended will not
 
@@ -48,6 +55,8 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
       options.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));
   return {{"POSIX_ERROR_HANDLING", "y"},
           {"SYSV_ERROR_HANDLING", "y"},
+          {"POSIX_ALLOC", "md"},  // else it goes on without memory, and crashes
+          {"SYSV_ALLOC", "md"},
           {"CMA_MEMORY_INVALIDATE", "y"},  // else it gives up cma, two thirds of the bandwidth
           {"KEEPALIVE_INTERVAL", absl::StrCat(keepalive.count(), "ms")},
           {"RESOLVE_REMOTE_EP_ID", "on"}};
@@ -64,12 +73,50 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
   if (std::strstr(owner.dli_fname, "libucs") != nullptr) ucs_debug_disable_signal(SIGHUP);
 }
 
+// The value of UCX_TLS that counts.
+std::string Transports(const UcxSettings& settings) {
+  for (auto each = settings.rbegin(); each != settings.rend(); ++each) {
+    if (each->first == "TLS") return each->second;
+  }
+  const char* const given = std::getenv("UCX_TLS");
+  return given == nullptr ? "all" : given;
+}
+
+bool UsesPosix(absl::string_view transports) {
+  const bool all_but = absl::ConsumePrefix(&transports, "^");
+  bool named = false;
+  for (const absl::string_view each : absl::StrSplit(transports, ',')) {
+    named =
+        named || each == "posix" || each == "mm" || each == "sm" || each == "shm" || each == "all";
+  }
+  return named != all_but;
+}
+
+// UCX does without /dev/shm where less than 16 MiB are free (POSIX_SHM_MIN_SIZE). Where it takes
+// itself below that while it starts, it ends with an error that does not say so.
+absl::Status CheckShm(const UcxSettings& settings) {
+  struct statvfs facts = {};
+  if (!UsesPosix(Transports(settings)) || statvfs("/dev/shm", &facts) != 0) {
+    return absl::OkStatus();
+  }
+  const auto mib = [&](uint64_t blocks) {
+    return static_cast<double>(blocks * facts.f_bsize) / (1 << 20);
+  };
+  if (mib(facts.f_bavail) >= kShmFreeMib + kShmWorkerMib) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "UCX needs %.2f MiB of /dev/shm for each worker of a host, and %.0f MiB that stay free; "
+      "/dev/shm has %.1f MiB, of which %.1f are free (a container's: --shm-size; a UCX_TLS without "
+      "posix needs none)",
+      kShmWorkerMib, kShmFreeMib, mib(facts.f_blocks), mib(facts.f_bavail)));
+}
+
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
   UcxSettings settings;
   for (auto& each : Defaults(options)) {
     if (std::getenv(("UCX_" + each.first).c_str()) == nullptr) settings.push_back(each);
   }
   settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+  RZ_RETURN_IF_ERROR(CheckShm(settings));
   for (const auto& [name, value] : settings) {
     const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
     if (status == UCS_OK) continue;

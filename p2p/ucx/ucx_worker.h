@@ -87,8 +87,8 @@ class UcxWorker {
     size_t bytes = 0;  // kDone: what came
   };
 
-  // InvalidArgument when a setting is refused or the memory's kind is not there; Internal when UCX
-  // cannot start.
+  // InvalidArgument when a setting is refused or the memory's kind is not there; ResourceExhausted
+  // when /dev/shm is too small; Internal when UCX cannot start.
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
   ~UcxWorker();
 

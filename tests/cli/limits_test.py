@@ -45,6 +45,19 @@ class Limits(TestCase):
                            "`ulimit -u` is 10 ")
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
+    def test_small_shared_memory_for_ucx(self):
+        for size, free in (("16m", "16.0"), ("20m", "20.0"), ("1m", "1.0")):
+            with self.subTest(size=size):
+                small = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+                         f'mount -t tmpfs -o size={size} tmpfs /dev/shm || exit 77; exec "$@"', "sh"]
+                done = self.run_limited(*small, **{"cyclic.transport": "ucx"})
+                if "ringzero: error:" not in done.stderr and done.returncode in (1, 77):
+                    self.skipTest(f"/dev/shm cannot be mounted: {done.stderr.strip()}")
+                if "ucx is not built in" in done.stderr:
+                    self.skipTest("this build has no UCX")
+                self.fails(done, 5, "4.25 MiB of /dev/shm for each worker", "16 MiB that stay free",
+                           f"of which {free} are free")
+
 
 if __name__ == "__main__":
     unittest.main()
