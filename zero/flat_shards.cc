@@ -9,15 +9,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/buffer.h"
 
 namespace ringzero {
 namespace {
 
-int64_t BytesOf(const ParameterSpec& parameter) {
+int64_t ValueBytes(const ParameterSpec& parameter) {
   const int64_t values = std::accumulate(parameter.shape.begin(), parameter.shape.end(), int64_t{1},
                                          std::multiplies<>());
-  return static_cast<int64_t>(AlignPayload(static_cast<size_t>(values) * sizeof(float)));
+  return values * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t BytesOf(const ParameterSpec& parameter) {
+  return static_cast<int64_t>(AlignPayload(static_cast<size_t>(ValueBytes(parameter))));
 }
 
 }  // namespace
@@ -54,6 +59,24 @@ absl::StatusOr<FlatShards> FlatShards::Make(const std::vector<ParameterSpec>& pa
     shards.layouts.push_back(StageLayout::Make(std::move(shard), {}));
   }
   return shards;
+}
+
+std::string DescribeOwners(const FlatShards& shards) {
+  std::string text;
+  int64_t most = 0;
+  int64_t all = 0;
+  for (int w = 0; w < shards.count(); ++w) {
+    int64_t bytes = 0;
+    for (const ParameterSpec& parameter : shards.layouts[w].parameters) {
+      bytes += ValueBytes(parameter);
+    }
+    most = std::max(most, bytes);
+    all += bytes;
+    absl::StrAppend(&text, w == 0 ? "" : ", ", "worker ", w, w == 0 ? " owns " : " ", bytes,
+                    w == 0 ? " bytes of parameters" : "");
+  }
+  return absl::StrFormat("%s; the fullest has %.2f times the mean", text,
+                         static_cast<double>(most) * shards.count() / static_cast<double>(all));
 }
 
 }  // namespace ringzero

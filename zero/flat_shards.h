@@ -6,10 +6,13 @@
 //
 // By bytes: the largest parameter first, each to the shard that has least (the lower number where
 // two have as little); within a shard in the order of the model. So the cut depends on nothing but
-// sizes and order, and no shard is larger than the mean by more than one parameter. A value.
+// sizes and order. A parameter is never cut: no shard is larger than the mean by more than one
+// parameter, but where one parameter is half of the model, its owner holds half of all states and
+// does half of all updates, however many workers there are. A value.
 #ifndef RINGZERO_ZERO_FLAT_SHARDS_H_
 #define RINGZERO_ZERO_FLAT_SHARDS_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,6 +33,10 @@ struct FlatShards {
 
   int count() const { return static_cast<int>(layouts.size()); }
 };
+
+// "worker 0 owns 16640 bytes of parameters, worker 1 1292; the fullest has 1.86 times the mean".
+// Moments are as many bytes for each value of a parameter, so they are shared in the same way.
+std::string DescribeOwners(const FlatShards& shards);
 
 }  // namespace ringzero
 

@@ -13,7 +13,8 @@
 // is, divided once by their number, and the owner updates: with the same micro-batches the bits are
 // the same for any number of workers and of threads. With max_norm the gradient is clipped by its
 // norm over all parameters, of the same update. A parameter without a gradient in a whole update is
-// left alone. Not thread-safe. After an error nothing but its end is left.
+// left alone. A worker owns whole parameters: FlatShards says how unequal shards can be. Not
+// thread-safe. After an error nothing but its end is left.
 #ifndef RINGZERO_ZERO_SHARDED_OPTIMIZER_H_
 #define RINGZERO_ZERO_SHARDED_OPTIMIZER_H_
 

@@ -185,10 +185,14 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   }
   for (const WorkerReport& report : reports) absl::StrAppend(&text, DescribeWorker(report));
   const double iterations = std::max(info.iterations, 1);
-  absl::StrAppendFormat(
-      &text, "sent per step: %s of parameters and sums, %s of other; memory: %.0f MiB in all\n",
-      FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
-      FormatBytes(static_cast<double>(totals.other_bytes) / iterations), totals.pss_mib);
+  absl::StrAppendFormat(&text,
+                        "sent per step: %s of parameters and sums, %s of other\n"
+                        "memory: %.0f MiB: the workers' PSS, each at its most, added up (a page "
+                        "that processes share is divided among them; the launching process is not "
+                        "counted)\n",
+                        FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
+                        FormatBytes(static_cast<double>(totals.other_bytes) / iterations),
+                        totals.pss_mib);
   const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps);
   if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");

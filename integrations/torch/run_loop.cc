@@ -1,6 +1,7 @@
 // Workers of a loop: here, launched, or in a seat of a job from outside.
 #include "integrations/torch/run_loop.h"
 
+#include <cstdio>
 #include <string>
 #include <utility>
 
@@ -61,6 +62,9 @@ absl::StatusOr<TorchShardedOptimizer*> LoopWorker::MakeOptimizer(
         "a loop has one optimizer: give it the parameters of all models");
   }
   RZ_ASSIGN_OR_RETURN(optimizer_, TorchShardedOptimizer::Create(parameters, options, job_));
+  if (workers() > 1 && self().value == 0) {
+    std::fprintf(stderr, "optimizer: %s\n", DescribeOwners(optimizer_->shards()).c_str());
+  }
   return optimizer_.get();
 }
 

@@ -51,7 +51,8 @@ class LoopWorker {
   int workers() const { return job_.has_value() ? job_->seat.workers : 1; }
 
   // TorchShardedOptimizer::Create, once (FailedPrecondition): parameters that are to be updated
-  // together are given together. Lives as long as the worker.
+  // together are given together. Lives as long as the worker. With more workers than one, worker 0
+  // prints on stderr who owns how many bytes (DescribeOwners in zero/flat_shards.h).
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
                                                        const TorchShardedOptions& options);
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const std::vector<NamedTensor>& parameters,

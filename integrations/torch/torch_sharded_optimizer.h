@@ -14,7 +14,8 @@
 // l·N + w of an update is worker w's l-th. Step averages their gradients over all of them, clips by
 // their norm if there is a max_norm, and leaves the same new values on every worker. The bits are
 // those of one process with all micro-batches (zero/sharded_optimizer.h); each worker has the
-// states of its shard alone. Buffers (running statistics) stay each worker's own.
+// states of its shard alone: of whole parameters, so that shards can be of unequal size
+// (zero/flat_shards.h). Buffers (running statistics) stay each worker's own.
 //
 // run_loop.h starts the workers. Used by one thread. After an error nothing but its end is left.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_TORCH_SHARDED_OPTIMIZER_H_
@@ -70,6 +71,7 @@ class TorchShardedOptimizer {
   void VisitStates(const std::function<void(const ShardedOptimizer::NamedState&)>& visit) const {
     sharded_->VisitStates(visit);
   }
+  const FlatShards& shards() const { return sharded_->shards(); }  // who owns what
   // Ends the loops of all workers with `why`, as seen from here.
   void Abort(const absl::Status& why) { sharded_->Abort(why); }
 

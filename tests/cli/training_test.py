@@ -290,6 +290,13 @@ class Cifar10(TestCase):
                 self.assertGreaterEqual(summary["accuracy"], 0.2)  # of 10 classes in equal parts
 
 
+class LastLines(TestCase):
+    def test_memory_says_what_is_counted(self):
+        done = self.run_program("train", self.config())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\nmemory: \d+ MiB: the workers' PSS, each at its most, added up \(.*not counted\)\n")
+
+
 class Plan(TestCase):
     def test_plan(self):
         done = self.run_program("plan", self.config(), "--grid", "--program", 1, "--svg", "plan.svg")

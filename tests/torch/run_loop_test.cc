@@ -85,6 +85,19 @@ TEST(RunLoopTest, ProcessesHaveTheBitsOfOne) {
   EXPECT_EQ(told(2, 1), one);
 }
 
+TEST(RunLoopTest, SaysOnceWhoOwnsHowMuch) {
+  testing::internal::CaptureStderr();
+  const absl::Status status = RunLoop({.workers = 2}, [](LoopWorker& worker) {
+    torch::nn::Linear model(4, 3);
+    return Train(worker, model, 1);
+  });
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "optimizer: worker 0 owns 48 bytes of parameters, worker 1 12; the fullest has 1.60 times "
+      "the mean\n");
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST(RunLoopTest, TheFirstCauseIsNamed) {
   const auto fails = [](int in_update) {
     return RunLoop({.workers = 3}, [&](LoopWorker& worker) -> absl::Status {

@@ -332,6 +332,15 @@ TEST(FlatShardsTest, TheLargestGoToWhoHasLeast) {
   EXPECT_EQ(FlatShards::Make(Model(), 9)->layouts[8].parameters.size(), 0u);
 }
 
+TEST(FlatShardsTest, SaysWhoOwnsHowMuch) {
+  const std::vector<ParameterSpec> parameters = {{.name = "norm", .shape = {3}},
+                                                 {.name = "embedding", .shape = {50, 4}},
+                                                 {.name = "bias", .shape = {7}}};
+  EXPECT_EQ(DescribeOwners(*FlatShards::Make(parameters, 3)),
+            "worker 0 owns 800 bytes of parameters, worker 1 12, worker 2 28; the fullest has 2.86 "
+            "times the mean");
+}
+
 // Every number has a line, and every line its number.
 TEST(DescribeOptimizerTest, TellsWhatDiffers) {
   OptimizerOptions other;
