@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
+#include "p2p/failure.h"
 #include "p2p/mixed_transport.h"
 #include "p2p/nccl/nccl_memory.h"
 #include "p2p/nccl/nccl_transport.h"
@@ -78,7 +79,7 @@ absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& tran
   for (int w = 0; w < seat.workers; ++w) {
     absl::StatusOr<std::string> link = GetWhileUp(seat, key(w), deadline, transport);
     if (!link.ok()) {
-      return Annotate(link.status(), absl::StrCat("waiting for worker ", w, "'s link"));
+      return WhileWaiting(link.status(), absl::StrCat("waiting for worker ", w, "'s link"));
     }
     ++links[*link];
   }
@@ -176,7 +177,9 @@ std::string WireVersions() {
   return versions;
 }
 
-absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& request) {
+namespace {
+
+absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest& request) {
   // The children of one launcher are where it is.
   std::vector<std::string> hosts(static_cast<size_t>(seat.workers), "here");
   if (!request.take_endpoint) {
@@ -202,6 +205,14 @@ absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& re
   if (chosen.transport == TransportChoice::kShm) return made;  // there is one way only
   RZ_ASSIGN_OR_RETURN(const std::string links, LinksToTheRight(seat, *made.transport));
   absl::StrAppend(&made.why, "; to the right neighbours: ", links);
+  return made;
+}
+
+}  // namespace
+
+absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& request) {
+  absl::StatusOr<Connection> made = ConnectAll(seat, request);
+  seat.rendezvous->Leave(made.status());
   return made;
 }
 

@@ -62,7 +62,8 @@ struct Connection {
   std::string why;  // at worker 0 also what UCX really took: "…: 4 x ucx posix/memory cma/memory"
 };
 
-// All workers of the job must call this. Errors of ChooseTransport and of the transports.
+// All workers of the job must call this. Errors of ChooseTransport and of the transports; until all
+// are connected those of seat.rendezvous->status(). Leaves the rendezvous with what it returns.
 absl::StatusOr<Connection> Connect(const JobSeat& seat, const ConnectRequest& request);
 
 }  // namespace ringzero

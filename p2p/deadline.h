@@ -6,8 +6,13 @@
 //   if (!WaitUntil(lock, changed, Deadline(limit), [&] { return done; })) return TooLate();
 //
 // A wait of one's own looks at its deadline at least every kAwakeLook (p2p/awake_clock.h): it waits
-// Look() at a time. Left() is for who hands it on to a wait with a deadline of its own. A value.
-// Thread-safe.
+// Look() at a time. Left() is for who hands it on to a wait with a deadline of its own.
+//
+// Patience: for looking again and again at what wakes nobody, a folder on a network say.
+//
+//   for (Patience patience(limit); !Found() && !patience.over();) patience.Wait();
+//
+// A Deadline is a value, and thread-safe; a Patience is one thread's.
 #ifndef RINGZERO_P2P_DEADLINE_H_
 #define RINGZERO_P2P_DEADLINE_H_
 
@@ -15,6 +20,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "p2p/awake_clock.h"
 
@@ -46,6 +52,21 @@ bool WaitUntil(std::unique_lock<std::mutex>& lock, std::condition_variable& chan
   }
   return true;
 }
+
+class Patience {
+ public:
+  explicit Patience(std::chrono::milliseconds limit) : deadline_(limit) {}
+  bool over() const { return deadline_.over(); }
+  // For 1 ms at first, as most of the time the others are nearly there; for up to 50 ms later.
+  void Wait() {
+    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause_, deadline_.Left()));
+    pause_ = std::min<std::chrono::microseconds>(pause_ * 3 / 2, std::chrono::milliseconds(50));
+  }
+
+ private:
+  const Deadline deadline_;
+  std::chrono::microseconds pause_ = std::chrono::milliseconds(1);
+};
 
 }  // namespace ringzero
 

@@ -76,4 +76,9 @@ absl::Status ReportedBy(WorkerId worker, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(kWorker, worker.value, ": ", status.message()));
 }
 
+absl::Status WhileWaiting(const absl::Status& status, absl::string_view words) {
+  if (!absl::IsDeadlineExceeded(status) || BeginsWithAWorker(status.message())) return status;
+  return absl::DeadlineExceededError(absl::StrCat(words, ": ", status.message()));
+}
+
 }  // namespace ringzero

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "base/ids.h"
 
 namespace ringzero {
@@ -40,6 +41,10 @@ absl::Status CauseOf(const absl::Status& status);
 // `status` with "worker 2: " in front, unless it begins with a worker already: then it blames that
 // one, whoever reports it.
 absl::Status ReportedBy(WorkerId worker, const absl::Status& status);
+
+// What a wait ended with: `words` in front if the time was over ("worker 2 has not told its host"),
+// unless it begins with a worker already. Any other error says itself whom it is about.
+absl::Status WhileWaiting(const absl::Status& status, absl::string_view words);
 
 }  // namespace ringzero
 

@@ -256,14 +256,20 @@ struct Prepared {
   RunLength length;
 };
 
-absl::StatusOr<Prepared> Prepare(const CommandLine& line, const std::optional<OutsideJob>& job) {
-  const bool writes = !job.has_value() || job->seat.self.value == 0;
+absl::StatusOr<Config> ReadConfig(const CommandLine& line,
+                                  const std::optional<Identity>& identity) {
   ConfigSource source{.file = line.config, .overrides = line.overrides, .environment = {}};
-  if (job.has_value()) {
-    source.environment.push_back(absl::StrCat("cyclic.workers=", job->seat.workers));
+  if (identity.has_value()) {
+    source.environment.push_back(absl::StrCat("cyclic.workers=", identity->workers));
   }
+  return LoadConfig(source);
+}
+
+absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config> config,
+                                 const std::optional<OutsideJob>& job) {
+  const bool writes = !job.has_value() || job->seat.self.value == 0;
   Prepared prepared;
-  RZ_ASSIGN_OR_RETURN(prepared.config, LoadConfig(source));
+  RZ_ASSIGN_OR_RETURN(prepared.config, std::move(config));
   RZ_RETURN_IF_ERROR(CheckFolder({"--flight", line.flight}));
   if (writes) {
     RZ_RETURN_IF_ERROR(CheckFiles(line, prepared.config));
@@ -322,9 +328,10 @@ int HostsOf(const std::optional<OutsideJob>& job) {
   return (job->seat.workers + here - 1) / here;
 }
 
-absl::Status Train(const CommandLine& line, const std::optional<OutsideJob>& job) {
+absl::Status Train(const CommandLine& line, absl::StatusOr<Config> config,
+                   const std::optional<OutsideJob>& job) {
   const auto start = std::chrono::steady_clock::now();
-  const absl::StatusOr<Prepared> prepared = Prepare(line, job);
+  const absl::StatusOr<Prepared> prepared = Prepare(line, std::move(config), job);
   if (!prepared.ok()) {
     // Who waits for this worker in vain hears why.
     if (job.has_value()) Disagree(job->seat, prepared.status());
@@ -385,8 +392,14 @@ absl::Status FromWorker(WorkerId self, const absl::Status& status) {
 }  // namespace
 
 absl::Status RunTrain(const CommandLine& line) {
-  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job, JoinOutsideJob(line.identity));
-  const absl::Status status = Train(line, job);
+  RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
+                      FindIdentity(line.identity, CurrentEnvironment()));
+  absl::StatusOr<Config> config = ReadConfig(line, identity);
+  // A worker without a configuration joins, too: it tells the others why it ends.
+  const std::chrono::milliseconds peer_timeout =
+      config.ok() ? config->cyclic.peer_timeout : CyclicConfig().peer_timeout;
+  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job, JoinOutsideJob(identity, peer_timeout));
+  const absl::Status status = Train(line, std::move(config), job);
   return job.has_value() ? FromWorker(job->seat.self, status) : status;
 }
 

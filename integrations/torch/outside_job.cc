@@ -14,8 +14,9 @@
 namespace ringzero {
 namespace {
 
-absl::StatusOr<JoinOptions> OptionsOf(const Environment& environment) {
-  JoinOptions options{.open_tcp = OpenTcpStore};
+absl::StatusOr<JoinOptions> OptionsOf(const Environment& environment,
+                                      std::chrono::milliseconds peer_timeout) {
+  JoinOptions options{.peer_timeout = peer_timeout, .open_tcp = OpenTcpStore};
   if (const auto secret = environment.find("RINGZERO_JOB_SECRET"); secret != environment.end()) {
     options.secret = secret->second;
   }
@@ -32,14 +33,13 @@ absl::StatusOr<JoinOptions> OptionsOf(const Environment& environment) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const IdentityFlags& flags) {
-  const Environment environment = CurrentEnvironment();
-  RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity, FindIdentity(flags, environment));
+absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const std::optional<Identity>& identity,
+                                                         std::chrono::milliseconds peer_timeout) {
   if (!identity.has_value()) return std::nullopt;
-  RZ_ASSIGN_OR_RETURN(const JoinOptions options, OptionsOf(environment));
+  RZ_ASSIGN_OR_RETURN(const JoinOptions options, OptionsOf(CurrentEnvironment(), peer_timeout));
   absl::StatusOr<JobSeat> seat = JoinJob(*identity, options);
   if (!seat.ok()) return ReportedBy(identity->self, seat.status());
-  return OutsideJob{*std::move(identity), *std::move(seat)};
+  return OutsideJob{*identity, *std::move(seat)};
 }
 
 }  // namespace ringzero

@@ -83,7 +83,10 @@ void LoopWorker::End(const absl::Status& status) {
 }
 
 absl::Status RunLoop(const LoopOptions& options, const Loop& loop) {
-  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> outside, JoinOutsideJob({}));
+  RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
+                      FindIdentity({}, CurrentEnvironment()));
+  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> outside,
+                      JoinOutsideJob(identity, options.peer_timeout));
   if (outside.has_value()) return RunInSeat(options, loop, outside->seat);
   if (options.workers == 1) return RunWorker(options, loop, std::nullopt);
   return RunProcesses(options, loop);

@@ -72,7 +72,8 @@ class LoopWorker {
 // have computed with torch yet (p2p/launch/launcher.h). Nothing is left behind, however it ends.
 //
 // Errors: the first root cause, with its worker's number in front unless there is but one; under a
-// launcher from outside what this worker knows of it. Those of LaunchProcesses and JoinOutsideJob.
+// launcher from outside what this worker knows of it. Those of LaunchProcesses, FindIdentity and
+// JoinOutsideJob.
 absl::Status RunLoop(const LoopOptions& options,
                      const std::function<absl::Status(LoopWorker&)>& loop);
 

@@ -111,6 +111,8 @@ absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, cons
     if (self.value == 0) {
       process.report("note", absl::StrCat("transport: ", made.why)).IgnoreError();
     }
+  } else {
+    process.job.rendezvous->Leave(absl::OkStatus());  // there is nobody to be connected with
   }
   seat.report = std::move(process.report);
   return Guarded<std::string>([&] { return work(std::move(seat)); });

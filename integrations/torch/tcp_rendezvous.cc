@@ -78,6 +78,7 @@ class TcpStore final : public RendezvousStore {
   explicit TcpStore(const TcpPlace& place)
       : name_(absl::StrCat("tcp://", place.host, ":", place.port)),
         prefix_(absl::StrCat("ringzero/", place.job, "/")),
+        is_worker_0s_(place.of_worker_0 && place.side == TcpPlace::Side::kConnect),
         answer_limit_(place.answer_limit) {}
 
   absl::Status Open(const TcpPlace& place) {
@@ -126,8 +127,10 @@ class TcpStore final : public RendezvousStore {
 
  private:
   absl::Status Lost(const std::string& what, const absl::Status& why) const {
-    return absl::UnavailableError(
-        absl::StrCat("rendezvous ", name_, ": ", what, ": ", why.message()));
+    return absl::UnavailableError(absl::StrCat(
+        is_worker_0s_ ? "worker 0, which serves the rendezvous, is gone or cannot be reached: "
+                      : "",
+        "rendezvous ", name_, ": ", what, ": ", why.message()));
   }
 
   // The server looks up the name of each client's address before it answers anybody again, and a
@@ -151,6 +154,7 @@ class TcpStore final : public RendezvousStore {
 
   const std::string name_;
   const std::string prefix_;
+  const bool is_worker_0s_;
   const std::chrono::milliseconds answer_limit_;
   std::optional<Deadline> join_deadline_;  // until all have come
   Store store_;

@@ -50,7 +50,10 @@ absl::Status TrainModel(const TrainOptions& options,
   TrainOptions mine = options;
   std::optional<JobSeat> seat;
   if (options.as == RunWorkersOptions::As::kProcesses) {
-    RZ_ASSIGN_OR_RETURN(std::optional<OutsideJob> job, JoinOutsideJob({}));
+    RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
+                        FindIdentity({}, CurrentEnvironment()));
+    RZ_ASSIGN_OR_RETURN(std::optional<OutsideJob> job,
+                        JoinOutsideJob(identity, options.peer_timeout));
     if (job.has_value()) {
       seat = std::move(job->seat);
       mine.plan.workers = seat->workers;

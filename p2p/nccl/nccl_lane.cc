@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
+#include "p2p/failure.h"
 #include "p2p/nccl/nccl_api.h"
 
 namespace ringzero {
@@ -106,11 +107,15 @@ absl::Status NcclLane::Connect(const JobSeat& seat, const Deadline& limit) {
     RZ_RETURN_IF_ERROR(NcclStatus(api.ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"));
     RZ_RETURN_IF_ERROR(seat.rendezvous->Put(key, std::string(id.internal, sizeof(id.internal))));
   } else {
-    RZ_ASSIGN_OR_RETURN(const std::string text, seat.rendezvous->Get(key, limit.Left()));
-    if (text.size() != sizeof(id.internal)) {
-      return absl::InternalError(absl::StrCat("'", key, "' has ", text.size(), " bytes"));
+    const absl::StatusOr<std::string> text = seat.rendezvous->Get(key, limit.Left());
+    if (!text.ok()) {
+      return WhileWaiting(text.status(), absl::StrCat("worker ", group_.workers.front().value,
+                                                      " has not told lane ", group_.name));
     }
-    std::memcpy(id.internal, text.data(), text.size());
+    if (text->size() != sizeof(id.internal)) {
+      return absl::InternalError(absl::StrCat("'", key, "' has ", text->size(), " bytes"));
+    }
+    std::memcpy(id.internal, text->data(), text->size());
   }
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -248,9 +253,12 @@ absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options, cons
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat("nccl/gpu/", seat.self.value), mine));
   for (int w = 0; w < seat.workers; ++w) {
     if (w == seat.self.value) continue;
-    RZ_ASSIGN_OR_RETURN(const std::string theirs,
-                        seat.rendezvous->Get(absl::StrCat("nccl/gpu/", w), limit.Left()));
-    if (theirs != mine) continue;
+    const absl::StatusOr<std::string> theirs =
+        seat.rendezvous->Get(absl::StrCat("nccl/gpu/", w), limit.Left());
+    if (!theirs.ok()) {
+      return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " has not told its GPU"));
+    }
+    if (*theirs != mine) continue;
     return absl::InvalidArgumentError(absl::StrCat("transport nccl: workers ", seat.self.value,
                                                    " and ", w, " both have ", mine,
                                                    "; each needs a GPU of its own"));

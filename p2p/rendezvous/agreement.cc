@@ -172,9 +172,11 @@ absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sec
   const Deadline deadline(seat.join_limit);
   std::vector<Statement> statements;
   for (int w = 0; w < seat.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(const std::string text,
-                        seat.rendezvous->Get(AgreementKey(w), deadline.Left()));
-    RZ_ASSIGN_OR_RETURN(Statement statement, Read(text, w));
+    const absl::StatusOr<std::string> text = seat.rendezvous->Get(AgreementKey(w), deadline.Left());
+    if (!text.ok()) {
+      return WhileWaiting(text.status(), absl::StrCat("worker ", w, " has stated nothing"));
+    }
+    RZ_ASSIGN_OR_RETURN(Statement statement, Read(*text, w));
     if (!statement.failed.ok()) return ReportedBy(WorkerId(w), statement.failed);
     statements.push_back(std::move(statement));
   }
@@ -192,6 +194,7 @@ void Disagree(const JobSeat& seat, const absl::Status& why) {
   AppendText(why.message().substr(0, kShownBytes), out);
   // Who cannot be told finds out by waiting.
   seat.rendezvous->Put(AgreementKey(seat.self.value), out).IgnoreError();
+  seat.rendezvous->Leave(why);
 }
 
 }  // namespace ringzero

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
+#include "p2p/failure.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -71,7 +72,7 @@ absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
   for (int w = 0; w < seat.workers; ++w) {
     absl::StatusOr<std::string> host = seat.rendezvous->Get(HostKey(w), deadline.Left());
     if (!host.ok()) {
-      return Annotate(host.status(), absl::StrCat("worker ", w, " has not told its host"));
+      return WhileWaiting(host.status(), absl::StrCat("worker ", w, " has not told its host"));
     }
     hosts.push_back(*std::move(host));
   }

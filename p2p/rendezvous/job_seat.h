@@ -22,8 +22,9 @@ inline constexpr size_t kSecretBytes = 32;  // of a secret that is made anew
 struct JobSeat {
   WorkerId self{0};
   int workers = 1;
-  // Bytes that the workers of this job have and nobody else: whoever says hello proves that it
-  // knows them (by a digest of secret, sender, receiver; never in clear). Not in any message.
+  // Bytes that the workers of this start of the job have and nobody else: whoever says hello proves
+  // that it knows them, by a MAC with nonces of both sides. In no message. JoinJob makes them of
+  // the job's secret and the start's name, so that they are new in each start.
   std::string secret;
   // Shared: transports keep it while they connect.
   std::shared_ptr<Rendezvous> rendezvous;

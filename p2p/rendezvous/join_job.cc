@@ -1,13 +1,18 @@
 // Opens the store that an identity names, gathers, and shares the secret.
 #include "p2p/rendezvous/join_job.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/hmac_sha256.h"
 #include "base/status.h"
+#include "p2p/deadline.h"
+#include "p2p/failure.h"
 #include "p2p/random_bytes.h"
 #include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/file_rendezvous.h"
@@ -16,9 +21,11 @@
 namespace ringzero {
 namespace {
 
-constexpr char kSecretKey[] = "secret";
-constexpr absl::string_view kGiven = "given";
-constexpr absl::string_view kMade = "made:";
+constexpr char kMadeSecretKey[] = "secret";
+constexpr char kSecretVariable[] = "RINGZERO_JOB_SECRET";
+std::string SecretMarkKey(int worker) { return absl::StrCat("secret/", worker); }
+
+std::string BytesOf(const Digest& digest) { return {digest.begin(), digest.end()}; }
 
 absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcp(absl::string_view place,
                                                          const Identity& identity,
@@ -36,8 +43,8 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcp(absl::string_view place
     return absl::InvalidArgumentError(
         absl::StrCat("rendezvous ", identity.rendezvous, ": wanted tcp://host:port"));
   }
-  const bool serves = identity.self.value == 0 && identity.store == Identity::Store::kWorker0;
-  if (serves) tcp.side = TcpPlace::Side::kServe;
+  tcp.of_worker_0 = identity.store == Identity::Store::kWorker0;
+  if (tcp.of_worker_0 && identity.self.value == 0) tcp.side = TcpPlace::Side::kServe;
   return options.open_tcp(tcp);
 }
 
@@ -52,23 +59,54 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& ident
       "rendezvous: wanted file:///folder or tcp://host:port, found \"", identity.rendezvous, "\""));
 }
 
+// What the workers show of the secrets that they were given, by worker: HMACs, or "" for none.
+// Equal secrets have equal marks, and no mark says what the secret is.
+absl::StatusOr<std::vector<std::string>> ShareSecretMarks(const JobSeat& seat,
+                                                          const JoinOptions& options) {
+  std::string mine;
+  if (!options.secret.empty()) {
+    mine = BytesOf(
+        HmacSha256(options.secret, absl::StrCat("ringzero mark ", seat.rendezvous->start())));
+  }
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(SecretMarkKey(seat.self.value), mine));
+  const Deadline deadline(options.limit);
+  std::vector<std::string> marks;
+  for (int w = 0; w < seat.workers; ++w) {
+    absl::StatusOr<std::string> mark = seat.rendezvous->Get(SecretMarkKey(w), deadline.Left());
+    if (!mark.ok()) {
+      return WhileWaiting(mark.status(), absl::StrCat("worker ", w, " has not shown its secret"));
+    }
+    marks.push_back(*std::move(mark));
+  }
+  return marks;
+}
+
+// An error that names the first worker whose mark is not that of most; of two, worker 1.
+absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
+  const auto usual =
+      std::max_element(marks.begin(), marks.end(), [&](const std::string& a, const std::string& b) {
+        return std::count(marks.begin(), marks.end(), a) <
+               std::count(marks.begin(), marks.end(), b);
+      });
+  const auto odd =
+      std::find_if(marks.begin(), marks.end(), [&](const auto& mark) { return mark != *usual; });
+  if (odd == marks.end()) return absl::OkStatus();
+  const std::string one = absl::StrCat("worker ", odd - marks.begin());
+  const std::string others = absl::StrCat("worker ", usual - marks.begin());
+  const std::string what = odd->empty()     ? absl::StrCat("none, ", others, " has one")
+                           : usual->empty() ? absl::StrCat("one, ", others, " has none")
+                                            : absl::StrCat("another than ", others);
+  return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, ": ", one, " has ", what));
+}
+
 absl::StatusOr<std::string> ShareSecret(const JobSeat& seat, const JoinOptions& options) {
-  const bool given = !options.secret.empty();
-  if (seat.self.value == 0) {
-    RZ_ASSIGN_OR_RETURN(const std::string made, RandomBytes(kSecretBytes));
-    const std::string told = given ? std::string(kGiven) : absl::StrCat(kMade, made);
-    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(kSecretKey, told));
-    return given ? options.secret : made;
-  }
-  RZ_ASSIGN_OR_RETURN(const std::string told, seat.rendezvous->Get(kSecretKey, options.limit));
-  absl::string_view made = told;
-  const bool was_made = absl::ConsumePrefix(&made, kMade);
-  if (was_made == given || (!was_made && told != kGiven)) {
-    return absl::InvalidArgumentError(absl::StrCat("RINGZERO_JOB_SECRET: worker ", seat.self.value,
-                                                   given ? " has" : " lacks", " one, worker 0 ",
-                                                   given ? "lacks" : "has", " it"));
-  }
-  return given ? options.secret : std::string(made);
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> marks, ShareSecretMarks(seat, options));
+  RZ_RETURN_IF_ERROR(CompareSecretMarks(marks));
+  if (!options.secret.empty()) return options.secret;
+  if (seat.self.value != 0) return seat.rendezvous->Get(kMadeSecretKey, options.limit);
+  RZ_ASSIGN_OR_RETURN(std::string made, RandomBytes(kSecretBytes));
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(kMadeSecretKey, made));
+  return made;
 }
 
 }  // namespace
@@ -82,7 +120,8 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     Gathering gathering{.self = identity.self,
                         .workers = identity.workers,
                         .restart = identity.restart,
-                        .limit = options.limit};
+                        .limit = options.limit,
+                        .peer_timeout = options.peer_timeout};
     const bool tcp = absl::string_view(identity.rendezvous).substr(0, 4) == "tcp:";
     if (tcp && identity.self.value == 0 && identity.store == Identity::Store::kWorker0) {
       // The store ends with us; others may still be reading why.
@@ -95,7 +134,8 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     Disagree(seat, secret.status());  // the others wait for our statement
     return secret.status();
   }
-  seat.secret = *secret;
+  seat.secret =
+      BytesOf(HmacSha256(*secret, absl::StrCat("ringzero start ", seat.rendezvous->start())));
   return seat;
 }
 

@@ -4,7 +4,9 @@
 //   RZ_ASSIGN_OR_RETURN(JobSeat seat, JoinJob(identity, {.open_tcp = OpenTcpStore}));
 //
 // The secret: RINGZERO_JOB_SECRET of the environment, or made by worker 0 and told at the
-// rendezvous. A folder is the user's alone; who can reach a TCPStore can read it there.
+// rendezvous. A folder is the user's alone; who can reach a TCPStore can read it there. The seat's
+// secret is an HMAC of it and of the start's name: what one start has said proves nothing to
+// another.
 #ifndef RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_
 #define RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_
 
@@ -25,6 +27,7 @@ struct TcpPlace {
   int port = 0;
   std::string job;  // keys carry it
   enum class Side { kServe, kConnect } side = Side::kConnect;
+  bool of_worker_0 = false;  // it serves; a store that is lost is worker 0 that is
   std::chrono::milliseconds limit{0};
   // How long one answer may take once all have come (until then, what is left of a further `limit`
   // as well): a network that is cut gives none, and says nothing.
@@ -34,12 +37,14 @@ struct TcpPlace {
 struct JoinOptions {
   std::chrono::milliseconds limit = std::chrono::minutes(2);  // also of the seat
   std::string secret;                                         // from the environment; may be empty
+  // A worker that gives no sign of life for so long before it is connected is lost.
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   // For tcp://; integrations/torch/tcp_rendezvous.h has one. InvalidArgument without.
   std::function<absl::StatusOr<std::unique_ptr<RendezvousStore>>(const TcpPlace&)> open_tcp;
 };
 
-// Waits for all workers. As GatherAt and the store; InvalidArgument when only some workers were
-// given a secret.
+// Waits for all workers. As GatherAt and the store; InvalidArgument, at all of them, when one has
+// another secret than most, or none.
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options);
 
 }  // namespace ringzero

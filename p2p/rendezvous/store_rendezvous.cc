@@ -1,12 +1,9 @@
 // Gathering at a store, and puts and gets under the name of the start.
 #include "p2p/rendezvous/store_rendezvous.h"
 
-#include <algorithm>
 #include <chrono>
 #include <optional>
-#include <span>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,54 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
-#include "base/sha256.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/random_bytes.h"
+#include "p2p/rendezvous/checked_store.h"
+#include "p2p/rendezvous/presence.h"
 
 namespace ringzero {
 namespace {
-
-// Looks often first: most of the time the others are nearly there. No store can wake us that has to
-// work on a network's folder, too.
-class Patience {
- public:
-  explicit Patience(std::chrono::milliseconds limit) : deadline_(limit) {}
-  bool over() const { return deadline_.over(); }
-  void Wait() {
-    std::this_thread::sleep_for(std::min<std::chrono::microseconds>(pause_, deadline_.Left()));
-    pause_ = std::min<std::chrono::microseconds>(pause_ * 3 / 2, std::chrono::milliseconds(50));
-  }
-
- private:
-  const Deadline deadline_;
-  std::chrono::microseconds pause_ = std::chrono::milliseconds(1);
-};
-
-std::string DigestOf(absl::string_view key, absl::string_view value) {
-  Sha256 digest;
-  const std::string text = absl::StrCat(key.size(), ":", key, value);
-  digest.Update(std::as_bytes(std::span(text)));
-  return digest.FinishHex();
-}
-
-constexpr absl::string_view kMagic = "ringzero 1 ";
-
-std::string Seal(absl::string_view key, absl::string_view value) {
-  return absl::StrCat(kMagic, DigestOf(key, value), "\n", value);
-}
-
-// Nothing for what no worker of ours has written.
-std::optional<std::string> Open(absl::string_view key, absl::string_view sealed) {
-  constexpr size_t kDigestDigits = 64;
-  const size_t start = kMagic.size() + kDigestDigits + 1;
-  if (sealed.size() < start || sealed.substr(0, kMagic.size()) != kMagic) return std::nullopt;
-  if (sealed[start - 1] != '\n') return std::nullopt;
-  const absl::string_view value = sealed.substr(start);
-  if (sealed.substr(kMagic.size(), kDigestDigits) != DigestOf(key, value)) return std::nullopt;
-  return std::string(value);
-}
 
 constexpr char kJoin[] = "join.";
 constexpr char kAccepted[] = "accepted.";
@@ -78,47 +35,53 @@ std::string Workers(const std::vector<int>& workers) {
   return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
 }
 
+// A worker's place at the store, before and after the workers have gathered.
+struct Meeting {
+  std::shared_ptr<CheckedStore> store;
+  std::unique_ptr<Presence> presence;
+  std::string number;  // this worker's
+};
+
 // One worker's side of the gathering; its result is the name of the start.
 class Gatherer {
  public:
-  Gatherer(RendezvousStore& store, const Gathering& gathering)
-      : store_(store), gathering_(gathering), numbers_(gathering.workers) {}
+  Gatherer(Meeting& meeting, const Gathering& gathering)
+      : store_(*meeting.store),
+        presence_(*meeting.presence),
+        gathering_(gathering),
+        number_(meeting.number),
+        numbers_(gathering.workers) {}
 
   absl::StatusOr<std::string> Run() {
     const bool leads = gathering_.self.value == 0;
-    RZ_ASSIGN_OR_RETURN(number_, RandomHex(16));
     if (leads) {
       RZ_ASSIGN_OR_RETURN(const std::string name, RandomHex(8));
       start_ = absl::StrCat("r", gathering_.restart, "-", name);
-      store_.Clear("");  // whatever earlier starts have left
     }
-    RZ_RETURN_IF_ERROR(Write(JoinKey(gathering_.self.value), number_));
+    RZ_RETURN_IF_ERROR(store_.Write(JoinKey(gathering_.self.value), number_));
     Patience patience(gathering_.limit);
     while (true) {
       RZ_RETURN_IF_ERROR(StayJoined());
       RZ_ASSIGN_OR_RETURN(const bool done, leads ? Lead() : Follow());
-      if (done) return start_;
+      if (done) break;
+      RZ_RETURN_IF_ERROR(presence_.status());
       if (patience.over()) return Missing();
       patience.Wait();
     }
+    presence_.Know(numbers_);
+    return start_;
   }
 
  private:
-  absl::Status Write(const std::string& key, const std::string& value) {
-    return store_.Write(key, Seal(key, value));
-  }
   // What lies there and is no worker's counts as nothing: it may be gone as soon as worker 0 comes.
-  absl::StatusOr<std::string> Read(const std::string& key) {
-    RZ_ASSIGN_OR_RETURN(const std::optional<std::string> sealed, store_.Read(key));
-    return sealed.has_value() ? Open(key, *sealed).value_or("") : "";
-  }
+  absl::StatusOr<std::string> Read(const std::string& key) { return store_.ReadOrEmpty(key); }
 
   // Worker 0 clears the store when it comes, maybe after us.
   absl::Status StayJoined() {
     const std::string key = JoinKey(gathering_.self.value);
     RZ_ASSIGN_OR_RETURN(const std::string there, Read(key));
     if (there == number_) return absl::OkStatus();
-    if (there.empty()) return Write(key, number_);
+    if (there.empty()) return store_.Write(key, number_);
     return absl::AlreadyExistsError(absl::StrCat(
         "rendezvous ", store_.name(), ": another process is worker ", gathering_.self.value,
         " there, too: another job needs another place, or a job id of its own (RINGZERO_JOB_ID)"));
@@ -131,7 +94,7 @@ class Gatherer {
     }
     const std::string answer = absl::StrCat(start_, " ", absl::StrJoin(numbers_, " "));
     RZ_ASSIGN_OR_RETURN(const std::string there, Read(kStartKey));
-    if (there != answer) RZ_RETURN_IF_ERROR(Write(kStartKey, answer));
+    if (there != answer) RZ_RETURN_IF_ERROR(store_.Write(kStartKey, answer));
     for (int w = 1; w < gathering_.workers; ++w) {
       RZ_ASSIGN_OR_RETURN(const std::string accepted, Read(AcceptedKey(w)));
       if (accepted != start_) return false;
@@ -150,7 +113,8 @@ class Gatherer {
                        " was told of ", numbers_.size(), " workers, worker 0 of ", theirs));
     }
     start_ = words[0];
-    RZ_RETURN_IF_ERROR(Write(AcceptedKey(gathering_.self.value), start_));
+    numbers_.assign(words.begin() + 1, words.end());
+    RZ_RETURN_IF_ERROR(store_.Write(AcceptedKey(gathering_.self.value), start_));
     return true;
   }
 
@@ -172,21 +136,25 @@ class Gatherer {
                      gathering_.workers, " did not come within ", Seconds(gathering_.limit), " s"));
   }
 
-  RendezvousStore& store_;
+  CheckedStore& store_;
+  Presence& presence_;
   const Gathering gathering_;
-  std::string number_;                // mine
-  std::vector<std::string> numbers_;  // worker 0: all
+  const std::string number_;          // mine
+  std::vector<std::string> numbers_;  // all, as worker 0 has them
   std::string start_;
 };
 
 class StoreRendezvous final : public Rendezvous {
  public:
-  StoreRendezvous(std::unique_ptr<RendezvousStore> store, const Gathering& gathering,
-                  std::string start)
-      : store_(std::move(store)), gathering_(gathering), start_(std::move(start)) {}
-  ~StoreRendezvous() override { Leave(); }
+  StoreRendezvous(Meeting meeting, const Gathering& gathering, std::string start)
+      : meeting_(std::move(meeting)),
+        store_(*meeting_.store),
+        gathering_(gathering),
+        start_(std::move(start)) {}
+  ~StoreRendezvous() override { End(); }
 
-  std::string name() const override { return store_->name(); }
+  std::string name() const override { return store_.name(); }
+  std::string start() const override { return start_; }
 
   absl::Status Put(const std::string& key, const std::string& value) override {
     if (value.size() > kMaxRendezvousValueBytes) {
@@ -194,26 +162,16 @@ class StoreRendezvous final : public Rendezvous {
                                                      value.size(), " bytes; ",
                                                      kMaxRendezvousValueBytes, " are the most"));
     }
-    const std::string full = Full(key);
-    const std::string sealed = Seal(full, value);
-    RZ_ASSIGN_OR_RETURN(const std::string there, store_->WriteOnce(full, sealed));
-    if (there == sealed) return absl::OkStatus();
-    if (!Open(full, there).has_value()) return Foreign(key, there.size());
-    return absl::AlreadyExistsError(
-        absl::StrCat("rendezvous ", name(), ": '", key, "' was put before"));
+    return store_.WriteOnce(Full(key), value);
   }
 
   absl::StatusOr<std::string> Get(const std::string& key,
                                   std::chrono::milliseconds limit) override {
-    const std::string full = Full(key);
     Patience patience(limit);
     while (true) {
-      RZ_ASSIGN_OR_RETURN(const std::optional<std::string> sealed, store_->Read(full));
-      if (sealed.has_value()) {
-        std::optional<std::string> value = Open(full, *sealed);
-        if (!value.has_value()) return Foreign(key, sealed->size());
-        return *std::move(value);
-      }
+      RZ_ASSIGN_OR_RETURN(std::optional<std::string> value, store_.Read(Full(key)));
+      if (value.has_value()) return *std::move(value);
+      RZ_RETURN_IF_ERROR(status());
       if (patience.over()) {
         return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": nobody put '",
                                                         key, "' within ", limit.count(), " ms"));
@@ -222,42 +180,43 @@ class StoreRendezvous final : public Rendezvous {
     }
   }
 
+  absl::Status status() override { return meeting_.presence->status(); }
+  void Leave(const absl::Status& why) override { meeting_.presence->Leave(why); }
+
  private:
   std::string Full(const std::string& key) const { return absl::StrCat(start_, "/", key); }
   std::string LeftKey(int worker) const { return Full(absl::StrCat("left.", worker)); }
 
-  absl::Status Foreign(const std::string& key, size_t bytes) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous ", name(), ": '", key, "' holds ", bytes,
-                     " bytes that no worker of this version has written"));
+  bool HasLeft(int worker) const {
+    const auto left = store_.Read(LeftKey(worker));
+    return left.ok() && left->has_value();
   }
 
-  bool AllHaveLeft() const {
+  // All but those who never will.
+  bool OthersHaveLeft() const {
     for (int w = 0; w < gathering_.workers; ++w) {
-      const auto left = store_->Read(LeftKey(w));
-      if (!left.ok() || !left->has_value()) return false;
+      if (!HasLeft(w) && !meeting_.presence->IsSilent(WorkerId(w))) return false;
     }
     return true;
   }
 
-  void Leave() {
-    const std::string key = LeftKey(gathering_.self.value);
-    if (!store_->Write(key, Seal(key, "")).ok()) return;
+  void End() {
+    Leave(absl::UnavailableError("it ended before it was connected"));
+    if (!store_.Write(LeftKey(gathering_.self.value), "").ok()) return;
     Patience patience(gathering_.leave_limit);
-    bool all = AllHaveLeft();
-    while (!all && !patience.over()) {
-      patience.Wait();
-      all = AllHaveLeft();
+    while (!OthersHaveLeft() && !patience.over()) patience.Wait();
+    for (int w = 0; w < gathering_.workers; ++w) {
+      if (!HasLeft(w)) return;
     }
-    if (!all) return;
-    store_->Clear(Full(""));
+    store_.Clear(Full(""));
     // Unless the job has started again meanwhile.
-    const absl::StatusOr<std::optional<std::string>> start = store_->Read(kStartKey);
-    if (!start.ok() || !start->has_value() || !absl::StrContains(**start, start_)) return;
-    for (const char* prefix : {kJoin, kAccepted, kStartKey}) store_->Clear(prefix);
+    const absl::StatusOr<std::string> start = store_.ReadOrEmpty(kStartKey);
+    if (!start.ok() || !absl::StartsWith(*start, start_)) return;
+    for (const char* prefix : {kJoin, kAccepted, kStartKey, kAliveKeys}) store_.Clear(prefix);
   }
 
-  const std::unique_ptr<RendezvousStore> store_;
+  const Meeting meeting_;
+  CheckedStore& store_;
   const Gathering gathering_;
   const std::string start_;
 };
@@ -271,9 +230,24 @@ absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousS
     return absl::InvalidArgumentError(
         absl::StrCat("there is no worker ", gathering.self.value, " among ", gathering.workers));
   }
-  RZ_ASSIGN_OR_RETURN(std::string start, Gatherer(*store, gathering).Run());
-  store->Gathered();
-  return std::make_shared<StoreRendezvous>(std::move(store), gathering, std::move(start));
+  Meeting meeting{.store = std::make_shared<CheckedStore>(std::move(store)), .presence = nullptr};
+  RZ_ASSIGN_OR_RETURN(meeting.number, RandomHex(16));
+  if (gathering.self.value == 0) meeting.store->Clear("");  // whatever earlier starts have left
+  meeting.presence = std::make_unique<Presence>(
+      meeting.store, PresenceOptions{.self = gathering.self,
+                                     .workers = gathering.workers,
+                                     .number = meeting.number,
+                                     .peer_timeout = gathering.peer_timeout});
+  absl::StatusOr<std::string> start = Gatherer(meeting, gathering).Run();
+  if (start.ok()) {
+    meeting.store->Gathered();
+    return std::make_shared<StoreRendezvous>(std::move(meeting), gathering, *std::move(start));
+  }
+  if (!absl::IsAlreadyExists(start.status())) {  // else another process speaks for this worker
+    meeting.presence->Leave(start.status());
+    meeting.presence->AwaitOthers(gathering.leave_limit);
+  }
+  return start.status();
 }
 
 }  // namespace ringzero

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
+#include "p2p/failure.h"
 #include "p2p/memory_file.h"
 #include "p2p/random_bytes.h"
 #include "p2p/shm/packet_socket.h"
@@ -30,6 +32,10 @@ namespace {
 
 // More connections of which nobody knows yet whose they are: the oldest is cut off.
 constexpr size_t kMostStrangers = 256;
+// How often a wait looks at the rendezvous, which tells who died before it came here.
+constexpr std::chrono::milliseconds kLookAtRendezvous(100);
+// Who closes a connection may have ended because of another, and is about to say so there.
+constexpr std::chrono::seconds kLastWordsLimit(1);
 
 absl::Status Randomize(Nonce& nonce) {
   RZ_ASSIGN_OR_RETURN(const std::string random, RandomBytes(nonce.size()));
@@ -117,12 +123,15 @@ class ShmGathering {
   absl::Status TakeChallenge(Connection& connection, std::span<const std::byte> packet);
   absl::Status TakeWelcome(Connection& connection, std::span<const std::byte> packet,
                            std::vector<UniqueFd> descriptors);
+  Next TakeEnd(const Connection& connection);
   absl::Status Missing() const;
 
   const JobSeat& seat_;
   const Deadline deadline_;
   std::set<WorkerId> missing_;
   std::set<WorkerId> unproven_;  // somebody called itself so, and did not know the secret
+  // The first that closed its connection, and until when its last words are awaited.
+  std::optional<std::pair<WorkerId, Deadline>> closed_;
   ShmEndpoint endpoint_;
   int members_ = 0;                     // of this host
   std::vector<UniqueFd> shared_files_;  // at the lowest worker, which makes them: board, rings
@@ -183,7 +192,7 @@ absl::Status ShmGathering::Listen() {
 absl::Status ShmGathering::ConnectTo(WorkerId peer) {
   const std::string who = absl::StrCat("worker ", peer.value);
   const absl::StatusOr<std::string> name = seat_.rendezvous->Get(ShmKey(peer), deadline_.Left());
-  if (!name.ok()) return Annotate(name.status(), who + " is missing on this host");
+  if (!name.ok()) return WhileWaiting(name.status(), who + " is missing on this host");
   RZ_ASSIGN_OR_RETURN(const Address address, AddressOf(*name));
   Connection made;
   made.socket = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -212,8 +221,14 @@ absl::Status ShmGathering::ConnectTo(WorkerId peer) {
 absl::Status ShmGathering::Wait() {
   std::vector<pollfd> files = {{listener_.get(), POLLIN, 0}};
   for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
+  RZ_RETURN_IF_ERROR(seat_.rendezvous->status());
+  if (closed_.has_value() && closed_->second.over()) {
+    return absl::UnavailableError(absl::StrCat("worker ", closed_->first.value,
+                                               " on this host closed its connection as it began"));
+  }
   if (deadline_.over()) return Missing();
-  if (poll(files.data(), files.size(), static_cast<int>(deadline_.Look().count())) <= 0)
+  const std::chrono::milliseconds look = std::min(deadline_.Look(), kLookAtRendezvous);
+  if (poll(files.data(), files.size(), static_cast<int>(look.count())) <= 0)
     return absl::OkStatus();
   size_t i = 0;
   for (auto each = connections_.begin(); each != connections_.end();) {
@@ -258,15 +273,13 @@ absl::StatusOr<ShmGathering::Next> ShmGathering::Take(Connection& connection) {
       return closed ? Next::kDrop : TakeOpening(connection, packet);
     case Connection::Awaits::kProof: return TakeProof(connection, packet);  // closed: of 0 bytes
     case Connection::Awaits::kChallenge:
-      if (!closed) RZ_RETURN_IF_ERROR(TakeChallenge(connection, packet));
-      if (!closed) return Next::kGoOn;
-      return absl::UnavailableError(absl::StrCat(
-          "worker ", connection.opening.to, " on this host closed its connection as it began"));
+      if (closed) return TakeEnd(connection);
+      RZ_RETURN_IF_ERROR(TakeChallenge(connection, packet));
+      return Next::kGoOn;
     case Connection::Awaits::kWelcome:
-      if (!closed) RZ_RETURN_IF_ERROR(TakeWelcome(connection, packet, std::move(got.descriptors)));
-      if (!closed) return Next::kDone;
-      return absl::UnavailableError(absl::StrCat(
-          "worker ", connection.opening.to, " on this host closed its connection as it began"));
+      if (closed) return TakeEnd(connection);
+      RZ_RETURN_IF_ERROR(TakeWelcome(connection, packet, std::move(got.descriptors)));
+      return Next::kDone;
   }
   return Next::kDrop;
 }
@@ -331,6 +344,11 @@ absl::Status ShmGathering::TakeWelcome(Connection& connection, std::span<const s
   }
   if (descriptors.empty()) return absl::OkStatus();
   return Annotate(MapShared(descriptors), who);
+}
+
+ShmGathering::Next ShmGathering::TakeEnd(const Connection& connection) {
+  if (!closed_.has_value()) closed_.emplace(PeerOf(connection), Deadline(kLastWordsLimit));
+  return Next::kDrop;
 }
 
 absl::Status ShmGathering::Missing() const {

@@ -26,7 +26,8 @@ namespace ringzero {
 // out, us in). Blocks until all are connected. DeadlineExceeded after seat.join_limit, naming who
 // is missing, and who of them came and did not know the secret (it may be a stranger: the right one
 // is awaited on); PermissionDenied, naming the worker below us that is of another job or user;
-// Unavailable when one is gone; ResourceExhausted when the system refuses.
+// Unavailable when one is gone; the error of seat.rendezvous->status(); ResourceExhausted when the
+// system refuses.
 absl::StatusOr<ShmEndpoint> ConnectShmEndpoint(const JobSeat& seat,
                                                std::span<const WorkerId> peers);
 

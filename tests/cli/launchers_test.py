@@ -223,7 +223,14 @@ class Disagreement(Job):
 
     def test_secrets(self):
         # One that was given a secret, and two that were not.
-        self.all_fail(self.start_odd({}, RINGZERO_JOB_SECRET="x"), 2, "worker 2 has one, worker 0 lacks it")
+        self.all_fail(self.start_odd({}, RINGZERO_JOB_SECRET="x"), 2, "worker 2 has one, worker 0 has none")
+
+    def test_a_wrong_secret_is_blamed_on_its_worker(self):
+        for transport in ("shm", "ucx"):
+            config = self.config(**{"cyclic.transport": transport})
+            environments = [dict(slurm(w, 3), RINGZERO_JOB_SECRET="wrong" if w == 2 else "right") for w in range(3)]
+            self.all_fail(self.start_job(config, environments, "--rendezvous", self.meeting()), 2,
+                          "RINGZERO_JOB_SECRET: worker 2 has another than worker 0")
 
 
 class Refused(Job):
@@ -305,6 +312,24 @@ class Agent(Job):
                     self.assertEqual(code, 3, err)
                     self.assertRegex(err, rf"ringzero: error: worker {worker}: .*worker {lost} died")
                 self.assertLess(time.monotonic() - since, LOST_LIMIT)
+
+    def test_a_worker_that_dies_before_they_are_connected_is_named(self):
+        config = self.config(**{"cyclic.peer_timeout": 1})
+        for place in ("tcp", "file"):
+            for lost in (0, 2):
+                with self.subTest(place=place, lost=lost):
+                    port = free_port()
+                    where = ["--rendezvous", self.meeting()] if place == "file" else []
+                    kill = ["--set", "cyclic.inject.action=kill", "--set", f"cyclic.inject.worker={lost}", "--set",
+                            "cyclic.inject.at=start"]
+                    # Long before RINGZERO_JOIN_TIMEOUT, which is two minutes.
+                    ends = self.ends(self.start_job(config, [torchrun(w, 3, port) for w in range(3)], *where, *kill))
+                    for worker, (code, out, err) in enumerate(ends):
+                        if worker == lost:
+                            self.assertEqual(code, -signal.SIGKILL)
+                            continue
+                        self.assertEqual((code, out), (3, ""), err)
+                        self.assertRegex(err, rf"ringzero: error: worker {worker}: worker {lost}[ ,]")
 
     def test_a_restart_gives_the_same_bits(self):
         config = self.config(**{"iterations": 40, "cyclic.peer_timeout": 1})

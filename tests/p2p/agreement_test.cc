@@ -99,7 +99,9 @@ TEST(AgreementTest, AMissingWorkerIsADeadline) {
                         .workers = 2,
                         .rendezvous = MakeLocalRendezvous(),
                         .join_limit = std::chrono::milliseconds(50)};
-  EXPECT_EQ(Agree(seat, kOurs).code(), absl::StatusCode::kDeadlineExceeded);
+  const absl::Status missing = Agree(seat, kOurs);
+  EXPECT_EQ(missing.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(absl::StartsWith(missing.message(), "worker 1 has stated nothing: ")) << missing;
 }
 
 }  // namespace

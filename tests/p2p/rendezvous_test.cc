@@ -6,20 +6,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
+#include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/launch/record_stream.h"
+#include "p2p/rendezvous/checked_store.h"
 #include "p2p/rendezvous/file_rendezvous.h"
+#include "p2p/rendezvous/join_job.h"
 #include "p2p/rendezvous/launch_rendezvous.h"
+#include "p2p/rendezvous/presence.h"
 #include "p2p/rendezvous/store_rendezvous.h"
 #include "p2p/unique_fd.h"
+#include "tests/p2p/cluster.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/p2p/temporary_folder.h"
 
@@ -229,12 +237,141 @@ TEST_F(FileRendezvousTest, OneWorkerTwiceIsAnError) {
 
 TEST_F(FileRendezvousTest, WorkersThatCountDifferentlyFindOut) {
   const Results results = RunInThreads(
+      2, [&](WorkerId self) { return Join({.self = self, .workers = self.value == 0 ? 2 : 3}); },
+      [](WorkerId, Rendezvous&) { return std::string(); });
+  // Worker 0's: it hears of it from worker 1.
+  EXPECT_EQ(results.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(results.status().message(),
+                                "worker 1 was told of 3 workers, worker 0 of 2"))
+      << results.status();
+}
+
+// Workers 0 and 1 wait for worker 3, who never comes; worker 2 comes and is killed.
+TEST_F(FileRendezvousTest, AWorkerThatDiesWhileOthersGatherIsNamed) {
+  constexpr std::chrono::seconds kPeerTimeout(2);
+  std::array<absl::Status, 2> ends;
+  std::vector<std::thread> waiting;
+  for (int w = 0; w < 2; ++w) {
+    waiting.emplace_back([&, w] {
+      ends[w] = Join({.self = WorkerId(w), .workers = 4, .peer_timeout = kPeerTimeout}).status();
+    });
+  }
+  // Worker 0 empties the folder before its first sign.
+  const std::string first_sign = folder_.path("meeting/ringzero-job-a%20job%2F1/rz.alive.0");
+  EXPECT_TRUE(Eventually([&] { return access(first_sign.c_str(), F_OK) == 0; }));
+  auto opened = OpenFileStore({.folder = folder_.path("meeting"), .job = "a job/1"});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto store = std::make_shared<CheckedStore>(*std::move(opened));
+  const auto sign = [&](int w) {
+    return store->ReadOrEmpty(absl::StrCat(kAliveKeys, w)).value_or("");
+  };
+  // Between two signs of a worker it looks at all others.
+  const auto expect_looks = [&] {
+    for (int w = 0; w < 2; ++w) {
+      for (int i = 0; i < 2; ++i) {
+        const std::string before = sign(w);
+        EXPECT_TRUE(Eventually([&] { return sign(w) != before; }));
+      }
+    }
+  };
+  expect_looks();
+  {
+    const Presence killed(store, {.self = WorkerId(2), .workers = 4, .number = "a number"});
+    EXPECT_TRUE(Eventually([&] { return !sign(2).empty(); }));
+    expect_looks();
+  }
+  for (std::thread& thread : waiting) thread.join();
+  for (const absl::Status& end : ends) {
+    EXPECT_EQ(end.code(), absl::StatusCode::kUnavailable) << end;
+    EXPECT_TRUE(absl::StartsWith(end.message(), "worker 2 gave no sign of life for 2.")) << end;
+  }
+}
+
+// They have met, and one ends where the other waits for it.
+TEST_F(FileRendezvousTest, WhoEndsBeforeItIsConnectedEndsTheOthers) {
+  struct Case {
+    std::function<void(Rendezvous&)> end;
+    absl::Status other;
+  };
+  const std::vector<Case> cases = {
+      {[](Rendezvous& at) { at.Leave(absl::NotFoundError("no such folder")); },
+       absl::NotFoundError("worker 1: no such folder")},
+      {[](Rendezvous&) {}, absl::UnavailableError("worker 1: it ended before it was connected")}};
+  for (const Case& each : cases) {
+    RunInThreads(
+        2, [&](WorkerId self) { return Join({.self = self, .workers = 2}); },
+        [&](WorkerId self, Rendezvous& at) -> absl::StatusOr<std::string> {
+          if (self.value == 0) {
+            EXPECT_EQ(at.Get("never", std::chrono::minutes(1)).status(), each.other);
+          } else {
+            each.end(at);
+          }
+          return std::string();
+        })
+        .IgnoreError();
+  }
+  // Who is connected misses nobody, and is not missed.
+  const Results connected = RunInThreads(
       2,
       [&](WorkerId self) {
-        return Join({.self = self, .workers = self.value == 0 ? 2 : 3, .limit = milliseconds(500)});
+        return Join({.self = self, .workers = 2, .peer_timeout = milliseconds(100)});
       },
-      [](WorkerId, Rendezvous&) { return std::string(); });
-  EXPECT_FALSE(results.ok());
+      [&](WorkerId self, Rendezvous& at) -> absl::StatusOr<std::string> {
+        RZ_RETURN_IF_ERROR(at.Put(absl::StrCat("here/", self.value), ""));
+        RZ_RETURN_IF_ERROR(at.Get(absl::StrCat("here/", 1 - self.value), kDeadline).status());
+        at.Leave(absl::OkStatus());
+        EXPECT_TRUE(absl::IsDeadlineExceeded(at.Get("never", milliseconds(300)).status()));
+        return std::string();
+      });
+  EXPECT_TRUE(connected.ok()) << connected.status();
+}
+
+using Seats = std::vector<absl::StatusOr<JobSeat>>;
+
+Seats JoinJobs(const std::string& folder, const std::vector<std::string>& secrets) {
+  Seats seats(secrets.size(), absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (size_t w = 0; w < secrets.size(); ++w) {
+    threads.emplace_back([&, w] {
+      seats[w] = JoinJob({.self = WorkerId(static_cast<int>(w)),
+                          .workers = static_cast<int>(secrets.size()),
+                          .rendezvous = "file://" + folder},
+                         {.secret = secrets[w]});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return seats;
+}
+
+TEST_F(FileRendezvousTest, OneSecretIsAnotherInEachStart) {
+  for (const std::string secret : {"given", ""}) {
+    std::set<std::string> starts;
+    for (int start = 0; start < 2; ++start) {
+      const Seats seats = JoinJobs(folder_.path("meeting"), {secret, secret, secret});
+      for (const auto& seat : seats) {
+        ASSERT_TRUE(seat.ok()) << seat.status();
+        EXPECT_EQ(seat->secret, seats[0]->secret);
+        EXPECT_NE(seat->secret, secret);
+      }
+      starts.insert(seats[0]->secret);
+      for (const auto& seat : seats) seat->rendezvous->Leave(absl::OkStatus());
+    }
+    EXPECT_EQ(starts.size(), 2u) << secret;
+  }
+}
+
+TEST_F(FileRendezvousTest, AWrongSecretIsBlamedOnItsWorker) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"right", "right", "wrong"}, "worker 2 has another than worker 0"},
+      {{"wrong", "right", "right"}, "worker 0 has another than worker 1"},
+      {{"right", "wrong"}, "worker 1 has another than worker 0"},
+      {{"right", "", "right"}, "worker 1 has none, worker 0 has one"},
+      {{"", "", "odd"}, "worker 2 has one, worker 0 has none"}};
+  for (const auto& [secrets, words] : cases) {
+    for (const auto& seat : JoinJobs(folder_.path("meeting"), secrets)) {
+      EXPECT_EQ(seat.status(), absl::InvalidArgumentError("RINGZERO_JOB_SECRET: " + words));
+    }
+  }
 }
 
 TEST_F(FileRendezvousTest, AFolderForOthersIsRefused) {

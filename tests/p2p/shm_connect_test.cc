@@ -24,6 +24,7 @@
 #include "p2p/shm/shm_handshake.h"
 #include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
+#include "tests/p2p/losing_rendezvous.h"
 
 namespace ringzero {
 namespace {
@@ -159,6 +160,38 @@ TEST(ShmConnect, AnotherSecretIsRefused) {
             absl::DeadlineExceededError(
                 "worker 1 did not connect on this host within 300 ms; a process that called itself "
                 "worker 1 did not prove that it knows this job's secret"));
+}
+
+TEST(ShmConnect, WhoDiedBeforeItCameEndsTheWait) {
+  const auto losing = std::make_shared<LosingRendezvous>();
+  Joining at0 = Join(SeatOf(0, 2, losing), {WorkerId(1)});
+  ASSERT_TRUE(losing->Get("shm/0", kDeadline).ok());  // it listens
+  const absl::Status lost = absl::UnavailableError("worker 1 gave no sign of life for 1.0 s");
+  losing->Lose(lost);
+  EXPECT_EQ(at0.get().status(), lost);
+}
+
+// Worker 0 closes the connection because it ends, and it ends because of worker 2.
+TEST(ShmConnect, WhoClosesIsBlamedOnlyIfItDoesNotSayWhy) {
+  for (const bool says_why : {true, false}) {
+    const auto losing = std::make_shared<LosingRendezvous>();
+    const std::string name = "ringzero-shm-connect-test-" + std::to_string(getpid());
+    UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), bytes), 0);
+    ASSERT_EQ(listen(listener.get(), 1), 0);
+    ASSERT_TRUE(losing->Put("shm/0", name).ok());
+    Joining at1 = Join(SeatOf(1, 3, losing), {WorkerId(0), WorkerId(2)});
+    UniqueFd(accept(listener.get(), nullptr, nullptr)).Reset();
+    const absl::Status lost = absl::UnavailableError("worker 2 gave no sign of life for 1.0 s");
+    if (says_why) losing->Lose(lost);
+    EXPECT_EQ(at1.get().status(), says_why ? lost
+                                           : absl::UnavailableError("worker 0 on this host closed "
+                                                                    "its connection as it began"));
+  }
 }
 
 // A client without manners, connected to worker 0's socket.

@@ -1,0 +1,42 @@
+// LosingRendezvous: one in memory whose status() a test sets, as if a worker had been lost.
+//
+//   LosingRendezvous rendezvous;   rendezvous.Lose(absl::UnavailableError("worker 2 …"));
+#ifndef RINGZERO_TESTS_P2P_LOSING_RENDEZVOUS_H_
+#define RINGZERO_TESTS_P2P_LOSING_RENDEZVOUS_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "p2p/rendezvous/rendezvous.h"
+
+namespace ringzero {
+
+class LosingRendezvous final : public Rendezvous {
+ public:
+  std::string name() const override { return inner_->name(); }
+  absl::Status Put(const std::string& key, const std::string& value) override {
+    return inner_->Put(key, value);
+  }
+  absl::StatusOr<std::string> Get(const std::string& key,
+                                  std::chrono::milliseconds limit) override {
+    return inner_->Get(key, limit);
+  }
+  absl::Status status() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return lost_;
+  }
+  void Lose(const absl::Status& lost) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lost_ = lost;
+  }
+
+ private:
+  const std::shared_ptr<Rendezvous> inner_ = MakeLocalRendezvous();
+  std::mutex mutex_;
+  absl::Status lost_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_TESTS_P2P_LOSING_RENDEZVOUS_H_
