@@ -32,12 +32,9 @@ UcxLinks::UcxLinks(const UcxPortOptions& options)
       peers_(options.seat.workers),
       awake_(std::chrono::steady_clock::now(), options.peer_timeout / 5) {
   std::random_device random;
-  const std::string& secret = options.seat.secret;
   for (int w = 0; w < options.seat.workers; ++w) {
     Peer& peer = peers_[w];
     peer.worker = WorkerId(w);
-    peer.pass_out = PassFor(secret, self_.value, w);
-    peer.pass_in = PassFor(secret, w, self_.value);
     peer.nonce = uint64_t{random()} << 32 | random();
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
       Incoming& in = peer.in[kind];
@@ -48,11 +45,17 @@ UcxLinks::UcxLinks(const UcxPortOptions& options)
   for (const WorkerId peer : options.peers) peers_[peer.value].here = peer != self_;
 }
 
-void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker,
-                     std::array<Arena*, kUcxMemoryUses> arenas) {
+void UcxLinks::Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUcxMemoryUses> arenas,
+                     std::vector<std::string> nonces) {
   mailbox_ = mailbox;
   worker_ = worker;
   arenas_ = arenas;
+  nonces_ = std::move(nonces);
+  for (Peer& peer : peers_) {
+    if (!peer.here) continue;
+    peer.pass_out = PassFor(PairOf(self_, peer.worker));
+    peer.pass_in = PassFor(PairOf(peer.worker, self_));
+  }
   // How many are under way at once depends on who runs when: not a first time that allocates.
   for (size_t i = 0; i < kOperationsPerPeer * peers_.size(); ++i) AddOperation();
   granted_.reserve(kMaxMessageKinds * peers_.size());
@@ -137,7 +140,7 @@ void UcxLinks::SayHello() {
     hello.from = self_.value;
     hello.workers = static_cast<int>(peers_.size());
     hello.nonce = peer.nonce;
-    hello.proof = HelloProof(options_.seat.secret, self_.value, peer.worker.value);
+    hello.proof = HelloProof(PairOf(self_, peer.worker));
     hello.peer_timeout_ms = static_cast<uint64_t>(options_.peer_timeout.count());
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = options_.slots[kind];
     Operation& operation = TakeOperation(Operation::Kind::kMessage, peer.worker);

@@ -1,6 +1,6 @@
 // UcxLinks: a UcxPort's side of the message thread: what is under way to and from each peer.
 //
-//   UcxLinks links(options);   links.Begin(mailbox, worker, arenas);
+//   UcxLinks links(options);   links.Begin(mailbox, worker, arenas, nonces);
 //   links.SayHello();   links.SendParcel(to, std::move(parcel));   links.Await(from, awaited);
 //   while (worker.Progress()) {}        // messages come in through UcxListener
 //   links.GrantCredits();
@@ -35,8 +35,10 @@ class UcxLinks final : public UcxListener {
  public:
   explicit UcxLinks(const UcxPortOptions& options);  // which outlive it
 
-  // Before all that follows. Both outlive this, or Shut comes first.
-  void Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUcxMemoryUses> arenas);
+  // Before all that follows. Both outlive this, or Shut comes first. `nonces`: as told
+  // at the rendezvous, by worker.
+  void Begin(Mailbox* mailbox, UcxWorker* worker, std::array<Arena*, kUcxMemoryUses> arenas,
+             std::vector<std::string> nonces);
   void SayHello();
 
   // Wire's words.
@@ -177,6 +179,13 @@ class UcxLinks final : public UcxListener {
     AwakeClock::Clock::time_point since;  // awake time
   };
 
+  UcxPair PairOf(WorkerId from, WorkerId to) const {
+    return {.secret = options_.seat.secret,
+            .from = from.value,
+            .to = to.value,
+            .nonce_of_from = nonces_[static_cast<size_t>(from.value)],
+            .nonce_of_to = nonces_[static_cast<size_t>(to.value)]};
+  }
   void Suspect(const Peer& peer, const absl::Status& why);
   void AddOperation();
   Operation& TakeOperation(Operation::Kind kind, WorkerId peer);
@@ -207,7 +216,8 @@ class UcxLinks final : public UcxListener {
   Mailbox* mailbox_ = nullptr;
   UcxWorker* worker_ = nullptr;
   std::array<Arena*, kUcxMemoryUses> arenas_{};
-  std::vector<Peer> peers_;  // by worker
+  std::vector<std::string> nonces_;  // by worker
+  std::vector<Peer> peers_;          // by worker
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
   std::vector<std::pair<WorkerId, uint8_t>> granted_;  // whose Outgoing::granted is not 0

@@ -50,10 +50,6 @@ absl::Status UcxLinks::CheckHello(const UcxHello& hello) const {
                                                       hello.workers, ", worker ", self_.value,
                                                       " is one of ", peers_.size()));
   }
-  if (hello.from < 0 || hello.from >= hello.workers || !peers_[hello.from].here) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("worker ", hello.from, " is not expected over ucx"));
-  }
   if (hello.small_bytes != kUcxSmallBytes) {
     return absl::FailedPreconditionError(absl::StrCat(
         "its small payloads have up to ", hello.small_bytes, " bytes, not ", kUcxSmallBytes));
@@ -76,7 +72,9 @@ void UcxLinks::TakeHello(const Message& message, const UcxHeader&) {
     refusal = absl::StrCat("a hello has ", sizeof(hello), " bytes, not ", message.data.size());
   } else {
     std::memcpy(&hello, message.data.data(), sizeof(hello));
-    ours = SameDigest(hello.proof, HelloProof(options_.seat.secret, hello.from, self_.value));
+    const bool expected =
+        hello.from >= 0 && hello.from < static_cast<int>(peers_.size()) && peers_[hello.from].here;
+    ours = expected && SameDigest(hello.proof, HelloProof(PairOf(WorkerId(hello.from), self_)));
     if (hello.magic != kUcxMagic) {
       refusal = "it is no hello of ringzero";
     } else if (hello.version != kUcxVersion) {

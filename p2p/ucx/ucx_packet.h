@@ -28,7 +28,10 @@
 namespace ringzero {
 
 inline constexpr uint32_t kUcxMagic = 0x585a5552;  // "RUZX"
-inline constexpr uint32_t kUcxVersion = 3;
+inline constexpr uint32_t kUcxVersion = 4;
+
+// A worker tells these bytes at the rendezvous, in front of its address: random, new in each start.
+inline constexpr size_t kUcxNonceBytes = 16;
 
 // Payloads up to here travel behind their header, larger ones in a tagged message of their own.
 inline constexpr size_t kUcxSmallBytes = 4096 + 64;
@@ -48,7 +51,7 @@ enum class UcxType : uint8_t {
 };
 
 struct UcxHeader {
-  uint64_t pass = 0;    // only workers of this job can know it (PassFor); its low 16 bits are 0
+  uint64_t pass = 0;    // a cookie (PassFor); its low 16 bits are 0
   uint64_t tag = 0;     // of a message's key, or a number
   uint64_t bytes = 0;   // of a message's payload
   uint32_t number = 0;  // of a message in its channel, from 0
@@ -140,15 +143,28 @@ struct UcxHello {
 };
 static_assert(std::is_trivially_copyable_v<UcxHello>);
 
-// The proof of a hello. The same in every version, so that versions can be told apart safely.
-inline Digest HelloProof(std::string_view secret, int from, int to) {
-  return HmacSha256(secret, absl::StrCat("ringzero ucx hello ", from, " to ", to));
+// Two workers, one of whom speaks to the other, and what proves it. The nonces are of this start
+// alone: what was said in another start proves nothing.
+struct UcxPair {
+  std::string_view secret;  // the seat's, which the start's name is part of
+  int from = 0;
+  int to = 0;
+  std::string_view nonce_of_from, nonce_of_to;  // as each has told it
+};
+
+inline Digest UcxMac(const std::string& purpose, const UcxPair& pair) {
+  std::string text = absl::StrCat("ringzero ucx ", purpose, " ", pair.from, " to ", pair.to, " ");
+  text.append(pair.nonce_of_from).append(pair.nonce_of_to);
+  return HmacSha256(pair.secret, text);
 }
 
-// What stands in every header from one worker to another.
-inline uint64_t PassFor(std::string_view secret, int from, int to) {
-  const Digest digest =
-      HmacSha256(secret, absl::StrCat("ringzero ucx ", kUcxVersion, " pass ", from, " to ", to));
+// The proof of a hello. The same in every version, so that versions can be told apart safely.
+inline Digest HelloProof(const UcxPair& pair) { return UcxMac("hello", pair); }
+
+// What stands in every header from one worker to another. A cookie: nobody can guess it, whoever
+// reads the traffic has it, and nothing behind it is sealed by it.
+inline uint64_t PassFor(const UcxPair& pair) {
+  const Digest digest = UcxMac(absl::StrCat(kUcxVersion, " pass"), pair);
   uint64_t pass = 0;
   for (size_t i = 0; i < sizeof(pass); ++i) pass = pass << 8 | digest[i];
   return pass & ~uint64_t{0xffff};

@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
+#include "p2p/failure.h"
+#include "p2p/random_bytes.h"
 #include "p2p/ucx/ucx_links.h"
 #include "p2p/unique_fd.h"
 
@@ -25,7 +27,9 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
+constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
+// Until the others are there; the rendezvous tells who died before it said hello.
+constexpr std::chrono::milliseconds kLookForHellos(100);
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
 constexpr uint64_t kStepsPerLook = 16;               // at the clock
@@ -127,6 +131,7 @@ class Port final : public UcxPort {
   const UniqueFd wake_;
   std::array<Arena*, kUcxMemoryUses> arenas_{};
   Mailbox* mailbox_ = nullptr;
+  std::vector<std::string> nonces_;  // by worker; until Start
 
   std::mutex mutex_;  // a leaf: nothing is called with it held
   std::vector<Command> commands_;
@@ -168,8 +173,12 @@ absl::Status Port::OpenWorker() {
                                                   .peer_timeout = options_.peer_timeout,
                                                   .settings = options_.settings}));
   RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
-  return options_.seat.rendezvous->Put(absl::StrCat("ucx/", options_.seat.self.value),
-                                       AddressHeader() + worker_->address());
+  const WorkerId self = options_.seat.self;
+  nonces_.resize(static_cast<size_t>(options_.seat.workers));
+  std::string& mine = nonces_[static_cast<size_t>(self.value)];
+  RZ_ASSIGN_OR_RETURN(mine, RandomBytes(kUcxNonceBytes));
+  return options_.seat.rendezvous->Put(absl::StrCat("ucx/", self.value),
+                                       AddressHeader() + mine + worker_->address());
 }
 
 absl::Status Port::Join() {
@@ -179,14 +188,19 @@ absl::Status Port::Join() {
     const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
     absl::StatusOr<std::string> address =
         options_.seat.rendezvous->Get(absl::StrCat("ucx/", peer.value), hello_deadline_.Left());
-    if (!address.ok()) return Annotate(address.status(), who);
+    if (!address.ok()) return WhileWaiting(address.status(), who);
     const std::string header = AddressHeader();
     if (!address->starts_with(header)) {
       return absl::FailedPreconditionError(absl::StrCat(
           who, " begins with '", address->substr(0, std::min(address->find('\n'), size_t{40})),
           "', not with '", header.substr(0, header.size() - 1), "'"));
     }
-    RZ_RETURN_IF_ERROR(worker_->Connect(peer.value, address->substr(header.size())));
+    if (address->size() < header.size() + kUcxNonceBytes) {
+      return absl::FailedPreconditionError(absl::StrCat(who, " is cut off"));
+    }
+    RZ_RETURN_IF_ERROR(
+        worker_->Connect(peer.value, address->substr(header.size() + kUcxNonceBytes)));
+    nonces_[static_cast<size_t>(peer.value)] = address->substr(header.size(), kUcxNonceBytes);
   }
   return absl::OkStatus();
 }
@@ -200,7 +214,7 @@ void Port::Start(Mailbox& mailbox) {
   if (options_.board) {
     pulses_.emplace(self, options_.board, HeartbeatOptions{options_.peer_timeout});
   }
-  links_.Begin(mailbox_, worker_.get(), arenas_);
+  links_.Begin(mailbox_, worker_.get(), arenas_, std::move(nonces_));
   links_.SayHello();
   if (options_.progress == ProgressMode::kThread) thread_ = std::thread([this] { RunThread(); });
 }
@@ -348,8 +362,11 @@ void Port::TakeHangUps() {
 }
 
 void Port::CheckHellos() {
-  if (met_ || hellos_missed_ || !hello_deadline_.over()) return;
+  if (hellos_missed_ || met_) return;
+  const absl::Status lost = options_.seat.rendezvous->status();
+  if (lost.ok() && !hello_deadline_.over()) return;
   hellos_missed_ = true;  // said once
+  if (!lost.ok()) return mailbox_->Fail(lost);
   const std::optional<WorkerId> missing = links_.Ungreeted();
   if (!missing.has_value()) return;
   mailbox_->Fail(absl::DeadlineExceededError(
@@ -418,7 +435,9 @@ void Port::Sleep() {
   if (!work && worker_->Arm()) {
     Clock::time_point until = messages_->next();
     if (pulses_) until = std::min(until, pulses_->next());
-    if (!met_) until = std::min(until, Clock::now() + hello_deadline_.Look());
+    if (!hellos_missed_ && !met_) {
+      until = std::min(until, Clock::now() + std::min(hello_deadline_.Look(), kLookForHellos));
+    }
     const auto limit = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     events_[1].fd = worker_->event_descriptor();
     const int64_t most = std::clamp<int64_t>(limit.count(), 0, 3'600'000);

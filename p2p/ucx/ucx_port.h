@@ -62,7 +62,8 @@ class UcxPort : public Wire {
   // Where what arrives is put, by MemoryUse; theirs until Stop.
   virtual void ReceiveInto(std::array<Arena*, kUcxMemoryUses> arenas) = 0;
 
-  // Fetches the others' addresses. DeadlineExceeded, naming whom, after seat.join_limit.
+  // Fetches the others' addresses. DeadlineExceeded, naming whom, after seat.join_limit; the error
+  // of seat.rendezvous->status(), as from Meet.
   virtual absl::Status Join() = 0;
   // Says hello; a thread of the port's own moves messages from now on, or Poll.
   virtual void Start(Mailbox& mailbox) = 0;

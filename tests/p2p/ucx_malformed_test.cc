@@ -1,6 +1,7 @@
 // Strangers and nonsense over UCX: refused with words, and the right workers neither end nor hang.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -17,6 +18,7 @@
 #include "p2p/ucx/ucx_transport.h"
 #include "p2p/ucx/ucx_worker.h"
 #include "tests/p2p/cluster.h"
+#include "tests/p2p/losing_rendezvous.h"
 
 namespace ringzero {
 namespace {
@@ -47,7 +49,8 @@ class Stranger final : public UcxListener {
       const absl::StatusOr<std::string> address =
           rendezvous.Get(absl::StrCat("ucx/", w), kDeadline);
       EXPECT_TRUE(address.ok());
-      EXPECT_TRUE(worker_->Connect(w, address->substr(address->find('\n') + 1)).ok());
+      const size_t header = address->find('\n') + 1;
+      EXPECT_TRUE(worker_->Connect(w, address->substr(header + kUcxNonceBytes)).ok());
     }
   }
   void Say(int to, const std::string& header, const std::string& data) {
@@ -73,6 +76,7 @@ class Stranger final : public UcxListener {
     while (under_way_ && std::chrono::steady_clock::now() < until) worker_->Progress();
     EXPECT_FALSE(under_way_);
   }
+  std::string address() const { return worker_->address(); }
   // What comes back, "" within the limit.
   std::string Refusal(milliseconds limit) {
     const auto until = std::chrono::steady_clock::now() + limit;
@@ -126,6 +130,27 @@ Job JobOf(int workers) {
   return job;
 }
 
+// What worker 1 of a job proves to worker 0.
+class Insider {
+ public:
+  explicit Insider(Job& job) {
+    for (int w = 0; w < 2; ++w) {
+      const std::string told = job.rendezvous->Get(absl::StrCat("ucx/", w), kDeadline).value_or("");
+      nonces_[w] = told.substr(told.find('\n') + 1, kUcxNonceBytes);
+    }
+  }
+  UcxPair Pair(std::string_view secret = kSecret) const {
+    return {.secret = secret,
+            .from = 1,
+            .to = 0,
+            .nonce_of_from = nonces_[1],
+            .nonce_of_to = nonces_[0]};
+  }
+
+ private:
+  std::array<std::string, 2> nonces_;
+};
+
 void ExpectToWork(Transport& from, Transport& to, uint64_t tag) {
   Waiter<Buffer> waiter;
   ASSERT_TRUE(to.ExpectOwned(from.self(), {0, tag}, 64, waiter.Callback()).ok());
@@ -138,15 +163,21 @@ TEST(UcxMalformed, StrangersAreRefusedAndDoNoHarm) {
   std::vector<Result> made = job.Make();
   ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
   Stranger stranger(*job.rendezvous, 2);
+  Job earlier = JobOf(2);  // with the same secret
+  const std::vector<Result> made_earlier = earlier.Make();
+  ASSERT_TRUE(made_earlier[0].ok() && made_earlier[1].ok());
 
   UcxHeader header;
   header.type = UcxType::kHello;
   UcxHello hello;
   hello.from = 1;
   hello.workers = 2;
-  hello.proof = HelloProof("of another job", 1, 0);
-  stranger.Say(0, TextOf(header), TextOf(hello));
-  EXPECT_EQ(stranger.Refusal(kDeadline), "it does not know this job's secret");
+  for (const Digest& proof : {HelloProof(Insider(job).Pair("of another job")),
+                              HelloProof(Insider(earlier).Pair())}) {  // as it was heard then
+    hello.proof = proof;
+    stranger.Say(0, TextOf(header), TextOf(hello));
+    EXPECT_EQ(stranger.Refusal(kDeadline), "it does not know this job's secret");
+  }
   hello.version = 7;
   stranger.Say(0, TextOf(header), TextOf(hello));
   EXPECT_TRUE(absl::StartsWith(stranger.Refusal(kDeadline), "it speaks version 7"));
@@ -187,12 +218,12 @@ TEST(UcxMalformed, StrangersAreRefusedAndDoNoHarm) {
 // A stranger who knows kinds and numbers fills nobody's receive; one who knows the pass would.
 TEST(UcxMalformed, APayloadIsTakenFromItsSenderAlone) {
   constexpr size_t kFloats = 1250;  // more than travels behind a header
-  for (const uint64_t pass : {uint64_t{1} << 48, PassFor(kSecret, 1, 0)}) {
-    const bool insider = pass == PassFor(kSecret, 1, 0);
+  for (const bool insider : {false, true}) {
     Job job = JobOf(2);
     std::vector<Result> made = job.Make();
     ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
     Stranger stranger(*job.rendezvous, 2);
+    const uint64_t pass = insider ? PassFor(Insider(job).Pair()) : uint64_t{1} << 48;
     stranger.SayTagged(0, PayloadTag(pass, 0, 0), std::string(kFloats * sizeof(float), '\0'));
     Waiter<Buffer> waiter;
     Transport& to = **made[0];
@@ -217,7 +248,7 @@ TEST(UcxMalformed, APayloadOfAnotherSizeEndsTheJobWithWords) {
     UcxHeader header;
     header.type = UcxType::kParcel;
     header.from = 1;
-    header.pass = PassFor(kSecret, 1, 0);
+    header.pass = PassFor(Insider(job).Pair());
     header.tag = 5;
     header.bytes = kBytes;
     header.ownership = 1;
@@ -263,7 +294,7 @@ TEST(UcxMalformed, NonsenseOfAWorkerEndsTheJobWithWords) {
     ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
     Stranger insider(*job.rendezvous, 2);
     each.header.from = 1;
-    each.header.pass = PassFor(kSecret, 1, 0);
+    each.header.pass = PassFor(Insider(job).Pair());
     UcxShortHeader memory;
     const auto sent = Pack(each.header, each.is_short, memory);
     insider.Say(0, {reinterpret_cast<const char*>(sent.data()), sent.size()}, each.data);
@@ -321,6 +352,21 @@ TEST(UcxMalformed, AMissingWorkerIsNamedInTime) {
   EXPECT_TRUE(absl::StrContains(made.status().message(), "worker 1")) << made.status();
 }
 
+// Its address is there, and no hello comes from it.
+TEST(UcxMalformed, AWorkerThatDiesBeforeItsHelloEndsTheWait) {
+  Job job = JobOf(2);
+  const auto losing = std::make_shared<LosingRendezvous>();
+  job.seats[0].rendezvous = job.rendezvous = losing;
+  Stranger silent(*job.rendezvous, 0);
+  ASSERT_TRUE(losing
+                  ->Put("ucx/1", absl::StrCat("ringzero ucx ", kUcxVersion, "\n",
+                                              std::string(kUcxNonceBytes, 'n'), silent.address()))
+                  .ok());
+  const absl::Status lost = absl::UnavailableError("worker 1 gave no sign of life for 1.0 s");
+  losing->Lose(lost);
+  EXPECT_EQ(CreateUcxTransport(job.seats[0], job.options[0]).status(), lost);
+}
+
 // A worker whose join fails has no mailbox yet, and UCX hands it the others' hellos while it ends.
 // When a hello comes in there is UCX's choice: so it is said here without UCX.
 TEST(UcxMalformed, WhatComesBeforeTheBeginningIsDropped) {
@@ -334,7 +380,7 @@ TEST(UcxMalformed, WhatComesBeforeTheBeginningIsDropped) {
   UcxHello hello;
   hello.from = 1;
   hello.workers = 2;
-  hello.proof = HelloProof(kSecret, 1, 0);
+  hello.proof = HelloProof({.secret = kSecret, .from = 1, .to = 0});
   hello.peer_timeout_ms = static_cast<uint64_t>(options.peer_timeout.count());
   hello.slots.fill(2);
   const std::string header_bytes = TextOf(header), hello_bytes = TextOf(hello);

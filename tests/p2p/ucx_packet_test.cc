@@ -11,10 +11,15 @@ namespace ringzero {
 namespace {
 
 constexpr size_t kPayload = 64;
+constexpr UcxPair kPair = {.secret = "a secret",
+                           .from = 3,
+                           .to = 4,
+                           .nonce_of_from = "0123456789abcdef",
+                           .nonce_of_to = "fedcba9876543210"};
 
 UcxHeader Parcel() {
   UcxHeader header;
-  header.pass = PassFor("a secret", 3, 4);
+  header.pass = PassFor(kPair);
   header.tag = 0x0123456789abcdef;
   header.bytes = kPayload;
   header.number = 0xfedc;
@@ -36,6 +41,20 @@ void ExpectSame(const UcxHeader& got, const UcxHeader& sent) {
   EXPECT_EQ(got.ownership, sent.ownership);
   EXPECT_EQ(got.code, sent.code);
   EXPECT_EQ(got.credits, sent.credits);
+}
+
+// What was said in another start, to another worker or by another is no proof.
+TEST(UcxPacket, ProofAndPassAreOfOnePairInOneStart) {
+  std::vector<UcxPair> others(5, kPair);
+  others[0].secret = "of another start";
+  others[1].from = 5;
+  others[2].to = 5;
+  others[3].nonce_of_from = "another nonce 16";
+  others[4].nonce_of_to = "another nonce 16";
+  for (const UcxPair& other : others) {
+    EXPECT_FALSE(SameDigest(HelloProof(other), HelloProof(kPair))) << &other - others.data();
+    EXPECT_NE(PassFor(other), PassFor(kPair)) << &other - others.data();
+  }
 }
 
 TEST(UcxPacket, AParcelWithItsPayloadHasAShortHeader) {
