@@ -2,7 +2,7 @@
 //
 //   LaneRoutes routes{…, .long_hops = lane, .order = LongHopsOf(plan, self)};
 //
-// The order is that which Verify checks with Merging::kLongHops.
+// Verify can check this order (Merging::kLongHops); only tests ask it to.
 #ifndef RINGZERO_ZERO_LONG_HOPS_H_
 #define RINGZERO_ZERO_LONG_HOPS_H_
 
