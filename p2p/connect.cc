@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "p2p/mixed_transport.h"
 #include "p2p/nccl/nccl_memory.h"
 #include "p2p/nccl/nccl_transport.h"
+#include "p2p/rendezvous/interfaces.h"
 #include "p2p/shm/shm_connect.h"
 #include "p2p/ucx/ucx_transport.h"
 
@@ -91,8 +93,9 @@ absl::StatusOr<std::string> LinksToTheRight(const JobSeat& seat, Transport& tran
 // Over UCX. The host's page of pulses tells who is stopped and its sockets who is dead, whatever
 // UCX says.
 absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat, ShmEndpoint endpoint,
-                                                   const ConnectRequest& request) {
-  UcxOptions ucx = {.board = std::move(endpoint.board), .sockets = std::move(endpoint.sockets)};
+                                                   UcxOptions ucx, const ConnectRequest& request) {
+  ucx.board = std::move(endpoint.board);
+  ucx.sockets = std::move(endpoint.sockets);
   if (request.options.memory == MemoryKind::kCuda) {
     RZ_ASSIGN_OR_RETURN(ucx.memory, MakeCudaMemory(request.gpu.device, CudaPlace::kDevice));
   }
@@ -100,18 +103,20 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeUcx(const JobSeat& seat, ShmEndpo
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> Make(TransportChoice choice, const JobSeat& seat,
-                                                ShmEndpoint endpoint,
+                                                ShmEndpoint endpoint, UcxOptions ucx,
                                                 const ConnectRequest& request) {
   if (choice == TransportChoice::kShm) {
     return CreateShmTransport(std::move(endpoint), request.options);
   }
-  if (choice == TransportChoice::kUcx) return MakeUcx(seat, std::move(endpoint), request);
-  return CreateMixedTransport(seat, std::move(endpoint), request.options);
+  if (choice == TransportChoice::kUcx) {
+    return MakeUcx(seat, std::move(endpoint), std::move(ucx), request);
+  }
+  return CreateMixedTransport(seat, std::move(endpoint), request.options, ucx);
 }
 
 // `words`: what carries these.
 absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const JobSeat& seat,
-                                                    ShmEndpoint endpoint,
+                                                    ShmEndpoint endpoint, UcxOptions ucx,
                                                     const ConnectRequest& request) {
   const TransportOptions& options = request.options;
   NcclParts parts = {
@@ -120,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNccl(TransportChoice words, const
       .order = request.gpu.long_hops,
       .received_bytes = options.received_parameter_bytes + options.received_sum_bytes,
       .word_kinds = request.gpu.word_kinds};
-  RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint),
+  RZ_ASSIGN_OR_RETURN(parts.words, Make(words, seat, std::move(endpoint), std::move(ucx),
                                         {.options = LaneWordsOptions(options, parts.news)}));
   return CreateNcclTransport(seat, std::move(parts), options);
 }
@@ -193,18 +198,28 @@ absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest&
   } else {
     RZ_ASSIGN_OR_RETURN(endpoint, ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
   }
+  UcxOptions ucx;
+  RZ_ASSIGN_OR_RETURN(ucx.interfaces, InterfacesToOtherHosts(seat, hosts));
+  for (int w = 0; w < seat.workers; ++w) {
+    if (hosts[w] != hosts[seat.self.value]) ucx.elsewhere.emplace_back(w);
+  }
   Connection made{.why = std::move(chosen.why)};
   if (chosen.transport == TransportChoice::kNccl) {
     RZ_ASSIGN_OR_RETURN(const ChosenTransport words,
                         ChooseTransport(TransportChoice::kAuto, hosts));
-    RZ_ASSIGN_OR_RETURN(made.transport,
-                        MakeNccl(words.transport, seat, std::move(endpoint), request));
+    RZ_ASSIGN_OR_RETURN(made.transport, MakeNccl(words.transport, seat, std::move(endpoint),
+                                                 std::move(ucx), request));
   } else {
-    RZ_ASSIGN_OR_RETURN(made.transport, Make(chosen.transport, seat, std::move(endpoint), request));
+    RZ_ASSIGN_OR_RETURN(made.transport,
+                        Make(chosen.transport, seat, std::move(endpoint), std::move(ucx), request));
   }
   if (chosen.transport == TransportChoice::kShm) return made;  // there is one way only
   RZ_ASSIGN_OR_RETURN(const std::string links, LinksToTheRight(seat, *made.transport));
   absl::StrAppend(&made.why, "; to the right neighbours: ", links);
+  if (const char* tls = std::getenv("UCX_TLS"); tls != nullptr) {
+    absl::StrAppend(&made.why, "; UCX_TLS=", tls,
+                    " was given: UCX's TCP, if it allows that, is for a trusted network only");
+  }
   return made;
 }
 

@@ -127,6 +127,7 @@ UcxPortOptions PortOptions(const JobSeat& seat, const std::vector<WorkerId>& her
   for (int w = 0; w < seat.workers; ++w) {
     if (!is_here[static_cast<size_t>(w)]) port.peers.push_back(WorkerId(w));
   }
+  port.elsewhere = port.peers;
   return port;
 }
 
@@ -149,6 +150,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
   }
   UcxPortOptions port_options = PortOptions(seat, endpoint.Members(), options);
   port_options.slots = slots;
+  port_options.interfaces = ucx.interfaces;
   port_options.settings = ucx.settings;
   std::array<ShmArena, kMemoryUses> memory;  // before the port, as in MixedParts
   MixedParts parts = {.progress = options.progress};

@@ -273,9 +273,10 @@ class UcxPerftest final : public Peer {
     }
     all.push_back(absl::StrCat("LD_LIBRARY_PATH=", path));
     // As our transport tells UCX, so that both take the same lanes.
-    for (const char* name :
-         {"UCX_POSIX_ERROR_HANDLING", "UCX_SYSV_ERROR_HANDLING", "UCX_CMA_MEMORY_INVALIDATE"}) {
-      if (std::getenv(name) == nullptr) all.push_back(absl::StrCat(name, "=y"));
+    for (const auto& [name, value] : {std::pair("UCX_TLS", "posix,cma,self"),
+                                      {"UCX_POSIX_ERROR_HANDLING", "y"},
+                                      {"UCX_CMA_MEMORY_INVALIDATE", "y"}}) {
+      if (std::getenv(name) == nullptr) all.push_back(absl::StrCat(name, "=", value));
     }
     return all;
   }

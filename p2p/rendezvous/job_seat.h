@@ -28,6 +28,9 @@ struct JobSeat {
   std::string secret;
   // Shared: transports keep it while they connect.
   std::shared_ptr<Rendezvous> rendezvous;
+  // Where the job's TCPStore is served: the way to it is the way to the others. Empty: there is
+  // none.
+  std::string store_host;
   // How long the others may take until they are there, too.
   std::chrono::milliseconds join_limit = std::chrono::minutes(2);
 };

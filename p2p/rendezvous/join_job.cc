@@ -27,6 +27,13 @@ std::string SecretMarkKey(int worker) { return absl::StrCat("secret/", worker); 
 
 std::string BytesOf(const Digest& digest) { return {digest.begin(), digest.end()}; }
 
+// Of "10.0.0.1:29500" and "[fd00::1]:29500".
+std::string HostOf(absl::string_view place) {
+  absl::string_view host = place.substr(0, place.rfind(':'));
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return std::string(host);
+}
+
 absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcp(absl::string_view place,
                                                          const Identity& identity,
                                                          const JoinOptions& options) {
@@ -36,9 +43,7 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcp(absl::string_view place
                                                    "folder would do: file:///…"));
   }
   const size_t colon = place.rfind(':');
-  absl::string_view host = place.substr(0, colon);
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  TcpPlace tcp{.host = std::string(host), .job = identity.job, .limit = options.limit};
+  TcpPlace tcp{.host = HostOf(place), .job = identity.job, .limit = options.limit};
   if (colon == absl::string_view::npos || !absl::SimpleAtoi(place.substr(colon + 1), &tcp.port)) {
     return absl::InvalidArgumentError(
         absl::StrCat("rendezvous ", identity.rendezvous, ": wanted tcp://host:port"));
@@ -120,9 +125,11 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     Gathering gathering{.self = identity.self,
                         .workers = identity.workers,
                         .restart = identity.restart,
-                        .limit = options.limit,
-                        .peer_timeout = options.peer_timeout};
-    const bool tcp = absl::string_view(identity.rendezvous).substr(0, 4) == "tcp:";
+                         .limit = options.limit,
+                         .peer_timeout = options.peer_timeout};
+    absl::string_view place = identity.rendezvous;
+    const bool tcp = absl::ConsumePrefix(&place, "tcp://");
+    if (tcp) seat.store_host = HostOf(place);
     if (tcp && identity.self.value == 0 && identity.store == Identity::Store::kWorker0) {
       // The store ends with us; others may still be reading why.
       gathering.leave_limit = std::chrono::seconds(1);

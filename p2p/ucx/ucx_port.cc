@@ -38,6 +38,12 @@ constexpr int kProgressPerTurn = 16;     // large payloads go on and on
 constexpr size_t kCommandsPerPeer = 64;  // so many wait without growth
 constexpr size_t kSockets = 2;           // where they begin in Port::events_
 
+// Where a worker's address lies: for those of its host, or for those of other hosts.
+enum class AddressFor { kHost, kNetwork };
+std::string AddressKey(WorkerId worker, AddressFor whom) {
+  return absl::StrCat("ucx/", worker.value, whom == AddressFor::kNetwork ? "/network" : "");
+}
+
 std::string AddressHeader() { return absl::StrCat("ringzero ucx ", kUcxVersion, "\n"); }
 
 struct Command {
@@ -166,19 +172,29 @@ class Port final : public UcxPort {
 };
 
 absl::Status Port::OpenWorker() {
-  RZ_ASSIGN_OR_RETURN(worker_, UcxWorker::Create({.peers = options_.seat.workers,
-                                                  .listener = &links_,
-                                                  .progress = options_.progress,
-                                                  .memory = options_.memory,
-                                                  .peer_timeout = options_.peer_timeout,
-                                                  .settings = options_.settings}));
+  RZ_ASSIGN_OR_RETURN(
+      worker_,
+      UcxWorker::Create({.peers = options_.seat.workers,
+                         .listener = &links_,
+                         .progress = options_.progress,
+                         .memory = options_.memory,
+                         .peer_timeout = options_.peer_timeout,
+                         .reach = options_.elsewhere.empty() ? UcxWorker::Options::Reach::kHost
+                                                             : UcxWorker::Options::Reach::kNetwork,
+                         .interfaces = options_.interfaces,
+                         .settings = options_.settings}));
   RZ_ASSIGN_OR_RETURN(heard_, PulseBoard::Create(options_.seat.workers));
-  const WorkerId self = options_.seat.self;
-  nonces_.resize(static_cast<size_t>(options_.seat.workers));
-  std::string& mine = nonces_[static_cast<size_t>(self.value)];
+  const JobSeat& seat = options_.seat;
+  nonces_.resize(static_cast<size_t>(seat.workers));
+  std::string& mine = nonces_[static_cast<size_t>(seat.self.value)];
   RZ_ASSIGN_OR_RETURN(mine, RandomBytes(kUcxNonceBytes));
-  return options_.seat.rendezvous->Put(absl::StrCat("ucx/", self.value),
-                                       AddressHeader() + mine + worker_->address());
+  const std::string header = AddressHeader() + mine;
+  if (!options_.elsewhere.empty()) {
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressKey(seat.self, AddressFor::kNetwork),
+                                            header + worker_->network_address()));
+  }
+  return seat.rendezvous->Put(AddressKey(seat.self, AddressFor::kHost),
+                              header + worker_->address());
 }
 
 absl::Status Port::Join() {
@@ -186,8 +202,11 @@ absl::Status Port::Join() {
   for (const WorkerId peer : options_.peers) {
     if (peer == options_.seat.self) continue;
     const std::string who = absl::StrCat("worker ", peer.value, "'s address for ucx");
-    absl::StatusOr<std::string> address =
-        options_.seat.rendezvous->Get(absl::StrCat("ucx/", peer.value), hello_deadline_.Left());
+    const auto& elsewhere = options_.elsewhere;
+    const bool is_here = std::find(elsewhere.begin(), elsewhere.end(), peer) == elsewhere.end();
+    absl::StatusOr<std::string> address = options_.seat.rendezvous->Get(
+        AddressKey(peer, is_here ? AddressFor::kHost : AddressFor::kNetwork),
+        hello_deadline_.Left());
     if (!address.ok()) return WhileWaiting(address.status(), who);
     const std::string header = AddressHeader();
     if (!address->starts_with(header)) {

@@ -41,8 +41,10 @@ inline constexpr int kUcxMemoryUses = 2;
 
 struct UcxPortOptions {
   JobSeat seat;
-  std::vector<WorkerId> peers;  // whom this port reaches; itself is always reached
-  std::vector<int> slots;       // of this worker, for every kind (ResolveSlots)
+  std::vector<WorkerId> peers;          // whom this port reaches; itself is always reached
+  std::vector<WorkerId> elsewhere;      // of these the ones on other hosts
+  std::vector<std::string> interfaces;  // as UcxOptions::interfaces
+  std::vector<int> slots;               // of this worker, for every kind (ResolveSlots)
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   ProgressMode progress = ProgressMode::kThread;
   MemoryKind memory = MemoryKind::kHost;

@@ -93,6 +93,8 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
   RZ_ASSIGN_OR_RETURN(const std::vector<int> slots, ResolveSlots(options));
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   UcxPortOptions port_options = {.seat = seat,
+                                 .elsewhere = std::move(ucx.elsewhere),
+                                 .interfaces = std::move(ucx.interfaces),
                                  .slots = slots,
                                  .peer_timeout = options.peer_timeout,
                                  .progress = options.progress,

@@ -6,8 +6,9 @@
 // Blocks until all workers have said hello, at most seat.join_limit. Payloads are copied by UCX
 // from the sender's memory into a block of the receiver's (TransportOptions::received_…_bytes); a
 // given buffer is free again at its owner as soon as it has left. Every hello proves that its
-// sender knows the job's secret. docs/p2p.md says what UCX is told and why; UCX_… variables of the
-// environment go first.
+// sender knows the job's secret; UCX's own protocol below proves nothing, so its TCP is for a
+// trusted network (docs/p2p.md). docs/decisions/0016 has what UCX is told and why; UCX_… variables
+// of the environment go first.
 //
 // A transport must be destroyed on another thread than its message thread; handles may outlive it.
 #ifndef RINGZERO_P2P_UCX_UCX_TRANSPORT_H_
@@ -36,6 +37,11 @@ struct UcxOptions {
   // By worker, as in ShmEndpoint: connected with workers of this host, and closed when one dies,
   // which UCX's shared memory does not tell. May be empty; nothing is sent on them.
   std::vector<UniqueFd> sockets;
+  // The workers of other hosts. They are reached over the network alone, those of this host also by
+  // its memory; where there are none, UCX opens no port.
+  std::vector<WorkerId> elsewhere;
+  // The network interfaces that TCP uses and listens on (InterfacesToOtherHosts). Empty: all.
+  std::vector<std::string> interfaces;
   // Where payload lies, of the kind that TransportOptions::memory asks for. Empty: the host's
   // memory, or the first GPU's.
   PayloadMemory memory;

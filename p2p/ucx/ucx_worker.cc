@@ -12,11 +12,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -48,18 +50,35 @@ absl::Status StatusOf(ucs_status_t status) {
   return absl::UnavailableError(words);
 }
 
-// What UCX must be told so that a death is noticed (docs/decisions/0016); the environment goes
-// first.
+// `interfaces` for TCP, and the RDMA devices, which open no port.
+std::string Devices(std::vector<std::string> interfaces) {
+  std::error_code none;
+  if (std::filesystem::exists("/dev/infiniband", none)) {
+    for (const auto& each : std::filesystem::directory_iterator("/sys/class/infiniband", none)) {
+      interfaces.push_back(each.path().filename().string());
+    }
+  }
+  return absl::StrJoin(interfaces, ",");
+}
+
+// What UCX must be told so that nobody else reaches it, that a death is noticed and that an end is
+// clean (docs/decisions/0016); the environment goes first.
 UcxSettings Defaults(const UcxWorker::Options& options) {
   const auto keepalive = std::clamp<std::chrono::milliseconds>(
       options.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));
-  return {{"POSIX_ERROR_HANDLING", "y"},
-          {"SYSV_ERROR_HANDLING", "y"},
-          {"POSIX_ALLOC", "md"},  // else it goes on without memory, and crashes
-          {"SYSV_ALLOC", "md"},
-          {"CMA_MEMORY_INVALIDATE", "y"},  // else it gives up cma, two thirds of the bandwidth
-          {"KEEPALIVE_INTERVAL", absl::StrCat(keepalive.count(), "ms")},
-          {"RESOLVE_REMOTE_EP_ID", "on"}};
+  const bool network = options.reach == UcxWorker::Options::Reach::kNetwork;
+  const bool cuda = options.memory == MemoryKind::kCuda;
+  UcxSettings settings = {
+      {"TLS", network ? "^sysv" : absl::StrCat("posix,cma,self", cuda ? ",cuda" : "")},
+      {"POSIX_ERROR_HANDLING", "y"},
+      {"SYSV_ERROR_HANDLING", "y"},
+      {"POSIX_ALLOC", "md"},  // else it goes on without memory, and crashes
+      {"SYSV_ALLOC", "md"},
+      {"CMA_MEMORY_INVALIDATE", "y"},  // else it gives up cma, two thirds of the bandwidth
+      {"KEEPALIVE_INTERVAL", absl::StrCat(keepalive.count(), "ms")},
+      {"RESOLVE_REMOTE_EP_ID", "on"}};
+  if (!options.interfaces.empty()) settings.push_back({"NET_DEVICES", Devices(options.interfaces)});
+  return settings;
 }
 
 // UCX's library takes SIGHUP when it is loaded, to wait for a debugger then: a hang-up would end
@@ -185,6 +204,7 @@ struct UcxWorker::State {
   static void OnError(void* arg, ucp_ep_h handle, ucs_status_t status);
 
   absl::Status Start();
+  absl::StatusOr<std::string> Address(uint32_t flags) const;
   Fate FateOf(ucs_status_ptr_t result) const;
   const Region* RegionOf(const std::byte* data) const;
   ucp_request_param_t Payload(const std::byte* data, UcxOperation* operation) const;
@@ -198,6 +218,7 @@ struct UcxWorker::State {
   ucp_worker_h worker = nullptr;
   int descriptor = -1;
   std::string address;
+  std::string network_address;
   std::vector<Endpoint> endpoints;  // never resized: UCX has their addresses
   std::vector<Region> regions;
 };
@@ -257,16 +278,23 @@ absl::Status UcxWorker::State::Start() {
   handler.arg = this;
   status = ucp_worker_set_am_recv_handler(worker, &handler);
   if (status != UCS_OK) return Error("it takes no handler of messages", status);
-  ucp_worker_attr_t facts = {};
-  facts.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS;
-  status = ucp_worker_query(worker, &facts);
-  if (status != UCS_OK) return Error("it has no address", status);
-  address.assign(reinterpret_cast<const char*>(facts.address), facts.address_length);
-  ucp_worker_release_address(worker, facts.address);
+  RZ_ASSIGN_OR_RETURN(address, Address(0));
+  RZ_ASSIGN_OR_RETURN(network_address, Address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY));
   if (progress == ProgressMode::kCaller) return absl::OkStatus();
   status = ucp_worker_get_efd(worker, &descriptor);
   if (status != UCS_OK) return Error("it has no descriptor to wait for", status);
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> UcxWorker::State::Address(uint32_t flags) const {
+  ucp_worker_attr_t facts = {};
+  facts.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
+  facts.address_flags = flags;
+  const ucs_status_t status = ucp_worker_query(worker, &facts);
+  if (status != UCS_OK) return Error("it has no address", status);
+  std::string bytes(reinterpret_cast<const char*>(facts.address), facts.address_length);
+  ucp_worker_release_address(worker, facts.address);
+  return bytes;
 }
 
 void UcxWorker::State::Close(Endpoint& endpoint) {
@@ -333,6 +361,8 @@ UcxWorker::~UcxWorker() {
 }
 
 const std::string& UcxWorker::address() const { return state_->address; }
+
+const std::string& UcxWorker::network_address() const { return state_->network_address; }
 
 absl::Status UcxWorker::Connect(int peer, const std::string& address) {
   State::Endpoint& endpoint = state_->endpoints[peer];

@@ -67,7 +67,11 @@ class UcxWorker {
     ProgressMode progress = ProgressMode::kThread;  // kThread: it can be armed
     MemoryKind memory = MemoryKind::kHost;
     std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-    UcxSettings settings;  // before what the environment says
+    // Which peers there are. kHost: of this host alone; no port is opened, unless `settings` or the
+    // environment choose TLS. kNetwork: of other hosts, too.
+    enum class Reach { kHost, kNetwork } reach = Reach::kHost;
+    std::vector<std::string> interfaces;  // kNetwork: TCP uses these; empty: all there are
+    UcxSettings settings;                 // before what the environment says
   };
   enum class Fate { kDone, kUnderWay, kFailed };
   enum class Wanted { kNothing, kReply };
@@ -92,8 +96,10 @@ class UcxWorker {
   static absl::StatusOr<std::unique_ptr<UcxWorker>> Create(const Options& options);
   ~UcxWorker();
 
-  // What others pass to Connect.
+  // What others pass to Connect: those of this host, and those of other hosts, who must not find
+  // this worker's shared memory (docs/decisions/0016).
   const std::string& address() const;
+  const std::string& network_address() const;
   absl::Status Connect(int peer, const std::string& address);
   // Memory that is sent from and received into with a handle, whatever its kind; until the worker's
   // end.

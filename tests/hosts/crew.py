@@ -12,7 +12,7 @@ import subprocess
 import time
 from dataclasses import dataclass
 
-from hosts.network import INTERFACE, Hosts
+from hosts.network import Hosts
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
@@ -20,7 +20,7 @@ MASTER_PORT = 29500
 
 
 def torchrun_environment(hosts: Hosts, worker: int, per_host: int = 1) -> dict[str, str]:
-    """What torchrun tells a worker (without an agent that keeps a store), and which of the host's devices is the network."""
+    """What torchrun tells a worker (without an agent that keeps a store)."""
     workers = len(hosts) * per_host
     return {
         "RANK": str(worker), "WORLD_SIZE": str(workers),
@@ -29,8 +29,6 @@ def torchrun_environment(hosts: Hosts, worker: int, per_host: int = 1) -> dict[s
         "ROLE_RANK": str(worker), "ROLE_WORLD_SIZE": str(workers), "ROLE_NAME": "default",
         "MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(MASTER_PORT),
         "TORCHELASTIC_RUN_ID": "hosts", "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
-        # All hosts have one kernel here: UCX would see that, and go through its memory.
-        "UCX_TLS": "tcp,self", "UCX_NET_DEVICES": INTERFACE,
     }
 
 

@@ -12,8 +12,8 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
-from hosts import Bridge, Hosts, Link, testing  # noqa: E402
-from hosts.crew import Crew  # noqa: E402
+from hosts import Bridge, Hosts, Link, sockets, testing  # noqa: E402
+from hosts.crew import MASTER_PORT, Crew  # noqa: E402
 
 setUpModule = testing.need_hosts
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -91,6 +91,19 @@ class Training(HostsCase):
 
     def test_over_veth_pairs(self):
         self.check(Bridge(gbit=1), 2, rule="dp")
+
+
+class BetweenNamespaces(HostsCase):
+    """Hosts that share a kernel, as containers do: UCX could go through its memory, but would wake nobody up there."""
+    def test_what_is_taken_and_where_it_listens(self):
+        self.configure(iterations=1000000, workers=4, transport="ucx")
+        with Hosts(2, Bridge()) as hosts, Crew([PROGRAM, "train", "run.json"], hosts, self.folder, per_host=2) as crew:
+            crew.wait_for(0, "iteration 2/")
+            self.assertIn("to the right neighbours: 2 x ucx posix/memory cma/memory, 2 x ucx tcp/eth0\n", crew.told())
+            for worker in range(4):
+                listening = sockets.listening(crew.pid(worker))
+                listening.discard(("0.0.0.0", MASTER_PORT))  # the TCPStore
+                self.assertEqual({address for address, _ in listening}, {hosts[worker // 2].address}, f"worker {worker}")
 
 
 class CutLink(HostsCase):

@@ -1,8 +1,9 @@
-"""Sockets of this process that live on a host."""
+"""Sockets of this process that live on a host, and those that a process listens on."""
 import contextlib
 import ctypes
 import os
 import socket
+import struct
 
 from hosts import namespaces
 from hosts.network import Host
@@ -50,3 +51,17 @@ def tcp_pair(client: Host, server: Host, port: int, seconds: float = 5) -> tuple
         other, _ = listening.accept()
     other.settimeout(seconds)
     return one, other
+
+
+def listening(process: int) -> set[tuple[str, int]]:
+    """The addresses and ports of its listening TCP sockets; IPv6 addresses that stand for all are "0.0.0.0", too."""
+    descriptors = f"/proc/{process}/fd"
+    mine = {os.readlink(os.path.join(descriptors, name)) for name in os.listdir(descriptors)}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{process}/net/{table}", encoding="ascii") as lines:
+            for words in map(str.split, list(lines)[1:]):
+                if words[3] == "0A" and f"socket:[{words[9]}]" in mine:
+                    address, port = words[1].split(":")
+                    found.add((socket.inet_ntoa(struct.pack("=I", int(address[-8:], 16))), int(port, 16)))
+    return found

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "p2p/nccl/nccl_lane.h"
+#include "p2p/rendezvous/interfaces.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 
@@ -105,6 +106,33 @@ TEST(ConnectTest, WorkersOfOneHostMeetAndTalk) {
     ASSERT_TRUE(sender.Give(WorkerId(1 - from), {0, 5}, std::move(sum)).ok());
     EXPECT_EQ(waiter.Take().as<float>()[0], value);
   }
+}
+
+using Interfaces = absl::StatusOr<std::vector<std::string>>;
+
+// Of two workers that call themselves hosts `host0` and `host1`.
+Interfaces InterfacesOf0(const std::string& host0, const std::string& host1) {
+  const auto rendezvous = MakeLocalRendezvous();
+  const std::vector<std::string> hosts = {host0, host1};
+  auto at1 = std::async(std::launch::async,
+                        [&] { return InterfacesToOtherHosts(SeatOf(1, rendezvous), hosts); });
+  Interfaces at0 = InterfacesToOtherHosts(SeatOf(0, rendezvous), hosts);
+  EXPECT_EQ(at1.get(), at0);
+  return at0;
+}
+
+TEST(ConnectTest, AHostWithOurOwnAddressesIsBehindLoopback) {
+  EXPECT_EQ(InterfacesOf0("a x", "b y"), Interfaces(std::vector<std::string>{"lo"}));
+  EXPECT_EQ(InterfacesOf0("a x", "a x"), Interfaces(std::vector<std::string>()));
+}
+
+TEST(ConnectTest, AWorkerToWhomNoInterfaceLeadsIsNamed) {
+  const auto rendezvous = MakeLocalRendezvous();
+  ASSERT_TRUE(rendezvous->Put("addresses/1", "no.address").ok());
+  const Interfaces found = InterfacesToOtherHosts(SeatOf(0, rendezvous), {"a x", "b y"});
+  EXPECT_EQ(found.status(),
+            absl::FailedPreconditionError("no network interface leads to worker 1 (no.address); "
+                                          "UCX_NET_DEVICES can name the interfaces"));
 }
 
 TEST(ConnectTest, NcclWithoutGpusIsAnErrorAtEveryWorker) {

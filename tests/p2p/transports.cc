@@ -243,6 +243,18 @@ MakeTransports UcxTcpTransports() {
   };
 }
 
+MakeTransports UcxHostsTransports() {
+  return [](const std::vector<TransportOptions>& options) {
+    return MakeTogether(options, [](const JobSeat& seat, const TransportOptions& each) {
+      UcxOptions ucx = {.interfaces = {"lo"}};
+      for (int w = 0; w < seat.workers; ++w) {
+        if (w != seat.self.value) ucx.elsewhere.emplace_back(w);
+      }
+      return CreateUcxTransport(seat, each, std::move(ucx));
+    });
+  };
+}
+
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay) {
   return Each(std::move(transports), [seed, max_delay](std::unique_ptr<Transport> transport) {

@@ -39,6 +39,8 @@ MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
 MakeTransports UcxTransports();
 // Over TCP alone, and silence is judged by messages, as between hosts.
 MakeTransports UcxTcpTransports();
+// Over UCX, as between hosts that the loopback interface leads to.
+MakeTransports UcxHostsTransports();
 // Workers with equal numbers modulo `hosts` share a host and its memory; the others meet over UCX.
 MakeTransports MixedTransports(int hosts);
 // Every message of `transports` comes late at random, by up to `max_delay`.

@@ -2,9 +2,15 @@
 #include "p2p/ucx/ucx_transport.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -44,8 +50,78 @@ TEST(UcxTransportTest, TakesSharedMemoryOnOneHost) {
   EXPECT_FALSE(absl::StrContains(link, "tcp")) << link;
 }
 
-// The trap that the setting is there for: without it UCX takes TCP, and says nothing. We do.
+// What the descriptors of this process are: "socket:[1234]", "/dev/shm/ucx…".
+std::set<std::string> Descriptors() {
+  std::set<std::string> all;
+  std::error_code gone;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    all.insert(std::filesystem::read_symlink(each.path(), gone).string());
+  }
+  return all;
+}
+
+// The local addresses, without ports, of this process' listening TCP sockets, as /proc/net has
+// them: "0100007F" is 127.0.0.1.
+std::set<std::string> ListeningAddresses() {
+  const std::set<std::string> descriptors = Descriptors();
+  std::set<std::string> addresses;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    std::string line;
+    std::getline(lines, line);  // its head
+    while (std::getline(lines, line)) {
+      std::istringstream words(line);
+      std::string number, local, remote, state, queues, timer, again, user, limit, inode;
+      words >> number >> local >> remote >> state >> queues >> timer >> again >> user >> limit >>
+          inode;
+      if (state != "0A" || !descriptors.contains(absl::StrCat("socket:[", inode, "]"))) continue;
+      addresses.insert(local.substr(0, local.find(':')));
+    }
+  }
+  return addresses;
+}
+
+TEST(UcxTransportTest, OpensNoPortOnOneHost) {
+  Cluster cluster = MakeCluster(UcxTransports(), {SmallOptions(), SmallOptions()});
+  EXPECT_EQ(ListeningAddresses(), std::set<std::string>());
+}
+
+TEST(UcxTransportTest, ListensOnTheInterfacesThatItIsGiven) {
+  Cluster cluster = MakeCluster(UcxHostsTransports(), {SmallOptions(), SmallOptions()});
+  EXPECT_EQ(ListeningAddresses(), std::set<std::string>{"0100007F"});
+  // Whoever is elsewhere is not reached by memory, though UCX could.
+  EXPECT_EQ(cluster[0].LinkTo(WorkerId(1)), "ucx tcp/lo");
+}
+
+// Memory by which workers reach each other is their user's alone.
+TEST(UcxTransportTest, NobodyElseCanMapItsMemory) {
+  Cluster cluster = MakeCluster(UcxTransports(), {SmallOptions(), SmallOptions()});
+  int segments = 0;
+  for (const auto& each : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string name = std::filesystem::read_symlink(each.path(), gone).string();
+    struct stat facts = {};
+    if (!absl::StartsWith(name, "/dev/shm/") || stat(each.path().c_str(), &facts) != 0) continue;
+    ++segments;
+    EXPECT_EQ(facts.st_mode & 07777, 0600U) << name;
+  }
+  EXPECT_GT(segments, 0);
+  std::ifstream lines("/proc/sysvipc/shm");
+  std::string line;
+  std::getline(lines, line);  // its head
+  while (std::getline(lines, line)) {
+    std::istringstream words(line);
+    std::string key, id, mode, bytes;
+    int maker = 0;
+    words >> key >> id >> mode >> bytes >> maker;
+    EXPECT_NE(maker, getpid()) << "a System V segment of mode " << mode;
+  }
+}
+
+// The trap that the setting is there for: without it UCX takes TCP where it may, and says nothing.
+// We do.
 TEST(UcxTransportTest, WithoutErrorHandlingADemotionToTcpIsSeen) {
+  const Environment tls("UCX_TLS", "all");
   const Environment posix("UCX_POSIX_ERROR_HANDLING", "n");
   const Environment sysv("UCX_SYSV_ERROR_HANDLING", "n");
   const std::string link = Link();

@@ -1,0 +1,161 @@
+// Asks the system for its interfaces and for the source address of a connected UDP socket.
+#include "p2p/rendezvous/interfaces.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status.h"
+#include "p2p/deadline.h"
+#include "p2p/unique_fd.h"
+
+namespace ringzero {
+namespace {
+
+struct InterfaceAddress {
+  std::string interface;
+  std::string address;  // in numbers
+  bool loopback = false;
+};
+
+std::string AddressesKey(int worker) { return absl::StrCat("addresses/", worker); }
+
+std::string AddressInNumbers(const sockaddr* address, socklen_t bytes) {
+  char text[NI_MAXHOST] = {};
+  const int failed = getnameinfo(address, bytes, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  return failed == 0 ? text : "";
+}
+
+// Of the interfaces that are up. Addresses that mean something on one cable alone (fe80::…) are
+// left out.
+absl::StatusOr<std::vector<InterfaceAddress>> AddressesOfThisHost() {
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("the network interfaces cannot be listed: ", std::strerror(errno)));
+  }
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
+  std::vector<InterfaceAddress> found;
+  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
+    const int family = each->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (family == AF_INET6 &&
+        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(each->ifa_addr)->sin6_addr)) {
+      continue;
+    }
+    const std::string name = each->ifa_name;
+    found.push_back({name.substr(0, name.find(':')),  // "eth0:1" is an alias of eth0
+                     AddressInNumbers(each->ifa_addr, family == AF_INET ? sizeof(sockaddr_in)
+                                                                        : sizeof(sockaddr_in6)),
+                     (each->ifa_flags & IFF_LOOPBACK) != 0});
+  }
+  return found;
+}
+
+// This host's address by which `host` is reached, "" if there is no way. `flags`: of getaddrinfo.
+std::string SourceTo(const std::string& host, int flags) {
+  addrinfo wanted = {};
+  wanted.ai_socktype = SOCK_DGRAM;
+  wanted.ai_flags = flags;
+  addrinfo* first = nullptr;
+  if (getaddrinfo(host.c_str(), "9", &wanted, &first) != 0) return "";
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(first, freeaddrinfo);
+  for (const addrinfo* each = first; each != nullptr; each = each->ai_next) {
+    const UniqueFd probe(socket(each->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+    sockaddr_storage source = {};
+    socklen_t bytes = sizeof(source);
+    auto* address = reinterpret_cast<sockaddr*>(&source);
+    // Of a datagram socket this only looks for the way.
+    if (!probe || connect(probe.get(), each->ai_addr, each->ai_addrlen) != 0) continue;
+    if (getsockname(probe.get(), address, &bytes) == 0) return AddressInNumbers(address, bytes);
+  }
+  return "";
+}
+
+class Interfaces {
+ public:
+  explicit Interfaces(std::vector<InterfaceAddress> addresses) : own_(std::move(addresses)) {}
+
+  // What this worker tells the others.
+  std::vector<std::string> Told(const std::string& store_host) const {
+    const std::string source = store_host.empty() ? "" : SourceTo(store_host, 0);
+    const InterfaceAddress* leading = Find(source);
+    if (leading != nullptr && !leading->loopback) return {source};
+    std::vector<std::string> all;
+    for (const InterfaceAddress& each : own_) {
+      if (!each.loopback) all.push_back(each.address);
+    }
+    return all;
+  }
+
+  // By which the worker with these addresses is reached.
+  std::set<std::string> To(const std::vector<std::string>& theirs) const {
+    std::set<std::string> names;
+    bool is_here = true;
+    for (const std::string& each : theirs) {
+      if (Find(each) != nullptr) continue;  // of a bridge that every host has, say
+      is_here = false;
+      const InterfaceAddress* leading = Find(SourceTo(each, AI_NUMERICHOST));
+      if (leading != nullptr) names.insert(leading->interface);
+    }
+    for (const InterfaceAddress& each : own_) {
+      if (is_here && each.loopback) names.insert(each.interface);
+    }
+    return names;
+  }
+
+ private:
+  const InterfaceAddress* Find(const std::string& address) const {
+    const auto found = std::find_if(own_.begin(), own_.end(), [&](const InterfaceAddress& each) {
+      return each.address == address;
+    });
+    return found == own_.end() ? nullptr : &*found;
+  }
+
+  const std::vector<InterfaceAddress> own_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
+    const JobSeat& seat, const std::vector<std::string>& hosts) {
+  if (std::set<std::string>(hosts.begin(), hosts.end()).size() == 1)
+    return std::vector<std::string>();
+  RZ_ASSIGN_OR_RETURN(std::vector<InterfaceAddress> own, AddressesOfThisHost());
+  const Interfaces here(std::move(own));
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressesKey(seat.self.value),
+                                          absl::StrJoin(here.Told(seat.store_host), " ")));
+  const Deadline deadline(seat.join_limit);
+  std::set<std::string> names;
+  for (int w = 0; w < seat.workers; ++w) {
+    if (hosts[w] == hosts[seat.self.value]) continue;
+    const auto told = seat.rendezvous->Get(AddressesKey(w), deadline.Left());
+    if (!told.ok()) {
+      return Annotate(told.status(), absl::StrCat("worker ", w, " has not told its addresses"));
+    }
+    const std::set<std::string> leading = here.To(absl::StrSplit(*told, ' ', absl::SkipEmpty()));
+    if (leading.empty() && std::getenv("UCX_NET_DEVICES") == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("no network interface leads to worker ", w, " (", *told,
+                       "); UCX_NET_DEVICES can name the interfaces"));
+    }
+    names.insert(leading.begin(), leading.end());
+  }
+  return std::vector<std::string>(names.begin(), names.end());
+}
+
+}  // namespace ringzero
