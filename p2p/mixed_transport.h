@@ -24,8 +24,8 @@
 namespace ringzero {
 
 // `endpoint`: of the peers of this host; who is not in it is reached over UCX's network transports.
-// Of `ucx` interfaces and settings count. Blocks and fails as
-// CreateUcxTransport; InvalidArgument for memory other than the hosts'.
+// Of `ucx` interfaces and settings count. Blocks and fails as CreateUcxTransport; InvalidArgument
+// for memory other than the hosts'.
 absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& seat,
                                                                 ShmEndpoint endpoint,
                                                                 const TransportOptions& options,

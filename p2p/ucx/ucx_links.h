@@ -95,7 +95,8 @@ class UcxLinks final : public UcxListener {
   bool Quiet() const;
   void SayFarewell();
   bool FarewellSeen() const;
-  // Cancels all receives. Blocks that UCX may still write to are kept until this is destroyed.
+  // Cancels all receives. Blocks that UCX may still write to are kept until this is destroyed,
+  // which must come after the UcxWorker's end.
   void Shut();
   // Something is being received still: a cancelled receive that had begun goes on.
   bool Receiving() const { return receives_under_way_ > 0; }
@@ -220,6 +221,7 @@ class UcxLinks final : public UcxListener {
   std::vector<Peer> peers_;          // by worker
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
+  std::vector<Buffer> kept_;  // of receives that failed: UCX may write to them until its end
   std::vector<std::pair<WorkerId, uint8_t>> granted_;  // whose Outgoing::granted is not 0
   bool credits_due_ = false;
   uint64_t step_ = 0;

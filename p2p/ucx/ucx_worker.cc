@@ -26,6 +26,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "p2p/awake_clock.h"
+#include "p2p/ucx/ucx_packet.h"
 
 namespace ringzero {
 namespace {
@@ -70,6 +71,8 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
   const bool cuda = options.memory == MemoryKind::kCuda;
   UcxSettings settings = {
       {"TLS", network ? "^sysv" : absl::StrCat("posix,cma,self", cuda ? ",cuda" : "")},
+      {"ZCOPY_THRESH", "inf"},
+      {"RNDV_THRESH", absl::StrCat(kUcxSmallBytes + 1)},  // nothing tagged is smaller, but in GPUs
       {"POSIX_ERROR_HANDLING", "y"},
       {"SYSV_ERROR_HANDLING", "y"},
       {"POSIX_ALLOC", "md"},  // else it goes on without memory, and crashes

@@ -199,6 +199,37 @@ class Ucx(Job):
         self.assertIn("transport: shm within a host, ucx between hosts (2 hosts)", said)
         self.assertEqual(self.digest("summary.json"), expected)
 
+    def test_over_tcp_no_payload_is_written_into_a_block_that_was_given_up(self):
+        # UCX's own table of what it does with which sizes, and the words to whoever chose its transports.
+        worker = self.start_worker(self.config(), "--set", "cyclic.transport=ucx", UCX_TLS="tcp,self", UCX_PROTO_INFO="y",
+                                   UCX_LOG_FILE=self.path("ucx.%p"))
+        _, said = worker.communicate(timeout=60)
+        self.assertEqual(worker.returncode, 0, said)
+        self.assertIn("UCX_TLS=tcp,self was given: UCX's TCP, if it allows that, is for a trusted network only", said)
+        rows = {"active message": set(), "tagged message": set()}
+        for name in os.listdir(self.folder):
+            if name.startswith("ucx."):
+                with open(self.path(name), encoding="utf-8") as file:
+                    self.read_table(file, rows)
+        for rows_of_one in rows.values():
+            self.assertTrue(rows_of_one, "UCX_PROTO_INFO says nothing that this test understands")
+        for _, how in rows["active message"]:
+            self.assertNotIn("zero-copy", how)
+        for last, how in rows["tagged message"]:
+            self.assertTrue("rendezvous" in how or (last.isdigit() and int(last) <= 4160), (last, how))
+
+    @staticmethod
+    def read_table(lines, rows):
+        """(last size, how) of the active messages that are never a rendezvous, as ours, and of tagged ones for bandwidth."""
+        table = None
+        for line in lines:
+            if "ucp_" in line:
+                wanted = {"active message": "(egr)", "tagged message": "(multi)"}
+                table = next((rows[kind] for kind, mark in wanted.items() if kind in line and mark in line), None)
+            row = re.search(r"\|\s*(?:\d+\w?\.\.)?(\d+|\d+K|inf) \| (.*?) \|", line)
+            if table is not None and row:
+                table.add(row.groups())
+
 
 class Disagreement(Job):
     def start_odd(self, options_of_2, **environment_of_2):
