@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -74,6 +75,12 @@ absl::Status CauseOf(const absl::Status& status) {
 absl::Status ReportedBy(WorkerId worker, const absl::Status& status) {
   if (status.ok() || BeginsWithAWorker(status.message())) return status;
   return absl::Status(status.code(), absl::StrCat(kWorker, worker.value, ": ", status.message()));
+}
+
+absl::Status SaidBy(WorkerId self, const absl::Status& status) {
+  const std::string who = absl::StrCat(kWorker, self.value);
+  if (status.ok() || absl::StartsWith(status.message(), absl::StrCat(who, ": "))) return status;
+  return Annotate(status, who);
 }
 
 absl::Status WhileWaiting(const absl::Status& status, absl::string_view words) {

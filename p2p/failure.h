@@ -42,6 +42,10 @@ absl::Status CauseOf(const absl::Status& status);
 // one, whoever reports it.
 absl::Status ReportedBy(WorkerId worker, const absl::Status& status);
 
+// What worker `self` says to a terminal that it shares with others: "worker 1: " in front, unless it
+// is there already.
+absl::Status SaidBy(WorkerId self, const absl::Status& status);
+
 // What a wait ended with: `words` in front if the time was over ("worker 2 has not told its host"),
 // unless it begins with a worker already. Any other error says itself whom it is about.
 absl::Status WhileWaiting(const absl::Status& status, absl::string_view words);

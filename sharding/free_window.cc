@@ -21,6 +21,7 @@ class WindowSteps {
   static absl::StatusOr<WindowSteps> Make(Plan plan) {
     plan.evaluation = {};
     plan.collection = {};
+    plan.laps = std::min(plan.laps, kEnoughLaps);
     plan.iterations = kShort;
     RZ_ASSIGN_OR_RETURN(LinkedRing shorter, RingOf(plan));
     plan.iterations = kLong;
@@ -38,7 +39,9 @@ class WindowSteps {
   int no_limit() const { return WaitGraph(longer_).LargestUsefulWindow(); }
 
  private:
-  static constexpr int kShort = 4, kLong = 7;
+  static constexpr int kShort = 3, kLong = 5;
+  // Messages come early from one lap to the next. With more laps the same waits are a smaller part.
+  static constexpr int kEnoughLaps = 4;
 
   WindowSteps(Plan plan, LinkedRing shorter, LinkedRing longer)
       : plan_(std::move(plan)), shorter_(std::move(shorter)), longer_(std::move(longer)) {}
@@ -56,8 +59,6 @@ class WindowSteps {
   LinkedRing shorter_, longer_;
 };
 
-bool IsEnough(int64_t step, int64_t shortest) { return 100 * (step - shortest) <= shortest; }
-
 }  // namespace
 
 absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
@@ -66,13 +67,21 @@ absl::StatusOr<int> ChooseFreeWindow(const Plan& plan) {
   RZ_ASSIGN_OR_RETURN(const WindowSteps steps, WindowSteps::Make(plan));
   const int most = std::max(least, steps.no_limit());
   RZ_ASSIGN_OR_RETURN(const int64_t shortest, steps.With(most));
-  RZ_ASSIGN_OR_RETURN(const int64_t first, steps.With(least));
-  if (IsEnough(first, shortest)) return least;
-  int low = least, high = most;  // low is too small, high is enough: more slots delay nothing
+  const auto is_enough = [&](int window) -> absl::StatusOr<bool> {
+    RZ_ASSIGN_OR_RETURN(const int64_t step, steps.With(window));
+    return 100 * (step - shortest) <= shortest;
+  };
+  // Most often a few more do. More slots delay nothing, so all that are larger are enough, too.
+  int low = least - 1, high = least;
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(high));
+    if (enough) break;
+    low = std::exchange(high, std::min(2 * high, most));
+  }
   while (high - low > 1) {
     const int middle = low + (high - low) / 2;
-    RZ_ASSIGN_OR_RETURN(const int64_t step, steps.With(middle));
-    (IsEnough(step, shortest) ? high : low) = middle;
+    RZ_ASSIGN_OR_RETURN(const bool enough, is_enough(middle));
+    (enough ? high : low) = middle;
   }
   return high;
 }

@@ -3,8 +3,8 @@
 //   return ExitCode(status);   // 0 when OK
 //
 //   0    done
-//   2    bad input: an option, the configuration, the data or another file that was named; an output
-//        that cannot be written, standard output included
+//   2    bad input: an option, the configuration, the data or another file that was named;
+//        an output that cannot be written, standard output included
 //   3    a worker was lost: it died, its connection closed, or it gave no sign of life for too long
 //   4    a deadline: everybody lives, but one wait took too long
 //   5    an internal error: our own bug, or the machine's (no memory, too few files or processes

@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -38,6 +37,7 @@
 #include "integrations/sight/metrics.h"
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
+#include "p2p/failure.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/launch/limits.h"
 #include "p2p/rendezvous/agreement.h"
@@ -382,13 +382,6 @@ absl::Status Train(const CommandLine& line, absl::StatusOr<Config> config,
   return looked;  // a trace that cannot be joined takes nothing from the run
 }
 
-// Many workers write to one terminal: each says who it is.
-absl::Status FromWorker(WorkerId self, const absl::Status& status) {
-  const std::string who = absl::StrCat("worker ", self.value);
-  if (status.ok() || absl::StartsWith(status.message(), absl::StrCat(who, ": "))) return status;
-  return Annotate(status, who);
-}
-
 }  // namespace
 
 absl::Status RunTrain(const CommandLine& line) {
@@ -400,7 +393,7 @@ absl::Status RunTrain(const CommandLine& line) {
       config.ok() ? config->cyclic.peer_timeout : CyclicConfig().peer_timeout;
   RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job, JoinOutsideJob(identity, peer_timeout));
   const absl::Status status = Train(line, std::move(config), job);
-  return job.has_value() ? FromWorker(job->seat.self, status) : status;
+  return job.has_value() ? SaidBy(job->seat.self, status) : status;
 }
 
 }  // namespace ringzero

@@ -38,7 +38,7 @@ absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const std::optional<Ide
   if (!identity.has_value()) return std::nullopt;
   RZ_ASSIGN_OR_RETURN(const JoinOptions options, OptionsOf(CurrentEnvironment(), peer_timeout));
   absl::StatusOr<JobSeat> seat = JoinJob(*identity, options);
-  if (!seat.ok()) return ReportedBy(identity->self, seat.status());
+  if (!seat.ok()) return SaidBy(identity->self, seat.status());
   return OutsideJob{*identity, *std::move(seat)};
 }
 

@@ -125,8 +125,8 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     Gathering gathering{.self = identity.self,
                         .workers = identity.workers,
                         .restart = identity.restart,
-                         .limit = options.limit,
-                         .peer_timeout = options.peer_timeout};
+                        .limit = options.limit,
+                        .peer_timeout = options.peer_timeout};
     absl::string_view place = identity.rendezvous;
     const bool tcp = absl::ConsumePrefix(&place, "tcp://");
     if (tcp) seat.store_host = HostOf(place);

@@ -142,6 +142,7 @@ void Presence::Know(std::vector<std::string> numbers) {
   numbers_ = std::move(numbers);
   // From now on each of them is missed, and the next look takes its sign as new: it may be dead.
   looked_ = true;
+  now_ = clock_.Tick(Clock::now());
   std::fill(peers_.begin(), peers_.end(), Peer{.state = Peer::State::kAlive, .heard = now_});
 }
 

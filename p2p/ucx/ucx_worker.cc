@@ -95,6 +95,15 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
   if (std::strstr(owner.dli_fname, "libucs") != nullptr) ucs_debug_disable_signal(SIGHUP);
 }
 
+UcxSettings SettingsOf(const UcxWorker::Options& options) {
+  UcxSettings settings;
+  for (auto& each : Defaults(options)) {
+    if (std::getenv(("UCX_" + each.first).c_str()) == nullptr) settings.push_back(each);
+  }
+  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
+  return settings;
+}
+
 // The value of UCX_TLS that counts.
 std::string Transports(const UcxSettings& settings) {
   for (auto each = settings.rbegin(); each != settings.rend(); ++each) {
@@ -116,9 +125,9 @@ bool UsesPosix(absl::string_view transports) {
 
 // UCX does without /dev/shm where less than 16 MiB are free (POSIX_SHM_MIN_SIZE). Where it takes
 // itself below that while it starts, it ends with an error that does not say so.
-absl::Status CheckShm(const UcxSettings& settings) {
+absl::Status CheckShm(const UcxWorker::Options& options) {
   struct statvfs facts = {};
-  if (!UsesPosix(Transports(settings)) || statvfs("/dev/shm", &facts) != 0) {
+  if (!UsesPosix(Transports(SettingsOf(options))) || statvfs("/dev/shm", &facts) != 0) {
     return absl::OkStatus();
   }
   const auto mib = [&](uint64_t blocks) {
@@ -133,13 +142,7 @@ absl::Status CheckShm(const UcxSettings& settings) {
 }
 
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
-  UcxSettings settings;
-  for (auto& each : Defaults(options)) {
-    if (std::getenv(("UCX_" + each.first).c_str()) == nullptr) settings.push_back(each);
-  }
-  settings.insert(settings.end(), options.settings.begin(), options.settings.end());
-  RZ_RETURN_IF_ERROR(CheckShm(settings));
-  for (const auto& [name, value] : settings) {
+  for (const auto& [name, value] : SettingsOf(options)) {
     const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
     if (status == UCS_OK) continue;
     return absl::InvalidArgumentError(absl::StrCat("UCX refuses the setting ", name, "=", value,
@@ -335,6 +338,7 @@ void UcxWorker::State::ProgressWhile(std::chrono::milliseconds limit,
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
+  RZ_RETURN_IF_ERROR(CheckShm(options));
   RZ_ASSIGN_OR_RETURN(const ucp_context_h context, MakeContext(options));
   auto state = std::make_unique<State>();
   state->context = context;
@@ -347,8 +351,11 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& opti
   }
   std::unique_ptr<UcxWorker> worker(new UcxWorker(std::move(state)));
   RZ_RETURN_IF_ERROR(CheckMemory(context, options.memory));
-  RZ_RETURN_IF_ERROR(worker->state_->Start());
-  return worker;
+  const absl::Status started = worker->state_->Start();
+  if (started.ok()) return worker;
+  // Several workers looked at once, and each saw enough for itself.
+  RZ_RETURN_IF_ERROR(CheckShm(options));
+  return started;
 }
 
 UcxWorker::UcxWorker(std::unique_ptr<State> state) : state_(std::move(state)) {}

@@ -241,7 +241,7 @@ class Outputs(TestCase):
         return found
 
     def test_records_that_are_read_are_not_replaced(self):
-        done = self.run_program("train", self.config(**{"cyclic.inject": {"action": "fail", "at": "lap", "worker": 1}}))
+        done = self.run_program("train", self.config(**{"cyclic.inject": {"action": "kill", "at": "lap", "number": 4, "worker": 1}}))
         self.assertNotEqual(done.returncode, 0)
         before = self.contents()
         self.fails(self.run_program("trace", "ringzero-flight", "--out", "ringzero-flight/worker-0.flight"), 2,

@@ -220,7 +220,7 @@ class Report(TestCase):
     def test_one_page_with_everything(self):
         html = self.report()
         for part in ("Loss", "Samples a second", "measured, iterations 10 to 11", "predicted", "Sent by the whole ring",
-                     "Model states and buffers", "gradient norm"):
+                     "Model states and buffers", "Gradient norm"):
             self.assertIn(part, html)
         self.assertNotIn("http", html)
 

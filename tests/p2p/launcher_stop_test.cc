@@ -140,7 +140,9 @@ class Pipe {
     for (int i = 0; i < bytes; ++i) {
       pollfd ready = {ends_[0], POLLIN, 0};
       char byte = 0;
-      if (poll(&ready, 1, 60000) != 1 || read(ends_[0], &byte, 1) != 1) return false;
+      // Worker 0 handles SIGCONT, and a handled signal ends a poll.
+      if (TEMP_FAILURE_RETRY(poll(&ready, 1, 60000)) != 1) return false;
+      if (read(ends_[0], &byte, 1) != 1) return false;
     }
     return true;
   }

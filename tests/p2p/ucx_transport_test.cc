@@ -246,7 +246,8 @@ TEST(UcxTransportTest, TheBlockOfACancelledReceiveIsKept) {
   auto worker =
       UcxWorker::Create({.peers = 2, .listener = &links, .progress = ProgressMode::kCaller});
   ASSERT_TRUE(worker.ok()) << worker.status();
-  links.Begin(nullptr, worker->get(), {arena->get(), arena->get()});
+  links.Begin(nullptr, worker->get(), {arena->get(), arena->get()},
+              {std::string(kUcxNonceBytes, 1), std::string(kUcxNonceBytes, 2)});
   links.Await(WorkerId(1), {.key = {0, 5}, .ownership = Ownership::kOwned, .bytes = kBytes});
   ASSERT_TRUE(links.Receiving());
   links.Shut();

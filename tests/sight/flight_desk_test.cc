@@ -88,7 +88,8 @@ TEST(FlightDeskTest, MakesItsFolderOrSaysWhyNot) {
       barred.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
   ::testing::internal::CaptureStderr();
   barred.WriteFailure(WorkerId(0), absl::InternalError("mine"));
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("file/flight: cannot make the folder"));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("file/flight: cannot make the folder"));
 }
 
 TEST(FlightDeskTest, RemovesRecordsOfEarlierRuns) {

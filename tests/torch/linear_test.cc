@@ -141,7 +141,7 @@ TEST(LinearTest, NoSinkIsAskedWithoutAGraph) {
   EXPECT_FALSE(sink.product.defined());
 }
 
-// A row of matrix sizes: most are tried out, some are too small for it.
+// From 1 to `most`, each power of two as often as any other.
 int64_t DrawSize(std::mt19937_64& engine, double most) {
   return std::llround(
       std::exp2(std::uniform_real_distribution<double>(0, std::log2(most))(engine)));
@@ -156,8 +156,8 @@ TEST(LinearTest, AnAddedProductIsAProductAndAnAddition) {
   int added = 0;
   for (int i = 0; i < kShapes; ++i) {
     const int64_t rows = DrawSize(engine, 1024);
-    const int64_t out = 40 + DrawSize(engine, 256);
-    const int64_t in = 40 + DrawSize(engine, 256);
+    const int64_t out = 60 + DrawSize(engine, 256);
+    const int64_t in = 60 + DrawSize(engine, 256);
     torch::manual_seed(engine());
     const at::Tensor grad = torch::randn({rows, out}) * 1e-3;
     const at::Tensor x = torch::randn({rows, in}).exp();
