@@ -33,21 +33,20 @@ constexpr KeySpec kMemoryKeys[] = {
     Bool("aio.overlap_events", "true", "submit while others complete"),
     Bool("aio.use_gds", "false", "straight into the GPU") | Only("false"),
 
-    Section("checkpoint", "how checkpoints are written") | Reading::kRaw |
-        DeepSpeed(kIgnoresUnknown),
+    Section("checkpoint", "how DeepSpeed writes checkpoints; there are none here yet") |
+        Reading::kRaw | DeepSpeed(kIgnoresUnknown),
     Text("checkpoint.tag_validation", "\"WARN\"", "workers that name a checkpoint differently") |
-        Choices("WARN|IGNORE|FAIL") | kNotNull |
-        Quietly("the engine names checkpoints, so that all workers agree"),
+        Choices("WARN|IGNORE|FAIL") | kNotNull | Quietly("there are no checkpoints yet"),
     Bool("checkpoint.load_universal", "false", "read DeepSpeed's universal format") | Only("false"),
     Bool("checkpoint.use_node_local_storage", "false", "each host keeps its own part") |
         Only("false"),
     Bool("checkpoint.checkpoint_serialization", "true", "torch.save's format") |
-        Quietly("checkpoints are no pickles"),
+        Quietly("there are no checkpoints yet"),
     Section("checkpoint.parallel_write", "who writes"),
     Bool("checkpoint.parallel_write.pipeline_stage", "false", "all pipeline stages at once") |
-        kNotAuto | kNotNull | Quietly("every owner writes its own stages"),
+        kNotAuto | kNotNull | Quietly("there are no checkpoints yet"),
     Section("checkpoint.writer", "DeepSpeed's writers of files") | kOrNull | Absent::kStaysAbsent |
-        Quietly("every owner writes its own stages, in one way"),
+        Quietly("there are no checkpoints yet"),
     Text("checkpoint.writer.type", "\"FAST\"", "which") | Choices("MOCK|PYTHON|FAST"),
     Integer("checkpoint.writer.io_buffer_size", "67108864", "bytes") | kPositive,
     Bool("checkpoint.writer.io_buffer_double", "true", "two of them"),

@@ -13,7 +13,7 @@ constexpr KeySpec kRemovedKeys[] = {
     Gone("eigenvalue", "it served quantize_training, which is gone too"),
     Gone("elasticity", "give the batch sizes themselves"),
     Gone("graph_harvesting", "there is nothing in its place"),
-    Gone("nebula", "checkpoints would silently be plain files"),
+    Gone("nebula", "there are no checkpoints yet"),
     Gone("progressive_layer_drop", "there is nothing in its place"),
     Gone("quantize_training", "there is nothing in its place"),
     Gone("sparse_attention", "there is nothing in its place"),
