@@ -135,16 +135,21 @@ TEST_P(EngineFailureTest, ALateMessageIsNamedAtTheDeadline) {
   EXPECT_THAT(std::string(ring[1]->status().message()), HasSubstr("worker 0"));
 }
 
-// Worker 0 of a process that is stopped for longer than worker 0 would wait; worker 1 computes when
-// a byte comes. 0: both get through.
+// Worker 0 of a process that is stopped for longer than worker 0 would wait; worker 1 computes
+// half a second after a byte has come. 0: both get through.
 int RunStopped(const MakeTransports& transports, int told, int tell) {
   auto ring = MakeRing(transports, std::chrono::seconds(2));
   absl::Status zero;
   std::thread waiting([&] { zero = Drive(*ring[0], kToy.stages); });
-  while (absl::StrContains(ring[0]->DebugString(), "waiting for nothing"))
-    std::this_thread::yield();
+  // What cannot come without worker 1.
+  for (std::string text; !absl::StrContains(text, "Update"); std::this_thread::yield()) {
+    text = ring[0]->DebugString();
+    text.resize(text.find("; not done"));
+  }
   char byte = 0;
   if (write(tell, &byte, 1) != 1 || read(told, &byte, 1) != 1) return 1;
+  // Worker 0 looks at its deadline again, and would have asked whose fault it is.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
   const absl::Status one = Drive(*ring[1], kToy.stages);
   waiting.join();
   if (!zero.ok()) std::fprintf(stderr, "%s\n", zero.ToString().c_str());
