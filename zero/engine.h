@@ -200,8 +200,9 @@ class Engine {
   // rules). It is kept until update t + 3. After Finish there are those of the last three iterations;
   // with gradient_norms worker 0 then has the sum over all workers.
   double GradientSquares(Iteration t) const;
-  // Where all know the norm, worker 0, as long: in which stage a backward first made a gradient of
-  // update t that is not finite (the last one that has such). Nothing: all are, or unknown.
+  // In which stage update t first had a gradient that is not finite. A backward goes from the last
+  // stage to the first, so it is the last stage that has one. Nothing: all are finite, or it is not
+  // known. Worker 0 knows it, where there is a global norm, for as long as GradientSquares.
   std::optional<StageId> NonfiniteStage(Iteration t) const;
   // Any thread, from the iteration's first BeginForward on until three later: what the gradients of
   // its loss must be multiplied by, before they are rounded.

@@ -26,6 +26,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status.h"
 #include "bench/ring/peer.h"
+#include "p2p/ucx/ucx_worker.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -273,7 +274,7 @@ class UcxPerftest final : public Peer {
     }
     all.push_back(absl::StrCat("LD_LIBRARY_PATH=", path));
     // As our transport tells UCX, so that both take the same lanes.
-    for (const auto& [name, value] : {std::pair("UCX_TLS", "posix,cma,self"),
+    for (const auto& [name, value] : {std::pair("UCX_TLS", kUcxHostTransports),
                                       {"UCX_POSIX_ERROR_HANDLING", "y"},
                                       {"UCX_CMA_MEMORY_INVALIDATE", "y"}}) {
       if (std::getenv(name) == nullptr) all.push_back(absl::StrCat(name, "=", value));

@@ -156,10 +156,7 @@ absl::StatusOr<Results> RunInSeat(const RunWorkersOptions& options, const Plans&
     Disagree(job, run.status());
     return run.status();
   }
-  if (const absl::Status agreed = Agree(job, AgreementOf(options, *run)); !agreed.ok()) {
-    job.rendezvous->Leave(agreed);  // those who are not that far hear the cause
-    return agreed;
-  }
+  RZ_RETURN_IF_ERROR(Agree(job, AgreementOf(options, *run)));
   Process process{.job = job};
   process.report = [&](const std::string& kind, const std::string& text) {
     if (options.on_report) options.on_report(job.self, kind, text);

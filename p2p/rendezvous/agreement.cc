@@ -164,10 +164,7 @@ absl::Status Compare(int worker, const Statement& theirs, const Statement& mine)
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
-  if (seat.workers == 1) return absl::OkStatus();
+absl::Status CompareAll(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
   RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AgreementKey(seat.self.value), Write(sections)));
   const Deadline deadline(seat.join_limit);
   std::vector<Statement> statements;
@@ -184,6 +181,15 @@ absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sec
     RZ_RETURN_IF_ERROR(Compare(w, statements[w], statements[0]));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
+  if (seat.workers == 1) return absl::OkStatus();
+  absl::Status agreed = CompareAll(seat, sections);
+  if (!agreed.ok()) seat.rendezvous->Leave(agreed);  // who is not that far hears the cause
+  return agreed;
 }
 
 void Disagree(const JobSeat& seat, const absl::Status& why) {

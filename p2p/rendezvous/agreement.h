@@ -25,7 +25,8 @@ struct AgreementSection {
 
 // Waits for all workers, for all together up to the seat's join_limit. InvalidArgument: a
 // difference. The code and words of a worker that Disagrees, with its number in front. As
-// Rendezvous otherwise.
+// Rendezvous otherwise. After an error this worker has left the rendezvous, with the error as its
+// last words.
 absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections);
 
 // Instead of Agree: this worker ends with `why`.

@@ -14,8 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
-#include "p2p/deadline.h"
-#include "p2p/failure.h"
+#include "p2p/rendezvous/tell_all.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -43,8 +42,6 @@ absl::StatusOr<std::string> Namespace(const std::string& kind) {
   return absl::StrCat(facts.st_dev, ":", facts.st_ino);
 }
 
-std::string HostKey(int worker) { return absl::StrCat("host/", worker); }
-
 }  // namespace
 
 absl::StatusOr<std::string> HostIdentity() {
@@ -66,17 +63,7 @@ absl::StatusOr<std::string> ThisHost() {
 
 absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
   RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(HostKey(seat.self.value), mine));
-  const Deadline deadline(seat.join_limit);
-  std::vector<std::string> hosts;
-  for (int w = 0; w < seat.workers; ++w) {
-    absl::StatusOr<std::string> host = seat.rendezvous->Get(HostKey(w), deadline.Left());
-    if (!host.ok()) {
-      return WhileWaiting(host.status(), absl::StrCat("worker ", w, " has not told its host"));
-    }
-    hosts.push_back(*std::move(host));
-  }
-  return hosts;
+  return TellAll(seat, "host", mine, "has not told its host");
 }
 
 std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts) {

@@ -19,7 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
-#include "p2p/deadline.h"
+#include "p2p/rendezvous/tell_all.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -30,8 +30,6 @@ struct InterfaceAddress {
   std::string address;  // in numbers
   bool loopback = false;
 };
-
-std::string AddressesKey(int worker) { return absl::StrCat("addresses/", worker); }
 
 std::string AddressInNumbers(const sockaddr* address, socklen_t bytes) {
   char text[NI_MAXHOST] = {};
@@ -137,20 +135,16 @@ absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
     return std::vector<std::string>();
   RZ_ASSIGN_OR_RETURN(std::vector<InterfaceAddress> own, AddressesOfThisHost());
   const Interfaces here(std::move(own));
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AddressesKey(seat.self.value),
-                                          absl::StrJoin(here.Told(seat.store_host), " ")));
-  const Deadline deadline(seat.join_limit);
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> told,
+                      TellAll(seat, "addresses", absl::StrJoin(here.Told(seat.store_host), " "),
+                              "has not told its addresses"));
   std::set<std::string> names;
   for (int w = 0; w < seat.workers; ++w) {
     if (hosts[w] == hosts[seat.self.value]) continue;
-    const auto told = seat.rendezvous->Get(AddressesKey(w), deadline.Left());
-    if (!told.ok()) {
-      return Annotate(told.status(), absl::StrCat("worker ", w, " has not told its addresses"));
-    }
-    const std::set<std::string> leading = here.To(absl::StrSplit(*told, ' ', absl::SkipEmpty()));
+    const std::set<std::string> leading = here.To(absl::StrSplit(told[w], ' ', absl::SkipEmpty()));
     if (leading.empty() && std::getenv("UCX_NET_DEVICES") == nullptr) {
       return absl::FailedPreconditionError(
-          absl::StrCat("no network interface leads to worker ", w, " (", *told,
+          absl::StrCat("no network interface leads to worker ", w, " (", told[w],
                        "); UCX_NET_DEVICES can name the interfaces"));
     }
     names.insert(leading.begin(), leading.end());

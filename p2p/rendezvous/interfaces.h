@@ -20,10 +20,9 @@ namespace ringzero {
 // Sorted, each once; none if all workers share a host. `hosts`: of each worker (HostsOfWorkers). A
 // worker that calls itself another host and has only addresses of ours is reached over loopback.
 //
-// All workers of the job must call it, once, with the same hosts: each tells its addresses at the
-// rendezvous ("addresses/3") and waits for those of the other hosts, at most seat.join_limit for
-// all. DeadlineExceeded names the first worker that is missing; FailedPrecondition a worker to whom
-// no interface leads, unless UCX_NET_DEVICES names the interfaces anyway.
+// All workers of the job must call it, once, with the same hosts: each tells its addresses
+// (TellAll). Errors of TellAll. FailedPrecondition names a worker to whom no interface leads, unless
+// UCX_NET_DEVICES names the interfaces anyway.
 absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
     const JobSeat& seat, const std::vector<std::string>& hosts);
 

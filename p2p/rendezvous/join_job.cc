@@ -11,19 +11,17 @@
 #include "absl/strings/strip.h"
 #include "base/hmac_sha256.h"
 #include "base/status.h"
-#include "p2p/deadline.h"
-#include "p2p/failure.h"
 #include "p2p/random_bytes.h"
 #include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/file_rendezvous.h"
 #include "p2p/rendezvous/store_rendezvous.h"
+#include "p2p/rendezvous/tell_all.h"
 
 namespace ringzero {
 namespace {
 
 constexpr char kMadeSecretKey[] = "secret";
 constexpr char kSecretVariable[] = "RINGZERO_JOB_SECRET";
-std::string SecretMarkKey(int worker) { return absl::StrCat("secret/", worker); }
 
 std::string BytesOf(const Digest& digest) { return {digest.begin(), digest.end()}; }
 
@@ -73,17 +71,7 @@ absl::StatusOr<std::vector<std::string>> ShareSecretMarks(const JobSeat& seat,
     mine = BytesOf(
         HmacSha256(options.secret, absl::StrCat("ringzero mark ", seat.rendezvous->start())));
   }
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(SecretMarkKey(seat.self.value), mine));
-  const Deadline deadline(options.limit);
-  std::vector<std::string> marks;
-  for (int w = 0; w < seat.workers; ++w) {
-    absl::StatusOr<std::string> mark = seat.rendezvous->Get(SecretMarkKey(w), deadline.Left());
-    if (!mark.ok()) {
-      return WhileWaiting(mark.status(), absl::StrCat("worker ", w, " has not shown its secret"));
-    }
-    marks.push_back(*std::move(mark));
-  }
-  return marks;
+  return TellAll(seat, "secret", mine, "has not shown its secret");
 }
 
 // An error that names the first worker whose mark is not that of most; of two, worker 1.

@@ -21,7 +21,7 @@
 
 #include "absl/status/status.h"
 #include "base/ids.h"
-#include "p2p/heartbeat.h"
+#include "p2p/awake_clock.h"
 #include "p2p/rendezvous/checked_store.h"
 
 namespace ringzero {

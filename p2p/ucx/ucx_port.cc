@@ -27,9 +27,7 @@ namespace ringzero {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kFarewellLimit(1);  // for last words and their answers
-// Until the others are there; the rendezvous tells who died before it said hello.
-constexpr std::chrono::milliseconds kLookForHellos(100);
+constexpr std::chrono::seconds kFarewellLimit(1);    // for last words and their answers
 constexpr int kIdleTurns = 32;                       // before the message thread goes to sleep
 constexpr std::chrono::milliseconds kSocketLook(1);  // at sockets, while the thread does not sleep
 constexpr uint64_t kStepsPerLook = 16;               // at the clock
@@ -454,9 +452,8 @@ void Port::Sleep() {
   if (!work && worker_->Arm()) {
     Clock::time_point until = messages_->next();
     if (pulses_) until = std::min(until, pulses_->next());
-    if (!hellos_missed_ && !met_) {
-      until = std::min(until, Clock::now() + std::min(hello_deadline_.Look(), kLookForHellos));
-    }
+    // The rendezvous tells who died before it said hello, and wakes nobody.
+    if (!hellos_missed_ && !met_) until = std::min(until, Clock::now() + hello_deadline_.Look());
     const auto limit = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     events_[1].fd = worker_->event_descriptor();
     const int64_t most = std::clamp<int64_t>(limit.count(), 0, 3'600'000);

@@ -70,7 +70,7 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
   const bool network = options.reach == UcxWorker::Options::Reach::kNetwork;
   const bool cuda = options.memory == MemoryKind::kCuda;
   UcxSettings settings = {
-      {"TLS", network ? "^sysv" : absl::StrCat("posix,cma,self", cuda ? ",cuda" : "")},
+      {"TLS", network ? "^sysv" : absl::StrCat(kUcxHostTransports, cuda ? ",cuda" : "")},
       {"ZCOPY_THRESH", "inf"},
       {"RNDV_THRESH", absl::StrCat(kUcxSmallBytes + 1)},  // nothing tagged is smaller, but in GPUs
       {"POSIX_ERROR_HANDLING", "y"},

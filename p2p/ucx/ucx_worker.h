@@ -40,6 +40,9 @@ struct UcxOperation {
 // A setting of UCX by its name without UCX_: {"TLS", "tcp,self"}.
 using UcxSettings = std::vector<std::pair<std::string, std::string>>;
 
+// TLS where all workers share a host and payload lies in its memory: none of these opens a port.
+inline constexpr char kUcxHostTransports[] = "posix,cma,self";
+
 // What UCX tells; called in Progress, but OnBroken and OnDone may come inside any call.
 class UcxListener {
  public:

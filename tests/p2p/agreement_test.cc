@@ -7,6 +7,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "p2p/rendezvous/host_identity.h"
+#include "p2p/rendezvous/interfaces.h"
+#include "tests/p2p/losing_rendezvous.h"
 
 namespace ringzero {
 namespace {
@@ -47,6 +50,27 @@ Sections Ours(int section, const std::string& text) {
 TEST(AgreementTest, EqualWorkersAgree) {
   for (const absl::Status& end : AgreeAll(4, kOurs, kOurs)) EXPECT_TRUE(end.ok()) << end;
   EXPECT_TRUE(Agree({.self = WorkerId(0), .workers = 1}, kOurs).ok());
+}
+
+// Who is not that far does not have to guess why this worker ended.
+TEST(AgreementTest, WhoDoesNotAgreeLeavesItsCause) {
+  const auto rendezvous = std::make_shared<LosingRendezvous>();
+  ASSERT_TRUE(rendezvous->Put("agreement/1", "not a statement").ok());
+  const JobSeat seat = {.self = WorkerId(0), .workers = 2, .rendezvous = rendezvous};
+  const absl::Status end = Agree(seat, kOurs);
+  EXPECT_EQ(end.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(rendezvous->last_words(), end);
+}
+
+// Not as what the others have not told.
+TEST(AgreementTest, ALostWorkerIsNamedInEveryWait) {
+  const absl::Status lost = absl::UnavailableError("worker 2 gave no sign of life for 1.0 s");
+  const auto rendezvous = std::make_shared<LosingRendezvous>();
+  rendezvous->Lose(lost);
+  const JobSeat seat = {.self = WorkerId(0), .workers = 3, .rendezvous = rendezvous};
+  EXPECT_EQ(HostsOfWorkers(seat).status(), lost);
+  EXPECT_EQ(InterfacesToOtherHosts(seat, {"a", "b", "c"}).status(), lost);
+  EXPECT_EQ(Agree(seat, kOurs), lost);
 }
 
 TEST(AgreementTest, EverybodySaysWhatDiffersAndWhere) {

@@ -1,4 +1,5 @@
-// LosingRendezvous: one in memory whose status() a test sets, as if a worker had been lost.
+// LosingRendezvous: one in memory whose status() a test sets, as if a worker had been lost. It keeps
+// the last words of who leaves.
 //
 //   LosingRendezvous rendezvous;   rendezvous.Lose(absl::UnavailableError("worker 2 …"));
 #ifndef RINGZERO_TESTS_P2P_LOSING_RENDEZVOUS_H_
@@ -20,11 +21,20 @@ class LosingRendezvous final : public Rendezvous {
   }
   absl::StatusOr<std::string> Get(const std::string& key,
                                   std::chrono::milliseconds limit) override {
-    return inner_->Get(key, limit);
+    const absl::Status lost = status();
+    return lost.ok() ? inner_->Get(key, limit) : lost;
   }
   absl::Status status() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     return lost_;
+  }
+  void Leave(const absl::Status& why) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last_words_ = why;
+  }
+  absl::Status last_words() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_words_;
   }
   void Lose(const absl::Status& lost) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -34,7 +44,7 @@ class LosingRendezvous final : public Rendezvous {
  private:
   const std::shared_ptr<Rendezvous> inner_ = MakeLocalRendezvous();
   std::mutex mutex_;
-  absl::Status lost_;
+  absl::Status lost_, last_words_;
 };
 
 }  // namespace ringzero

@@ -1,7 +1,7 @@
 // From resolved keys to the typed configuration; for config.cc.
 //
-//   for (const absl::Status& wrong : FillOurs(config)) …     // what is given of model, data,
-//   cyclic for (const absl::Status& wrong : FillRun(config, {})) …  // what a run needs besides
+//   for (const absl::Status& wrong : FillOurs(config)) …      // what is given of model, data, cyclic
+//   for (const absl::Status& wrong : FillRun(config, {})) …   // what a run needs besides
 //
 // Both go on after what is wrong, and return all of it.
 #ifndef RINGZERO_ZERO_CONFIG_FILL_H_
