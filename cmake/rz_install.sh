@@ -124,7 +124,7 @@ python_with_pip() {
 }
 
 # What .deps holds: the wheels, and what settle_ucx makes of them.
-wheels_key() { sha256sum "$root/cmake/requirements.txt" "$root/cmake/ucx.conf" | sha256sum | cut -c 1-64; }
+wheels_key() { cat "$root/cmake/requirements.txt" "$root/cmake/ucx.conf" | sha256sum | cut -c 1-64; }
 
 # UCX's settings where nobody sets them: a start of ringzero takes 0.2 instead of 0.6 s. First in the file, for what comes later
 # in it is of one kind of processor.
