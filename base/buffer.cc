@@ -74,8 +74,10 @@ Buffer MakeHeapBuffer(size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
   const size_t rounded = AlignPayload(bytes == 0 ? 1 : bytes);
   const bool huge = rounded >= kHugePage;
-  void* memory = std::aligned_alloc(huge ? kHugePage : kPayloadAlignment, rounded);
-  RZ_CHECK(memory != nullptr, absl::StrCat("out of memory for ", rounded, " bytes"));
+  // Not aligned_alloc, which wants a multiple of the alignment as size.
+  void* memory = nullptr;
+  RZ_CHECK(posix_memalign(&memory, huge ? kHugePage : kPayloadAlignment, rounded) == 0,
+           absl::StrCat("out of memory for ", rounded, " bytes"));
   // Fewer faults and faster streams; a hint, so its failure is no error.
   if (huge) (void)madvise(memory, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
   std::memset(memory, 0, rounded);
