@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The examples as a stranger's projects: against what `cmake --install` leaves, found by CMAKE_PREFIX_PATH."""
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,9 @@ import unittest
 from project import BUILD, ROOT, TestCase
 
 SHARDED = os.path.join(ROOT, "examples", "sharded_optimizer")
+TINY = {"model": {"type": "mlp", "hidden": [8]}, "data": {"type": "random", "samples": 32, "input": [1, 4, 4], "classes": 3},
+        "train_micro_batch_size_per_gpu": 4, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}, "iterations": 2,
+        "cyclic": {"workers": 2}}
 # What a plain loop of LibTorch's would not name.
 OURS = re.compile(r"ringzero|RZ_|absl|RunLoop|worker|optimizer|options", re.IGNORECASE)
 
@@ -37,11 +41,28 @@ class Examples(TestCase):
         for file in ("bin/ringzero", "bin/ring_perf", "share/doc/ringzero/LICENSE", "share/ringzero/examples/gpt_text.json",
                      "share/ringzero/examples/custom_model/CMakeLists.txt"):
             self.assertTrue(os.path.isfile(os.path.join(prefix, file)), file)
-        self.assertRegex(self.run_command(os.path.join(prefix, "bin", "ringzero"), "--version"), r"^ringzero \d")
-        self.assertIn("--mode", self.run_command(os.path.join(prefix, "bin", "ring_perf"), "--help"))
+        self.assertNotIn("untime path", said, "installed programs are the linked ones, with their RUNPATH")
         [removal] = re.findall(r"^-- To remove these files: (.*)$", said, re.MULTILINE)
         self.run_command("sh", "-ec", removal)
         self.assertEqual([file for _, _, files in os.walk(prefix) for file in files], [])
+
+    def test_installed_programs_need_neither_the_build_folder_nor_an_environment(self):
+        with open(self.path("tiny.json"), "w", encoding="utf-8") as file:
+            json.dump(TINY, file)
+        for program, arguments, printed in (("ringzero", ["--version"], r"^ringzero \d"),
+                                            ("ring_perf", ["--help"], "--mode"),
+                                            ("ringzero", ["train", "tiny.json"], "parameters sha256 [0-9a-f]{64}")):
+            with self.subTest(program, arguments=arguments):
+                said = self.run_command("env", "-i", os.path.join(self.prefix, "bin", program), *arguments,
+                                        prefix=self.without_the_build())
+                self.assertRegex(said, printed)
+
+    def without_the_build(self):
+        """A command's beginning that hides the build folder from it, where that is allowed."""
+        folders = sorted({BUILD, os.path.join(ROOT, "build")}, reverse=True)  # the inner one first
+        hide = "".join(f'[ ! -d "{folder}" ] || mount -t tmpfs tmpfs "{folder}"; ' for folder in folders)
+        prefix = ("unshare", "-Urm", "sh", "-ec", hide + 'exec "$@"', "sh")
+        return prefix if subprocess.run([*prefix, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0 else ()
 
     def test_custom_model_is_short(self):
         with open(os.path.join(ROOT, "examples", "custom_model", "custom_model.cc"), encoding="utf-8") as file:
