@@ -46,6 +46,10 @@ std::string ToString(const Event& event);
 // Stages, laps and workers up to 65534.
 using PackedEvent = std::array<uint64_t, 4>;
 PackedEvent Pack(const Event& event);
+// Of the event's operation.
+inline Iteration IterationOf(const PackedEvent& words) {
+  return Iteration(static_cast<int>(static_cast<uint32_t>(words[1] >> 32)));
+}
 // InvalidArgument for what Pack cannot have written.
 absl::StatusOr<Event> Unpack(const PackedEvent& words);
 

@@ -1,6 +1,7 @@
 // The thread that empties the rings into a file.
 #include "zero/trace_stream.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -50,9 +51,26 @@ void TraceStream::Run() {
 
 void TraceStream::Drain() {
   std::lock_guard lock(drain_mutex_);
+  DrainLocked();
+}
+
+void TraceStream::OpenWindow(int iterations) {
+  std::lock_guard lock(drain_mutex_);
+  DrainLocked();  // for newest_
+  TraceWindow& window = options_.window;
+  const Iteration next(newest_.value + 1);
+  if (next > window.to) window.from = next;
+  window.to = Iteration(next.value + iterations);
+}
+
+void TraceStream::DrainLocked() {
+  if (file_ == nullptr) return;
   batch_.clear();
-  options_.recorder->ReadNew(cursor_,
-                             [this](const PackedEvent& event) { batch_.push_back(event); });
+  options_.recorder->ReadNew(cursor_, [this](const PackedEvent& event) {
+    const Iteration of = IterationOf(event);
+    newest_ = std::max(newest_, of);
+    if (of >= options_.window.from && of < options_.window.to) batch_.push_back(event);
+  });
   // Whole events, and the head: what a worker that is killed leaves can be read.
   const absl::Status written = file_->Write(absl::string_view(
       reinterpret_cast<const char*>(batch_.data()), batch_.size() * sizeof(PackedEvent)));
@@ -61,11 +79,13 @@ void TraceStream::Drain() {
 
 absl::Status TraceStream::Finish() {
   Stop();
-  Drain();
+  std::lock_guard lock(drain_mutex_);
+  DrainLocked();
   options_.head.lost = cursor_.lost;
   error_.Update(file_->Rewind());
   error_.Update(file_->Write(FlightHead(options_.head)));  // as long as before
   error_.Update(file_->Finish());
+  file_.reset();
   return error_;
 }
 

@@ -7,10 +7,12 @@
 //
 // A thread of its own reads the recorder's rings every few milliseconds and writes; nobody waits
 // for it. What was overwritten before it came is counted in the file (`lost`): give the recorder
-// rings of kTraceEvents. The file is a flight record without waits (zero/flight_record.h).
+// rings of kTraceEvents. The file is a flight record without waits (zero/flight_record.h). With a
+// window it has the operations of these iterations alone.
 #ifndef RINGZERO_ZERO_TRACE_STREAM_H_
 #define RINGZERO_ZERO_TRACE_STREAM_H_
 
+#include <climits>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -31,10 +33,16 @@ namespace ringzero {
 // Of each ring while a run is traced: 1 MiB.
 inline constexpr size_t kTraceEvents = 1 << 15;
 
+struct TraceWindow {  // iterations [from, to)
+  Iteration from{0};
+  Iteration to{INT_MAX};
+};
+
 struct TraceStreamOptions {
   std::string folder;  // made if need be; the file is FlightPath(folder, head.worker)
   FlightRecord head;   // worker, workers, why, clock
   const FlightRecorder* recorder = nullptr;  // outlives the stream
+  TraceWindow window;
 };
 
 class TraceStream {
@@ -46,6 +54,9 @@ class TraceStream {
   void SetOffset(const std::optional<ClockOffset>& offset) { options_.head.offset = offset; }
   // Reads and writes what is left; the first error of all the writing. Once.
   absl::Status Finish();
+  // The window is open for `iterations` from the first one of which there is no event yet; one that
+  // is open becomes longer. Any thread.
+  void OpenWindow(int iterations);
   // Reads and writes now what has come; any thread, for who cannot wait for the stream's own.
   void Drain();
 
@@ -53,11 +64,13 @@ class TraceStream {
   explicit TraceStream(TraceStreamOptions options);
   void Run();
   void Stop();
+  void DrainLocked();
 
   TraceStreamOptions options_;
-  std::unique_ptr<OutputFile> file_;
+  std::unique_ptr<OutputFile> file_;  // null after Finish
   FlightRecorder::Cursor cursor_;
   std::vector<PackedEvent> batch_;
+  Iteration newest_{-1};  // of all events so far
   absl::Status error_;
   std::mutex drain_mutex_;  // one reads and writes at a time
   std::mutex mutex_;

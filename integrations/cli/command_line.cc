@@ -11,8 +11,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "integrations/cli/run_again.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
@@ -58,6 +60,7 @@ constexpr OptionSpec kOptions[] = {
     {"--rendezvous", "PLACE", "train", "where they meet: file:///folder or tcp://host:port"},
     {"--set", "KEY.PATH=VALUE", "train|plan|config",
      "override a value of the configuration; repeatable"},
+    {"--again", "FOLDER", "train", "in place of CONFIG: run again what --metrics FOLDER has kept"},
     {"--summary", "FILE", "train", "write the run's numbers as JSON"},
     {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
     {"--dump-parameters", "FILE", "train", "write the trained parameters as safetensors"},
@@ -66,6 +69,8 @@ constexpr OptionSpec kOptions[] = {
      "write each iteration's numbers: TensorBoard, CSV, JSON lines"},
     {"--trace", "FILE", "train|plan",
      "write what happens when, measured or predicted, for Perfetto"},
+    {"--trace-iterations", "FIRST:LAST", "train",
+     "trace these alone; or signal:COUNT, so many after each SIGUSR2"},
     {"--out", "FILE", "trace|report", "where to write it"},
     {"--svg", "FILE", "plan", "draw the schedule, and what is sent and held over time"},
     {"--text", "FILE", "plan", "write the plan as text (for ring_perf --mode train --plan FILE)"},
@@ -131,6 +136,24 @@ absl::StatusOr<int> ParseNumber(const std::string& option, const std::string& te
   return number;
 }
 
+// "100:103" or "signal:4".
+absl::StatusOr<TraceIterations> ParseTraceIterations(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ':');
+  const bool on_signal = parts[0] == "signal";
+  if (parts.size() == 2) {
+    const absl::StatusOr<int> last = ParseNumber("", parts[1], 1);
+    const absl::StatusOr<int> first = on_signal ? 1 : ParseNumber("", parts[0], 1);
+    if (first.ok() && last.ok() && on_signal) return TraceIterations{.on_signal = *last};
+    if (first.ok() && last.ok() && *first <= *last) {
+      return TraceIterations{.first = *first, .last = *last};
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--trace-iterations: wanted FIRST:LAST, as 100:103, or signal:COUNT, as "
+                   "signal:4, found \"",
+                   text, "\""));
+}
+
 absl::Status Apply(const std::string& name, const std::string& value, CommandLine& line) {
   if (name == "--workers") {
     RZ_ASSIGN_OR_RETURN(const int workers, ParseNumber(name, value, 1));
@@ -142,6 +165,8 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
     line.identity.rendezvous = value;
   } else if (name == "--set") {
     line.overrides.push_back(value);
+  } else if (name == "--again") {
+    line.again = value;
   } else if (name == "--summary") {
     line.summary = value;
   } else if (name == "--init") {
@@ -154,6 +179,8 @@ absl::Status Apply(const std::string& name, const std::string& value, CommandLin
     line.metrics = value;
   } else if (name == "--trace") {
     line.trace = value;
+  } else if (name == "--trace-iterations") {
+    RZ_ASSIGN_OR_RETURN(line.trace_iterations, ParseTraceIterations(value));
   } else if (name == "--out") {
     line.out = value;
   } else if (name == "--svg") {
@@ -225,6 +252,7 @@ absl::StatusOr<CommandSpec> FindCommand(const std::string& word) {
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   CommandLine line;
+  line.words.assign(argv, argv + argc);
   if (words.empty()) {
     return absl::InvalidArgumentError("no command; try ringzero help");
   }
@@ -245,6 +273,16 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
                                                      " is enough (", line.config,
                                                      "); try ringzero help"));
     }
+  }
+  if (!line.again.empty()) {
+    if (!line.config.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--again ", line.again, ": has the configuration; leave out ", line.config));
+    }
+    line.config = RecordedConfig(line.again);
+  }
+  if (line.trace.empty() && line.trace_iterations.has_value()) {
+    return absl::InvalidArgumentError("--trace-iterations: wants --trace FILE, too");
   }
   if (line.config.empty() && !line.schema && !line.markdown) {
     const bool config = std::string(command.argument) == "CONFIG";
@@ -270,7 +308,7 @@ std::string HelpText(absl::string_view command) {
     if (!all && FindChoice(option.commands, command).empty()) continue;
     const std::string shown =
         option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
-    absl::StrAppendFormat(&text, "  %-26s %s%s\n", shown, option.help,
+    absl::StrAppendFormat(&text, "  %-29s %s%s\n", shown, option.help,
                           all ? absl::StrCat(" (", option.commands, ")") : "");
   }
   if (!all) return text;

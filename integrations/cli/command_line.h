@@ -8,6 +8,8 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
 #define RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
 
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,14 @@
 #include "p2p/rendezvous/identity.h"
 
 namespace ringzero {
+
+// --trace-iterations: FIRST:LAST, both included, counted from 1 as the progress line does; or
+// signal:COUNT.
+struct TraceIterations {
+  int first = 1;
+  int last = std::numeric_limits<int>::max();
+  int on_signal = 0;  // so many each time that SIGUSR2 comes, and no others; 0: FIRST:LAST
+};
 
 struct CommandLine {
   enum class Command {
@@ -28,18 +38,21 @@ struct CommandLine {
     kHelp,
     kVersion
   } command = Command::kHelp;
+  std::vector<std::string> words;      // all of it, the program's name first
   std::string help_of;                 // help: of which command; empty: of the program
   std::string config;                  // file; the folder that blame, trace and report read
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
   // train; empty: not asked for
+  std::string again;  // folder; `config` is what that run has left there
   std::string summary;
   std::string init;
   std::string dump_parameters;
   std::string flight = "ringzero-flight";  // folder
   std::string metrics;                     // folder
   std::string trace;                       // file; of plan, too
-  std::string out;                         // trace, report: file
+  std::optional<TraceIterations> trace_iterations;
+  std::string out;  // trace, report: file
   // plan
   std::string svg;
   std::string text;

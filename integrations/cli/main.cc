@@ -12,6 +12,7 @@
 #include "integrations/cli/config_command.h"
 #include "integrations/cli/exit_codes.h"
 #include "integrations/cli/plan_command.h"
+#include "integrations/cli/provenance.h"
 #include "integrations/cli/sight_commands.h"
 #include "integrations/cli/train.h"
 #include "integrations/sight/flight_desk.h"
@@ -49,7 +50,7 @@ int Main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "1", 1);
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
-  BlockDumpSignal();  // before there are threads
+  BlockDumpSignals();  // before there are threads
   const absl::Status streams = CheckStandardStreams();
   if (!streams.ok()) return Fail(streams);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
@@ -57,9 +58,7 @@ int Main(int argc, char** argv) {
   absl::Status status;
   switch (line->command) {
     case CommandLine::Command::kHelp: status = PrintToStdout(HelpText(line->help_of)); break;
-    case CommandLine::Command::kVersion:
-      status = PrintToStdout("ringzero " RINGZERO_VERSION "\n");
-      break;
+    case CommandLine::Command::kVersion: status = PrintToStdout(VersionText() + "\n"); break;
     case CommandLine::Command::kTrain: status = RunTrain(*line); break;
     case CommandLine::Command::kPlan: status = RunPlan(*line); break;
     case CommandLine::Command::kConfig: status = RunConfig(*line); break;

@@ -20,6 +20,7 @@
 #include "integrations/cli/plan_times.h"
 #include "integrations/cli/print_text.h"
 #include "integrations/cli/run_setup.h"
+#include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/plan_figure.h"
 #include "integrations/sight/predicted_trace.h"
 #include "sharding/program.h"
@@ -153,7 +154,7 @@ absl::Status RunPlan(const CommandLine& line) {
   if (!line.text.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(line.text, PlanToString(plan)));
   if (!line.trace.empty()) {
     RZ_ASSIGN_OR_RETURN(const std::string trace, PredictedTrace(plan, times.speed));
-    RZ_RETURN_IF_ERROR(WriteWholeFile(line.trace, trace));
+    RZ_RETURN_IF_ERROR(WriteTrace(line.trace, trace));
   }
   return PrintText(line, text);
 }

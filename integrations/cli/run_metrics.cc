@@ -57,7 +57,8 @@ std::string Describe(const RunMetricsOptions& options) {
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
 
 absl::Status MakeMetricsFolder(const std::string& folder) {
-  for (const char* const name : {"run.json", "metrics.jsonl", "tensorboard", "csv"}) {
+  for (const char* const name : {"run.json", "metrics.jsonl", "tensorboard", "csv", "config.json",
+                                 "provenance.json", "summary.json"}) {
     const std::string path = absl::StrCat(folder, "/", name);
     std::error_code missing;
     if (!std::filesystem::exists(path, missing)) continue;

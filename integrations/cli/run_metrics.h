@@ -5,7 +5,8 @@
 //   RZ_RETURN_IF_ERROR(metrics->Write(loss));            // every iteration
 //
 // folder/run.json (what the run is), metrics.jsonl, tensorboard/, csv/ (DeepSpeed's csv_monitor),
-// and flight/ (each worker's last events). `ringzero report folder` shows them. One thread.
+// and flight/ (each worker's last events). `ringzero report folder` shows them. What makes the run
+// again is there, too (run_again.h). One thread.
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 

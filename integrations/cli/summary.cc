@@ -160,6 +160,8 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   const std::string& digest = first.parameters_sha256;
   json["parameters_sha256"] = digest.empty() ? OrderedJson(nullptr) : OrderedJson(digest);
   json["seconds"] = info.seconds;
+  json["provenance"] = OrderedJson::parse(info.provenance);
+  if (!info.again.empty()) json["again"] = OrderedJson::parse(info.again);
 
   Summary summary;
   summary.json = json.dump(2) + "\n";

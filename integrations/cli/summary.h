@@ -23,6 +23,8 @@ struct SummaryInfo {
   int iterations = 0;
   double seconds = 0;       // of the run, start-up included
   std::string certificate;  // fit_run.h's JSON, or empty
+  std::string provenance;   // provenance.h's JSON
+  std::string again;        // run_again.h's JSON, or empty
 };
 
 struct Summary {

@@ -27,7 +27,9 @@
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/print_text.h"
 #include "integrations/cli/progress.h"
+#include "integrations/cli/provenance.h"
 #include "integrations/cli/resources.h"
+#include "integrations/cli/run_again.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/sight_commands.h"
@@ -145,6 +147,7 @@ TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
                  .transport = std::move(seat.transport)};
   task.desk = &run.desk;
   if (!run.line.trace.empty()) task.trace_parts = TraceParts(run.line.trace);
+  task.trace_iterations = run.line.trace_iterations.value_or(TraceIterations());
   task.metrics = run.line.metrics;
   task.launched = run.seat.has_value();
   task.init = run.line.init;
@@ -198,7 +201,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       .metrics_count = kMetricsCount,
       .peer_timeout = run.config.cyclic.peer_timeout,
       .checksums = run.config.cyclic.checksums,
-      .pass_on = {SIGUSR1}};
+      .pass_on = {SIGUSR1, SIGUSR2}};
   if (run.speaks()) options.on_report = Listener(run);
   const InjectConfig& inject = run.config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
@@ -215,8 +218,14 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
     PssWatch pss;
     const Injection injection(inject, seat.self);
     injection.Reach(InjectConfig::Point::kConnect);
+    WorkerPlace place = ThisPlace();
+    if (seat.transport != nullptr) {
+      place.transport =
+          seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
+    }
     RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(MakeTask(run, std::move(seat))));
     report.pss_peak_mib = pss.peak_mib();
+    report.place = std::move(place);
     if (!processes) {
       // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
       report.pss_peak_mib /= options.workers;
@@ -235,6 +244,7 @@ absl::Status CheckFiles(const CommandLine& line, const Config& config) {
                            {"--dump-parameters", line.dump_parameters},
                            {"--trace", line.trace}},
                           {{"CONFIG", line.config},
+                           {"--again", line.again},
                            {"--init", line.init},
                            {"data.path", config.data.path},
                            {"cyclic.profile", config.cyclic.profile}});
@@ -265,6 +275,13 @@ absl::StatusOr<Config> ReadConfig(const CommandLine& line,
   return LoadConfig(source);
 }
 
+absl::Status CheckTraceIterations(const CommandLine& line, int iterations) {
+  const TraceIterations asked = line.trace_iterations.value_or(TraceIterations());
+  if (asked.first <= iterations) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--trace-iterations ", asked.first, ":",
+                                                 asked.last, ": the run has ", iterations));
+}
+
 absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config> config,
                                  const std::optional<OutsideJob>& job) {
   const bool writes = !job.has_value() || job->seat.self.value == 0;
@@ -285,6 +302,7 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config>
   RZ_ASSIGN_OR_RETURN(prepared.data, OpenData(prepared.config));
   RZ_ASSIGN_OR_RETURN(prepared.length, MeasureRun(prepared.config, *prepared.data));
   EndCurve(prepared.length.iterations, prepared.config);
+  RZ_RETURN_IF_ERROR(CheckTraceIterations(line, prepared.length.iterations));
   return prepared;
 }
 
@@ -320,6 +338,17 @@ absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
   return joined;
 }
 
+// Leaves in the folder of --metrics what is run; returns what is to be said at the end.
+Provenance RecordRun(const TrainRun& run, const std::string& launcher) {
+  Provenance provenance = BeginProvenance(run.line, run.config, launcher);
+  if (!run.speaks() || run.line.metrics.empty()) return provenance;
+  Provenance begun = provenance;
+  begun.places.push_back({ThisPlace(), {}});
+  const absl::Status written = WriteRunRecord(run.line.metrics, begun);
+  if (!written.ok()) run.screen.Note(absl::StrCat("warning: ", written.message()));
+  return provenance;
+}
+
 // How many there are, if each has as many workers as this one. 1 only where a launcher says that all
 // workers are here, and then at all of them.
 int HostsOf(const std::optional<OutsideJob>& job) {
@@ -328,8 +357,8 @@ int HostsOf(const std::optional<OutsideJob>& job) {
   return (job->seat.workers + here - 1) / here;
 }
 
-absl::Status Train(const CommandLine& line, absl::StatusOr<Config> config,
-                   const std::optional<OutsideJob>& job) {
+absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& before,
+                   absl::StatusOr<Config> config, const std::optional<OutsideJob>& job) {
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<Prepared> prepared = Prepare(line, std::move(config), job);
   if (!prepared.ok()) {
@@ -362,37 +391,59 @@ absl::Status Train(const CommandLine& line, absl::StatusOr<Config> config,
     for (const std::string& note : run.length.notes) screen.Note(note);
   }
   RemoveOldFlights(run);
+  Provenance provenance = RecordRun(run, job.has_value() ? job->identity.source : "");
   const absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
   const absl::Status looked = run.speaks() ? LookBack(run, results.status()) : absl::OkStatus();
   if (!results.ok() || !run.speaks()) return results.status();
   std::vector<WorkerReport> reports;
   for (const std::string& result : *results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));
+    provenance.Add(report.worker, report.place);
     reports.push_back(std::move(report));
   }
   screen.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const std::string ran = ToJson(provenance);
+  Comparison comparison;
+  if (before.has_value()) comparison = CompareRuns(*before, ran, reports[0].parameters_sha256);
   const Summary summary = Summarize({.config = run.config,
                                      .iterations = run.length.iterations,
                                      .seconds = seconds.count(),
-                                     .certificate = certificate},
+                                     .certificate = certificate,
+                                     .provenance = ran,
+                                     .again = comparison.json},
                                     reports);
+  if (!line.metrics.empty()) {
+    const absl::Status kept = WriteRunSummary(line.metrics, summary.json);
+    if (!kept.ok()) screen.Note(absl::StrCat("warning: ", kept.message()));
+  }
   if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(line.summary, summary.json));
-  RZ_RETURN_IF_ERROR(PrintText(line, summary.text));
+  RZ_RETURN_IF_ERROR(PrintText(line, absl::StrCat(summary.text, comparison.text)));
   return looked;  // a trace that cannot be joined takes nothing from the run
 }
 
 }  // namespace
 
-absl::Status RunTrain(const CommandLine& line) {
+absl::Status RunTrain(const CommandLine& asked) {
+  CommandLine line = asked;
   RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
                       FindIdentity(line.identity, CurrentEnvironment()));
   absl::StatusOr<Config> config = ReadConfig(line, identity);
+  std::optional<RunRecord> before;
+  if (!line.again.empty() && config.ok()) {
+    absl::StatusOr<RunRecord> record = ReadRunRecord(line.again);
+    if (record.ok()) {
+      if (line.init.empty()) line.init = record->init;
+      before = *std::move(record);
+    } else {
+      config = record.status();
+    }
+  }
   // A worker without a configuration joins, too: it tells the others why it ends.
   const std::chrono::milliseconds peer_timeout =
       config.ok() ? config->cyclic.peer_timeout : CyclicConfig().peer_timeout;
   RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job, JoinOutsideJob(identity, peer_timeout));
-  const absl::Status status = Train(line, std::move(config), job);
+  const absl::Status status = Train(line, before, std::move(config), job);
   return job.has_value() ? SaidBy(job->seat.self, status) : status;
 }
 

@@ -144,9 +144,17 @@ class Worker {
                             .workers = plan().workers,
                             .why = "a trace was asked for",
                             .clock = SteadyClockName()};
-    RZ_ASSIGN_OR_RETURN(trace_, TraceStream::Create({.folder = task_.trace_parts,
-                                                     .head = head,
-                                                     .recorder = &ring_->engine().recorder()}));
+    const TraceIterations& asked = task_.trace_iterations;
+    const int count = asked.on_signal;
+    RZ_ASSIGN_OR_RETURN(
+        trace_, TraceStream::Create({.folder = task_.trace_parts,
+                                     .head = head,
+                                     .recorder = &ring_->engine().recorder(),
+                                     .window = {.from = Iteration(asked.first - 1),
+                                                .to = Iteration(count > 0 ? 0 : asked.last)}}));
+    if (count > 0 && task_.desk != nullptr) {
+      task_.desk->TraceWith(task_.self, [this, count] { trace_->OpenWindow(count); });
+    }
     return absl::OkStatus();
   }
 
@@ -388,8 +396,8 @@ class Worker {
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<OpCosts> costs_;  // likewise
   std::unique_ptr<RingModel> ring_;
-  std::optional<FlightDesk::Seat> seat_;  // these two look into the ring's engine
-  std::unique_ptr<TraceStream> trace_;
+  std::unique_ptr<TraceStream> trace_;    // these two look into the ring's engine
+  std::optional<FlightDesk::Seat> seat_;  // and into trace_
   std::unique_ptr<LiveTensorBytes> live_;
   std::vector<ActivationPoint> activations_;
   std::string digest_;

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "integrations/cli/command_line.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/cli/worker_report.h"
@@ -34,6 +35,7 @@ struct TrainTask {
   std::string dump_parameters;           // file, or empty; written by worker 0
   FlightDesk* desk = nullptr;            // outlives the worker
   std::string trace_parts;               // folder, or empty: no trace
+  TraceIterations trace_iterations;      // of it
   std::optional<Iteration> costs_from;   // measures operations from this one on
   std::string metrics;                   // folder, or empty; but for flights worker 0's alone
   bool launched = false;                 // by somebody else, with cores for every worker

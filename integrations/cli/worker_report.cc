@@ -72,6 +72,7 @@ std::string ToJson(const WorkerReport& report) {
   const WaitSeconds& waits = report.waits;
   return Json{
       {"worker", report.worker},
+      {"place", ToJson(report.place)},
       {"measured", report.measured},
       {"steps", {report.step_median, report.step_min, report.step_max, report.step_mean}},
       {"waits", {waits.parameters, waits.gradient_sums, waits.update, waits.other}},
@@ -103,6 +104,7 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   }
   WorkerReport report;
   report.worker = json["worker"].get<int>();
+  report.place = PlaceFromJson(json["place"].get<std::string>());
   report.measured = json["measured"].get<int>();
   const Json& steps = json["steps"];
   report.step_median = ToDouble(steps[0]);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "integrations/cli/provenance.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/step_meter.h"
 #include "sharding/cost_profile.h"
@@ -35,6 +36,7 @@ struct MeasuredCosts {
 
 struct WorkerReport {
   int worker = 0;
+  WorkerPlace place;
   // Of the measured iterations.
   int measured = 0;
   double step_median = 0, step_min = 0, step_max = 0, step_mean = 0;  // seconds

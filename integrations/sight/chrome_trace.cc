@@ -1,6 +1,8 @@
 // Writes the events' JSON by hand: a trace has millions of them, and they are all alike.
 #include "integrations/sight/chrome_trace.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <limits>
 #include <map>
@@ -9,8 +11,11 @@
 #include <set>
 #include <tuple>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "base/output_file.h"
 #include "integrations/sight/slices.h"
 #include "zero/flight_clock.h"
 
@@ -178,10 +183,39 @@ class Writer {
   std::map<std::tuple<int, int, Channel, uint32_t>, Flow> flows_;
 };
 
+std::string Gzip(const std::string& plain) {
+  z_stream stream{};
+  // 15: the largest window; 16: a gzip header and trailer are written.
+  const int begun =
+      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  RZ_CHECK(begun == Z_OK, "zlib does not start");
+  std::string packed;
+  std::vector<Bytef> part(1 << 16);
+  size_t taken = 0;
+  int result = Z_OK;
+  while (result == Z_OK) {  // avail_in has 32 bits
+    const size_t left = std::min<size_t>(plain.size() - taken, 1 << 30);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data() + taken));
+    stream.avail_in = static_cast<uInt>(left);
+    stream.next_out = part.data();
+    stream.avail_out = static_cast<uInt>(part.size());
+    result = deflate(&stream, taken + left == plain.size() ? Z_FINISH : Z_NO_FLUSH);
+    taken += left - stream.avail_in;
+    packed.append(reinterpret_cast<const char*>(part.data()), part.size() - stream.avail_out);
+  }
+  deflateEnd(&stream);
+  RZ_CHECK(result == Z_STREAM_END, "zlib does not end");
+  return packed;
+}
+
 }  // namespace
 
 std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options) {
   return Writer(records, options).Write();
+}
+
+absl::Status WriteTrace(const std::string& path, const std::string& json) {
+  return WriteWholeFile(path, absl::EndsWith(path, ".gz") ? Gzip(json) : json);
 }
 
 }  // namespace ringzero

@@ -27,12 +27,14 @@ namespace ringzero {
 namespace {
 
 constexpr int kDumpSignal = SIGUSR1;
+constexpr int kTraceSignal = SIGUSR2;
 constexpr int kLookMs = 1000;  // a bell that could not be rung delays a record by no more
 
 sigset_t DumpSignals() {
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, kDumpSignal);
+  sigaddset(&mask, kTraceSignal);
   return mask;
 }
 
@@ -68,7 +70,7 @@ std::optional<int> WorkerOf(absl::string_view name) {
 
 }  // namespace
 
-void BlockDumpSignal() {
+void BlockDumpSignals() {
   const sigset_t mask = DumpSignals();
   pthread_sigmask(SIG_BLOCK, &mask, nullptr);
 }
@@ -115,6 +117,25 @@ FlightDesk::Seat FlightDesk::Add(WorkerId worker, Take take) {
   std::lock_guard lock(mutex_);
   workers_[worker.value] = {.take = std::move(take)};
   return Seat(this, worker);
+}
+
+void FlightDesk::TraceWith(WorkerId worker, std::function<void()> trace) {
+  std::lock_guard lock(mutex_);
+  workers_[worker.value].trace = std::move(trace);
+}
+
+void FlightDesk::TraceAll() {
+  std::lock_guard lock(mutex_);
+  for (const auto& [worker, each] : workers_) {
+    if (each.trace) {
+      each.trace();
+    } else {
+      std::fprintf(stderr,
+                   "warning: worker %d: signal %d asks for a trace, which wants --trace FILE "
+                   "--trace-iterations signal:COUNT\n",
+                   worker, kTraceSignal);
+    }
+  }
 }
 
 void FlightDesk::Remove(WorkerId worker) {
@@ -166,7 +187,11 @@ void FlightDesk::Run() {
     if (files[1].revents != 0) Hush(wake_);
     if (woken_.exchange(false)) WriteFailed();
     signalfd_siginfo info = {};
-    if (files[2].revents != 0 && read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (files[2].revents == 0 || read(signals_.get(), &info, sizeof(info)) != sizeof(info))
+      continue;
+    if (info.ssi_signo == kTraceSignal) {
+      TraceAll();
+    } else {
       WriteAll(
           absl::StrCat("signal ", kDumpSignal, " (", strsignal(kDumpSignal), ") asked for it"));
     }

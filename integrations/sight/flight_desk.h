@@ -1,4 +1,5 @@
-// FlightDesk: writes the flight records of this process' workers, at a failure or on SIGUSR1.
+// FlightDesk: writes the flight records of this process' workers, at a failure or on SIGUSR1; and
+// hears SIGUSR2, which asks for a trace.
 //
 //   FlightDesk desk("ringzero-flight");
 //   RZ_RETURN_IF_ERROR(desk.Start());                  // in the process that has the workers
@@ -7,8 +8,8 @@
 //       desk.Add(self, [&](const std::string& why) { return engine.Flight(why); });
 //
 // A thread of its own writes, so that a worker whose computing thread hangs leaves a record, too.
-// The signal comes by a descriptor: there is no handler that could interrupt anything. It must be
-// blocked in all threads (BlockDumpSignal, first thing in main). Thread-safe.
+// The signals come by a descriptor: there is no handler that could interrupt anything. They must be
+// blocked in all threads (BlockDumpSignals, first thing in main). Thread-safe.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 
@@ -29,7 +30,7 @@
 namespace ringzero {
 
 // In this thread and all that it will make.
-void BlockDumpSignal();
+void BlockDumpSignals();
 
 // Before a run, so that a folder holds records of one run only: removes those of `first` and of all
 // workers from `from` on, and what was left of one half written.
@@ -57,6 +58,8 @@ class FlightDesk {
     WorkerId worker_;
   };
   Seat Add(WorkerId worker, Take take);
+  // What SIGUSR2 asks of a worker that has a seat, until that is destroyed; on the desk's thread.
+  void TraceWith(WorkerId worker, std::function<void()> trace);
 
   // Some worker has failed: its record is written soon. Never blocks, takes no lock.
   void Wake();
@@ -69,11 +72,13 @@ class FlightDesk {
  private:
   struct Worker {
     Take take;
-    bool failed = false;  // its failure's record is written
+    std::function<void()> trace;  // empty: it does not
+    bool failed = false;          // its failure's record is written
   };
   void Run();
   void WriteAll(const std::string& why);
   void WriteFailed();
+  void TraceAll();
   void Remove(WorkerId worker);
 
   const std::string folder_;

@@ -1,6 +1,9 @@
 // The fastest of a few, by the clock.
 #include "integrations/torch/machine_speed.h"
 
+#include <ATen/Version.h>
+#include <torch/version.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -41,5 +44,9 @@ MachineSpeed MeasureSpeed() {
   const double copied = FastestSeconds([&] { to.copy_(from); });
   return {.flops_per_second = MeasureFlops(), .bytes_per_second = 2.0 * 4 * kValues / copied};
 }
+
+std::string LibTorchVersion() { return TORCH_VERSION; }
+
+std::string LibTorchInstructions() { return at::get_cpu_capability(); }
 
 }  // namespace ringzero

@@ -4,9 +4,11 @@
 //   const MachineSpeed speed = MeasureSpeed();
 //
 // MeasureFlops() is the first half of it. For estimates of times from counts
-// (sharding/cost_profile.h).
+// (sharding/cost_profile.h). Also what LibTorch is and takes of the machine.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
+
+#include <string>
 
 #include "sharding/cost_profile.h"
 
@@ -16,6 +18,9 @@ namespace ringzero {
 // of 64 MiB; the fastest of a few. Some 0.1 s.
 MachineSpeed MeasureSpeed();
 double MeasureFlops();  // FLOP/s of those products
+
+std::string LibTorchVersion();       // "2.11.0"
+std::string LibTorchInstructions();  // which of its kernels run on this processor: "AVX2"
 
 }  // namespace ringzero
 

@@ -66,7 +66,7 @@ class CommandLine(TestCase):
         self.assertIn("--summary", own)
         self.assertNotIn("--grid", own)
         for words in (["--version"], ["train", "--version"]):
-            self.assertRegex(self.run_program(*words).stdout, r"^ringzero \d+\.\d+\.\d+\n$")
+            self.assertRegex(self.run_program(*words).stdout, r"^ringzero \d+\.\d+\.\d+(, commit [0-9a-f]{12}(-dirty)?)?, LibTorch \d+\.\d+\.\d+\n$")
 
 
 class Configuration(TestCase):

@@ -196,7 +196,7 @@ class Metrics(TestCase):
         self.fails(self.run_program("train", self.config(**SMALL), "--metrics", "file"), 2, "file: cannot make the folder")
 
     def test_a_folder_of_an_earlier_run(self):
-        for name in ("run.json", "metrics.jsonl", "csv", "tensorboard"):
+        for name in ("run.json", "metrics.jsonl", "csv", "tensorboard", "config.json", "provenance.json", "summary.json"):
             folder = self.path("of-" + name)
             os.makedirs(os.path.join(folder, "flight"))
             for old in (name, "flight/worker-0.flight"):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Flight records, blame and traces, as somebody uses them whose run is slow, stuck or dead."""
+import gzip
 import json
 import os
 import re
@@ -186,6 +187,46 @@ class Trace(TestCase):
         self.train(config, "--trace", "trace.json")
         with open(self.path("trace.json"), encoding="utf-8") as file:
             self.check(json.load(file), config)
+
+    def test_a_window_is_cut_out_of_the_whole_trace(self):
+        config = self.config(**SMALL)
+        digest = self.train(config, "--trace", "whole.json")["parameters_sha256"]
+        cut = self.train(config, "--trace", "cut.json.gz", "--trace-iterations", "4:6")
+        self.assertEqual(cut["parameters_sha256"], digest)
+        with open(self.path("whole.json"), encoding="utf-8") as file:
+            whole = json.load(file)
+        with gzip.open(self.path("cut.json.gz"), "rt", encoding="utf-8") as file:
+            cut = json.load(file)
+        for category in ("compute", "copies in", "copies out", "sums", "updates"):
+            wanted = {worker: {op for op in ops if re.search(r" t[345]\b", op)}  # the fourth is t3
+                      for worker, ops in slices(whole, category).items()}
+            found = slices(cut, category)
+            self.assertEqual({worker: set(ops) for worker, ops in found.items()}, wanted, category)
+            self.assertTrue(all(wanted.values()), category)
+
+    def test_a_signal_asks_for_the_next_iterations(self):
+        config = self.config(**{**SMALL, "iterations": 3000, "evaluation.every": 0})
+        process = self.start("train", config, "--trace", "trace.json", "--trace-iterations", "signal:5", "--metrics", "run")
+        lines = self.path("run/metrics.jsonl")
+        self.wait_until(lambda: os.path.exists(lines) and os.path.getsize(lines) > 0, 60, "a line of metrics")
+        process.send_signal(signal.SIGUSR2)
+        _, errors = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 0, errors)
+        with open(self.path("trace.json"), encoding="utf-8") as file:
+            computed = slices(json.load(file), "compute")
+        self.assertEqual(set(computed), {0, 1, 2})
+        for worker, ops in computed.items():
+            traced = sorted({int(number) for op in ops for number in re.findall(r" t(\d+)\b", op)})
+            self.assertEqual(traced, list(range(traced[0], traced[0] + 5)), worker)
+
+    def test_windows_that_are_none(self):
+        config = self.config(**SMALL)
+        for window in ("3", "0:2", "5:4", "a:b", "signal", "signal:0", "1:2:3"):
+            self.fails(self.run_program("train", config, "--trace", "t.json", "--trace-iterations", window), 2,
+                       "--trace-iterations: wanted FIRST:LAST", f'found "{window}"')
+        self.fails(self.run_program("train", config, "--trace", "t.json", "--trace-iterations", "13:14"), 2,
+                   "--trace-iterations 13:14: the run has 12")
+        self.fails(self.run_program("train", config, "--trace-iterations", "1:2"), 2, "wants --trace FILE")
 
     def test_a_prediction_looks_the_same(self):
         config = self.config(**SMALL)

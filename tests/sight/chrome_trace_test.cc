@@ -279,6 +279,41 @@ TEST(TraceStreamTest, StreamsWhileItRuns) {
   }
 }
 
+std::vector<int> IterationsIn(const std::string& path) {
+  std::vector<int> iterations;
+  const absl::StatusOr<FlightRecord> record = ReadFlightFile(path);
+  EXPECT_TRUE(record.ok()) << record.status();
+  for (const Event& event : record.ok() ? record->events : std::vector<Event>()) {
+    iterations.push_back(event.op.iteration.value);
+  }
+  return iterations;
+}
+
+TEST(TraceStreamTest, WritesItsWindowAlone) {
+  const TemporaryFolder folder;
+  FlightRecorder recorder({.capacity = 1 << 10});
+  const auto record = [&](int from, int to) {
+    for (int t = from; t < to; ++t) {
+      const Op op{.kind = OpKind::kForward, .iteration = Iteration(t)};
+      recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, op});
+    }
+  };
+  const FlightRecord head{.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"};
+  auto stream = TraceStream::Create({.folder = folder.path("parts"),
+                                     .head = head,
+                                     .recorder = &recorder,
+                                     .window = {.from = Iteration(3), .to = Iteration(5)}});
+  ASSERT_TRUE(stream.ok()) << stream.status();
+  record(0, 10);
+  (*stream)->OpenWindow(2);
+  record(10, 12);
+  (*stream)->OpenWindow(4);  // while it is open: it becomes longer
+  record(12, 30);
+  ASSERT_EQ((*stream)->Finish(), absl::OkStatus());
+  EXPECT_THAT(IterationsIn(FlightPath(folder.path("parts"), WorkerId(1))),
+              ::testing::ElementsAre(3, 4, 10, 11, 12, 13, 14, 15));
+}
+
 TEST(TraceStreamTest, CountsWhatIsLost) {
   const TemporaryFolder folder;
   FlightRecorder recorder({.capacity = 1 << 12});

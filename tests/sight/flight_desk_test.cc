@@ -34,7 +34,7 @@ bool Soon(const std::function<bool()>& done) {
 }
 
 TEST(FlightDeskTest, WritesAllWorkersOnTheSignal) {
-  BlockDumpSignal();
+  BlockDumpSignals();
   const TemporaryFolder folder;
   FlightDesk desk(folder.path("flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
@@ -47,6 +47,19 @@ TEST(FlightDeskTest, WritesAllWorkersOnTheSignal) {
   ASSERT_TRUE(records.ok()) << records.status();
   ASSERT_EQ(records->size(), 2u);
   EXPECT_THAT((*records)[0].why, HasSubstr("signal 10"));
+}
+
+TEST(FlightDeskTest, TheOtherSignalAsksForATrace) {
+  BlockDumpSignals();
+  const TemporaryFolder folder;
+  FlightDesk desk(folder.path("flight"));
+  ASSERT_EQ(desk.Start(), absl::OkStatus());
+  std::atomic<int> asked = 0;
+  const auto seat = desk.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  desk.TraceWith(WorkerId(0), [&] { ++asked; });
+  ASSERT_EQ(kill(getpid(), SIGUSR2), 0);
+  EXPECT_TRUE(Soon([&] { return asked > 0; }));
+  EXPECT_FALSE(ReadFlightFolder(desk.folder()).ok());
 }
 
 TEST(FlightDeskTest, AFailureIsWrittenOnce) {
