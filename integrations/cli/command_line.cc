@@ -115,6 +115,13 @@ absl::Status UnknownOption(absl::string_view name) {
     if (option.name != name) continue;
     return absl::UnimplementedError(absl::StrCat(name, ": ", option.instead));
   }
+  const absl::string_view key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  if (const ForeignName* foreign = FindForeignName(key); foreign != nullptr) {
+    const std::string set =
+        foreign->key.empty() ? "" : absl::StrCat("; write --set ", foreign->key, "=VALUE");
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": unknown option; ", ToString(*foreign), set));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": unknown option", NearestOf<OptionSpec>(kOptions, name)));
 }

@@ -46,6 +46,8 @@ TEST(CommandLine, HintsAtTheNearestOption) {
   EXPECT_EQ(ExitCode(status), kExitBadInput);
   EXPECT_FALSE(Parse({"train", "x", "y"}).ok());
   EXPECT_FALSE(Parse({"plan", "x", "--grid=1"}).ok());
+  const absl::Status foreign = Parse({"train", "x", "--train-iters", "9"}).status();
+  EXPECT_THAT(std::string(foreign.message()), HasSubstr("--set iterations=VALUE"));
 }
 
 TEST(ExitCodes, OfStatuses) {

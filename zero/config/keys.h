@@ -4,6 +4,7 @@
 //   const KeySpec* key = FindKey("cyclic.slack");   // key->type, key->default_json, key->meaning
 //   FindKey("cyclic.slak");                         // null
 //   NearestKey("cyclic.slak");                      // the key of "cyclic.slack"
+//   FindForeignName("max_steps");                   // HuggingFace's word for "iterations"
 //
 // A section is a key too. Where a section's "type" (model, data, optimizer, scheduler) decides what
 // its keys mean, `types` says which of its values a key belongs to, and one path may stand twice,
@@ -85,7 +86,6 @@ struct KeySpec {
   absl::string_view why = "";           // of kNoEffect and kRemoved
   absl::string_view automatic = "";     // what "auto" takes: JSON, or "=path" of another key
   absl::string_view also = "";          // another name of it in DeepSpeed: "prefetch_bucket_size"
-  absl::string_view wrong_names = "";   // that people try, "a|b": the nearest key finds them
   KeyRange range = {};
   KeyType type = KeyType::kSection;
   KeyNeed need = KeyNeed::kOptional;
@@ -95,7 +95,8 @@ struct KeySpec {
   enum class Null { kByReading, kAllowed, kRefused } null = Null::kByReading;
   enum class Auto { kByReading, kRefused } auto_value = Auto::kByReading;
   enum class Bools { kByReading, kNumbers, kRefused } bools = Bools::kByReading;  // as numbers
-  enum class Scope { kEngine, kOutside } scope = Scope::kEngine;  // may ever be built, or not
+  enum class Empty { kAllowed, kRefused } empty = Empty::kAllowed;  // a list without items
+  enum class Scope { kEngine, kOutside } scope = Scope::kEngine;    // may ever be built, or not
   // Of kNoEffect: is its line a warning that the file's verdict shows, one that it does not, a
   // note?
   enum class Weight { kWarns, kMinor, kNote } weight = Weight::kMinor;
@@ -115,6 +116,26 @@ const KeySpec* FindKey(absl::string_view path, absl::string_view section_type = 
 // The known key that `path` most likely meant: few edits of the name, its first words, or its words
 // in another order, preferably in the same section. Null for names that resemble none.
 const KeySpec* NearestKey(absl::string_view path);
+
+// A name of another program, and what to write here instead.
+struct ForeignName {
+  absl::string_view name;       // "max_steps"; "training.steps" where its section belongs to it
+  absl::string_view whose;      // "HuggingFace"; empty: nobody's, but people try it
+  absl::string_view key;        // the known one, or empty
+  absl::string_view hint = "";  // what the key's name does not say; without a key, what to do
+};
+
+// The one table of them (registry/foreign_names.cc).
+std::span<const ForeignName> ForeignNames();
+
+// The entry of that path, else of its last name. Ignores case; "-" is as good as "_". Null: none.
+const ForeignName* FindForeignName(absl::string_view path);
+
+// Does a foreign name stand in that section: "training"?
+bool IsForeignSection(absl::string_view path);
+
+// "HuggingFace's max_steps is iterations here".
+std::string ToString(const ForeignName& foreign);
 
 // Is it the name of no key, but of a remark: "_comment", "//"?
 bool IsLikeComment(absl::string_view name);

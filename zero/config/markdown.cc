@@ -26,8 +26,9 @@ A configuration is a file of DeepSpeed 0.19.8's keys and of our own sections `mo
 - A number has no leading 0. `010` is a text, in a file and in `--set`, and an error where a number is wanted. Only in *strict* sections
   it is 10, as in DeepSpeed.
 - A key that is not in these tables is an error, at every depth, with the nearest known key. Keys that DeepSpeed has removed say so.
+  Common names of HuggingFace, torchtitan, nanoGPT and Megatron are errors, too: the message says [what they are here](#names-of-other-programs).
 - A key that has no meaning with the configured `cyclic.rule` is an error: `cyclic.slack`, a true `cyclic.strict` and balanced
-  `cyclic.sum_windows` with `dp` or `cdp_v1`, a true `cyclic.predict` or `cyclic.stagger` with `dp`. So is an empty `cyclic.boundaries`.
+  `cyclic.sum_windows` with `dp` or `cdp_v1`, a true `cyclic.predict` or `cyclic.stagger` with `dp`.
 - A file has at most 256 KiB and 64 levels of brackets. All `--set` together have as much, in at most 1000 options. After 1000 findings
   only a first error is added. An integer is below 2^63 where its row names no maximum. An update has at most 2147483647 samples, a run
   at most 2147483646 iterations.
@@ -51,6 +52,7 @@ std::string TypeCell(const KeySpec& key) {
   const std::string range = DescribeRange(key.range);
   if (!range.empty()) absl::StrAppend(&text, ", ", range);
   if (key.range.list_length != 0) absl::StrAppend(&text, ", ", key.range.list_length, " of them");
+  if (key.empty == KeySpec::Empty::kRefused) absl::StrAppend(&text, ", at least one");
   if (TakesNull(key) && key.null == KeySpec::Null::kAllowed) absl::StrAppend(&text, ", or null");
   if (!key.types.empty()) absl::StrAppend(&text, "; for ", OneOf(key.types));
   return Cell(text);
@@ -94,6 +96,18 @@ std::string ReadingText(const KeySpec& section) {
   return ReadingOf(section) == Reading::kStrict ? " Strict." : "";
 }
 
+std::string ForeignTable() {
+  std::string text =
+      "\n## Names of other programs\n\nEach is an error here. The message says what this table "
+      "says.\n\n| name | whose | here | remark |\n| --- | --- | --- | --- |\n";
+  for (const ForeignName& foreign : ForeignNames()) {
+    if (foreign.whose.empty()) continue;
+    absl::StrAppend(&text, "| ", Code(foreign.name), " | ", foreign.whose, " | ", Code(foreign.key),
+                    " | ", Cell(foreign.hint), " |\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string ConfigMarkdown() {
@@ -124,7 +138,7 @@ std::string ConfigMarkdown() {
       if (inside && shown) absl::StrAppend(&text, Row(key));
     }
   }
-  return text + removed;
+  return text + removed + ForeignTable();
 }
 
 }  // namespace ringzero

@@ -1,4 +1,4 @@
-// The known key that an unknown one most likely meant.
+// The known key that an unknown one most likely meant, by other programs' names or by likeness.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -8,6 +8,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "zero/config/keys.h"
 
@@ -26,8 +28,8 @@ constexpr int kWordLeft = 1;  // for each word that only one of the two has, in 
 constexpr int kRemoved = 10;  // likewise: the last resort
 constexpr int kTooFar = std::numeric_limits<int>::max();
 
-bool IsWrongName(const KeySpec& key, absl::string_view name) {
-  return !name.empty() && !FindChoice(key.wrong_names, name).empty();
+absl::string_view LastName(absl::string_view path) {
+  return path.substr(path.rfind('.') + 1);  // npos + 1 is 0
 }
 
 // "queue" and "queue_depth", "batch_size" and "train_batch_size": one is the beginning of the
@@ -101,10 +103,7 @@ struct Unknown {
     const bool below = !parent.empty() && absl::StartsWith(key.parent(), parent);
     if (!here && !below && IsEverywhere(key.name())) return kTooFar;
     const int most = MostEdits(key);
-    int edits = EditsTo(key.name(), most);
-    for (const absl::string_view wrong : absl::StrSplit(key.wrong_names, '|', absl::SkipEmpty())) {
-      edits = std::min(edits, EditsTo(wrong, most));
-    }
+    const int edits = EditsTo(key.name(), most);
     int distance = edits > most ? kTooFar : kEdit * edits;
     const bool reordered = name.size() == key.name().size() && SortedWords(key.name()) == words;
     if (reordered) distance = std::min(distance, kEdit);
@@ -120,6 +119,13 @@ struct Unknown {
     if (distance == kTooFar) return kTooFar;
     return distance + (here ? 0 : kOtherSection) + (removed ? kRemoved : 0);
   }
+
+  // A slip of the pen in another program's name for `key`.
+  int DistanceTo(const ForeignName& foreign, const KeySpec& key) const {
+    const int most = MostEdits(key);
+    const int edits = EditsTo(foreign.name, most);
+    return edits > most ? kTooFar : kEdit * edits + kOtherSection;
+  }
 };
 
 }  // namespace
@@ -130,9 +136,6 @@ const KeySpec* NearestKey(absl::string_view path) {
                   .name = dot == absl::string_view::npos ? path : path.substr(dot + 1),
                   .words = {}};
   if (unknown.name.empty() || unknown.name.size() > kMaxName) return nullptr;
-  for (const KeySpec& key : AllKeys()) {
-    if (IsWrongName(key, unknown.name)) return &key;
-  }
   // A section within itself: that it also stands elsewhere is no help.
   if (unknown.name == unknown.parent.substr(unknown.parent.rfind('.') + 1)) return nullptr;
   unknown.words = SortedWords(unknown.name);
@@ -144,7 +147,40 @@ const KeySpec* NearestKey(absl::string_view path) {
     best = &key;
     best_distance = distance;
   }
+  for (const ForeignName& foreign : ForeignNames()) {
+    const KeySpec* key = FindKey(foreign.key);
+    if (key == nullptr) continue;
+    const int distance = unknown.DistanceTo(foreign, *key);
+    if (distance >= best_distance) continue;
+    best = key;
+    best_distance = distance;
+  }
   return best;
+}
+
+const ForeignName* FindForeignName(absl::string_view path) {
+  const std::string plain = absl::StrReplaceAll(absl::AsciiStrToLower(path), {{"-", "_"}});
+  const ForeignName* found = nullptr;
+  for (const ForeignName& foreign : ForeignNames()) {
+    if (foreign.name == plain) return &foreign;
+    if (foreign.name == LastName(plain)) found = &foreign;
+  }
+  return found;
+}
+
+bool IsForeignSection(absl::string_view path) {
+  const std::string start = absl::StrCat(path, ".");
+  return std::any_of(ForeignNames().begin(), ForeignNames().end(), [&](const ForeignName& foreign) {
+    return absl::StartsWith(foreign.name, start);
+  });
+}
+
+std::string ToString(const ForeignName& foreign) {
+  if (foreign.whose.empty()) return absl::StrCat("the nearest known one is ", foreign.key);
+  const std::string theirs = absl::StrCat(foreign.whose, "'s ", foreign.name);
+  if (foreign.key.empty()) return absl::StrCat(theirs, " has no key here: ", foreign.hint);
+  const std::string hint = foreign.hint.empty() ? "" : absl::StrCat(" (", foreign.hint, ")");
+  return absl::StrCat(theirs, " is ", foreign.key, " here", hint);
 }
 
 bool IsLikeComment(absl::string_view name) {

@@ -191,8 +191,14 @@ class Resolver {
 
   void UnknownKey(const JsonValue& value, const std::string& path) {
     if (findings_.IsFull() && findings_.First(Kind::kError) != nullptr) return;
+    if (value.is_object() && !value.children.empty() && IsForeignSection(path)) {
+      for (const JsonValue& member : value.children) UnknownKey(member, Join(path, member.key));
+      return;
+    }
     std::string message = "unknown key";
-    if (value.key.find('.') != std::string::npos) {
+    if (const ForeignName* foreign = FindForeignName(path); foreign != nullptr) {
+      absl::StrAppend(&message, "; ", ToString(*foreign));
+    } else if (value.key.find('.') != std::string::npos) {
       absl::StrAppend(&message, "; a section is an object of its own, not a name with a dot");
     } else if (IsLikeComment(value.key)) {
       absl::StrAppend(&message, "; a comment is written // or #");
@@ -265,9 +271,12 @@ class Resolver {
     SetValue(stage, *FindKey(kStage), Voice::kAloud);
   }
 
+  // A section that is another program's name for one value says so: "bf16": true.
   void WrongType(const JsonValue& value, const KeySpec& key) {
+    const ForeignName* foreign = FindForeignName(key.path);
     Add(Kind::kError, value, key.path,
-        absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value)));
+        absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value),
+                     foreign == nullptr ? "" : absl::StrCat("; ", ToString(*foreign))));
   }
 
   void SetValue(const JsonValue& value, const KeySpec& key, Voice voice) {

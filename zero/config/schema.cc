@@ -65,6 +65,7 @@ void AddStrictNumbers(const KeySpec& key, bool whole, std::vector<Json>& choices
 
 Json List(Json items, const KeySpec& key) {
   Json node{{"type", "array"}, {"items", std::move(items)}};
+  if (key.empty == KeySpec::Empty::kRefused) node["minItems"] = 1;
   if (key.range.list_length != 0) {
     node["minItems"] = key.range.list_length;
     node["maxItems"] = key.range.list_length;

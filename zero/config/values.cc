@@ -36,7 +36,7 @@ bool InRange(double value, const KeyRange& range) {
 
 // "a list of 2 numbers"
 std::string DescribeType(const KeySpec& key) {
-  std::string type(Describe(key.type));
+  const std::string type(Describe(key.type));
   if (key.range.list_length == 0) return type;
   return absl::StrReplaceAll(type, {{"list of", absl::StrCat("list of ", key.range.list_length)}});
 }
@@ -193,6 +193,10 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
   }
   const size_t length = static_cast<size_t>(key.range.list_length);
   if (length != 0 && out.children.size() != length) return WrongType(value, key);
+  if (out.children.empty() && key.empty == KeySpec::Empty::kRefused) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wanted ", DescribeType(key), ", at least one, found ", Describe(value)));
+  }
   return out;
 }
 
@@ -200,6 +204,14 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
 bool IsChoice(const KeySpec& key) {
   const absl::string_view first = key.built.substr(0, key.built.find('|'));
   return !FindChoice(AllChoices(key), first).empty();
+}
+
+// Do the letters of `part` stand in `whole`, in this order?
+bool IsSubsequence(absl::string_view part, absl::string_view whole) {
+  for (const char c : whole) {
+    if (!part.empty() && part[0] == c) part.remove_prefix(1);
+  }
+  return part.empty();
 }
 
 // The choice of "a|b|c" that `text` most likely meant, of equal ones the first; empty when none is
@@ -234,10 +246,9 @@ absl::string_view NearestChoice(absl::string_view choices, absl::string_view tex
     }
   }
   if (!best.empty()) return best;
+  // Letters left out: "cdp2" is cdp_v2.
   for (const absl::string_view choice : all) {
-    if (text.size() >= 4 && absl::StrContains(absl::AsciiStrToLower(choice), lower)) {
-      return choice;
-    }
+    if (text.size() >= 4 && IsSubsequence(lower, absl::AsciiStrToLower(choice))) return choice;
   }
   int fewest = static_cast<int>(text.size()) / 2 + 1;
   for (const absl::string_view choice : all) {

@@ -383,6 +383,7 @@ TEST(Config, MessagesForBadInput) {
   record(base, {"cyclic.injct={}"});  // keys for tests are not proposed
   record(base, {"cyclic.inject.action=kill", "cyclic.inject.worker=99"});
   record(base, {"cyclic.inject.action=flip", "cyclic.inject.at=end"});
+  record(base, {"cyclic.rule=cdp2"});
   record(base, {"cyclic.boundaries=[]"});
   record(base, {"cyclic.boundaries=[1, 2]"});
   record(base, {"cyclic.boundaries=[0, 2, 2]"});
@@ -454,7 +455,7 @@ TEST(Config, TellsAllThatTrainingRefuses) {
 TEST(Config, FindsAllThatIsWrongInOurOwnSections) {
   const CheckedConfig checked = CheckConfig(
       R"({"model": {"type": "resnet", "depth": 21},
-          "cyclic": {"stagger": true, "slack": 1, "strict": true, "boundaries": []}})",
+          "cyclic": {"stagger": true, "slack": 1, "strict": true, "boundaries": [1]}})",
       {.file = "f", .overrides = {}, .environment = {}});
   EXPECT_EQ(checked.findings.Count(Finding::Kind::kError), 5) << checked.status();
 }

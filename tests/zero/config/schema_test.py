@@ -56,6 +56,12 @@ class Schema(unittest.TestCase):
                 elif case.get("ours") == "unknown":
                     self.assertFalse(valid)
 
+    def test_lists_that_must_hold_something(self):
+        data = {"type": "random", "input": []}
+        for config in ({"cyclic": {"boundaries": []}}, {"data": data}):
+            self.assertNotEqual(self.problems(config), [], config)
+        self.assertEqual(self.problems({"cyclic": {"boundaries": [0]}, "data": {**data, "input": [8]}}), [])
+
     def test_samples(self):
         if not (SAMPLES / "index.tsv").exists():
             self.skipTest(f"{SAMPLES} is not there")

@@ -13,7 +13,7 @@ constexpr KeySpec kBatchKeys[] = {
         kPositive | Auto("the batch triple"),
     Integer("train_micro_batch_size_per_gpu", "",
             "samples per forward and backward of one worker") |
-        kPositive | Auto("the batch triple") | WrongNames("micro_batch_size"),
+        kPositive | Auto("the batch triple"),
     Integer("gradient_accumulation_steps", "", "K: micro-batches per worker and update") |
         kPositive | Auto("the batch triple"),
     Bool("managed_gradient_accumulation", "true",
@@ -23,8 +23,7 @@ constexpr KeySpec kBatchKeys[] = {
     Number("gradient_clipping", "1",
            "greatest norm of a gradient, which is scaled down to it; 0 or less: off") |
         kBoolIsNumber |
-        DeepSpeed("the same default (since 0.19). true counts as 1; below 0 is off, here, too") |
-        WrongNames("max_grad_norm"),
+        DeepSpeed("the same default (since 0.19). true counts as 1; below 0 is off, here, too"),
     Text("communication_data_type", "",
          "type in which gradients travel; absent: fp32, as they are summed") |
         Choices("fp32|fp16|bf16") | Only("fp32") | kNotAuto |

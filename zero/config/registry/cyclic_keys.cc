@@ -62,8 +62,8 @@ constexpr KeySpec kCyclicKeys[] = {
     Text("cyclic.balance", "\"cost\"", "stages of equal cost or of equal bytes") |
         Choices("cost|bytes"),
     Key(KeyType::kIntegerList, "cyclic.boundaries", "",
-        "first layer of each stage, by hand: at least one, the first is 0; absent: by balance") |
-        kCount,
+        "first layer of each stage, by hand; the first is 0; absent: by balance") |
+        kCount | kNotEmpty,
     Text("cyclic.profile", "",
          "file of measured costs, frozen by `ringzero plan --profile FILE --freeze`, that make the "
          "plan instead of counted FLOPs: the same file for every worker"),

@@ -6,7 +6,7 @@ namespace {
 
 constexpr KeySpec kMemoryKeys[] = {
     Section("activation_checkpointing", "activations computed again instead of kept") |
-        Reading::kRaw | WrongNames("gradient_checkpointing") |
+        Reading::kRaw |
         DeepSpeed("ignores unknown keys here; does nothing unless the model calls its functions"),
     Bool("activation_checkpointing.partition_activations", "false",
          "split kept activations over the workers that share a model") |

@@ -9,8 +9,7 @@ constexpr String kSpoken = "each message's time is in the run's own trace and me
 constexpr String kTimers = "an iteration's time is always measured";
 
 constexpr KeySpec kMonitorKeys[] = {
-    Section("tensorboard", "metrics as TensorBoard's event files") | Reading::kStrict |
-        WrongNames("monitor|monitor_config"),
+    Section("tensorboard", "metrics as TensorBoard's event files") | Reading::kStrict,
     Bool("tensorboard.enabled", "false", "write them"),
     Text("tensorboard.output_path", "\"\"", "folder; empty: the working folder"),
     Text("tensorboard.job_name", "\"DeepSpeedJobName\"", "folder within it"),

@@ -26,8 +26,7 @@ constexpr KeySpec kOptimizerKeys[] = {
     Text("optimizer.decay", "\"all\"",
          "what weight_decay is for: all, or matrices (two dimensions and more: no norms and "
          "biases)") |
-        Choices("all|matrices") | kNotNull | kNotAuto | WrongNames("decays") |
-        DeepSpeed("has none: ignored"),
+        Choices("all|matrices") | kNotNull | kNotAuto | DeepSpeed("has none: ignored"),
     Text("optimizer.form", "\"deepspeed\"",
          "deepspeed: Lamb corrects its rate for the moments' start at 0; Lion moves by -lr where "
          "its direction is +0, by +lr where it is -0. paper: Lamb corrects the moments; Lion does "
@@ -38,12 +37,12 @@ constexpr KeySpec kOptimizerKeys[] = {
         "a list of {params, lr_factor, weight_decay, betas}: numbers of their own for parameters "
         "whose name matches params, as a shell's pattern does (\"*.bias\"); the first that matches "
         "counts") |
-        kNotNull | WrongNames("param_groups|parameter_groups") | DeepSpeed("has none: ignored"),
+        kNotNull | DeepSpeed("has none: ignored"),
     Section("optimizer.params", "its numbers") | kOrNull |
         DeepSpeed("an unknown one is a TypeError when the engine is built"),
 
     Number("optimizer.params.lr", "0.001", "learning rate") | kNotNegative | kNotNull |
-        WrongNames("learning_rate") | For("SGD|Adam|AdamW|Lamb|Lion"),
+        For("SGD|Adam|AdamW|Lamb|Lion"),
     Number("optimizer.params.lr", "0.01", "learning rate") | kNotNegative | kNotNull |
         For("Adagrad"),
     Number("optimizer.params.lr", "0.02", "learning rate") | kNotNegative | kNotNull | For("Muon"),
@@ -70,8 +69,7 @@ constexpr KeySpec kOptimizerKeys[] = {
     Bool("optimizer.params.adam_w_mode", "true", "decoupled weight decay; AdamW ignores it") |
         For(kAdam),
     Bool("optimizer.params.bias_correction", "true", "moments corrected for their start at 0") |
-        For("Adam|AdamW|Lamb") | Only("true") | DeepSpeed("an error with torch_adam true") |
-        WrongNames("correct_bias"),
+        For("Adam|AdamW|Lamb") | Only("true") | DeepSpeed("an error with torch_adam true"),
     Bool("optimizer.params.amsgrad", "false", "AMSGrad") | For("Adam|AdamW|Lamb|Adagrad") |
         Only("false") |
         DeepSpeed("true is an error but with torch_adam, here, too; its own Adagrad ignores it"),

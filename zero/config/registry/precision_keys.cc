@@ -12,7 +12,7 @@ constexpr String kSums = "torch.float32|fp32|float32|float|torch.bfloat16|bf16|b
 
 constexpr KeySpec kPrecisionKeys[] = {
     Section("fp16", "half precision with a loss scale") | Reading::kStrict,
-    Bool("fp16.enabled", "false", "compute in fp16") | Auto("false") | WrongNames("fp16"),
+    Bool("fp16.enabled", "false", "compute in fp16") | Auto("false"),
     Bool("fp16.auto_cast", "false", "cast a model's inputs to half") |
         Quietly("floating inputs are always cast to the type that computes"),
     Number("fp16.loss_scale", "0", "a fixed loss scale; 0: a dynamic one") | kNotNegative | kNoBool,
@@ -33,8 +33,8 @@ constexpr KeySpec kPrecisionKeys[] = {
         Only("false"),
 
     Section("bf16", "bfloat16 for computing, fp32 for masters") | Reading::kStrict | kOrNull |
-        Also("bfloat16") | WrongNames("precision|mixed_precision"),
-    Bool("bf16.enabled", "false", "compute in bf16") | Auto("false") | WrongNames("bf16"),
+        Also("bfloat16"),
+    Bool("bf16.enabled", "false", "compute in bf16") | Auto("false"),
     Bool("bf16.immediate_grad_update", "false", "add gradients to fp32 sums as they come") |
         Only("false|true") | DeepSpeed("false: they are first added in bf16"),
     Bool("bf16.check_grad_overflow", "true", "skip an update whose gradients are not finite") |
@@ -57,8 +57,7 @@ constexpr KeySpec kPrecisionKeys[] = {
     Section("data_types", "types of what the engine keeps") | Reading::kRaw,
     Text("data_types.grad_accum_dtype", "",
          "type of gradient sums; absent: fp32; bf16 sums are rounded stochastically") |
-        Exact(kTypes) | Only(kSums) | DeepSpeed("ignores unknown keys here; absent: the model's") |
-        WrongNames("accumulate_grads_in_fp32"),
+        Exact(kTypes) | Only(kSums) | DeepSpeed("ignores unknown keys here; absent: the model's"),
     Text("data_types.param_dtype", "", "type of the model's parameters; absent: fp32") |
         Exact(kTypes) | Only(kSingle),
     Text("data_types.buffer_dtype", "", "type of the model's buffers; absent: fp32") |

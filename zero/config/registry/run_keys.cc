@@ -34,7 +34,7 @@ constexpr KeySpec kRunKeys[] = {
     Integer("data.samples", "4096", "random samples to train on") | kPositive | For("random"),
     Key(KeyType::kIntegerList, "data.input", "[1, 28, 28]",
         "shape of one random image or vector; tokens follow the model") |
-        kPositive | For("random"),
+        kPositive | kNotEmpty | For("random"),
     Integer("data.classes", "10", "classes of the random samples") |
         KeyRange{.min = 2, .max = 1e6} | For("random"),
 

@@ -76,7 +76,6 @@ using Quietly = Property<struct QuietlyKind>;        // the same, worth but a no
 using Removed = Property<struct RemovedKind>;        // from DeepSpeed: what to do
 using Auto = Property<struct AutoKind>;              // what "auto" takes
 using Also = Property<struct AlsoKind>;              // another name
-using WrongNames = Property<struct WrongNamesKind>;  // "a|b": that people try
 struct Length {
   constexpr explicit Length(int count) : items(count) {}
   int items;
@@ -91,9 +90,6 @@ constexpr KeySpec operator|(KeySpec key, DeepSpeed value) {
 }
 constexpr KeySpec operator|(KeySpec key, Auto value) { return key.automatic = value.text, key; }
 constexpr KeySpec operator|(KeySpec key, Also value) { return key.also = value.text, key; }
-constexpr KeySpec operator|(KeySpec key, WrongNames value) {
-  return key.wrong_names = value.text, key;
-}
 constexpr KeySpec operator|(KeySpec key, KeyNeed need) { return key.need = need, key; }
 constexpr KeySpec operator|(KeySpec key, KeyState state) { return key.state = state, key; }
 constexpr KeySpec operator|(KeySpec key, Reading reading) { return key.reading = reading, key; }
@@ -103,6 +99,7 @@ constexpr KeySpec operator|(KeySpec key, KeySpec::Auto value) {
   return key.auto_value = value, key;
 }
 constexpr KeySpec operator|(KeySpec key, KeySpec::Bools value) { return key.bools = value, key; }
+constexpr KeySpec operator|(KeySpec key, KeySpec::Empty value) { return key.empty = value, key; }
 constexpr KeySpec operator|(KeySpec key, KeySpec::Weight value) { return key.weight = value, key; }
 constexpr KeySpec operator|(KeySpec key, KeySpec::Scope value) { return key.scope = value, key; }
 constexpr KeySpec operator|(KeySpec key, Length value) {
@@ -138,6 +135,7 @@ inline constexpr KeySpec::Null kNotNull = KeySpec::Null::kRefused;
 inline constexpr KeySpec::Auto kNotAuto = KeySpec::Auto::kRefused;
 inline constexpr KeySpec::Bools kNoBool = KeySpec::Bools::kRefused;
 inline constexpr KeySpec::Bools kBoolIsNumber = KeySpec::Bools::kNumbers;
+inline constexpr KeySpec::Empty kNotEmpty = KeySpec::Empty::kRefused;
 inline constexpr KeySpec::Scope kOutside = KeySpec::Scope::kOutside;
 
 }  // namespace ringzero::registry

@@ -24,7 +24,7 @@ constexpr KeySpec kZeroKeys[] = {
         DeepSpeed("takes true for stage 1 and false for stage 0, too (deprecated)"),
     Integer("zero_optimization.stage", "3",
             "0: nothing; 1: optimizer state; 2: and gradients; 3: and parameters") |
-        KeyRange{.min = 0, .max = 3} | WrongNames("zero_stage") |
+        KeyRange{.min = 0, .max = 3} |
         DeepSpeed("absent: 0; here so, too, within the section, and 3 without it. \"auto\": 0; "
                   "here it must be set"),
     Bool("zero_optimization.compute_grad_norm", "true", "the gradients' norm is computed") |
@@ -34,8 +34,7 @@ constexpr KeySpec kZeroKeys[] = {
         Also("gather_16bit_weights_on_model_save") | Only("false"),
     Switch("zero_optimization.ignore_unused_parameters", "true",
            "do not check that every parameter got a gradient",
-           "a parameter without a gradient is carried over, as in PyTorch") |
-        WrongNames("find_unused_parameters"),
+           "a parameter without a gradient is carried over, as in PyTorch"),
 
     // Offload.
     Section("zero_optimization.offload_param", "parameters in host memory or on NVMe") |
@@ -50,7 +49,7 @@ constexpr KeySpec kZeroKeys[] = {
             "elements that stay in host memory with nvme") |
         kNotNegative,
     Section("zero_optimization.offload_optimizer", "optimizer state in host memory or on NVMe") |
-        Absent::kStaysAbsent | kOrNull | WrongNames("offload"),
+        Absent::kStaysAbsent | kOrNull,
     Text("zero_optimization.offload_optimizer.device", "\"none\"", "where to") |
         Exact("none|cpu|nvme") | Only("none") | kNotNull,
     Text("zero_optimization.offload_optimizer.nvme_path", "", "folder for nvme") | kOrNull,
