@@ -1,5 +1,5 @@
 # Installs the peers, PyTorch and DeepSpeed for Python, into .deps/peers: about 2.2 GB to download, once. Sourced by ./rz
-# after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench peers`, `./rz bench latency`.
+# after cmake/rz_install.sh, and only for the benchmarks that run peers: `./rz bench peers`, `latency`, `curve`.
 
 peers_folder=$root/bench/peers
 
@@ -11,6 +11,7 @@ bench_with_peers() {
     packages+=(test)
     targets+=(hosts_link)
   fi
+  [ "$name" != curve ] || packages+=(data)
   install_packages "${packages[@]}"
   python=$(peers_python) ||
     die "bench $name needs Python 3.11 with pip, which its pinned wheels are for (Debian 12: python3 and python3-pip)"

@@ -1,7 +1,6 @@
 // Means from folded sums.
 #include "integrations/cli/run_log.h"
 
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -26,16 +25,14 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
                        .totals = {metrics.begin() + kQualityCount, metrics.end()}});
     return;
   }
-  const EvaluationResult result{.iteration = iteration.value,
-                                .loss = loss,
-                                .accuracy = metrics[1] / metrics[2],
-                                .count = metrics[2]};
+  EvaluationResult result{.iteration = iteration.value, .loss = loss};
+  if (task_ == Task::kClasses) result.accuracy = metrics[1] / metrics[2];
   evaluations_.push_back(result);
-  notes_.push_back(task_ == Task::kTokens
-                       ? absl::StrFormat("iteration %d: held-out loss %.4f, perplexity %.3f",
-                                         result.iteration, loss, std::exp(loss))
-                       : absl::StrFormat("iteration %d: held-out loss %.4f, accuracy %.2f %%",
-                                         result.iteration, loss, 100 * result.accuracy));
+  notes_.push_back(result.accuracy.has_value()
+                       ? absl::StrFormat("iteration %d: held-out loss %.4f, accuracy %.2f %%",
+                                         result.iteration, loss, 100 * *result.accuracy)
+                       : absl::StrFormat("iteration %d: held-out loss %.4f, perplexity %.3f",
+                                         result.iteration, loss, result.quality().value));
 }
 
 std::optional<double> RunLog::first_loss() const {

@@ -12,6 +12,7 @@
 #define RINGZERO_INTEGRATIONS_CLI_RUN_LOG_H_
 
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -28,10 +29,19 @@ inline constexpr int kQualityCount = 3;
 inline constexpr int kMetricsCount = kQualityCount + RingTotals::kCount;
 
 struct EvaluationResult {
-  int iteration = 0;  // the version θ_e that was evaluated
-  double loss = 0;    // mean
-  double accuracy = 0;
-  double count = 0;
+  struct Quality {
+    const char* name;
+    double value;
+  };
+  // Of classes the accuracy, of tokens the perplexity.
+  Quality quality() const {
+    return accuracy.has_value() ? Quality{"accuracy", *accuracy}
+                                : Quality{"perplexity", std::exp(loss)};
+  }
+
+  int iteration = 0;               // how many were over: the version θ_e that was evaluated
+  double loss = 0;                 // mean
+  std::optional<double> accuracy;  // absent: of tokens
 };
 
 class RunLog {

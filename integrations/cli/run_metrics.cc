@@ -119,7 +119,7 @@ int64_t RunMetrics::SamplesDone(int iterations) const {
 
 absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>& scalars) {
   const MetricsMoment moment{.samples = SamplesDone(iterations_done),
-                             .iteration = iterations_done - 1,
+                             .iteration = iterations_done,
                              .wall_seconds = WallSeconds()};
   for (const auto& writer : writers_) RZ_RETURN_IF_ERROR(writer->Write(moment, scalars));
   return absl::OkStatus();
@@ -165,8 +165,9 @@ absl::Status RunMetrics::WriteNorm(int done, double squares) {
 }
 
 absl::Status RunMetrics::WriteEvaluation(const EvaluationResult& result) {
+  const auto [quality, value] = result.quality();
   return WriteAll(result.iteration, {{"Train/Samples/eval_loss", result.loss},
-                                     {"Ring/Samples/eval_accuracy", result.accuracy}});
+                                     {absl::StrCat("Ring/Samples/eval_", quality), value}});
 }
 
 }  // namespace ringzero

@@ -111,7 +111,6 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   const Config& config = info.config;
   const WorkerReport& first = reports.front();
   const Totals totals = AddUp(reports);
-  const bool tokens = config.model.type == ModelConfig::Type::kGpt;
   const double samples_per_second =
       first.step_mean > 0 ? static_cast<double>(config.batch.train_batch) / first.step_mean : 0;
 
@@ -124,16 +123,12 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
       {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
   json["samples_per_second"] = samples_per_second;
   json["loss"] = {{"first", OrNull(first.first_loss)}, {"last", OrNull(first.last_loss)}};
-  const char* quality = tokens ? "perplexity" : "accuracy";
-  json[quality] = nullptr;
   if (!first.evaluations.empty()) {
-    const EvaluationResult& last = first.evaluations.back();
-    json[quality] = tokens ? std::exp(last.loss) : last.accuracy;
     OrderedJson list = OrderedJson::array();
     for (const EvaluationResult& result : first.evaluations) {
-      list.push_back({{"iteration", result.iteration},
-                      {"loss", result.loss},
-                      {quality, tokens ? std::exp(result.loss) : result.accuracy}});
+      const auto [quality, value] = result.quality();
+      json[quality] = value;  // the last one's stays
+      list.push_back({{"iteration", result.iteration}, {"loss", result.loss}, {quality, value}});
     }
     json["evaluations"] = list;
   }
@@ -172,9 +167,10 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   if (!first.evaluations.empty()) {
     const EvaluationResult& last = first.evaluations.back();
     absl::StrAppend(&text,
-                    tokens ? absl::StrFormat("; held-out perplexity %.3f (%.4f nats)",
-                                             std::exp(last.loss), last.loss)
-                           : absl::StrFormat("; held-out accuracy %.2f %%", 100 * last.accuracy));
+                    last.accuracy.has_value()
+                        ? absl::StrFormat("; held-out accuracy %.2f %%", 100 * *last.accuracy)
+                        : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)",
+                                          last.quality().value, last.loss));
   }
   absl::StrAppendFormat(&text, "\n%.1f samples/s; a step takes %.1f ms (%.1f to %.1f)\n",
                         samples_per_second, 1e3 * first.step_median, 1e3 * first.step_min,

@@ -63,7 +63,7 @@ std::optional<MeasuredCosts> CostsFromJson(const Json& json) {
 std::string ToJson(const WorkerReport& report) {
   Json evaluations = Json::array();
   for (const EvaluationResult& result : report.evaluations) {
-    evaluations.push_back({result.iteration, result.loss, result.accuracy, result.count});
+    evaluations.push_back({result.iteration, result.loss, FromOptional(result.accuracy)});
   }
   Json activations = Json::array();
   for (const ActivationPoint& point : report.activations) {
@@ -140,8 +140,7 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   for (const Json& result : json["evaluations"]) {
     report.evaluations.push_back({.iteration = result[0].get<int>(),
                                   .loss = ToDouble(result[1]),
-                                  .accuracy = ToDouble(result[2]),
-                                  .count = ToDouble(result[3])});
+                                  .accuracy = ToOptional(result[2])});
   }
   report.parameters_sha256 = json["parameters_sha256"].get<std::string>();
   return report;

@@ -32,7 +32,7 @@ inline double WithoutNanSign(double value) { return std::isnan(value) ? NAN : va
 
 struct MetricsMoment {
   int64_t samples = 0;      // iterations so far × train_batch_size
-  int64_t iteration = 0;    // the one that is over
+  int64_t iteration = 0;    // how many are over
   double wall_seconds = 0;  // since 1970
 };
 

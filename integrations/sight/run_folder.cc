@@ -1,7 +1,6 @@
 // run.json, metrics.jsonl and flight/.
 #include "integrations/sight/run_folder.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -35,7 +34,6 @@ absl::Status ParseRun(const std::string& text, RunFolder& run) {
   }
   RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan->get<std::string>()));
   RZ_RETURN_IF_ERROR(CheckPlan(run.plan));
-  RZ_ASSIGN_OR_RETURN(run.train_batch, Integer(json, "train_batch_size"));
   RZ_ASSIGN_OR_RETURN(run.parameters, Integer(json, "parameters"));
   const auto stale = json.find("stale_share");
   if (stale != json.end() && stale->is_number()) run.stale_share = stale->get<double>();
@@ -56,14 +54,13 @@ absl::Status ParseRun(const std::string& text, RunFolder& run) {
 
 namespace {
 
-absl::Status ReadLine(const Json& line, int64_t batch, RunFolder& run) {
-  RZ_ASSIGN_OR_RETURN(const int64_t samples, Integer(line, "samples"));
+absl::Status ReadLine(const Json& line, RunFolder& run) {
+  RZ_ASSIGN_OR_RETURN(const int64_t iteration, Integer(line, "iteration"));
   const auto scalars = line.find("scalars");
   if (scalars == line.end() || !scalars->is_object()) {
     return absl::InvalidArgumentError("wanted an object as \"scalars\"");
   }
-  const double done =
-      static_cast<double>(samples) / static_cast<double>(std::max<int64_t>(batch, 1));
+  const double done = static_cast<double>(iteration);
   for (const auto& [name, value] : scalars->items()) {
     if (value.is_number()) run.scalars[name].emplace_back(done, value.get<double>());
   }
@@ -82,8 +79,7 @@ absl::Status ParseMetrics(const std::string& text, RunFolder& run) {
     if (!line.is_object()) {
       return absl::InvalidArgumentError(absl::StrCat("line ", number, ": not a JSON object"));
     }
-    RZ_RETURN_IF_ERROR(
-        Annotate(ReadLine(line, run.train_batch, run), absl::StrCat("line ", number)));
+    RZ_RETURN_IF_ERROR(Annotate(ReadLine(line, run), absl::StrCat("line ", number)));
     at = end + 1;
   }
   return absl::OkStatus();

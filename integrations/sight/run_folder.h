@@ -20,7 +20,6 @@ namespace ringzero {
 
 struct RunFolder {
   Plan plan;
-  int64_t train_batch = 0;
   int64_t parameters = 0;
   double stale_share = 0;
   MemoryBytes forecast;

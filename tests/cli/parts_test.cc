@@ -173,7 +173,7 @@ TEST(WorkerReport, ReadsBack) {
   report.waits.update = 1.0 / 3;
   report.first_loss = 0.1;
   report.last_loss = std::numeric_limits<double>::quiet_NaN();  // a run that diverged
-  report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5, .count = 10}};
+  report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5}, {.iteration = 9}};
   report.parameters_sha256 = "abc";
   const absl::StatusOr<WorkerReport> again = FromJson(ToJson(report));
   ASSERT_TRUE(again.ok()) << again.status();
@@ -182,8 +182,9 @@ TEST(WorkerReport, ReadsBack) {
   EXPECT_EQ(again->first_loss, report.first_loss);
   ASSERT_TRUE(again->last_loss.has_value());
   EXPECT_TRUE(std::isnan(*again->last_loss));
-  ASSERT_EQ(again->evaluations.size(), 1u);
+  ASSERT_EQ(again->evaluations.size(), 2u);
   EXPECT_EQ(again->evaluations[0].accuracy, 0.5);
+  EXPECT_EQ(again->evaluations[1].accuracy, std::nullopt);
   EXPECT_FALSE(FromJson("").ok());
   EXPECT_FALSE(FromJson("{}").ok());
 }

@@ -41,7 +41,7 @@ class Precision(TestCase):
             found = [json.loads(line) for line in lines]
         scales = {line["iteration"]: line["scalars"]["Train/Samples/loss_scale"] for line in found
                   if "Train/Samples/loss_scale" in line["scalars"]}
-        self.assertEqual(scales[0], 256)
+        self.assertEqual(scales[1], 256)
         skipped = [line["scalars"]["Ring/Samples/skipped_updates"] for line in found
                    if "Ring/Samples/skipped_updates" in line["scalars"]]
         self.assertEqual(skipped, [0, 1, 1, 2, 2, 2])

@@ -9,7 +9,7 @@ import subprocess
 import unittest
 from random import Random
 
-from ringzero import PROGRAM, TestCase
+from ringzero import PROGRAM, ROOT, TestCase
 
 KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "loss",
         "waits_seconds_per_step", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
@@ -148,9 +148,11 @@ class Summary(TestCase):
     def test_perplexity_of_a_gpt(self):
         config = self.config(**{"model": {"type": "gpt", "layers": 2, "dim": 16, "heads": 2, "vocab": 32, "seq": 8},
                                 "data": {"type": "random", "samples": 128}, "iterations": 4})
-        summary = self.train(config)
+        summary = self.train(config, "--metrics", "run")
         self.assertGreater(summary["perplexity"], 1)
         self.assertNotIn("accuracy", summary)
+        self.assertTrue(os.path.exists(self.path("run/csv/Ring_Samples_eval_perplexity.csv")))
+        self.assertFalse(os.path.exists(self.path("run/csv/Ring_Samples_eval_accuracy.csv")))
 
     def test_batch_norm_has_one_digest_too(self):
         changes = {"model": {"type": "resnet", "depth": 8, "width": 4}, "iterations": 4,
@@ -291,6 +293,19 @@ class Cifar10(TestCase):
                 self.assertEqual(summary["iterations"], 40)  # 80 samples, 8 an iteration
                 self.assertLess(summary["loss"]["last"], 0.7 * summary["loss"]["first"])
                 self.assertGreaterEqual(summary["accuracy"], 0.2)  # of 10 classes in equal parts
+
+
+class Examples(TestCase):
+    def test_the_loss_of_the_gpt_falls_from_its_first_iterations_on(self):
+        summary = self.train(os.path.join(ROOT, "examples/gpt_text.json"), "--set", "iterations=60",
+                             "--set", "evaluation.every=0", "--metrics", "run")
+        self.assertLess(summary["loss"]["last"], 2.9)
+        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
+            scalars = [json.loads(line)["scalars"] for line in file]
+        losses = [each["Train/Samples/train_loss"] for each in scalars if "Train/Samples/train_loss" in each]
+        self.assertEqual(len(losses), 60)
+        for done in range(1, 60):
+            self.assertLess(losses[done], min(losses[:done]) + 0.5)
 
 
 class LastLines(TestCase):

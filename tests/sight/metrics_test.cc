@@ -197,7 +197,6 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
               HasSubstr("wanted ringzero_run 1, found 2"));
   Json good = {{"ringzero_run", 1},
                {"plan", PlanToString({.workers = 2})},
-               {"train_batch_size", 8},
                {"parameters", 10}};
   folder.Write("run.json", good.dump());
   folder.Write("metrics.jsonl", "");
@@ -206,11 +205,11 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
   const StagePlan stage{.end_layer = 1, .forward_cost = 1, .backward_cost = 2};
   good["plan"] = PlanToString({.workers = 2, .stages = {stage}});
   folder.Write("run.json", good.dump());
-  folder.Write("metrics.jsonl", "{\"samples\": 8, \"scalars\": {\"a\": 1}}\nnoise\n");
+  folder.Write("metrics.jsonl", "{\"iteration\": 1, \"scalars\": {\"a\": 1}}\nnoise\n");
   EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
               HasSubstr("metrics.jsonl: line 2: not a JSON object"));
   // A line that was cut when the run died.
-  folder.Write("metrics.jsonl", "{\"samples\": 8, \"scalars\": {\"a\": 1}}\n{\"sam");
+  folder.Write("metrics.jsonl", "{\"iteration\": 1, \"scalars\": {\"a\": 1}}\n{\"sam");
   const auto run = ReadRunFolder(folder.path("."));
   ASSERT_TRUE(run.ok()) << run.status();
   EXPECT_THAT(run->Values("a"), ElementsAre(std::pair(1.0, 1.0)));

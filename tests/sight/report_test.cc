@@ -23,7 +23,6 @@ RunFolder SomeRun(int workers) {
   RunFolder run;
   run.plan = ToyPlan(options);
   run.plan.window = *SmallestWindow(run.plan);
-  run.train_batch = 8;
   run.parameters = 1234;
   run.not_measured = {"the <moon>"};
   const absl::StatusOr<ToyResult> result = RunToyRing(options, ShmTransports());

@@ -1,0 +1,58 @@
+"""A training loop as anybody writes it in PyTorch, with RingZero's initial parameters, batches and rates.
+
+    losses, held_out = train(config, "initial.safetensors", rates, every=50)
+"""
+import types
+
+import torch
+
+from peers.batches import epoch_order
+from peers.gpt import Gpt, loss_of
+from peers.parameters import fill_whole
+
+
+def _split(path: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """The bytes to train on, and the last tenth (integrations/data/text.cc)."""
+    with open(path, "rb") as file:
+        text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8).long()
+    held_out = len(text) // 10
+    return text[:-held_out], text[-held_out:]
+
+
+def _samples(text: torch.Tensor, indices: range | tuple[int, ...], length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets, {samples, length} each."""
+    both = torch.stack([text[index * length:(index + 1) * length + 1] for index in indices])
+    return both[:, :-1], both[:, 1:]
+
+
+def train(config: dict, initial: str, rates: list[float], every: int) -> tuple[list[float], list[tuple[int, float]]]:
+    """The training losses, and (iteration, held-out loss) each `every` iterations. `config`: as in the example's file."""
+    model_config, adam, evaluation = config["model"], config["optimizer"]["params"], config["evaluation"]
+    length = model_config["seq"]
+    model = Gpt(types.SimpleNamespace(layers=model_config["layers"], dim=model_config["dim"], heads=model_config["heads"],
+                                      sequence=length, vocabulary=model_config["vocab"]))
+    model.head.weight = model.embedding.token
+    fill_whole(model, initial)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rates[0], betas=tuple(adam["betas"]), weight_decay=adam["weight_decay"])
+    training, held_out = _split(config["data"]["path"])
+    size = (len(training) - 1) // length
+    batch = (config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * config["cyclic"]["workers"])
+    per_epoch = -(-size // batch)
+    losses, found = [], []
+    for iteration, rate in enumerate(rates):
+        first = iteration % per_epoch * batch
+        order = epoch_order(config["seed"], iteration // per_epoch, size)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.zero_grad()
+        inputs, targets = _samples(training, order[first:first + batch], length)
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
+        optimizer.step()
+        losses.append(float(loss))
+        if (iteration + 1) % every == 0:
+            with torch.no_grad():
+                inputs, targets = _samples(held_out, range(evaluation["samples"]), length)
+                found.append((iteration + 1, float(loss_of(model(inputs), targets))))
+    return losses, found
