@@ -2,6 +2,8 @@
 
     losses, held_out = train(config, "initial.safetensors", rates, every=50)
 """
+import struct
+import subprocess
 import types
 
 import torch
@@ -11,10 +13,19 @@ from peers.gpt import Gpt, loss_of
 from peers.parameters import fill_whole
 
 
+def _bible(path: str) -> bytes:
+    """The text in the package's file, whose parts are what compress(1) makes, without its head (integrations/data/bible_text.cc)."""
+    with open(path, "rb") as file:
+        packed = file.read()
+    (count,) = struct.unpack_from(">I", packed, 88)
+    places = struct.unpack_from(f">{count + 1}I", packed, 92)
+    parts = [b"\x1f\x9d\x90" + packed[begin:end] for begin, end in zip(places, places[1:])]
+    return b"".join(subprocess.run(["gzip", "-dc"], input=part, capture_output=True, check=True).stdout for part in parts)
+
+
 def _split(path: str) -> tuple[torch.Tensor, torch.Tensor]:
     """The bytes to train on, and the last tenth (integrations/data/text.cc)."""
-    with open(path, "rb") as file:
-        text = torch.frombuffer(bytearray(file.read()), dtype=torch.uint8).long()
+    text = torch.frombuffer(bytearray(_bible(path)), dtype=torch.uint8).long()
     held_out = len(text) // 10
     return text[:-held_out], text[-held_out:]
 
@@ -50,9 +61,9 @@ def train(config: dict, initial: str, rates: list[float], every: int) -> tuple[l
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), config["gradient_clipping"])
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
         if (iteration + 1) % every == 0:
             with torch.no_grad():
                 inputs, targets = _samples(held_out, range(evaluation["samples"]), length)
-                found.append((iteration + 1, float(loss_of(model(inputs), targets))))
+                found.append((iteration + 1, loss_of(model(inputs), targets).item()))
     return losses, found
