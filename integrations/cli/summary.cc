@@ -166,11 +166,11 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
                         first.last_loss.value_or(NAN));
   if (!first.evaluations.empty()) {
     const EvaluationResult& last = first.evaluations.back();
-    absl::StrAppend(&text,
-                    last.accuracy.has_value()
-                        ? absl::StrFormat("; held-out accuracy %.2f %%", 100 * *last.accuracy)
-                        : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)",
-                                          last.quality().value, last.loss));
+    absl::StrAppend(
+        &text, last.accuracy.has_value()
+                   ? absl::StrFormat("; held-out accuracy %.2f %%", 100 * *last.accuracy)
+                   : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)", last.quality().value,
+                                     last.loss));
   }
   absl::StrAppendFormat(&text, "\n%.1f samples/s; a step takes %.1f ms (%.1f to %.1f)\n",
                         samples_per_second, 1e3 * first.step_median, 1e3 * first.step_min,

@@ -195,9 +195,7 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
   folder.Write("run.json", R"({"ringzero_run": 2})");
   EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
               HasSubstr("wanted ringzero_run 1, found 2"));
-  Json good = {{"ringzero_run", 1},
-               {"plan", PlanToString({.workers = 2})},
-               {"parameters", 10}};
+  Json good = {{"ringzero_run", 1}, {"plan", PlanToString({.workers = 2})}, {"parameters", 10}};
   folder.Write("run.json", good.dump());
   folder.Write("metrics.jsonl", "");
   EXPECT_THAT(std::string(ReadRunFolder(folder.path(".")).status().message()),
