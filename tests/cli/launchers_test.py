@@ -361,6 +361,8 @@ class Agent(Job):
                             continue
                         self.assertEqual((code, out), (3, ""), err)
                         self.assertRegex(err, rf"ringzero: error: worker {worker}: worker {lost}[ ,]")
+                        if "sign of life" in err:  # by this run's peer_timeout
+                            self.assertRegex(err, r"gave no sign of life for [1-4]\.")
 
     def test_a_restart_gives_the_same_bits(self):
         config = self.config(**{"iterations": 40, "cyclic.peer_timeout": 1})

@@ -26,7 +26,7 @@ class LosingRendezvous final : public Rendezvous {
   }
   absl::Status status() override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return lost_;
+    return looks_left_-- > 0 ? absl::OkStatus() : lost_;
   }
   void Leave(const absl::Status& why) override {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -36,15 +36,18 @@ class LosingRendezvous final : public Rendezvous {
     const std::lock_guard<std::mutex> lock(mutex_);
     return last_words_;
   }
-  void Lose(const absl::Status& lost) {
+  // So many more looks at status() find nothing.
+  void Lose(const absl::Status& lost, int looks = 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     lost_ = lost;
+    looks_left_ = looks;
   }
 
  private:
   const std::shared_ptr<Rendezvous> inner_ = MakeLocalRendezvous();
   std::mutex mutex_;
   absl::Status lost_, last_words_;
+  int looks_left_ = 0;
 };
 
 }  // namespace ringzero

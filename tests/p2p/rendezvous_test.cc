@@ -345,7 +345,7 @@ Seats JoinJobs(const std::string& folder, const std::vector<std::string>& secret
 
 TEST_F(FileRendezvousTest, OneSecretIsAnotherInEachStart) {
   for (const std::string secret : {"given", ""}) {
-    std::set<std::string> starts;
+    std::set<std::string> starts, marks;
     for (int start = 0; start < 2; ++start) {
       const Seats seats = JoinJobs(folder_.path("meeting"), {secret, secret, secret});
       for (const auto& seat : seats) {
@@ -354,9 +354,13 @@ TEST_F(FileRendezvousTest, OneSecretIsAnotherInEachStart) {
         EXPECT_NE(seat->secret, secret);
       }
       starts.insert(seats[0]->secret);
+      // What worker 0 shows of it to the others.
+      marks.insert(seats[0]->rendezvous->Get("secret/0", kDeadline).value_or("none"));
       for (const auto& seat : seats) seat->rendezvous->Leave(absl::OkStatus());
     }
     EXPECT_EQ(starts.size(), 2u) << secret;
+    EXPECT_EQ(marks.size(), secret.empty() ? 1u : 2u);
+    EXPECT_FALSE(marks.contains("none") || marks.contains("given"));
   }
 }
 

@@ -187,7 +187,7 @@ TEST(ShmConnect, WhoClosesIsBlamedOnlyIfItDoesNotSayWhy) {
     Joining at1 = Join(SeatOf(1, 3, losing), {WorkerId(0), WorkerId(2)});
     UniqueFd(accept(listener.get(), nullptr, nullptr)).Reset();
     const absl::Status lost = absl::UnavailableError("worker 2 gave no sign of life for 1.0 s");
-    if (says_why) losing->Lose(lost);
+    if (says_why) losing->Lose(lost, 3);  // after the end of the connection was found
     EXPECT_EQ(at1.get().status(), says_why ? lost
                                            : absl::UnavailableError("worker 0 on this host closed "
                                                                     "its connection as it began"));

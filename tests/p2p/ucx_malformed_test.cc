@@ -368,7 +368,7 @@ TEST(UcxMalformed, AWorkerThatDiesBeforeItsHelloEndsTheWait) {
                                               std::string(kUcxNonceBytes, 'n'), silent.address()))
                   .ok());
   const absl::Status lost = absl::UnavailableError("worker 1 gave no sign of life for 1.0 s");
-  losing->Lose(lost);
+  losing->Lose(lost, 5);  // after its address was read
   EXPECT_EQ(CreateUcxTransport(job.seats[0], job.options[0]).status(), lost);
 }
 
