@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "integrations/cli/cores.h"
 #include "integrations/cli/plan_run.h"
-#include "integrations/cli/resources.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/run_workers.h"
@@ -24,7 +24,7 @@ constexpr int kMeasured = 6;
 // The configuration with fewer workers and nothing else that happens.
 Config ConfigOfProfile(const Config& config) {
   Config shorter = config;
-  const int at_once = std::max(1, CoreCount() / config.cyclic.threads);
+  const int at_once = std::max(1, static_cast<int>(UsableCores() / config.cyclic.threads));
   shorter.cyclic.workers = std::min(config.cyclic.workers, at_once);
   shorter.zero_stage = 3;  // each update is one worker's
   shorter.cyclic.stagger = false;

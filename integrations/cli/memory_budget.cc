@@ -5,13 +5,11 @@
 #include <fstream>
 #include <sstream>
 #include <utility>
-#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "integrations/cli/cgroups.h"
 
 namespace ringzero {
 namespace {
@@ -36,38 +34,17 @@ std::optional<int64_t> ReadField(const std::string& path, absl::string_view name
   return std::nullopt;
 }
 
-struct CgroupFiles {
-  std::string mount;
-  const char* limit;
-  const char* usage;
-  const char* cache;  // in memory.stat
-};
-
 // What a group may still take.
-std::optional<int64_t> LeftIn(const std::string& folder, const CgroupFiles& files) {
-  const std::optional<int64_t> limit = ReadNumber(absl::StrCat(folder, "/", files.limit));
-  const std::optional<int64_t> usage = ReadNumber(absl::StrCat(folder, "/", files.usage));
+std::optional<int64_t> LeftIn(const CgroupFolder& group) {
+  const auto path = [&](absl::string_view file) { return absl::StrCat(group.folder, "/", file); };
+  const std::optional<int64_t> limit =
+      ReadNumber(path(group.unified ? "memory.max" : "memory.limit_in_bytes"));
+  const std::optional<int64_t> usage =
+      ReadNumber(path(group.unified ? "memory.current" : "memory.usage_in_bytes"));
   if (!limit.has_value() || !usage.has_value()) return std::nullopt;
-  const int64_t cache = ReadField(absl::StrCat(folder, "/memory.stat"), files.cache).value_or(0);
-  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cache));
-}
-
-// The path of this process' group in a line of /proc/self/cgroup, and its files.
-std::optional<std::pair<std::string, CgroupFiles>> GroupIn(const std::string& root,
-                                                           const std::string& line) {
-  const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-  if (parts.size() != 3) return std::nullopt;
-  const std::string mount = absl::StrCat(root, "sys/fs/cgroup");
-  if (parts[0] == "0" && parts[1].empty()) {
-    return {{parts[2], {mount, "memory.max", "memory.current", "inactive_file"}}};
-  }
-  const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
-  if (std::find(controllers.begin(), controllers.end(), "memory") == controllers.end()) {
-    return std::nullopt;
-  }
-  return {{parts[2],
-           {absl::StrCat(mount, "/memory"), "memory.limit_in_bytes", "memory.usage_in_bytes",
-            "total_inactive_file"}}};
+  const char* const cache = group.unified ? "inactive_file" : "total_inactive_file";
+  const int64_t cached = ReadField(path("memory.stat"), cache).value_or(0);
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cached));
 }
 
 }  // namespace
@@ -81,22 +58,10 @@ FitBudget FindHostMemory(const std::string& root) {
   if (const auto kib = ReadField(absl::StrCat(root, "proc/meminfo"), "MemAvailable")) {
     take(*kib * 1024, "MemAvailable of /proc/meminfo");
   }
-  std::ifstream groups(absl::StrCat(root, "proc/self/cgroup"));
-  for (std::string line; std::getline(groups, line);) {
-    const auto group = GroupIn(root, line);
-    if (!group.has_value()) continue;
-    // Every group above limits this one, too; in a container the path may be the host's.
-    std::string path = group->first;
-    while (true) {
-      if (path == "/") path.clear();
-      const std::optional<int64_t> left = LeftIn(group->second.mount + path, group->second);
-      if (left.has_value()) {
-        take(*left, absl::StrCat("what is left of the memory limit of cgroup ",
-                                 path.empty() ? "/" : path));
-      }
-      const size_t slash = path.rfind('/');
-      if (slash == std::string::npos) break;
-      path.resize(slash);
+  for (const CgroupFolder& group : CgroupFolders(root, "memory")) {
+    const std::optional<int64_t> left = LeftIn(group);
+    if (left.has_value()) {
+      take(*left, absl::StrCat("what is left of the memory limit of cgroup ", group.name));
     }
   }
   return budget;

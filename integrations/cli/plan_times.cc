@@ -2,11 +2,12 @@
 #include "integrations/cli/plan_times.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "integrations/cli/resources.h"
+#include "integrations/cli/cores.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/torch/machine_speed.h"
 #include "sharding/free_window.h"
@@ -45,6 +46,24 @@ Source FromCounts(const PlanTimesRequest& request) {
               1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second)};
 }
 
+// Simulate shares whole cores. Less than one makes all that computes take longer.
+void UseCores(double cores, SimulationOptions& speed) {
+  speed.cores = std::max(1, static_cast<int>(cores));
+  if (cores >= 1) return;
+  const auto stretch = [&](int64_t& ticks) {
+    ticks = std::llround(static_cast<double>(ticks) / cores);
+  };
+  for (StageTicks& stage : speed.stage_ticks) {
+    for (int64_t* const ticks : {&stage.forward, &stage.backward, &stage.add, &stage.update}) {
+      stretch(*ticks);
+    }
+  }
+  for (int64_t* const ticks :
+       {&speed.message_ticks, &speed.lap_ticks, &speed.add_ticks, &speed.update_ticks}) {
+    stretch(*ticks);
+  }
+}
+
 // Where slots hold bytes: what the window of slots that hold none would give here, and cost.
 absl::StatusOr<std::string> DescribeLargerWindow(const PlanTimesRequest& request) {
   const bool chosen = request.config.cyclic.window == 0;
@@ -79,17 +98,16 @@ absl::StatusOr<PlanTimes> PredictTimes(const PlanTimesRequest& request) {
   } else {
     source = FromCounts(request);
   }
-  const int cores = CoreCount();
-  source.speed.cores = std::max(1, cores * request.hosts / request.config.cyclic.threads);
+  const double cores = UsableCores();
+  UseCores(cores * request.hosts / request.config.cyclic.threads, source.speed);
   RZ_ASSIGN_OR_RETURN(const StepForecast step,
                       ForecastStep(request.run.planned.plan, source.speed));
   RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(request));
   const std::string hosts =
       request.hosts == 1 ? "" : absl::StrCat(" of each of ", request.hosts, " hosts like this one");
-  return PlanTimes{
-      .speed = source.speed,
-      .text = absl::StrCat("\ntimes       from ", source.words, "; ", cores, " core",
-                           cores == 1 ? "" : "s", hosts, "\n", DescribeStep(step), window)};
+  return PlanTimes{.speed = source.speed,
+                   .text = absl::StrCat("\ntimes       from ", source.words, "; ", CoresText(cores),
+                                        hosts, "\n", DescribeStep(step), window)};
 }
 
 }  // namespace ringzero

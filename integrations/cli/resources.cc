@@ -1,7 +1,6 @@
 // getrusage, and /proc/self/smaps_rollup.
 #include "integrations/cli/resources.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -36,12 +35,6 @@ ProcessPages PagesOfProcess(const std::string& process) {
     if (name == "Private_Dirty:") pages.private_dirty = kib * 1024;
   }
   return pages;
-}
-
-int CoreCount() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
 }
 
 int64_t ParentProcess() { return getppid(); }

@@ -1,5 +1,5 @@
 // What this process has used: CPU time, page faults, and its peak of proportional memory; and what
-// it may use: cores, pages.
+// it may use: pages.
 //
 //   ResourceUse before = ResourcesNow();  …  ResourceUse used = ResourcesNow() - before;
 //   PssWatch watch;  …  watch.peak_mib();
@@ -26,9 +26,6 @@ ResourceUse ResourcesNow();
 // Pss of this process, in MiB: shared pages count once among those who map them. 0 where the kernel
 // does not tell.
 double PssMib();
-
-// Cores that this process may run on.
-int CoreCount();
 
 // Pages of a process, in bytes.
 struct ProcessPages {

@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "base/output_file.h"
 #include "base/status.h"
+#include "integrations/cli/cores.h"
 #include "integrations/cli/fit_run.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/parameter_files.h"
@@ -438,6 +439,12 @@ absl::Status RunTrain(const CommandLine& asked) {
     } else {
       config = record.status();
     }
+  }
+  if (config.ok()) {
+    const int here =
+        identity.has_value() ? identity->local_workers.value_or(1) : config->cyclic.workers;
+    SleepWhereCrowded({.workers = here, .threads = config->cyclic.threads}, line.config,
+                      /*speaks=*/!identity.has_value() || identity->self.value == 0);
   }
   // A worker without a configuration joins, too: it tells the others why it ends.
   const std::chrono::milliseconds peer_timeout =

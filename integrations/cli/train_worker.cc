@@ -13,11 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
+#include "integrations/cli/cores.h"
 #include "integrations/cli/injection.h"
 #include "integrations/cli/nonfinite_watch.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
-#include "integrations/cli/resources.h"
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
@@ -168,8 +168,9 @@ class Worker {
 
   // As fast as the workers' cores together can multiply.
   double PeakFlops() const {
-    const int here = std::clamp(CoreCount() / config_.cyclic.threads, 1, plan().workers);
-    return (task_.launched ? plan().workers : here) * MeasureFlops();
+    const double workers = plan().workers;
+    const double here = std::min(UsableCores() / config_.cyclic.threads, workers);
+    return (task_.launched ? workers : here) * MeasureFlops();
   }
 
   absl::Status StartMetrics() {
