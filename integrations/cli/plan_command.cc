@@ -138,6 +138,8 @@ absl::Status RunPlan(const CommandLine& line) {
                                                            .profile_path = line.profile,
                                                            .hosts = line.hosts}));
   absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count), fit);
+  const std::string slow = DescribeSlowType(config);
+  if (!slow.empty()) absl::StrAppend(&text, slow, "\n");
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }

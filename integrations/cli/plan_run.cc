@@ -7,10 +7,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "integrations/cli/profile_file.h"
 #include "integrations/torch/configured/configured_model.h"
+#include "integrations/torch/machine_speed.h"
 #include "zero/optimizer_state.h"
 
 namespace ringzero {
@@ -141,6 +143,17 @@ absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& len
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
     return request;
   });
+}
+
+std::string DescribeSlowType(const Config& config) {
+  const ValueType type = config.precision.compute;
+  if (type == ValueType::kFp32) return "";
+  const double slowness = SlownessOf(type);
+  if (slowness <= 2) return "";
+  return absl::StrFormat(
+      "%s products take %.1f times as long as fp32's on this processor: %s.enabled saves traffic "
+      "here, not time (docs/precision.md)",
+      ToString(type), slowness, ToString(type));
 }
 
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run) {

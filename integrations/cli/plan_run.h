@@ -7,6 +7,8 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/data/dataset.h"
@@ -28,6 +30,10 @@ absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length
 // The same model with a stage for each layer.
 absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& length,
                                       const SampleShape& shape);
+
+// One line where products in the type that computes take more than twice as long on this processor
+// as in fp32, by a probe of 50 ms; else empty.
+std::string DescribeSlowType(const Config& config);
 
 // What the run will hold of model states and buffers.
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run);

@@ -72,7 +72,7 @@ WorkerPlace ThisPlace() {
           .system = absl::StrCat(system.sysname, " ", system.release, " ", system.machine),
           .processor = ProcessorName(),
           .instructions = LibTorchInstructions(),
-          .cores = CoreCount()};
+          .cores = UsableCores()};
 }
 
 std::string ToJson(const WorkerPlace& place) { return Dump(PlaceJson(place)); }

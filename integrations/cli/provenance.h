@@ -25,7 +25,7 @@ struct WorkerPlace {
   std::string system;        // "Linux 6.1.0 x86_64"
   std::string processor;     // "AMD EPYC 7B13"; "unknown" where /proc/cpuinfo does not say
   std::string instructions;  // which of LibTorch's kernels run there: "AVX2"
-  int cores = 0;             // that the process may use
+  double cores = 0;          // that the process may use; 0.5 with half a core's quota
   std::string transport;     // to the right neighbour; empty: nothing travels
 
   bool operator==(const WorkerPlace&) const = default;

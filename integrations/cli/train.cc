@@ -129,7 +129,10 @@ absl::Status CheckPlanInChild(const TrainRun& run) {
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run));
     RZ_RETURN_IF_ERROR(SayPlan(
         run, planned, [&](const std::string& text) { return context.Report("note", text); }));
-    return CheckRunFits(run, planned);
+    RZ_ASSIGN_OR_RETURN(std::string certificate, CheckRunFits(run, planned));
+    const std::string slow = DescribeSlowType(run.config);
+    if (!slow.empty()) RZ_RETURN_IF_ERROR(context.Report("note", slow));
+    return certificate;
   };
   const LaunchOptions launch{
       .workers = 1, .on_report = Listener(run), .peer_timeout = run.config.cyclic.peer_timeout};
@@ -179,6 +182,8 @@ absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
     }));
   }
   RZ_ASSIGN_OR_RETURN(run.certificate, CheckRunFits(run, planned));
+  const std::string slow = run.speaks() ? DescribeSlowType(run.config) : "";
+  if (!slow.empty()) run.screen.Note(slow);
   return planned;
 }
 

@@ -9,31 +9,45 @@
 #include <functional>
 #include <limits>
 
+#include "integrations/torch/compute_type.h"
 #include "integrations/torch/torch.h"
 
 namespace ringzero {
 namespace {
 
-double FastestSeconds(const std::function<void()>& work) {
+// Of at most 8 times, and for some `most` seconds.
+double FastestSeconds(const std::function<void()>& work, double most) {
   constexpr int kTimes = 8;
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < kTimes; ++i) {
+  double fastest = std::numeric_limits<double>::infinity(), all = 0;
+  for (int i = 0; i < kTimes && all < most; ++i) {
     const auto begin = std::chrono::steady_clock::now();
     work();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     fastest = std::min(fastest, took.count());
+    all += took.count();
   }
   return std::max(fastest, 1e-9);
 }
 
+double SecondsOfProduct(ValueType type, int64_t side, double most) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor a = at::ones({side, side}, ScalarTypeOf(type)), b = at::ones_like(a);
+  at::Tensor product = at::empty_like(a);
+  return FastestSeconds([&] { at::mm_out(product, a, b); }, most);
+}
+
 }  // namespace
 
-double MeasureFlops() {
-  const at::NoGradGuard no_grad;
+double MeasureFlops(ValueType type) {
   constexpr int64_t kSide = 512;
-  const at::Tensor a = at::ones({kSide, kSide}), b = at::ones({kSide, kSide});
-  at::Tensor product = at::empty({kSide, kSide});
-  return 2.0 * kSide * kSide * kSide / FastestSeconds([&] { at::mm_out(product, a, b); });
+  return 2.0 * kSide * kSide * kSide / SecondsOfProduct(type, kSide, /*most=*/0.05);
+}
+
+double SlownessOf(ValueType type) {
+  constexpr int64_t kSide = 128;
+  constexpr double kHalf = 0.025;
+  const double plain = SecondsOfProduct(ValueType::kFp32, kSide, kHalf);
+  return SecondsOfProduct(type, kSide, kHalf) / plain;
 }
 
 MachineSpeed MeasureSpeed() {
@@ -41,7 +55,7 @@ MachineSpeed MeasureSpeed() {
   constexpr int64_t kValues = int64_t{16} << 20;
   const at::Tensor from = at::ones({kValues});
   at::Tensor to = at::empty({kValues});
-  const double copied = FastestSeconds([&] { to.copy_(from); });
+  const double copied = FastestSeconds([&] { to.copy_(from); }, /*most=*/1);
   return {.flops_per_second = MeasureFlops(), .bytes_per_second = 2.0 * 4 * kValues / copied};
 }
 

@@ -3,21 +3,27 @@
 //   PrepareTorch(threads);
 //   const MachineSpeed speed = MeasureSpeed();
 //
-// MeasureFlops() is the first half of it. For estimates of times from counts
-// (sharding/cost_profile.h). Also what LibTorch is and takes of the machine.
+// MeasureFlops() is the first half of it; SlownessOf(ValueType::kFp16) compares two types. For
+// estimates of times from counts (sharding/cost_profile.h). Also what LibTorch is and takes of the
+// machine.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 
 #include <string>
 
 #include "sharding/cost_profile.h"
+#include "zero/update/value_type.h"
 
 namespace ringzero {
 
 // With torch's threads of the calling thread: a product of two 512 x 512 fp32 matrices, and copies
 // of 64 MiB; the fastest of a few. Some 0.1 s.
 MachineSpeed MeasureSpeed();
-double MeasureFlops();  // FLOP/s of those products
+// FLOP/s of those products, in `type`. Some 50 ms where they are slow.
+double MeasureFlops(ValueType type = ValueType::kFp32);
+// How many times longer products in `type` take than in fp32: by a probe of 50 ms, of matrices of
+// 128 x 128.
+double SlownessOf(ValueType type);
 
 std::string LibTorchVersion();       // "2.11.0"
 std::string LibTorchInstructions();  // which of its kernels run on this processor: "AVX2"

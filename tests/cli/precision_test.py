@@ -32,6 +32,19 @@ class Precision(TestCase):
         self.assertLess(abs(summary["loss"]["first"] - 1.6), 0.5)  # ln 5: the scale is not in it
         self.assertEqual((summary["skipped_updates"], summary["loss_scale"]), (0, 1024))
 
+    def test_a_type_that_is_slow_here_is_said_before_the_run(self):
+        # As on a processor without 16-bit instructions.
+        old = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+        for command in ("plan", "train"):
+            for enabled in (True, False):
+                config = self.config(iterations=1, fp16={"enabled": enabled, "loss_scale": 8}, **{"evaluation.every": 0})
+                done = self.run_program(command, config, env=old)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                lines = [line for line in (done.stdout + done.stderr).splitlines() if "times as long as fp32's" in line]
+                self.assertEqual(len(lines), enabled, lines)
+                for line in lines:
+                    self.assertGreater(float(line.split(" products take ")[1].split()[0]), 2)
+
     def test_the_dynamic_scale_comes_down_after_overflows(self):
         fp16 = {"enabled": True, "initial_scale_power": 8, "hysteresis": 1}
         overflows = {"cyclic.inject": {"overflows": [1, 0, 0, 3, 1, 1, 5, 0, 1]}}
