@@ -18,27 +18,42 @@ ProgressMeter::ProgressMeter(const ProgressOptions& options)
 bool ProgressMeter::Due(int done, Clock::time_point now) const {
   if (done == last_done_) return false;
   if (done == options_.iterations) return true;
+  if (last_done_ == 0 && (options_.terminal || options_.steps_per_print == 0)) return true;
   if (options_.terminal) return now - last_ >= std::chrono::milliseconds(200);
   if (options_.steps_per_print > 0) return done % options_.steps_per_print == 0;
   return now - last_ >= std::chrono::seconds(10);
 }
 
-std::optional<std::string> ProgressMeter::Line(const RunLog::Loss& loss, const WaitSeconds& waits) {
+std::optional<std::string> ProgressMeter::Line(const RunLog::Loss& loss,
+                                               const ProgressNumbers& numbers) {
   const Clock::time_point now = loss.when;
   const int done = loss.done;
   if (!Due(done, now)) return std::nullopt;
   const double seconds = std::max(std::chrono::duration<double>(now - last_).count(), 1e-9);
   const double elapsed = std::chrono::duration<double>(now - start_).count();
-  const double rate =
-      static_cast<double>((done - last_done_) * options_.samples_per_iteration) / seconds;
+  const double iterations_per_second = (done - last_done_) / seconds;
+  const bool tokens = options_.tokens_per_sample > 0;
+  const int64_t units = options_.samples_per_iteration * (tokens ? options_.tokens_per_sample : 1);
   const double left = elapsed / done * (options_.iterations - done);
-  std::string line = absl::StrFormat(
-      "iteration %d/%d  loss %.4f  %.0f samples/s  waits %.0f %%  %s left", done,
-      options_.iterations, loss.loss, rate,
-      100 * std::clamp((waits.sum() - last_waits_) / seconds, 0.0, 1.0), FormatDuration(left));
+  std::string line = absl::StrFormat("iteration %d/%d  loss %.4f  lr %.3g", done,
+                                     options_.iterations, loss.loss, numbers.lr);
+  if (numbers.gradient_norm.has_value()) {
+    absl::StrAppendFormat(&line, "  gradient_norm %.3g", *numbers.gradient_norm);
+  }
+  absl::StrAppendFormat(&line, "  %.0f %s/s  %s left",
+                        iterations_per_second * static_cast<double>(units),
+                        tokens ? "tokens" : "samples", FormatDuration(left));
+  if (numbers.pss_mib > 0) absl::StrAppendFormat(&line, "  pss %.0f MiB", numbers.pss_mib);
+  if (numbers.flops > 0 && numbers.peak_flops > 0) {
+    absl::StrAppendFormat(&line, "  mfu %.0f %%",
+                          100 * iterations_per_second * numbers.flops / numbers.peak_flops);
+  }
+  const double waits = numbers.waits.sum();
+  absl::StrAppendFormat(&line, "  waits %.0f %%",
+                        100 * std::clamp((waits - last_waits_) / seconds, 0.0, 1.0));
   last_ = now;
   last_done_ = done;
-  last_waits_ = waits.sum();
+  last_waits_ = waits;
   return line;
 }
 

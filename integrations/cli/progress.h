@@ -2,12 +2,12 @@
 // how.
 //
 //   ProgressMeter meter({.iterations = 1000, .samples_per_iteration = 128});
-//   if (auto line = meter.Line(loss, waits)) emit("progress", *line);   // in worker 0
+//   if (auto line = meter.Line(loss, numbers)) emit("progress", *line);   // in worker 0
 //   ProgressScreen screen(stderr);                                      // where the terminal is
 //   screen.Progress(line);   screen.Note(line);
 //
-// At a terminal the progress line is redrawn in place; elsewhere it is a plain line about every 10
-// s, or every steps_per_print iterations.
+// At a terminal the progress line is redrawn in place; elsewhere it is a plain line after the first
+// iteration and then about every 10 s, or every steps_per_print iterations.
 #ifndef RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_
 #define RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_
 
@@ -26,8 +26,19 @@ namespace ringzero {
 struct ProgressOptions {
   int iterations = 0;
   int64_t samples_per_iteration = 0;
-  bool terminal = false;    // redrawn often; else seldom
-  int steps_per_print = 0;  // 0: by time; counts where there is no terminal
+  int64_t tokens_per_sample = 0;  // 0: the data are no tokens
+  bool terminal = false;          // redrawn often; else seldom
+  int steps_per_print = 0;        // 0: by time; counts where there is no terminal
+};
+
+// What a line says besides the loss, under the names of the metrics.
+struct ProgressNumbers {
+  WaitSeconds waits;  // since the start
+  double lr = 0;
+  std::optional<double> gradient_norm;  // of RingTotals::GradientLag iterations ago
+  double pss_mib = 0;                   // of the whole ring
+  double flops = 0;                     // of an iteration
+  double peak_flops = 0;                // per second; 0: not known
 };
 
 // One thread.
@@ -36,8 +47,8 @@ class ProgressMeter {
   explicit ProgressMeter(const ProgressOptions& options);
 
   // A line, if one is due. Rates are by the time of the report: losses are folded on the engine's
-  // threads and may be seen here several at once. `waits`: since the start.
-  std::optional<std::string> Line(const RunLog::Loss& loss, const WaitSeconds& waits);
+  // threads and may be seen here several at once.
+  std::optional<std::string> Line(const RunLog::Loss& loss, const ProgressNumbers& numbers);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -59,11 +59,23 @@ PssWatch::~PssWatch() {
   thread_.join();
 }
 
-double PssWatch::peak_mib() {
+double PssWatch::Sample() {
   const double now = PssMib();
   std::lock_guard<std::mutex> lock(mutex_);
-  peak_mib_ = std::max(peak_mib_, now);
-  return peak_mib_;
+  last_mib_ = now;
+  return peak_mib_ = std::max(peak_mib_, now);
+}
+
+double PssWatch::peak_mib() { return Sample(); }
+
+double PssWatch::last_mib() {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (last_mib_ > 0) return last_mib_;
+  }
+  Sample();
+  std::lock_guard<std::mutex> lock(mutex_);
+  return last_mib_;
 }
 
 void PssWatch::Run() {
@@ -74,9 +86,8 @@ void PssWatch::Run() {
   for (; !stop_changed_.wait_for(lock, pause, [this] { return stop_; });
        pause = std::min(2 * pause, std::chrono::seconds(32))) {
     lock.unlock();
-    const double now = PssMib();
+    Sample();
     lock.lock();
-    peak_mib_ = std::max(peak_mib_, now);
   }
 }
 

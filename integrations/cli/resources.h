@@ -45,14 +45,18 @@ class PssWatch {
   ~PssWatch();
   // Takes one more sample; the greatest so far.
   double peak_mib();
+  // The last sample; takes the first, if there is none yet.
+  double last_mib();
 
  private:
   void Run();
+  double Sample();
 
   std::mutex mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;
   double peak_mib_ = 0;
+  double last_mib_ = 0;
   std::thread thread_;
 };
 

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/output_file.h"
 #include "base/status.h"
+#include "integrations/cli/run_setup.h"
 #include "integrations/sight/ring_totals.h"
 #include "sharding/render.h"
 #include "sharding/samples.h"
 #include "sharding/schedule.h"
-#include "zero/rate_curve.h"
 
 namespace ringzero {
 namespace {
@@ -125,19 +125,19 @@ absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>
   return absl::OkStatus();
 }
 
-absl::Status RunMetrics::Write(const RunLog::Loss& loss) {
+absl::Status RunMetrics::Write(const RunLog::Loss& loss, double lr) {
   const double seconds = std::chrono::duration<double>(loss.when - last_).count();
   last_ = loss.when;
-  const OptimizerOptions& optimizer = options_.config.optimizer;
   std::vector<Scalar> scalars = {
       {"Train/Samples/train_loss", loss.loss},
-      {"Train/Samples/lr",
-       RateAt(optimizer.curve, optimizer.learning_rate, loss.done - 1 - skipped_).rate},
+      {"Train/Samples/lr", lr},
       {"Ring/Samples/iteration_ms", 1000 * seconds},
   };
   if (seconds > 0) {
     const double batch = static_cast<double>(options_.config.batch.train_batch);
     scalars.push_back({"Ring/Samples/samples_per_second", batch / seconds});
+    const auto tokens = static_cast<double>(TokensPerSample(options_.config));
+    if (tokens > 0) scalars.push_back({"Ring/Samples/tokens_per_second", batch * tokens / seconds});
     if (options_.flops > 0) {
       scalars.push_back({"Ring/Samples/model_flops_per_second", options_.flops / seconds});
       scalars.push_back({"Ring/Samples/mfu", options_.flops / seconds / options_.peak_flops});

@@ -2,7 +2,7 @@
 // the configuration's tensorboard and csv_monitor want them; at worker 0.
 //
 //   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({.folder = "run", .config = config, …}));
-//   RZ_RETURN_IF_ERROR(metrics->Write(loss));            // every iteration
+//   RZ_RETURN_IF_ERROR(metrics->Write(loss, lr));        // every iteration
 //
 // folder/run.json (what the run is), metrics.jsonl, tensorboard/, csv/ (DeepSpeed's csv_monitor),
 // and flight/ (each worker's last events). `ringzero report folder` shows them. What makes the run
@@ -41,7 +41,8 @@ class RunMetrics {
   static bool Wanted(const Config& config, const std::string& folder);
   static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunMetricsOptions& options);
 
-  absl::Status Write(const RunLog::Loss& loss);
+  // `lr`: of its iteration.
+  absl::Status Write(const RunLog::Loss& loss, double lr);
   // Of the iteration after which so many are done, by the sum of its gradients' squares: its norm,
   // and the updates skipped so far. Of each iteration once, ascending. Write does it but for the
   // last RingTotals::GradientLag of them.

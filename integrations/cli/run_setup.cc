@@ -126,6 +126,10 @@ BatchesOptions BatchesOf(const Config& config, const RunLength& length) {
           .test_samples = length.test_samples};
 }
 
+int64_t TokensPerSample(const Config& config) {
+  return config.model.type == ModelConfig::Type::kGpt ? config.model.seq : 0;
+}
+
 void EndCurve(int iterations, Config& config) {
   if (config.curve_ends_with_run) EndCurve(iterations, config.optimizer.curve);
 }

@@ -35,6 +35,9 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
 // Which samples make which batch.
 BatchesOptions BatchesOf(const Config& config, const RunLength& length);
 
+// Of data that are tokens; 0 where they are none.
+int64_t TokensPerSample(const Config& config);
+
 // A rate curve that is to end with the run, of so many iterations, ends there.
 void EndCurve(int iterations, Config& config);
 

@@ -1,6 +1,8 @@
 // Differences between the ends of iterations.
 #include "integrations/cli/step_meter.h"
 
+#include "integrations/sight/pace.h"
+
 namespace ringzero {
 
 WaitSeconds WaitsOf(const EngineStats& stats) {
@@ -16,6 +18,7 @@ StepMeter::StepMeter(const StepMeterOptions& options, const EngineStats& stats)
 StepMeter::Mark StepMeter::Now(const EngineStats& stats) {
   return {.time = std::chrono::steady_clock::now(),
           .waits = WaitsOf(stats),
+          .on_core_seconds = ThreadCpuSeconds(),
           .resources = ResourcesNow()};
 }
 
@@ -30,6 +33,7 @@ void StepMeter::EndLap(const LapTask& lap, const EngineStats& stats) {
     steps_.waits.gradient_sums += now.waits.gradient_sums - last_.waits.gradient_sums;
     steps_.waits.update += now.waits.update - last_.waits.update;
     steps_.waits.other += now.waits.other - last_.waits.other;
+    steps_.on_core_seconds += now.on_core_seconds - last_.on_core_seconds;
     const ResourceUse used = now.resources - last_.resources;
     steps_.resources.cpu_seconds += used.cpu_seconds;
     steps_.resources.minor_faults += used.minor_faults;

@@ -1,4 +1,5 @@
-// Times a worker's iterations from the ends of its laps: seconds, waits, CPU time and faults.
+// Times a worker's iterations from the ends of its laps: seconds, waits, CPU time and faults. The
+// calling thread is the computing one.
 //
 //   StepMeter meter({.iterations = T, .laps = K}, engine.stats());
 //   meter.EndLap(lap, engine.stats());          // after every micro-batch, evaluations too
@@ -30,6 +31,7 @@ WaitSeconds WaitsOf(const EngineStats& stats);
 struct MeasuredSteps {
   std::vector<double> seconds;  // one per measured iteration
   WaitSeconds waits;            // in all of them together
+  double on_core_seconds = 0;   // likewise: the calling thread was on a processor
   ResourceUse resources;        // of the whole process, likewise
 };
 
@@ -49,6 +51,7 @@ class StepMeter {
   struct Mark {
     std::chrono::steady_clock::time_point time;
     WaitSeconds waits;
+    double on_core_seconds = 0;
     ResourceUse resources;
   };
   static Mark Now(const EngineStats& stats);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "integrations/cli/progress.h"
+#include "integrations/cli/run_setup.h"
 
 namespace ringzero {
 namespace {
@@ -91,6 +92,12 @@ std::string FormatBytes(double bytes) {
   return absl::StrFormat("%.1f MiB", bytes / 1024 / 1024);
 }
 
+// Of the measured iterations: neither on a processor nor in a wait for the ring.
+double OffCoreSeconds(const WorkerReport& report) {
+  const double total = report.step_mean * std::max(report.measured, 1);
+  return std::max(0.0, total - report.waits.sum() - report.on_core_seconds);
+}
+
 // "  worker 0   12.3 ms  compute 80 %   parameters 12 %   …"
 std::string DescribeWorker(const WorkerReport& report) {
   const double total = report.step_mean * std::max(report.measured, 1);
@@ -98,11 +105,12 @@ std::string DescribeWorker(const WorkerReport& report) {
   const WaitSeconds& waits = report.waits;
   const auto percent = [&](double seconds) { return 100 * std::max(seconds, 0.0) / total; };
   return absl::StrFormat(
-      "  worker %d: compute %.1f %%, waits for parameters %.1f %%, sums %.1f %%, update %.1f %%, "
+      "  worker %d: compute %.1f %%, off the core %.1f %%, waits for parameters %.1f %%, sums %.1f "
+      "%%, update %.1f %%, "
       "other %.1f %%; peak memory %.0f MiB\n",
-      report.worker, percent(total - waits.sum()), percent(waits.parameters),
-      percent(waits.gradient_sums), percent(waits.update), percent(waits.other),
-      report.pss_peak_mib);
+      report.worker, percent(total - waits.sum() - OffCoreSeconds(report)),
+      percent(OffCoreSeconds(report)), percent(waits.parameters), percent(waits.gradient_sums),
+      percent(waits.update), percent(waits.other), report.pss_peak_mib);
 }
 
 }  // namespace
@@ -113,6 +121,8 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   const Totals totals = AddUp(reports);
   const double samples_per_second =
       first.step_mean > 0 ? static_cast<double>(config.batch.train_batch) / first.step_mean : 0;
+  const double tokens_per_second =
+      samples_per_second * static_cast<double>(TokensPerSample(config));
 
   OrderedJson json;
   json["workers"] = config.cyclic.workers;
@@ -122,6 +132,10 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["step_seconds"] = {
       {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
   json["samples_per_second"] = samples_per_second;
+  if (tokens) json["tokens_per_second"] = tokens_per_second;
+  json["lr"] = first.lr;
+  json["gradient_norm"] = OrNull(first.gradient_norm);
+  json["mfu"] = OrNull(first.mfu);
   json["loss"] = {{"first", OrNull(first.first_loss)}, {"last", OrNull(first.last_loss)}};
   if (!first.evaluations.empty()) {
     OrderedJson list = OrderedJson::array();
@@ -135,6 +149,13 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["waits_seconds_per_step"] = {{"parameters", totals.waits.parameters},
                                     {"gradient_sums", totals.waits.gradient_sums},
                                     {"update", totals.waits.update}};
+  OrderedJson on_core = OrderedJson::array(), off_core = OrderedJson::array();
+  for (const WorkerReport& report : reports) {
+    const double steps = std::max(report.measured, 1);
+    on_core.push_back(report.on_core_seconds / steps);
+    off_core.push_back(OffCoreSeconds(report) / steps);
+  }
+  json["compute_seconds_per_step"] = {{"on_core", on_core}, {"off_core", off_core}};
   if (config.precision.skip_overflows) {
     json["skipped_updates"] = first.skipped_updates;
     json["loss_scale"] = first.loss_scale;
@@ -144,6 +165,7 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
   json["cpu_seconds_per_step"] = totals.cpu_seconds;
   json["minor_faults_per_step"] = totals.minor_faults;
+  json["pss_mib"] = first.pss_mib;
   json["pss_peak_mib"] = OrderedJson::array();
   for (const WorkerReport& report : reports) json["pss_peak_mib"].push_back(report.pss_peak_mib);
   json["memory"] = {{"forecast", MemoryAndTotal(first.forecast)},
@@ -172,10 +194,11 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
                    : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)", last.quality().value,
                                      last.loss));
   }
-  absl::StrAppendFormat(&text, "\n%.1f samples/s; a step takes %.1f ms (%.1f to %.1f)\n",
-                        samples_per_second, 1e3 * first.step_median, 1e3 * first.step_min,
-                        1e3 * first.step_max);
-  if (config.precision.skip_overflows) {
+  absl::StrAppendFormat(&text, "\n%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
+                        tokens ? tokens_per_second : samples_per_second,
+                        tokens ? "tokens" : "samples", 1e3 * first.step_median,
+                        1e3 * first.step_min, 1e3 * first.step_max);
+  if (first.skipped_updates > 0) {
     absl::StrAppendFormat(&text, "skipped %d of %d updates: gradients not finite",
                           first.skipped_updates, info.iterations);
     const bool dynamic = config.precision.loss_scale.dynamic;

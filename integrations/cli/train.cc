@@ -16,9 +16,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/check.h"
 #include "base/output_file.h"
 #include "base/status.h"
 #include "integrations/cli/cores.h"
@@ -38,6 +41,7 @@
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/metrics.h"
+#include "integrations/torch/machine_speed.h"
 #include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/failure.h"
@@ -56,9 +60,10 @@ struct TrainRun {
   ProgressScreen& screen;
   const std::optional<JobSeat>& seat;  // in a job from outside
   FlightDesk& desk;
-  // The certificate (RunFitJson), once it is known; written by this process' only thread.
-  std::string& certificate;
-  int hosts = 1;  // as far as a launcher from outside says
+  // What the planning has found out, once it is known; written by this process' only thread.
+  std::string& certificate;  // RunFitJson
+  double& worker_flops;      // per second, of a worker with cores of its own
+  int hosts = 1;             // as far as a launcher from outside says
 
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 };
@@ -129,20 +134,23 @@ absl::Status CheckPlanInChild(const TrainRun& run) {
     RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run));
     RZ_RETURN_IF_ERROR(SayPlan(
         run, planned, [&](const std::string& text) { return context.Report("note", text); }));
-    RZ_ASSIGN_OR_RETURN(std::string certificate, CheckRunFits(run, planned));
+    RZ_ASSIGN_OR_RETURN(const std::string certificate, CheckRunFits(run, planned));
     const std::string slow = DescribeSlowType(run.config);
     if (!slow.empty()) RZ_RETURN_IF_ERROR(context.Report("note", slow));
-    return certificate;
+    return absl::StrFormat("%.17g\n%s", MeasureFlops(run.config.precision.compute), certificate);
   };
   const LaunchOptions launch{
       .workers = 1, .on_report = Listener(run), .peer_timeout = run.config.cyclic.peer_timeout};
   const absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(launch, body);
   if (!results.ok()) return WithoutProcess(results.status(), "the planning process");
-  run.certificate = (*results)[0];
+  const std::pair<std::string, std::string> found =
+      absl::StrSplit((*results)[0], absl::MaxSplits('\n', 1));
+  RZ_CHECK(absl::SimpleAtod(found.first, &run.worker_flops), found.first);
+  run.certificate = found.second;
   return absl::OkStatus();
 }
 
-TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
+TrainTask MakeTask(const TrainRun& run, WorkerSeat seat, std::function<double()> pss_mib) {
   TrainTask task{.config = run.config,
                  .data = run.data,
                  .length = run.length,
@@ -157,6 +165,8 @@ TrainTask MakeTask(const TrainRun& run, WorkerSeat seat) {
   task.init = run.line.init;
   task.dump_parameters = run.line.dump_parameters;
   task.terminal = run.screen.terminal();
+  task.worker_flops = run.worker_flops;
+  task.pss_mib = std::move(pss_mib);
   task.say = [report = std::move(seat.report)](const std::string& kind, const std::string& text) {
     report(kind, text).IgnoreError();  // without a parent this process is ended anyhow
   };
@@ -184,6 +194,7 @@ absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
   RZ_ASSIGN_OR_RETURN(run.certificate, CheckRunFits(run, planned));
   const std::string slow = run.speaks() ? DescribeSlowType(run.config) : "";
   if (!slow.empty()) run.screen.Note(slow);
+  if (run.speaks()) run.worker_flops = MeasureFlops(run.config.precision.compute);
   return planned;
 }
 
@@ -229,14 +240,14 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       place.transport =
           seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
     }
-    RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(MakeTask(run, std::move(seat))));
-    report.pss_peak_mib = pss.peak_mib();
+    // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
+    const int sharers = processes ? 1 : options.workers;
+    RZ_ASSIGN_OR_RETURN(
+        WorkerReport report,
+        TrainWorker(MakeTask(run, std::move(seat), [&] { return pss.last_mib() / sharers; })));
+    report.pss_peak_mib = pss.peak_mib() / sharers;
     report.place = std::move(place);
-    if (!processes) {
-      // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
-      report.pss_peak_mib /= options.workers;
-      if (report.worker != 0) report.resources = {};
-    }
+    if (!processes && report.worker != 0) report.resources = {};
     injection.Reach(InjectConfig::Point::kEnd);
     return ToJson(report);
   };
@@ -377,6 +388,7 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
   if (job.has_value()) seat = job->seat;
   FlightDesk desk(line.flight);
   std::string certificate;
+  double worker_flops = 0;
   const TrainRun run{.line = line,
                      .config = prepared->config,
                      .data = *prepared->data,
@@ -385,6 +397,7 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
                      .seat = seat,
                      .desk = desk,
                      .certificate = certificate,
+                     .worker_flops = worker_flops,
                      .hosts = HostsOf(job)};
   if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
   if (!job.has_value()) {

@@ -21,11 +21,12 @@
 #include "integrations/cli/run_log.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
+#include "integrations/sight/pace.h"
 #include "integrations/torch/configured/lap_runner.h"
 #include "integrations/torch/live_tensors.h"
-#include "integrations/torch/machine_speed.h"
 #include "integrations/torch/ring_model.h"
 #include "sharding/program.h"
+#include "zero/rate_curve.h"
 #include "zero/trace_stream.h"
 
 namespace ringzero {
@@ -42,10 +43,12 @@ class Worker {
         laps_(task_.data, BatchesOf(config_, task_.length)),
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,
+                   .tokens_per_sample = TokensPerSample(config_),
                    .terminal = task_.terminal,
                    .steps_per_print = config_.steps_per_print}),
         totals_(task_.run.planned.plan),
-        nonfinite_(task_.length.iterations) {}
+        nonfinite_(task_.length.iterations),
+        stragglers_(task_.run.planned.plan.workers) {}
 
   absl::StatusOr<WorkerReport> Run() {
     absl::StatusOr<WorkerReport> report = RunAll();
@@ -67,6 +70,7 @@ class Worker {
     StepMeterOptions measured{.iterations = task_.length.iterations, .laps = plan().laps};
     if (task_.costs_from.has_value()) measured.left_out = task_.costs_from->value;
     StepMeter meter(measured, ring_->engine().stats());
+    pace_.emplace(config_.batch.micro_batch, ring_->engine().stats());
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
       if (lap.kind == LapTask::Kind::kDone) break;
@@ -74,6 +78,7 @@ class Worker {
         return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
       }));
       meter.EndLap(lap, ring_->engine().stats());
+      pace_->EndLap(lap, ring_->engine().stats());
       RZ_RETURN_IF_ERROR(KeepSchedule(lap));
       // By now worker 0 answers.
       if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
@@ -106,7 +111,7 @@ class Worker {
     options.optimizer = config_.optimizer;
     options.metrics_count = kMetricsCount;
     options.on_report = log_.Listener();
-    options.gradient_norms = RunMetrics::Wanted(config_, task_.metrics);
+    options.gradient_norms = true;
     options.products_first = config_.cyclic.products_first;
     options.update_slowness = config_.cyclic.inject.update_slowness;
     for (const auto& [t, stage, micro_batch] : config_.cyclic.inject.overflows) {
@@ -170,22 +175,22 @@ class Worker {
   double PeakFlops() const {
     const double workers = plan().workers;
     const double here = std::min(UsableCores() / config_.cyclic.threads, workers);
-    return (task_.launched ? workers : here) * MeasureFlops();
+    return (task_.launched ? workers : here) * task_.worker_flops;
   }
 
   absl::Status StartMetrics() {
-    const bool wanted = RunMetrics::Wanted(config_, task_.metrics);
-    if (!wanted || task_.self.value != 0) return absl::OkStatus();
+    if (task_.self.value != 0) return absl::OkStatus();
+    numbers_.flops = task_.run.sample_flops * static_cast<double>(config_.batch.train_batch);
+    numbers_.peak_flops = PeakFlops();
+    if (!RunMetrics::Wanted(config_, task_.metrics)) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    RZ_ASSIGN_OR_RETURN(metrics_,
-                        RunMetrics::Create({.folder = task_.metrics,
-                                            .config = config_,
-                                            .plan = plan(),
-                                            .parameters = task_.run.model.parameter_count,
-                                            .flops = task_.run.sample_flops *
-                                                     static_cast<double>(config_.batch.train_batch),
-                                            .peak_flops = PeakFlops(),
-                                            .forecast = forecast.host()}));
+    RZ_ASSIGN_OR_RETURN(metrics_, RunMetrics::Create({.folder = task_.metrics,
+                                                      .config = config_,
+                                                      .plan = plan(),
+                                                      .parameters = task_.run.model.parameter_count,
+                                                      .flops = numbers_.flops,
+                                                      .peak_flops = numbers_.peak_flops,
+                                                      .forecast = forecast.host()}));
     return absl::OkStatus();
   }
 
@@ -217,7 +222,12 @@ class Worker {
 
   RingTotals::Known Known(const LapTask& lap) {
     RingTotals::Known known;
-    if (lap.kind != LapTask::Kind::kTrain || lap.lap.value > 0) return known;
+    if (lap.kind != LapTask::Kind::kTrain) return known;
+    known.off_core_seconds = pace_->TakeOffCoreSeconds();
+    const bool last_lap = lap.lap.value + 1 == plan().laps;
+    if (last_lap && task_.pss_mib) known.pss_mib = task_.pss_mib();
+    if (lap.lap.value > 0) return known;
+    if (RingTotals::PaceOf(plan(), lap.iteration) == task_.self) known.pace = pace_->pace();
     const Engine& engine = ring_->engine();
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
     if (of.value >= 0) known.squares = engine.GradientSquares(of);
@@ -259,11 +269,13 @@ class Worker {
   }
 
   absl::Status SayWhatIsNew() {
-    const WaitSeconds waits = WaitsOf(ring_->engine().stats());
+    numbers_.waits = WaitsOf(ring_->engine().stats());
     for (const RunLog::Loss& loss : log_.TakeLosses()) {
-      const std::optional<std::string> line = progress_.Line(loss, waits);
+      TakeNumbers(loss);
+      const std::optional<std::string> line = progress_.Line(loss, numbers_);
       if (line.has_value() && task_.say) task_.say("progress", *line);
-      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->Write(loss));
+      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->Write(loss, numbers_.lr));
+      WatchPace(loss);
       RZ_RETURN_IF_ERROR(WatchNorm(loss.done - RingTotals::GradientLag(plan()),
                                    loss.totals[RingTotals::kGradientSquares]));
       const std::string from = std::isfinite(loss.loss) ? "" : OriginOf(loss, plan());
@@ -278,6 +290,25 @@ class Worker {
       if (task_.say) task_.say("note", note);
     }
     return absl::OkStatus();
+  }
+
+  void TakeNumbers(const RunLog::Loss& loss) {
+    const OptimizerOptions& optimizer = config_.optimizer;
+    numbers_.lr =
+        RateAt(optimizer.curve, optimizer.learning_rate, loss.done - 1 - skipped_updates_).rate;
+    numbers_.pss_mib = loss.totals[RingTotals::kPss];
+    if (loss.done <= RingTotals::GradientLag(plan()) || !plan().exchange) return;
+    const double squares = loss.totals[RingTotals::kGradientSquares];
+    numbers_.gradient_norm = std::sqrt(squares);
+    if (plan().skips() && !std::isfinite(squares)) ++skipped_updates_;
+  }
+
+  void WatchPace(const RunLog::Loss& loss) {
+    const WorkerId worker = RingTotals::PaceOf(plan(), Iteration(loss.done - 1));
+    for (const std::string& line :
+         stragglers_.Note(worker.value, loss.when, RingTotals::PaceIn(loss.totals))) {
+      if (task_.say) task_.say("note", absl::StrCat("warning: ", line));
+    }
   }
 
   // Those that no report of a later iteration could tell.
@@ -364,6 +395,7 @@ class Worker {
                          static_cast<double>(seconds.size());
     }
     report.waits = steps.waits;
+    report.on_core_seconds = steps.on_core_seconds;
     report.resources = steps.resources;
     report.training_bytes = sent.training;
     report.other_bytes = sent.other;
@@ -378,6 +410,15 @@ class Worker {
       RZ_ASSIGN_OR_RETURN(report.costs, CostsOf(steps));
     }
     report.parameters = task_.run.model.parameter_count;
+    report.lr = numbers_.lr;
+    report.pss_mib = numbers_.pss_mib;
+    if (plan().exchange && plan().iterations > 0) {
+      const Iteration last(plan().iterations - 1);
+      report.gradient_norm = std::sqrt(ring_->engine().GradientSquares(last));
+    }
+    if (numbers_.flops > 0 && numbers_.peak_flops > 0 && report.step_mean > 0) {
+      report.mfu = numbers_.flops / report.step_mean / numbers_.peak_flops;
+    }
     report.first_loss = log_.first_loss();
     report.last_loss = log_.last_loss();
     report.evaluations = log_.evaluations();
@@ -393,6 +434,10 @@ class Worker {
   ProgressMeter progress_;
   RingTotals totals_;
   NonfiniteWatch nonfinite_;
+  StragglerWatch stragglers_;
+  std::optional<PaceMeter> pace_;
+  ProgressNumbers numbers_;  // of the last report
+  int skipped_updates_ = 0;  // of those whose norm has been told
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<OpCosts> costs_;  // likewise

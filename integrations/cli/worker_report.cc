@@ -76,6 +76,7 @@ std::string ToJson(const WorkerReport& report) {
       {"measured", report.measured},
       {"steps", {report.step_median, report.step_min, report.step_max, report.step_mean}},
       {"waits", {waits.parameters, waits.gradient_sums, waits.update, waits.other}},
+      {"on_core_seconds", report.on_core_seconds},
       {"cpu_seconds", report.resources.cpu_seconds},
       {"minor_faults", report.resources.minor_faults},
       {"pss_peak_mib", report.pss_peak_mib},
@@ -89,6 +90,10 @@ std::string ToJson(const WorkerReport& report) {
       {"activations", activations},
       {"costs", CostsToJson(report.costs)},
       {"parameters", report.parameters},
+      {"lr", report.lr},
+      {"gradient_norm", FromOptional(report.gradient_norm)},
+      {"pss_mib", report.pss_mib},
+      {"mfu", FromOptional(report.mfu)},
       {"first_loss", FromOptional(report.first_loss)},
       {"last_loss", FromOptional(report.last_loss)},
       {"evaluations", evaluations},
@@ -116,6 +121,7 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
                   .gradient_sums = ToDouble(waits[1]),
                   .update = ToDouble(waits[2]),
                   .other = ToDouble(waits[3])};
+  report.on_core_seconds = ToDouble(json["on_core_seconds"]);
   report.resources = {.cpu_seconds = ToDouble(json["cpu_seconds"]),
                       .minor_faults = json["minor_faults"].get<int64_t>()};
   report.pss_peak_mib = ToDouble(json["pss_peak_mib"]);
@@ -135,6 +141,10 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   }
   report.costs = CostsFromJson(json["costs"]);
   report.parameters = json["parameters"].get<int64_t>();
+  report.lr = ToDouble(json["lr"]);
+  report.gradient_norm = ToOptional(json["gradient_norm"]);
+  report.pss_mib = ToDouble(json["pss_mib"]);
+  report.mfu = ToOptional(json["mfu"]);
   report.first_loss = ToOptional(json["first_loss"]);
   report.last_loss = ToOptional(json["last_loss"]);
   for (const Json& result : json["evaluations"]) {

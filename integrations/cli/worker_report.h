@@ -40,8 +40,9 @@ struct WorkerReport {
   // Of the measured iterations.
   int measured = 0;
   double step_median = 0, step_min = 0, step_max = 0, step_mean = 0;  // seconds
-  WaitSeconds waits;      // all measured iterations together
-  ResourceUse resources;  // of the process; 0 where another worker reports the same process
+  WaitSeconds waits;           // all measured iterations together
+  double on_core_seconds = 0;  // likewise: the computing thread was on a processor
+  ResourceUse resources;       // of the process; 0 where another worker reports the same process
   double pss_peak_mib = 0;
   // Of the whole run.
   uint64_t training_bytes = 0;  // parameters and gradient sums sent for training
@@ -55,6 +56,10 @@ struct WorkerReport {
   // Worker 0 only.
   MemoryBytes forecast;  // of the whole host, by the plan
   int64_t parameters = 0;
+  double lr = 0;                        // of the last iteration; these four as the metrics' names
+  std::optional<double> gradient_norm;  // of it; nothing where gradients do not travel
+  double pss_mib = 0;                   // of the whole ring, as last told
+  std::optional<double> mfu;            // of the measured iterations; nothing: FLOPs not known
   std::optional<double> first_loss, last_loss;
   std::vector<EvaluationResult> evaluations;
   std::string parameters_sha256;

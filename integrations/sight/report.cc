@@ -61,11 +61,17 @@ std::string Facts(const RunFolder& run) {
     html += Fact(absl::StrFormat("%.4f", Last(evaluations)), "held-out loss");
   html += Fact(absl::StrFormat("%.4g ms", Mean(run.Values("Ring/Samples/iteration_ms"))),
                "an iteration");
+  for (const char* const name : {"tokens_per_second", "samples_per_second"}) {
+    const auto& rate = run.Values(absl::StrCat("Ring/Samples/", name));
+    if (!rate.empty()) html += Fact(NumberText(Mean(rate)), name);
+  }
+  const auto& pss = run.Values("Ring/Samples/pss_mib");
+  if (!pss.empty()) html += Fact(absl::StrFormat("%.0f", Last(pss)), "pss_mib of all workers");
   const auto& flops = run.Values("Ring/Samples/model_flops_per_second");
   if (!flops.empty()) html += Fact(NumberText(Mean(flops)), "model FLOP/s");
   const auto& share = run.Values("Ring/Samples/mfu");
   if (!share.empty())
-    html += Fact(absl::StrFormat("%.0f %%", 100 * Mean(share)), "of the cores' peak");
+    html += Fact(absl::StrFormat("%.0f %%", 100 * Mean(share)), "mfu: of the cores' peak");
   return html + "</div>\n";
 }
 
@@ -91,15 +97,17 @@ std::string Curves(const RunFolder& run) {
     loss.series.push_back(
         {"held-out", run.Values("Train/Samples/eval_loss"), ChartSeries::Mark::kDots});
   }
-  Chart rate{.title = "Samples a second", .x_label = "iteration"};
+  const bool tokens = !run.Values("Ring/Samples/tokens_per_second").empty();
+  Chart rate{.title = tokens ? "Tokens a second" : "Samples a second", .x_label = "iteration"};
   // The first iteration's time has the start in it.
-  std::vector<std::pair<double, double>> rates = run.Values("Ring/Samples/samples_per_second");
+  std::vector<std::pair<double, double>> rates =
+      run.Values(tokens ? "Ring/Samples/tokens_per_second" : "Ring/Samples/samples_per_second");
   if (rates.size() > 1) rates.erase(rates.begin());
-  rate.series.push_back({"samples/s", Thinned(rates)});
-  Chart learning{.title = "Learning rate", .x_label = "iteration"};
+  rate.series.push_back({tokens ? "tokens/s" : "samples/s", Thinned(rates)});
+  Chart learning{.title = "Learning rate (lr)", .x_label = "iteration"};
   learning.series.push_back({"lr", run.Values("Train/Samples/lr")});
-  Chart norm{.title = "Gradient norm", .x_label = "iteration"};
-  norm.series.push_back({"gradient norm", Thinned(run.Values("Ring/Samples/gradient_norm"))});
+  Chart norm{.title = "Gradient norm (gradient_norm)", .x_label = "iteration"};
+  norm.series.push_back({"gradient_norm", Thinned(run.Values("Ring/Samples/gradient_norm"))});
   return absl::StrCat("<h2>Curves</h2><div class=\"two\">", LineChart(loss), LineChart(rate),
                       LineChart(learning), LineChart(norm), "</div>\n");
 }

@@ -1,7 +1,9 @@
 // One table says what is summed, and as what it is shown.
 #include "integrations/sight/ring_totals.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -43,6 +45,13 @@ constexpr std::array<Total, RingTotals::kCount> kTotals = {{
     {"Train/Samples/loss_scale", Unit::kKnown},
     {"losses that are not finite", Unit::kKnown},
     {"their micro-batches", Unit::kKnown},
+    {"Ring/Samples/off_core_ms", Unit::kSeconds},
+    {"Ring/Samples/pss_mib", Unit::kHeldBytes},
+    {"a worker's micro-batches", Unit::kKnown},
+    {"its computing", Unit::kKnown},
+    {"of which off the core", Unit::kKnown},
+    {"its disk faults", Unit::kKnown},
+    {"its host's stolen time", Unit::kKnown},
 }};
 
 std::vector<double> Now(const EngineStats& stats) {
@@ -87,9 +96,24 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
     taken[kLossScale] = known.loss_scale;
     taken[kNonfiniteLosses] = known.nonfinite_losses;
     taken[kNonfiniteNumbers] = known.nonfinite_number;
+    taken[kOffCore] = known.off_core_seconds;
+    taken[kPss] = known.pss_mib;
+    const Pace& pace = known.pace;
+    const double values[] = {pace.micro_batches, pace.computing_seconds, pace.off_core_seconds,
+                             pace.disk_faults, pace.stolen_seconds};
+    static_assert(kPace + std::size(values) == kCount);
+    std::copy(std::begin(values), std::end(values), taken.begin() + kPace);
   }
   last_ = std::move(now);
   return taken;
+}
+
+Pace RingTotals::PaceIn(std::span<const double> sums) {
+  return {.micro_batches = sums[kPace],
+          .computing_seconds = sums[kPace + 1],
+          .off_core_seconds = sums[kPace + 2],
+          .disk_faults = sums[kPace + 3],
+          .stolen_seconds = sums[kPace + 4]};
 }
 
 std::vector<Scalar> RingTotals::Scalars(std::span<const double> sums, int workers) {

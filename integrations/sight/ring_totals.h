@@ -1,5 +1,5 @@
 // RingTotals: what each worker adds to the report of a micro-batch besides its loss, so that the
-// plan's folds sum it over the ring: waits, computing, bytes sent, memory.
+// plan's folds sum it over the ring: waits, computing, bytes sent, memory, pace.
 //
 //   RingTotals totals(plan);                                    // one per worker
 //   std::vector<double> mine = totals.Take(lap, engine.stats(), {.squares = …});  // since the last
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "integrations/sight/metrics.h"
+#include "integrations/sight/pace.h"
 #include "sharding/plan.h"
 #include "zero/engine.h"
 
@@ -22,10 +23,10 @@ namespace ringzero {
 
 class RingTotals {
  public:
-  static constexpr int kCount = 23;
+  static constexpr int kCount = 30;
   // Their places.
   static constexpr int kGradientSquares = 19, kLossScale = 20, kNonfiniteLosses = 21,
-                       kNonfiniteNumbers = 22;
+                       kNonfiniteNumbers = 22, kOffCore = 23, kPss = 24, kPace = 25;
 
   // What only some workers know; else 0.
   struct Known {
@@ -33,6 +34,9 @@ class RingTotals {
     double loss_scale = 0;  // first lap, worker 0: of this iteration
     double nonfinite_losses = 0;  // 1: the micro-batch's loss is not finite
     double nonfinite_number = 0;  // there: the micro-batch's number
+    double off_core_seconds = 0;  // since the micro-batch before
+    double pss_mib = 0;           // last lap: of this worker's process
+    Pace pace;                    // first lap, the worker of PaceOf: up to here
   };
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kCount) {}
@@ -47,6 +51,10 @@ class RingTotals {
     // The norm itself is waited for by the update after it.
     return plan.clipping == Clipping::kPrevious ? update + 1 : update;
   }
+
+  // Whose pace the report of iteration `t` tells: each worker's in turn.
+  static WorkerId PaceOf(const Plan& plan, Iteration t) { return WorkerId(t.value % plan.workers); }
+  static Pace PaceIn(std::span<const double> sums);
 
   // Times as milliseconds of the mean worker, bytes of the whole ring; without what is Known.
   // `sums`: kCount values, summed over an iteration.

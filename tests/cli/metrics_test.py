@@ -117,6 +117,37 @@ class Metrics(TestCase):
             self.assertGreater(line["scalars"]["Ring/Samples/mfu"], 0)
             self.assertLess(line["scalars"]["Ring/Samples/mfu"], 1)
 
+    def test_line_summary_metrics_and_report_speak_of_the_same_numbers_by_the_same_names(self):
+        tokens = {"model": {"type": "gpt", "layers": 2, "dim": 16, "heads": 2, "vocab": 5, "seq": 8},
+                  "data": {"type": "random", "samples": 256, "classes": 5}}
+        for changes, units in ((tokens, ["tokens_per_second", "samples_per_second"]), ({}, ["samples_per_second"])):
+            shutil.rmtree(self.path("run"), ignore_errors=True)
+            config = self.config(**{**SMALL, **changes})
+            done = self.run_program("train", config, "--metrics", "run", "--summary", "summary.json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            names = ["lr", "gradient_norm", "pss_mib", "mfu"] + units
+            with open(self.path("summary.json"), encoding="utf-8") as file:
+                summary = json.load(file)
+            with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
+                lines = [json.loads(line)["scalars"] for line in file]
+            last = {name.split("/")[-1]: value for line in lines for name, value in line.items()}
+            for name in names:
+                self.assertGreater(summary[name], 0)
+                self.assertGreater(last[name], 0)
+            for name in ("lr", "gradient_norm", "pss_mib"):
+                self.assertEqual(summary[name], last[name])
+            self.assertEqual("tokens_per_second" in last, "tokens_per_second" in units)
+            first, *_, end = [line for line in done.stderr.splitlines() if line.startswith("iteration ") and "left" in line]
+            self.assertRegex(first, r"^iteration 1/12  loss ")
+            unit = units[0].split("_")[0]
+            self.assertRegex(end, rf"  lr \S+  gradient_norm \S+  \d+ {unit}/s  .* left  pss \d+ MiB  mfu \d+ %  waits ")
+            done = self.run_program("report", "run", "--out", "report.html")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(self.path("report.html"), encoding="utf-8") as file:
+                html = file.read()
+            for name in names:
+                self.assertIn(name, html)
+
     def flops(self):
         with open(self.path("run/run.json"), encoding="utf-8") as file:
             return json.load(file)["flops_per_iteration"]

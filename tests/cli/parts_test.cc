@@ -16,6 +16,7 @@
 #include "integrations/cli/nonfinite_watch.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/run_log.h"
+#include "integrations/cli/summary.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/configured/batch.h"
 #include "integrations/torch/configured/batches.h"
@@ -23,8 +24,11 @@
 namespace ringzero {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 absl::StatusOr<CommandLine> Parse(std::vector<const char*> words) {
   words.insert(words.begin(), "ringzero");
@@ -171,6 +175,10 @@ TEST(WorkerReport, ReadsBack) {
   report.step_median = 0.1;
   report.training_bytes = uint64_t{1} << 60;
   report.waits.update = 1.0 / 3;
+  report.on_core_seconds = 0.7;
+  report.lr = 0.1;
+  report.gradient_norm = 2.0 / 3;
+  report.mfu = 0.3;
   report.first_loss = 0.1;
   report.last_loss = std::numeric_limits<double>::quiet_NaN();  // a run that diverged
   report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5}, {.iteration = 9}};
@@ -179,6 +187,10 @@ TEST(WorkerReport, ReadsBack) {
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->training_bytes, report.training_bytes);
   EXPECT_EQ(again->waits.update, report.waits.update);
+  EXPECT_EQ(again->on_core_seconds, report.on_core_seconds);
+  EXPECT_EQ(again->lr, report.lr);
+  EXPECT_EQ(again->gradient_norm, report.gradient_norm);
+  EXPECT_EQ(again->mfu, report.mfu);
   EXPECT_EQ(again->first_loss, report.first_loss);
   ASSERT_TRUE(again->last_loss.has_value());
   EXPECT_TRUE(std::isnan(*again->last_loss));
@@ -187,6 +199,27 @@ TEST(WorkerReport, ReadsBack) {
   EXPECT_EQ(again->evaluations[1].accuracy, std::nullopt);
   EXPECT_FALSE(FromJson("").ok());
   EXPECT_FALSE(FromJson("{}").ok());
+}
+
+// A worker that was stopped for three quarters of its steps has not computed in that time.
+TEST(Summary, TellsTimeOffTheProcessorFromComputing) {
+  const Config config;
+  WorkerReport report{.measured = 10, .step_mean = 1};
+  report.waits.parameters = 1;
+  report.on_core_seconds = 1.5;
+  EXPECT_THAT(Summarize({.config = config, .iterations = 10}, {report}).text,
+              HasSubstr("compute 15.0 %, off the core 75.0 %, waits for parameters 10.0 %"));
+}
+
+TEST(Summary, SpeaksOfSkippedUpdatesWhereSomeWere) {
+  Config config;
+  config.precision.skip_overflows = true;
+  WorkerReport report;
+  EXPECT_THAT(Summarize({.config = config, .iterations = 4}, {report}).text,
+              Not(HasSubstr("skipped")));
+  report.skipped_updates = 1;
+  EXPECT_THAT(Summarize({.config = config, .iterations = 4}, {report}).text,
+              HasSubstr("skipped 1 of 4 updates"));
 }
 
 // Iteration `done` reported `seconds` after now.
@@ -207,12 +240,33 @@ TEST(Progress, EveryStepsPerPrint) {
 
 TEST(Progress, RatesAreByTheTimeOfTheReport) {
   ProgressMeter meter({.iterations = 10, .samples_per_iteration = 40});
-  EXPECT_FALSE(meter.Line(Reported(1, 1.0, 1), {}).has_value());
+  EXPECT_TRUE(meter.Line(Reported(1, 1.0, 1), {}).has_value()) << "the first one at once";
+  EXPECT_FALSE(meter.Line(Reported(2, 1.0, 10), {}).has_value());
   EXPECT_TRUE(meter.Line(Reported(2, 1.0, 20), {}).has_value());
   // Seen at once with the one before, reported 20 s after it.
   const std::optional<std::string> last = meter.Line(Reported(10, 0.5, 40), {});
   ASSERT_TRUE(last.has_value());
-  EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000  16 samples/s"));
+  EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000  lr 0  16 samples/s"));
+}
+
+TEST(Progress, ALineSaysWhatIsKnown) {
+  const ProgressOptions options{
+      .iterations = 4, .samples_per_iteration = 8, .tokens_per_sample = 64, .steps_per_print = 1};
+  ProgressNumbers numbers{
+      .lr = 0.002, .gradient_norm = 0.8125, .pss_mib = 212, .flops = 1e9, .peak_flops = 1e9};
+  RunLog::Loss first = Reported(1, 2.5, 0), second = first;
+  ProgressMeter meter(options);
+  meter.Line(first, {});
+  second.done = 2;
+  second.when += std::chrono::seconds(2);
+  EXPECT_THAT(*meter.Line(second, numbers),
+              AllOf(HasSubstr("iteration 2/4  loss 2.5000  lr 0.002  gradient_norm 0.812  "
+                              "256 tokens/s  "),
+                    HasSubstr(" left  pss 212 MiB  mfu 50 %  waits 0 %")));
+  second.done = 3;
+  second.when += std::chrono::seconds(2);
+  EXPECT_THAT(*meter.Line(second, {}),
+              Not(AnyOf(HasSubstr("gradient_norm"), HasSubstr("pss"), HasSubstr("mfu"))));
 }
 
 // A NaN's sign, which some processors set, is not shown.

@@ -11,8 +11,8 @@ from random import Random
 
 from ringzero import PROGRAM, ROOT, TestCase
 
-KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "loss",
-        "waits_seconds_per_step", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
+KEYS = ("workers", "rule", "parameters", "iterations", "step_seconds", "samples_per_second", "lr", "gradient_norm",
+        "mfu", "loss", "waits_seconds_per_step", "compute_seconds_per_step", "pss_mib", "bytes_per_step", "bytes_other_per_step", "bytes_copied_per_step",
         "cpu_seconds_per_step", "minor_faults_per_step", "pss_peak_mib", "memory", "parameters_sha256")
 
 # Of TINY's model: 36 x 24 + 24, 24 x 16 + 16, 16 x 5 + 5.

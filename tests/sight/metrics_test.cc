@@ -161,11 +161,17 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   stats.memory.taken = 128;
   stats.memory.gradients = 192;
   LapTask lap{.kind = LapTask::Kind::kTrain, .lap = Lap(0)};
-  std::vector<double> sums = totals.Take(
-      lap, stats, {.squares = 16, .loss_scale = 512, .nonfinite_losses = 1, .nonfinite_number = 3});
+  std::vector<double> sums =
+      totals.Take(lap, stats,
+                  {.squares = 16,
+                   .loss_scale = 512,
+                   .nonfinite_losses = 1,
+                   .nonfinite_number = 3,
+                   .off_core_seconds = 0.5,
+                   .pace = {.micro_batches = 9, .computing_seconds = 7, .stolen_seconds = 2}});
   stats.forward_seconds = 3;
   lap.lap = Lap(1);
-  const std::vector<double> second = totals.Take(lap, stats, {});
+  const std::vector<double> second = totals.Take(lap, stats, {.pss_mib = 30});
   EXPECT_EQ(second[0], 2);
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += second[i];
   std::map<std::string, double> shown;
@@ -173,6 +179,8 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   EXPECT_EQ(shown.at("Train/Samples/elapsed_time_ms_forward"), 1500);
   EXPECT_EQ(shown.at("Ring/Samples/wait_ms_update"), 250);
   EXPECT_EQ(shown.at("Ring/Samples/bytes_sum"), 1000);
+  EXPECT_EQ(shown.at("Ring/Samples/off_core_ms"), 250);
+  EXPECT_EQ(shown.at("Ring/Samples/pss_mib"), 30);
   EXPECT_EQ(shown.at("Ring/Samples/bytes_other"), 7);
   EXPECT_EQ(shown.at("Ring/Samples/memory_masters"), 64);  // of the last lap alone
   EXPECT_EQ(shown.at("Ring/Samples/memory_taken"), 128);
@@ -183,6 +191,8 @@ TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
   EXPECT_EQ(sums[RingTotals::kLossScale], 512);
   EXPECT_EQ(sums[RingTotals::kNonfiniteLosses], 1);
   EXPECT_EQ(sums[RingTotals::kNonfiniteNumbers], 3);
+  EXPECT_EQ(RingTotals::PaceIn(sums).computing_seconds, 7);
+  EXPECT_EQ(RingTotals::PaceIn(sums).stolen_seconds, 2);
   EXPECT_EQ(totals.Take(lap, stats, {}), std::vector<double>(RingTotals::kCount));
 }
 

@@ -1,0 +1,163 @@
+// Differences between moments, and medians of the others.
+#include "integrations/sight/pace.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <fstream>
+
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+
+namespace ringzero {
+namespace {
+
+constexpr double kWindowSeconds = 5;
+constexpr double kSlowSeconds = 20;
+constexpr double kSlowness = 2;
+
+double Seconds(const timespec& time) {
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double DiskFaults() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return static_cast<double>(usage.ru_majflt);
+}
+
+// Since boot, of the mean processor; 0 where the kernel does not tell.
+double StolenSeconds() {
+  std::ifstream file("/proc/stat");
+  std::string name;
+  double ticks = 0;  // user, nice, system, idle, iowait, irq, softirq, steal
+  file >> name;
+  for (int i = 0; i < 8; ++i) file >> ticks;
+  const auto processors = static_cast<double>(std::max(1L, sysconf(_SC_NPROCESSORS_ONLN)));
+  return file ? ticks / static_cast<double>(sysconf(_SC_CLK_TCK)) / processors : 0;
+}
+
+double SecondsEach(const Pace& pace) { return pace.computing_seconds / pace.micro_batches; }
+
+// The lower one of an even number.
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Why a worker takes longer than `typical` seconds for a micro-batch.
+std::string ReasonOf(const Pace& pace, double typical) {
+  const double lost = pace.computing_seconds - typical * pace.micro_batches;
+  const double computing = pace.computing_seconds;
+  if (pace.disk_faults >= 50 * computing) {
+    return absl::StrFormat("%.0f page faults a second had to read from a disk",
+                           pace.disk_faults / computing);
+  }
+  if (pace.stolen_seconds >= 0.25 * computing) {
+    return absl::StrFormat(
+        "other guests of its machine had its host's processors for %.0f %% of the time (stolen)",
+        100 * pace.stolen_seconds / computing);
+  }
+  if (pace.off_core_seconds >= 0.5 * lost) {
+    return absl::StrFormat(
+        "its computing thread was not on a processor for %.0f %% of its computing time",
+        100 * pace.off_core_seconds / computing);
+  }
+  return "it was on a processor, so this one may be slower, or share its core";
+}
+
+}  // namespace
+
+double ThreadCpuSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return Seconds(time);
+}
+
+PaceMeter::Moment PaceMeter::Now(const EngineStats& stats) {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  Moment now{.clock_seconds = std::chrono::duration<double>(since).count(),
+             .wait_seconds = stats.wait_parameters_seconds + stats.wait_gradient_sums_seconds +
+                             stats.wait_update_seconds + stats.wait_other_seconds,
+             .cpu_seconds = ThreadCpuSeconds(),
+             .disk_faults = DiskFaults()};
+  if (now.clock_seconds - stolen_read_at_ >= 1) {
+    stolen_read_at_ = now.clock_seconds;
+    stolen_seconds_ = StolenSeconds();
+  }
+  now.stolen_seconds = stolen_seconds_;
+  return now;
+}
+
+void PaceMeter::EndLap(const LapTask& lap, const Moment& now) {
+  const Moment before = last_;
+  last_ = now;
+  if (lap.kind != LapTask::Kind::kTrain) return;
+  const double computing = std::max(
+      0.0, now.clock_seconds - before.clock_seconds - (now.wait_seconds - before.wait_seconds));
+  const double off_core =
+      std::clamp(computing - (now.cpu_seconds - before.cpu_seconds), 0.0, computing);
+  off_core_seconds_ += off_core;
+  // The first iteration takes memory for the first time.
+  const bool complete = lap.samples.value_or(micro_batch_) == micro_batch_;
+  if (lap.iteration.value == 0 || !complete) return;
+  pace_.micro_batches += 1;
+  pace_.computing_seconds += computing;
+  pace_.off_core_seconds += off_core;
+  pace_.disk_faults += now.disk_faults - before.disk_faults;
+  pace_.stolen_seconds += now.stolen_seconds - before.stolen_seconds;
+}
+
+double PaceMeter::TakeOffCoreSeconds() {
+  const double taken = off_core_seconds_;
+  off_core_seconds_ = 0;
+  return taken;
+}
+
+std::vector<std::string> StragglerWatch::Note(int worker, Time when, const Pace& pace) {
+  RZ_CHECK(worker >= 0 && worker < static_cast<int>(seen_.size()), "a worker of the ring");
+  Seen& seen = seen_[static_cast<size_t>(worker)];
+  seen.last = pace;
+  seen.told = true;
+  const bool all = std::all_of(seen_.begin(), seen_.end(), [](const Seen& s) { return s.told; });
+  if (!all) return {};
+  const double seconds =
+      begin_.has_value() ? std::chrono::duration<double>(when - *begin_).count() : 0;
+  if (begin_.has_value() && seconds < kWindowSeconds) return {};
+  std::vector<std::string> lines;
+  if (begin_.has_value()) lines = EndWindow(seconds);
+  for (Seen& each : seen_) {
+    each.begin = each.last;
+    each.told = false;
+  }
+  begin_ = when;
+  return lines;
+}
+
+std::vector<std::string> StragglerWatch::EndWindow(double seconds) {
+  std::vector<std::string> lines;
+  for (size_t w = 0; w < seen_.size(); ++w) {
+    std::vector<double> others;
+    for (size_t v = 0; v < seen_.size(); ++v) {
+      const Pace pace = seen_[v].last - seen_[v].begin;
+      if (v != w && pace.micro_batches > 0) others.push_back(SecondsEach(pace));
+    }
+    Seen& seen = seen_[w];
+    const Pace pace = seen.last - seen.begin;
+    const bool known = pace.micro_batches > 0 && !others.empty();
+    const double typical = known ? Median(others) : 0;
+    const bool slow = known && typical > 0 && SecondsEach(pace) >= kSlowness * typical;
+    seen.slow_seconds = slow ? seen.slow_seconds + seconds : 0;
+    if (seen.slow_seconds < kSlowSeconds || seen.named) continue;
+    seen.named = true;
+    lines.push_back(absl::StrFormat(
+        "worker %d takes %.1f times as long as the others to compute, for %.0f s now: %s", w,
+        SecondsEach(pace) / typical, seen.slow_seconds, ReasonOf(pace, typical)));
+  }
+  return lines;
+}
+
+}  // namespace ringzero
