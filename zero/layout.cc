@@ -18,14 +18,14 @@ int64_t Place(int64_t* end, int64_t bytes) {
 
 StageLayout StageLayout::Make(std::vector<ParameterSpec> parameters,
                               std::vector<StatisticSpec> statistics, const Precision& precision) {
-  StageLayout layout{.parameter_type = precision.parameters, .sum_type = precision.sums};
+  StageLayout layout{.parameter_type = precision.wire(), .sum_type = precision.sums};
   for (ParameterSpec& parameter : parameters) {
     parameter.numel = 1;
     for (const int64_t extent : parameter.shape) parameter.numel *= extent;
     parameter.offset_bytes =
-        Place(&layout.parameter_bytes, parameter.numel * SizeOf(precision.parameters));
+        Place(&layout.parameter_bytes, parameter.numel * SizeOf(precision.wire()));
     parameter.master_offset_bytes = parameter.offset_bytes;
-    if (precision.parameters != ValueType::kFp32) {
+    if (precision.wire() != ValueType::kFp32) {
       parameter.master_offset_bytes =
           Place(&layout.master_bytes, parameter.numel * SizeOf(ValueType::kFp32));
     }

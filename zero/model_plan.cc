@@ -69,9 +69,9 @@ std::vector<std::string> WarningsOf(const Plan& plan) {
 }
 
 absl::Status CheckPrecision(const Precision& precision) {
-  if (precision.parameters != precision.compute) {
+  if (precision.wire() != precision.compute) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "parameters travel as ", ToString(precision.parameters), ", but layers compute in ",
+        "parameters travel as ", ToString(precision.wire()), ", but layers compute in ",
         ToString(precision.compute), ": they compute with a copy where it lies, so both are one"));
   }
   if (precision.sums == ValueType::kFp16) {

@@ -36,6 +36,7 @@ struct ModelDescription {
   int64_t parameter_count = 0;  // tied ones once
 };
 
+// C++ wants members in the order in which they stand here: {.workers = 4, .iterations = 1000}.
 struct PlanRequest {
   int workers = 1;
   int zero_stage = 3;

@@ -12,6 +12,7 @@
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/gradient_sum.h"
+#include "zero/model_plan.h"
 #include "zero/optimizer_state.h"
 #include "zero/update/narrow_kernels.h"
 #include "zero/update/reference.h"
@@ -86,7 +87,7 @@ TEST(EnginePrecisionTest, HalfOfTheBytesTravel) {
     ToyOptions o{.workers = 3, .stages = 4, .zero_stage = zero_stage, .laps = 2};
     o.width = 320;
     const absl::StatusOr<ToyResult> wide = RunToyRing(o, LocalTransports());
-    o.precision = {.compute = kBf16, .parameters = kBf16, .sums = kBf16};
+    o.precision = {.compute = kBf16, .sums = kBf16};
     const absl::StatusOr<ToyResult> narrow = RunToyRing(o, LocalTransports());
     ASSERT_TRUE(wide.ok() && narrow.ok()) << wide.status() << narrow.status();
     // Of the 320 values; 3 unused ones and a trailer take 64 bytes in any type.
@@ -122,6 +123,16 @@ TEST(EnginePrecisionTest, AllocatesWhatTheForecastSays) {
       }
     }
   }
+}
+
+TEST(EnginePrecisionTest, ParametersTravelInTheTypeThatComputes) {
+  const ModelDescription model{
+      .layers = {{.name = "a", .parameters = {{.name = "w", .shape = {64}}}, .cost = {1, 2}}},
+      .parameter_count = 64};
+  const absl::StatusOr<PlannedModel> planned = PlanModel(model, {.precision = {.compute = kBf16}});
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  EXPECT_EQ(planned->layouts[0].parameter_type, kBf16);
+  EXPECT_EQ(planned->layouts[0].parameter_bytes, 128);
 }
 
 TEST(EnginePrecisionTest, EveryParameterBeginsAtAMultipleOf64Bytes) {

@@ -14,7 +14,7 @@ namespace ringzero {
 inline void ExpectReferenceBits(const ToyOptions& o,
                                 const MakeTransports& transports = LocalTransports()) {
   SCOPED_TRACE(absl::StrCat(PlanToString(ToyPlan(o)), "compute ", ToString(o.precision.compute),
-                            ", parameters ", ToString(o.precision.parameters), ", sums ",
+                            ", parameters ", ToString(o.precision.wire()), ", sums ",
                             ToString(o.precision.sums), ", scale ", o.precision.loss_scale.initial,
                             ", optimizer ", int(o.optimizer.type)));
   const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);

@@ -148,7 +148,7 @@ class ToyWorker {
   }
 
   std::vector<float> Read(const StageCopy& copy) const {
-    return Wide(copy.parameters.data(), toy_.o.precision.parameters, toy_.o.width);
+    return Wide(copy.parameters.data(), toy_.o.precision.wire(), toy_.o.width);
   }
 
   // In the computing type.
@@ -478,7 +478,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
   const Precision& precision = o.precision;
   const auto travels = [&](const Buffer& masters) {
     std::vector<float> values(masters.as<float>().begin(), masters.as<float>().begin() + o.width);
-    for (float& value : values) value = Rounded(precision.parameters, value);
+    for (float& value : values) value = Rounded(precision.wire(), value);
     return values;
   };
   const int n = o.workers, s = o.stages;

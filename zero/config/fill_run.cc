@@ -62,12 +62,11 @@ absl::Status FillPrecision(const ResolvedKeys& keys, Precision& precision) {
     precision.compute = ValueType::kFp16;
     RZ_RETURN_IF_ERROR(FillLossScale(keys, precision.loss_scale));
   }
-  precision.parameters = precision.compute;
   constexpr absl::string_view kParameters = "cyclic.wire.parameters";
   if (keys.Has(kParameters)) precision.parameters = TypeOf(keys.String(kParameters));
-  if (precision.parameters != precision.compute) {
+  if (precision.wire() != precision.compute) {
     return keys.Error(kParameters,
-                      absl::StrCat(ToString(precision.parameters), ", but the model computes in ",
+                      absl::StrCat(ToString(precision.wire()), ", but the model computes in ",
                                    ToString(precision.compute),
                                    ", with copies where they lie: the two must be the same"));
   }

@@ -1,13 +1,14 @@
 // ValueType: how a value is kept and travels; Precision: which type has what in a run.
 //
-//   Precision precision{.compute = ValueType::kBf16, .parameters = ValueType::kBf16};
-//   SizeOf(precision.parameters);   // 2
+//   Precision precision{.compute = ValueType::kBf16};   // layers compute in bf16
+//   SizeOf(precision.wire());                           // 2: parameters travel as bf16, too
 //
-// Values.
+// Values. C++ wants members in the order of their declaration: {.compute = …, .sums = …}.
 #ifndef RINGZERO_ZERO_UPDATE_VALUE_TYPE_H_
 #define RINGZERO_ZERO_UPDATE_VALUE_TYPE_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "zero/update/kernels.h"
 
@@ -40,11 +41,14 @@ struct LossScaleOptions {
 };
 
 struct Precision {
-  ValueType compute = ValueType::kFp32;     // parameters and activations where layers run
-  ValueType parameters = ValueType::kFp32;  // versions as they travel; masters are fp32
-  ValueType sums = ValueType::kFp32;        // as they travel; kBf16: rounded stochastically
+  ValueType compute = ValueType::kFp32;  // parameters and activations where layers run
+  std::optional<ValueType> parameters;   // versions as they travel; none: as layers compute
+  ValueType sums = ValueType::kFp32;     // as they travel; kBf16: rounded stochastically
   LossScaleOptions loss_scale;
   bool skip_overflows = false;  // Plan::skip_overflows
+
+  // Of versions as they travel; masters are fp32.
+  ValueType wire() const { return parameters.value_or(compute); }
 };
 
 }  // namespace ringzero

@@ -33,7 +33,7 @@ TEST(PrecisionTest, AllIsFp32UnlessSaid) {
   const absl::StatusOr<Precision> found = Read({});
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->compute, ValueType::kFp32);
-  EXPECT_EQ(found->parameters, ValueType::kFp32);
+  EXPECT_EQ(found->wire(), ValueType::kFp32);
   EXPECT_EQ(found->sums, ValueType::kFp32);
   EXPECT_EQ(found->loss_scale.initial, 1);
   EXPECT_FALSE(found->skip_overflows);
@@ -43,12 +43,12 @@ TEST(PrecisionTest, ParametersTravelInTheTypeThatComputes) {
   const absl::StatusOr<Precision> bf16 = Read({"bf16.enabled=true"});
   ASSERT_TRUE(bf16.ok()) << bf16.status();
   EXPECT_EQ(bf16->compute, ValueType::kBf16);
-  EXPECT_EQ(bf16->parameters, ValueType::kBf16);
+  EXPECT_EQ(bf16->wire(), ValueType::kBf16);
   EXPECT_EQ(bf16->sums, ValueType::kFp32);
   const absl::StatusOr<Precision> fp16 = Read({"fp16.enabled=true", "fp16.loss_scale=128"});
   ASSERT_TRUE(fp16.ok()) << fp16.status();
   EXPECT_EQ(fp16->compute, ValueType::kFp16);
-  EXPECT_EQ(fp16->parameters, ValueType::kFp16);
+  EXPECT_EQ(fp16->wire(), ValueType::kFp16);
   EXPECT_EQ(fp16->loss_scale.initial, 128);
   EXPECT_FALSE(fp16->loss_scale.dynamic);
   const absl::StatusOr<Precision> other =
