@@ -176,16 +176,20 @@ std::string DescribeFit(const FitCertificate& fit, const FitBudgets& budgets, Fi
   const int host = fit.FullestHost(MemoryPlace::kHost);
   const bool by_worker = unit == FitUnit::kWorker;
   std::string text = absl::StrFormat("\n%-16s", "fit certificate");
-  for (const MemoryPlace place : kAllMemoryPlaces) {
-    absl::StrAppendFormat(&text, "  %14s", ToString(place));
-  }
-  if (by_worker) absl::StrAppendFormat(&text, "  %15s", "fullest worker");
+  const auto cell = [&](const std::string& bytes, const std::string& mib) {
+    absl::StrAppendFormat(&text, " %14s %9s", bytes, mib);
+  };
+  const auto amount = [&](int64_t bytes) {
+    cell(absl::StrCat(bytes), absl::StrFormat("%.1f", static_cast<double>(bytes) / (1 << 20)));
+  };
+  for (const MemoryPlace place : kAllMemoryPlaces) cell(ToString(place), "MiB");
+  if (by_worker) cell("fullest worker", "MiB");
   absl::StrAppend(&text, "\n");
   const auto row = [&](const std::string& name, const std::array<int64_t, kMemoryPlaces>& bytes,
                        int64_t worker) {
     absl::StrAppendFormat(&text, "%-16s", name);
-    for (const int64_t each : bytes) absl::StrAppendFormat(&text, "  %14d", each);
-    if (by_worker) absl::StrAppendFormat(&text, "  %15d", worker);
+    for (const int64_t each : bytes) amount(each);
+    if (by_worker) amount(worker);
     absl::StrAppend(&text, "\n");
   };
   for (const FitLine& line : fit.lines) {
@@ -208,8 +212,7 @@ std::string DescribeFit(const FitCertificate& fit, const FitBudgets& budgets, Fi
   row("peak", peaks, worker_peak);
   absl::StrAppendFormat(&text, "%-16s", "budget");
   for (const FitBudget& budget : budgets) {
-    absl::StrAppendFormat(&text, "  %14s",
-                          budget.bytes.has_value() ? absl::StrCat(*budget.bytes) : "unknown");
+    budget.bytes.has_value() ? amount(*budget.bytes) : cell("unknown", "-");
   }
   absl::StrAppend(&text, "\n");
   for (const MemoryPlace place : kAllMemoryPlaces) {

@@ -96,7 +96,7 @@ using FitBudgets = std::array<FitBudget, kMemoryPlaces>;
 absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets);
 
 // A table: categories of the fullest host by place, their peak, the budget; where workers' memory
-// is not shared, the fullest worker's, too.
+// is not shared, the fullest worker's, too. Each number in bytes and, beside it, in MiB.
 enum class FitUnit { kHost, kWorker };
 std::string DescribeFit(const FitCertificate& fit, const FitBudgets& budgets, FitUnit unit);
 

@@ -15,8 +15,8 @@ REFUSED = ("ringzero: error: {config}: the run does not fit: host memory: wanted
 
 def rows(plan):
     """(name, host, device, disk) of the printed certificate."""
-    table = re.search(r"^fit certificate +host +device +disk.*\n((?:.+\n)*?)budget +", plan, re.MULTILINE)
-    found = [re.match(r"(\S.*?) +(-?\d+) +(-?\d+) +(-?\d+)", line).groups() for line in table[1].splitlines()]
+    table = re.search(r"^fit certificate +host +MiB +device +MiB +disk +MiB.*\n((?:.+\n)*?)budget +", plan, re.MULTILINE)
+    found = [re.match(r"(\S.*?) +(-?\d+) +-?[\d.]+ +(-?\d+) +-?[\d.]+ +(-?\d+)", line).groups() for line in table[1].splitlines()]
     return {name: tuple(int(value) for value in values) for name, *values in found}
 
 
@@ -50,7 +50,7 @@ class Plan(TestCase):
 
     def test_budget(self):
         text = self.printed(**{"cyclic.memory_budget": {"host": "1.5KiB", "disk": 7}})
-        self.assertRegex(text, r"(?m)^budget +1536 +unknown +7$")
+        self.assertRegex(text, r"(?m)^budget +1536 +0\.0 +unknown +- +7 +0\.0$")
         self.assertIn("budget of the host: cyclic.memory_budget.host\n", text)
         self.assertIn("warning: the run does not fit: host memory: wanted ", text)
         self.assertNotIn("does not fit", self.printed())

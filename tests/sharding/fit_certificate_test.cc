@@ -103,24 +103,24 @@ TEST(FitCertificateTest, SaysWhatDoesNotFitAndWhatWouldHelp) {
 
 TEST(FitCertificateTest, Prints) {
   FitBudgets budgets;
-  budgets[0] = {.bytes = 9000, .source = "MemAvailable"};
+  budgets[0] = {.bytes = int64_t{9000} << 20, .source = "MemAvailable"};
   EXPECT_EQ(DescribeFit(Certify(TwoWorkers()), budgets, FitUnit::kWorker), R"(
-fit certificate             host          device            disk   fullest worker
-masters                      160               0               0              100
-versions                     160               0               0              100
-moments                      320               0               0              200
-sums                          50               0               0               50
-taken                          0               0               0                0
-gradients                     30               0               0               30
-statistics                     6               0               0                4
-activations                   80               0               0               40
-pools                         10               0               0                7
-rounding                       3               0               0                2
-process                     2000               0               0             1000
-process, once               5000               0               0                0
-never together               -15               0               0                0
-peak                        7804               0               0             1503
-budget                      9000         unknown         unknown
+fit certificate            host       MiB         device       MiB           disk       MiB fullest worker       MiB
+masters                     160       0.0              0       0.0              0       0.0            100       0.0
+versions                    160       0.0              0       0.0              0       0.0            100       0.0
+moments                     320       0.0              0       0.0              0       0.0            200       0.0
+sums                         50       0.0              0       0.0              0       0.0             50       0.0
+taken                         0       0.0              0       0.0              0       0.0              0       0.0
+gradients                    30       0.0              0       0.0              0       0.0             30       0.0
+statistics                    6       0.0              0       0.0              0       0.0              4       0.0
+activations                  80       0.0              0       0.0              0       0.0             40       0.0
+pools                        10       0.0              0       0.0              0       0.0              7       0.0
+rounding                      3       0.0              0       0.0              0       0.0              2       0.0
+process                    2000       0.0              0       0.0              0       0.0           1000       0.0
+process, once              5000       0.0              0       0.0              0       0.0              0       0.0
+never together              -15      -0.0              0       0.0              0       0.0              0       0.0
+peak                       7804       0.0              0       0.0              0       0.0           1503       0.0
+budget               9437184000    9000.0        unknown         -        unknown         -
 budget of the host: MemAvailable
 )");
 }
