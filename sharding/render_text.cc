@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "sharding/render.h"
@@ -10,6 +11,8 @@
 
 namespace ringzero {
 namespace {
+
+constexpr int kColumns = 120;  // of a grid; what is wider goes on below
 
 std::vector<Op> LapOperations(const Plan& plan) {
   std::vector<Op> operations;
@@ -60,14 +63,10 @@ std::string RenderText(const Plan& plan, int iterations) {
       std::max(absl::StrCat(plan.stage_count() - 1).size() + 1, absl::StrCat(ticks - 1).size()));
   const int head = static_cast<int>(absl::StrCat("worker ", plan.workers - 1).size());
 
-  std::string text = absl::StrFormat("%-*s", head, "tick");
-  for (int tick = 0; tick < ticks; ++tick) absl::StrAppendFormat(&text, " %*d", width, tick);
-  text += "\n";
+  std::string numbers;
+  for (int tick = 0; tick < ticks; ++tick) absl::StrAppendFormat(&numbers, " %*d", width, tick);
   std::vector<std::string> rows(plan.workers);
   std::vector<int> next(plan.workers, 0);
-  for (int w = 0; w < plan.workers; ++w) {
-    rows[w] = absl::StrFormat("%-*s", head, absl::StrCat("worker ", w));
-  }
   for (const GridCell& cell : cells) {
     std::string& row = rows[cell.worker];
     for (; next[cell.worker] < cell.tick; ++next[cell.worker]) row.append(width + 1, ' ');
@@ -76,7 +75,24 @@ std::string RenderText(const Plan& plan, int iterations) {
     row += !lap_begins ? ' ' : cell.op.lap.value == 0 ? '|' : ':';
     absl::StrAppendFormat(&row, "%*s", width, CellText(cell));
   }
-  for (const std::string& row : rows) absl::StrAppend(&text, row, "|\n");
+  for (std::string& row : rows) row += "|";
+
+  const int cell = width + 1;
+  const int per_block = std::max(1, (kColumns - head - 1) / cell);
+  std::string text;
+  for (int begin = 0; begin < ticks; begin += per_block) {
+    const auto add = [&](const std::string& name, const std::string& row) {
+      const int count = static_cast<int>(row.size()) / cell;  // without the "|" at its end
+      const size_t from = std::min(row.size(), static_cast<size_t>(begin) * cell);
+      const int shown = count <= begin + per_block ? kColumns : per_block * cell;
+      const std::string line =
+          absl::StrFormat("%-*s", head, name) + (count > begin ? row.substr(from, shown) : "");
+      absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+    };
+    if (begin > 0) text += "\n";
+    add("tick", numbers);
+    for (int w = 0; w < plan.workers; ++w) add(absl::StrCat("worker ", w), rows[w]);
+  }
   return text;
 }
 

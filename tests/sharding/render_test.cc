@@ -7,11 +7,13 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/sharding/test_plans.h"
 
 namespace ringzero {
@@ -48,6 +50,27 @@ TEST(RenderTextTest, GridsOfEveryRule) {
                      RenderText(MakeTestPlan(variant), 2));
       }
     }
+  }
+}
+
+// 4 workers, 16 stages: 2 iterations are 88 ticks, 353 columns in one piece.
+TEST(RenderTextTest, WideGridsGoOnBelow) {
+  const Plan plan = MakeTestPlan({.workers = 4, .stages = 16, .iterations = 2});
+  const std::string text = RenderText(plan, 2);
+  std::map<std::string, std::string> rows;  // the blocks of each row, one after the other
+  const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+  for (const std::string& line : lines) {
+    EXPECT_LE(line.size(), 120u) << line;
+    EXPECT_NE(line.back(), ' ') << line;
+    if (line.size() > 8) rows[line.substr(0, 8)] += line.substr(8);
+  }
+  ASSERT_EQ(rows.size(), 5u) << text;
+  for (const auto& [name, row] : rows) {
+    std::vector<std::string> cells = absl::StrSplit(row, absl::ByAnyChar(" |"), absl::SkipEmpty());
+    const size_t late = name == "tick    " ? 24 : 0;  // the last worker begins so many ticks later
+    ASSERT_EQ(cells.size(), 64u + late) << name;
+    EXPECT_EQ(cells.back(), late > 0 ? "87" : "b0") << name;
+    EXPECT_EQ(row.back() == '|', late == 0) << name;
   }
 }
 
