@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <system_error>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace ringzero {
@@ -39,6 +41,18 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most) 
   }
   if (std::ferror(file.get()) != 0) return ReadError(path);
   return text;
+}
+
+std::string FieldOfFile(const std::string& path, absl::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const absl::string_view text = line;
+    if (absl::StripAsciiWhitespace(text.substr(0, colon)) != name) continue;
+    return std::string(absl::StripAsciiWhitespace(text.substr(colon + 1)));
+  }
+  return "";
 }
 
 }  // namespace ringzero

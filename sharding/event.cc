@@ -57,7 +57,7 @@ absl::StatusOr<Event> Unpack(const PackedEvent& words) {
               .channel = static_cast<Channel>(channel),
               .copy = static_cast<Copy>(copy),
               .stage = StageId(FromQuarter(words[2] >> 16)),
-              .iteration = Iteration(FromHalf(words[1] >> 32)),
+              .iteration = IterationOf(words),
               .lap = Lap(FromQuarter(words[2])),
               .version = Version(FromHalf(words[1])),
               .peer = WorkerId(FromQuarter(words[3] >> 32))};

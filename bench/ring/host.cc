@@ -16,9 +16,9 @@
 #include <memory>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "bench/ring/statistics.h"
 
 namespace ringzero {
@@ -29,11 +29,8 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kUnknownCache = size_t{32} << 20;
 
 std::string CpuModel() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (absl::StartsWith(line, "model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
+  const std::string name = FieldOfFile("/proc/cpuinfo", "model name");
+  return name.empty() ? "unknown" : name;
 }
 
 // "32768K" of the deepest cache that the first core has.

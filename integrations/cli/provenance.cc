@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/file.h"
 #include "integrations/cli/cores.h"
 #include "integrations/torch/machine_speed.h"
 #include "p2p/ucx/ucx_transport.h"
@@ -32,11 +32,8 @@ constexpr const char* kKept[] = {
 constexpr const char* kSecretWords[] = {"AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN"};
 
 std::string ProcessorName() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (absl::StartsWith(line, "model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
+  const std::string name = FieldOfFile("/proc/cpuinfo", "model name");
+  return name.empty() ? "unknown" : name;
 }
 
 std::string NowUtc() {

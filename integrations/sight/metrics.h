@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const Monit
 // One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to. What
 // is not finite is nan, inf or -inf.
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig& monitor);
-// One object per write: {"iteration": 15, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
+// One object per write: {"iteration": 16, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
 // is not finite is null. The file is begun anew.
 absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeJsonLinesWriter(const std::string& path);
 

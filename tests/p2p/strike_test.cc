@@ -46,7 +46,8 @@ using std::chrono::milliseconds;
 
 constexpr int kWorkers = 4;
 #if defined(__SANITIZE_THREAD__)
-// Everything takes longer: its notes of 64 MiB longer than kPeerTimeout.
+// Under ThreadSanitizer everything takes longer. Its record of the accesses to 64 MiB alone takes
+// longer than kPeerTimeout.
 constexpr size_t kPayload = size_t{4} << 20;
 constexpr milliseconds kPeerTimeout(3000);
 constexpr milliseconds kSlack(3000);

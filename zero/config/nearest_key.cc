@@ -133,11 +133,11 @@ struct Unknown {
 const KeySpec* NearestKey(absl::string_view path) {
   const size_t dot = path.rfind('.');
   Unknown unknown{.parent = dot == absl::string_view::npos ? "" : path.substr(0, dot),
-                  .name = dot == absl::string_view::npos ? path : path.substr(dot + 1),
+                  .name = LastName(path),
                   .words = {}};
   if (unknown.name.empty() || unknown.name.size() > kMaxName) return nullptr;
   // A section within itself: that it also stands elsewhere is no help.
-  if (unknown.name == unknown.parent.substr(unknown.parent.rfind('.') + 1)) return nullptr;
+  if (unknown.name == LastName(unknown.parent)) return nullptr;
   unknown.words = SortedWords(unknown.name);
   const KeySpec* best = nullptr;
   int best_distance = kTooFar;
