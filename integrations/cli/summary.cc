@@ -121,6 +121,7 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   const Totals totals = AddUp(reports);
   const double samples_per_second =
       first.step_mean > 0 ? static_cast<double>(config.batch.train_batch) / first.step_mean : 0;
+  const bool tokens = TokensPerSample(config) > 0;
   const double tokens_per_second =
       samples_per_second * static_cast<double>(TokensPerSample(config));
 
