@@ -48,7 +48,7 @@ def torchrun(worker, workers, port, restart=0, job="job"):
 
 def open_mpi(worker, workers):
     return {"OMPI_COMM_WORLD_RANK": worker, "OMPI_COMM_WORLD_SIZE": workers, "OMPI_COMM_WORLD_LOCAL_RANK": worker,
-            "PMIX_RANK": worker, "PMIX_NAMESPACE": "prterun-1@1"}
+            "OMPI_COMM_WORLD_LOCAL_SIZE": workers, "PMIX_RANK": worker, "PMIX_NAMESPACE": "prterun-1@1"}
 
 
 def pmi(worker, workers):
@@ -146,6 +146,26 @@ class SameBits(Job):
                 self.assertEqual(len(summary["pss_peak_mib"]), 3)
                 if source != "torchrun":  # its files are gone
                     self.assertEqual(os.listdir(self.path("meeting")), [])
+
+    def test_mpirun_on_one_host_needs_no_place(self):
+        config = self.config()
+        expected = self.train(config, "--workers", 3)["parameters_sha256"]
+        place = self.path(f"ringzero-{os.getuid()}")
+        said = self.succeeds(self.start_job(config, [dict(open_mpi(w, 3), TMPDIR=self.folder) for w in range(3)],
+                                            "--summary", self.path("open_mpi.json")))
+        self.assertIn(f"rendezvous file://{place}", said)
+        # MPICH names no job: its ranks are descendants of one proxy, also through a script of the user's.
+        script = self.write("start.sh", f"{PROGRAM} train {config} --summary {self.path('mpich.json')}\nexit $?\n")
+        ranks = [" ".join(f"{key}={value}" for key, value in pmi(w, 3).items()) for w in range(3)]
+        proxy = self.write("hydra_pmi_proxy", "#!/bin/sh\n" + "".join(f"env {rank} sh {script} &\n" for rank in ranks)
+                           + "wait\n")
+        os.chmod(proxy, 0o700)
+        done = subprocess.run([proxy], env=dict(os.environ, TMPDIR=self.folder, RINGZERO_JOIN_TIMEOUT="20"),
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn(f"worker 0 of 3 (PMI), 0 on this host of 3, rendezvous file://{place}", done.stderr)
+        for summary in ("open_mpi.json", "mpich.json"):
+            self.assertEqual(self.digest(summary), expected)
+        self.assertEqual(os.listdir(place), [])
 
     def test_our_own_launcher_says_what_it_takes(self):
         for transport, why in (("auto", "one host"), ("shm", "asked for")):
@@ -280,10 +300,17 @@ class Refused(Job):
         self.refused("RANK is 2, but there are only 2 workers", **torchrun(2, 2, 1))
         self.refused("RANK: wanted a number", **torchrun("one", 2, 1))
         self.refused("--workers 4 contradicts torchrun", "--workers", 4, **torchrun(0, 2, 1))
-        self.refused("nobody says where they meet", **open_mpi(0, 2))
+        self.refused("nobody says where they meet", **dict(open_mpi(0, 2), OMPI_COMM_WORLD_LOCAL_SIZE=1))
         self.refused("which worker is this?", "--rendezvous", self.meeting())
         self.refused("wanted file:///folder", "--worker", 0, "--workers", 2, "--rendezvous", "/tmp/x")
         self.refused("RINGZERO_JOIN_TIMEOUT", "--worker", 0, "--workers", 1, RINGZERO_JOIN_TIMEOUT="soon")
+
+    def test_a_part_of_what_a_launcher_says(self):
+        # Each process would train a job of its own.
+        self.refused("JOB_COMPLETION_INDEX is set, but WORLD_SIZE is not; --workers N", JOB_COMPLETION_INDEX=0)
+        self.refused("MASTER_ADDR is set, but RANK is not", MASTER_ADDR="node0", MASTER_PORT=29500)
+        self.refused("SLURM_PROCID is set, but SLURM_STEP_ID is not", SLURM_PROCID=0, SLURM_NTASKS=2)
+        self.refused("RINGZERO_RENDEZVOUS: which worker is this?", RINGZERO_RENDEZVOUS=self.meeting())
 
     def test_a_folder_for_others(self):
         os.mkdir(self.path("meeting"), 0o755)
