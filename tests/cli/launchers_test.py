@@ -345,6 +345,38 @@ class Refused(Job):
         self.assertTrue(any("another process is worker 1" in err for _, _, err in outputs), outputs)
 
 
+class Told(Job):
+    """Who started a worker reads why it ended."""
+
+    def test_torchrun(self):
+        file = self.path("error.json")
+        environment = dict(torchrun(0, 2, free_port()), TORCHELASTIC_ERROR_FILE=file, RINGZERO_JOIN_TIMEOUT=0.1)
+        _, _, err = self.ends([self.start_worker(self.config(), **environment)])[0]
+        line, = err.splitlines()
+        with open(file, encoding="utf-8") as written:
+            told = json.load(written)["message"]  # as torchelastic's ProcessFailure reads it
+        self.assertEqual("ringzero: error: " + told["message"], line)
+        self.assertEqual(told["extraInfo"]["py_callstack"], told["message"])
+        self.assertLess(abs(int(told["extraInfo"]["timestamp"]) - time.time()), 60)
+
+    def test_a_file_that_cannot_be_written(self):
+        environment = dict(os.environ, TORCHELASTIC_ERROR_FILE=self.path("none/error.json"))
+        done = self.fails(self.run_program("train", self.path("none.json"), env=environment), 2, "none.json")
+        self.assertIn("ringzero: warning: TORCHELASTIC_ERROR_FILE: ", done.stderr)
+
+    def test_kubernetes(self):
+        # A /dev of its own, with the file that Kubernetes puts there.
+        apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        if subprocess.run([*apart, "mount -t tmpfs none /dev"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no namespaces here")
+        done = subprocess.run([*apart, f"mount -t tmpfs none /dev && : > /dev/termination-log && {PROGRAM} train none.json; "
+                               f"{PROGRAM} train other.json; cat /dev/termination-log"], capture_output=True, text=True,
+                              cwd=self.folder, check=False)
+        told = [line.removeprefix("ringzero: error: ") for line in done.stderr.splitlines()]
+        self.assertEqual(len(told), 2, done.stderr)
+        self.assertEqual(done.stdout.splitlines(), told)
+
+
 class Agent(Job):
     """Starts workers as torchrun does: when one ends badly, all are ended, and started again."""
 
@@ -432,6 +464,12 @@ class RealTorchrun(Job):
         self.assertEqual(done.stdout.count("samples/s"), 1)
         self.assertEqual(done.stderr.count("worker 0 of 4 (torchrun)"), 1)
         self.assertNotIn("worker 1 of 4", done.stderr)
+
+    def test_its_report_has_the_error(self):
+        done = self.torchrun("--nproc-per-node", 2, "--no-python", PROGRAM, "train", self.path("none.json"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertNotIn("<N/A>", done.stderr)
+        self.assertRegex(done.stderr, r"Root Cause.*\n(.*\n)*  error_file: /.*\n  traceback : worker \d: .*none\.json")
 
     def test_a_restart(self):
         config = self.config(**{"iterations": 40, "cyclic.peer_timeout": 1})
