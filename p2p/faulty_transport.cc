@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "p2p/transport_decorator.h"
 
 namespace ringzero {
@@ -33,7 +34,7 @@ class FaultyTransport final : public TransportDecorator {
   FaultyTransport(std::unique_ptr<Transport> inner, FaultOptions faults)
       : TransportDecorator(std::move(inner)),
         faults_(std::move(faults)),
-        thread_([this] { Run(); }) {}
+        thread_(NamedThread("rz-faults", [this] { Run(); })) {}
 
   // Delayed messages go out first, as fast as they may: a destroyed transport has sent what it
   // accepted.

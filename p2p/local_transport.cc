@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "p2p/deadline.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox_transport.h"
@@ -147,7 +148,7 @@ class LocalTransport final : public MailboxTransport {
 
   // Without it, Poll is to be called.
   void StartThread() {
-    thread_ = std::thread([this] {
+    thread_ = NamedThread("rz-messages", [this] {
       while (Turn(heartbeat_.next())) {
       }
     });

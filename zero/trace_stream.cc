@@ -7,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "base/system_names.h"
 
 namespace ringzero {
 namespace {
@@ -23,7 +24,7 @@ absl::StatusOr<std::unique_ptr<TraceStream>> TraceStream::Create(TraceStreamOpti
   RZ_ASSIGN_OR_RETURN(stream->file_, OutputFile::Open(FlightPath(given.folder, given.head.worker),
                                                       OutputFile::As::kGrowing));
   RZ_RETURN_IF_ERROR(stream->file_->Write(FlightHead(given.head)));
-  stream->thread_ = std::thread([raw = stream.get()] { raw->Run(); });
+  stream->thread_ = NamedThread("rz-trace", [raw = stream.get()] { raw->Run(); });
   return stream;
 }
 

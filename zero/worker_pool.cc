@@ -3,9 +3,11 @@
 
 #include <utility>
 
+#include "base/system_names.h"
+
 namespace ringzero {
 
-WorkerPool::WorkerPool() : thread_([this] { Run(); }) {}
+WorkerPool::WorkerPool() : thread_(NamedThread("rz-pool", [this] { Run(); })) {}
 
 WorkerPool::~WorkerPool() {
   {

@@ -14,6 +14,7 @@
 #include "integrations/cli/plan_command.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/sight_commands.h"
+#include "integrations/cli/tell_launcher.h"
 #include "integrations/cli/train.h"
 #include "integrations/sight/flight_desk.h"
 
@@ -42,6 +43,7 @@ int Fail(const absl::Status& status) {
   std::replace_if(
       message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
   std::fprintf(stderr, "ringzero: %s%s\n", signal == 0 ? "error: " : "", message.c_str());
+  if (signal == 0) TellLauncher(message);
   return signal == 0 ? ExitCode(status) : kExitSignal + signal;
 }
 

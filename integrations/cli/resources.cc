@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string>
 
+#include "base/system_names.h"
+
 namespace ringzero {
 
 ResourceUse ResourcesNow() {
@@ -48,7 +50,7 @@ int64_t HugePageBytes() {
 
 double PssMib() { return static_cast<double>(PagesOfProcess("self").pss) / (1 << 20); }
 
-PssWatch::PssWatch() : thread_([this] { Run(); }) {}
+PssWatch::PssWatch() : thread_(NamedThread("rz-memory", [this] { Run(); })) {}
 
 PssWatch::~PssWatch() {
   {

@@ -24,6 +24,7 @@
 #include "base/check.h"
 #include "base/output_file.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "integrations/cli/cores.h"
 #include "integrations/cli/fit_run.h"
 #include "integrations/cli/injection.h"
@@ -78,6 +79,11 @@ std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
 // For a process that is no single worker's.
 Injection InjectionAnywhere(const TrainRun& run) {
   return Injection(run.config.cyclic.inject, WorkerId(run.config.cyclic.inject.worker));
+}
+
+void NameWorker(WorkerId self) {
+  NameProcess(absl::StrCat("ringzero worker ", self.value));
+  NameThread(absl::StrCat("ringzero w", self.value));  // the other does not fit with its number
 }
 
 using Note = std::function<absl::Status(const std::string&)>;
@@ -222,6 +228,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
   if (run.speaks()) options.on_report = Listener(run);
   const InjectConfig& inject = run.config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
+    if (processes) NameWorker(self);
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
     injection.Reach(InjectConfig::Point::kStart);
     const absl::Status watched = run.desk.Start();

@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/system_names.h"
 
 namespace ringzero {
 namespace {
@@ -105,7 +106,7 @@ absl::Status FlightDesk::Start() {
     return absl::ResourceExhaustedError(
         absl::StrCat("flight recorder: no descriptor: ", std::strerror(errno)));
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = NamedThread("rz-flight", [this] { Run(); });
   return absl::OkStatus();
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "integrations/torch/ring_model.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/failure.h"
@@ -40,6 +41,15 @@ void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the most that glibc takes
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   mallopt(M_TOP_PAD, 16 << 20);
+}
+
+// OpenMP's threads are made by the first loop that has work for all, and inherit the name of the
+// thread that runs it.
+void MakeComputeThreads(int threads) {
+  const std::string own = ThreadName();
+  NameThread("rz-compute");
+  at::ones({threads * at::internal::GRAIN_SIZE});
+  NameThread(own);
 }
 
 bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
@@ -100,6 +110,7 @@ struct Process {
 absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const PlannedRun& run,
                                           const Work& work, Process process) {
   const WorkerId self = process.job.self;
+  MakeComputeThreads(options.threads);
   WorkerSeat seat{.self = self, .run = run};
   if (NeedsTransport(run.planned.plan)) {
     RZ_ASSIGN_OR_RETURN(TransportOptions needs, NeedsOf(options, run, self));
@@ -227,7 +238,7 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
                                                    absl::UnknownError("not run"));
   std::vector<std::thread> threads;
   for (size_t w = 0; w < transports.size(); ++w) {
-    threads.emplace_back([&, w] {
+    threads.push_back(NamedThread(absl::StrCat("rz-compute ", w), [&, w] {
       PrepareTorch(options.threads);
       const WorkerId self(static_cast<int>(w));
       WorkerSeat seat{
@@ -239,7 +250,7 @@ absl::StatusOr<Results> WorkInThreads(const RunWorkersOptions& options, const Pl
       const absl::Status status = results[w].status();
       // At once: a worker that does not come back from its computing would hold up the end.
       if (!status.ok() && !IsEcho(status)) context.Fail(ReportedBy(self, status)).IgnoreError();
-    });
+    }));
   }
   for (std::thread& thread : threads) thread.join();
   return RootCauseOr(std::move(results));

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "p2p/deadline.h"
 
 namespace ringzero {
@@ -46,7 +47,7 @@ template <typename T>
 absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> call) {
   auto promise = std::make_shared<std::promise<absl::StatusOr<T>>>();
   std::future<absl::StatusOr<T>> result = promise->get_future();
-  std::thread([promise, call = std::move(call)] {
+  NamedThread("rz-store", [promise, call = std::move(call)] {
     try {
       promise->set_value(call());
     } catch (const std::exception& error) {

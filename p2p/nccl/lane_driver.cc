@@ -7,13 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "base/system_names.h"
 
 namespace ringzero {
 
 LaneDriver::LaneDriver(std::vector<std::unique_ptr<Lane>> lanes, LaneDriverOptions options)
     : options_(std::move(options)) {
   for (std::unique_ptr<Lane>& lane : lanes) lines_.push_back({std::move(lane), {}, 0});
-  thread_ = std::thread([this] { Run(); });
+  thread_ = NamedThread("rz-lanes", [this] { Run(); });
 }
 
 LaneDriver::~LaneDriver() {

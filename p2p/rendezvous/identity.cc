@@ -3,7 +3,8 @@
 
 #include <unistd.h>
 
-#include <span>
+#include <fstream>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -22,14 +23,18 @@ using Names = std::vector<const char*>;  // the first that is set counts
 
 // The variables of one launcher.
 struct Launcher {
-  const char* source;
+  absl::string_view source;
   Names worker;
   Names workers;
   Names local_worker;
   Names local_workers;
   Names job;  // all that are set together make the id
   Names restart;
+  Names others;  // that its workers have as well, and hardly any other process
 };
+
+constexpr absl::string_view kSlurm = "Slurm";
+constexpr absl::string_view kKubernetes = "Kubernetes";
 
 const std::vector<Launcher>& Launchers() {
   static const std::vector<Launcher>& launchers = *new std::vector<Launcher>{
@@ -39,34 +44,59 @@ const std::vector<Launcher>& Launchers() {
        .local_worker = {"LOCAL_RANK"},
        .local_workers = {"LOCAL_WORLD_SIZE"},
        .job = {"TORCHELASTIC_RUN_ID"},
-       .restart = {"TORCHELASTIC_RESTART_COUNT"}},
+       .restart = {"TORCHELASTIC_RESTART_COUNT"},
+       .others = {"WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "PET_NODE_RANK",
+                  "TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT"}},
       {.source = "Open MPI",
        .worker = {"OMPI_COMM_WORLD_RANK"},
        .workers = {"OMPI_COMM_WORLD_SIZE"},
        .local_worker = {"OMPI_COMM_WORLD_LOCAL_RANK"},
        .local_workers = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-       .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+       .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+       .others = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                  "OMPI_COMM_WORLD_LOCAL_SIZE"}},
       {.source = "PMI",
        .worker = {"PMI_RANK"},
        .workers = {"PMI_SIZE"},
        .local_worker = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
        .local_workers = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
-       .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"}},
+       .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
+       .others = {"PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}},
       // PMIx itself has no variable for how many there are; its launchers have theirs.
       {.source = "PMIx",
        .worker = {"PMIX_RANK"},
        .workers = {"PMIX_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
        .local_worker = {"PMIX_LOCAL_RANK", "SLURM_LOCALID"},
        .local_workers = {"PMIX_LOCAL_SIZE"},
-       .job = {"PMIX_NAMESPACE"}},
-      {.source = "Slurm",
+       .job = {"PMIX_NAMESPACE"},
+       .others = {"PMIX_NAMESPACE"}},
+      {.source = kSlurm,
        .worker = {"SLURM_PROCID"},
        .workers = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
        .local_worker = {"SLURM_LOCALID"},
        .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
-       .restart = {"SLURM_RESTART_COUNT"}},
+       .restart = {"SLURM_RESTART_COUNT"},
+       .others = {"SLURM_STEP_ID", "SLURM_LOCALID"}},
+      // Pods of an indexed Job or a JobSet know their number; its manifest says how many there are.
+      {.source = kKubernetes, .worker = {"JOB_COMPLETION_INDEX"}, .workers = {"WORLD_SIZE"}},
   };
   return launchers;
+}
+
+// MPICH's ranks have no name of their job, but those of one host have one proxy above them: its
+// process, or "" if there is none.
+std::string HydraProxy() {
+  for (pid_t process = getppid(); process > 1;) {
+    std::string stat;  // "17 (hydra_pmi_proxy) S 16 …"; a name may have spaces and brackets
+    std::getline(std::ifstream(absl::StrCat("/proc/", process, "/stat")), stat);
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos) break;
+    if (absl::StrContains(stat, "(hydra_pmi_proxy)")) return absl::StrCat("hydra-", process);
+    char state = 0;
+    process = 0;
+    std::istringstream(stat.substr(name_end + 1)) >> state >> process;
+  }
+  return "";
 }
 
 class Reader {
@@ -84,10 +114,13 @@ class Reader {
   absl::StatusOr<std::optional<int>> Number(const Names& names) const;
 
   const Launcher* Find() const;
+  absl::Status CheckNoPart() const;
+  bool IsStrayTask() const;
   absl::Status ReadLauncher(const Launcher& launcher);
   absl::Status ReadFlags(const Launcher* launcher);
   absl::Status CheckFlags(const Launcher& launcher) const;
   absl::Status ReadPlace();
+  std::string PlaceOnOneHost();
   absl::Status CheckPlace() const;
 
   const IdentityFlags& flags_;
@@ -116,33 +149,58 @@ absl::StatusOr<std::optional<int>> Reader::Number(const Names& names) const {
 
 const Launcher* Reader::Find() const {
   for (const Launcher& launcher : Launchers()) {
-    const bool slurm = absl::string_view(launcher.source) == "Slurm";
-    // A batch script's own environment looks like a task's; only srun makes steps.
-    if (slurm && Set({"SLURM_STEP_ID"}) == nullptr) continue;
-    const char* worker = Set(launcher.worker);
-    // Sizes are shared between launchers; torchrun's own is the one that people set by hand.
-    const bool only_size =
-        absl::string_view(launcher.source) == "torchrun" && Set(launcher.workers) != nullptr;
-    if (worker == nullptr && !only_size) continue;
-    const char* workers = Set(launcher.workers);
-    if (slurm && workers != nullptr && ValueOf(workers) == "1") continue;
+    if (Set(launcher.worker) == nullptr) continue;
+    if (launcher.source == kSlurm) {
+      // A batch script's own environment looks like a task's; only srun makes steps.
+      if (Set({"SLURM_STEP_ID"}) == nullptr) continue;
+      const char* workers = Set(launcher.workers);
+      if (workers != nullptr && ValueOf(workers) == "1") continue;
+    }
+    // A pod may hold several workers, which --worker tells apart.
+    if (launcher.source == kKubernetes && flags_.worker.has_value()) continue;
     return &launcher;
   }
   return nullptr;
 }
 
+// A container of a task that was given only some of its variables. A batch script has no step
+// either, but its job's id, and the number 0.
+bool Reader::IsStrayTask() const {
+  const char* task = Set({"SLURM_PROCID"});
+  const char* tasks = Set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+  if (task == nullptr || (tasks != nullptr && ValueOf(tasks) == "1")) return false;
+  return Set({"SLURM_STEP_ID"}) == nullptr &&
+         (Set({"SLURM_JOB_ID"}) == nullptr || ValueOf(task) != "0");
+}
+
+// For a process that nobody has given a number: a launcher's other variables are an error then, or
+// each process of its job would train a job of its own.
+absl::Status Reader::CheckNoPart() const {
+  const auto part = [](absl::string_view source, absl::string_view found,
+                       absl::string_view missing) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(found, " is set, but ", missing, " is not: a worker of ", source,
+                     " has both. --worker W and --workers N would say who this is; without ", found,
+                     " in the environment this process starts a job of its own"));
+  };
+  for (const Launcher& launcher : Launchers()) {
+    const char* found = Set(launcher.others);
+    if (found == nullptr || Set(launcher.worker) != nullptr) continue;
+    return part(launcher.source, found, launcher.worker.front());
+  }
+  if (IsStrayTask()) return part(kSlurm, "SLURM_PROCID", "SLURM_STEP_ID");
+  return absl::OkStatus();
+}
+
 absl::Status Reader::ReadLauncher(const Launcher& launcher) {
   RZ_ASSIGN_OR_RETURN(const std::optional<int> worker, Number(launcher.worker));
   RZ_ASSIGN_OR_RETURN(std::optional<int> workers, Number(launcher.workers));
-  if (!worker.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Set(launcher.workers), " is set, but ", absl::StrJoin(launcher.worker, " or "), " is not"));
-  }
   if (!workers.has_value()) workers = flags_.workers;
   if (!workers.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Set(launcher.worker), " is set, but ", absl::StrJoin(launcher.workers, " or "),
-                     " is not; --workers N would say how many there are"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        Set(launcher.worker), " is set, but ", absl::StrJoin(launcher.workers, " or "),
+        " is not; --workers N would say how many there are. Without ", Set(launcher.worker),
+        " in the environment this process starts a job of its own"));
   }
   if (*worker >= *workers) {
     return absl::InvalidArgumentError(absl::StrCat(Set(launcher.worker), " is ", *worker,
@@ -150,7 +208,7 @@ absl::Status Reader::ReadLauncher(const Launcher& launcher) {
   }
   identity_.self = WorkerId(*worker);
   identity_.workers = *workers;
-  identity_.source = launcher.source;
+  identity_.source = std::string(launcher.source);
   RZ_ASSIGN_OR_RETURN(identity_.local_worker, Number(launcher.local_worker));
   RZ_ASSIGN_OR_RETURN(identity_.local_workers, Number(launcher.local_workers));
   RZ_ASSIGN_OR_RETURN(const std::optional<int> restart, Number(launcher.restart));
@@ -223,11 +281,27 @@ absl::Status Reader::ReadPlace() {
                      host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
   }
   if (identity_.workers == 1) return absl::OkStatus();
+  identity_.rendezvous = PlaceOnOneHost();
+  if (!identity_.rendezvous.empty()) return CheckPlace();
+  const std::string here =
+      identity_.local_workers.has_value()
+          ? absl::StrCat(" (", *identity_.local_workers, " of them are on this host)")
+          : "";
   return absl::InvalidArgumentError(absl::StrCat(
       identity_.source, " says that this is worker ", identity_.self.value, " of ",
-      identity_.workers,
+      identity_.workers, here,
       ", but nobody says where they meet: give --rendezvous file:///a/folder/that/all/see, or "
       "MASTER_ADDR and MASTER_PORT"));
+}
+
+// A folder of the user's; "" where workers may be on other hosts, or nothing names the job.
+std::string Reader::PlaceOnOneHost() {
+  if (identity_.local_workers != identity_.workers) return "";
+  if (identity_.job.empty()) identity_.job = HydraProxy();
+  if (identity_.job.empty()) return "";
+  const char* folder = Set({"TMPDIR"});
+  return absl::StrCat("file://", folder == nullptr ? "/tmp" : ValueOf(folder), "/ringzero-",
+                      getuid());
 }
 
 absl::Status Reader::CheckPlace() const {
@@ -250,11 +324,12 @@ absl::StatusOr<std::optional<Identity>> Reader::Read() {
   } else if (launcher != nullptr) {
     RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
     RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
-  } else if (!flags_.rendezvous.empty()) {
-    return absl::InvalidArgumentError(
-        "--rendezvous: which worker is this? --worker W says it, or a launcher (torchrun, mpirun, "
-        "srun)");
+  } else if (!flags_.rendezvous.empty() || Set({"RINGZERO_RENDEZVOUS"}) != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags_.rendezvous.empty() ? "RINGZERO_RENDEZVOUS" : "--rendezvous",
+        ": which worker is this? --worker W says it, or a launcher (torchrun, mpirun, srun)"));
   } else {
+    RZ_RETURN_IF_ERROR(CheckNoPart());
     return std::nullopt;
   }
   RZ_RETURN_IF_ERROR(ReadPlace());

@@ -6,8 +6,9 @@
 //   if (!identity) …;      // nobody says: we launch the workers ourselves
 //   Describe(*identity);   // "worker 1 of 4 (torchrun), rendezvous tcp://10.0.0.1:29500"
 //
-// Pure functions of flags and environment; the first of these that says anything is taken whole:
-// flags, torchrun, Open MPI, PMI, PMIx, Slurm.
+// Functions of flags and environment; and of the processes above this one, among which MPICH's proxy
+// names a job. The first of these that says which worker this is is taken whole: flags, torchrun,
+// Open MPI, PMI, PMIx, Slurm, Kubernetes (a pod of an indexed Job or a JobSet).
 #ifndef RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 #define RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 
@@ -32,7 +33,7 @@ struct Identity {
   // Among the workers of this host; where the launcher says it.
   std::optional<int> local_worker;
   std::optional<int> local_workers;
-  std::string source;      // "command line", "torchrun", "Open MPI", "PMI", "PMIx", "Slurm"
+  std::string source;      // "command line", or the launcher: "torchrun", …
   std::string rendezvous;  // "file:///…" or "tcp://host:port"; empty only for a single worker
   // torchrun's agent serves the store, and keeps it over restarts; else worker 0 does (tcp).
   enum class Store { kWorker0, kAgent } store = Store::kWorker0;
@@ -46,8 +47,10 @@ Environment CurrentEnvironment();
 // Nothing when nobody says that this process is one worker of a job; --workers alone says no such
 // thing, nor does a Slurm step of one task (an interactive shell is one).
 //
-// InvalidArgument, one line: a value that is no number, a number without its partner, a worker that
-// is not there, flags that contradict the launcher, no place to meet.
+// InvalidArgument, one line: a value that is no number, a launcher's variable without the others that
+// its workers have, a worker that is not there, flags that contradict the launcher, no place to meet.
+// Workers of one host need no place if their launcher says that they are all here, and names the job:
+// they meet in $TMPDIR/ringzero-UID.
 absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
                                                      const Environment& environment);
 

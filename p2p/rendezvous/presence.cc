@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 
@@ -33,7 +34,7 @@ std::thread ThreadWithoutSignals(std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
+  std::thread thread = NamedThread("rz-presence", std::move(body));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return thread;
 }

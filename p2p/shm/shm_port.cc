@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/system_names.h"
 
 namespace ringzero {
 namespace {
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<ShmPort>> ShmPort::Create(ShmEndpoint endpoint,
   port->watch_ = *std::move(watch);
   port->stopped_ = false;
   if (options.progress == ProgressMode::kThread) {
-    port->thread_ = std::thread([raw = port.get()] { raw->Run(); });
+    port->thread_ = NamedThread("rz-messages", [raw = port.get()] { raw->Run(); });
   }
   return port;
 }

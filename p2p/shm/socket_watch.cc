@@ -7,6 +7,8 @@
 #include <array>
 #include <utility>
 
+#include "base/system_names.h"
+
 namespace ringzero {
 namespace {
 
@@ -41,7 +43,7 @@ SocketWatch::SocketWatch(UniqueFd epoll, UniqueFd stop, size_t sockets,
       on_news_(std::move(on_news)),
       news_(sockets) {
   if (on_news_ == nullptr) return;
-  thread_ = std::thread([this] {
+  thread_ = NamedThread("rz-sockets", [this] {
     while (LookFor(-1)) {
     }
   });

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/random_bytes.h"
@@ -233,7 +234,8 @@ void Port::Start(Mailbox& mailbox) {
   }
   links_.Begin(mailbox_, worker_.get(), arenas_, std::move(nonces_));
   links_.SayHello();
-  if (options_.progress == ProgressMode::kThread) thread_ = std::thread([this] { RunThread(); });
+  if (options_.progress == ProgressMode::kThread)
+    thread_ = NamedThread("rz-messages", [this] { RunThread(); });
 }
 
 absl::Status Port::Meet() {

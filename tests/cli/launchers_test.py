@@ -48,7 +48,7 @@ def torchrun(worker, workers, port, restart=0, job="job"):
 
 def open_mpi(worker, workers):
     return {"OMPI_COMM_WORLD_RANK": worker, "OMPI_COMM_WORLD_SIZE": workers, "OMPI_COMM_WORLD_LOCAL_RANK": worker,
-            "PMIX_RANK": worker, "PMIX_NAMESPACE": "prterun-1@1"}
+            "OMPI_COMM_WORLD_LOCAL_SIZE": workers, "PMIX_RANK": worker, "PMIX_NAMESPACE": "prterun-1@1"}
 
 
 def pmi(worker, workers):
@@ -146,6 +146,26 @@ class SameBits(Job):
                 self.assertEqual(len(summary["pss_peak_mib"]), 3)
                 if source != "torchrun":  # its files are gone
                     self.assertEqual(os.listdir(self.path("meeting")), [])
+
+    def test_mpirun_on_one_host_needs_no_place(self):
+        config = self.config()
+        expected = self.train(config, "--workers", 3)["parameters_sha256"]
+        place = self.path(f"ringzero-{os.getuid()}")
+        said = self.succeeds(self.start_job(config, [dict(open_mpi(w, 3), TMPDIR=self.folder) for w in range(3)],
+                                            "--summary", self.path("open_mpi.json")))
+        self.assertIn(f"rendezvous file://{place}", said)
+        # MPICH names no job: its ranks are descendants of one proxy, also through a script of the user's.
+        script = self.write("start.sh", f"{PROGRAM} train {config} --summary {self.path('mpich.json')}\nexit $?\n")
+        ranks = [" ".join(f"{key}={value}" for key, value in pmi(w, 3).items()) for w in range(3)]
+        proxy = self.write("hydra_pmi_proxy", "#!/bin/sh\n" + "".join(f"env {rank} sh {script} &\n" for rank in ranks)
+                           + "wait\n")
+        os.chmod(proxy, 0o700)
+        done = subprocess.run([proxy], env=dict(os.environ, TMPDIR=self.folder, RINGZERO_JOIN_TIMEOUT="20"),
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertIn(f"worker 0 of 3 (PMI), 0 on this host of 3, rendezvous file://{place}", done.stderr)
+        for summary in ("open_mpi.json", "mpich.json"):
+            self.assertEqual(self.digest(summary), expected)
+        self.assertEqual(os.listdir(place), [])
 
     def test_our_own_launcher_says_what_it_takes(self):
         for transport, why in (("auto", "one host"), ("shm", "asked for")):
@@ -280,10 +300,17 @@ class Refused(Job):
         self.refused("RANK is 2, but there are only 2 workers", **torchrun(2, 2, 1))
         self.refused("RANK: wanted a number", **torchrun("one", 2, 1))
         self.refused("--workers 4 contradicts torchrun", "--workers", 4, **torchrun(0, 2, 1))
-        self.refused("nobody says where they meet", **open_mpi(0, 2))
+        self.refused("nobody says where they meet", **dict(open_mpi(0, 2), OMPI_COMM_WORLD_LOCAL_SIZE=1))
         self.refused("which worker is this?", "--rendezvous", self.meeting())
         self.refused("wanted file:///folder", "--worker", 0, "--workers", 2, "--rendezvous", "/tmp/x")
         self.refused("RINGZERO_JOIN_TIMEOUT", "--worker", 0, "--workers", 1, RINGZERO_JOIN_TIMEOUT="soon")
+
+    def test_a_part_of_what_a_launcher_says(self):
+        # Each process would train a job of its own.
+        self.refused("JOB_COMPLETION_INDEX is set, but WORLD_SIZE is not; --workers N", JOB_COMPLETION_INDEX=0)
+        self.refused("MASTER_ADDR is set, but RANK is not", MASTER_ADDR="node0", MASTER_PORT=29500)
+        self.refused("SLURM_PROCID is set, but SLURM_STEP_ID is not", SLURM_PROCID=0, SLURM_NTASKS=2)
+        self.refused("RINGZERO_RENDEZVOUS: which worker is this?", RINGZERO_RENDEZVOUS=self.meeting())
 
     def test_a_folder_for_others(self):
         os.mkdir(self.path("meeting"), 0o755)
@@ -316,6 +343,38 @@ class Refused(Job):
         outputs = self.ends(twice)
         self.assertIn(2, [code for code, _, _ in outputs])
         self.assertTrue(any("another process is worker 1" in err for _, _, err in outputs), outputs)
+
+
+class Told(Job):
+    """Who started a worker reads why it ended."""
+
+    def test_torchrun(self):
+        file = self.path("error.json")
+        environment = dict(torchrun(0, 2, free_port()), TORCHELASTIC_ERROR_FILE=file, RINGZERO_JOIN_TIMEOUT=0.1)
+        _, _, err = self.ends([self.start_worker(self.config(), **environment)])[0]
+        line, = err.splitlines()
+        with open(file, encoding="utf-8") as written:
+            told = json.load(written)["message"]  # as torchelastic's ProcessFailure reads it
+        self.assertEqual("ringzero: error: " + told["message"], line)
+        self.assertEqual(told["extraInfo"]["py_callstack"], told["message"])
+        self.assertLess(abs(int(told["extraInfo"]["timestamp"]) - time.time()), 60)
+
+    def test_a_file_that_cannot_be_written(self):
+        environment = dict(os.environ, TORCHELASTIC_ERROR_FILE=self.path("none/error.json"))
+        done = self.fails(self.run_program("train", self.path("none.json"), env=environment), 2, "none.json")
+        self.assertIn("ringzero: warning: TORCHELASTIC_ERROR_FILE: ", done.stderr)
+
+    def test_kubernetes(self):
+        # A /dev of its own, with the file that Kubernetes puts there.
+        apart = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+        if subprocess.run([*apart, "mount -t tmpfs none /dev"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no namespaces here")
+        done = subprocess.run([*apart, f"mount -t tmpfs none /dev && : > /dev/termination-log && {PROGRAM} train none.json; "
+                               f"{PROGRAM} train other.json; cat /dev/termination-log"], capture_output=True, text=True,
+                              cwd=self.folder, check=False)
+        told = [line.removeprefix("ringzero: error: ") for line in done.stderr.splitlines()]
+        self.assertEqual(len(told), 2, done.stderr)
+        self.assertEqual(done.stdout.splitlines(), told)
 
 
 class Agent(Job):
@@ -407,6 +466,12 @@ class RealTorchrun(Job):
         self.assertEqual(done.stdout.count("samples/s"), 1)
         self.assertEqual(done.stderr.count("worker 0 of 4 (torchrun)"), 1)
         self.assertNotIn("worker 1 of 4", done.stderr)
+
+    def test_its_report_has_the_error(self):
+        done = self.torchrun("--nproc-per-node", 2, "--no-python", PROGRAM, "train", self.path("none.json"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertNotIn("<N/A>", done.stderr)
+        self.assertRegex(done.stderr, r"Root Cause.*\n(.*\n)*  error_file: /.*\n  traceback : worker \d: .*none\.json")
 
     def test_a_restart(self):
         config = self.config(**{"iterations": 40, "cyclic.peer_timeout": 1})

@@ -41,7 +41,7 @@ def processes(name="ringzero"):
         try:
             with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
                 comm, _, rest = stat.read().partition("(")[2].rpartition(")")
-            if comm != name:
+            if not comm.startswith(name):  # "ringzero w2"
                 continue
             with open(f"/proc/{entry}/environ", "rb") as environ:
                 ours = MARK.encode() in environ.read().split(b"\0")

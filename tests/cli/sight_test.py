@@ -35,6 +35,54 @@ class OfMetrics(TestCase):
         self.fails(self.run_program("trace", "empty"), 2, "empty: no flight record")
 
 
+def names(pid):
+    """Of a process: what ps -f shows, and its threads' names."""
+    with open(f"/proc/{pid}/cmdline", encoding="utf-8") as file:
+        title = file.read().rstrip("\0")
+    threads = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/comm", encoding="utf-8") as file:
+            threads.append(file.read().strip())
+    return title, set(threads)
+
+
+class Names(TestCase):
+    ALL = {"rz-messages", "rz-pool", "rz-flight", "rz-memory", "rz-trace"}
+
+    def start_training(self, transport, *options):
+        config = self.config(**{"iterations": 1000000, "steps_per_print": 1, "evaluation.every": 0, "cyclic.threads": 2,
+                                "cyclic.transport": transport})
+        process = self.start("train", config, "--trace", "trace.json", *options)
+        for line in process.stderr:
+            if line.startswith("iteration "):
+                return process
+        return self.fail("it never began to train")
+
+    def test_every_thread_of_a_worker(self):
+        for transport, more in (("shm", {"rz-sockets"}), ("ucx", {"async"})):
+            with self.subTest(transport=transport):
+                process = self.start_training(transport)
+                for worker, pid in enumerate(children(process.pid)):
+                    title, threads = names(pid)
+                    self.assertEqual(title, f"ringzero worker {worker}")
+                    self.assertEqual(threads, self.ALL | {f"ringzero w{worker}", "rz-compute"} | more)
+                title, threads = names(process.pid)
+                self.assertIn("train", title)
+                self.assertEqual(threads, {"ringzero"})
+
+    def test_workers_that_are_threads(self):
+        pid, = children(self.start_training("local").pid)
+        title, threads = names(pid)
+        self.assertIn("train", title)
+        self.assertEqual(threads, self.ALL | {"ringzero", "rz-compute 0", "rz-compute 1"})
+
+    def test_a_worker_of_an_outside_job(self):
+        process = self.start_training("shm", "--worker", 0, "--workers", 1)
+        title, threads = names(process.pid)
+        self.assertEqual(title, "ringzero worker 0")
+        self.assertIn("ringzero w0", threads)
+
+
 class Flight(TestCase):
     def hang(self, *options):
         config = self.config(**{**SMALL, "cyclic.wait_timeout": 2})

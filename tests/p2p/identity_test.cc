@@ -2,11 +2,13 @@
 #include "p2p/rendezvous/identity.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 
 namespace ringzero {
 namespace {
@@ -56,7 +58,18 @@ std::vector<Case> Cases() {
   slurm_again["SLURM_RESTART_COUNT"] = "1";
   Environment batch = slurm;
   batch.erase("SLURM_STEP_ID");
+  batch["SLURM_PROCID"] = "0";
   const IdentityFlags meeting = {.rendezvous = kFolder};
+  Environment one_host = ompi;
+  one_host["OMPI_COMM_WORLD_LOCAL_SIZE"] = "4";
+  Environment one_host_elsewhere = one_host;
+  one_host_elsewhere["TMPDIR"] = "/scratch";
+  Environment without_job = one_host;
+  without_job.erase("PMIX_NAMESPACE");
+  const Environment pod = {
+      {"JOB_COMPLETION_INDEX", "1"}, {"MASTER_ADDR", "job-0.job"}, {"MASTER_PORT", "29500"}};
+  Environment pod_of_2 = pod;
+  pod_of_2["WORLD_SIZE"] = "2";
   return {
       {"nobody", {}, {{"PATH", "/bin"}}, ""},
       {"workers alone: we launch", {.workers = 4}, {}, ""},
@@ -94,6 +107,37 @@ std::vector<Case> Cases() {
       {"Open MPI", meeting, ompi,
        "worker 1 of 4 (Open MPI), 0 on this host of 2, rendezvous file:///shared/job", "",
        "prterun-7@1"},
+      {"Open MPI on one host",
+       {},
+       one_host,
+       absl::StrCat("worker 1 of 4 (Open MPI), 0 on this host of 4, rendezvous "
+                    "file:///tmp/ringzero-",
+                    getuid()),
+       "",
+       "prterun-7@1"},
+      {"Open MPI on one host with a TMPDIR",
+       {},
+       one_host_elsewhere,
+       absl::StrCat("worker 1 of 4 (Open MPI), 0 on this host of 4, rendezvous "
+                    "file:///scratch/ringzero-",
+                    getuid()),
+       "",
+       "prterun-7@1"},
+      {"Open MPI on one host, no name of the job",
+       {},
+       without_job,
+       "",
+       "Open MPI says that this is worker 1 of 4 (4 of them are on this host), but nobody says "
+       "where they meet"},
+      {"Kubernetes", {}, pod_of_2, "worker 1 of 2 (Kubernetes), rendezvous tcp://job-0.job:29500"},
+      {"Kubernetes, told how many",
+       {.workers = 3},
+       pod,
+       "worker 1 of 3 (Kubernetes), rendezvous tcp://job-0.job:29500"},
+      {"several workers in a pod",
+       {.worker = 5, .workers = 8},
+       pod_of_2,
+       "worker 5 of 8 (command line), rendezvous tcp://job-0.job:29500"},
       {"PMI",
        meeting,
        {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}},
@@ -129,6 +173,56 @@ std::vector<Case> Cases() {
 
       {"no size", {}, without("WORLD_SIZE"), "", "RANK is set, but WORLD_SIZE is not"},
       {"no number", {}, without("RANK"), "", "WORLD_SIZE is set, but RANK is not"},
+      {"a pod that is not told how many",
+       {},
+       pod,
+       "",
+       "JOB_COMPLETION_INDEX is set, but WORLD_SIZE is not; --workers N would say"},
+      {"a pod that launches",
+       {.workers = 4},
+       {{"JOB_COMPLETION_INDEX", "3"}},
+       "",
+       "Kubernetes says that this is worker 3 of 4, but nobody says where they meet"},
+      {"a place of torchrun's alone",
+       {},
+       {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}},
+       "",
+       "MASTER_ADDR is set, but RANK is not: a worker of torchrun has both"},
+      {"torchrun's place, and we launch",
+       {.workers = 2},
+       {{"LOCAL_RANK", "0"}},
+       "",
+       "LOCAL_RANK is set, but RANK is not"},
+      {"a size of Open MPI's alone",
+       {},
+       {{"OMPI_COMM_WORLD_SIZE", "2"}},
+       "",
+       "OMPI_COMM_WORLD_SIZE is set, but OMPI_COMM_WORLD_RANK is not"},
+      {"a size of PMI's alone",
+       {},
+       {{"PMI_SIZE", "2"}},
+       "",
+       "PMI_SIZE is set, but PMI_RANK is not"},
+      {"a namespace of PMIx's alone",
+       {},
+       {{"PMIX_NAMESPACE", "x"}},
+       "",
+       "PMIX_NAMESPACE is set, but PMIX_RANK is not"},
+      {"a step of Slurm's without a task",
+       {},
+       {{"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "2"}},
+       "",
+       "SLURM_STEP_ID is set, but SLURM_PROCID is not"},
+      {"a task without its step",
+       {},
+       {{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}},
+       "",
+       "SLURM_PROCID is set, but SLURM_STEP_ID is not"},
+      {"a task that no batch script is",
+       {},
+       {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_JOB_ID", "7"}},
+       "",
+       "SLURM_PROCID is set, but SLURM_STEP_ID is not"},
       {"not a number", {}, with("RANK", "one"), "", "RANK: wanted a number from 0, found \"one\""},
       {"negative", {}, with("RANK", "-1"), "", "RANK: wanted a number from 0, found \"-1\""},
       {"too large", {}, with("RANK", "8"), "", "RANK is 8, but there are only 8 workers"},
@@ -155,7 +249,12 @@ std::vector<Case> Cases() {
        torchrun,
        "",
        "--workers 4 contradicts torchrun, whose WORLD_SIZE is 8"},
-      {"Open MPI without a place", {}, ompi, "", "nobody says where they meet"},
+      {"Open MPI on two hosts without a place",
+       {},
+       ompi,
+       "",
+       "Open MPI says that this is worker 1 of 4 (2 of them are on this host), but nobody says "
+       "where they meet: give --rendezvous"},
       {"Open MPI without a size",
        meeting,
        {{"OMPI_COMM_WORLD_RANK", "1"}},
@@ -171,6 +270,11 @@ std::vector<Case> Cases() {
        "--worker is 4, but there are only 4 workers"},
       {"flags without a place", {.worker = 1, .workers = 4}, {}, "", "nobody says where they meet"},
       {"a place alone", meeting, {}, "", "--rendezvous: which worker is this?"},
+      {"a place of the environment alone",
+       {},
+       {{"RINGZERO_RENDEZVOUS", kFolder}},
+       "",
+       "RINGZERO_RENDEZVOUS: which worker is this?"},
       {"a bad place",
        {.worker = 1, .workers = 4, .rendezvous = "/tmp/x"},
        {},

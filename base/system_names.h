@@ -1,0 +1,36 @@
+// The names that ps, top and perf show of threads and processes.
+//
+//   thread_ = NamedThread("rz-pool", [this] { Run(); });
+//   NameProcess("ringzero worker 2");   // ps -f, top -c: in place of the command line
+//   NameThread("ringzero w2");          // ps, top, perf; the first thread's name is the process', too
+#ifndef RINGZERO_BASE_SYSTEM_NAMES_H_
+#define RINGZERO_BASE_SYSTEM_NAMES_H_
+
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/string_view.h"
+
+namespace ringzero {
+
+// The calling thread. Linux keeps 15 bytes: more are cut off.
+void NameThread(const std::string& name);
+std::string ThreadName();
+
+// A thread that has its name before `body` runs.
+template <typename Body>
+std::thread NamedThread(std::string name, Body body) {
+  return std::thread([name = std::move(name), body = std::move(body)]() mutable {
+    NameThread(name);
+    body();
+  });
+}
+
+// Overwrites the words that main was given, so nobody may read them afterwards; a title that is
+// longer than they are is cut off. Nothing where the kernel does not tell where they lie.
+void NameProcess(absl::string_view title);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BASE_SYSTEM_NAMES_H_
