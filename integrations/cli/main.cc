@@ -50,7 +50,7 @@ int Main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "1", 1);
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
-  BlockDumpSignals();  // before there are threads
+  BlockDeskSignals();  // before there are threads
   const absl::Status streams = CheckStandardStreams();
   if (!streams.ok()) return Fail(streams);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);

@@ -40,7 +40,8 @@ struct TrainTask {
   std::string metrics;                   // folder, or empty; but for flights worker 0's alone
   bool launched = false;                 // by somebody else, with cores for every worker
   bool terminal = false;                 // progress is redrawn
-  // Worker 0: lines for a person, "progress" (to be overwritten) or "note".
+  // Worker 0: lines for a person, "progress" (to be overwritten) or "note". All: "not_written", a
+  // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …").
   std::function<void(const std::string& kind, const std::string& line)> say;
 };
 
