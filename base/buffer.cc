@@ -6,10 +6,10 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
 
 namespace ringzero {
 namespace {
@@ -76,8 +76,9 @@ Buffer MakeHeapBuffer(size_t bytes) {
   const bool huge = rounded >= kHugePage;
   // Not aligned_alloc, which wants a multiple of the alignment as size.
   void* memory = nullptr;
-  RZ_CHECK(posix_memalign(&memory, huge ? kHugePage : kPayloadAlignment, rounded) == 0,
-           absl::StrCat("out of memory for ", rounded, " bytes"));
+  if (posix_memalign(&memory, huge ? kHugePage : kPayloadAlignment, rounded) != 0) {
+    throw std::bad_alloc();
+  }
   // Fewer faults and faster streams; a hint, so its failure is no error.
   if (huge) (void)madvise(memory, rounded / kHugePage * kHugePage, MADV_HUGEPAGE);
   std::memset(memory, 0, rounded);

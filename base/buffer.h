@@ -109,7 +109,8 @@ class SharedBuffer {
   BufferCell* cell_ = nullptr;
 };
 
-// A buffer of ordinary, zeroed, 64-byte aligned memory of this process.
+// A buffer of ordinary, zeroed, 64-byte aligned memory of this process. Throws std::bad_alloc, as
+// operator new does.
 Buffer MakeHeapBuffer(size_t bytes);
 
 }  // namespace ringzero

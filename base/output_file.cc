@@ -3,11 +3,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -24,7 +27,8 @@ namespace {
 constexpr std::chrono::seconds kReaderLimit(10);  // a FIFO's
 constexpr std::chrono::milliseconds kPause(10);
 constexpr size_t kTrialBytes = 1 << 16;
-constexpr int kMostLinks = 40;  // as the kernel follows
+constexpr size_t kCopyBytes = 1 << 20;  // at a time
+constexpr int kMostLinks = 40;          // as the kernel follows
 
 absl::Status WriteError(const std::string& path, int error) {
   const char* const why = error == ENXIO ? "nobody reads it" : std::strerror(error);
@@ -135,7 +139,8 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& 
   const bool there = Look(path, info);
   std::string target = path, temporary;
   int fd = -1;
-  if (WrittenInPlace(path)) {
+  const bool in_place = WrittenInPlace(path);
+  if (in_place) {
     fd = OpenInPlace(path, info);
   } else if (as != As::kWhole) {
     const int how = as == As::kGrowing ? O_TRUNC : O_APPEND;
@@ -144,11 +149,12 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& 
     RZ_ASSIGN_OR_RETURN(target, FollowLinks(path));
     if (there && access(path.c_str(), W_OK) != 0) return WriteError(path, errno);
     temporary = UnguessableName(target);
-    fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
   if (fd < 0) return WriteError(path, errno);
   std::unique_ptr<OutputFile> file(
       new OutputFile(path, std::move(target), std::move(temporary), fd));
+  file->grows_ = as != As::kWhole && !in_place;
   if (there && !file->temporary_.empty() && fchmod(fd, info.st_mode & 0777) != 0) {
     return WriteError(path, errno);
   }
@@ -161,6 +167,9 @@ OutputFile::~OutputFile() {
 }
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
+  struct stat info {};
+  // The kernel would take it, and nobody could read it.
+  if (grows_ && fstat(fd_, &info) == 0 && info.st_nlink == 0) return WriteError(path_, ENOENT);
   do {  // of no bytes, too: a device may say that it takes none
     const ssize_t written = write(fd_, bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) return WriteError(path_, errno);
@@ -176,11 +185,46 @@ absl::Status OutputFile::Rewind() {
 absl::Status OutputFile::Finish(Sync sync) {
   const bool durable = sync == Sync::kYes && !temporary_.empty();
   if (durable && fsync(fd_) != 0) return WriteError(path_, errno);
-  if (close(std::exchange(fd_, -1)) != 0) return WriteError(path_, errno);
-  if (temporary_.empty()) return absl::OkStatus();
-  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) return WriteError(path_, errno);
-  temporary_.clear();
-  return durable ? SyncFolderOf(path_, target_) : absl::OkStatus();
+  // Some file systems tell only at a close; fd_ itself stays open for CopyTo.
+  if (close(dup(fd_)) != 0) return WriteError(path_, errno);
+  if (!temporary_.empty()) {
+    if (std::rename(temporary_.c_str(), target_.c_str()) != 0) return WriteError(path_, errno);
+    temporary_.clear();
+    if (durable) RZ_RETURN_IF_ERROR(SyncFolderOf(path_, target_));
+  }
+  close(std::exchange(fd_, -1));
+  return absl::OkStatus();
+}
+
+absl::Status OutputFile::CheckRoom(uint64_t bytes) const {
+  if (ftruncate(fd_, static_cast<off_t>(std::max<uint64_t>(bytes, kTrialBytes))) != 0) {
+    return WriteError(path_, errno);  // larger than a file may be
+  }
+  struct statvfs disk {};
+  if (fstatvfs(fd_, &disk) != 0 || disk.f_blocks == 0) return absl::OkStatus();  // it does not tell
+  const uint64_t free = uint64_t{disk.f_bavail} * disk.f_frsize;
+  if (bytes <= free) return absl::OkStatus();
+  constexpr double kMib = 1 << 20;
+  return absl::PermissionDeniedError(
+      absl::StrFormat("%s: cannot write it: wanted space for %.1f MiB, found %.1f MiB", path_,
+                      static_cast<double>(bytes) / kMib, static_cast<double>(free) / kMib));
+}
+
+absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::CopyTo(const std::string& path,
+                                                               uint64_t bytes) const {
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> copy, Open(path, As::kWhole));
+  std::string piece;
+  for (uint64_t at = 0; at < bytes; at += piece.size()) {
+    piece.resize(std::min<uint64_t>(kCopyBytes, bytes - at));
+    const ssize_t got = pread(fd_, piece.data(), piece.size(), static_cast<off_t>(at));
+    if (got <= 0) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          path_, ": cannot be read again: ", got < 0 ? std::strerror(errno) : "it is cut"));
+    }
+    piece.resize(static_cast<size_t>(got));
+    RZ_RETURN_IF_ERROR(copy->Write(piece));
+  }
+  return copy;
 }
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
@@ -190,7 +234,7 @@ absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
   return file->Finish(sync);
 }
 
-absl::Status CheckWritable(const std::string& path) {
+absl::Status CheckWritable(const std::string& path, uint64_t bytes) {
   struct stat info {};
   if (Look(path, info) && S_ISFIFO(info.st_mode)) {
     // Opened and closed again, it would be at its end for who reads it.
@@ -198,7 +242,18 @@ absl::Status CheckWritable(const std::string& path) {
                                                           : WriteError(path, errno);
   }
   RZ_ASSIGN_OR_RETURN(const auto file, OutputFile::Open(path, OutputFile::As::kWhole));
-  return file->Write(WrittenInPlace(path) ? std::string() : std::string(kTrialBytes, '\0'));
+  if (WrittenInPlace(path)) return file->Write("");
+  RZ_RETURN_IF_ERROR(file->Write(std::string(kTrialBytes, '\0')));
+  return file->CheckRoom(bytes);
+}
+
+absl::StatusOr<std::string> MakeSparePath(const std::string& path) {
+  const char* const wanted = std::getenv("TMPDIR");
+  std::string folder =
+      absl::StrCat(wanted == nullptr || *wanted == '\0' ? "/tmp" : wanted, "/ringzero-XXXXXX");
+  if (mkdtemp(folder.data()) == nullptr) return WriteError(folder, errno);
+  const std::string name = std::filesystem::path(path).filename().string();
+  return absl::StrCat(folder, "/", name == "-" ? "stdout" : name);
 }
 
 bool WrittenInPlace(const std::string& path) {

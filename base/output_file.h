@@ -12,6 +12,7 @@
 #ifndef RINGZERO_BASE_OUTPUT_FILE_H_
 #define RINGZERO_BASE_OUTPUT_FILE_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,7 +29,7 @@ class OutputFile {
  public:
   enum class As {
     kWhole,     // a regular file gets its name in Finish; without Finish the old one stays
-    kGrowing,   // emptied now, and read by others while it grows
+    kGrowing,   // emptied now, and read by others while it grows; once deleted, it takes no more
     kAppended,  // the same, behind what is there
   };
   enum class Sync { kYes, kNo };
@@ -47,6 +48,12 @@ class OutputFile {
   absl::Status Rewind();
   // Once. With kYes a whole file survives a power failure from here on.
   absl::Status Finish(Sync sync = Sync::kYes);
+  // A whole file at `path` that begins with the first `bytes` of this one, which cannot go on: its
+  // disk is full, or its folder was deleted. An error of what is written in place: it is gone.
+  absl::StatusOr<std::unique_ptr<OutputFile>> CopyTo(const std::string& path, uint64_t bytes) const;
+
+  // Whether a whole file may have so many bytes, and its disk has room for them.
+  absl::Status CheckRoom(uint64_t bytes) const;
 
  private:
   OutputFile(std::string path, std::string target, std::string temporary, int fd)
@@ -58,15 +65,20 @@ class OutputFile {
   const std::string path_;
   const std::string target_;  // where path_'s symlinks lead
   std::string temporary_;     // of a whole file, until Finish; else empty
+  bool grows_ = false;        // a regular file of kGrowing or kAppended
   int fd_;                    // -1 after Finish
 };
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
                             OutputFile::Sync sync = OutputFile::Sync::kYes);
 
-// Now what a whole file at `path` would meet later: no such folder, no permission, a full disk.
-// Nothing is left, and what lies at `path` stays as it is.
-absl::Status CheckWritable(const std::string& path);
+// Now what a whole file at `path` would meet later: no such folder, no permission, a full disk, or
+// one with less space than for `bytes`. Nothing is left, and what lies at `path` stays as it is.
+absl::Status CheckWritable(const std::string& path, uint64_t bytes = 0);
+
+// Where to write what cannot be written at `path`: the last part of its name in a new folder, for
+// this user only, of $TMPDIR or /tmp.
+absl::StatusOr<std::string> MakeSparePath(const std::string& path);
 
 // Whether it is no regular file that would be replaced: a device, a FIFO, standard output.
 bool WrittenInPlace(const std::string& path);

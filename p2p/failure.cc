@@ -17,6 +17,7 @@ constexpr absl::string_view kWorker = "worker ";
 constexpr absl::string_view kAborted = "aborted by worker ";
 constexpr absl::string_view kDied = " died: its connection closed without a goodbye";
 constexpr absl::string_view kSilent = " gave no sign of life for ";
+constexpr absl::string_view kInterrupted = "interrupted before the run's end";
 
 // The number at the start of `text`, which must follow "worker "; nothing if there is none.
 std::optional<WorkerId> NumberOf(absl::string_view text) {
@@ -81,6 +82,12 @@ absl::Status SaidBy(WorkerId self, const absl::Status& status) {
   const std::string who = absl::StrCat(kWorker, self.value);
   if (status.ok() || absl::StartsWith(status.message(), absl::StrCat(who, ": "))) return status;
   return Annotate(status, who);
+}
+
+absl::Status Interrupted() { return absl::CancelledError(kInterrupted); }
+
+bool IsInterrupted(const absl::Status& status) {
+  return absl::IsCancelled(status) && absl::StrContains(status.message(), kInterrupted);
 }
 
 absl::Status WhileWaiting(const absl::Status& status, absl::string_view words) {

@@ -46,6 +46,11 @@ absl::Status ReportedBy(WorkerId worker, const absl::Status& status);
 // is there already.
 absl::Status SaidBy(WorkerId self, const absl::Status& status);
 
+// Why a worker aborts that is told to end before its run does: somebody pressed Ctrl-C.
+absl::Status Interrupted();
+// Whether that ended it, here or at another worker.
+bool IsInterrupted(const absl::Status& status);
+
 // What a wait ended with: `words` in front if the time was over ("worker 2 has not told its host"),
 // unless it begins with a worker already. Any other error says itself whom it is about.
 absl::Status WhileWaiting(const absl::Status& status, absl::string_view words);

@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "p2p/launch/limits.h"
 
 namespace ringzero {
 namespace {
@@ -28,8 +30,10 @@ std::byte* AlignUp(void* at) {
 }
 
 absl::Status Refused(size_t bytes) {
-  return absl::ResourceExhaustedError(
-      absl::StrCat("cannot map ", bytes, " bytes of memory: ", std::strerror(errno)));
+  const int error = errno;
+  const std::string what =
+      absl::StrCat("cannot map ", bytes, " bytes of memory: ", std::strerror(error));
+  return error == ENOMEM ? OutOfMemory(what) : absl::ResourceExhaustedError(what);
 }
 
 absl::StatusOr<void*> Map(size_t bytes, int protection, int flags, int descriptor) {

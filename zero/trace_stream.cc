@@ -72,10 +72,10 @@ void TraceStream::DrainLocked() {
     newest_ = std::max(newest_, of);
     if (of >= options_.window.from && of < options_.window.to) batch_.push_back(event);
   });
+  if (!error_.ok()) return;  // behind a part of an event no other could be read
   // Whole events, and the head: what a worker that is killed leaves can be read.
-  const absl::Status written = file_->Write(absl::string_view(
-      reinterpret_cast<const char*>(batch_.data()), batch_.size() * sizeof(PackedEvent)));
-  error_.Update(written);
+  error_ = file_->Write(absl::string_view(reinterpret_cast<const char*>(batch_.data()),
+                                          batch_.size() * sizeof(PackedEvent)));
 }
 
 absl::Status TraceStream::Finish() {

@@ -1,8 +1,15 @@
 // ringzero: trains models with their states travelling around a ring. `ringzero help` says how.
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -47,12 +54,51 @@ int Fail(const absl::Status& status) {
   return signal == 0 ? ExitCode(status) : kExitSignal + signal;
 }
 
+// Makes no memory of its own.
+[[noreturn]] void EndWithoutMemory() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_AS, &limit);
+  const bool limited = limit.rlim_cur != RLIM_INFINITY;
+  const char* const words =
+      limited ? "ringzero: error: out of memory: `ulimit -v` allows this process too little\n"
+              : "ringzero: error: out of memory\n";
+  (void)!write(STDERR_FILENO, words, std::strlen(words));
+  _exit(limited ? kExitBadInput : kExitInternal);
+}
+
+std::terminate_handler terminate_before = nullptr;
+// std::bad_alloc that nobody catches: in the libraries' own static objects, or in a thread of theirs.
+[[noreturn]] void OnTerminate() {
+  if (std::current_exception() != nullptr) {
+    try {
+      throw;
+    } catch (const std::bad_alloc&) {
+      EndWithoutMemory();
+    } catch (...) {  // terminate_before says what it was
+    }
+  }
+  terminate_before();
+  std::abort();
+}
+
+// Before any library's static objects are made: some of them crash where they get no memory.
+void LookForMemory(int, char**, char**) {
+  constexpr size_t kLeast = 64 << 20;  // addresses; no run has needed less
+  void* const trial =
+      mmap(nullptr, kLeast, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (trial == MAP_FAILED) EndWithoutMemory();
+  munmap(trial, kLeast);
+  terminate_before = std::set_terminate(OnTerminate);
+}
+[[gnu::used, gnu::section(".preinit_array")]] void (*look_for_memory)(int, char**,
+                                                                      char**) = &LookForMemory;
+
 int Main(int argc, char** argv) {
   // Before torch's libraries make threads of their own; cyclic.threads says how many a worker has.
   setenv("OMP_NUM_THREADS", "1", 1);
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
-  BlockDumpSignals();  // before there are threads
+  BlockDeskSignals();  // before there are threads
   const absl::Status streams = CheckStandardStreams();
   if (!streams.ok()) return Fail(streams);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/output_file.h"
 #include "base/status.h"
 #include "zero/config/keys.h"
 
@@ -25,6 +26,15 @@ TensorSpec SpecOf(const StatisticSpec& statistic) {
     return {.name = statistic.name, .type = TensorType::kI64, .shape = {}};
   }
   return {.name = statistic.name, .type = TensorType::kF32, .shape = {statistic.numel}};
+}
+
+std::vector<TensorSpec> SpecsOf(const std::vector<StageLayout>& layouts) {
+  std::vector<TensorSpec> tensors;
+  for (const StageLayout& layout : layouts) {
+    for (const ParameterSpec& parameter : layout.parameters) tensors.push_back(SpecOf(parameter));
+    for (const StatisticSpec& statistic : layout.statistics) tensors.push_back(SpecOf(statistic));
+  }
+  return tensors;
 }
 
 std::string Shape(const std::vector<int64_t>& shape) {
@@ -108,18 +118,44 @@ absl::StatusOr<bool> InitFile::Fill(const std::string& name, std::vector<float>&
   return true;
 }
 
+uint64_t DumpBytes(const std::vector<StageLayout>& layouts) {
+  uint64_t bytes = 0;
+  for (const TensorSpec& tensor : SpecsOf(layouts)) {
+    uint64_t of_tensor = tensor.type == TensorType::kI64 ? sizeof(int64_t) : sizeof(float);
+    for (const int64_t extent : tensor.shape) of_tensor *= static_cast<uint64_t>(extent);
+    bytes += of_tensor;
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
     const std::string& path, const std::vector<StageLayout>& layouts) {
-  std::unique_ptr<ParameterCollector> collector(new ParameterCollector);
+  std::unique_ptr<ParameterCollector> collector(new ParameterCollector(path));
   if (path.empty()) return collector;
-  std::vector<TensorSpec> tensors;
-  for (const StageLayout& layout : layouts) {
-    for (const ParameterSpec& parameter : layout.parameters) tensors.push_back(SpecOf(parameter));
-    for (const StatisticSpec& statistic : layout.statistics) tensors.push_back(SpecOf(statistic));
-  }
-  RZ_ASSIGN_OR_RETURN(collector->writer_,
-                      SafetensorsWriter::Create(path, std::move(tensors), {{"format", "pt"}}));
+  const std::vector<TensorSpec> tensors = SpecsOf(layouts);
+  const auto create = [&](const std::string& at) -> absl::Status {
+    RZ_ASSIGN_OR_RETURN(collector->writer_,
+                        SafetensorsWriter::Create(at, tensors, {{"format", "pt"}}));
+    return absl::OkStatus();
+  };
+  RZ_RETURN_IF_ERROR(collector->OrElsewhere(create(path), create));
   return collector;
+}
+
+absl::Status ParameterCollector::OrElsewhere(
+    const absl::Status& tried,
+    const std::function<absl::Status(const std::string& spare)>& elsewhere) {
+  if (!absl::IsPermissionDenied(tried)) return tried;
+  why_.emplace_back(tried.message());
+  if (spare_.empty()) {
+    const absl::StatusOr<std::string> spare = MakeSparePath(path_);
+    const absl::Status moved = spare.ok() ? elsewhere(*spare) : spare.status();
+    if (moved.ok()) spare_ = *spare;
+    if (!absl::IsPermissionDenied(moved)) return moved;
+    why_.emplace_back(moved.message());
+  }
+  writer_ = nullptr;
+  return absl::OkStatus();
 }
 
 absl::Status ParameterCollector::Add(const NamedValues& values) {
@@ -127,15 +163,33 @@ absl::Status ParameterCollector::Add(const NamedValues& values) {
     digest_.Update(std::as_bytes(std::span<const float>(values.values)));
   }
   if (writer_ == nullptr) return absl::OkStatus();
-  if (values.count >= 0) {
-    return writer_->Write(values.name, std::span<const int64_t>(&values.count, 1));
-  }
-  return writer_->Write(values.name, std::span<const float>(values.values));
+  const auto write = [&] {
+    return values.count >= 0
+               ? writer_->Write(values.name, std::span<const int64_t>(&values.count, 1))
+               : writer_->Write(values.name, std::span<const float>(values.values));
+  };
+  return OrElsewhere(write(), [&](const std::string& spare) -> absl::Status {
+    RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
+    return write();
+  });
 }
 
 absl::StatusOr<std::string> ParameterCollector::Finish() {
-  if (writer_ != nullptr) RZ_RETURN_IF_ERROR(writer_->Finish());
+  if (writer_ != nullptr) {
+    RZ_RETURN_IF_ERROR(
+        OrElsewhere(writer_->Finish(), [this](const std::string& spare) -> absl::Status {
+          RZ_RETURN_IF_ERROR(writer_->MoveTo(spare));
+          return writer_->Finish();
+        }));
+  }
   return digest_.FinishHex();
+}
+
+std::string ParameterCollector::trouble() const {
+  if (why_.empty()) return "";
+  return absl::StrCat(absl::StrJoin(why_, "; "),
+                      writer_ == nullptr ? "; the parameters are lost"
+                                         : absl::StrCat("; the parameters are in ", spare_));
 }
 
 }  // namespace ringzero

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,7 +47,11 @@ class InitFile {
   std::unique_ptr<SafetensorsReader> reader_;
 };
 
-// Digest and, with a path, file of the final state. One thread. An unfinished file is removed.
+// Bytes of all values in the file of ParameterCollector; its header is not counted.
+uint64_t DumpBytes(const std::vector<StageLayout>& layouts);
+
+// Digest and, with a path, file of the final state. One thread. An unfinished file is removed. What
+// cannot be written at `path` goes to MakeSparePath (base/output_file.h).
 class ParameterCollector {
  public:
   // `path` empty: no file.
@@ -57,11 +62,19 @@ class ParameterCollector {
   absl::Status Add(const NamedValues& values);
   // Completes the file. SHA-256 of all parameters (not of statistics) in the order added.
   absl::StatusOr<std::string> Finish();
+  // After Finish: why there is no file at `path`, and where it is instead; empty if it is there.
+  std::string trouble() const;
 
  private:
-  ParameterCollector() = default;
+  explicit ParameterCollector(std::string path) : path_(std::move(path)) {}
+  absl::Status OrElsewhere(const absl::Status& tried,
+                           const std::function<absl::Status(const std::string& spare)>& elsewhere);
+
+  const std::string path_;
   Sha256 digest_;
-  std::unique_ptr<SafetensorsWriter> writer_;  // null: none asked for
+  std::unique_ptr<SafetensorsWriter> writer_;  // null: none asked for, or it cannot be written
+  std::string spare_;                          // where it is written instead; empty: at path_
+  std::vector<std::string> why_;               // it is not at path_, and then why nowhere
 };
 
 }  // namespace ringzero

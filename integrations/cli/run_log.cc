@@ -19,6 +19,7 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
   if (kind == LapTask::Kind::kTrain) {
     if (!first_loss_.has_value()) first_loss_ = loss;
     last_loss_ = loss;
+    iterations_ = iteration.value + 1;
     losses_.push_back({.done = iteration.value + 1,
                        .loss = loss,
                        .when = std::chrono::steady_clock::now(),
@@ -33,6 +34,11 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
                                          result.iteration, loss, 100 * *result.accuracy)
                        : absl::StrFormat("iteration %d: held-out loss %.4f, perplexity %.3f",
                                          result.iteration, loss, result.quality().value));
+}
+
+int RunLog::iterations() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return iterations_;
 }
 
 std::optional<double> RunLog::first_loss() const {

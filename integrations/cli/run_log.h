@@ -58,6 +58,7 @@ class RunLog {
     std::chrono::steady_clock::time_point when;  // it was reported
     std::vector<double> totals;                  // RingTotals', summed over the ring
   };
+  int iterations() const;  // whose loss is known
   std::optional<double> first_loss() const;
   std::optional<double> last_loss() const;
   std::optional<EvaluationResult> last_evaluation() const;
@@ -74,6 +75,7 @@ class RunLog {
 
   const Task task_;
   mutable std::mutex mutex_;
+  int iterations_ = 0;
   std::optional<double> first_loss_;
   std::optional<double> last_loss_;
   std::vector<EvaluationResult> evaluations_;

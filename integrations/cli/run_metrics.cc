@@ -121,8 +121,13 @@ absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>
   const MetricsMoment moment{.samples = SamplesDone(iterations_done),
                              .iteration = iterations_done,
                              .wall_seconds = WallSeconds()};
-  for (const auto& writer : writers_) RZ_RETURN_IF_ERROR(writer->Write(moment, scalars));
-  return absl::OkStatus();
+  absl::Status status;
+  std::erase_if(writers_, [&](const std::unique_ptr<MetricsWriter>& writer) {
+    const absl::Status written = writer->Write(moment, scalars);
+    status.Update(written);
+    return !written.ok();
+  });
+  return status;
 }
 
 absl::Status RunMetrics::Write(const RunLog::Loss& loss, double lr) {
@@ -149,9 +154,10 @@ absl::Status RunMetrics::Write(const RunLog::Loss& loss, double lr) {
   }
   if (options_.plan.skips())
     scalars.push_back({"Train/Samples/loss_scale", loss.totals[RingTotals::kLossScale]});
-  RZ_RETURN_IF_ERROR(WriteAll(loss.done, scalars));
+  absl::Status status = WriteAll(loss.done, scalars);
   const int done = loss.done - RingTotals::GradientLag(options_.plan);
-  return done < 1 ? absl::OkStatus() : WriteNorm(done, loss.totals[RingTotals::kGradientSquares]);
+  if (done >= 1) status.Update(WriteNorm(done, loss.totals[RingTotals::kGradientSquares]));
+  return status;
 }
 
 absl::Status RunMetrics::WriteNorm(int done, double squares) {

@@ -41,7 +41,8 @@ class RunMetrics {
   static bool Wanted(const Config& config, const std::string& folder);
   static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunMetricsOptions& options);
 
-  // `lr`: of its iteration.
+  // These three: the first error of a file that cannot be written. It is not tried again; the
+  // others are written all the same. `lr`: of its iteration.
   absl::Status Write(const RunLog::Loss& loss, double lr);
   // Of the iteration after which so many are done, by the sum of its gradients' squares: its norm,
   // and the updates skipped so far. Of each iteration once, ascending. Write does it but for the

@@ -130,6 +130,8 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   json["rule"] = ToString(config.cyclic.rule);
   json["parameters"] = first.parameters;
   json["iterations"] = info.iterations;
+  json["interrupted"] = info.interrupted;
+  json["not_written"] = info.not_written;
   json["step_seconds"] = {
       {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
   json["samples_per_second"] = samples_per_second;
@@ -161,9 +163,11 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
     json["skipped_updates"] = first.skipped_updates;
     json["loss_scale"] = first.loss_scale;
   }
-  json["bytes_per_step"] = PerStep(totals.training_bytes, info.iterations);
-  json["bytes_other_per_step"] = PerStep(totals.other_bytes, info.iterations);
-  json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
+  if (!info.interrupted) {
+    json["bytes_per_step"] = PerStep(totals.training_bytes, info.iterations);
+    json["bytes_other_per_step"] = PerStep(totals.other_bytes, info.iterations);
+    json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
+  }
   json["cpu_seconds_per_step"] = totals.cpu_seconds;
   json["minor_faults_per_step"] = totals.minor_faults;
   json["pss_mib"] = first.pss_mib;
@@ -182,9 +186,12 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   if (!info.again.empty()) json["again"] = OrderedJson::parse(info.again);
 
   Summary summary;
-  summary.json = json.dump(2) + "\n";
+  summary.json = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
   std::string& text = summary.text;
-  absl::StrAppendFormat(&text, "%d iterations in %s: loss %.4f to %.4f", info.iterations,
+  if (info.interrupted) {
+    absl::StrAppendFormat(&text, "interrupted after %d of ", info.iterations);
+  }
+  absl::StrAppendFormat(&text, "%d iterations in %s: loss %.4f to %.4f", info.planned_iterations,
                         FormatDuration(info.seconds), first.first_loss.value_or(NAN),
                         first.last_loss.value_or(NAN));
   if (!first.evaluations.empty()) {
@@ -207,17 +214,22 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   }
   for (const WorkerReport& report : reports) absl::StrAppend(&text, DescribeWorker(report));
   const double iterations = std::max(info.iterations, 1);
+  if (!info.interrupted) {
+    absl::StrAppendFormat(&text, "sent per step: %s of parameters and sums, %s of other\n",
+                          FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
+                          FormatBytes(static_cast<double>(totals.other_bytes) / iterations));
+  }
   absl::StrAppendFormat(&text,
-                        "sent per step: %s of parameters and sums, %s of other\n"
                         "memory: %.0f MiB: the workers' PSS, each at its most, added up (a page "
                         "that processes share is divided among them; the launching process is not "
                         "counted)\n",
-                        FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
-                        FormatBytes(static_cast<double>(totals.other_bytes) / iterations),
                         totals.pss_mib);
   const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps);
   if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
+  for (const auto& [what, why] : info.not_written) {
+    absl::StrAppend(&text, "not written: ", what, ": ", why, "\n");
+  }
   return summary;
 }
 

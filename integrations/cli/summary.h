@@ -20,7 +20,10 @@ namespace ringzero {
 
 struct SummaryInfo {
   const Config& config;
-  int iterations = 0;
+  int iterations = 0;  // that were done
+  int planned_iterations = 0;
+  bool interrupted = false;  // then no bytes are told: they are of whole runs
+  const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included
   std::string certificate;  // fit_run.h's JSON, or empty
   std::string provenance;   // provenance.h's JSON

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <climits>
-#include <csignal>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/output_file.h"
 #include "base/status.h"
@@ -61,18 +61,34 @@ struct TrainRun {
   ProgressScreen& screen;
   const std::optional<JobSeat>& seat;  // in a job from outside
   FlightDesk& desk;
-  // What the planning has found out, once it is known; written by this process' only thread.
-  std::string& certificate;  // RunFitJson
-  double& worker_flops;      // per second, of a worker with cores of its own
-  int hosts = 1;             // as far as a launcher from outside says
+  // These four are written by this process' only thread. The certificate (RunFitJson) and a worker's
+  // FLOPs per second on cores of its own, once they are known; what is not written, so far; the
+  // signal that interrupted the workers, or 0.
+  std::string& certificate;
+  double& worker_flops;
+  NotWritten& not_written;
+  int& interrupted_by;
+  int hosts = 1;  // as far as a launcher from outside says
 
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
+
+  // Says it once, whoever meets it first.
+  void Miss(const std::string& what, absl::string_view why) const {
+    if (!not_written.emplace(what, why).second) return;
+    screen.Note(absl::StrCat("warning: ", what, ": ", why, "; the run goes on without it"));
+  }
 };
 
 std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
     const TrainRun& run) {
-  return [&screen = run.screen](WorkerId, const std::string& kind, const std::string& text) {
-    kind == "progress" ? screen.Progress(text) : screen.Note(text);
+  return [run](WorkerId, const std::string& kind, const std::string& text) {
+    if (kind == "not_written") {
+      const std::pair<std::string, std::string> parts =
+          absl::StrSplit(text, absl::MaxSplits(": ", 1));
+      run.Miss(parts.first, parts.second);
+    } else {
+      kind == "progress" ? run.screen.Progress(text) : run.screen.Note(text);
+    }
   };
 }
 
@@ -111,6 +127,11 @@ absl::StatusOr<PlannedRun> PlanAndCheck(const TrainRun& run) {
                       PlanRun(run.config, run.length, run.data.shape(), run.hosts));
   if (!run.line.init.empty()) {
     RZ_RETURN_IF_ERROR(InitFile::Open(run.line.init, planned.model).status());
+  }
+  if (!run.line.dump_parameters.empty() && run.speaks()) {
+    RZ_RETURN_IF_ERROR(
+        Annotate(CheckWritable(run.line.dump_parameters, DumpBytes(planned.planned.layouts)),
+                 "--dump-parameters"));
   }
   return planned;
 }
@@ -224,7 +245,8 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
       .metrics_count = kMetricsCount,
       .peer_timeout = run.config.cyclic.peer_timeout,
       .checksums = run.config.cyclic.checksums,
-      .pass_on = {SIGUSR1, SIGUSR2}};
+      .pass_on = {kDumpSignal, kTraceSignal},
+      .interrupt = {.signal = kInterruptSignal, .by = &run.interrupted_by}};
   if (run.speaks()) options.on_report = Listener(run);
   const InjectConfig& inject = run.config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
@@ -341,7 +363,7 @@ void RemoveOldFlights(const TrainRun& run) {
 }
 
 // Says where a failed run has left its records; joins the parts of a trace.
-absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
+void LookBack(const TrainRun& run, const absl::Status& status) {
   const std::string& folder = run.desk.folder();
   if (!status.ok()) {
     const absl::Status records = ReadFlightFolder(folder).status();
@@ -353,13 +375,79 @@ absl::Status LookBack(const TrainRun& run, const absl::Status& status) {
                                    " (runs that share a folder need a --flight each)"));
     }
   }
-  if (run.line.trace.empty()) return absl::OkStatus();
+  if (run.line.trace.empty()) return;
   const absl::Status joined = JoinTrace(run.line.trace, run.config.cyclic.workers);
-  if (!status.ok() || joined.code() == absl::StatusCode::kFailedPrecondition) {
-    if (!joined.ok()) run.screen.Note(std::string(joined.message()));
-    return absl::OkStatus();
+  if (joined.ok()) return;
+  if (status.ok() && !absl::IsFailedPrecondition(joined)) {
+    run.Miss("trace", joined.message());
+  } else if (!run.not_written.contains("trace")) {
+    run.screen.Note(std::string(joined.message()));
   }
-  return joined;
+}
+
+// Why --summary is not there, and where it is instead; or empty.
+std::string WriteSummary(const std::string& path, const std::string& json) {
+  if (path.empty()) return "";
+  const absl::Status written = WriteWholeFile(path, json);
+  if (written.ok()) return "";
+  const absl::StatusOr<std::string> spare = MakeSparePath(path);
+  const absl::Status rescued = spare.ok() ? WriteWholeFile(*spare, json) : spare.status();
+  return absl::StrCat(
+      written.message(), "; ",
+      rescued.ok() ? absl::StrCat("the summary is in ", *spare) : std::string(rescued.message()));
+}
+
+struct RunEnd {
+  std::vector<std::string> results;  // of the workers
+  double seconds = 0;
+  Provenance provenance;                   // without places
+  const std::optional<RunRecord>& before;  // that was run again
+};
+
+// Merges the workers' reports and says what was done, of an interrupted run, too.
+absl::Status TellResults(const TrainRun& run, RunEnd end) {
+  std::vector<WorkerReport> reports;
+  bool interrupted = false;
+  for (const std::string& result : end.results) {
+    RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));
+    end.provenance.Add(report.worker, report.place);
+    for (const auto& [what, why] : report.not_written) run.Miss(what, why);
+    interrupted = interrupted || report.interrupted;
+    reports.push_back(std::move(report));
+  }
+  const std::string& dump_trouble = reports.front().dump_trouble;
+  if (!dump_trouble.empty()) run.not_written["parameters"] = dump_trouble;
+  if (interrupted && !run.line.dump_parameters.empty()) {
+    run.not_written["parameters"] = "the run was interrupted";
+  }
+  run.screen.Clear();
+  const std::string ran = ToJson(end.provenance);
+  Comparison comparison;
+  if (end.before.has_value() && !interrupted) {
+    comparison = CompareRuns(*end.before, ran, reports.front().parameters_sha256);
+  }
+  const Summary summary =
+      Summarize({.config = run.config,
+                 .iterations = interrupted ? reports.front().iterations : run.length.iterations,
+                 .planned_iterations = run.length.iterations,
+                 .interrupted = interrupted,
+                 .not_written = run.not_written,
+                 .seconds = end.seconds,
+                 .certificate = run.certificate,
+                 .provenance = ran,
+                 .again = comparison.json},
+                reports);
+  if (!run.line.metrics.empty()) {
+    const absl::Status kept = WriteRunSummary(run.line.metrics, summary.json);
+    if (!kept.ok()) run.Miss("metrics", kept.message());
+  }
+  std::vector<std::string> troubles = {dump_trouble, WriteSummary(run.line.summary, summary.json)};
+  std::erase(troubles, "");
+  const absl::Status printed = PrintText(run.line, absl::StrCat(summary.text, comparison.text));
+  if (run.interrupted_by != 0) return InterruptedBy(run.interrupted_by);
+  if (interrupted) return Interrupted();
+  if (!troubles.empty()) return absl::AbortedError(absl::StrJoin(troubles, "; "));
+  return printed;
 }
 
 // Leaves in the folder of --metrics what is run; returns what is to be said at the end.
@@ -369,7 +457,7 @@ Provenance RecordRun(const TrainRun& run, const std::string& launcher) {
   Provenance begun = provenance;
   begun.places.push_back({ThisPlace(), {}});
   const absl::Status written = WriteRunRecord(run.line.metrics, begun);
-  if (!written.ok()) run.screen.Note(absl::StrCat("warning: ", written.message()));
+  if (!written.ok()) run.Miss("metrics", written.message());
   return provenance;
 }
 
@@ -396,6 +484,8 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
   FlightDesk desk(line.flight);
   std::string certificate;
   double worker_flops = 0;
+  NotWritten not_written;
+  int interrupted_by = 0;
   const TrainRun run{.line = line,
                      .config = prepared->config,
                      .data = *prepared->data,
@@ -405,6 +495,8 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
                      .desk = desk,
                      .certificate = certificate,
                      .worker_flops = worker_flops,
+                     .not_written = not_written,
+                     .interrupted_by = interrupted_by,
                      .hosts = HostsOf(job)};
   if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
   if (!job.has_value()) {
@@ -418,34 +510,14 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
   }
   RemoveOldFlights(run);
   Provenance provenance = RecordRun(run, job.has_value() ? job->identity.source : "");
-  const absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
-  const absl::Status looked = run.speaks() ? LookBack(run, results.status()) : absl::OkStatus();
+  absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
+  if (run.speaks()) LookBack(run, results.status());
   if (!results.ok() || !run.speaks()) return results.status();
-  std::vector<WorkerReport> reports;
-  for (const std::string& result : *results) {
-    RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));
-    provenance.Add(report.worker, report.place);
-    reports.push_back(std::move(report));
-  }
-  screen.Clear();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  const std::string ran = ToJson(provenance);
-  Comparison comparison;
-  if (before.has_value()) comparison = CompareRuns(*before, ran, reports[0].parameters_sha256);
-  const Summary summary = Summarize({.config = run.config,
-                                     .iterations = run.length.iterations,
-                                     .seconds = seconds.count(),
-                                     .certificate = certificate,
-                                     .provenance = ran,
-                                     .again = comparison.json},
-                                    reports);
-  if (!line.metrics.empty()) {
-    const absl::Status kept = WriteRunSummary(line.metrics, summary.json);
-    if (!kept.ok()) screen.Note(absl::StrCat("warning: ", kept.message()));
-  }
-  if (!line.summary.empty()) RZ_RETURN_IF_ERROR(WriteWholeFile(line.summary, summary.json));
-  RZ_RETURN_IF_ERROR(PrintText(line, absl::StrCat(summary.text, comparison.text)));
-  return looked;  // a trace that cannot be joined takes nothing from the run
+  return TellResults(run, {.results = *std::move(results),
+                           .seconds = seconds.count(),
+                           .provenance = std::move(provenance),
+                           .before = before});
 }
 
 }  // namespace

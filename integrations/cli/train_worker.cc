@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -25,6 +25,7 @@
 #include "integrations/torch/configured/lap_runner.h"
 #include "integrations/torch/live_tensors.h"
 #include "integrations/torch/ring_model.h"
+#include "p2p/failure.h"
 #include "sharding/program.h"
 #include "zero/rate_curve.h"
 #include "zero/trace_stream.h"
@@ -51,25 +52,27 @@ class Worker {
         stragglers_(task_.run.planned.plan.workers) {}
 
   absl::StatusOr<WorkerReport> Run() {
-    absl::StatusOr<WorkerReport> report = RunAll();
-    if (!report.ok() && task_.desk != nullptr) {
-      task_.desk->WriteFailure(task_.self, report.status());
+    absl::Status status = RunAll();
+    const bool interrupted = ring_ != nullptr && IsInterrupted(status);
+    if (interrupted) status = LeaveEarly();
+    if (!status.ok() && task_.desk != nullptr) task_.desk->WriteFailure(task_.self, status);
+    if (trace_ != nullptr) {
+      trace_->SetOffset(ring_->engine().clock_offset());
+      Miss("trace", trace_->Finish());
     }
-    if (trace_ == nullptr) return report;
-    trace_->SetOffset(ring_->engine().clock_offset());
-    const absl::Status traced = trace_->Finish();
-    if (report.ok() && !traced.ok()) return traced;
-    return report;
+    SayWhatIsMissing();
+    if (!status.ok()) return status;
+    return MakeReport(interrupted);
   }
 
  private:
-  absl::StatusOr<WorkerReport> RunAll() {
+  absl::Status RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
-    RZ_RETURN_IF_ERROR(StartTrace());
+    StartTrace();
     RZ_RETURN_IF_ERROR(StartMetrics());
     StepMeterOptions measured{.iterations = task_.length.iterations, .laps = plan().laps};
     if (task_.costs_from.has_value()) measured.left_out = task_.costs_from->value;
-    StepMeter meter(measured, ring_->engine().stats());
+    meter_.emplace(measured, ring_->engine().stats());
     pace_.emplace(config_.batch.micro_batch, ring_->engine().stats());
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
@@ -77,11 +80,12 @@ class Worker {
       RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
         return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
       }));
-      meter.EndLap(lap, ring_->engine().stats());
+      meter_->EndLap(lap, ring_->engine().stats());
       pace_->EndLap(lap, ring_->engine().stats());
-      RZ_RETURN_IF_ERROR(KeepSchedule(lap));
+      if (IsLast(lap)) KeepSchedule("the last iteration is over");
       // By now worker 0 answers.
       if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
+      SayWhatIsMissing();
       if (task_.self.value != 0) continue;
       if (const absl::Status said = SayWhatIsNew(); !said.ok()) {
         ring_->engine().Abort(said);
@@ -94,8 +98,15 @@ class Worker {
       RZ_RETURN_IF_ERROR(SayWhatIsNew());
       RZ_RETURN_IF_ERROR(SayWhatIsNotFinite());
     }
-    if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(WriteLastNorms());
-    return MakeReport(meter.steps());
+    if (metrics_ != nullptr) WriteLastNorms();
+    return absl::OkStatus();
+  }
+
+  // What was done is told, and kept for the report.
+  absl::Status LeaveEarly() {
+    if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
+    KeepSchedule("interrupted");
+    return absl::OkStatus();
   }
 
   const Plan& plan() const { return task_.run.planned.plan; }
@@ -136,31 +147,51 @@ class Worker {
     }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
+      Engine* const engine = &ring_->engine();
       seat_.emplace(task_.desk->Add(
-          task_.self,
-          [engine = &ring_->engine()](const std::string& why) { return engine->Flight(why); }));
+          task_.self, {.take = [engine](const std::string& why) { return engine->Flight(why); },
+                       .missing = [this](const absl::Status& why) { Miss("flight records", why); },
+                       .interrupt = [engine] { engine->Abort(Interrupted()); }}));
     }
     return absl::OkStatus();
   }
 
-  absl::Status StartTrace() {
-    if (task_.trace_parts.empty()) return absl::OkStatus();
+  // An output that cannot be written is no reason to lose the run. Any thread.
+  void Miss(const std::string& what, const absl::Status& why) {
+    if (why.ok()) return;
+    std::lock_guard lock(not_written_mutex_);
+    not_written_.emplace(what, why.message());
+  }
+
+  void SayWhatIsMissing() {
+    std::lock_guard lock(not_written_mutex_);
+    if (not_written_said_ == not_written_.size()) return;
+    not_written_said_ = not_written_.size();
+    if (!task_.say) return;
+    for (const auto& [what, why] : not_written_) {
+      task_.say("not_written", absl::StrCat(what, ": ", why));  // who has heard it hears no more
+    }
+  }
+
+  void StartTrace() {
+    if (task_.trace_parts.empty()) return;
     const FlightRecord head{.worker = task_.self,
                             .workers = plan().workers,
                             .why = "a trace was asked for",
                             .clock = SteadyClockName()};
     const TraceIterations& asked = task_.trace_iterations;
     const int count = asked.on_signal;
-    RZ_ASSIGN_OR_RETURN(
-        trace_, TraceStream::Create({.folder = task_.trace_parts,
-                                     .head = head,
-                                     .recorder = &ring_->engine().recorder(),
-                                     .window = {.from = Iteration(asked.first - 1),
-                                                .to = Iteration(count > 0 ? 0 : asked.last)}}));
+    auto trace = TraceStream::Create({.folder = task_.trace_parts,
+                                      .head = head,
+                                      .recorder = &ring_->engine().recorder(),
+                                      .window = {.from = Iteration(asked.first - 1),
+                                                 .to = Iteration(count > 0 ? 0 : asked.last)}});
+    Miss("trace", trace.status());
+    if (!trace.ok()) return;
+    trace_ = *std::move(trace);
     if (count > 0 && task_.desk != nullptr) {
       task_.desk->TraceWith(task_.self, [this, count] { trace_->OpenWindow(count); });
     }
-    return absl::OkStatus();
   }
 
   void TrackActivations(const StageDone& done) {
@@ -184,30 +215,28 @@ class Worker {
     numbers_.peak_flops = PeakFlops();
     if (!RunMetrics::Wanted(config_, task_.metrics)) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    RZ_ASSIGN_OR_RETURN(metrics_, RunMetrics::Create({.folder = task_.metrics,
-                                                      .config = config_,
-                                                      .plan = plan(),
-                                                      .parameters = task_.run.model.parameter_count,
-                                                      .flops = numbers_.flops,
-                                                      .peak_flops = numbers_.peak_flops,
-                                                      .forecast = forecast.host()}));
+    auto metrics = RunMetrics::Create({.folder = task_.metrics,
+                                       .config = config_,
+                                       .plan = plan(),
+                                       .parameters = task_.run.model.parameter_count,
+                                       .flops = numbers_.flops,
+                                       .peak_flops = numbers_.peak_flops,
+                                       .forecast = forecast.host()});
+    Miss("metrics", metrics.status());
+    if (metrics.ok()) metrics_ = *std::move(metrics);
     return absl::OkStatus();
   }
 
+  bool IsLast(const LapTask& lap) const {
+    return lap.kind == LapTask::Kind::kTrain && lap.iteration.value + 1 == plan().iterations &&
+           lap.lap.value + 1 == plan().laps;
+  }
+
   // For the report: the last events of training, before an evaluation's take their place.
-  absl::Status KeepSchedule(const LapTask& lap) {
-    const bool last = lap.kind == LapTask::Kind::kTrain &&
-                      lap.iteration.value + 1 == plan().iterations &&
-                      lap.lap.value + 1 == plan().laps;
-    if (task_.metrics.empty() || !last) return absl::OkStatus();
-    // What cannot be kept is no reason to lose the run.
-    const absl::Status kept = WriteFlightFile(MetricsFlights(task_.metrics),
-                                              ring_->engine().Flight("the last iteration is over"));
-    if (!kept.ok()) {
-      std::fprintf(stderr, "ringzero: warning: worker %d: %s\n", task_.self.value,
-                   std::string(kept.message()).c_str());
-    }
-    return absl::OkStatus();
+  void KeepSchedule(const std::string& why) {
+    if (task_.metrics.empty()) return;
+    Miss("flight records",
+         WriteFlightFile(MetricsFlights(task_.metrics), ring_->engine().Flight(why)));
   }
 
   absl::Status RunLap(const LapTask& lap) {
@@ -265,6 +294,7 @@ class Worker {
     RZ_RETURN_IF_ERROR(ring_->Collect(
         [&](const NamedValues& values) -> absl::Status { return collector->Add(values); }));
     RZ_ASSIGN_OR_RETURN(digest_, collector->Finish());
+    dump_trouble_ = collector->trouble();
     return absl::OkStatus();
   }
 
@@ -274,7 +304,7 @@ class Worker {
       TakeNumbers(loss);
       const std::optional<std::string> line = progress_.Line(loss, numbers_);
       if (line.has_value() && task_.say) task_.say("progress", *line);
-      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->Write(loss, numbers_.lr));
+      if (metrics_ != nullptr) Miss("metrics", metrics_->Write(loss, numbers_.lr));
       WatchPace(loss);
       RZ_RETURN_IF_ERROR(WatchNorm(loss.done - RingTotals::GradientLag(plan()),
                                    loss.totals[RingTotals::kGradientSquares]));
@@ -282,7 +312,7 @@ class Worker {
       RZ_RETURN_IF_ERROR(Watch(NonfiniteWatch::Value::kLoss, loss.done, loss.loss, from));
     }
     for (const EvaluationResult& result : log_.TakeEvaluations()) {
-      if (metrics_ != nullptr) RZ_RETURN_IF_ERROR(metrics_->WriteEvaluation(result));
+      if (metrics_ != nullptr) Miss("metrics", metrics_->WriteEvaluation(result));
       RZ_RETURN_IF_ERROR(
           Watch(NonfiniteWatch::Value::kHeldOutLoss, result.iteration, result.loss, ""));
     }
@@ -312,13 +342,12 @@ class Worker {
   }
 
   // Those that no report of a later iteration could tell.
-  absl::Status WriteLastNorms() {
+  void WriteLastNorms() {
     const int end = plan().iterations;
     for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
       const double squares = ring_->engine().GradientSquares(Iteration(t));
-      RZ_RETURN_IF_ERROR(metrics_->WriteNorm(t + 1, squares));
+      Miss("metrics", metrics_->WriteNorm(t + 1, squares));
     }
-    return absl::OkStatus();
   }
 
   // Says it, or ends the run, at the first value that is not finite.
@@ -377,11 +406,21 @@ class Worker {
     return costs;
   }
 
-  absl::StatusOr<WorkerReport> MakeReport(const MeasuredSteps& steps) {
+  // Of an interrupted run: what there is of it.
+  absl::StatusOr<WorkerReport> MakeReport(bool interrupted) {
     const EngineStats stats = ring_->engine().stats();
-    RZ_ASSIGN_OR_RETURN(const SentBytes sent, SplitSentBytes(plan(), task_.self, stats.transport));
+    SentBytes sent;
+    if (!interrupted) {
+      RZ_ASSIGN_OR_RETURN(sent, SplitSentBytes(plan(), task_.self, stats.transport));
+    }
+    const MeasuredSteps steps = meter_.has_value() ? meter_->steps() : MeasuredSteps();
     WorkerReport report;
     report.worker = task_.self.value;
+    report.interrupted = interrupted;
+    {
+      std::lock_guard lock(not_written_mutex_);
+      report.not_written = not_written_;
+    }
     std::vector<double> seconds = steps.seconds;
     std::sort(seconds.begin(), seconds.end());
     report.measured = static_cast<int>(seconds.size());
@@ -412,13 +451,16 @@ class Worker {
     report.parameters = task_.run.model.parameter_count;
     report.lr = numbers_.lr;
     report.pss_mib = numbers_.pss_mib;
-    if (plan().exchange && plan().iterations > 0) {
+    report.gradient_norm = numbers_.gradient_norm;
+    if (!interrupted && plan().exchange && plan().iterations > 0) {
       const Iteration last(plan().iterations - 1);
       report.gradient_norm = std::sqrt(ring_->engine().GradientSquares(last));
     }
     if (numbers_.flops > 0 && numbers_.peak_flops > 0 && report.step_mean > 0) {
       report.mfu = numbers_.flops / report.step_mean / numbers_.peak_flops;
     }
+    report.iterations = log_.iterations();
+    report.dump_trouble = dump_trouble_;
     report.first_loss = log_.first_loss();
     report.last_loss = log_.last_loss();
     report.evaluations = log_.evaluations();
@@ -438,6 +480,10 @@ class Worker {
   std::optional<PaceMeter> pace_;
   ProgressNumbers numbers_;  // of the last report
   int skipped_updates_ = 0;  // of those whose norm has been told
+  std::optional<StepMeter> meter_;
+  std::mutex not_written_mutex_;
+  NotWritten not_written_;
+  size_t not_written_said_ = 0;
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<InitFile> init_;  // likewise
   std::unique_ptr<OpCosts> costs_;  // likewise
@@ -447,6 +493,7 @@ class Worker {
   std::unique_ptr<LiveTensorBytes> live_;
   std::vector<ActivationPoint> activations_;
   std::string digest_;
+  std::string dump_trouble_;
 };
 
 }  // namespace

@@ -40,9 +40,10 @@ struct TrainTask {
   std::string metrics;                   // folder, or empty; but for flights worker 0's alone
   bool launched = false;                 // by somebody else, with cores for every worker
   bool terminal = false;                 // progress is redrawn
-  double worker_flops = 0;          // per second, of a worker with cores of its own; 0: unknown
-  std::function<double()> pss_mib;  // this worker's share of its process' memory; null: 0
-  // Worker 0: lines for a person, "progress" (to be overwritten) or "note".
+  double worker_flops = 0;               // per second, on cores of its own; 0: unknown
+  std::function<double()> pss_mib;       // this worker's share of its process' memory; null: 0
+  // Worker 0: lines for a person, "progress" (to be overwritten) or "note". All: "not_written", a
+  // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …").
   std::function<void(const std::string& kind, const std::string& line)> say;
 };
 

@@ -73,6 +73,10 @@ std::string ToJson(const WorkerReport& report) {
   return Json{
       {"worker", report.worker},
       {"place", ToJson(report.place)},
+      {"interrupted", report.interrupted},
+      {"not_written", report.not_written},
+      {"iterations", report.iterations},
+      {"dump_trouble", report.dump_trouble},
       {"measured", report.measured},
       {"steps", {report.step_median, report.step_min, report.step_max, report.step_mean}},
       {"waits", {waits.parameters, waits.gradient_sums, waits.update, waits.other}},
@@ -99,7 +103,7 @@ std::string ToJson(const WorkerReport& report) {
       {"evaluations", evaluations},
       {"parameters_sha256", report.parameters_sha256},
   }
-      .dump();
+      .dump(-1, ' ', false, Json::error_handler_t::replace);  // a path may be of any bytes
 }
 
 absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
@@ -110,6 +114,10 @@ absl::StatusOr<WorkerReport> FromJson(const std::string& text) {
   WorkerReport report;
   report.worker = json["worker"].get<int>();
   report.place = PlaceFromJson(json["place"].get<std::string>());
+  report.interrupted = json["interrupted"].get<bool>();
+  report.not_written = json["not_written"].get<NotWritten>();
+  report.iterations = json["iterations"].get<int>();
+  report.dump_trouble = json["dump_trouble"].get<std::string>();
   report.measured = json["measured"].get<int>();
   const Json& steps = json["steps"];
   report.step_median = ToDouble(steps[0]);

@@ -6,6 +6,7 @@
 #define RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,9 +35,14 @@ struct MeasuredCosts {
   int messages = 0;               // that it sends in an iteration
 };
 
+// What was to be written and is not, or not there: by what it is ("metrics", "trace"), why.
+using NotWritten = std::map<std::string, std::string>;
+
 struct WorkerReport {
   int worker = 0;
   WorkerPlace place;
+  bool interrupted = false;
+  NotWritten not_written;
   // Of the measured iterations.
   int measured = 0;
   double step_median = 0, step_min = 0, step_max = 0, step_mean = 0;  // seconds
@@ -56,6 +62,8 @@ struct WorkerReport {
   // Worker 0 only.
   MemoryBytes forecast;  // of the whole host, by the plan
   int64_t parameters = 0;
+  int iterations = 0;                   // whose loss is known
+  std::string dump_trouble;             // why --dump-parameters is not there, and where it is
   double lr = 0;                        // of the last iteration; these four as the metrics' names
   std::optional<double> gradient_norm;  // of it; nothing where gradients do not travel
   double pss_mib = 0;                   // of the whole ring, as last told

@@ -47,11 +47,14 @@ class SafetensorsWriter {
       const std::string& path, std::vector<TensorSpec> tensors,
       const std::map<std::string, std::string>& metadata = {});
 
-  // `name` must be the next of the list, and `values` as many as its shape says.
+  // `name` must be the next of the list, and `values` as many as its shape says. After a
+  // PermissionDenied this tensor is still the next, and only MoveTo goes on.
   absl::Status Write(const std::string& name, std::span<const float> values);
   absl::Status Write(const std::string& name, std::span<const int64_t> values);
-  // After the last tensor: makes the file durable and gives it its name.
+  // After the last tensor: makes the file durable and gives it its name. As after Write.
   absl::Status Finish();
+  // Takes what is written so far along to another file: when this one's disk is full, for example.
+  absl::Status MoveTo(const std::string& path);
 
  private:
   SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors,
@@ -64,6 +67,7 @@ class SafetensorsWriter {
   std::vector<TensorSpec> tensors_;
   std::unique_ptr<OutputFile> file_;  // null after Finish
   size_t next_ = 0;                   // in tensors_
+  uint64_t written_ = 0;              // bytes, of the header and the tensors before
 };
 
 // The file is mapped, so opening a large one is cheap; it must not be changed meanwhile.

@@ -23,8 +23,10 @@ absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
   if (!header.ok()) return Annotate(header.status(), path);
   RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(path, OutputFile::As::kWhole));
   RZ_RETURN_IF_ERROR(file->Write(*header));
-  return std::unique_ptr<SafetensorsWriter>(
+  std::unique_ptr<SafetensorsWriter> writer(
       new SafetensorsWriter(path, std::move(tensors), std::move(file)));
+  writer->written_ = header->size();
+  return writer;
 }
 
 absl::Status SafetensorsWriter::WriteNext(const std::string& name, TensorType type,
@@ -43,8 +45,11 @@ absl::Status SafetensorsWriter::WriteNext(const std::string& name, TensorType ty
                               safetensors_internal::TypeName(type), " given, but ", type_name, " ",
                               safetensors_internal::ShapeText(spec.shape), " wants ", wanted));
   }
+  RZ_RETURN_IF_ERROR(
+      file_->Write(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
   ++next_;
-  return file_->Write(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+  written_ += wanted;
+  return absl::OkStatus();
 }
 
 absl::Status SafetensorsWriter::Write(const std::string& name, std::span<const float> values) {
@@ -60,7 +65,16 @@ absl::Status SafetensorsWriter::Finish() {
   if (next_ < tensors_.size()) {
     return Error(absl::StrCat("tensor '", tensors_[next_].name, "' was not written"));
   }
-  return std::exchange(file_, nullptr)->Finish();
+  RZ_RETURN_IF_ERROR(file_->Finish());
+  file_ = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsWriter::MoveTo(const std::string& path) {
+  if (file_ == nullptr) return Error("is finished already");
+  RZ_ASSIGN_OR_RETURN(file_, file_->CopyTo(path, written_));
+  path_ = path;
+  return absl::OkStatus();
 }
 
 }  // namespace ringzero

@@ -23,19 +23,19 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/system_names.h"
+#include "p2p/failure.h"
 
 namespace ringzero {
 namespace {
 
-constexpr int kDumpSignal = SIGUSR1;
-constexpr int kTraceSignal = SIGUSR2;
 constexpr int kLookMs = 1000;  // a bell that could not be rung delays a record by no more
 
-sigset_t DumpSignals() {
+sigset_t DeskSignals() {
   sigset_t mask;
   sigemptyset(&mask);
   sigaddset(&mask, kDumpSignal);
   sigaddset(&mask, kTraceSignal);
+  sigaddset(&mask, kInterruptSignal);
   return mask;
 }
 
@@ -51,9 +51,12 @@ void Hush(const UniqueFd& bell) {
 }
 
 // The run goes on, or has an end of its own; who asked looks into the folder.
-void WriteOrWarn(const std::string& folder, const FlightRecord& record) {
+void WriteOrWarn(const std::string& folder, const FlightRecord& record,
+                 const std::function<void(const absl::Status&)>& missing = nullptr) {
   const absl::Status written = WriteFlightFile(folder, record);
-  if (!written.ok()) std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
+  if (written.ok()) return;
+  if (missing) return missing(written);
+  std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
 }
 
 // Whose record it is, or what who was killed while it wrote one has left of it:
@@ -71,8 +74,8 @@ std::optional<int> WorkerOf(absl::string_view name) {
 
 }  // namespace
 
-void BlockDumpSignals() {
-  const sigset_t mask = DumpSignals();
+void BlockDeskSignals() {
+  const sigset_t mask = DeskSignals();
   pthread_sigmask(SIG_BLOCK, &mask, nullptr);
 }
 
@@ -98,7 +101,7 @@ FlightDesk::~FlightDesk() {
 }
 
 absl::Status FlightDesk::Start() {
-  const sigset_t mask = DumpSignals();
+  const sigset_t mask = DeskSignals();
   signals_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   stop_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
@@ -114,9 +117,10 @@ FlightDesk::Seat::~Seat() {
   if (desk_ != nullptr) desk_->Remove(worker_);
 }
 
-FlightDesk::Seat FlightDesk::Add(WorkerId worker, Take take) {
+FlightDesk::Seat FlightDesk::Add(WorkerId worker, Callbacks callbacks) {
   std::lock_guard lock(mutex_);
-  workers_[worker.value] = {.take = std::move(take)};
+  if (interrupted_ && callbacks.interrupt) callbacks.interrupt();
+  workers_[worker.value] = {.callbacks = std::move(callbacks)};
   return Seat(this, worker);
 }
 
@@ -153,22 +157,32 @@ void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   const auto found = workers_.find(worker.value);
   if (found == workers_.end() || std::exchange(found->second.failed, true)) return;
-  FlightRecord record = found->second.take(std::string(why.message()));
+  FlightRecord record = found->second.callbacks.take(std::string(why.message()));
   if (record.error.ok()) record.error = why;  // not the engine's: of who computes
   WriteOrWarn(folder_, record);
 }
 
 void FlightDesk::WriteAll(const std::string& why) {
   std::lock_guard lock(mutex_);
-  for (const auto& [worker, each] : workers_) WriteOrWarn(folder_, each.take(why));
+  for (const auto& [worker, each] : workers_) {
+    WriteOrWarn(folder_, each.callbacks.take(why), each.callbacks.missing);
+  }
+}
+
+void FlightDesk::Interrupt() {
+  std::lock_guard lock(mutex_);
+  interrupted_ = true;
+  for (const auto& [worker, each] : workers_) {
+    if (each.callbacks.interrupt) each.callbacks.interrupt();
+  }
 }
 
 void FlightDesk::WriteFailed() {
   std::lock_guard lock(mutex_);
   for (auto& [worker, each] : workers_) {
     if (each.failed) continue;
-    FlightRecord record = each.take("");
-    if (record.error.ok()) continue;
+    FlightRecord record = each.callbacks.take("");
+    if (record.error.ok() || IsInterrupted(record.error)) continue;
     each.failed = true;
     record.why = std::string(record.error.message());
     WriteOrWarn(folder_, record);
@@ -192,6 +206,8 @@ void FlightDesk::Run() {
       continue;
     if (info.ssi_signo == kTraceSignal) {
       TraceAll();
+    } else if (info.ssi_signo == kInterruptSignal) {
+      Interrupt();
     } else {
       WriteAll(
           absl::StrCat("signal ", kDumpSignal, " (", strsignal(kDumpSignal), ") asked for it"));

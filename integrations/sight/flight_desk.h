@@ -1,19 +1,20 @@
 // FlightDesk: writes the flight records of this process' workers, at a failure or on SIGUSR1; and
-// hears SIGUSR2, which asks for a trace.
+// hears SIGUSR2, which asks for a trace, and the launching process' word that the run is to end.
 //
 //   FlightDesk desk("ringzero-flight");
 //   RZ_RETURN_IF_ERROR(desk.Start());                  // in the process that has the workers
 //   options.on_failure = [&] { desk.Wake(); };         // EngineOptions
 //   FlightDesk::Seat seat =
-//       desk.Add(self, [&](const std::string& why) { return engine.Flight(why); });
+//       desk.Add(self, {.take = [&](const std::string& why) { return engine.Flight(why); }});
 //
 // A thread of its own writes, so that a worker whose computing thread hangs leaves a record, too.
 // The signals come by a descriptor: there is no handler that could interrupt anything. They must be
-// blocked in all threads (BlockDumpSignals, first thing in main). Thread-safe.
+// blocked in all threads (BlockDeskSignals, first thing in main). Thread-safe.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 
 #include <atomic>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -29,8 +30,12 @@
 
 namespace ringzero {
 
+inline constexpr int kDumpSignal = SIGUSR1;
+inline constexpr int kTraceSignal = SIGUSR2;
+inline constexpr int kInterruptSignal = SIGURG;  // nobody else sends it to a worker
+
 // In this thread and all that it will make.
-void BlockDumpSignals();
+void BlockDeskSignals();
 
 // Before a run, so that a folder holds records of one run only: removes those of `first` and of all
 // workers from `from` on, and what was left of one half written.
@@ -38,7 +43,15 @@ void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from);
 
 class FlightDesk {
  public:
-  using Take = std::function<FlightRecord(const std::string& why)>;
+  // Of a worker; called by the desk's thread, or by who calls the desk.
+  struct Callbacks {
+    std::function<FlightRecord(const std::string& why)> take;
+    // What could not be written on SIGUSR1; without it a warning on stderr says so.
+    std::function<void(const absl::Status& why)> missing = nullptr;
+    // The launching process says by kInterruptSignal that the run is to end. At once if it came
+    // before.
+    std::function<void()> interrupt = nullptr;
+  };
 
   explicit FlightDesk(std::string folder);
   ~FlightDesk();
@@ -57,7 +70,7 @@ class FlightDesk {
     FlightDesk* desk_;
     WorkerId worker_;
   };
-  Seat Add(WorkerId worker, Take take);
+  Seat Add(WorkerId worker, Callbacks callbacks);
   // What SIGUSR2 asks of a worker that has a seat, until that is destroyed; on the desk's thread.
   void TraceWith(WorkerId worker, std::function<void()> trace);
 
@@ -71,12 +84,13 @@ class FlightDesk {
 
  private:
   struct Worker {
-    Take take;
+    Callbacks callbacks;
     std::function<void()> trace;  // empty: it does not
     bool failed = false;          // its failure's record is written
   };
   void Run();
   void WriteAll(const std::string& why);
+  void Interrupt();
   void WriteFailed();
   void TraceAll();
   void Remove(WorkerId worker);
@@ -86,6 +100,7 @@ class FlightDesk {
   std::atomic<bool> woken_ = false;
   std::mutex mutex_;
   std::map<int, Worker> workers_;
+  bool interrupted_ = false;
   std::thread thread_;
 };
 

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "p2p/launch/limits.h"
 
 namespace ringzero {
 
@@ -103,8 +104,8 @@ absl::StatusOr<ReleasedRange> ReleasedRange::Reserve(
   void* begin =
       mmap(nullptr, entry->bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (begin == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "reserving ", bytes, " bytes of addresses for ", what, ": ", std::strerror(errno)));
+    return OutOfMemory(absl::StrCat("reserving ", bytes, " bytes of addresses for ", what, ": ",
+                                    std::strerror(errno)));
   }
   entry->begin = static_cast<std::byte*>(begin);
   InstallHandler();

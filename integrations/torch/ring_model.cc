@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/compute_type.h"
@@ -20,9 +21,12 @@ absl::Status Guard(const std::function<absl::Status()>& body) {
   } catch (const RingError& error) {
     return error.status();
   } catch (const c10::Error& error) {
-    return absl::UnknownError(error.what_without_backtrace());
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
+    const std::string what = error.what_without_backtrace();
+    // c10's allocator for the CPU has no class of its own for it.
+    if (absl::StrContains(what, "can't allocate memory")) return OutOfMemory(what);
+    return absl::UnknownError(what);
+  } catch (const std::bad_alloc& error) {
+    return OutOfMemory(error.what());
   } catch (const std::system_error& error) {
     return FromSystemError(error);
   } catch (const std::exception& error) {

@@ -20,7 +20,6 @@
 #include "integrations/torch/ring_model.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/failure.h"
-#include "p2p/launch/launcher.h"
 #include "p2p/local_transport.h"
 #include "p2p/rendezvous/share_results.h"
 #include "sharding/op.h"
@@ -145,7 +144,8 @@ absl::StatusOr<Results> RunProcesses(const RunWorkersOptions& options, const Pla
        .tasks = LaunchNeedsOf(options.as, options.workers, options.threads).tasks,
        .on_report = options.on_report,
        .peer_timeout = options.peer_timeout,
-       .pass_on = options.pass_on},
+       .pass_on = options.pass_on,
+       .interrupt = options.interrupt},
       body);
 }
 
@@ -261,7 +261,8 @@ absl::StatusOr<Results> RunThreads(const RunWorkersOptions& options, const Plans
   LaunchOptions launch{.workers = 1,
                        .tasks = LaunchNeedsOf(options.as, options.workers, options.threads).tasks,
                        .peer_timeout = options.peer_timeout,
-                       .pass_on = options.pass_on};
+                       .pass_on = options.pass_on,
+                       .interrupt = options.interrupt};
   if (options.on_report) {
     launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
       const Results who = Split(kind);

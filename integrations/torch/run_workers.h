@@ -26,6 +26,7 @@
 #include "base/ids.h"
 #include "integrations/torch/layer_factory.h"
 #include "p2p/connect.h"
+#include "p2p/launch/launcher.h"
 #include "p2p/launch/limits.h"
 #include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/job_seat.h"
@@ -60,7 +61,8 @@ struct RunWorkersOptions {
   // A worker without a sign of life for so long is lost (TransportOptions, LaunchOptions).
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   bool checksums = false;    // p2p/checksummed_transport.h
-  std::vector<int> pass_on;  // signals (LaunchOptions)
+  std::vector<int> pass_on;  // signals; this and the next: LaunchOptions
+  LaunchOptions::Interrupt interrupt;
   // On the calling thread: what the workers report, each worker's in its order; with `seat` what
   // this one does. Worker 0 reports a "note" of what carries messages, and why.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;

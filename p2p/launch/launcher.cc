@@ -33,6 +33,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// timeout(1) sends its signal to the process and to the process' group: that is one, not a second.
+constexpr std::chrono::milliseconds kOneSignal(200);
+
 // Whether somebody (nohup) has asked for it before this program began.
 bool IsIgnored(int signal) {
   struct sigaction action = {};
@@ -110,7 +113,7 @@ class Launch {
     Clock::time_point since;  // awake time
     bool lost = false;        // it took too long, and was said
   };
-  enum class Phase { kRunning, kGrace, kTerminated, kKilled };
+  enum class Phase { kRunning, kInterrupted, kGrace, kTerminated, kKilled };
 
   void Wait();
   void ReadRecords(WorkerProcess& child);
@@ -136,6 +139,7 @@ class Launch {
   std::vector<std::optional<std::string>> results_;
   std::vector<Failure> failures_;  // in order of time
   int interrupted_by_ = 0;
+  Clock::time_point interrupted_at_;
   Phase phase_ = Phase::kRunning;
   std::optional<Deadline> deadline_;  // of the phase
 };
@@ -171,10 +175,12 @@ absl::StatusOr<std::vector<std::string>> Launch::Run() {
     CheckDeadline();
   }
   if (interrupted_by_ != 0) {
-    return absl::CancelledError(absl::StrCat("interrupted by signal ", interrupted_by_, " (",
-                                             strsignal(interrupted_by_), ")"));
+    const bool all = std::all_of(results_.begin(), results_.end(),
+                                 [](const auto& result) { return result.has_value(); });
+    if (options_.interrupt.signal == 0 || !all) return InterruptedBy(interrupted_by_);
+  } else {
+    RZ_RETURN_IF_ERROR(Cause());
   }
-  RZ_RETURN_IF_ERROR(Cause());
   std::vector<std::string> results;
   for (std::optional<std::string>& result : results_) results.push_back(*std::move(result));
   return results;
@@ -229,10 +235,16 @@ void Launch::ReadSignals() {
       for (WorkerProcess& child : children_) child.Signal(signal);
       continue;
     }
-    // The second one means: now.
-    const bool again = interrupted_by_ != 0;
-    if (!again) interrupted_by_ = signal;
-    Enter(again ? Phase::kKilled : Phase::kTerminated);
+    if (interrupted_by_ != 0) {
+      // The second one means: now.
+      if (Clock::now() - interrupted_at_ > kOneSignal) Enter(Phase::kKilled);
+      continue;
+    }
+    interrupted_by_ = signal;
+    interrupted_at_ = Clock::now();
+    if (options_.interrupt.by != nullptr) *options_.interrupt.by = signal;
+    const bool ask = options_.interrupt.signal != 0 && phase_ == Phase::kRunning;
+    Enter(ask ? Phase::kInterrupted : Phase::kTerminated);
   }
 }
 
@@ -308,16 +320,18 @@ void Launch::Enter(Phase phase) {
     return;
   }
   const bool kill = phase == Phase::kKilled;
+  const bool ask = phase == Phase::kInterrupted;
   for (WorkerProcess& child : children_) {
-    child.Signal(kill || child.Stopped().signal != 0 ? SIGKILL : SIGTERM);
+    const bool stopped = child.Stopped().signal != 0;
+    child.Signal(kill || stopped ? SIGKILL : ask ? options_.interrupt.signal : SIGTERM);
   }
   deadline_.reset();
-  if (!kill) deadline_.emplace(options_.patience);
+  if (!kill) deadline_.emplace(ask ? options_.interrupt.patience : options_.patience);
 }
 
 void Launch::CheckDeadline() {
   if (!deadline_.has_value() || !deadline_->over()) return;
-  Enter(phase_ == Phase::kGrace ? Phase::kTerminated : Phase::kKilled);
+  Enter(phase_ == Phase::kTerminated ? Phase::kKilled : Phase::kTerminated);
 }
 
 bool Launch::AnyAlive() const {
@@ -359,6 +373,11 @@ absl::Status CheckOneThread() {
 }
 
 }  // namespace
+
+absl::Status InterruptedBy(int signal) {
+  return absl::CancelledError(
+      absl::StrCat("interrupted by signal ", signal, " (", strsignal(signal), ")"));
+}
 
 WorkerContext::WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream,
                              std::string secret)

@@ -43,7 +43,19 @@ struct LaunchOptions {
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   // Signals to the launching process that are handed on to all workers, and mean nothing to it.
   std::vector<int> pass_on;
+  // For workers that end early by themselves and return what they have done: after a first signal
+  // that ends the launching process they get `signal` in place of SIGTERM, and SIGTERM `patience`
+  // later. If all return a result, LaunchProcesses returns the results, and `by` says which signal
+  // came. A second signal, from 0.2 s after the first on, is SIGKILL to all, at once.
+  struct Interrupt {
+    int signal = 0;  // 0: SIGTERM, and no results
+    std::chrono::milliseconds patience = std::chrono::seconds(10);
+    int* by = nullptr;
+  } interrupt;
 };
+
+// Cancelled "interrupted by signal 2 (Interrupt)".
+absl::Status InterruptedBy(int signal);
 
 // A worker's side, in its own process. Thread-safe but for TakeEndpoint and Seat.
 class WorkerContext {
@@ -82,8 +94,8 @@ using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
 // the others report in turn; Unavailable "worker 2 was killed by signal 9 (Killed)", with what the
 // kernel counts of processes that it ended for lack of memory, and with each other worker that was
 // killed so, "worker 2 exited with code 3 and without a result" or "worker 2 was stopped by signal
-// 19 (Stopped (signal)); peer_timeout is 5 s"; Cancelled "interrupted by signal 2 (Interrupt)" when
-// the launching process got SIGINT, SIGTERM or SIGHUP, which it does not see otherwise while this
+// 19 (Stopped (signal)); peer_timeout is 5 s"; InterruptedBy when the launching process got SIGINT,
+// SIGTERM or SIGHUP (but see LaunchOptions::interrupt), which it does not see otherwise while this
 // runs (a SIGHUP that it ignores, as under nohup, stays ignored); ResourceExhausted, before
 // anything is started, of CheckLimits (p2p/launch/limits.h). Time in which the launching process
 // was stopped itself counts for nobody, and stopping it stops no worker. Children ignore SIGINT,

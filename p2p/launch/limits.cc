@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -67,9 +68,13 @@ struct MadeTasks {
   const auto wait = [](void*) -> void* {
     while (true) pause();
   };
+  // Their number is tried, not the memory of so many stacks in one process.
+  pthread_attr_t small;
+  pthread_attr_init(&small);
+  pthread_attr_setstacksize(&small, std::max<size_t>(PTHREAD_STACK_MIN, 1 << 16));
   while (made.count < wanted && made.error == 0) {
     pthread_t thread;
-    made.error = pthread_create(&thread, nullptr, wait, nullptr);
+    made.error = pthread_create(&thread, &small, wait, nullptr);
     made.count += made.error == 0 ? 1 : 0;
   }
   _exit(write(channel, &made, sizeof(made)) == sizeof(made) ? 0 : 1);
@@ -108,10 +113,22 @@ absl::Status CheckLimits(const LaunchNeeds& needs) {
   return CheckTaskLimit(needs);
 }
 
+absl::Status OutOfMemory(absl::string_view what) {
+  rlimit limit = {};
+  getrlimit(RLIMIT_AS, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) {
+    return absl::ResourceExhaustedError(absl::StrCat("out of memory: ", what));
+  }
+  return absl::InvalidArgumentError(absl::StrCat("out of memory: ", what, "; `ulimit -v` is ",
+                                                 limit.rlim_cur / 1024, " KiB for one process"));
+}
+
 absl::Status FromSystemError(const std::system_error& error) {
   if (error.code() != std::errc::resource_unavailable_try_again) {
     return absl::UnknownError(error.what());
   }
+  const absl::Status memory = OutOfMemory("cannot make a thread");
+  if (absl::IsInvalidArgument(memory)) return memory;
   return absl::ResourceExhaustedError(absl::StrCat("cannot make a thread: ", error.code().message(),
                                                    " (`ulimit -u`, or the cgroup's pids.max)"));
 }

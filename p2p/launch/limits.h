@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace ringzero {
 
@@ -23,7 +24,12 @@ struct LaunchNeeds {
 // this process must have one thread.
 absl::Status CheckLimits(const LaunchNeeds& needs);
 
-// ResourceExhausted of what std::thread throws when the system makes no more; else Unknown.
+// What was refused for lack of memory ("cannot map 4096 bytes"). InvalidArgument that names
+// `ulimit -v` where that limits this process; else ResourceExhausted.
+absl::Status OutOfMemory(absl::string_view what);
+
+// Of what std::thread throws when the system makes no more: OutOfMemory if `ulimit -v` is set, as a
+// thread's stack counts; else ResourceExhausted. Any other error is Unknown.
 absl::Status FromSystemError(const std::system_error& error);
 
 }  // namespace ringzero

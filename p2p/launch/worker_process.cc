@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <new>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -114,6 +115,8 @@ absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn,
     return spawn.body(stream);
   } catch (const std::system_error& error) {
     return FromSystemError(error);
+  } catch (const std::bad_alloc& error) {
+    return OutOfMemory(error.what());
   }
 }
 

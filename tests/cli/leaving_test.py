@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Leaving: Ctrl-C, SIGTERM, a hang-up and whoever is killed end everything within two seconds; nothing is left."""
+import json
 import signal
 import time
 import unittest
@@ -10,15 +11,15 @@ LIMIT = 2.0  # seconds
 
 
 class Leaving(TestCase):
-    def start_long_run(self, hang_up=signal.SIG_DFL, **changes):
+    def start_long_run(self, *options, hang_up=signal.SIG_DFL, until="iteration ", **changes):
         """A run of three workers that has begun to train; and its workers' processes."""
         before = set(processes())
         config = self.config(**{"iterations": 1000000, "steps_per_print": 1, "cyclic.workers": 3,
                                 "evaluation.every": 0, "model.hidden": [512, 512, 512], **changes})
-        process = self.start("train", config, hang_up=hang_up)
+        process = self.start("train", config, *options, hang_up=hang_up)
         self.workers = []
         for line in process.stderr:
-            if line.startswith("iteration "):
+            if line.startswith(until):
                 break
         else:
             self.fail("it never began to train")
@@ -31,7 +32,7 @@ class Leaving(TestCase):
         seconds = time.monotonic() - since
         self.assertEqual(process.returncode, code, err)
         self.assertLess(seconds, LIMIT)
-        self.assertEqual(out, "")
+        self.out = out
         self.assertEqual([pid for pid in self.workers if pid in processes()], [])
         self.assertEqual(set(processes()) - self.before, set())
         return err
@@ -40,12 +41,47 @@ class Leaving(TestCase):
         for transport in ("shm", "local"):
             for number, code in ((HUP, 129), (INT, 130), (TERM, 143)):
                 with self.subTest(transport=transport, signal=number):
-                    process = self.start_long_run(**{"cyclic.transport": transport})
+                    run, summary = f"run-{transport}-{number}", f"summary-{transport}-{number}.json"
+                    process = self.start_long_run("--summary", summary, "--metrics", run, "--dump-parameters", "p",
+                                                  **{"cyclic.transport": transport})
                     self.assertEqual(len(self.workers), 3 if transport == "shm" else 1)
                     since = time.monotonic()
                     send(process.pid, number)
+                    if number == TERM:  # timeout(1) sends it to the process, and to the process' group
+                        send(process.pid, number)
                     err = self.ends(process, code, since)
                     self.assertIn("interrupted", err.splitlines()[-1])
+                    self.tells_what_was_done(run, summary)
+
+    def tells_what_was_done(self, run, summary):
+        with open(self.path(summary), encoding="utf-8") as file:
+            told = json.load(file)
+        self.assertTrue(told["interrupted"])
+        self.assertGreater(told["iterations"], 0)
+        self.assertLess(told["iterations"], 1000000)
+        self.assertIsNotNone(told["loss"]["last"])
+        self.assertIsNone(told["parameters_sha256"])
+        self.assertEqual(set(told["not_written"]), {"parameters"})
+        self.assertIn(f"interrupted after {told['iterations']} of 1000000 iterations in ", self.out)
+        with open(self.path(run + "/metrics.jsonl"), encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+        trained = [line for line in lines if "Train/Samples/train_loss" in line["scalars"]]
+        self.assertEqual(len(trained), told["iterations"])
+        done = self.run_program("report", run, "--out", "report.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.path("report.html"), encoding="utf-8") as file:
+            self.assertIn("<figcaption>measured, iterations ", file.read())
+
+    def test_a_second_signal_ends_at_once(self):
+        # One worker hangs, and would be waited for.
+        process = self.start_long_run(until="ringzero: injected: hang", **{"cyclic.inject": {"action": "hang", "worker": 1, "at": "lap", "number": 3}})
+        send(process.pid, INT)
+        self.wait_until(lambda: len(children(process.pid)) == 1, 60, "the others ended")
+        time.sleep(0.3)  # within 0.2 s it would count as the first
+        since = time.monotonic()
+        send(process.pid, INT)
+        self.assertIn("interrupted by signal 2", self.ends(process, 130, since).splitlines()[-1])
+        self.assertEqual(self.out, "")
 
     def test_an_ignored_hang_up_stays_ignored(self):
         process = self.start_long_run(hang_up=signal.SIG_IGN)  # as nohup starts it

@@ -45,6 +45,22 @@ class Limits(TestCase):
                            "`ulimit -u` is 10 ")
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
 
+    def test_addresses(self):
+        # From where the program's libraries do not fit to where the run does: never by a signal.
+        codes, kib = [], 200000
+        while 0 not in codes and kib < 1 << 27:
+            kib = int(1.03 * kib)
+            done = self.run_limited(prepare=lambda: resource.setrlimit(resource.RLIMIT_AS, (kib << 10, kib << 10)))
+            if "Sanitizer" in done.stderr:
+                self.skipTest("a sanitizer wants all addresses")
+            codes.append(done.returncode)
+            if done.returncode == 2:
+                self.fails(done, 2, "out of memory", "`ulimit -v`")
+            elif done.returncode != 0:
+                self.assertIn("error while loading shared libraries", done.stderr, f"{done.returncode} with {kib} KiB")
+        self.assertIn(0, codes)
+        self.assertIn(2, codes)
+
     def test_small_shared_memory_for_ucx(self):
         for size, free in (("16m", "16.0"), ("20m", "20.0"), ("1m", "1.0")):
             with self.subTest(size=size):

@@ -133,6 +133,58 @@ TEST(OutputFile, WhatCannotBeWrittenIsSaidBefore) {
   EXPECT_EQ(Get(folder / "file"), "kept");
 }
 
+TEST(OutputFile, RoomIsLookedAtBefore) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(CheckWritable(folder / "new", 1 << 20), absl::OkStatus());
+  EXPECT_EQ(CheckWritable("/dev/null", uint64_t{1} << 50), absl::OkStatus());
+  const absl::Status status = CheckWritable(folder / "new", uint64_t{1} << 50);  // a pebibyte
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("new: cannot write it: "));
+  EXPECT_TRUE(NamesIn(folder.path()).empty());
+}
+
+TEST(OutputFile, AGrowingFileThatWasDeletedTakesNoMore) {
+  const TemporaryFolder folder;
+  for (const auto as : {OutputFile::As::kGrowing, OutputFile::As::kAppended}) {
+    const auto file = OutputFile::Open(folder / "out", as);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ((*file)->Write("one"), absl::OkStatus());
+    std::filesystem::remove(folder / "out");
+    const absl::Status status = (*file)->Write("two");
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("out: cannot write it: No such file"));
+  }
+}
+
+TEST(OutputFile, WhoCannotFinishGoesOnElsewhere) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "gone");
+  const auto file = OutputFile::Open(folder / "gone/out", OutputFile::As::kWhole);
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string text(3 << 20, 'a');  // more than is copied at a time
+  ASSERT_EQ((*file)->Write(text + "torn"), absl::OkStatus());
+  std::filesystem::remove_all(folder / "gone");
+  EXPECT_EQ((*file)->Finish().code(), absl::StatusCode::kPermissionDenied);
+  const auto copy = (*file)->CopyTo(folder / "spare", text.size());
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  ASSERT_EQ((*copy)->Write("b"), absl::OkStatus());
+  ASSERT_EQ((*copy)->Finish(), absl::OkStatus());
+  EXPECT_EQ(Get(folder / "spare"), text + "b");
+}
+
+TEST(OutputFile, ASparePathIsInAFolderOfItsOwn) {
+  const auto first = MakeSparePath("/nowhere/model.safetensors");
+  const auto second = MakeSparePath("/nowhere/model.safetensors");
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_NE(*first, *second);
+  for (const std::string& path : {*first, *second}) {
+    EXPECT_THAT(path, HasSubstr("/model.safetensors"));
+    const std::filesystem::path at = std::filesystem::path(path).parent_path();
+    EXPECT_EQ(std::filesystem::status(at).permissions(), std::filesystem::perms::owner_all);
+    std::filesystem::remove(at);
+  }
+}
+
 TEST(OutputFile, AGrowingFileBeginsAnewAndAnAppendedOneGoesOn) {
   const TemporaryFolder folder;
   for (int run = 0; run < 2; ++run) {

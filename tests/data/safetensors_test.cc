@@ -4,9 +4,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <bit>
 #include <cmath>
+#include <csignal>
+#include <filesystem>
 #include <limits>
 
 #include "tests/data/files.h"
@@ -242,6 +245,40 @@ TEST(Safetensors, ReadingAsSomethingElseIsAnError) {
               HasSubstr("wanted I64"));
   EXPECT_THAT(ErrorOf((*reader)->Read("a.count", {}, std::span(one))), HasSubstr("is I64"));
   EXPECT_EQ((*reader)->Read("c", {}, std::span(one)).code(), absl::StatusCode::kNotFound);
+}
+
+// The disk takes half of a tensor: the whole tensor is written elsewhere, behind what there was.
+TEST(SafetensorsWriter, MovesToAnotherFile) {
+  TemporaryFolder folder;
+  std::filesystem::create_directory(folder / "full");
+  auto writer = SafetensorsWriter::Create(folder / "full/m.safetensors", kSpecs);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE((*writer)->Write("a.weight", kWeight).ok());
+  const auto half_written = *std::filesystem::directory_iterator(folder / "full");
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {half_written.file_size() + 4, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const std::vector<int64_t> count = {1LL << 40};
+  const absl::Status full = (*writer)->Write("a.count", count);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(full.code(), absl::StatusCode::kPermissionDenied);
+  ASSERT_EQ((*writer)->MoveTo(folder / "spare"), absl::OkStatus());
+  EXPECT_TRUE(std::filesystem::is_empty(folder / "full"));
+  ASSERT_TRUE((*writer)->Write("a.count", count).ok());
+  ASSERT_TRUE((*writer)->Write("empty", std::vector<float>{}).ok());
+  ASSERT_TRUE((*writer)->Write("b \"quoted\" ü", std::vector<float>{7}).ok());
+  ASSERT_EQ((*writer)->Finish(), absl::OkStatus());
+  const auto reader = SafetensorsReader::Open(folder / "spare");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  std::vector<float> weight(kWeight.size());
+  ASSERT_TRUE((*reader)->Read("a.weight", {2, 3}, weight).ok());
+  EXPECT_EQ(weight, kWeight);
+  std::vector<int64_t> counted(1);
+  ASSERT_TRUE((*reader)->Read("a.count", {}, counted).ok());
+  EXPECT_EQ(counted, count);
 }
 
 TEST(SafetensorsWriter, WantsTheListInOrderAndWhole) {

@@ -428,6 +428,48 @@ TEST_F(LauncherTest, SignalsEndWorkersThatIgnoreThem) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+// They are told, return what they have, and are not ended; who does not return is, and there are no
+// results. A second signal does not wait for that.
+TEST_F(LauncherTest, InterruptedWorkersReturnWhatTheyHave) {
+  sigset_t mask, before;
+  sigemptyset(&mask);
+  sigaddset(&mask, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &mask, &before);
+  enum class Case { kAnswers, kSilent, kAgain };
+  for (const Case each : {Case::kAnswers, Case::kSilent, Case::kAgain}) {
+    int ready = 0, by = 0;
+    const auto patience = each == Case::kSilent ? std::chrono::milliseconds(50)
+                                                : std::chrono::milliseconds(std::chrono::hours(1));
+    const LaunchOptions options{.workers = 2,
+                                .on_report =
+                                    [&](WorkerId, const std::string& kind, const std::string&) {
+                                      if (kind == "ready" && ++ready == 2) kill(getpid(), SIGINT);
+                                      if (kind == "told" && each == Case::kAgain)
+                                        kill(getpid(), SIGINT);
+                                    },
+                                .interrupt = {.signal = SIGUSR1, .patience = patience, .by = &by}};
+    const Results results =
+        LaunchProcesses(options, [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+          RZ_RETURN_IF_ERROR(context.Report("ready", ""));
+          int got = 0;
+          sigwait(&mask, &got);
+          while (each != Case::kAnswers && context.self().value == 1) {
+            RZ_RETURN_IF_ERROR(context.Report("told", ""));
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          }
+          return absl::StrCat("done by ", got);
+        });
+    EXPECT_EQ(by, SIGINT);
+    if (each == Case::kAnswers) {
+      ASSERT_TRUE(results.ok()) << results.status();
+      EXPECT_EQ(*results, (std::vector<std::string>{"done by 10", "done by 10"}));
+    } else {
+      EXPECT_EQ(results.status(), InterruptedBy(SIGINT));
+    }
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
 TEST_F(LauncherTest, WorkersDieWithTheirLauncher) {
   const int status = SignalALaunch(SIGKILL, WaitForNeighbour);
   EXPECT_TRUE(WIFSIGNALED(status));

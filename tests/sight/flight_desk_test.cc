@@ -34,13 +34,14 @@ bool Soon(const std::function<bool()>& done) {
 }
 
 TEST(FlightDeskTest, WritesAllWorkersOnTheSignal) {
-  BlockDumpSignals();
+  BlockDeskSignals();
   const TemporaryFolder folder;
   FlightDesk desk(folder.path("flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
-  const auto first = desk.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  const auto first =
+      desk.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
   const auto second =
-      desk.Add(WorkerId(1), [](const std::string& why) { return RecordOf(1, why); });
+      desk.Add(WorkerId(1), {.take = [](const std::string& why) { return RecordOf(1, why); }});
   ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
   ASSERT_TRUE(Soon([&] { return ReadFlightFile(FlightPath(desk.folder(), WorkerId(1))).ok(); }));
   const auto records = ReadFlightFolder(desk.folder());
@@ -50,12 +51,13 @@ TEST(FlightDeskTest, WritesAllWorkersOnTheSignal) {
 }
 
 TEST(FlightDeskTest, TheOtherSignalAsksForATrace) {
-  BlockDumpSignals();
+  BlockDeskSignals();
   const TemporaryFolder folder;
   FlightDesk desk(folder.path("flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
   std::atomic<int> asked = 0;
-  const auto seat = desk.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  const auto seat =
+      desk.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
   desk.TraceWith(WorkerId(0), [&] { ++asked; });
   ASSERT_EQ(kill(getpid(), SIGUSR2), 0);
   EXPECT_TRUE(Soon([&] { return asked > 0; }));
@@ -68,12 +70,13 @@ TEST(FlightDeskTest, AFailureIsWrittenOnce) {
   ASSERT_EQ(desk.Start(), absl::OkStatus());
   std::atomic<int> taken = 0;
   std::atomic<bool> failed = false;
-  const auto seat = desk.Add(WorkerId(0), [&](const std::string& why) {
-    FlightRecord record = RecordOf(0, why);
-    if (failed) record.error = absl::DeadlineExceededError("waited too long");
-    if (failed) ++taken;
-    return record;
-  });
+  const auto seat = desk.Add(WorkerId(0), {.take = [&](const std::string& why) {
+                               FlightRecord record = RecordOf(0, why);
+                               if (failed)
+                                 record.error = absl::DeadlineExceededError("waited too long");
+                               if (failed) ++taken;
+                               return record;
+                             }});
   desk.Wake();  // of no failure
   failed = true;
   desk.Wake();
@@ -89,7 +92,8 @@ TEST(FlightDeskTest, MakesItsFolderOrSaysWhyNot) {
   const TemporaryFolder folder;
   FlightDesk desk(folder.path("a/b/flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
-  const auto seat = desk.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+  const auto seat =
+      desk.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
   desk.WriteFailure(WorkerId(0), absl::InternalError("mine"));
   const auto record = ReadFlightFile(FlightPath(desk.folder(), WorkerId(0)));
   ASSERT_TRUE(record.ok()) << record.status();
@@ -98,7 +102,7 @@ TEST(FlightDeskTest, MakesItsFolderOrSaysWhyNot) {
   FlightDesk barred(folder.path("file/flight"));
   ASSERT_EQ(barred.Start(), absl::OkStatus());
   const auto other =
-      barred.Add(WorkerId(0), [](const std::string& why) { return RecordOf(0, why); });
+      barred.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
   ::testing::internal::CaptureStderr();
   barred.WriteFailure(WorkerId(0), absl::InternalError("mine"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
@@ -119,6 +123,22 @@ TEST(FlightDeskTest, RemovesRecordsOfEarlierRuns) {
   EXPECT_THAT(folder.List("flight"),
               ::testing::UnorderedElementsAre("worker-1.flight", "worker-2.flight",
                                               "worker-2.flight.123.tmp", "notes.txt"));
+}
+
+TEST(FlightDeskTest, AnInterruptIsHeardByWhoeverComesLater) {
+  BlockDeskSignals();
+  const TemporaryFolder folder;
+  FlightDesk desk(folder.path("flight"));
+  ASSERT_EQ(desk.Start(), absl::OkStatus());
+  std::atomic<int> heard = 0;
+  const FlightDesk::Callbacks callbacks{
+      .take = [](const std::string& why) { return RecordOf(0, why); },
+      .interrupt = [&] { ++heard; }};
+  const auto first = desk.Add(WorkerId(0), callbacks);
+  ASSERT_EQ(kill(getpid(), kInterruptSignal), 0);
+  ASSERT_TRUE(Soon([&] { return heard == 1; }));
+  const auto second = desk.Add(WorkerId(1), callbacks);
+  EXPECT_EQ(heard, 2);
 }
 
 }  // namespace

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""A disk that is full or a folder that is gone takes nothing from a run that goes on, and is said once."""
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+from ringzero import TestCase
+
+ITERATIONS = 150
+MIB = 1 << 20
+RUN = {"iterations": ITERATIONS, "steps_per_print": 1, "evaluation.every": 0, "model.hidden": [384, 384],
+       "cyclic.workers": 2}
+PARAMETERS = 4 * (36 * 384 + 384 + 384 * 384 + 384 + 384 * 5 + 5)  # bytes
+
+
+class Outputs(TestCase):
+    def disk(self, size):
+        """A folder "disk" with so many bytes; a full disk is a small one."""
+        os.mkdir(self.path("disk"))
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path("disk")],
+                                 capture_output=True, text=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest(f"a small disk cannot be mounted: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.path("disk")], check=True)
+
+    def fill(self, name):
+        with self.assertRaises(OSError), open(self.path(name), "wb", buffering=0) as file:
+            while file.write(bytes(4096)) == 4096:
+                pass
+            raise OSError
+
+    def delete(self, name):
+        os.rename(self.path(name), self.path("gone"))  # no new file comes into it from here on
+        shutil.rmtree(self.path("gone"))
+
+    def start_in_spare(self, *options, **changes):
+        """A run that has begun to train; what it cannot write goes to the folder "spare"."""
+        os.makedirs(self.path("spare"), exist_ok=True)
+        os.environ["TMPDIR"] = self.path("spare")
+        self.addCleanup(os.environ.pop, "TMPDIR", None)
+        process = self.start("train", self.config(**{**RUN, **changes}), *options)
+        for line in process.stderr:
+            if line.startswith("iteration "):
+                return process
+        return self.fail("it never began to train")
+
+    def warnings(self, err):
+        return [line for line in err.splitlines() if line.startswith("warning: ")]
+
+    def spare(self, name):
+        [folder] = [each for each in os.listdir(self.path("spare"))
+                    if os.path.exists(os.path.join(self.path("spare"), each, name))]
+        return os.path.join(self.path("spare"), folder, name)
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def test_metrics_trace_and_flights_that_cannot_be_written(self):
+        for happens in ("full", "deleted"):
+            with self.subTest(happens):
+                if happens == "full":
+                    self.disk(4 * MIB)
+                else:
+                    os.makedirs(self.path("out"))
+                at = "disk" if happens == "full" else "out"
+                process = self.start_in_spare(
+                    "--metrics", at + "/run", "--trace", at + "/trace.json", "--summary", "summary.json",
+                    **{"tensorboard": {"enabled": True, "output_path": self.path("boards-" + happens)}})
+                if happens == "full":
+                    self.fill("disk/filler")
+                else:
+                    self.delete("out")
+                    self.write("out", "in the way")
+                out, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 0, err)
+                said = self.warnings(err)
+                for what in ("metrics", "trace", "flight records"):
+                    self.assertEqual(len([line for line in said if line.startswith(f"warning: {what}: ")]), 1, err)
+                self.assertEqual(len(said), 3, err)
+                summary = json.loads(self.read(self.path("summary.json")))
+                self.assertEqual(set(summary["not_written"]), {"metrics", "trace", "flight records"})
+                self.assertEqual((summary["iterations"], summary["interrupted"]), (ITERATIONS, False))
+                self.assertIn(at + "/run/", summary["not_written"]["metrics"])
+                self.assertIn("not written: metrics: ", out)
+                # What has room elsewhere is whole.
+                [board] = os.listdir(self.path("boards-" + happens))
+                self.assertTrue(os.listdir(os.path.join(self.path("boards-" + happens), board)))
+
+    def test_room_for_parameters_is_looked_at_before(self):
+        self.disk(PARAMETERS // 2)
+        done = self.run_program("train", self.config(**RUN), "--dump-parameters", "disk/p.safetensors")
+        self.fails(done, 2, "--dump-parameters: disk/p.safetensors: cannot write it: wanted space for 0.6 MiB, found 0.3")
+        self.assertNotIn("iteration 1/", done.stderr)
+        self.assertEqual(os.listdir(self.path("disk")), [])
+
+    def test_what_cannot_be_written_at_the_end_is_elsewhere(self):
+        options = ("--dump-parameters", "expected.safetensors")
+        expected = self.train(self.config(**RUN), *options)["parameters_sha256"]
+        for happens in ("full", "deleted"):
+            with self.subTest(happens):
+                if happens == "full":
+                    self.disk(PARAMETERS + MIB)
+                else:
+                    os.makedirs(self.path("out"))
+                at = "disk" if happens == "full" else "out"
+                shutil.rmtree(self.path("spare"), ignore_errors=True)
+                process = self.start_in_spare("--dump-parameters", at + "/p.safetensors", "--summary", at + "/s.json")
+                if happens == "full":
+                    self.fill("disk/filler")
+                else:
+                    self.delete("out")
+                out, err = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 7, err)
+                self.assertIn(f"parameters sha256 {expected}", out)
+                self.assertEqual(self.read(self.spare("p.safetensors")), self.read(self.path("expected.safetensors")))
+                summary = json.loads(self.read(self.spare("s.json")))
+                self.assertEqual((summary["parameters_sha256"], set(summary["not_written"])), (expected, {"parameters"}))
+                last = err.splitlines()[-1]
+                self.assertIn(f"the parameters are in {self.spare('p.safetensors')}", last)
+                self.assertIn(f"the summary is in {self.spare('s.json')}", last)
+
+
+if __name__ == "__main__":
+    unittest.main()
