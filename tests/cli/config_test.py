@@ -75,6 +75,7 @@ class Config(TestCase):
         for line, word in zip(lines[first + 1:], ("prescale_gradients", "optimizer.params.lr", "model: missing", "data: missing",
                                                   "iterations: missing"), strict=True):
             self.assertIn(word, line)
+        self.assertFalse([line for line in lines[:first] if "prescale_gradients" in line or "auto" in line], "said twice")
         self.fails(self.run_program("train", config), 2, "prescale_gradients", "4 more: ringzero config lists them")
         self.assertNotIn("refuses", self.show(self.config()).stderr)
 

@@ -302,6 +302,29 @@ TEST_F(FileRendezvousTest, AWorkerThatDiesWhileOthersGatherIsNamed) {
   }
 }
 
+// The worker of now never gives a sign: it is missed from the moment on at which all have come.
+TEST_F(FileRendezvousTest, WhatAnEarlierStartSaidLastIsNoSignOfLife) {
+  auto opened = OpenFileStore({.folder = folder_.path("meeting"), .job = "a job"});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto store = std::make_shared<CheckedStore>(*std::move(opened));
+  const std::string self = absl::StrCat(kAliveKeys, 0), other = absl::StrCat(kAliveKeys, 1);
+  for (const std::string left : {"earlier failed 13 its words", "now 7"}) {
+    ASSERT_TRUE(store->Write(self, "").ok() && store->Write(other, left).ok());
+    Presence presence(
+        store,
+        {.self = WorkerId(0), .workers = 2, .number = "mine", .peer_timeout = milliseconds(500)});
+    EXPECT_TRUE(Eventually([&] {  // a second sign, which comes after the first look
+      const std::string sign = store->ReadOrEmpty(self).value_or("");
+      return !sign.empty() && sign != "mine 0";
+    }));
+    EXPECT_EQ(presence.status(), absl::OkStatus()) << left;
+    presence.Know({"mine", "now"});
+    EXPECT_TRUE(Eventually([&] { return !presence.status().ok(); }));
+    EXPECT_TRUE(absl::StartsWith(presence.status().message(), "worker 1 gave no sign of life for"))
+        << presence.status();
+  }
+}
+
 // They have met, and one ends where the other waits for it.
 TEST_F(FileRendezvousTest, WhoEndsBeforeItIsConnectedEndsTheOthers) {
   struct Case {

@@ -38,6 +38,18 @@ TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
   }
 }
 
+// One slot fewer would cost less than a tenth of a step, but more than 1 %.
+TEST(FreeWindowTest, AFewPerCentAreWorthASlot) {
+  const Plan plan = MakeTestPlan(
+      {.workers = 5, .stages = 10, .laps = 4, .rule = Rule::kDp, .costs = Costs::kBackwardTwice});
+  const absl::StatusOr<int> free = ChooseFreeWindow(plan);
+  ASSERT_TRUE(free.ok()) << free.status();
+  const double shortest = StepWith(plan, kNoLimit);
+  EXPECT_LE(StepWith(plan, *free), 1.01 * shortest);
+  EXPECT_GT(StepWith(plan, *free - 1), 1.01 * shortest);
+  EXPECT_LT(StepWith(plan, *free - 1), 1.1 * shortest);
+}
+
 TEST(FreeWindowTest, WhereSlotsAreEnoughOrGivenItIsTheOther) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     Plan plan = MakeTestPlan({.workers = 4, .stages = 8, .rule = rule});

@@ -2,13 +2,17 @@
 #include "integrations/torch/linear.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -259,6 +263,25 @@ TEST(LinearTest, OnARingItIsTheReference) {
   }
 }
 
+std::atomic<int> added_products = 0;  // that AddProduct made or tried, in this process
+
+// While it lives, `added_products` counts.
+class CountsAddedProducts {
+ public:
+  CountsAddedProducts()
+      : callback_(at::addGlobalCallback(
+            at::RecordFunctionCallback([](const at::RecordFunction& function) {
+              if (std::strcmp(function.name(), "aten::addmm_") == 0) ++added_products;
+              return std::unique_ptr<at::ObserverContext>();
+            }).scopes({at::RecordScope::FUNCTION}))) {
+    added_products = 0;
+  }
+  ~CountsAddedProducts() { at::removeCallback(callback_); }
+
+ private:
+  const at::CallbackHandle callback_;
+};
+
 // What a stage's sum holds when its product is ready is chance: with the switch nobody looks.
 TEST(LinearTest, ProductsThatAreAlwaysMadeFirstHaveTheSameBits) {
   const TrainingTask task =
@@ -267,8 +290,14 @@ TEST(LinearTest, ProductsThatAreAlwaysMadeFirstHaveTheSameBits) {
     const absl::StatusOr<PlannedTask> planned =
         PlanTask(task, {.workers = n, .laps = 2, .stages = 3, .iterations = 3});
     ASSERT_TRUE(planned.ok()) << planned.status();
+    const CountsAddedProducts counts;
     const absl::StatusOr<TrainingResult> added = RunRing(task, *planned);
+    if (n == 1) {  // its second lap finds the first one's sums
+      EXPECT_GT(added_products, 0);
+    }
+    added_products = 0;
     const absl::StatusOr<TrainingResult> first = RunRing(task, *planned, {.products_first = true});
+    EXPECT_EQ(added_products, 0) << n;
     ASSERT_TRUE(added.ok() && first.ok()) << added.status() << first.status();
     EXPECT_EQ(first->losses, added->losses) << n;
     EXPECT_EQ(first->parameters, added->parameters) << n;

@@ -114,6 +114,8 @@ TEST(EngineFlightTest, TellsOfEveryPlannedOperation) {
       EXPECT_EQ(CheckEvents(plan, EventsOf(*result)), absl::OkStatus());
       for (const FlightRecord& flight : result->flights) {
         EXPECT_EQ(flight.now.says, "waits for nothing: its program is done");
+        // It is not at its last computing any more.
+        for (const Event& event : flight.events) EXPECT_GE(flight.since_ns, event.time);
       }
     }
   }

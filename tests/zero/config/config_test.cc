@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -269,7 +270,9 @@ TEST(Overrides, ValuesAreJsonElseStrings) {
   EXPECT_EQ(Parse(kResNet, {"data.path=\"12\""}).data.path, "12");
   EXPECT_THAT(Message(kResNet, {"data.path=12"}),
               StartsWith("--set data.path=12: data.path: wanted a string, found 12"));
-  EXPECT_EQ(Parse(kResNet, {"seed=1", "seed=2"}).seed, 2u);  // the last one wins
+  EXPECT_EQ(Parse(kResNet, {"seed=1", "seed=2"}).seed, 2u);                  // the last one wins
+  EXPECT_EQ(Parse(kResNet, {"steps_per_print=4294967297"}).steps_per_print,  // 1 in 32 bits
+            std::numeric_limits<int>::max());
 }
 
 TEST(Overrides, HaveTheReadersLimits) {
