@@ -68,6 +68,8 @@ class Worker {
  private:
   absl::Status RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
+    // The workers are connected; the first iteration may take long.
+    if (task_.self.value == 0 && task_.say) task_.say("progress", "training begins");
     StartTrace();
     RZ_RETURN_IF_ERROR(StartMetrics());
     StepMeterOptions measured{.iterations = task_.length.iterations, .laps = plan().laps};

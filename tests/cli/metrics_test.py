@@ -139,6 +139,7 @@ class Metrics(TestCase):
             self.assertEqual("tokens_per_second" in last, "tokens_per_second" in units)
             first, *_, end = [line for line in done.stderr.splitlines() if line.startswith("iteration ") and "left" in line]
             self.assertRegex(first, r"^iteration 1/12  loss ")
+            self.assertIn("\ntraining begins\niteration 1/12", done.stderr)
             unit = units[0].split("_")[0]
             self.assertRegex(end, rf"  lr \S+  gradient_norm \S+  \d+ {unit}/s  .* left  pss \d+ MiB  mfu \d+ %  waits ")
             done = self.run_program("report", "run", "--out", "report.html")

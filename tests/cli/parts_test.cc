@@ -201,13 +201,24 @@ TEST(WorkerReport, ReadsBack) {
   EXPECT_FALSE(FromJson("{}").ok());
 }
 
+std::string SummaryText(const Config& config, int iterations, const WorkerReport& report) {
+  const NotWritten not_written;
+  return Summarize({.config = config,
+                    .iterations = iterations,
+                    .planned_iterations = iterations,
+                    .not_written = not_written,
+                    .provenance = "{}"},
+                   {report})
+      .text;
+}
+
 // A worker that was stopped for three quarters of its steps has not computed in that time.
 TEST(Summary, TellsTimeOffTheProcessorFromComputing) {
   const Config config;
   WorkerReport report{.measured = 10, .step_mean = 1};
   report.waits.parameters = 1;
   report.on_core_seconds = 1.5;
-  EXPECT_THAT(Summarize({.config = config, .iterations = 10}, {report}).text,
+  EXPECT_THAT(SummaryText(config, 10, report),
               HasSubstr("compute 15.0 %, off the core 75.0 %, waits for parameters 10.0 %"));
 }
 
@@ -215,11 +226,9 @@ TEST(Summary, SpeaksOfSkippedUpdatesWhereSomeWere) {
   Config config;
   config.precision.skip_overflows = true;
   WorkerReport report;
-  EXPECT_THAT(Summarize({.config = config, .iterations = 4}, {report}).text,
-              Not(HasSubstr("skipped")));
+  EXPECT_THAT(SummaryText(config, 4, report), Not(HasSubstr("skipped")));
   report.skipped_updates = 1;
-  EXPECT_THAT(Summarize({.config = config, .iterations = 4}, {report}).text,
-              HasSubstr("skipped 1 of 4 updates"));
+  EXPECT_THAT(SummaryText(config, 4, report), HasSubstr("skipped 1 of 4 updates"));
 }
 
 // Iteration `done` reported `seconds` after now.

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "p2p/ucx/ucx_links.h"
 #include "p2p/ucx/ucx_packet.h"
 #include "p2p/ucx/ucx_transport.h"
@@ -55,7 +56,9 @@ class Stranger final : public UcxListener {
           rendezvous.Get(absl::StrCat("ucx/", w), kDeadline);
       EXPECT_TRUE(address.ok());
       const size_t header = address->find('\n') + 1;
-      EXPECT_TRUE(worker_->Connect(w, address->substr(header + kUcxNonceBytes)).ok());
+      const absl::Status connected = worker_->Connect(w, address->substr(header + kUcxNonceBytes));
+      RZ_CHECK(connected.ok(),
+               connected.ToString());  // UCX would end with SIGSEGV at the first send
     }
   }
   void Say(int to, const std::string& header, const std::string& data) {
