@@ -249,11 +249,21 @@ absl::Status CheckWritable(const std::string& path, uint64_t bytes) {
 
 absl::StatusOr<std::string> MakeSparePath(const std::string& path) {
   const char* const wanted = std::getenv("TMPDIR");
-  std::string folder =
-      absl::StrCat(wanted == nullptr || *wanted == '\0' ? "/tmp" : wanted, "/ringzero-XXXXXX");
-  if (mkdtemp(folder.data()) == nullptr) return WriteError(folder, errno);
-  const std::string name = std::filesystem::path(path).filename().string();
-  return absl::StrCat(folder, "/", name == "-" ? "stdout" : name);
+  std::string folder;
+  for (const std::string& in :
+       {std::string(wanted == nullptr ? "" : wanted), std::string("/tmp")}) {
+    if (in.empty()) continue;
+    folder = absl::StrCat(in, "/ringzero-XXXXXX");
+    if (mkdtemp(folder.data()) == nullptr) continue;
+    const std::string name = std::filesystem::path(path).filename().string();
+    return absl::StrCat(folder, "/", name == "-" ? "stdout" : name);
+  }
+  return WriteError(folder, errno);
+}
+
+void DropSparePath(const std::string& spare) {
+  std::error_code is_used;
+  std::filesystem::remove(std::filesystem::path(spare).parent_path(), is_used);
 }
 
 bool WrittenInPlace(const std::string& path) {

@@ -77,8 +77,10 @@ absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
 absl::Status CheckWritable(const std::string& path, uint64_t bytes = 0);
 
 // Where to write what cannot be written at `path`: the last part of its name in a new folder, for
-// this user only, of $TMPDIR or /tmp.
+// this user only, of $TMPDIR, or of /tmp where that cannot be.
 absl::StatusOr<std::string> MakeSparePath(const std::string& path);
+// Nothing was written at `spare`, of MakeSparePath: removes its folder.
+void DropSparePath(const std::string& spare);
 
 // Whether it is no regular file that would be replaced: a device, a FIFO, standard output.
 bool WrittenInPlace(const std::string& path);

@@ -2,7 +2,7 @@
 //
 //   thread_ = NamedThread("rz-pool", [this] { Run(); });
 //   NameProcess("ringzero worker 2");   // ps -f, top -c: in place of the command line
-//   NameThread("ringzero w2");          // ps, top, perf; the first thread's name is the process', too
+//   NameThread("ringzero w2");          // ps, top, perf; the first thread names the process, too
 #ifndef RINGZERO_BASE_SYSTEM_NAMES_H_
 #define RINGZERO_BASE_SYSTEM_NAMES_H_
 

@@ -262,7 +262,7 @@ void Mailbox::Abort(const absl::Status& why) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!status_.ok()) return;
   on_failure_ = nullptr;
-  End(why.ok() ? absl::AbortedError("aborted without a reason") : why, Tell::kPeers);
+  End(why.ok() ? absl::InternalError("aborted without a reason") : why, Tell::kPeers);
 }
 
 void Mailbox::End(const absl::Status& why, Tell tell) {

@@ -3,11 +3,13 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <span>
 #include <thread>
 #include <utility>
 
 #include "base/status.h"
+#include "p2p/launch/limits.h"
 #include "zero/engine_impl.h"
 #include "zero/engine_samples.h"
 #include "zero/gradient_sum.h"
@@ -19,7 +21,13 @@ namespace ringzero {
 void Engine::Impl::RunOnPool(int64_t op, std::function<absl::Status()> work) {
   pool_->Add([this, op, what = state_.at(op).linked.op, work = std::move(work)] {
     recorder_.Record(Writer::kPool, {EventKind::kBegin, what});
-    const absl::Status status = Costed(what, 1, work);
+    const absl::Status status = Costed(what, 1, [&]() -> absl::Status {
+      try {
+        return work();
+      } catch (const std::bad_alloc& error) {
+        return OutOfMemory(error.what());
+      }
+    });
     recorder_.Record(Writer::kPool, {EventKind::kEnd, what});
     Lock lock(mutex_);
     if (!error_.ok()) return;

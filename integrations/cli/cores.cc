@@ -18,7 +18,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "integrations/cli/cgroups.h"
 
 namespace ringzero {
 namespace {
@@ -54,12 +53,6 @@ std::optional<double> Share(const std::string& quota_path, const std::string& pe
   return found[0] / found[1];
 }
 
-// Whether a launcher has given this process cores of its own.
-bool IsBound() {
-  const cpu_set_t mine = CoresOf(0), parents = CoresOf(getppid());
-  return CPU_COUNT(&parents) > 0 && CPU_COUNT(&mine) < CPU_COUNT(&parents);
-}
-
 // The command line of this process.
 std::vector<std::string> Words() {
   std::ifstream file("/proc/self/cmdline");
@@ -82,6 +75,29 @@ void StartAgain() {
 
 }  // namespace
 
+std::vector<CgroupFolder> CgroupFolders(const std::string& root, absl::string_view controller) {
+  std::vector<CgroupFolder> folders;
+  std::ifstream groups(absl::StrCat(root, "proc/self/cgroup"));
+  for (std::string line; std::getline(groups, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const bool unified = parts[0] == "0" && parts[1].empty();
+    const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
+    const bool found =
+        std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
+    if (!unified && !found) continue;
+    std::string mount = absl::StrCat(root, "sys/fs/cgroup");
+    if (!unified) absl::StrAppend(&mount, "/", controller);
+    // Every group above limits this one, too.
+    for (std::string path = parts[2] == "/" ? "" : parts[2];; path.resize(path.rfind('/'))) {
+      folders.push_back(
+          {.folder = mount + path, .name = path.empty() ? "/" : path, .unified = unified});
+      if (path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return folders;
+}
+
 double UsableCores(const std::string& root) {
   const cpu_set_t mask = CoresOf(0);
   double cores = std::max(1, CPU_COUNT(&mask));
@@ -92,6 +108,11 @@ double UsableCores(const std::string& root) {
     if (share.has_value()) cores = std::min(cores, *share);
   }
   return cores;
+}
+
+bool IsBoundToCores() {
+  const cpu_set_t mine = CoresOf(0), parents = CoresOf(getppid());
+  return CPU_COUNT(&parents) > 0 && CPU_COUNT(&mine) < CPU_COUNT(&parents);
 }
 
 std::string CoresText(double cores) {
@@ -110,8 +131,7 @@ void SleepWhereCrowded(const ThreadCount& count, const std::string& config, bool
   for (const char* const name : {kWaitPolicy, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}) {
     if (std::getenv(name) != nullptr) return;  // somebody has chosen
   }
-  const ThreadCount here{.workers = IsBound() ? 1 : count.workers, .threads = count.threads};
-  const std::string line = DescribeCrowd(here, UsableCores());
+  const std::string line = DescribeCrowd(count, UsableCores());
   if (line.empty()) return;
   std::error_code missing;
   // A pipe cannot be read again.
@@ -124,7 +144,7 @@ void SleepWhereCrowded(const ThreadCount& count, const std::string& config, bool
   std::fprintf(stderr,
                "warning: %d workers with %d threads each are more than the cores, and %s=passive "
                "could not be set: set it, else threads that wait take the processor from others\n",
-               here.workers, here.threads, kWaitPolicy);
+               count.workers, count.threads, kWaitPolicy);
 }
 
 }  // namespace ringzero

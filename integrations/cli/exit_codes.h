@@ -13,7 +13,7 @@
 //   6    numbers that are not finite ended the run: an overflow at the smallest loss scale, or
 //        cyclic.on_nonfinite is stop
 //   7    done, but --dump-parameters or --summary could not be written where it was to be at the
-//        end; what is printed says where it is instead
+//        end; the last line says where it is instead, or that it is lost
 //   128+n  ended by signal n (129: SIGHUP, 130: Ctrl-C, 137: SIGKILL, 143: SIGTERM)
 #ifndef RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
 #define RINGZERO_INTEGRATIONS_CLI_EXIT_CODES_H_
@@ -42,7 +42,7 @@ inline int ExitCode(const absl::Status& status) {
     case absl::StatusCode::kUnavailable: return kExitLostPeer;
     case absl::StatusCode::kDeadlineExceeded: return kExitDeadline;
     case absl::StatusCode::kOutOfRange: return kExitNonfinite;
-    case absl::StatusCode::kAborted: return kExitElsewhere;
+    case absl::StatusCode::kAborted: return kExitElsewhere;  // of the program's end alone
     default: return kExitInternal;
   }
 }

@@ -1,6 +1,7 @@
 // ringzero: trains models with their states travelling around a ring. `ringzero help` says how.
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,20 +9,24 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <exception>
+#include <memory>
 #include <new>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "base/output_file.h"
+#include "base/status.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/config_command.h"
 #include "integrations/cli/exit_codes.h"
 #include "integrations/cli/plan_command.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/sight_commands.h"
-#include "integrations/cli/tell_launcher.h"
 #include "integrations/cli/train.h"
 #include "integrations/sight/flight_desk.h"
 
@@ -42,6 +47,44 @@ int SignalOf(const absl::Status& status) {
   const size_t at = message.find(kWords);
   if (status.code() != absl::StatusCode::kCancelled || at == std::string::npos) return 0;
   return std::atoi(message.c_str() + at + sizeof(kWords) - 1);
+}
+
+constexpr char kErrorFile[] = "TORCHELASTIC_ERROR_FILE";
+constexpr char kTerminationLog[] = "/dev/termination-log";  // Kubernetes' terminationMessagePath
+
+// As ErrorHandler.record_exception of torch.distributed.elastic.multiprocessing.errors. torchrun's
+// report shows py_callstack, and takes the failure with the smallest timestamp as the first.
+std::string TorchelasticJson(const std::string& error) {
+  using Json = nlohmann::ordered_json;
+  const Json extra = {{"py_callstack", error}, {"timestamp", absl::StrCat(std::time(nullptr))}};
+  const Json json = {{"message", {{"message", error}, {"extraInfo", extra}}}};
+  // Names of files need not be UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status TellTorchrun(const std::string& error) {
+  const char* file = std::getenv(kErrorFile);
+  if (file == nullptr || *file == '\0') return absl::OkStatus();
+  return Annotate(WriteWholeFile(file, TorchelasticJson(error), OutputFile::Sync::kNo), kErrorFile);
+}
+
+// Kubernetes makes the file; elsewhere there is none, and none is made.
+absl::Status TellKubernetes(const std::string& error) {
+  struct stat found = {};
+  if (stat(kTerminationLog, &found) != 0 || !S_ISREG(found.st_mode)) return absl::OkStatus();
+  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> log,
+                      OutputFile::Open(kTerminationLog, OutputFile::As::kAppended));
+  RZ_RETURN_IF_ERROR(log->Write(absl::StrCat(error, "\n")));
+  return log->Finish(OutputFile::Sync::kNo);
+}
+
+// The line of an error, for torchrun and Kubernetes, who report how this process ended. A file that
+// cannot be written is a warning on stderr.
+void TellLauncher(const std::string& error) {
+  for (const absl::Status& told : {TellTorchrun(error), TellKubernetes(error)}) {
+    if (told.ok()) continue;
+    std::fprintf(stderr, "ringzero: warning: %s\n", std::string(told.message()).c_str());
+  }
 }
 
 int Fail(const absl::Status& status) {
@@ -67,7 +110,7 @@ int Fail(const absl::Status& status) {
 }
 
 std::terminate_handler terminate_before = nullptr;
-// std::bad_alloc that nobody catches: in the libraries' own static objects, or in a thread of theirs.
+// std::bad_alloc that nobody catches: in the libraries' static objects, or in a thread of theirs.
 [[noreturn]] void OnTerminate() {
   if (std::current_exception() != nullptr) {
     try {
@@ -98,7 +141,8 @@ int Main(int argc, char** argv) {
   setenv("OMP_NUM_THREADS", "1", 1);
   setenv("MKL_NUM_THREADS", "1", 1);
   std::signal(SIGPIPE, SIG_IGN);
-  BlockDeskSignals();  // before there are threads
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond `ulimit -f`: the write says so
+  BlockDeskSignals();             // before there are threads
   const absl::Status streams = CheckStandardStreams();
   if (!streams.ok()) return Fail(streams);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);

@@ -9,7 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "integrations/cli/cgroups.h"
+#include "integrations/cli/cores.h"
 
 namespace ringzero {
 namespace {

@@ -142,6 +142,11 @@ absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
   return collector;
 }
 
+ParameterCollector::~ParameterCollector() {
+  writer_ = nullptr;
+  if (!spare_.empty()) DropSparePath(spare_);  // stays where the file is there
+}
+
 absl::Status ParameterCollector::OrElsewhere(
     const absl::Status& tried,
     const std::function<absl::Status(const std::string& spare)>& elsewhere) {
@@ -151,6 +156,7 @@ absl::Status ParameterCollector::OrElsewhere(
     const absl::StatusOr<std::string> spare = MakeSparePath(path_);
     const absl::Status moved = spare.ok() ? elsewhere(*spare) : spare.status();
     if (moved.ok()) spare_ = *spare;
+    if (!moved.ok() && spare.ok()) DropSparePath(*spare);
     if (!absl::IsPermissionDenied(moved)) return moved;
     why_.emplace_back(moved.message());
   }

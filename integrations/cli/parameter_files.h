@@ -54,6 +54,7 @@ uint64_t DumpBytes(const std::vector<StageLayout>& layouts);
 // cannot be written at `path` goes to MakeSparePath (base/output_file.h).
 class ParameterCollector {
  public:
+  ~ParameterCollector();
   // `path` empty: no file.
   static absl::StatusOr<std::unique_ptr<ParameterCollector>> Create(
       const std::string& path, const std::vector<StageLayout>& layouts);

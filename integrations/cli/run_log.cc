@@ -16,6 +16,7 @@ std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> RunLog
 void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics) {
   const double loss = WithoutNanSign(metrics[0] / metrics[2]);
   std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_) return;
   if (kind == LapTask::Kind::kTrain) {
     if (!first_loss_.has_value()) first_loss_ = loss;
     last_loss_ = loss;
@@ -34,6 +35,11 @@ void RunLog::Report(Iteration iteration, LapTask::Kind kind, const std::vector<d
                                          result.iteration, loss, 100 * *result.accuracy)
                        : absl::StrFormat("iteration %d: held-out loss %.4f, perplexity %.3f",
                                          result.iteration, loss, result.quality().value));
+}
+
+void RunLog::Close() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
 }
 
 int RunLog::iterations() const {

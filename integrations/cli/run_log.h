@@ -58,6 +58,8 @@ class RunLog {
     std::chrono::steady_clock::time_point when;  // it was reported
     std::vector<double> totals;                  // RingTotals', summed over the ring
   };
+  // What is reported from now on is not taken: what was told stays all.
+  void Close();
   int iterations() const;  // whose loss is known
   std::optional<double> first_loss() const;
   std::optional<double> last_loss() const;
@@ -75,6 +77,7 @@ class RunLog {
 
   const Task task_;
   mutable std::mutex mutex_;
+  bool closed_ = false;
   int iterations_ = 0;
   std::optional<double> first_loss_;
   std::optional<double> last_loss_;

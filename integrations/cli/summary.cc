@@ -191,9 +191,11 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   if (info.interrupted) {
     absl::StrAppendFormat(&text, "interrupted after %d of ", info.iterations);
   }
-  absl::StrAppendFormat(&text, "%d iterations in %s: loss %.4f to %.4f", info.planned_iterations,
-                        FormatDuration(info.seconds), first.first_loss.value_or(NAN),
-                        first.last_loss.value_or(NAN));
+  absl::StrAppendFormat(&text, "%d iterations in %s", info.planned_iterations,
+                        FormatDuration(info.seconds));
+  if (first.first_loss.has_value() && first.last_loss.has_value()) {
+    absl::StrAppendFormat(&text, ": loss %.4f to %.4f", *first.first_loss, *first.last_loss);
+  }
   if (!first.evaluations.empty()) {
     const EvaluationResult& last = first.evaluations.back();
     absl::StrAppend(
@@ -202,10 +204,13 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
                    : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)", last.quality().value,
                                      last.loss));
   }
-  absl::StrAppendFormat(&text, "\n%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
-                        tokens ? tokens_per_second : samples_per_second,
-                        tokens ? "tokens" : "samples", 1e3 * first.step_median,
-                        1e3 * first.step_min, 1e3 * first.step_max);
+  text += "\n";
+  if (first.measured > 0) {
+    absl::StrAppendFormat(&text, "%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
+                          tokens ? tokens_per_second : samples_per_second,
+                          tokens ? "tokens" : "samples", 1e3 * first.step_median,
+                          1e3 * first.step_min, 1e3 * first.step_max);
+  }
   if (first.skipped_updates > 0) {
     absl::StrAppendFormat(&text, "skipped %d of %d updates: gradients not finite",
                           first.skipped_updates, info.iterations);

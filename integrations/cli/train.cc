@@ -61,9 +61,9 @@ struct TrainRun {
   ProgressScreen& screen;
   const std::optional<JobSeat>& seat;  // in a job from outside
   FlightDesk& desk;
-  // These four are written by this process' only thread. The certificate (RunFitJson) and a worker's
-  // FLOPs per second on cores of its own, once they are known; what is not written, so far; the
-  // signal that interrupted the workers, or 0.
+  // These four are written by this process' only thread. The certificate (RunFitJson) and the
+  // FLOPs per second of a worker with cores of its own, once they are known; what is not written,
+  // so far; the signal that interrupted the workers, or 0.
   std::string& certificate;
   double& worker_flops;
   NotWritten& not_written;
@@ -75,7 +75,7 @@ struct TrainRun {
   // Says it once, whoever meets it first.
   void Miss(const std::string& what, absl::string_view why) const {
     if (!not_written.emplace(what, why).second) return;
-    screen.Note(absl::StrCat("warning: ", what, ": ", why, "; the run goes on without it"));
+    screen.Note(absl::StrCat("warning: ", what, ": ", why, " (this does not end the run)"));
   }
 };
 
@@ -392,6 +392,7 @@ std::string WriteSummary(const std::string& path, const std::string& json) {
   if (written.ok()) return "";
   const absl::StatusOr<std::string> spare = MakeSparePath(path);
   const absl::Status rescued = spare.ok() ? WriteWholeFile(*spare, json) : spare.status();
+  if (spare.ok() && !rescued.ok()) DropSparePath(*spare);
   return absl::StrCat(
       written.message(), "; ",
       rescued.ok() ? absl::StrCat("the summary is in ", *spare) : std::string(rescued.message()));
@@ -417,7 +418,8 @@ absl::Status TellResults(const TrainRun& run, RunEnd end) {
   }
   const std::string& dump_trouble = reports.front().dump_trouble;
   if (!dump_trouble.empty()) run.not_written["parameters"] = dump_trouble;
-  if (interrupted && !run.line.dump_parameters.empty()) {
+  const bool collected = !reports.front().parameters_sha256.empty();
+  if (interrupted && !collected && !run.line.dump_parameters.empty()) {
     run.not_written["parameters"] = "the run was interrupted";
   }
   run.screen.Clear();
@@ -439,15 +441,18 @@ absl::Status TellResults(const TrainRun& run, RunEnd end) {
                 reports);
   if (!run.line.metrics.empty()) {
     const absl::Status kept = WriteRunSummary(run.line.metrics, summary.json);
-    if (!kept.ok()) run.Miss("metrics", kept.message());
+    if (!kept.ok() && !run.not_written.contains("metrics")) {
+      run.screen.Note(absl::StrCat("warning: the summary: ", kept.message()));
+    }
   }
   std::vector<std::string> troubles = {dump_trouble, WriteSummary(run.line.summary, summary.json)};
   std::erase(troubles, "");
   const absl::Status printed = PrintText(run.line, absl::StrCat(summary.text, comparison.text));
+  const std::string trouble = absl::StrJoin(troubles, "; ");
+  if (!trouble.empty() && !interrupted) return absl::AbortedError(trouble);
+  if (!trouble.empty()) run.screen.Note(absl::StrCat("warning: ", trouble));
   if (run.interrupted_by != 0) return InterruptedBy(run.interrupted_by);
-  if (interrupted) return Interrupted();
-  if (!troubles.empty()) return absl::AbortedError(absl::StrJoin(troubles, "; "));
-  return printed;
+  return interrupted ? Interrupted() : printed;
 }
 
 // Leaves in the folder of --metrics what is run; returns what is to be said at the end.
@@ -457,12 +462,12 @@ Provenance RecordRun(const TrainRun& run, const std::string& launcher) {
   Provenance begun = provenance;
   begun.places.push_back({ThisPlace(), {}});
   const absl::Status written = WriteRunRecord(run.line.metrics, begun);
-  if (!written.ok()) run.Miss("metrics", written.message());
+  if (!written.ok()) run.Miss("provenance", written.message());
   return provenance;
 }
 
-// How many there are, if each has as many workers as this one. 1 only where a launcher says that all
-// workers are here, and then at all of them.
+// How many there are, if each has as many workers as this one. 1 only where a launcher says that
+// all workers are here, and then at all of them.
 int HostsOf(const std::optional<OutsideJob>& job) {
   if (!job.has_value()) return 1;
   const int here = std::max(1, job->identity.local_workers.value_or(1));
@@ -538,8 +543,9 @@ absl::Status RunTrain(const CommandLine& asked) {
     }
   }
   if (config.ok()) {
-    const int here =
-        identity.has_value() ? identity->local_workers.value_or(1) : config->cyclic.workers;
+    const int of_launcher =
+        identity.has_value() && !IsBoundToCores() ? identity->local_workers.value_or(1) : 1;
+    const int here = identity.has_value() ? of_launcher : config->cyclic.workers;
     SleepWhereCrowded({.workers = here, .threads = config->cyclic.threads}, line.config,
                       /*speaks=*/!identity.has_value() || identity->self.value == 0);
   }

@@ -106,6 +106,7 @@ class Worker {
 
   // What was done is told, and kept for the report.
   absl::Status LeaveEarly() {
+    log_.Close();  // the engine's threads may still report
     if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     KeepSchedule("interrupted");
     return absl::OkStatus();
@@ -487,8 +488,8 @@ class Worker {
   NotWritten not_written_;
   size_t not_written_said_ = 0;
   std::unique_ptr<RunMetrics> metrics_;
-  std::unique_ptr<InitFile> init_;  // likewise
-  std::unique_ptr<OpCosts> costs_;  // likewise
+  std::unique_ptr<InitFile> init_;  // ring_ reads these two
+  std::unique_ptr<OpCosts> costs_;
   std::unique_ptr<RingModel> ring_;
   std::unique_ptr<TraceStream> trace_;    // these two look into the ring's engine
   std::optional<FlightDesk::Seat> seat_;  // and into trace_

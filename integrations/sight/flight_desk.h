@@ -48,8 +48,8 @@ class FlightDesk {
     std::function<FlightRecord(const std::string& why)> take;
     // What could not be written on SIGUSR1; without it a warning on stderr says so.
     std::function<void(const absl::Status& why)> missing = nullptr;
-    // The launching process says by kInterruptSignal that the run is to end. At once if it came
-    // before.
+    // The launching process says by kInterruptSignal that the run is to end. If the signal came
+    // before Add, Add calls this.
     std::function<void()> interrupt = nullptr;
   };
 

@@ -48,18 +48,19 @@ double Median(std::vector<double> values) {
   return *middle;
 }
 
-// Why a worker takes longer than `typical` seconds for a micro-batch.
-std::string ReasonOf(const Pace& pace, double typical) {
+// Why a worker takes longer than `typical` seconds for a micro-batch. Stolen time is of the whole
+// window, waits included.
+std::string ReasonOf(const Pace& pace, double typical, double window_seconds) {
   const double lost = pace.computing_seconds - typical * pace.micro_batches;
   const double computing = pace.computing_seconds;
   if (pace.disk_faults >= 50 * computing) {
     return absl::StrFormat("%.0f page faults a second had to read from a disk",
                            pace.disk_faults / computing);
   }
-  if (pace.stolen_seconds >= 0.25 * computing) {
+  if (pace.stolen_seconds >= 0.25 * window_seconds) {
     return absl::StrFormat(
         "other guests of its machine had its host's processors for %.0f %% of the time (stolen)",
-        100 * pace.stolen_seconds / computing);
+        100 * pace.stolen_seconds / window_seconds);
   }
   if (pace.off_core_seconds >= 0.5 * lost) {
     return absl::StrFormat(
@@ -155,7 +156,7 @@ std::vector<std::string> StragglerWatch::EndWindow(double seconds) {
     seen.named = true;
     lines.push_back(absl::StrFormat(
         "worker %d takes %.1f times as long as the others to compute, for %.0f s now: %s", w,
-        SecondsEach(pace) / typical, seen.slow_seconds, ReasonOf(pace, typical)));
+        SecondsEach(pace) / typical, seen.slow_seconds, ReasonOf(pace, typical, seconds)));
   }
   return lines;
 }

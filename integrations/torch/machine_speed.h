@@ -19,7 +19,7 @@ namespace ringzero {
 // With torch's threads of the calling thread: a product of two 512 x 512 fp32 matrices, and copies
 // of 64 MiB; the fastest of a few. Some 0.1 s.
 MachineSpeed MeasureSpeed();
-// FLOP/s of those products, in `type`. Some 50 ms where they are slow.
+// FLOP/s of those products, in `type`. At most 8 products after the first, and none after 50 ms.
 double MeasureFlops(ValueType type = ValueType::kFp32);
 // How many times longer products in `type` take than in fp32: by a probe of 50 ms, of matrices of
 // 128 x 128.

@@ -126,11 +126,10 @@ absl::Status RingModel::Impl::CheckBackwardDone() const {
         "EndMicroBatch without a backward of the outputs: call loss.backward() first, or "
         "AbandonMicroBatch if this micro-batch is to contribute nothing");
   }
-  return absl::AbortedError(absl::StrCat(
+  return absl::FailedPreconditionError(absl::StrCat(
       "the backward stopped within ", NameOf(std::max(0, next_backward_)),
       " and cannot be repeated, as other workers may have the gradients of the stages after it: go "
-      "on "
-      "with AbandonMicroBatch (the rest contributes nothing to this update), or end the run"));
+      "on with AbandonMicroBatch (the rest contributes nothing to this update), or end the run"));
 }
 
 absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) {

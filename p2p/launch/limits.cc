@@ -127,10 +127,11 @@ absl::Status FromSystemError(const std::system_error& error) {
   if (error.code() != std::errc::resource_unavailable_try_again) {
     return absl::UnknownError(error.what());
   }
-  const absl::Status memory = OutOfMemory("cannot make a thread");
-  if (absl::IsInvalidArgument(memory)) return memory;
-  return absl::ResourceExhaustedError(absl::StrCat("cannot make a thread: ", error.code().message(),
-                                                   " (`ulimit -u`, or the cgroup's pids.max)"));
+  const std::string words = absl::StrCat(
+      "cannot make a thread (", error.code().message(), "): `ulimit -u` is ",
+      LimitWords(RLIMIT_NPROC), " for all that this user runs, a cgroup's pids.max may be less");
+  const absl::Status memory = OutOfMemory(words);
+  return absl::IsInvalidArgument(memory) ? memory : absl::ResourceExhaustedError(words);
 }
 
 }  // namespace ringzero

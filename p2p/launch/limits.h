@@ -28,8 +28,9 @@ absl::Status CheckLimits(const LaunchNeeds& needs);
 // `ulimit -v` where that limits this process; else ResourceExhausted.
 absl::Status OutOfMemory(absl::string_view what);
 
-// Of what std::thread throws when the system makes no more: OutOfMemory if `ulimit -v` is set, as a
-// thread's stack counts; else ResourceExhausted. Any other error is Unknown.
+// Of what std::thread throws when the system makes no more: names `ulimit -u`, and `ulimit -v` if
+// that is set, as a thread's stack counts (InvalidArgument then; else ResourceExhausted). Any other
+// error is Unknown.
 absl::Status FromSystemError(const std::system_error& error);
 
 }  // namespace ringzero

@@ -6,9 +6,9 @@
 //   if (!identity) …;      // nobody says: we launch the workers ourselves
 //   Describe(*identity);   // "worker 1 of 4 (torchrun), rendezvous tcp://10.0.0.1:29500"
 //
-// Functions of flags and environment; and of the processes above this one, among which MPICH's proxy
-// names a job. The first of these that says which worker this is is taken whole: flags, torchrun,
-// Open MPI, PMI, PMIx, Slurm, Kubernetes (a pod of an indexed Job or a JobSet).
+// Functions of flags and environment; and of the processes above this one, among which MPICH's
+// proxy names a job. The first of these that says which worker this is is taken whole: flags,
+// torchrun, Open MPI, PMI, PMIx, Slurm, Kubernetes (a pod of an indexed Job or a JobSet).
 #ifndef RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 #define RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 
@@ -47,10 +47,10 @@ Environment CurrentEnvironment();
 // Nothing when nobody says that this process is one worker of a job; --workers alone says no such
 // thing, nor does a Slurm step of one task (an interactive shell is one).
 //
-// InvalidArgument, one line: a value that is no number, a launcher's variable without the others that
-// its workers have, a worker that is not there, flags that contradict the launcher, no place to meet.
-// Workers of one host need no place if their launcher says that they are all here, and names the job:
-// they meet in $TMPDIR/ringzero-UID.
+// InvalidArgument, one line: a value that is no number, a launcher's variable without the others
+// that its workers have, a worker that is not there, flags that contradict the launcher, no place to
+// meet. Workers of one host need no place if their launcher says that they are all here, and names
+// the job: they meet in $TMPDIR/ringzero-UID.
 absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
                                                      const Environment& environment);
 

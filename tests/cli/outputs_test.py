@@ -1,17 +1,22 @@
 #!/usr/bin/env python3
 """A disk that is full or a folder that is gone takes nothing from a run that goes on, and is said once."""
+import contextlib
 import json
 import os
+import resource
 import shutil
+import signal
 import subprocess
+import time
 import unittest
 
-from ringzero import TestCase
+from ringzero import PROGRAM, TestCase
 
 ITERATIONS = 150
 MIB = 1 << 20
-RUN = {"iterations": ITERATIONS, "steps_per_print": 1, "evaluation.every": 0, "model.hidden": [384, 384],
-       "cyclic.workers": 2}
+RUN = {"iterations": ITERATIONS, "evaluation.every": 0, "model.hidden": [384, 384], "cyclic.workers": 2}
+# Worker 1 stops itself in the middle, until the test lets it go on.
+STOPS = {"cyclic.peer_timeout": 60, "cyclic.inject": {"action": "stop", "at": "lap", "number": ITERATIONS // 2, "worker": 1}}
 PARAMETERS = 4 * (36 * 384 + 384 + 384 * 384 + 384 + 384 * 5 + 5)  # bytes
 
 
@@ -35,19 +40,28 @@ class Outputs(TestCase):
         os.rename(self.path(name), self.path("gone"))  # no new file comes into it from here on
         shutil.rmtree(self.path("gone"))
 
-    def start_in_spare(self, *options, **changes):
-        """A run that has begun to train; what it cannot write goes to the folder "spare"."""
+    @contextlib.contextmanager
+    def stopped_in_spare(self, *options, **changes):
+        """A run that is stopped while it trains, and goes on afterwards; what it cannot write goes to the folder "spare"."""
         os.makedirs(self.path("spare"), exist_ok=True)
         os.environ["TMPDIR"] = self.path("spare")
         self.addCleanup(os.environ.pop, "TMPDIR", None)
-        process = self.start("train", self.config(**{**RUN, **changes}), *options)
-        for line in process.stderr:
-            if line.startswith("iteration "):
-                return process
-        return self.fail("it never began to train")
+        process = self.start("train", self.config(**{**RUN, **STOPS, **changes}), *options)
+        worker = self.wait_for_stopped_child(process.pid)
+        yield process
+        os.kill(worker, signal.SIGCONT)
+
+    def wait_for_stopped_child(self, parent):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            for child in self.read(f"/proc/{parent}/task/{parent}/children").split():
+                if self.read(f"/proc/{int(child)}/stat").rpartition(b")")[2].split()[0] == b"T":
+                    return int(child)
+            time.sleep(0.01)
+        return self.fail("no worker has stopped itself")
 
     def warnings(self, err):
-        return [line for line in err.splitlines() if line.startswith("warning: ")]
+        return [line for line in err.splitlines() if line.endswith("(this does not end the run)")]
 
     def spare(self, name):
         [folder] = [each for each in os.listdir(self.path("spare"))
@@ -66,14 +80,14 @@ class Outputs(TestCase):
                 else:
                     os.makedirs(self.path("out"))
                 at = "disk" if happens == "full" else "out"
-                process = self.start_in_spare(
-                    "--metrics", at + "/run", "--trace", at + "/trace.json", "--summary", "summary.json",
-                    **{"tensorboard": {"enabled": True, "output_path": self.path("boards-" + happens)}})
-                if happens == "full":
-                    self.fill("disk/filler")
-                else:
-                    self.delete("out")
-                    self.write("out", "in the way")
+                with self.stopped_in_spare(
+                        "--metrics", at + "/run", "--trace", at + "/trace.json", "--summary", "summary.json",
+                        **{"tensorboard": {"enabled": True, "output_path": self.path("boards-" + happens)}}) as process:
+                    if happens == "full":
+                        self.fill("disk/filler")
+                    else:
+                        self.delete("out")
+                        self.write("out", "in the way")
                 out, err = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 0, err)
                 said = self.warnings(err)
@@ -96,6 +110,14 @@ class Outputs(TestCase):
         self.assertNotIn("iteration 1/", done.stderr)
         self.assertEqual(os.listdir(self.path("disk")), [])
 
+    def test_a_limit_on_a_files_size_is_said_before(self):
+        limit = PARAMETERS // 2
+        done = subprocess.run([PROGRAM, "train", self.config(**RUN), "--dump-parameters", "p.safetensors"],
+                              capture_output=True, text=True, cwd=self.folder, check=False, timeout=120,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        self.fails(done, 2, "--dump-parameters: p.safetensors: cannot write it: File too large")
+        self.assertEqual([name for name in os.listdir(self.folder) if "safetensors" in name], [])
+
     def test_what_cannot_be_written_at_the_end_is_elsewhere(self):
         options = ("--dump-parameters", "expected.safetensors")
         expected = self.train(self.config(**RUN), *options)["parameters_sha256"]
@@ -107,11 +129,11 @@ class Outputs(TestCase):
                     os.makedirs(self.path("out"))
                 at = "disk" if happens == "full" else "out"
                 shutil.rmtree(self.path("spare"), ignore_errors=True)
-                process = self.start_in_spare("--dump-parameters", at + "/p.safetensors", "--summary", at + "/s.json")
-                if happens == "full":
-                    self.fill("disk/filler")
-                else:
-                    self.delete("out")
+                with self.stopped_in_spare("--dump-parameters", at + "/p.safetensors", "--summary", at + "/s.json") as process:
+                    if happens == "full":
+                        self.fill("disk/filler")
+                    else:
+                        self.delete("out")
                 out, err = process.communicate(timeout=120)
                 self.assertEqual(process.returncode, 7, err)
                 self.assertIn(f"parameters sha256 {expected}", out)

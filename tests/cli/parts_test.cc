@@ -168,6 +168,16 @@ TEST(RunLog, MeansOfFoldedSums) {
   EXPECT_THAT(log.TakeNotes(), ElementsAre());
 }
 
+TEST(RunLog, TakesNothingOnceClosed) {
+  RunLog log(RunLog::Task::kClasses);
+  const auto report = log.Listener();
+  report(Iteration(0), LapTask::Kind::kTrain, std::vector<double>(kMetricsCount, 1));
+  log.Close();
+  report(Iteration(1), LapTask::Kind::kTrain, std::vector<double>(kMetricsCount, 1));
+  EXPECT_EQ(log.iterations(), 1);
+  EXPECT_EQ(log.TakeLosses().size(), 1u);
+}
+
 TEST(WorkerReport, ReadsBack) {
   WorkerReport report;
   report.worker = 3;
@@ -179,6 +189,11 @@ TEST(WorkerReport, ReadsBack) {
   report.lr = 0.1;
   report.gradient_norm = 2.0 / 3;
   report.mfu = 0.3;
+  report.pss_mib = 12;
+  report.iterations = 9;
+  report.interrupted = true;
+  report.not_written = {{"trace", "t.json: no"}};
+  report.dump_trouble = "p: no";
   report.first_loss = 0.1;
   report.last_loss = std::numeric_limits<double>::quiet_NaN();  // a run that diverged
   report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5}, {.iteration = 9}};
@@ -191,6 +206,11 @@ TEST(WorkerReport, ReadsBack) {
   EXPECT_EQ(again->lr, report.lr);
   EXPECT_EQ(again->gradient_norm, report.gradient_norm);
   EXPECT_EQ(again->mfu, report.mfu);
+  EXPECT_EQ(again->pss_mib, report.pss_mib);
+  EXPECT_EQ(again->iterations, report.iterations);
+  EXPECT_TRUE(again->interrupted);
+  EXPECT_EQ(again->not_written, report.not_written);
+  EXPECT_EQ(again->dump_trouble, report.dump_trouble);
   EXPECT_EQ(again->first_loss, report.first_loss);
   ASSERT_TRUE(again->last_loss.has_value());
   EXPECT_TRUE(std::isnan(*again->last_loss));

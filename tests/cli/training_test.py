@@ -198,26 +198,26 @@ class Progress(TestCase):
                 self.assertTrue(all(line.startswith("rule cdp_v1, K = 2: ") for line in lines), lines)
 
     def test_threads_that_share_cores_sleep_while_they_wait(self):
-        cores = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, {min(cores)})
-        self.addCleanup(os.sched_setaffinity, 0, cores)
+        one_core = ["taskset", "--cpu-list", str(min(os.sched_getaffinity(0)))]
+        run = lambda *arguments, env: subprocess.run([*one_core, PROGRAM, *arguments], capture_output=True, text=True,
+                                                     timeout=120, cwd=self.folder, check=False, env=env)
         # libgomp says what it has read, once per program that loads it.
         shown = {**os.environ, "OMP_DISPLAY_ENV": "VERBOSE"}
         shown.pop("OMP_WAIT_POLICY", None)
         spins = lambda done: [int(line.split("'")[1]) for line in done.stderr.splitlines() if "GOMP_SPINCOUNT = " in line]
         said = lambda done: [line for line in done.stderr.splitlines() if "OMP_WAIT_POLICY=passive" in line]
         config = self.config(iterations=2, **{"cyclic.threads": 2, "evaluation.every": 0})
-        done = self.run_program("train", config, env=shown)
+        done = run("train", config, env=shown)
         self.assertEqual(done.returncode, 0, done.stderr)
         before, after = spins(done)
         self.assertGreater(before, after)
         self.assertEqual(after, 0)
         self.assertEqual(said(done), ["2 workers with 2 threads each share 1 core: threads that wait for each other sleep "
                                       "(OMP_WAIT_POLICY=passive)"])
-        chosen = self.run_program("train", config, env={**shown, "OMP_WAIT_POLICY": "passive"})
+        chosen = run("train", config, env={**shown, "OMP_WAIT_POLICY": "passive"})
         self.assertEqual((spins(chosen), said(chosen)), ([0], []), chosen.stderr)
         self.assertEqual(chosen.stdout.split()[-1], done.stdout.split()[-1], "the same bits")
-        alone = self.run_program("train", config, "--set", "cyclic.threads=1", env=shown)
+        alone = run("train", config, "--set", "cyclic.threads=1", env=shown)
         self.assertEqual((spins(alone), said(alone)), ([before], []), alone.stderr)
 
     def test_not_a_terminal(self):

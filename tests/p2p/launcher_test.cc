@@ -303,7 +303,7 @@ TEST_F(LauncherTest, AThreadThatCannotBeMadeIsNamed) {
       });
   EXPECT_EQ(results.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(results.status().message()),
-              testing::HasSubstr("worker 0: cannot make a thread: "));
+              testing::HasSubstr("worker 0: cannot make a thread ("));
 }
 
 // Fewer files than the launch wants: known before anything is made.

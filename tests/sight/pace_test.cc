@@ -19,7 +19,7 @@ using ::testing::IsEmpty;
 
 constexpr int kWorkers = 4;
 
-// What a worker adds to its pace in the iteration that begins `second` after the start and takes 1 s.
+// What a worker adds to its pace in the iteration from `second` to `second` + 1.
 using Work = std::function<Pace(int worker, int second)>;
 
 std::vector<std::string> LinesOf(int seconds, const Work& work) {
@@ -74,7 +74,7 @@ TEST(StragglerWatch, KnowsOtherReasons) {
   EXPECT_THAT(lines(slow), ElementsAre(HasSubstr("it was on a processor")));
   Pace stolen = slow;
   stolen.stolen_seconds = 0.5;
-  EXPECT_THAT(lines(stolen), ElementsAre(HasSubstr("62 % of the time (stolen)")));
+  EXPECT_THAT(lines(stolen), ElementsAre(HasSubstr("40 % of the time (stolen)")));
   Pace faults = slow;
   faults.off_core_seconds = 0.6;
   faults.disk_faults = 800;

@@ -183,7 +183,7 @@ TEST(HookErrorsTest, ExceptionInABackwardAndGoingOn) {
       }
       EXPECT_THAT(std::string(backward.message()), HasSubstr("bang"));
       const absl::Status ended = model.EndMicroBatch({value});
-      EXPECT_EQ(ended.code(), absl::StatusCode::kAborted);
+      EXPECT_EQ(ended.code(), absl::StatusCode::kFailedPrecondition);
       EXPECT_THAT(std::string(ended.message()), HasSubstr("stage 3 (bomb)"));
       const absl::Status again = Guard([&] {
         model.Forward(batch.inputs);
