@@ -6,7 +6,8 @@
 //   2    bad input: an option, the configuration, the data or another file that was named;
 //        an output that cannot be written, standard output included; too little memory where
 //        `ulimit -v` limits it
-//   3    a worker was lost: it died, its connection closed, or it gave no sign of life for too long
+//   3    a worker was lost: it died, its connection closed, it gave no sign of life for too long, or
+//        a signal interrupted it while another launcher's job went on
 //   4    a deadline: everybody lives, but one wait took too long
 //   5    an internal error: our own bug, or the machine's (no memory, too few files or processes
 //        allowed, a damaged payload)

@@ -398,6 +398,12 @@ std::string WriteSummary(const std::string& path, const std::string& json) {
       rescued.ok() ? absl::StrCat("the summary is in ", *spare) : std::string(rescued.message()));
 }
 
+// What a run ends with that a signal has interrupted, at this worker or at another one.
+absl::Status CutShort(const TrainRun& run) {
+  if (run.interrupted_by != 0) return InterruptedBy(run.interrupted_by);
+  return absl::UnavailableError("another worker was interrupted by a signal");
+}
+
 struct RunEnd {
   std::vector<std::string> results;  // of the workers
   double seconds = 0;
@@ -451,8 +457,7 @@ absl::Status TellResults(const TrainRun& run, RunEnd end) {
   const std::string trouble = absl::StrJoin(troubles, "; ");
   if (!trouble.empty() && !interrupted) return absl::AbortedError(trouble);
   if (!trouble.empty()) run.screen.Note(absl::StrCat("warning: ", trouble));
-  if (run.interrupted_by != 0) return InterruptedBy(run.interrupted_by);
-  return interrupted ? Interrupted() : printed;
+  return interrupted || run.interrupted_by != 0 ? CutShort(run) : printed;
 }
 
 // Leaves in the folder of --metrics what is run; returns what is to be said at the end.
@@ -517,7 +522,11 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
   Provenance provenance = RecordRun(run, job.has_value() ? job->identity.source : "");
   absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
   if (run.speaks()) LookBack(run, results.status());
-  if (!results.ok() || !run.speaks()) return results.status();
+  if (!results.ok()) return results.status();
+  if (!run.speaks()) {
+    RZ_ASSIGN_OR_RETURN(const WorkerReport mine, FromJson(results->front()));
+    return mine.interrupted ? CutShort(run) : absl::OkStatus();
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return TellResults(run, {.results = *std::move(results),
                            .seconds = seconds.count(),

@@ -4,9 +4,16 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <malloc.h>
+#include <signal.h>
 #include <torch/version.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+#include <iterator>
 #include <thread>
 #include <utility>
 
@@ -158,6 +165,58 @@ std::vector<AgreementSection> AgreementOf(const RunWorkersOptions& options, cons
   return sections;
 }
 
+// SIGINT, SIGTERM and SIGHUP of a worker in a seat, while it lives. The first asks the worker by
+// `ask` to end early, as our own launcher asks its workers. A second one ends the process; within a
+// second of the first it counts as the same, as a terminal and torchrun both send theirs. What was
+// ignored before (nohup) stays ignored.
+class SeatSignals {
+ public:
+  explicit SeatSignals(const LaunchOptions::Interrupt& interrupt) : by_(interrupt.by) {
+    if (interrupt.signal == 0) return;
+    ask_ = interrupt.signal;
+    first_ = 0;
+    struct sigaction action {};
+    action.sa_handler = &Hear;
+    action.sa_flags = SA_RESTART;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  ~SeatSignals() {
+    if (ask_ == 0) return;
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+    if (by_ != nullptr) *by_ = first_;
+    ask_ = 0;
+  }
+
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+  static int64_t NowMs() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return int64_t{1000} * now.tv_sec + now.tv_nsec / 1000000;
+  }
+
+  // Only what a signal's handler may do.
+  static void Hear(int signal) {
+    int none = 0;
+    if (first_.compare_exchange_strong(none, signal)) {
+      first_ms_ = NowMs();
+      kill(getpid(), ask_);
+    } else if (NowMs() - first_ms_ > 1000) {
+      std::signal(signal, SIG_DFL);
+      raise(signal);  // comes when this handler has returned
+    }
+  }
+
+  static inline std::atomic<int> ask_ = 0, first_ = 0;
+  static inline std::atomic<int64_t> first_ms_ = 0;
+  int* const by_;
+  struct sigaction before_[std::size(kSignals)] = {};
+};
+
 // This process is one worker; its peers do the same elsewhere.
 absl::StatusOr<Results> RunInSeat(const RunWorkersOptions& options, const Plans& plan,
                                   const Work& work) {
@@ -173,7 +232,12 @@ absl::StatusOr<Results> RunInSeat(const RunWorkersOptions& options, const Plans&
     if (options.on_report) options.on_report(job.self, kind, text);
     return absl::OkStatus();
   };
-  const absl::StatusOr<std::string> mine = WorkInProcess(options, *run, work, std::move(process));
+  const Work interruptible = [&](WorkerSeat seat) {
+    const SeatSignals signals(options.interrupt);
+    return work(std::move(seat));
+  };
+  const absl::StatusOr<std::string> mine =
+      WorkInProcess(options, *run, interruptible, std::move(process));
   const auto limit =
       std::max<std::chrono::milliseconds>(2 * options.peer_timeout, std::chrono::seconds(10));
   absl::StatusOr<Results> all = ShareResults(job, mine, limit);

@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat,
     const absl::Status put = Put(seat, mine);
     if (!mine.ok()) return mine.status();
     RZ_RETURN_IF_ERROR(put);
-    return std::vector<std::string>();
+    return std::vector<std::string>{*mine};
   }
   if (!mine.ok()) return FirstCause(seat, mine.status());
   const SharedPatience patience(limit);

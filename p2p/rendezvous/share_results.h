@@ -1,7 +1,7 @@
 // ShareResults: what the workers of a job returned, gathered at worker 0 over the rendezvous.
 //
 //   RZ_ASSIGN_OR_RETURN(std::vector<std::string> all, ShareResults(seat, mine, limit));
-//   // at worker 0 all of them, by worker; at the others nothing
+//   // at worker 0 all of them, by worker; at the others their own alone
 //
 // Called once by every worker, at its end. Results are of any size.
 #ifndef RINGZERO_P2P_RENDEZVOUS_SHARE_RESULTS_H_

@@ -403,6 +403,25 @@ class Agent(Job):
                     self.assertRegex(err, rf"ringzero: error: worker {worker}: .*worker {lost} died")
                 self.assertLess(time.monotonic() - since, LOST_LIMIT)
 
+    def test_a_signal_ends_the_job_with_a_summary(self):
+        for signalled in ((0, 1, 2), (1,)):
+            with self.subTest(signalled=signalled):
+                port, summary = free_port(), self.path(f"summary-{len(signalled)}.json")
+                workers = self.start_job(self.config(**LONG), [torchrun(w, 3, port) for w in range(3)], "--summary", summary)
+                self.wait_for_progress(workers[0])
+                for worker in signalled:
+                    for _ in range(2):  # a terminal and torchrun both send it
+                        workers[worker].send_signal(signal.SIGTERM)
+                for worker, (code, _, err) in enumerate(self.ends(workers)):
+                    self.assertEqual(code, 143 if worker in signalled else 3, err)
+                    words = r"interrupted by signal 15" if worker in signalled else "another worker was interrupted"
+                    self.assertRegex(err.splitlines()[-1], rf"worker {worker}: {words}")
+                with open(summary, encoding="utf-8") as file:
+                    told = json.load(file)
+                self.assertTrue(told["interrupted"])
+                self.assertGreater(told["iterations"], 0)
+                self.assertLess(told["iterations"], LONG["iterations"])
+
     def test_a_worker_that_dies_before_they_are_connected_is_named(self):
         config = self.config(**{"cyclic.peer_timeout": 1})
         for place in ("tcp", "file"):

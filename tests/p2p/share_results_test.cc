@@ -23,8 +23,13 @@ Results ShareAll(const std::vector<Result>& each) {
   };
   std::vector<std::thread> others;
   for (size_t w = 1; w < each.size(); ++w) {
-    others.emplace_back(
-        [&, w] { EXPECT_EQ(share(static_cast<int>(w)).status(), each[w].status()); });
+    others.emplace_back([&, w] {
+      const Results own = share(static_cast<int>(w));
+      EXPECT_EQ(own.status(), each[w].status());
+      if (own.ok()) {
+        EXPECT_EQ(*own, std::vector<std::string>{*each[w]});
+      }
+    });
   }
   Results all = share(0);
   for (std::thread& other : others) other.join();
