@@ -113,42 +113,23 @@ std::string DescribeWorker(const WorkerReport& report) {
       percent(waits.update), percent(waits.other), report.pss_peak_mib);
 }
 
-}  // namespace
+double SamplesPerSecond(const SummaryInfo& info, const WorkerReport& first) {
+  const double batch = static_cast<double>(info.config.batch.train_batch);
+  return first.step_mean > 0 ? batch / first.step_mean : 0;
+}
 
-Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
-  const Config& config = info.config;
-  const WorkerReport& first = reports.front();
-  const Totals totals = AddUp(reports);
-  const double samples_per_second =
-      first.step_mean > 0 ? static_cast<double>(config.batch.train_batch) / first.step_mean : 0;
-  const bool tokens = TokensPerSample(config) > 0;
-  const double tokens_per_second =
-      samples_per_second * static_cast<double>(TokensPerSample(config));
-
-  OrderedJson json;
-  json["workers"] = config.cyclic.workers;
-  json["rule"] = ToString(config.cyclic.rule);
-  json["parameters"] = first.parameters;
-  json["iterations"] = info.iterations;
-  json["interrupted"] = info.interrupted;
-  json["not_written"] = info.not_written;
-  json["step_seconds"] = {
-      {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
-  json["samples_per_second"] = samples_per_second;
-  if (tokens) json["tokens_per_second"] = tokens_per_second;
-  json["lr"] = first.lr;
-  json["gradient_norm"] = OrNull(first.gradient_norm);
-  json["mfu"] = OrNull(first.mfu);
-  json["loss"] = {{"first", OrNull(first.first_loss)}, {"last", OrNull(first.last_loss)}};
-  if (!first.evaluations.empty()) {
-    OrderedJson list = OrderedJson::array();
-    for (const EvaluationResult& result : first.evaluations) {
-      const auto [quality, value] = result.quality();
-      json[quality] = value;  // the last one's stays
-      list.push_back({{"iteration", result.iteration}, {"loss", result.loss}, {quality, value}});
-    }
-    json["evaluations"] = list;
+void AddEvaluations(const WorkerReport& first, OrderedJson& json) {
+  if (first.evaluations.empty()) return;
+  OrderedJson list = OrderedJson::array();
+  for (const EvaluationResult& result : first.evaluations) {
+    const auto [quality, value] = result.quality();
+    json[quality] = value;  // the last one's stays
+    list.push_back({{"iteration", result.iteration}, {"loss", result.loss}, {quality, value}});
   }
+  json["evaluations"] = list;
+}
+
+void AddTimes(const std::vector<WorkerReport>& reports, const Totals& totals, OrderedJson& json) {
   json["waits_seconds_per_step"] = {{"parameters", totals.waits.parameters},
                                     {"gradient_sums", totals.waits.gradient_sums},
                                     {"update", totals.waits.update}};
@@ -159,10 +140,12 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
     off_core.push_back(OffCoreSeconds(report) / steps);
   }
   json["compute_seconds_per_step"] = {{"on_core", on_core}, {"off_core", off_core}};
-  if (config.precision.skip_overflows) {
-    json["skipped_updates"] = first.skipped_updates;
-    json["loss_scale"] = first.loss_scale;
-  }
+}
+
+// Bytes sent, processor time, memory.
+void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, const Totals& totals,
+            OrderedJson& json) {
+  const WorkerReport& first = reports.front();
   if (!info.interrupted) {
     json["bytes_per_step"] = PerStep(totals.training_bytes, info.iterations);
     json["bytes_other_per_step"] = PerStep(totals.other_bytes, info.iterations);
@@ -178,16 +161,48 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   if (!info.certificate.empty()) {
     json["memory"]["certificate"] = OrderedJson::parse(info.certificate, nullptr, false);
   }
-  if (config.cyclic.track_activations) json["activations"] = Activations(reports);
+  if (info.config.cyclic.track_activations) json["activations"] = Activations(reports);
+}
+
+OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports,
+                   const Totals& totals) {
+  const Config& config = info.config;
+  const WorkerReport& first = reports.front();
+  const double samples_per_second = SamplesPerSecond(info, first);
+  const auto tokens = static_cast<double>(TokensPerSample(config));
+  OrderedJson json;
+  json["workers"] = config.cyclic.workers;
+  json["rule"] = ToString(config.cyclic.rule);
+  json["parameters"] = first.parameters;
+  json["iterations"] = info.iterations;
+  json["interrupted"] = info.interrupted;
+  json["not_written"] = info.not_written;
+  json["step_seconds"] = {
+      {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
+  json["samples_per_second"] = samples_per_second;
+  if (tokens > 0) json["tokens_per_second"] = samples_per_second * tokens;
+  json["lr"] = first.lr;
+  json["gradient_norm"] = OrNull(first.gradient_norm);
+  json["mfu"] = OrNull(first.mfu);
+  json["loss"] = {{"first", OrNull(first.first_loss)}, {"last", OrNull(first.last_loss)}};
+  AddEvaluations(first, json);
+  AddTimes(reports, totals, json);
+  if (config.precision.skip_overflows) {
+    json["skipped_updates"] = first.skipped_updates;
+    json["loss_scale"] = first.loss_scale;
+  }
+  AddUse(info, reports, totals, json);
   const std::string& digest = first.parameters_sha256;
   json["parameters_sha256"] = digest.empty() ? OrderedJson(nullptr) : OrderedJson(digest);
   json["seconds"] = info.seconds;
   json["provenance"] = OrderedJson::parse(info.provenance);
   if (!info.again.empty()) json["again"] = OrderedJson::parse(info.again);
+  return json;
+}
 
-  Summary summary;
-  summary.json = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
-  std::string& text = summary.text;
+// "1000 iterations in 42 s: loss 2.5 to 0.3; held-out accuracy 91.85 %", and how fast they were.
+std::string WhatWasDone(const SummaryInfo& info, const WorkerReport& first) {
+  std::string text;
   if (info.interrupted) {
     absl::StrAppendFormat(&text, "interrupted after %d of ", info.iterations);
   }
@@ -206,17 +221,25 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
   }
   text += "\n";
   if (first.measured > 0) {
-    absl::StrAppendFormat(&text, "%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
-                          tokens ? tokens_per_second : samples_per_second,
-                          tokens ? "tokens" : "samples", 1e3 * first.step_median,
-                          1e3 * first.step_min, 1e3 * first.step_max);
+    const int64_t tokens = TokensPerSample(info.config);
+    absl::StrAppendFormat(
+        &text, "%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
+        SamplesPerSecond(info, first) * static_cast<double>(tokens > 0 ? tokens : 1),
+        tokens > 0 ? "tokens" : "samples", 1e3 * first.step_median, 1e3 * first.step_min,
+        1e3 * first.step_max);
   }
   if (first.skipped_updates > 0) {
     absl::StrAppendFormat(&text, "skipped %d of %d updates: gradients not finite",
                           first.skipped_updates, info.iterations);
-    const bool dynamic = config.precision.loss_scale.dynamic;
+    const bool dynamic = info.config.precision.loss_scale.dynamic;
     text += dynamic ? absl::StrFormat("; loss scale %g\n", first.loss_scale) : "\n";
   }
+  return text;
+}
+
+std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports,
+                   const Totals& totals) {
+  std::string text = WhatWasDone(info, reports.front());
   for (const WorkerReport& report : reports) absl::StrAppend(&text, DescribeWorker(report));
   const double iterations = std::max(info.iterations, 1);
   if (!info.interrupted) {
@@ -229,13 +252,24 @@ Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& repo
                         "that processes share is divided among them; the launching process is not "
                         "counted)\n",
                         totals.pss_mib);
+  const Config& config = info.config;
   const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps);
   if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
+  const std::string& digest = reports.front().parameters_sha256;
   if (!digest.empty()) absl::StrAppend(&text, "parameters sha256 ", digest, "\n");
   for (const auto& [what, why] : info.not_written) {
     absl::StrAppend(&text, "not written: ", what, ": ", why, "\n");
   }
-  return summary;
+  return text;
+}
+
+}  // namespace
+
+Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
+  const Totals totals = AddUp(reports);
+  const OrderedJson json = JsonOf(info, reports, totals);
+  return {.json = json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n",
+          .text = TextOf(info, reports, totals)};
 }
 
 }  // namespace ringzero
