@@ -159,7 +159,7 @@ BlameAnswer Engine::Impl::AskWorker(Lock& lock, const BlameStep& step) {
 absl::Status Engine::Impl::AwaitWorker(Lock& lock, WorkerId worker, const std::string& what,
                                        const std::function<bool()>& done) {
   awaits_ = worker;
-  const absl::Status waited = WaitFor(
+  absl::Status waited = WaitFor(
       lock, what,
       [&] {
         waiting_for_ = what;

@@ -283,12 +283,13 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
     Arriving& arriving = in.arriving[number % in.arriving.size()];
     Buffer buffer = std::move(operation.buffer);
     const uint8_t kind = operation.header.kind;
+    const bool whole = status.ok() && bytes == buffer.size();
     if (!status.ok()) kept_.push_back(std::move(buffer));
     FreeOperation(operation);
     // After a misfit the slot may be another message's.
     if (arriving.posted != &operation) return;
     arriving.posted = nullptr;
-    if (status.ok() && bytes == buffer.size()) {
+    if (whole) {
       arriving.buffer = std::move(buffer);
       arriving.filled = true;
     } else if (MayBeItsEnd(status)) {

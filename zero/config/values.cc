@@ -36,7 +36,7 @@ bool InRange(double value, const KeyRange& range) {
 
 // "a list of 2 numbers"
 std::string DescribeType(const KeySpec& key) {
-  const std::string type(Describe(key.type));
+  std::string type(Describe(key.type));
   if (key.range.list_length == 0) return type;
   return absl::StrReplaceAll(type, {{"list of", absl::StrCat("list of ", key.range.list_length)}});
 }
