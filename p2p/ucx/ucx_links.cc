@@ -281,10 +281,10 @@ void UcxLinks::OnDone(UcxOperation& done, const absl::Status& status, size_t byt
     Incoming& in = peer.in[operation.header.kind];
     const uint32_t number = operation.header.number;
     Arriving& arriving = in.arriving[number % in.arriving.size()];
-    Buffer buffer = std::move(operation.buffer);
     const uint8_t kind = operation.header.kind;
-    const bool whole = status.ok() && bytes == buffer.size();
-    if (!status.ok()) kept_.push_back(std::move(buffer));
+    const bool whole = status.ok() && bytes == operation.buffer.size();
+    Buffer buffer;
+    (status.ok() ? buffer : kept_.emplace_back()) = std::move(operation.buffer);
     FreeOperation(operation);
     // After a misfit the slot may be another message's.
     if (arriving.posted != &operation) return;
