@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "integrations/torch/allocation_recorder.h"
+#include "integrations/torch/torch.h"
 #include "p2p/mapping.h"
 
 namespace ringzero {

@@ -25,6 +25,7 @@
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/torch/ring_model.h"
+#include "integrations/torch/torch.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/failure.h"
 #include "p2p/local_transport.h"
