@@ -176,6 +176,7 @@ class SeatSignals {
     if (interrupt.signal == 0) return;
     ask_ = interrupt.signal;
     first_ = 0;
+    first_ms_ = 0;
     struct sigaction action {};
     action.sa_handler = &Hear;
     action.sa_flags = SA_RESTART;
@@ -202,18 +203,19 @@ class SeatSignals {
 
   // Only what a signal's handler may do.
   static void Hear(int signal) {
-    int none = 0;
-    if (first_.compare_exchange_strong(none, signal)) {
-      first_ms_ = NowMs();
+    const int64_t now = NowMs();
+    int64_t earlier = 0;
+    if (first_ms_.compare_exchange_strong(earlier, now)) {
+      first_ = signal;
       kill(getpid(), ask_);
-    } else if (NowMs() - first_ms_ > 1000) {
+    } else if (now - earlier > 1000) {
       std::signal(signal, SIG_DFL);
       raise(signal);  // comes when this handler has returned
     }
   }
 
   static inline std::atomic<int> ask_ = 0, first_ = 0;
-  static inline std::atomic<int64_t> first_ms_ = 0;
+  static inline std::atomic<int64_t> first_ms_ = 0;  // when first_ came; 0: none has come
   int* const by_;
   struct sigaction before_[std::size(kSignals)] = {};
 };
