@@ -1,4 +1,4 @@
-// prctl(2), and the memory that /proc/self/cmdline shows.
+// pthread_setname_np(3), and the memory that /proc/self/cmdline shows.
 #include "base/system_names.h"
 
 #include <pthread.h>

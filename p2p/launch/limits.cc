@@ -31,6 +31,11 @@ std::string LimitWords(int resource) {
   return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : absl::StrCat(limit.rlim_cur);
 }
 
+std::string TaskLimits() {
+  return absl::StrCat("`ulimit -u` is ", LimitWords(RLIMIT_NPROC),
+                      " for all that this user runs, and a cgroup's pids.max may be less");
+}
+
 std::string ForWorkers(int workers) {
   return absl::StrCat("for ", workers, workers == 1 ? " worker process" : " worker processes");
 }
@@ -99,11 +104,9 @@ absl::Status CheckTaskLimit(const LaunchNeeds& needs) {
     if (got != sizeof(made)) return absl::OkStatus();  // somebody ended it: nothing is known
   }
   if (made.count == wanted) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat(wanted, " processes and threads are wanted ", ForWorkers(needs.workers),
-                   ", but the system made ", made.count, " (", std::strerror(made.error),
-                   "): `ulimit -u` is ", LimitWords(RLIMIT_NPROC),
-                   " for all that this user runs, and a cgroup's pids.max may be less"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      wanted, " processes and threads are wanted ", ForWorkers(needs.workers),
+      ", but the system made ", made.count, " (", std::strerror(made.error), "): ", TaskLimits()));
 }
 
 }  // namespace
@@ -127,9 +130,8 @@ absl::Status FromSystemError(const std::system_error& error) {
   if (error.code() != std::errc::resource_unavailable_try_again) {
     return absl::UnknownError(error.what());
   }
-  const std::string words = absl::StrCat(
-      "cannot make a thread (", error.code().message(), "): `ulimit -u` is ",
-      LimitWords(RLIMIT_NPROC), " for all that this user runs, a cgroup's pids.max may be less");
+  const std::string words =
+      absl::StrCat("cannot make a thread (", error.code().message(), "): ", TaskLimits());
   const absl::Status memory = OutOfMemory(words);
   return absl::IsInvalidArgument(memory) ? memory : absl::ResourceExhaustedError(words);
 }
