@@ -7,7 +7,7 @@
 //
 // Each worker listens on a Unix socket with a random abstract name, which it tells at the
 // rendezvous ("shm/3"). A worker connects to those below it, and the two prove to each other that
-// they know the job's secret (docs/decisions/0021); the descriptors that all must share travel over
+// they know the job's secret (docs/p2p.md); the descriptors that all must share travel over
 // these sockets, which then are the endpoint's. A process of another user or of another job, or one
 // that talks nonsense or nothing, is cut off and does no harm. Nothing is left in the file system.
 #ifndef RINGZERO_P2P_SHM_SHM_CONNECT_H_

@@ -6,7 +6,7 @@
 //
 // A mailbox may have several ports, each for some of its peers: this one is for those with a
 // socket, and for this worker itself if the mailbox's wire passes its words to itself on to `wire`.
-// Numbers of workers are the job's everywhere. Words come through rings (docs/decisions/0021);
+// Numbers of workers are the job's everywhere. Words come through rings (docs/p2p.md);
 // over the sockets come a hello with descriptors, and the news that a peer is gone. Thread-safe,
 // but for Stop and Poll, which one thread calls.
 #ifndef RINGZERO_P2P_SHM_SHM_PORT_H_

@@ -8,7 +8,7 @@
 // Every worker owns two memory files (parameters, sums), which the others map: parameters
 // read-only, so that a stray write there is a segmentation fault of the process that does it.
 // Tokens go through rings in shared memory; whoever sleeps is woken by a futex, and with
-// ProgressMode::kCaller nobody sleeps (docs/decisions/0021). A socket per two workers tells of
+// ProgressMode::kCaller nobody sleeps (docs/p2p.md). A socket per two workers tells of
 // death: one that closes without a goodbye is a dead worker, and one whose message thread no longer
 // writes on the board that all share is a stopped one. Nothing has a name in the file system, so
 // nothing is left behind however a process ends.

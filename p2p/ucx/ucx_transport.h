@@ -7,8 +7,8 @@
 // from the sender's memory into a block of the receiver's (TransportOptions::received_…_bytes); a
 // given buffer is free again at its owner as soon as it has left. Every hello proves that its
 // sender knows the job's secret; UCX's own protocol below proves nothing, so its TCP is for a
-// trusted network (docs/p2p.md). docs/decisions/0016 has what UCX is told and why; UCX_… variables
-// of the environment go first.
+// trusted network. docs/p2p.md has what UCX is told and why; UCX_… variables of the environment go
+// first.
 //
 // A transport must be destroyed on another thread than its message thread; handles may outlive it.
 #ifndef RINGZERO_P2P_UCX_UCX_TRANSPORT_H_

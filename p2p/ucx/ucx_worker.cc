@@ -63,7 +63,7 @@ std::string Devices(std::vector<std::string> interfaces) {
 }
 
 // What UCX must be told so that nobody else reaches it, that a death is noticed and that an end is
-// clean (docs/decisions/0016); the environment goes first.
+// clean (docs/p2p.md); the environment goes first.
 UcxSettings Defaults(const UcxWorker::Options& options) {
   const auto keepalive = std::clamp<std::chrono::milliseconds>(
       options.peer_timeout / 5, std::chrono::milliseconds(10), std::chrono::seconds(1));

@@ -100,7 +100,7 @@ class UcxWorker {
   ~UcxWorker();
 
   // What others pass to Connect: those of this host, and those of other hosts, who must not find
-  // this worker's shared memory (docs/decisions/0016).
+  // this worker's shared memory (docs/p2p.md).
   const std::string& address() const;
   const std::string& network_address() const;
   absl::Status Connect(int peer, const std::string& address);
