@@ -27,6 +27,17 @@ std::vector<JsonValue> ReadRows(const std::string& name) {
   return rows;
 }
 
+// [value, n] stands for n values that are alike.
+std::vector<double> Unpacked(const JsonValue& packed) {
+  std::vector<double> values;
+  for (const JsonValue& value : packed.children) {
+    const bool many = value.kind == JsonValue::Kind::kArray;
+    values.insert(values.end(), many ? value.children[1].integer : 1,
+                  many ? value.children[0].number : value.number);
+  }
+  return values;
+}
+
 // A run with that scheduler, as a configuration.
 std::string RunWith(const JsonValue& scheduler, double rate) {
   return absl::StrCat(R"({"model": {"type": "mlp"}, "data": {"type": "random"}, "iterations": 200,
@@ -51,15 +62,15 @@ TEST(DeepSpeedAnswers, LearningRates) {
     const ConfigSource source{.file = "run.json", .overrides = {}, .environment = {}};
     const absl::StatusOr<Config> config = ParseConfig(RunWith(scheduler, base), source);
     ASSERT_TRUE(config.ok()) << config.status();
-    const std::vector<JsonValue>& rates = row.Find("rates")->children;
-    const std::vector<JsonValue>& betas = row.Find("beta1")->children;
+    const std::vector<double> rates = Unpacked(*row.Find("rates"));
+    const std::vector<double> betas = Unpacked(*row.Find("beta1"));
     ASSERT_EQ(rates.size(), 200u);
     for (size_t t = 0; t < rates.size(); ++t) {
       const UpdateRate at = RateAt(config->optimizer.curve, base, static_cast<int64_t>(t));
-      ExpectSame(at.rate, rates[t].number);
+      ExpectSame(at.rate, rates[t]);
       ASSERT_EQ(at.betas.has_value(), !betas.empty());
       if (betas.empty()) continue;
-      ExpectSame(at.betas->beta1, betas[t].number);
+      ExpectSame(at.betas->beta1, betas[t]);
       EXPECT_EQ(at.betas->beta2, 0.99);
     }
   }
@@ -81,21 +92,21 @@ TEST(DeepSpeedAnswers, LossScales) {
         ParseConfig(run, {.file = "run.json", .overrides = {}, .environment = {}});
     ASSERT_TRUE(config.ok()) << config.status();
     LossScale dp(config->precision.loss_scale, 1), cdp(config->precision.loss_scale, 2);
-    const std::string& overflows = row.Find("overflows")->text;
-    const std::vector<JsonValue>& changes = row.Find("scales")->children;
+    const std::string& iterations = row.Find("iterations")->text;
     const bool gives_up = row.Find("gives_up")->boolean;
-    size_t next = 1;
-    for (int t = 0; t < static_cast<int>(overflows.size()); ++t) {
-      if (next < changes.size() && changes[next].children[0].integer == t) ++next;
-      const double wanted = changes[next - 1].children[1].number;
+    double wanted = row.Find("begins_at")->number;
+    ASSERT_EQ(cdp.Of(0), wanted);
+    for (int t = 0; t < static_cast<int>(iterations.size()); ++t) {
       ASSERT_EQ(dp.Of(t), wanted) << t;
-      if (t == 0) {
-        ASSERT_EQ(cdp.Of(0), wanted);
-      }
       ASSERT_EQ(cdp.Of(t + 1), wanted) << t;
-      const bool ends = gives_up && t + 1 == static_cast<int>(overflows.size());
-      ASSERT_EQ(dp.Note(t, overflows[t] == '1').ok(), !ends) << t;
-      ASSERT_EQ(cdp.Note(t, overflows[t] == '1').ok(), !ends) << t;
+      const char now = iterations[t];
+      const bool overflowed = now != '.' && now != '+';
+      const bool ends = gives_up && t + 1 == static_cast<int>(iterations.size());
+      ASSERT_EQ(dp.Note(t, overflowed).ok(), !ends) << t;
+      ASSERT_EQ(cdp.Note(t, overflowed).ok(), !ends) << t;
+      if (now == '+') wanted *= 2;
+      if (now == '-') wanted /= 2;
+      if (now == '_') wanted = config->precision.loss_scale.minimum;
     }
     gave_up += gives_up ? 1 : 0;
     EXPECT_FALSE(gives_up && stage == 0);
@@ -107,16 +118,19 @@ TEST(DeepSpeedAnswers, BatchTriples) {
   for (const JsonValue& row : ReadRows("batches.jsonl")) {
     SCOPED_TRACE(WriteJson(row));
     const std::vector<JsonValue>& given = row.Find("given")->children;
-    const absl::StatusOr<BatchTriple> ours = CompleteBatch({.train_batch = given[0].integer,
-                                                            .micro_batch = given[1].integer,
-                                                            .laps = given[2].integer},
-                                                           row.Find("workers")->integer);
-    const JsonValue& answer = *row.Find("answer");
-    ASSERT_EQ(ours.ok(), answer.kind == JsonValue::Kind::kArray) << ours.status();
-    if (!ours.ok()) continue;
-    EXPECT_EQ(ours->train_batch, answer.children[0].integer);
-    EXPECT_EQ(ours->micro_batch, answer.children[1].integer);
-    EXPECT_EQ(ours->laps, answer.children[2].integer);
+    const std::vector<JsonValue>& answers = row.Find("answers")->children;
+    for (size_t workers = 1; workers <= answers.size(); ++workers) {
+      const absl::StatusOr<BatchTriple> ours = CompleteBatch({.train_batch = given[0].integer,
+                                                              .micro_batch = given[1].integer,
+                                                              .laps = given[2].integer},
+                                                             workers);
+      const JsonValue& answer = answers[workers - 1];
+      ASSERT_EQ(ours.ok(), answer.kind == JsonValue::Kind::kArray) << ours.status();
+      if (!ours.ok()) continue;
+      EXPECT_EQ(ours->train_batch, answer.children[0].integer);
+      EXPECT_EQ(ours->micro_batch, answer.children[1].integer);
+      EXPECT_EQ(ours->laps, answer.children[2].integer);
+    }
   }
 }
 

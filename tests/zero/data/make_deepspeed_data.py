@@ -1,9 +1,11 @@
 """Writes what DeepSpeed 0.19.8 itself answers: python3 tests/zero/data/make_deepspeed_data.py SOURCE
 
 SOURCE is the unpacked source distribution (deepspeed_source.py says how to get it). Beside this script:
-  rates.jsonl     learning rates of the five schedulers for 200 updates, and the betas where they change them
-  scales.jsonl    dynamic loss scales for 400 iterations of which some overflow
-  batches.jsonl   the batch triple for every combination of some values
+  rates.jsonl     learning rates of the five schedulers for 200 updates, and the betas where they change them;
+                  [value, n] stands for n values that are alike
+  scales.jsonl    the dynamic loss scale over 400 iterations, a character for each: "." nothing happens, "+" the scale
+                  is doubled, "x" an overflow, "-" an overflow that halves the scale, "_" one that lowers it to the minimum
+  batches.jsonl   the batch triple for every combination of some values, with 1, 2, 3 and 4 workers
   verdicts.jsonl  small configurations, and whether DeepSpeedConfig takes them: read, and written with the answers of today.
                   "ours" says why this project refuses what DeepSpeedConfig takes
 """
@@ -79,8 +81,15 @@ class ScalerOfStage0:
         self.update(self, overflow)
 
 
+def happened(before, after, overflow, minimum):
+    changes = {before: 'x'} if overflow else {before: '.', 2 * before: '+'}
+    if overflow and after != before:
+        changes = {minimum: '_', before / 2: '-'}
+    return changes[after]
+
+
 def scales(scaler, fused):
-    """From which iteration on there is which; the last overflow of a row may be the one at which the scaler gives up."""
+    """The last overflow of a row may be the one at which the scaler gives up."""
     for stage, fp16, share in itertools.product((1, 0), LOSS_SCALES, (0.0, 0.02, 0.1, 0.4)):
         settings = {'init_scale': 2**fp16.get('initial_scale_power', 16),
                     'scale_window': fp16.get('loss_scale_window', 1000),
@@ -89,19 +98,23 @@ def scales(scaler, fused):
                     'consecutive_hysteresis': fp16.get('consecutive_hysteresis', False)}
         made = ScalerOfStage0(scaler, fused, settings) if stage == 0 else scaler.DynamicLossScaler(**settings)
         draw = random.Random(f'{fp16} {share}')
-        row = {'stage': stage, 'fp16': {'enabled': True, **fp16}, 'overflows': '', 'scales': [[0, made.loss_scale]],
+        row = {'stage': stage, 'fp16': {'enabled': True, **fp16}, 'begins_at': made.loss_scale, 'iterations': '',
                'gives_up': False}
-        for iteration in range(400):
-            overflow = draw.random() < share
-            row['overflows'] += str(int(overflow))
+        for _ in range(400):
+            overflow, before = draw.random() < share, made.loss_scale
             try:
                 made.update_scale(overflow)
             except Exception:
                 row['gives_up'] = True
+            row['iterations'] += happened(before, made.loss_scale, overflow, settings['min_scale'])
+            if row['gives_up']:
                 break
-            if made.loss_scale != row['scales'][-1][1]:
-                row['scales'].append([iteration + 1, made.loss_scale])
         yield row
+
+
+def packed(values):
+    runs = [(value, len(list(run))) for value, run in itertools.groupby(values)]
+    return [value if n == 1 else [value, n] for value, n in runs]
 
 
 def rates(schedules):
@@ -116,21 +129,22 @@ def rates(schedules):
                 assert group['betas'][1] == 0.99
                 row['beta1'].append(group['betas'][0])
             scheduler.step()
-        yield row
+        yield {**row, 'rates': packed(row['rates']), 'beta1': packed(row['beta1'])}
 
 
 def batches(config, set_workers):
     names = ('train_batch_size', 'train_micro_batch_size_per_gpu', 'gradient_accumulation_steps')
-    choices = ((None, 1, 2, 6, 7, 8, 16, 32), (None, 1, 2, 3, 8), (None, 1, 2, 4), (1, 2, 3, 4))
-    for *triple, workers in itertools.product(*choices):
-        set_workers(workers)
+    for triple in itertools.product((None, 1, 2, 6, 7, 8, 16, 32), (None, 1, 2, 3, 8), (None, 1, 2, 4)):
         given = {name: value for name, value in zip(names, triple) if value is not None}
-        try:
-            made = config.DeepSpeedConfig(given)
-            answer = [getattr(made, name) for name in names]
-        except AssertionError:
-            answer = None
-        yield {'given': [value or 0 for value in triple], 'workers': workers, 'answer': answer}
+        answers = []
+        for workers in (1, 2, 3, 4):
+            set_workers(workers)
+            try:
+                made = config.DeepSpeedConfig(given)
+                answers.append([getattr(made, name) for name in names])
+            except AssertionError:
+                answers.append(None)
+        yield {'given': [value or 0 for value in triple], 'answers': answers}
     set_workers(1)
 
 
