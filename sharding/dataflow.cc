@@ -255,7 +255,7 @@ class DataflowChecker {
                    : Wrong(i, "does not wait for what it sends");
       }
       case Channel::kSum: return CheckTakes(i, OpKind::kAdd, UserOf(i) - 1);
-      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOfSum(op(i)));
+      case Channel::kRetire: return CheckTakes(i, OpKind::kAdd, LastOf(op(i).iteration.value));
       case Channel::kBuffers: return CheckTakes(i, OpKind::kApply, UserOf(i) - 1);
       case Channel::kSnapshots:
         return HasSnapshot(i) ? absl::OkStatus() : Wrong(i, "sends another snapshot");
@@ -279,10 +279,6 @@ class DataflowChecker {
     return Wrong(i, "is on no channel");
   }
 
-  // The micro-batch that completes the sum which an update, a retire or a keep is of.
-  int64_t LastOfSum(const Op& of) const {
-    return WindowOf(plan_, of.stage.value, of.iteration.value).last;
-  }
   int64_t LastOf(int iteration) const {
     return NumberOf(plan_, {plan_.workers - 1, iteration, plan_.laps - 1});
   }
@@ -323,11 +319,8 @@ class DataflowChecker {
       return Is(after, OpKind::kBackward, op(i).stage, MicroBatchOf(i));
     };
     if (!WaitsFor(i, is_backward)) return Wrong(i, "does not wait for its own backward");
-    const int64_t m = MicroBatchOf(i);
-    const int update = UpdateWith(plan_, op(i).stage.value, m);
-    if (update < 0) return Wrong(i, "adds to a sum that nobody updates with");
-    const bool first = WindowOf(plan_, op(i).stage.value, update).first == m;
-    return CheckContinues(i, first, Channel::kSum);
+    const MicroBatchPlace place = PlaceOf(plan_, MicroBatchOf(i));
+    return CheckContinues(i, place.worker == 0 && place.lap == 0, Channel::kSum);
   }
 
   absl::Status CheckApply(int i) {
@@ -410,7 +403,7 @@ class DataflowChecker {
   }
   // The sum of the stage and iteration of `of`, complete, on the worker of operation i.
   bool IsCompleteSum(int i, int64_t found, const Op& of) const {
-    const int64_t last = LastOfSum(of);
+    const int64_t last = LastOf(of.iteration.value);
     return ring_.worker_of(i) == PlaceOf(plan_, last).worker
                ? Is(found, OpKind::kAdd, of.stage, last)
                : IsReceive(found, of,

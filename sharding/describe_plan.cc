@@ -50,7 +50,6 @@ std::string Head(const Plan& plan) {
   if (plan.rule == Rule::kCdpV2) absl::StrAppend(&text, ", slack ", plan.slack);
   if (plan.strict) absl::StrAppend(&text, ", strict");
   if (plan.predict) absl::StrAppend(&text, ", what would be stale is predicted");
-  if (plan.balanced()) absl::StrAppend(&text, ", balanced sum windows");
   if (plan.stagger) absl::StrAppend(&text, ", staggered");
   if (plan.retain > 0)
     absl::StrAppend(&text, ", the last ", Counted(plan.retain, "stage"), " retained");

@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "sharding/label.h"
 #include "sharding/schedule.h"
-#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -326,8 +325,8 @@ class Linker::State {
     if (send.channel == Channel::kRetire) return send.iteration;
     const MicroBatch receiver{send.peer, send.iteration, send.lap};
     const std::optional<MicroBatch> ours = PreviousMicroBatch(plan_, receiver);
-    if (!ours || !IsLastPart(plan_, *ours)) return std::nullopt;
-    return UpdateOf(plan_, *ours, send.stage);
+    if (!ours || ours->lap.value != plan_.laps - 1) return std::nullopt;
+    return ours->iteration;
   }
 
   // Of what an update overwrites.
@@ -347,7 +346,7 @@ class Linker::State {
     if (backward == kNoOp) return Missing(op, "its backward");
     backwards_.erase({op.stage.value, op.lap.value});
     After(linked, backward);
-    if (!BeginsSum(plan_, {self_, op.iteration, op.lap}, op.stage)) {
+    if (!BeginsSum({self_, op.iteration, op.lap})) {
       linked.takes = Take(sums_, op.stage.value);
       if (linked.takes == kNoOp) return Missing(op, "the sum");
       After(linked, linked.takes);
@@ -363,7 +362,7 @@ class Linker::State {
   // Where the complete sum of a stage is, and stays.
   int64_t CompleteSum(StageId j) const {
     if (const auto taken = taken_.find(j.value); taken != taken_.end()) return taken->second;
-    const auto& sums = self_ == SumsEndAt(plan_, j) ? sums_ : retired_;
+    const auto& sums = self_ == SumsEndAt(plan_) ? sums_ : retired_;
     const auto found = sums.find(j.value);
     return found == sums.end() ? kNoOp : found->second;
   }
@@ -402,7 +401,7 @@ class Linker::State {
     After(linked, sum);
     if (plan_.spreads_sums()) RZ_RETURN_IF_ERROR(UseResult(linked, sum, "the complete sum"));
     if (plan_.takes_sums()) {
-      const bool local = self_ == SumsEndAt(plan_, op.stage);
+      const bool local = self_ == SumsEndAt(plan_);
       linked.takes = Take(local ? sums_ : retired_, op.stage.value);
       taken_[op.stage.value] = next_;
       After(linked, Find(updates_, op.stage.value, op.iteration.value));
@@ -434,7 +433,7 @@ class Linker::State {
 
   absl::Status ResolveUpdate(LinkedOp& linked) {
     const Op& op = linked.op;
-    const bool local = self_ == SumsEndAt(plan_, op.stage);
+    const bool local = self_ == SumsEndAt(plan_);
     const bool taken = plan_.takes_sums();
     linked.takes = Take(taken ? taken_ : local ? sums_ : retired_, op.stage.value);
     if (linked.takes == kNoOp) return Missing(op, "the complete sum");

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/schedule.h"
-#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -140,11 +139,9 @@ void FindSumMemory(const Plan& plan, LinkedRing& ring) {
     if (op.kind == frees) updates[{op.stage.value, op.iteration.value}].push_back(i);
     if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
     if (op.kind != OpKind::kAdd || ring.ops[i].takes >= 0) continue;
-    const Iteration update =
-        UpdateInEndlessRun(plan, {WorkerId(w), op.iteration, op.lap}, op.stage);
     const auto [before, first] = begun.try_emplace({w, op.stage.value});
     if (!first) backward.push_back({before->second, last[op.stage.value]});
-    before->second = {op.stage.value, update.value};
+    before->second = {op.stage.value, op.iteration.value};
   }
   for (const auto& [sum, i] : backward) {
     const auto update = updates.find(sum);

@@ -8,7 +8,6 @@
 #include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "sharding/schedule.h"
-#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -41,9 +40,8 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
   int64_t scratch = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
-    // Whoever begins sums of a stage does so in memory of its own, one block.
-    const bool begins = MayBeginSum(plan, WorkerId(worker), StageId(j));
-    if (begins && Trains(plan, j)) bytes.sums += stage.sum_bytes;
+    // Worker 0 begins all sums in memory of its own, one block per stage.
+    if (worker == 0 && Trains(plan, j)) bytes.sums += stage.sum_bytes;
     if (!plan.has_masters(WorkerId(worker), StageId(j))) continue;
     const bool apart = stage.master_bytes > 0;
     bytes.masters += apart ? stage.master_bytes : stage.parameter_bytes;
@@ -56,7 +54,7 @@ MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) 
     if (!options.scratch_bytes.empty()) scratch = std::max(scratch, options.scratch_bytes[j]);
   }
   bytes.moments += scratch;
-  const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange && !plan.balanced();
+  const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;
   if (!(options.gradients_join_sums && begins_all)) {
     bytes.gradients = PendingGradients(plan, options.gradient_bytes);
   }

@@ -43,7 +43,7 @@ class CostClock {
   // How often, up to an iteration's laps, all workers have waited for the last one's sums to look
   // at a version before it is overwritten. (In dp they do so in every iteration.)
   int64_t Stalls(Iteration t) const {
-    if (!plan_.predict && !plan_.balanced()) return 0;
+    if (!plan_.predict) return 0;
     const std::vector<int>& named = plan_.collection.versions;
     int64_t stalls = std::upper_bound(named.begin(), named.end(), t.value) - named.begin();
     for (const int every : {plan_.evaluation.every, plan_.collection.every}) {
@@ -77,7 +77,7 @@ std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const O
   const bool next_lap = receive.channel == Channel::kMetrics && evaluated && receive.lap.value > 0;
   if (receive.channel != Channel::kReports && !next_lap) return std::nullopt;
   if (!evaluated) return clock.At(last, 2 * stages);
-  const bool before_laps = plan.shows_first() && t.value < plan.iterations;
+  const bool before_laps = plan.updates_in_place() && t.value < plan.iterations;
   return clock.Begin(last.worker, before_laps ? t : Iteration(t.value + 1));
 }
 

@@ -18,10 +18,8 @@ int64_t CostOfLap(const StagePlan& stage) {
 
 // θ_t, the newest there can be, exists in time for worker w: everything before stage j, in both
 // directions, takes as long as the workers to the right and the slack.
-// Strict: all sums must be complete; then the backwards before stage j are over already. Balanced:
-// worker j, where it is complete, or the one after it is the first to have it.
+// Strict: all sums must be complete; then the backwards before stage j are over already.
 bool ExistsInTime(const Plan& plan, int w, int j) {
-  if (plan.sum_windows == SumWindows::kBalanced) return j <= w - plan.slack;
   const Wide stages = plan.stage_count(), workers = plan.workers;
   Wide before = 0, lap = 0;
   for (int i = 0; i < plan.stage_count(); ++i) {
@@ -36,11 +34,8 @@ bool ExistsInTime(const Plan& plan, int w, int j) {
   return have - turns >= (slack < lap * stages ? slack : lap * stages);
 }
 
-// θ_t does not outlive iteration t, or what overwrites it is contributed to in iteration t: whoever
-// looks at it besides does so before.
-bool LooksFirst(const Plan& plan) {
-  return plan.rule == Rule::kDp || plan.predict || plan.sum_windows == SumWindows::kBalanced;
-}
+// θ_t does not outlive iteration t: evaluations and collections look at it before.
+bool LooksFirst(const Plan& plan) { return plan.rule == Rule::kDp || plan.predict; }
 
 class Deriver {
  public:
@@ -186,9 +181,7 @@ class Deriver {
         Do(place.worker, with(OpKind::kApply, Channel::kNone, j));
       }
       if (Trainable(stage)) {
-        const int update = UpdateWith(plan_, j, m);
-        if (update < 0) continue;
-        if (travels && WindowOf(plan_, j, update).first < m) {
+        if (travels && !starts_iteration) {
           Message(previous, place.worker, with(OpKind::kSend, Channel::kSum, j));
         }
         Do(place.worker, with(OpKind::kAdd, Channel::kNone, j));
@@ -295,9 +288,9 @@ class Deriver {
             Do(w, update);
           }
         } else {
-          const int complete = PlaceOf(plan_, WindowOf(plan_, j, t).last).worker;
-          if (stage.owner.value != complete) Message(complete, stage.owner.value, name);
-          Do(stage.owner.value, update);
+          const int owner = stage.owner.value;
+          if (owner != last_worker()) Message(last_worker(), owner, name);
+          Do(owner, update);
         }
       }
       const bool kept = Evaluated(t + 1) || Collected(t + 1) || t + 1 == plan_.iterations;
@@ -444,23 +437,6 @@ MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch) {
 
 int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place) {
   return (int64_t{place.iteration} * plan.laps + place.lap) * plan.workers + place.worker;
-}
-
-SumWindow WindowOf(const Plan& plan, int j, int iteration) {
-  const int64_t each = int64_t{plan.workers} * plan.laps;
-  const bool balanced = plan.sum_windows == SumWindows::kBalanced;
-  const int64_t last = each * iteration + (balanced ? j : each - 1);
-  return {.first = std::max<int64_t>(0, last - each + 1), .last = last};
-}
-
-int UpdateWith(const Plan& plan, int j, int64_t micro_batch) {
-  const int near = PlaceOf(plan, micro_batch).iteration;
-  for (const int update : {near, near + 1}) {
-    const SumWindow window = WindowOf(plan, j, update);
-    const bool has = window.first <= micro_batch && micro_batch <= window.last;
-    if (has && update < plan.iterations) return update;
-  }
-  return -1;
 }
 
 int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {

@@ -34,16 +34,6 @@ struct MicroBatchPlace {
 MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch);
 int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place);
 
-// The first and last micro-batch, by their numbers in the run, that update `iteration` of stage j
-// sums.
-struct SumWindow {
-  int64_t first;
-  int64_t last;
-};
-SumWindow WindowOf(const Plan& plan, int j, int iteration);
-// Of all updates of the run the one whose window has micro-batch m; -1: none has.
-int UpdateWith(const Plan& plan, int j, int64_t micro_batch);
-
 // The label that the update rule gives this micro-batch for stage j.
 int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j);
 

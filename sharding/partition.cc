@@ -263,10 +263,6 @@ absl::StatusOr<std::vector<StagePlan>> PartitionLayers(std::span<const LayerInfo
 }
 
 void AssignOwners(Plan& plan) {
-  if (plan.balanced()) {
-    for (int j = 0; j < plan.stage_count(); ++j) plan.stages[j].owner = WorkerId(j);
-    return;
-  }
   OwnerAssignment assignment(plan);
   const int64_t bound = assignment.LongestFirst();
   if (!assignment.NearHome(bound)) assignment.LongestFirst();

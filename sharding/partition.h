@@ -59,8 +59,7 @@ absl::StatusOr<std::vector<StagePlan>> PartitionLayers(std::span<const LayerInfo
 
 // Sets the owner of every stage: no owner holds more than longest-first greedy gives the fullest
 // one, and within that bound stage j goes to its home N-1 - floor(j·N/S) wherever it fits. S = k·N
-// equal stages are all at home. With balanced sum windows stage j is worker j's. Needs plan.workers
-// >= 1.
+// equal stages are all at home. Needs plan.workers >= 1.
 void AssignOwners(Plan& plan);
 
 // Bytes per owner as AssignOwners balances them: parameters (the versions) and sums (masters and

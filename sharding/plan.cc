@@ -69,41 +69,6 @@ absl::Status CheckCollection(const Plan& plan) {
   return absl::OkStatus();
 }
 
-// Of balanced windows all else would have other sums, or readers that come too early.
-absl::Status CheckBalanced(const Plan& plan) {
-  if (!plan.balanced()) return absl::OkStatus();
-  const bool clips = plan.clipping != Clipping::kOff && plan.clipping != Clipping::kPerStage;
-  std::string found;
-  if (plan.rule != Rule::kCdpV2) {
-    found = absl::StrCat("rule cdp_v2, found ", ToString(plan.rule));
-  } else if (plan.stage_count() != plan.workers) {
-    found = absl::StrCat("as many stages as workers, found ", plan.stage_count(), " and ",
-                         plan.workers);
-  } else if (plan.laps != 1) {
-    found = absl::StrCat("laps 1, found ", plan.laps);
-  } else if (plan.slack > 1) {
-    found = absl::StrCat("slack 0 or 1, found ", plan.slack);
-  } else if (plan.zero_stage != 3) {
-    found = absl::StrCat("zero_stage 3, found ", plan.zero_stage);
-  } else if (plan.strict || plan.predict || plan.skip_overflows) {
-    found = plan.skip_overflows ? "skip_overflows 0, found 1"
-            : plan.strict       ? "strict 0, found 1"
-                                : "predict 0, found 1";
-  } else if (clips) {
-    found = absl::StrCat("clipping off or per_stage, found ", ToString(plan.clipping));
-  } else if (plan.samples.per_epoch != 0) {
-    found =
-        absl::StrCat("samples.per_epoch 0, no incomplete batch, found ", plan.samples.per_epoch);
-  }
-  for (int j = 0; j < plan.stage_count() && found.empty(); ++j) {
-    if (plan.stages[j].owner.value == j) continue;
-    found = absl::StrCat("worker ", j, " as owner of stage ", j, ", found ",
-                         plan.stages[j].owner.value);
-  }
-  if (found.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("plan: sum_windows balanced needs ", found));
-}
-
 }  // namespace
 
 std::string ToString(Rule rule) {
@@ -140,18 +105,6 @@ absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("\"", text, "\" is no clipping: off, exact, per_stage or previous"));
-}
-
-std::string ToString(SumWindows windows) {
-  return windows == SumWindows::kBalanced ? "balanced" : "iteration";
-}
-
-absl::StatusOr<SumWindows> ParseSumWindows(const std::string& text) {
-  for (const SumWindows windows : {SumWindows::kIteration, SumWindows::kBalanced}) {
-    if (text == ToString(windows)) return windows;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" are no sum windows: iteration or balanced"));
 }
 
 absl::Status CheckPlan(const Plan& plan) {
@@ -206,7 +159,6 @@ absl::Status CheckPlan(const Plan& plan) {
         "plan: predict takes every update for made, but an overflow is skipped");
   }
   RZ_RETURN_IF_ERROR(CheckCollection(plan));
-  RZ_RETURN_IF_ERROR(CheckBalanced(plan));
   int64_t cost = 0;
   for (int j = 0; j < plan.stage_count(); ++j) {
     RZ_RETURN_IF_ERROR(CheckStage(plan, j));
@@ -232,7 +184,6 @@ std::string PlanToString(const Plan& plan) {
     absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
                     plan.samples.micro_batch);
   }
-  if (plan.balanced()) absl::StrAppend(&text, " sum_windows ", ToString(plan.sum_windows));
   absl::StrAppend(&text, "\n");
   for (const StagePlan& stage : plan.stages) {
     absl::StrAppend(
@@ -296,7 +247,7 @@ class LineReader {
 
 absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   std::istringstream lines(text);
-  std::string line, rule, clipping, windows = "iteration";
+  std::string line, rule, clipping;
   std::getline(lines, line);
   Plan plan;
   LineReader head(line);
@@ -319,14 +270,12 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
     head.Read("epoch_samples", &plan.samples.per_epoch);
     head.Read("micro_batch", &plan.samples.micro_batch);
   }
-  if (head.wrong().empty() && head.more()) head.Read("sum_windows", &windows);
   if (!head.wrong().empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
   }
   RZ_ASSIGN_OR_RETURN(plan.rule, ParseRule(rule));
   RZ_ASSIGN_OR_RETURN(plan.clipping, ParseClipping(clipping));
-  RZ_ASSIGN_OR_RETURN(plan.sum_windows, ParseSumWindows(windows));
   for (int number = 2; std::getline(lines, line); ++number) {
     StagePlan stage;
     LineReader in(line);

@@ -38,14 +38,6 @@ enum class Clipping {
 std::string ToString(Clipping clipping);  // "off", "exact", "per_stage", "previous"
 absl::StatusOr<Clipping> ParseClipping(const std::string& text);
 
-// Which micro-batches an update of a stage sums (sum_windows.h).
-enum class SumWindows {
-  kIteration,  // those of one iteration
-  kBalanced,   // of stage j those up to worker j's, from worker j + 1 of the iteration before on
-};
-std::string ToString(SumWindows windows);  // "iteration", "balanced"
-absl::StatusOr<SumWindows> ParseSumWindows(const std::string& text);
-
 // What travels of one stage, and what it costs to compute.
 struct StagePlan {
   std::string name;
@@ -112,8 +104,6 @@ struct Plan {
   // An iteration whose sums are not all finite updates nothing: with fp16, or bf16 if asked for. So
   // every update waits for the global norm, and so does the loss scale (scale_lag).
   bool skip_overflows = false;
-  // Balanced: cdp_v2 with S = N and K = 1, stage j belongs to worker j.
-  SumWindows sum_windows = SumWindows::kIteration;
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
@@ -133,12 +123,9 @@ struct Plan {
   }
   // Whoever reads a version receives it once, and holds it until it has read it for the last time.
   bool holds_copies() const { return exchange && (zero_stage == 1 || zero_stage == 2); }
-  // θ_{t+1} is written over θ_t.
+  // θ_{t+1} is written over θ_t. So an evaluation or collection of θ_t comes before the laps of
+  // iteration t, which contribute to that update; elsewhere it comes after them.
   bool updates_in_place() const { return rule == Rule::kDp || predict; }
-  bool balanced() const { return sum_windows == SumWindows::kBalanced; }
-  // An evaluation or collection of θ_t comes before the laps of iteration t, as these may already
-  // contribute to the update that writes over it; else it comes after them.
-  bool shows_first() const { return updates_in_place() || balanced(); }
   // Two versions of masters are alive, as of what travels: where masters are apart, only because
   // a collection may still read the one that the next update would overwrite.
   bool has_two_masters() const {

@@ -9,7 +9,6 @@
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/schedule.h"
-#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -31,7 +30,7 @@ class Writer {
       return;
     }
     // θ_t is evaluated and collected before iteration t, or after its laps.
-    const bool before = plan_.shows_first() || closing;
+    const bool before = plan_.updates_in_place() || closing;
     const bool first = part.lap.value == 0, last = closing || part.lap.value == plan_.laps - 1;
     if (before && first) ShowVersion(t);
     if (!closing) {
@@ -247,16 +246,16 @@ class Writer {
   }
 
   void GradientSum(const MicroBatch& m, StageId j) {
-    if (plan_.stage(j).sum_bytes == 0 || !UpdateOf(plan_, m, j)) return;
+    if (plan_.stage(j).sum_bytes == 0) return;
     Op op{.channel = Channel::kSum, .stage = j, .iteration = m.iteration, .lap = m.lap};
-    if (!BeginsSum(plan_, m, j) && !alone()) {
+    if (!BeginsSum(m) && !alone()) {
       op.kind = OpKind::kReceive;
       op.peer = PreviousMicroBatch(plan_, m)->worker;
       Emit(op);
     }
     Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap});
     op.kind = OpKind::kSend;
-    if (CompletesSum(plan_, m, j)) {
+    if (CompletesSum(plan_, m)) {
       if (plan_.has_masters(self_, j)) return;
       op.channel = Channel::kRetire;
       op.lap = kNoLap;
@@ -337,12 +336,12 @@ class Writer {
       if (!plan_.has_masters(self_, j) || plan_.stage(j).sum_bytes == 0) continue;
       if (plan_.spreads_sums()) {
         SpreadSum(t, j);
-      } else if (self_ != SumsEndAt(plan_, j)) {
+      } else if (self_ != SumsEndAt(plan_)) {
         Emit({.kind = OpKind::kReceive,
               .channel = Channel::kRetire,
               .stage = j,
               .iteration = t,
-              .peer = SumsEndAt(plan_, j)});
+              .peer = SumsEndAt(plan_)});
       }
       Squares(t, j);
     }

@@ -7,7 +7,6 @@
 #include <tuple>
 
 #include "sharding/label.h"
-#include "sharding/sum_windows.h"
 
 namespace ringzero {
 namespace {
@@ -107,8 +106,6 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m) 
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j) {
   if (plan.rule == Rule::kDp) return true;
   if (plan.rule == Rule::kCdpV1) return false;
-  // The worker whose micro-batch completes the sum owns the stage, and begins.
-  if (plan.balanced()) return w.value >= j.value + plan.slack;
   // fresh iff P_j (strict: F_j) >= (N-1-w)·T/N + min(slack·T/S, T/N), both sides times N·S.
   const Wide total = TotalCost(plan);
   const Wide n = plan.workers, s = plan.stage_count();
@@ -163,7 +160,7 @@ bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j) {
   const Version v = ReadVersion(plan, m, j);
   const int t = m.iteration.value;
   const Reads now = ReadsIn(plan, m.worker, t, j, v);
-  if (now.first_lap != m.lap.value || (now.evaluation && plan.shows_first())) return false;
+  if (now.first_lap != m.lap.value || (now.evaluation && plan.updates_in_place())) return false;
   return !ReadsIn(plan, m.worker, t - 1, j, v).any();
 }
 
@@ -171,21 +168,21 @@ bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j) {
   const Version v = ReadVersion(plan, m, j);
   const int t = m.iteration.value;
   const Reads now = ReadsIn(plan, m.worker, t, j, v);
-  if (now.last_lap != m.lap.value || (now.evaluation && !plan.shows_first())) return false;
+  if (now.last_lap != m.lap.value || (now.evaluation && !plan.updates_in_place())) return false;
   return !ReadsIn(plan, m.worker, t + 1, j, v).any();
 }
 
 bool IsFirstReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
   const Version v = VersionAfter(plan, j, t.value);
   const Reads now = ReadsIn(plan, w, t.value, j, v);
-  if (!now.evaluation || (now.first_lap && !plan.shows_first())) return false;
+  if (!now.evaluation || (now.first_lap && !plan.updates_in_place())) return false;
   return !ReadsIn(plan, w, t.value - 1, j, v).any();
 }
 
 bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
   const Version v = VersionAfter(plan, j, t.value);
   const Reads now = ReadsIn(plan, w, t.value, j, v);
-  if (!now.evaluation || (now.last_lap && plan.shows_first())) return false;
+  if (!now.evaluation || (now.last_lap && plan.updates_in_place())) return false;
   return !ReadsIn(plan, w, t.value + 1, j, v).any();
 }
 
@@ -273,7 +270,7 @@ std::optional<MicroBatch> FollowingLap(const Plan& plan, const MicroBatch& m) {
     following.lap = Lap(m.lap.value + 1);
     return following;
   }
-  const Version evaluated(m.iteration.value + (plan.shows_first() ? 1 : 0));
+  const Version evaluated(m.iteration.value + (plan.updates_in_place() ? 1 : 0));
   if (IsEvaluated(plan, evaluated) || IsCollected(plan, evaluated)) return std::nullopt;
   if (m.iteration.value + 1 >= plan.iterations) return std::nullopt;
   following.iteration = Iteration(m.iteration.value + 1);
@@ -316,9 +313,7 @@ double StaleShare(const Plan& plan) {
   for (int w = 0; w < plan.workers; ++w) {
     for (int j = 0; j < plan.stage_count(); ++j) {
       if (!plan.exchange || plan.stages[j].sum_bytes == 0) continue;
-      const MicroBatch m{WorkerId(w), Iteration(1), Lap(0)};
-      const int read = ReadsFresh(plan, m.worker, StageId(j)) ? 1 : 0;
-      if (read < UpdateInEndlessRun(plan, m, StageId(j)).value) ++stale;
+      if (!ReadsFresh(plan, WorkerId(w), StageId(j))) ++stale;
     }
   }
   return static_cast<double>(stale) / (plan.workers * plan.stage_count());
@@ -353,7 +348,7 @@ WireBytes SteadyWireBytes(const Plan& plan) {
       bytes.sums += (n - 1) * stage.sum_bytes;
       continue;
     }
-    if (stage.owner != SumsEndAt(plan, StageId(j))) bytes.sums += stage.sum_bytes;
+    if (stage.owner != SumsEndAt(plan)) bytes.sums += stage.sum_bytes;
     int64_t copies = (n - 1) * k * (HasBackwardCopy(plan, StageId(j)) ? 2 : 1);
     if (plan.holds_copies()) copies = HeldCopiesPerIteration(plan, StageId(j));
     bytes.parameters += copies * stage.parameter_bytes;

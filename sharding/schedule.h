@@ -30,10 +30,16 @@ struct MicroBatch {
 std::optional<MicroBatch> PreviousMicroBatch(const Plan& plan, const MicroBatch& m);
 std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m);
 
+// A stage's gradient sum of an iteration: worker 0 begins it, the last worker completes it.
+inline bool BeginsSum(const MicroBatch& m) { return m.worker.value == 0 && m.lap.value == 0; }
+inline WorkerId SumsEndAt(const Plan& plan) { return WorkerId(plan.workers - 1); }
+inline bool CompletesSum(const Plan& plan, const MicroBatch& m) {
+  return m.worker == SumsEndAt(plan) && m.lap.value == plan.laps - 1;
+}
+
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
 // first lap of an iteration. Static: integer costs compared by cross-multiplication in 128 bits.
-// With plan.strict: fresh only where all sums of the iteration before are complete by then. With
-// balanced windows: fresh iff w >= j + slack.
+// With plan.strict: fresh only where all sums of the iteration before are complete by then.
 bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
 
 // The label that micro-batch m reads of stage j, in its forward and its backward. Only the first

@@ -254,7 +254,7 @@ absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
     }
   }
   return End(OpKind::kBackward, stage, [&](const Op& op) {
-    // What no update sums (sharding/sum_windows.h) is dropped.
+    // A stage without a sum has no add.
     if (plan_.exchange && AddOf(compute_.front()) != kNoOp) {
       gradient_bytes_ += BytesOf(stage, gradient);
       stats_.memory.gradients = std::max(stats_.memory.gradients, gradient_bytes_);

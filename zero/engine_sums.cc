@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/sum_windows.h"
 #include "zero/engine_impl.h"
 #include "zero/gradient_sum.h"
 
@@ -34,11 +33,11 @@ absl::StatusOr<Buffer> Engine::Impl::AllocateNewSum(StageId stage) {
 }
 
 absl::Status Engine::Impl::ReserveSums() {
-  if (!plan_.exchange || options_.transport == nullptr) return absl::OkStatus();
+  const bool begins = options_.self.value == 0;
+  if (!begins || !plan_.exchange || options_.transport == nullptr) return absl::OkStatus();
   std::vector<Buffer> sums;
   for (int j = 0; j < plan_.stage_count(); ++j) {
-    const bool begins = MayBeginSum(plan_, options_.self, StageId(j));
-    if (!begins || options_.layouts[j].sum_bytes == 0) continue;
+    if (options_.layouts[j].sum_bytes == 0) continue;
     RZ_ASSIGN_OR_RETURN(Buffer sum, AllocateNewSum(StageId(j)));
     sums.push_back(std::move(sum));
   }
@@ -52,11 +51,9 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
   const StageId stage = add_op.stage;
   const Place place = PlaceOf(add_op);
   // What makes it free: the update before its own, at the stage's owner, or everywhere.
-  const Iteration own =
-      UpdateInEndlessRun(plan_, {options_.self, add_op.iteration, add_op.lap}, stage);
   const Op update{.kind = OpKind::kUpdate,
                   .stage = stage,
-                  .iteration = Iteration(own.value - 1),
+                  .iteration = Iteration(add_op.iteration.value - 1),
                   .peer = LastToUpdate(stage)};
   absl::Status refused;
   bool waits = false;

@@ -100,10 +100,7 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   PartitionOptions options{
       .balance = request.balance == PlanRequest::Balance::kCost ? Balance::kCost : Balance::kBytes,
       .stages = request.stages};
-  const bool balanced = request.sum_windows == SumWindows::kBalanced;
-  if (options.stages == 0) {
-    options.stages = balanced ? request.workers : DefaultStageCount(infos, request.workers);
-  }
+  if (options.stages == 0) options.stages = DefaultStageCount(infos, request.workers);
   if (!request.boundaries.empty()) {
     options.balance = Balance::kGiven;
     options.first_layers = request.boundaries;
@@ -128,7 +125,6 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .strict = request.strict,
                   .clipping = request.clipping,
                   .skip_overflows = request.precision.skip_overflows,
-                  .sum_windows = request.sum_windows,
                   .evaluation = request.evaluation,
                   .collection = request.collection};
   if (request.epoch_samples != 0) {

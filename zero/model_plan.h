@@ -46,8 +46,7 @@ struct PlanRequest {
   bool predict = false;
   bool strict = false;
   Clipping clipping = Clipping::kOff;
-  SumWindows sum_windows = SumWindows::kIteration;
-  int stages = 0;  // 0: k·N with the largest k <= 4 that the layers allow; balanced windows: N
+  int stages = 0;               // 0: k·N with the largest k <= 4 that the layers allow
   std::vector<int> boundaries;  // first layer of each stage, when given by hand (stages must agree)
   enum class Balance { kCost, kBytes } balance = Balance::kCost;
   int micro_batch = 1;  // samples; costs are per micro-batch

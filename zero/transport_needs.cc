@@ -6,7 +6,6 @@
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/schedule.h"
-#include "sharding/sum_windows.h"
 #include "zero/received_needs.h"
 
 namespace ringzero {
@@ -57,9 +56,9 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
       options.sum_bytes +=
           kIterationsAlive * ArenaBytes(self.value == 0 ? sizeof(double) : squares);
     }
-    // Of sums one of a stage is begun at a time. Every worker takes statistics into memory of its
+    // Worker 0 begins one sum of a stage at a time. Every worker takes statistics into memory of its
     // own, and the last one keeps some for evaluations.
-    if (MayBeginSum(plan, self, StageId(j))) options.sum_bytes += ArenaBytes(layout.sum_bytes);
+    if (self.value == 0) options.sum_bytes += ArenaBytes(layout.sum_bytes);
     options.sum_bytes += 2 * kIterationsAlive * ArenaBytes(layout.statistics_bytes);
   }
   const size_t metrics =

@@ -102,9 +102,6 @@ absl::Status TrainTraffic::Prepare() {
   if (plan_.predict) {
     return absl::InvalidArgumentError("plan: predict is of training; no traffic is made of it");
   }
-  if (plan_.balanced()) {
-    return absl::InvalidArgumentError("plan: traffic is made of sum_windows iteration alone");
-  }
   for (int j = 0; j < plan_.stage_count(); ++j) {
     const StagePlan& stage = plan_.stages[j];
     if (stage.owner != self_ || stage.parameter_bytes == 0) continue;

@@ -28,7 +28,6 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .predict = cyclic.predict,
           .strict = cyclic.strict,
           .clipping = cyclic.clipping,
-          .sum_windows = cyclic.sum_windows,
           .stages = cyclic.boundaries.empty() ? cyclic.stages
                                               : static_cast<int>(cyclic.boundaries.size()),
           .boundaries = cyclic.boundaries,
@@ -139,7 +138,6 @@ absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& len
     PlanRequest request = RequestOf(config, length);
     request.stages = static_cast<int>(model.layers.size());
     request.boundaries.resize(model.layers.size());
-    request.sum_windows = SumWindows::kIteration;  // balanced ones have as many stages as workers
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
     return request;
   });

@@ -76,12 +76,6 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
   }
   const int64_t rest = samples % batch;
   if (rest != 0 && !config.data.drop_last) {
-    if (config.cyclic.sum_windows == SumWindows::kBalanced) {
-      return config.Error(
-          "cyclic.sum_windows",
-          absl::StrCat("balanced needs complete batches: of ", samples, " samples the last ", rest,
-                       " are less than ", batch, "; set dataloader_drop_last true"));
-    }
     ++length.iterations_per_epoch;
     length.epoch_samples = samples;
   }

@@ -53,7 +53,6 @@ Plan PlanAlone(const Plan& plan) {
   alone.strict = false;
   alone.clipping = Clipping::kOff;
   alone.skip_overflows = false;
-  alone.sum_windows = SumWindows::kIteration;
   alone.pending = 1;
   alone.stagger = false;
   alone.retain = 0;

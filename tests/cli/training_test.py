@@ -78,17 +78,6 @@ class Digests(TestCase):
         self.assertEqual(added["parameters_sha256"], first["parameters_sha256"])
         self.assertGreater(first["memory"]["forecast"]["gradients"], added["memory"]["forecast"]["gradients"])
 
-    def test_balanced_sum_windows(self):
-        digests = set()
-        for slack in (0, 1):
-            config = self.config(**{"cyclic.sum_windows": "balanced", "cyclic.slack": slack})
-            shm = self.train(config)
-            local = self.train(config, "--set", "cyclic.transport=local", "--set", "evaluation.every=0")
-            self.assertEqual(shm["parameters_sha256"], local["parameters_sha256"])
-            digests |= {shm["parameters_sha256"],
-                        self.train(config, "--set", "cyclic.sum_windows=iteration")["parameters_sha256"]}
-        self.assertEqual(len(digests), 4)
-
     def test_evaluation_changes_nothing(self):
         digests = {self.train(self.config(**{"evaluation.every": every,
                                              "cyclic.transport": "local"}))["parameters_sha256"]
@@ -181,10 +170,6 @@ class Overrides(TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(iterations, done.stderr)
             self.assertIn(note, done.stderr)
-        balanced = ("--set", "cyclic.sum_windows=balanced")
-        self.fails(self.run_program("train", config, *words, *balanced), 2, "cyclic.sum_windows", "dataloader_drop_last")
-        done = self.run_program("train", config, *words, *balanced, "--set", "dataloader_drop_last=true")
-        self.assertEqual(done.returncode, 0, done.stderr)
 
 
 class Progress(TestCase):

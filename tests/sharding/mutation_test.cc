@@ -148,21 +148,6 @@ std::vector<PlanShape> Shapes() {
        .iterations = 2,
        .owners = Owners::kAllLast,
        .skip_overflows = true},
-      // Balanced windows: sums that go on into the next iteration.
-      {.workers = 3,
-       .stages = 3,
-       .slack = 0,
-       .iterations = 3,
-       .evaluate_every = 2,
-       .collect_every = 1,
-       .collector = 1,
-       .statistics = true,
-       .balanced = true},
-      {.workers = 2,
-       .stages = 2,
-       .iterations = 3,
-       .clipping = Clipping::kPerStage,
-       .balanced = true},
   };
 }
 

@@ -39,7 +39,6 @@ Plan MakeTestPlan(const PlanShape& shape) {
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) plan.clipping = Clipping::kExact;
   const bool strict = shape.strict || plan.skip_overflows || shape.clipping == Clipping::kExact;
   plan.strict = strict && shape.rule == Rule::kCdpV2;
-  if (shape.balanced) plan.sum_windows = SumWindows::kBalanced;
   plan.evaluation = {.every = shape.evaluate_every, .laps = shape.evaluation_laps};
   plan.collection = {.every = shape.collect_every,
                      .versions = shape.collect_versions,
@@ -71,7 +70,6 @@ Plan MakeTestPlan(const PlanShape& shape) {
   AssignOwners(plan);
   for (StagePlan& stage : plan.stages) {
     const int n = shape.workers;
-    if (shape.balanced) break;
     if (shape.owners == Owners::kRandom) stage.owner = WorkerId(static_cast<int>(random() % n));
     if (shape.owners == Owners::kAllLast) stage.owner = WorkerId(n - 1);
     if (shape.owners == Owners::kAllFirst) stage.owner = WorkerId(0);
@@ -92,12 +90,11 @@ std::string Describe(const PlanShape& s) {
       "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
       ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
       s.predict ? " predict" : "", " T ", s.iterations, " clipping ", ToString(s.clipping),
-      s.skip_overflows ? " skips" : "", s.strict ? " strict" : "", s.balanced ? " balanced" : "",
-      " evaluate ", s.evaluate_every, "x", s.evaluation_laps, " collect ", s.collect_every, "+",
-      s.collect_versions.size(), "@", s.collector, s.statistics ? " statistics" : "",
-      s.tied ? " tied" : "", " retain ", s.retain, " pending ", s.pending, " frozen ",
-      static_cast<int>(s.frozen), " owners ", static_cast<int>(s.owners), " costs ",
-      static_cast<int>(s.costs), " seed ", s.seed);
+      s.skip_overflows ? " skips" : "", s.strict ? " strict" : "", " evaluate ", s.evaluate_every,
+      "x", s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
+      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
+      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
+      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
 }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
@@ -262,11 +259,7 @@ class Oracle {
   absl::Status CheckSumMemory(int i) const {
     const Op& op = ring_.op(i);
     if (op.kind != OpKind::kAdd || ring_.ops[i].takes >= 0) return absl::OkStatus();
-    int before = op.iteration.value - 1;
-    // Balanced windows begin an iteration early, right of the owner; but the first one.
-    const bool early = plan_.balanced() && ring_.worker_of(i) > op.stage.value;
-    if (early && op.iteration.value == 0) return absl::OkStatus();
-    if (early) ++before;
+    const int before = op.iteration.value - 1;
     std::vector<int> readers;
     if (!TakesSums()) {
       const auto found = updates_of_.find({op.stage.value, before});
@@ -371,14 +364,11 @@ class Oracle {
     return all;
   }
 
-  // Micro-batches by their numbers in the run: those of iteration t or, balanced, those up to
-  // worker j's of iteration t that the window before does not have.
-  std::vector<int> WantedSum(int j, int t) const {
-    std::vector<int> window;
-    const int each = plan_.workers * plan_.laps;
-    const int end = each * t + (plan_.balanced() ? j + 1 : each);
-    for (int m = std::max(0, end - each); m < end; ++m) window.push_back(m);
-    return window;
+  // The micro-batches of iteration t by their numbers in the run.
+  std::vector<int> WantedSum(int t) const {
+    std::vector<int> numbers(plan_.workers * plan_.laps);
+    std::iota(numbers.begin(), numbers.end(), t * plan_.workers * plan_.laps);
+    return numbers;
   }
 
   absl::Status Follow(int i) {
@@ -402,7 +392,7 @@ class Oracle {
     const bool evaluation = op.copy == Copy::kEvaluation;
     const int laps = evaluation ? plan_.evaluation.laps : plan_.laps;
     const bool other_sum =
-        op.kind == OpKind::kUpdate && contents_[i] != WantedSum(op.stage.value, op.iteration.value);
+        op.kind == OpKind::kUpdate && contents_[i] != WantedSum(op.iteration.value);
     if (other_sum || (op.kind == OpKind::kReport && contents_[i] != Wanted(laps))) {
       return Wrong(i, "does not hold every micro-batch once and in order");
     }
@@ -414,7 +404,7 @@ class Oracle {
     if (op.kind == OpKind::kCollect && op.copy != Copy::kNone) {
       std::vector<int> wanted;
       if (op.copy == Copy::kGradient) {
-        wanted = WantedSum(op.stage.value, op.iteration.value - 1);
+        wanted = WantedSum(op.iteration.value - 1);
       }
       wanted.push_back(-op.iteration.value);
       if (contents_[i] != wanted) return Wrong(i, "shows another version's sum or state");

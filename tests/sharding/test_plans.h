@@ -48,7 +48,6 @@ struct PlanShape {
   // With cdp_v2 strict, too. Ignored with predict; kPrevious becomes kExact.
   bool skip_overflows = false;
   bool strict = false;
-  bool balanced = false;  // sum windows; stage j is worker j's
 };
 
 // Stages differ in bytes; the window is not resolved.

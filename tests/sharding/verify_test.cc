@@ -84,35 +84,6 @@ TEST(VerifyTest, AcceptsEdgeCases) {
   }
 }
 
-TEST(VerifyTest, AcceptsBalancedWindows) {
-  for (int n = 1; n <= 6; ++n) {
-    for (const PlanShape& shape : std::vector<PlanShape>{
-             {},
-             {.stagger = true},
-             {.iterations = 1},
-             {.iterations = 6, .evaluate_every = 1, .evaluation_laps = 2, .statistics = true},
-             {.stagger = true, .iterations = 5, .evaluate_every = 2, .costs = Costs::kRandom},
-             {.evaluate_every = 2, .collect_every = 1, .collector = n - 1, .tied = true},
-             {.collect_versions = {1, 2}, .retain = 1, .pending = 2, .costs = Costs::kRandom},
-             {.frozen = Frozen::kPrefix, .clipping = Clipping::kPerStage},
-             {.collect_every = 2, .frozen = Frozen::kMiddle, .costs = Costs::kBackwardTwice}}) {
-      for (const int slack : {0, 1}) {
-        PlanShape balanced = shape;
-        balanced.balanced = true;
-        balanced.workers = balanced.stages = n;
-        balanced.slack = slack;
-        const Plan plan = MakeResolvedPlan(balanced);
-        // A tied stage's copy is kept until the last stage, tokens are further apart.
-        if (n > 1 && !shape.stagger && !shape.tied) {
-          EXPECT_EQ(plan.window, 2);
-        }
-        EXPECT_EQ(VerifyPlan(plan), absl::OkStatus()) << Describe(balanced);
-        EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << Describe(balanced);
-      }
-    }
-  }
-}
-
 TEST(VerifyTest, AcceptsPlansWithoutExchange) {
   Plan plan = MakeTestPlan({.workers = 3, .stages = 4, .laps = 2, .evaluate_every = 1});
   plan.exchange = false;

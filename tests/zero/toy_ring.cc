@@ -270,7 +270,6 @@ Plan ToyPlan(const ToyOptions& options) {
             .strict = IsStrict(options),
             .clipping = options.clipping,
             .skip_overflows = options.precision.skip_overflows,
-            .sum_windows = options.sum_windows,
             .evaluation = options.evaluation,
             .collection = options.collection,
             .samples = options.samples};
@@ -290,7 +289,6 @@ Plan ToyPlan(const ToyOptions& options) {
         .forward_cost = 1,
         .backward_cost = 2,
         .owner = WorkerId(options.workers - 1 - j * options.workers / options.stages)};
-    if (plan.balanced()) stage.owner = WorkerId(j);
     stage.has_backward = j >= options.frozen_prefix;
     if (!stage.has_backward) stage.backward_cost = 0;
     if (options.tied && j == 0) stage.last_use = StageId(options.stages - 1);

@@ -38,9 +38,8 @@ struct ToyOptions {
   int retain = 0;
   Clipping clipping = Clipping::kOff;  // kExact with cdp_v2: strict, too
   bool strict = false;
-  SumWindows sum_windows = SumWindows::kIteration;  // balanced: its reference is in toy_balanced.h
-  int frozen_prefix = 0;                            // stages
-  bool tied = false;  // stage 0's values are read by the last stage, too
+  int frozen_prefix = 0;  // stages
+  bool tied = false;      // stage 0's values are read by the last stage, too
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;

@@ -79,8 +79,7 @@ struct CyclicConfig {
   bool predict = false;
   bool strict = false;
   Clipping clipping = Clipping::kOff;  // by optimizer.max_norm
-  SumWindows sum_windows = SumWindows::kIteration;
-  int stages = 0;  // 0: chosen
+  int stages = 0;                      // 0: chosen
   int workers = 4;
   // kLocal: a thread per worker; else a process each. kAuto: what the workers' hosts allow.
   enum class Transport { kAuto, kLocal, kShm, kUcx, kNccl } transport = Transport::kAuto;

@@ -38,9 +38,6 @@ bool SkipsOverflows(const ResolvedKeys& keys);
 // optimizer.decay and optimizer.groups, and the numbers of both together.
 absl::Status FillGroups(const ResolvedKeys& keys, OptimizerOptions& optimizer);
 
-// Whether what is given goes with cyclic.sum_windows; of a filled configuration.
-absl::Status CheckSumWindows(const Config& config);
-
 }  // namespace ringzero
 
 #endif  // RINGZERO_ZERO_CONFIG_FILL_H_

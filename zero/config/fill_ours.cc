@@ -181,7 +181,6 @@ absl::Status FillBoundaries(const ResolvedKeys& keys, CyclicConfig& cyclic) {
 absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   RZ_ASSIGN_OR_RETURN(cyclic.rule, ParseRule(keys.String("cyclic.rule")));
   cyclic.predict = keys.Bool("cyclic.predict");
-  RZ_ASSIGN_OR_RETURN(cyclic.sum_windows, ParseSumWindows(keys.String("cyclic.sum_windows")));
   cyclic.stages = Int(keys, "cyclic.stages");
   // Absent where the batch asks for more than there may be.
   if (keys.Has("cyclic.workers")) cyclic.workers = Int(keys, "cyclic.workers");

@@ -348,8 +348,6 @@ std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& r
         [&](const std::string& section) { return !FindChoice(part.sections, section).empty(); });
     if (readable) check(part.fill(keys, config));
   }
-  // Of the whole.
-  if (wrong.empty() && refused.empty()) check(CheckSumWindows(config));
   return wrong;
 }
 

@@ -49,8 +49,8 @@ enum class KeyNeed {
 enum class KeyState {
   kWorks,     // though `built` may allow only some values
   kNoEffect,  // accepted, with one line that says why it does nothing here: `why`
-  kRemoved,   // DeepSpeed has removed it: refused, whatever its value; `why` says what to do
-  kTesting,   // for tests of this project: works, without default, in no help and no proposal
+  kRemoved,  // DeepSpeed (of cyclic.*: we) removed it: refused, whatever its value; `why` says what to do
+  kTesting,  // for tests of this project: works, without default, in no help and no proposal
 };
 
 // How values of a section's keys convert. Sections below inherit it.

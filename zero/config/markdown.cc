@@ -25,10 +25,10 @@ A configuration is a file of DeepSpeed 0.19.8's keys and of our own sections `mo
   written as floats (`5e8`).
 - A number has no leading 0. `010` is a text, in a file and in `--set`, and an error where a number is wanted. Only in *strict* sections
   it is 10, as in DeepSpeed.
-- A key that is not in these tables is an error, at every depth, with the nearest known key. Keys that DeepSpeed has removed say so.
+- A key that is not in these tables is an error, at every depth, with the nearest known key. Removed keys, most of them by DeepSpeed, say so.
   Common names of HuggingFace, torchtitan, nanoGPT and Megatron are errors, too: the message says [what they are here](#names-of-other-programs).
-- A key that has no meaning with the configured `cyclic.rule` is an error: `cyclic.slack`, a true `cyclic.strict` and balanced
-  `cyclic.sum_windows` with `dp` or `cdp_v1`, a true `cyclic.predict` or `cyclic.stagger` with `dp`.
+- A key that has no meaning with the configured `cyclic.rule` is an error: `cyclic.slack` and a true `cyclic.strict`
+  with `dp` or `cdp_v1`, a true `cyclic.predict` or `cyclic.stagger` with `dp`.
 - A file has at most 256 KiB and 64 levels of brackets. All `--set` together have as much, in at most 1000 options. After 1000 findings
   only a first error is added. An integer is below 2^63 where its row names no maximum. An update has at most 2147483647 samples, a run
   at most 2147483646 iterations.
@@ -112,7 +112,7 @@ std::string ForeignTable() {
 
 std::string ConfigMarkdown() {
   std::string top = absl::StrCat("\n## At the top\n\n", kTable);
-  std::string removed = absl::StrCat("\n## Removed from DeepSpeed\n\n", kTable);
+  std::string removed = absl::StrCat("\n## Removed\n\n", kTable);
   std::vector<const KeySpec*> sections;
   for (const KeySpec& key : AllKeys()) {
     if (key.state == KeyState::kTesting) continue;

@@ -119,7 +119,9 @@ class Resolver {
     const KeySpec* key = Find(parent, value.key);
     if (key == nullptr) return UnknownKey(value, given);
     if (key->state == KeyState::kRemoved) {
-      Add(Kind::kError, value, given, absl::StrCat("removed from DeepSpeed; ", key->why));
+      const bool ours = key->section() == "cyclic";
+      Add(Kind::kError, value, given,
+          absl::StrCat(ours ? "removed; " : "removed from DeepSpeed; ", key->why));
       return;
     }
     if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {

@@ -26,10 +26,6 @@ constexpr KeySpec kCyclicKeys[] = {
     Bool("cyclic.strict", "",
          "cdp_v2: nobody reads what an iteration's sums make before all of them are complete; "
          "absent: where exact clipping needs it"),
-    Text("cyclic.sum_windows", "\"iteration\"",
-         "cdp_v2: an update sums an iteration's micro-batches, or (one stage per worker, one lap) "
-         "those that end at the stage's owner, so that nothing makes a long hop") |
-        Choices("iteration|balanced"),
     Text("cyclic.clipping", "\"exact\"",
          "gradient_clipping by the global norm of the same iteration, by each stage's own, or by "
          "the global one of the iteration before") |

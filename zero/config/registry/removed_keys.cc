@@ -1,4 +1,4 @@
-// Keys that DeepSpeed has removed: refused, as there, whatever their value.
+// Keys that DeepSpeed or we have removed: refused, whatever their value.
 #include "zero/config/registry/tables.h"
 
 namespace ringzero::registry {
@@ -25,6 +25,9 @@ constexpr KeySpec kRemovedKeys[] = {
     Gone("compile.enabled", "the section's keys are others now, for example deepcompile"),
     Gone("compile.backend", "the section's keys are others now, for example deepcompile"),
     Gone("compile.kwargs", "the section's keys are others now, for example deepcompile"),
+    Gone("cyclic.sum_windows",
+         "leave it out: an update sums the micro-batches of its iteration, as \"iteration\" did; "
+         "docs/studies/balanced-sum-windows.md tells what \"balanced\" was"),
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ std::span<const KeySpec> ZeroKeys();       // zero_optimization
 std::span<const KeySpec> MemoryKeys();     // activation_checkpointing, aio, checkpoint
 std::span<const KeySpec> MonitorKeys();    // tensorboard, csv_monitor, …, flops_profiler, timers
 std::span<const KeySpec> OtherKeys();      // what DeepSpeed has besides
-std::span<const KeySpec> RemovedKeys();    // what DeepSpeed had
+std::span<const KeySpec> RemovedKeys();    // what DeepSpeed or we had
 std::span<const KeySpec> CyclicKeys();     // cyclic, evaluation
 
 using String = absl::string_view;
@@ -73,7 +73,7 @@ using DeepSpeed = Property<struct DeepSpeedKind>;    // what it does differently
 using NoEffect = Property<struct NoEffectKind>;      // it does nothing here: why
 using Collective = Property<struct CollectiveKind>;  // the same, of a detail of collectives
 using Quietly = Property<struct QuietlyKind>;        // the same, worth but a note
-using Removed = Property<struct RemovedKind>;        // from DeepSpeed: what to do
+using Removed = Property<struct RemovedKind>;        // what to do
 using Auto = Property<struct AutoKind>;              // what "auto" takes
 using Also = Property<struct AlsoKind>;              // another name
 struct Length {
