@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "sharding/op.h"
-#include "sharding/program.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "tests/zero/expect_toy_bits.h"
@@ -230,17 +229,6 @@ TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
   ExpectReferenceBits({.workers = 3, .stages = 6, .window = 64});
 }
 
-TEST(EngineTest, NothingIsCopiedOnOneHost) {
-  ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}};
-  for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
-    for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      EXPECT_EQ(ring->bytes_copied, 0);
-    }
-  }
-}
-
 ToyOptions Predicting(Rule rule, int slack, int laps) {
   ToyOptions o{.laps = laps, .iterations = 6, .rule = rule, .slack = slack, .predict = true};
   o.optimizer.type = OptimizerOptions::Type::kSgd;
@@ -316,32 +304,6 @@ TEST(EngineTest, PredictionsNeedHeavyBallSgd) {
   }
 }
 
-TEST(EngineTest, MeasuredBytesEqualTheFormula) {
-  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-    for (const int n : {2, 3, 4}) {
-      ToyOptions o{.workers = n, .stages = n + 1, .laps = 2, .rule = rule};
-      o.optimizer = Predicting(rule, 1, 2).optimizer;
-      for (int i = 0; i < 8; ++i) {
-        o.zero_stage = i % 4;
-        o.predict = i >= 4 && rule != Rule::kDp;
-        SCOPED_TRACE(Describe(o));
-        int64_t parameters = 0, sums = 0;
-        // Four iterations more: the first is not steady where copies are held.
-        for (const int iterations : {1, 5}) {
-          o.iterations = iterations;
-          const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-          ASSERT_TRUE(ring.ok()) << ring.status();
-          parameters = ring->parameter_bytes_sent - parameters;
-          sums = ring->sum_bytes_sent - sums;
-        }
-        const WireBytes steady = SteadyWireBytes(ToyPlan(o));
-        EXPECT_EQ(parameters, 4 * steady.parameters);
-        EXPECT_EQ(sums, 4 * steady.sums);
-      }
-    }
-  }
-}
-
 TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {
   ToyOptions o{.stages = 4, .rule = Rule::kDp, .evaluation = {.every = 2, .laps = 1}};
   std::vector<ToyResult> results;
@@ -356,34 +318,6 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {
     }
   }
   for (const ToyResult& result : results) EXPECT_EQ(result, results[0]);
-}
-
-// Book-keeping is of a few laps, however many an iteration has.
-TEST(EngineTest, WhatIsKnownAtOnceDoesNotGrowWithTheLaps) {
-  for (int zero_stage = 0; zero_stage <= 3; ++zero_stage) {
-    for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-      ToyOptions o{.workers = 3, .stages = 4, .iterations = 3, .rule = rule};
-      o.zero_stage = zero_stage;
-      // The laps that are known, both ends of an iteration, and on a busy machine what is not done
-      // yet of the laps before: less than what one iteration of eight laps is, of the forty that
-      // run.
-      int64_t eight_laps = 0;
-      for (int w = 0; w < o.workers; ++w) {
-        o.laps = 8;
-        const auto program = MakeProgram(ToyPlan(o), WorkerId(w), {Iteration(1), Iteration(2)});
-        ASSERT_TRUE(program.ok());
-        eight_laps = std::max(eight_laps, static_cast<int64_t>(program->ops.size()));
-      }
-      o.laps = 40;
-      ExpectReferenceBits(o, Delayed(LocalTransports(), 5, std::chrono::microseconds(20)));
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      for (const int64_t known : ring->operations) {
-        EXPECT_LE(known, eight_laps) << Describe(o);
-        EXPECT_GT(known, eight_laps / 6);
-      }
-    }
-  }
 }
 
 TEST(EngineTest, TwiceTheSame) {
