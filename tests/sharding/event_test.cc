@@ -14,13 +14,7 @@ namespace ringzero {
 namespace {
 
 TEST(EventTest, PacksAndUnpacksEveryOperationOfPrograms) {
-  const Plan plan = MakeResolvedPlan({.workers = 3,
-                                      .stages = 5,
-                                      .laps = 2,
-                                      .stagger = true,
-                                      .evaluate_every = 2,
-                                      .collect_every = 2,
-                                      .statistics = true});
+  const Plan plan = MakeResolvedPlan(Shape("3x5 laps=2 stagger evaluate=2 collect=2 statistics"));
   uint32_t message = 0;
   for (const Program& program : ProgramsOf(plan)) {
     for (const Op& op : program.ops) {

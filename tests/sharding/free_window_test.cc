@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "sharding/cost_profile.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
@@ -23,11 +24,7 @@ double StepWith(Plan plan, int window) {
 TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
   for (const int laps : {2, 4}) {
     SCOPED_TRACE(laps);
-    const Plan plan = MakeTestPlan({.workers = 16,
-                                    .stages = 16,
-                                    .laps = laps,
-                                    .rule = Rule::kDp,
-                                    .costs = Costs::kBackwardTwice});
+    const Plan plan = MakeTestPlan(Shape(absl::StrCat("16x16 dp backward_twice laps=", laps)));
     const absl::StatusOr<int> bound = ChooseWindow(plan);
     const absl::StatusOr<int> free = ChooseFreeWindow(plan);
     ASSERT_TRUE(bound.ok() && free.ok()) << bound.status() << free.status();

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "sharding/verify.h"
 #include "sharding/wait_graph.h"
 #include "tests/sharding/test_plans.h"
@@ -133,15 +134,9 @@ TEST(MergedOrderTest, UnequalCostsWithStagger) {
 // What a transport asks for iteration by iteration is what Verify has checked.
 TEST(MergedOrderTest, TransportsGetTheOrderThatIsChecked) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-    const Plan plan = MakeTestPlan({.workers = 4,
-                                    .stages = 6,
-                                    .laps = 2,
-                                    .rule = rule,
-                                    .iterations = 5,
-                                    .evaluate_every = 2,
-                                    .collect_every = 2,
-                                    .collector = 1,
-                                    .statistics = true});
+    const Plan plan = MakeTestPlan(
+        Shape(absl::StrCat("4x6 ", ToString(rule), " laps=2 iterations=5 evaluate=2 collect=2",
+                           " collector=1 statistics")));
     const LinkedRing ring = RingOf(plan);
     const MergedOrder order = OrderOf(plan, ring);
     ASSERT_GT(order.long_hops.size(), 20u);

@@ -103,27 +103,16 @@ TEST(ProgramTest, ReadsAsItShould) {
 }
 
 TEST(ProgramTest, CollectionsReadAsTheyShould) {
-  const Plan plan = MakeTestPlan({.workers = 2,
-                                  .stages = 2,
-                                  .rule = Rule::kCdpV1,
-                                  .iterations = 2,
-                                  .collect_versions = {1},
-                                  .collector = 1,
-                                  .statistics = true});
+  const Plan plan =
+      MakeTestPlan(Shape("2x2 cdp_v1 iterations=2 versions=1 collector=1 statistics"));
   std::string text;
   for (const Program& program : ProgramsOf(plan)) absl::StrAppend(&text, ToString(program), "\n");
   ExpectGolden("programs_n2_collection.txt", text);
 }
 
 TEST(DescribePlanTest, SaysEverythingOnce) {
-  const auto text = DescribePlan(MakeTestPlan({.workers = 4,
-                                               .stages = 8,
-                                               .laps = 2,
-                                               .statistics = true,
-                                               .tied = true,
-                                               .retain = 1,
-                                               .frozen = Frozen::kMiddle,
-                                               .costs = Costs::kBackwardTwice}));
+  const auto text = DescribePlan(
+      MakeTestPlan(Shape("4x8 laps=2 statistics tied retain=1 frozen_middle backward_twice")));
   ASSERT_TRUE(text.ok()) << text.status();
   ExpectGolden("describe_n4_s8.txt", *text);
   EXPECT_THAT(*text, Not(HasSubstr("warning")));

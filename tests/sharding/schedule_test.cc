@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "sharding/label.h"
 #include "sharding/program.h"
 #include "sharding/render.h"
@@ -423,12 +424,8 @@ TEST(StrictTest, FreshReadsComeAfterAllSums) {
 
 TEST(StrictTest, SharesOfFreshPairs) {
   const auto fresh = [](int n, int slack) {
-    return 100 - 100 * StaleShare(MakeTestPlan({.workers = n,
-                                                .stages = n,
-                                                .rule = Rule::kCdpV2,
-                                                .slack = slack,
-                                                .costs = Costs::kBackwardTwice,
-                                                .strict = true}));
+    const PlanShape shape = Shape(absl::StrCat(n, "x", n, " strict backward_twice slack=", slack));
+    return 100 - 100 * StaleShare(MakeTestPlan(shape));
   };
   EXPECT_NEAR(fresh(4, 0), 31, 0.5);
   EXPECT_NEAR(fresh(8, 0), 23, 0.5);

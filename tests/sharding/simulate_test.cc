@@ -268,12 +268,7 @@ TEST(SimulateTest, WaitsAreCountedByCause) {
 }
 
 TEST(SimulateTest, BusyTicksAreTheCostsAndTimesAddUp) {
-  const Plan plan = MakeResolvedPlan({.workers = 4,
-                                      .stages = 6,
-                                      .laps = 2,
-                                      .iterations = 5,
-                                      .evaluate_every = 2,
-                                      .costs = Costs::kRandom});
+  const Plan plan = MakeResolvedPlan(Shape("4x6 laps=2 iterations=5 evaluate=2 random_costs"));
   const auto run = Simulate(plan, {.latency_ticks = 2, .update_ticks = 3, .delay_ticks = {0, 1}});
   ASSERT_TRUE(run.ok());
   int64_t forward = 0, backward = 0;

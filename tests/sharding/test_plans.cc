@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -13,13 +15,69 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "sharding/label.h"
 #include "sharding/partition.h"
 #include "sharding/verify.h"
 
 namespace ringzero {
+
+PlanShape Shape(const std::string& words) {
+  PlanShape shape;
+  const std::map<std::string, int PlanShape::*> numbers = {
+      {"zero", &PlanShape::zero_stage},
+      {"laps", &PlanShape::laps},
+      {"slack", &PlanShape::slack},
+      {"iterations", &PlanShape::iterations},
+      {"evaluate", &PlanShape::evaluate_every},
+      {"evaluation_laps", &PlanShape::evaluation_laps},
+      {"collect", &PlanShape::collect_every},
+      {"collector", &PlanShape::collector},
+      {"retain", &PlanShape::retain},
+      {"pending", &PlanShape::pending}};
+  const std::map<std::string, bool PlanShape::*> flags = {
+      {"stagger", &PlanShape::stagger},       {"predict", &PlanShape::predict},
+      {"statistics", &PlanShape::statistics}, {"tied", &PlanShape::tied},
+      {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows}};
+  const std::map<std::string, std::function<void()>> choices = {
+      {"dp", [&] { shape.rule = Rule::kDp; }},
+      {"cdp_v1", [&] { shape.rule = Rule::kCdpV1; }},
+      {"cdp_v2", [&] { shape.rule = Rule::kCdpV2; }},
+      {"frozen_prefix", [&] { shape.frozen = Frozen::kPrefix; }},
+      {"frozen_middle", [&] { shape.frozen = Frozen::kMiddle; }},
+      {"random_owners", [&] { shape.owners = Owners::kRandom; }},
+      {"owners_last", [&] { shape.owners = Owners::kAllLast; }},
+      {"owners_first", [&] { shape.owners = Owners::kAllFirst; }},
+      {"backward_twice", [&] { shape.costs = Costs::kBackwardTwice; }},
+      {"random_costs", [&] { shape.costs = Costs::kRandom; }},
+      {"clip_exact", [&] { shape.clipping = Clipping::kExact; }},
+      {"clip_per_stage", [&] { shape.clipping = Clipping::kPerStage; }},
+      {"clip_previous", [&] { shape.clipping = Clipping::kPrevious; }}};
+  for (const std::string& word : std::vector<std::string>(absl::StrSplit(words, ' '))) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(word, absl::MaxSplits('=', 1));
+    const auto& [name, value] = parts;
+    int number = 0;
+    if (std::sscanf(word.c_str(), "%dx%d", &shape.workers, &shape.stages) == 2) continue;
+    if (name == "versions") {
+      for (const absl::string_view each : absl::StrSplit(value, ',')) {
+        if (absl::SimpleAtoi(each, &number)) shape.collect_versions.push_back(number);
+      }
+    } else if (numbers.contains(name) && absl::SimpleAtoi(value, &number)) {
+      shape.*numbers.at(name) = number;
+    } else if (flags.contains(word)) {
+      shape.*flags.at(word) = true;
+    } else if (choices.contains(word)) {
+      choices.at(word)();
+    } else {
+      ADD_FAILURE() << "no word of a shape: " << word;
+    }
+  }
+  return shape;
+}
 
 Plan MakeTestPlan(const PlanShape& shape) {
   std::mt19937_64 random(shape.seed);
@@ -225,7 +283,7 @@ class Oracle {
     return absl::OkStatus();
   }
 
-  // On one host a hop is a token: whoever holds the copy holds the owner's memory.
+  // On one host a hop is a token: who holds the copy holds the owner's memory.
   absl::Status CheckHeldCopy(int i) const {
     const Op& op = ring_.op(i);
     if (op.kind != OpKind::kReceive || !CarriesParameters(op.channel)) return absl::OkStatus();

@@ -50,6 +50,10 @@ struct PlanShape {
   bool strict = false;
 };
 
+// "3x4 cdp_v1 laps=2 evaluate=1 tied" is {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .laps = 2,
+// .evaluate_every = 1, .tied = true}. Members have their own names, without "_stage" and "_every";
+// values of enums stand alone. Fails the test on another word.
+PlanShape Shape(const std::string& words);
 // Stages differ in bytes; the window is not resolved.
 Plan MakeTestPlan(const PlanShape& shape);
 // The same with the window of ChooseWindow. Fails the test if there is none.

@@ -2,12 +2,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <set>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "sharding/label.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
@@ -69,15 +71,8 @@ TEST(OpTextTest, WrongWordsAreNamed) {
 }
 
 TEST(OpTextTest, TagsTellMessagesOfOneChannelApart) {
-  const Plan plan = MakeTestPlan({.workers = 3,
-                                  .stages = 4,
-                                  .laps = 2,
-                                  .stagger = true,
-                                  .evaluate_every = 1,
-                                  .evaluation_laps = 2,
-                                  .collect_every = 1,
-                                  .collector = 1,
-                                  .statistics = true});
+  const Plan plan = MakeTestPlan(
+      Shape("3x4 laps=2 stagger evaluate=1 evaluation_laps=2 collect=1 collector=1 statistics"));
   for (const Program& program : ProgramsOf(plan)) {
     std::set<std::tuple<Channel, WorkerId, uint64_t>> tags;
     for (const Op& op : program.ops) {
@@ -90,15 +85,9 @@ TEST(OpTextTest, TagsTellMessagesOfOneChannelApart) {
 TEST(ProgramTextTest, ProgramsParseBack) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (int n = 1; n <= 3; ++n) {
-      const Plan plan = MakeTestPlan({.workers = n,
-                                      .stages = 4,
-                                      .laps = 2,
-                                      .rule = rule,
-                                      .evaluate_every = 2,
-                                      .collect_versions = {1, 3},
-                                      .collector = n - 1,
-                                      .statistics = true,
-                                      .tied = true});
+      const Plan plan = MakeTestPlan(Shape(
+          absl::StrCat(n, "x4 ", ToString(rule),
+                       " laps=2 evaluate=2 versions=1,3 collector=", n - 1, " statistics tied")));
       for (const Program& program : ProgramsOf(plan)) {
         const auto parsed = ParseProgram(ToString(program));
         ASSERT_TRUE(parsed.ok()) << parsed.status();
@@ -232,56 +221,44 @@ TEST(PlanTextTest, ErrorsNameLineAndField) {
 TEST(CheckPlanTest, NamesTheField) {
   const Plan good = MakeTestPlan({.workers = 2, .stages = 3});
   EXPECT_EQ(CheckPlan(good), absl::OkStatus());
-  const auto message = [&](auto change) {
-    Plan plan = good;
-    change(plan);
-    const absl::Status status = CheckPlan(plan);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    return std::string(status.message());
+  struct Case {
+    std::function<void(Plan&)> change;
+    std::string words;
   };
-  EXPECT_THAT(message([](Plan& p) { p.workers = 0; }), HasSubstr("workers"));
-  EXPECT_THAT(message([](Plan& p) { p.zero_stage = 4; }),
-              HasSubstr("zero_stage must be 0 to 3, found 4"));
-  EXPECT_THAT(message([](Plan& p) { p.laps = 0; }), HasSubstr("laps"));
-  EXPECT_THAT(message([](Plan& p) { p.slack = -1; }), HasSubstr("slack"));
-  EXPECT_THAT(message([](Plan& p) { p.pending = 0; }), HasSubstr("pending"));
-  EXPECT_THAT(message([](Plan& p) { p.retain = 4; }), HasSubstr("retain"));
-  EXPECT_THAT(message([](Plan& p) { p.stages.clear(); }), HasSubstr("stages"));
-  EXPECT_THAT(message([](Plan& p) { p.collection.every = -1; }), HasSubstr("collection.every"));
-  EXPECT_THAT(message([](Plan& p) { p.collection.worker = WorkerId(2); }),
-              HasSubstr("collection.worker must be 0 to 1, found 2"));
-  EXPECT_THAT(message([](Plan& p) {
-                p.collection.versions = {2, 2};
-              }),
-              HasSubstr("collection.versions"));
-  EXPECT_THAT(message([](Plan& p) { p.collection.versions = {0}; }),
-              HasSubstr("collection.versions"));
-  EXPECT_THAT(message([](Plan& p) { p.stages[1].owner = WorkerId(2); }), HasSubstr("owner"));
-  EXPECT_THAT(message([](Plan& p) { p.stages[1].last_use = StageId(0); }), HasSubstr("last_use"));
-  EXPECT_THAT(message([](Plan& p) { p.stages[2].has_backward = false; }), HasSubstr("backward"));
-  EXPECT_THAT(message([](Plan& p) {
-                p.stages[1].has_backward = false;
-                p.stages[1].sum_bytes = 0;
-              }),
-              HasSubstr("has_backward"));
-  EXPECT_THAT(message([](Plan& p) {
-                p.rule = Rule::kDp;
-                p.stagger = true;
-              }),
-              HasSubstr("stagger"));
-  EXPECT_THAT(message([](Plan& p) {
-                p.rule = Rule::kCdpV1;
-                p.strict = true;
-              }),
-              HasSubstr("strict"));
-  EXPECT_THAT(message([](Plan& p) { p.clipping = Clipping::kExact; }),
-              HasSubstr("exact clipping with cdp_v2 needs its strict form"));
-  EXPECT_THAT(message([](Plan& p) { p.stages[0].trained_parameters = -1; }),
-              HasSubstr("trained_parameters of stage 0"));
-  EXPECT_THAT(message([](Plan& p) {
-                for (StagePlan& stage : p.stages) stage.forward_cost = stage.backward_cost = 0;
-              }),
-              HasSubstr("cost"));
+  const std::vector<Case> cases = {
+      {[](Plan& p) { p.workers = 0; }, "workers"},
+      {[](Plan& p) { p.zero_stage = 4; }, "zero_stage must be 0 to 3, found 4"},
+      {[](Plan& p) { p.laps = 0; }, "laps"},
+      {[](Plan& p) { p.slack = -1; }, "slack"},
+      {[](Plan& p) { p.pending = 0; }, "pending"},
+      {[](Plan& p) { p.retain = 4; }, "retain"},
+      {[](Plan& p) { p.stages.clear(); }, "stages"},
+      {[](Plan& p) { p.collection.every = -1; }, "collection.every"},
+      {[](Plan& p) { p.collection.worker = WorkerId(2); },
+       "collection.worker must be 0 to 1, found 2"},
+      {[](Plan& p) { p.collection.versions.assign(2, 2); }, "collection.versions"},
+      {[](Plan& p) { p.collection.versions = {0}; }, "collection.versions"},
+      {[](Plan& p) { p.stages[1].owner = WorkerId(2); }, "owner"},
+      {[](Plan& p) { p.stages[1].last_use = StageId(0); }, "last_use"},
+      {[](Plan& p) { p.stages[2].has_backward = false; }, "backward"},
+      {[](Plan& p) { p.stages[1].has_backward = false, p.stages[1].sum_bytes = 0; },
+       "has_backward"},
+      {[](Plan& p) { p.rule = Rule::kDp, p.stagger = true; }, "stagger"},
+      {[](Plan& p) { p.rule = Rule::kCdpV1, p.strict = true; }, "strict"},
+      {[](Plan& p) { p.clipping = Clipping::kExact; },
+       "exact clipping with cdp_v2 needs its strict form"},
+      {[](Plan& p) { p.stages[0].trained_parameters = -1; }, "trained_parameters of stage 0"},
+      {[](Plan& p) {
+         for (StagePlan& stage : p.stages) stage.forward_cost = stage.backward_cost = 0;
+       },
+       "cost"}};
+  for (const Case& each : cases) {
+    Plan plan = good;
+    each.change(plan);
+    const absl::Status status = CheckPlan(plan);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << each.words;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(each.words));
+  }
 }
 
 }  // namespace

@@ -63,13 +63,7 @@ TEST(VerifyTest, AcceptsEdgeCases) {
       {.workers = 1, .stages = 3, .evaluate_every = 2, .collect_every = 1, .statistics = true},
       {.workers = 4, .stages = 8, .collect_every = 1, .collector = 2, .statistics = true},
       {.workers = 4, .stages = 7, .laps = 2, .collect_versions = {4}, .collector = 3},
-      {.workers = 3,
-       .stages = 6,
-       .evaluate_every = 1,
-       .collect_versions = {1, 2},
-       .collector = 2,
-       .statistics = true,
-       .frozen = Frozen::kMiddle}};
+      Shape("3x6 evaluate=1 versions=1,2 collector=2 statistics frozen_middle")};
   for (const PlanShape& shape : shapes) {
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       PlanShape variant = shape;
@@ -188,14 +182,7 @@ std::vector<Program> Moved(std::vector<Program> programs, int worker, const std:
 
 // The same operations in another order are another program: what they take and read changes.
 TEST(VerifyTest, RefusesWrongOrders) {
-  const Plan plan = MakeResolvedPlan({.workers = 2,
-                                      .stages = 2,
-                                      .laps = 2,
-                                      .rule = Rule::kDp,
-                                      .stagger = false,
-                                      .evaluate_every = 2,
-                                      .statistics = true,
-                                      .owners = Owners::kAllFirst});
+  const Plan plan = MakeResolvedPlan(Shape("2x2 dp laps=2 evaluate=2 statistics owners_first"));
   const std::vector<Program> programs = ProgramsOf(plan);
   ASSERT_EQ(Verify(plan, programs), absl::OkStatus());
   const auto refusal = [&](int worker, const std::string& text, Where where,
@@ -340,17 +327,12 @@ TEST(ShortenedPlanTest, CollectionsInLongRunsNeedNoMore) {
   for (const auto& [every, versions] : when) {
     for (int collector = 0; collector < 3; ++collector) {
       for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-        Plan plan = MakeTestPlan({.workers = 3,
-                                  .stages = 6,
-                                  .rule = rule,
-                                  .iterations = 9,
-                                  .evaluate_every = collector,
-                                  .collect_every = every,
-                                  .collect_versions = versions,
-                                  .collector = collector,
-                                  .statistics = true,
-                                  .owners = Owners::kRandom,
-                                  .costs = Costs::kRandom});
+        PlanShape shape = Shape("3x6 iterations=9 statistics random_owners random_costs");
+        shape.rule = rule;
+        shape.evaluate_every = shape.collector = collector;
+        shape.collect_every = every;
+        shape.collect_versions = versions;
+        Plan plan = MakeTestPlan(shape);
         EXPECT_LE(ShortenedPlan(plan).iterations, 5);
         plan.window = *SmallestWindow(plan);
         EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus())
@@ -366,11 +348,8 @@ TEST(ShortenedPlanTest, CollectionsWantNoLargerWindow) {
     for (int n = 2; n <= 6; ++n) {
       for (int k = 1; k <= 3; ++k) {
         for (int collector = 0; collector < n; ++collector) {
-          const Plan plan = MakeTestPlan({.workers = n,
-                                          .stages = n * k,
-                                          .rule = rule,
-                                          .collect_every = 1,
-                                          .collector = collector});
+          const Plan plan = MakeTestPlan(Shape(absl::StrCat(n, "x", n * k, " ", ToString(rule),
+                                                            " collect=1 collector=", collector)));
           EXPECT_EQ(*ChooseWindow(plan), 2 * k) << n << " " << k << " " << collector;
         }
       }
@@ -383,16 +362,9 @@ TEST(ShortenedPlanTest, LongRunsNeedTheSameWindow) {
   for (const int every : {0, 1, 2, 3, 4}) {
     for (const int iterations : {6, 9}) {
       for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-        Plan plan = MakeTestPlan({.workers = 3,
-                                  .stages = 6,
-                                  .laps = 2,
-                                  .rule = rule,
-                                  .iterations = iterations,
-                                  .evaluate_every = every,
-                                  .evaluation_laps = 2,
-                                  .statistics = true,
-                                  .owners = Owners::kRandom,
-                                  .costs = Costs::kRandom});
+        Plan plan = MakeTestPlan(Shape(absl::StrCat(
+            "3x6 ", ToString(rule), " laps=2 iterations=", iterations, " evaluate=", every,
+            " evaluation_laps=2 statistics", " random_owners random_costs")));
         EXPECT_LE(ShortenedPlan(plan).iterations, 5);
         EXPECT_EQ(IsEvaluated(ShortenedPlan(plan), Version(2)), every > 0);
         plan.window = *SmallestWindow(plan);
