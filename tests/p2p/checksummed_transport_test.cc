@@ -42,8 +42,8 @@ TEST_P(ChecksummedTransportTest, AFlippedBitIsFoundWhereItArrives) {
                                   std::vector<TransportOptions>(3, SmallOptions()));
     Waiter<SharedBuffer> at1;
     Waiter<SharedBuffer> at2;
-    ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, 42}, 400, at1.Callback()).ok());
-    ASSERT_TRUE(cluster[2].ExpectShared(WorkerId(1), {1, 43}, 400, at2.Callback()).ok());
+    ExpectShared(cluster[1], 0, {1, 42}, at1, 400);
+    ExpectShared(cluster[2], 1, {1, 43}, at2, 400);
     const SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 5).Seal();
     ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 42}, version).ok());
     absl::Status status;
@@ -102,14 +102,13 @@ TEST_P(ChecksummedTransportTest, WhatWasReceivedAndChangedMayBeShared) {
   Cluster cluster =
       MakeCluster(Checksummed(Bare()), std::vector<TransportOptions>(2, SmallOptions()));
   Waiter<Buffer> owned;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 1}, 400, owned.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {0, 1}, Filled(cluster[0], MemoryUse::kSums, 100, 0)).ok());
+  ExpectOwned(cluster[1], 0, {0, 1}, owned, 400);
+  Give(cluster[0], 1, {0, 1}, 0, 100);
   absl::StatusOr<Buffer> sum = owned.TakeResult();
   ASSERT_TRUE(sum.ok()) << sum.status();
   sum->as<float>()[7] = 42;
   Waiter<SharedBuffer> shared;
-  ASSERT_TRUE(cluster[0].ExpectShared(WorkerId(1), {1, 1}, 400, shared.Callback()).ok());
+  ExpectShared(cluster[0], 1, {1, 1}, shared, 400);
   ASSERT_TRUE(cluster[1].Share(WorkerId(0), {1, 1}, std::move(*sum).Seal()).ok());
   absl::StatusOr<SharedBuffer> got = shared.TakeResult();
   ASSERT_TRUE(got.ok()) << got.status();
@@ -121,7 +120,7 @@ TEST_P(ChecksummedTransportTest, WithoutChecksumsADamagedPayloadGoesThrough) {
   Cluster cluster = MakeCluster(Damaged(Bare(), {WorkerId(1), 1, 3}),
                                 std::vector<TransportOptions>(2, SmallOptions()));
   Waiter<SharedBuffer> waiter;
-  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, 42}, 400, waiter.Callback()).ok());
+  ExpectShared(cluster[1], 0, {1, 42}, waiter, 400);
   const SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 5).Seal();
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 42}, version).ok());
   const SharedBuffer got = waiter.Take();
@@ -139,7 +138,7 @@ TEST_P(ChecksummedTransportTest, OneVersionAfterTheOtherInOnePlace) {
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 0).Seal();
   for (uint64_t turn = 0; turn < 10; ++turn) {
     Waiter<SharedBuffer> waiter;
-    ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, turn}, 400, waiter.Callback()).ok());
+    ExpectShared(cluster[1], 0, {1, turn}, waiter, 400);
     ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, turn}, version).ok());
     SharedBuffer got = waiter.Take();
     EXPECT_EQ(got.as<float>()[0], turn);

@@ -46,4 +46,18 @@ Buffer Filled(Transport& transport, MemoryUse use, int values, float first) {
   return *std::move(buffer);
 }
 
+void Give(Transport& from, int to, MessageKey key, float first, int values) {
+  EXPECT_EQ(from.Give(WorkerId(to), key, Filled(from, MemoryUse::kSums, values, first)),
+            absl::OkStatus());
+}
+
+void ExpectOwned(Transport& at, int from, MessageKey key, Waiter<Buffer>& waiter, size_t bytes) {
+  EXPECT_EQ(at.ExpectOwned(WorkerId(from), key, bytes, waiter.Callback()), absl::OkStatus());
+}
+
+void ExpectShared(Transport& at, int from, MessageKey key, Waiter<SharedBuffer>& waiter,
+                  size_t bytes) {
+  EXPECT_EQ(at.ExpectShared(WorkerId(from), key, bytes, waiter.Callback()), absl::OkStatus());
+}
+
 }  // namespace ringzero

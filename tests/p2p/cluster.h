@@ -2,7 +2,7 @@
 //
 //   Cluster cluster = MakeCluster(LocalTransports(), {options, options});
 //   Waiter<SharedBuffer> copy;
-//   cluster[1].ExpectShared(WorkerId(0), key, bytes, copy.Callback());
+//   ExpectShared(cluster[1], 0, key, copy, bytes);
 //   SharedBuffer got = copy.Take();          // fails the test after kDeadline
 #ifndef RINGZERO_TESTS_P2P_CLUSTER_H_
 #define RINGZERO_TESTS_P2P_CLUSTER_H_
@@ -91,6 +91,13 @@ Cluster MakeCluster(const MakeTransports& make, const std::vector<TransportOptio
 
 // Allocates and fills with value, value + 1, …
 Buffer Filled(Transport& transport, MemoryUse use, int values, float first);
+
+// These fail the test if the transport refuses the call. What is given is Filled.
+void Give(Transport& from, int to, MessageKey key, float first, int values = 16);
+void ExpectOwned(Transport& at, int from, MessageKey key, Waiter<Buffer>& waiter,
+                 size_t bytes = 64);
+void ExpectShared(Transport& at, int from, MessageKey key, Waiter<SharedBuffer>& waiter,
+                  size_t bytes = 64);
 
 }  // namespace ringzero
 

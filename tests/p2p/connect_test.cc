@@ -100,7 +100,7 @@ TEST(ConnectTest, WorkersOfOneHostMeetAndTalk) {
     Transport& sender = *made[from]->transport;
     Transport& receiver = *made[1 - from]->transport;
     Waiter<Buffer> waiter;
-    ASSERT_TRUE(receiver.ExpectOwned(WorkerId(from), {0, 5}, 64, waiter.Callback()).ok());
+    ExpectOwned(receiver, from, {0, 5}, waiter);
     const auto value = static_cast<float>(3 + from);
     Buffer sum = Filled(sender, MemoryUse::kSums, 16, value);
     ASSERT_TRUE(sender.Give(WorkerId(1 - from), {0, 5}, std::move(sum)).ok());

@@ -31,7 +31,7 @@ TEST(FaultyTransport, KeepsOrderUnderDelays) {
     std::vector<Waiter<Buffer>> waiters(40);
     for (uint64_t i = 0; i < 40; ++i) {
       const MessageKey key = {static_cast<uint8_t>(i % 2), i};
-      ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, 64, waiters[i].Callback()).ok());
+      ExpectOwned(cluster[1], 0, key, waiters[i]);
       ASSERT_TRUE(GiveValue(cluster, key).ok());
     }
     for (uint64_t i = 0; i < 40; ++i) EXPECT_EQ(waiters[i].Take().as<float>()[0], i);
@@ -44,7 +44,7 @@ TEST(FaultyTransport, AFixedDelayIsTheLeast) {
   constexpr std::chrono::milliseconds kDelay(30);
   Cluster cluster = MakeFaultyPair({.min_delay = kDelay, .max_delay = kDelay});
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 1}, 64, waiter.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {0, 1}, waiter);
   const auto start = std::chrono::steady_clock::now();
   ASSERT_TRUE(GiveValue(cluster, {0, 1}).ok());
   EXPECT_EQ(waiter.Take().as<float>()[0], 1);
@@ -56,7 +56,7 @@ TEST(FaultyTransport, DropsTheOrderedMessage) {
   for (const uint64_t tag : {1, 2, 3}) ASSERT_TRUE(GiveValue(cluster, {0, tag}).ok());
   Waiter<Buffer> waiter;
   for (const uint64_t tag : {1, 2}) {
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, tag}, 64, waiter.Callback()).ok());
+    ExpectOwned(cluster[1], 0, {0, tag}, waiter);
   }
   EXPECT_EQ(waiter.Take().as<float>()[0], 1);
   // The next one takes its place, and the channel is out of step.

@@ -82,10 +82,9 @@ TEST(NcclSelfRingTest, AWorkerSendsToItself) {
   for (uint64_t i = 0; i < 100; ++i) {
     Waiter<Buffer> owned;
     Waiter<SharedBuffer> shared;
-    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(0), {0, i}, 400, owned.Callback()).ok());
-    ASSERT_TRUE(cluster[0].ExpectShared(WorkerId(0), {1, i}, 400, shared.Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(0), {0, i}, Filled(cluster[0], MemoryUse::kSums, 100, i)).ok());
+    ExpectOwned(cluster[0], 0, {0, i}, owned, 400);
+    ExpectShared(cluster[0], 0, {1, i}, shared, 400);
+    Give(cluster[0], 0, {0, i}, i, 100);
     ASSERT_TRUE(cluster[0]
                     .Share(WorkerId(0), {1, i},
                            Filled(cluster[0], MemoryUse::kParameters, 100, 2 * i).Seal())
@@ -100,7 +99,7 @@ TEST(NcclSelfRingTest, AnAbortEndsWhatIsUnderWay) {
   if (const std::string missing = NcclMissing(1); !missing.empty()) GTEST_SKIP() << missing;
   Cluster cluster = MakeCluster(NcclTransports(), {SmallOptions()});
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(0), {0, 0}, 64, waiter.Callback()).ok());
+  ExpectOwned(cluster[0], 0, {0, 0}, waiter);
   cluster[0].Abort(absl::DataLossError("enough"));
   EXPECT_EQ(waiter.TakeResult().status(), absl::DataLossError("enough"));
 }

@@ -57,8 +57,8 @@ TEST(ShmTransport, AKilledProcessIsNamedAtOnce) {
   const std::unique_ptr<Transport> transport = Connect(std::move(endpoints[0]));
   Waiter<Buffer> first;
   Waiter<Buffer> second;
-  ASSERT_TRUE(transport->ExpectOwned(WorkerId(1), {0, 0}, 64, first.Callback()).ok());
-  ASSERT_TRUE(transport->ExpectOwned(WorkerId(1), {0, 1}, 64, second.Callback()).ok());
+  ExpectOwned(*transport, 1, {0, 0}, first);
+  ExpectOwned(*transport, 1, {0, 1}, second);
   const Buffer received = first.Take();
   const auto killed = std::chrono::steady_clock::now();
   EXPECT_EQ(kill(child, SIGKILL), 0);
@@ -91,10 +91,10 @@ TEST(ShmTransport, AStrangerIsRefused) {
 TEST(ShmTransport, MessagesMayBeSentBeforeTheOtherExists) {
   std::vector<ShmEndpoint> endpoints = Endpoints(2);
   const auto first = Connect(std::move(endpoints[0]));
-  ASSERT_TRUE(first->Give(WorkerId(1), {0, 0}, Filled(*first, MemoryUse::kSums, 16, 3)).ok());
+  Give(*first, 1, {0, 0}, 3);
   const auto second = Connect(std::move(endpoints[1]));
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(second->ExpectOwned(WorkerId(0), {0, 0}, 64, waiter.Callback()).ok());
+  ExpectOwned(*second, 0, {0, 0}, waiter);
   EXPECT_EQ(waiter.Take().as<float>()[0], 3);
 }
 
@@ -129,7 +129,7 @@ TEST(ShmTransport, AFullRingBlocksNobodyAndKeepsOrder) {
   EXPECT_EQ(answer.Take(), text);
   Waiter<SharedBuffer> waiter;
   for (uint64_t i = 1; i < kMessages; ++i) {
-    ASSERT_TRUE(second->ExpectShared(WorkerId(0), {0, i}, 64, waiter.Callback()).ok());
+    ExpectShared(*second, 0, {0, i}, waiter);
   }
   EXPECT_TRUE(Eventually([&] { return waiter.calls() == kMessages - 1; }));
 }

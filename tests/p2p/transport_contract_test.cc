@@ -30,7 +30,7 @@ TEST_P(TransportContract, SharesWithoutACopyAndCounts) {
   Cluster cluster = Make(2);
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 7).Seal();
   Waiter<SharedBuffer> copy;
-  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {3, 42}, kBytes, copy.Callback()).ok());
+  ExpectShared(cluster[1], 0, {3, 42}, copy, kBytes);
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {3, 42}, version).ok());
   const SharedBuffer got = copy.Take();
   ASSERT_EQ(got.size(), kBytes);
@@ -54,8 +54,8 @@ TEST_P(TransportContract, GivesTheSamePhysicalBytes) {
   ASSERT_TRUE(owned.ok());
   Waiter<Buffer> there;
   Waiter<Buffer> back;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 1}, kBytes, there.Callback()).ok());
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {0, 2}, kBytes, back.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {0, 1}, there, kBytes);
+  ExpectOwned(cluster[0], 1, {0, 2}, back, kBytes);
   ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 1}, *std::move(owned)).ok());
   Buffer got = there.Take();
   ASSERT_TRUE(got);
@@ -75,14 +75,13 @@ TEST_P(TransportContract, KeepsOrderInAChannel) {
   for (int i = 0; i < 50; ++i) {  // half are expected before they are sent, half after
     const MessageKey key = {1, static_cast<uint64_t>(i)};
     if (i < 25) {
-      ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, 64, waiters[i].Callback()).ok());
+      ExpectOwned(cluster[1], 0, key, waiters[i]);
     }
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), key, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    Give(cluster[0], 1, key, i);
   }
   for (int i = 25; i < 50; ++i) {
     const MessageKey key = {1, static_cast<uint64_t>(i)};
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, 64, waiters[i].Callback()).ok());
+    ExpectOwned(cluster[1], 0, key, waiters[i]);
   }
   for (int i = 0; i < 50; ++i) EXPECT_EQ(waiters[i].Take().as<float>()[0], i);
 }
@@ -95,9 +94,9 @@ TEST_P(TransportContract, HasNoOrderBetweenChannels) {
     Buffer sum = Filled(cluster[0], MemoryUse::kSums, 16, kind);
     ASSERT_TRUE(cluster[0].Give(WorkerId(1), {kind, 0}, std::move(sum)).ok());
   }
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {2, 0}, 64, second.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {2, 0}, second);
   EXPECT_EQ(second.Take().as<float>()[0], 2);
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {1, 0}, 64, first.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {1, 0}, first);
   EXPECT_EQ(first.Take().as<float>()[0], 1);
 }
 
@@ -105,9 +104,8 @@ TEST_P(TransportContract, SendsToItself) {
   Cluster cluster = Make(1);
   for (uint64_t i = 0; i < 5; ++i) {
     Waiter<Buffer> waiter;
-    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(0), {0, i}, 64, waiter.Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(0), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    ExpectOwned(cluster[0], 0, {0, i}, waiter);
+    Give(cluster[0], 0, {0, i}, i);
     EXPECT_EQ(waiter.Take().as<float>()[0], i);
   }
 }
@@ -116,10 +114,9 @@ TEST_P(TransportContract, MismatchedKeysFailBothAndNameBoth) {
   Cluster cluster = Make(2);
   Waiter<Buffer> sums;
   Waiter<Buffer> senders;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {4, 9}, 64, senders.Callback()).ok());
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {2, 111}, 64, sums.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {2, 222}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  ExpectOwned(cluster[0], 1, {4, 9}, senders);
+  ExpectOwned(cluster[1], 0, {2, 111}, sums);
+  Give(cluster[0], 1, {2, 222}, 0);
   for (Waiter<Buffer>* waiter : {&sums, &senders}) {
     const absl::Status status = waiter->TakeResult().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
@@ -133,7 +130,7 @@ TEST_P(TransportContract, MismatchedSizeOrOwnershipFails) {
     Cluster cluster = Make(2);
     Waiter<SharedBuffer> copy;
     const size_t expected = size_differs ? 128 : 64;
-    ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {2, 1}, expected, copy.Callback()).ok());
+    ExpectShared(cluster[1], 0, {2, 1}, copy, expected);
     Buffer sum = Filled(cluster[0], MemoryUse::kSums, 16, 0);
     if (size_differs) {
       ASSERT_TRUE(cluster[0].Share(WorkerId(1), {2, 1}, std::move(sum).Seal()).ok());
@@ -153,17 +150,15 @@ TEST_P(TransportContract, AMessageWithoutCreditWaitsForADroppedHandle) {
   Cluster cluster = Make(2);  // 2 slots
   std::vector<Waiter<Buffer>> waiters(3);
   for (uint64_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, waiters[i].Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    ExpectOwned(cluster[1], 0, {0, i}, waiters[i]);
+    Give(cluster[0], 1, {0, i}, i);
   }
   const Buffer first = waiters[0].Take();
   Buffer second = waiters[1].Take();
   // Another channel is not held up, and shows that everything before it has been handled.
   Waiter<Buffer> other;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {1, 0}, 64, other.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {1, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  ExpectOwned(cluster[1], 0, {1, 0}, other);
+  Give(cluster[0], 1, {1, 0}, 0);
   other.Take();
   EXPECT_EQ(waiters[2].calls(), 0);
   EXPECT_EQ(cluster[0].stats().messages_sent[0], 2u);
@@ -180,7 +175,7 @@ TEST_P(TransportContract, ASlotOfASharedHandleIsFreeWithItsLastCopy) {
   std::vector<Waiter<SharedBuffer>> waiters(2);
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 16, 0).Seal();
   for (uint64_t i = 0; i < 2; ++i) {
-    ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {0, i}, 64, waiters[i].Callback()).ok());
+    ExpectShared(cluster[1], 0, {0, i}, waiters[i]);
     ASSERT_TRUE(cluster[0].Share(WorkerId(1), {0, i}, version).ok());
   }
   SharedBuffer copy = waiters[0].Take();
@@ -198,10 +193,9 @@ TEST_P(TransportContract, ARelayFreesItsSlotWhenTheNextWorkerHasRoom) {
   std::vector<Waiter<Buffer>> at1(3);
   std::vector<Waiter<Buffer>> at2(3);
   for (uint64_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, at1[i].Callback()).ok());
-    ASSERT_TRUE(cluster[2].ExpectOwned(WorkerId(1), {0, i}, 64, at2[i].Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    ExpectOwned(cluster[1], 0, {0, i}, at1[i]);
+    ExpectOwned(cluster[2], 1, {0, i}, at2[i]);
+    Give(cluster[0], 1, {0, i}, i);
   }
   ASSERT_TRUE(cluster[1].Give(WorkerId(2), {0, 0}, at1[0].Take()).ok());
   Buffer held = at2[0].Take();  // worker 2's only slot
@@ -223,8 +217,7 @@ TEST_P(TransportContract, RelaysSharedAroundTheRing) {
   std::vector<SharedBuffer> copies(kWorkers);
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {0, 1}, version).ok());
   for (int w = 1; w < kWorkers; ++w) {
-    ASSERT_TRUE(
-        cluster[w].ExpectShared(WorkerId(w - 1), {0, 1}, kBytes, waiters[w].Callback()).ok());
+    ExpectShared(cluster[w], w - 1, {0, 1}, waiters[w], kBytes);
     copies[w] = waiters[w].Take();
     ASSERT_TRUE(copies[w]);
     EXPECT_EQ(copies[w].as<float>()[9], 12);
@@ -249,7 +242,7 @@ TEST_P(TransportContract, SumsTravelAroundTheRingAndGrow) {
       const int next = (w + 1) % kWorkers;
       Waiter<Buffer> waiter;
       const MessageKey key = {5, static_cast<uint64_t>(lap)};
-      ASSERT_TRUE(cluster[next].ExpectOwned(WorkerId(w), key, kBytes, waiter.Callback()).ok());
+      ExpectOwned(cluster[next], w, key, waiter, kBytes);
       ASSERT_TRUE(cluster[w].Give(WorkerId(next), key, std::move(sum)).ok());
       sum = waiter.Take();
       ASSERT_TRUE(sum);
@@ -264,7 +257,7 @@ TEST_P(TransportContract, UnsealOnlyWithoutReadersAnywhere) {
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 0).Seal();
   EXPECT_EQ(version.holders(), 1);
   Waiter<SharedBuffer> copy;
-  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {0, 0}, kBytes, copy.Callback()).ok());
+  ExpectShared(cluster[1], 0, {0, 0}, copy, kBytes);
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {0, 0}, version).ok());
   EXPECT_EQ(std::move(version).Unseal().status().code(), absl::StatusCode::kFailedPrecondition);
   SharedBuffer reader = copy.Take();
@@ -288,17 +281,15 @@ TEST_P(TransportContract, ACopyFreesItsOriginal) {
   Cluster cluster = Make(2, options);
   for (uint64_t i = 0; i < 2; ++i) {
     Waiter<Buffer> waiter;
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, kBytes, waiter.Callback()).ok());
-    ASSERT_TRUE(cluster[0]
-                    .Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, kValues, i))
-                    .ok());
+    ExpectOwned(cluster[1], 0, {0, i}, waiter, kBytes);
+    Give(cluster[0], 1, {0, i}, i, kValues);
     const Buffer there = waiter.Take();
     EXPECT_EQ(there.as<float>()[1], i + 1);
     EXPECT_TRUE(Eventually([&] { return cluster[0].Allocate(kBytes, MemoryUse::kSums).ok(); }));
   }
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, kValues, 0).Seal();
   Waiter<SharedBuffer> copy;
-  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, 0}, kBytes, copy.Callback()).ok());
+  ExpectShared(cluster[1], 0, {1, 0}, copy, kBytes);
   ASSERT_TRUE(cluster[0].Share(WorkerId(1), {1, 0}, version).ok());
   const SharedBuffer reader = copy.Take();
   EXPECT_TRUE(Eventually([&] { return version.holders() == 1; }));
@@ -311,10 +302,9 @@ TEST_P(TransportContract, AGivenBufferHasOneHolderAtOnce) {
   for (uint64_t i = 0; i < 200; ++i) {
     Waiter<Buffer> at1;
     Waiter<Buffer> at2;
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, at1.Callback()).ok());
-    ASSERT_TRUE(cluster[2].ExpectOwned(WorkerId(1), {0, i}, 64, at2.Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    ExpectOwned(cluster[1], 0, {0, i}, at1);
+    ExpectOwned(cluster[2], 1, {0, i}, at2);
+    Give(cluster[0], 1, {0, i}, i);
     ASSERT_TRUE(cluster[1].Give(WorkerId(2), {0, i}, at1.Take()).ok());
     SharedBuffer sealed = at2.Take().Seal();
     ASSERT_EQ(sealed.holders(), 1);
@@ -338,7 +328,7 @@ TEST_P(TransportContract, MemoryIsExhaustedAndComesBackFromAnotherWorker) {
   EXPECT_GE(others.size(), 1u);
   EXPECT_LE(others.size(), 2u);
   Waiter<Buffer> given;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, kBytes, given.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {0, 0}, given, kBytes);
   ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, std::move(first)).ok());
   Buffer away = given.Take();
   if (same_memory()) {
@@ -360,7 +350,7 @@ TEST_P(TransportContract, ANumberHasOneBlock) {
   EXPECT_TRUE(cluster[0].Allocate(kBytes, MemoryUse::kSums).ok()) << "of others";
   // Free again where it has travelled to, and not taken by others.
   Waiter<Buffer> given;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, kBytes, given.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {0, 0}, given, kBytes);
   ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 0}, *std::move(first)).ok());
   Buffer away = given.Take();
   if (same_memory()) {
@@ -379,8 +369,8 @@ TEST_P(TransportContract, HeapBuffersTravelToo) {
   Cluster cluster = Make(2);
   Waiter<Buffer> owned;
   Waiter<SharedBuffer> shared;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, 40, owned.Callback()).ok());
-  ASSERT_TRUE(cluster[1].ExpectShared(WorkerId(0), {1, 0}, 40, shared.Callback()).ok());
+  ExpectOwned(cluster[1], 0, {0, 0}, owned, 40);
+  ExpectShared(cluster[1], 0, {1, 0}, shared, 40);
   Buffer sum = MakeHeapBuffer(40);
   sum.as<float>()[9] = 5;
   SharedBuffer version = MakeHeapBuffer(40).Seal();
@@ -439,8 +429,8 @@ TEST_P(TransportContract, LargeMismatchesFailBothAndNameBoth) {
     Cluster cluster = Make(2);
     Waiter<Buffer> sums;
     Waiter<Buffer> senders;
-    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {4, 9}, 64, senders.Callback()).ok());
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), key, bytes, sums.Callback()).ok());
+    ExpectOwned(cluster[0], 1, {4, 9}, senders);
+    ExpectOwned(cluster[1], 0, key, sums, bytes);
     Buffer sum = Filled(cluster[0], MemoryUse::kSums, kLarge / sizeof(float), 0);
     ASSERT_TRUE(cluster[0].Give(WorkerId(1), {2, 222}, std::move(sum)).ok());
     const std::string sent = absl::StrCat("tag 222, ", kLarge + GetParam().hidden_bytes, " bytes");
@@ -459,9 +449,8 @@ TEST_P(TransportContract, SaysWhatCarriesItsMessages) {
   Cluster cluster = Make(2);
   EXPECT_EQ(cluster[0].LinkTo(WorkerId(0)), "self");
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, 64, waiter.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  ExpectOwned(cluster[1], 0, {0, 0}, waiter);
+  Give(cluster[0], 1, {0, 0}, 0);
   waiter.Take();
   EXPECT_TRUE(Eventually([&] {
     return cluster[0].LinkTo(WorkerId(1)).find(GetParam().link) != std::string::npos;

@@ -64,15 +64,14 @@ TEST_P(TransportFailure, AnAbortReachesAllAndCallsEveryCallbackOnce) {
 TEST_P(TransportFailure, AnAbortFromACallbackIsFine) {
   Cluster cluster = Make(2);
   Waiter<Buffer> first;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {0, 0}, 64, first.Callback()).ok());
+  ExpectOwned(cluster[0], 1, {0, 0}, first);
   ASSERT_TRUE(cluster[1]
                   .ExpectOwned(WorkerId(0), {0, 0}, 64,
                                [&](absl::StatusOr<Buffer>) {
                                  cluster[1].Abort(absl::InternalError("from a callback"));
                                })
                   .ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  Give(cluster[0], 1, {0, 0}, 0);
   EXPECT_TRUE(Mentions(first.TakeResult().status(), "aborted by worker 1: from a callback"));
 }
 
@@ -96,8 +95,8 @@ TEST_P(TransportFailure, AVanishedWorkerIsNamed) {
   Cluster cluster = Make(3);
   Waiter<Buffer> at0;
   Waiter<Buffer> at1;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {0, 0}, 64, at0.Callback()).ok());
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(2), {0, 0}, 64, at1.Callback()).ok());
+  ExpectOwned(cluster[0], 1, {0, 0}, at0);
+  ExpectOwned(cluster[1], 2, {0, 0}, at1);
   cluster.Destroy(2);
   for (Waiter<Buffer>* waiter : {&at0, &at1}) {
     const absl::Status status = waiter->TakeResult().status();
@@ -109,18 +108,16 @@ TEST_P(TransportFailure, AVanishedWorkerIsNamed) {
 TEST_P(TransportFailure, AGoodbyeIsNoFailure) {
   Cluster cluster = Make(3);
   Waiter<Buffer> last;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(2), {0, 0}, 64, last.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[2].Give(WorkerId(0), {0, 0}, Filled(cluster[2], MemoryUse::kSums, 16, 8)).ok());
+  ExpectOwned(cluster[0], 2, {0, 0}, last);
+  Give(cluster[2], 0, {0, 0}, 8);
   EXPECT_TRUE(cluster[2].Close().ok());
   EXPECT_TRUE(cluster[2].Close().ok());
   cluster.Destroy(2);
   EXPECT_EQ(last.Take().as<float>()[0], 8);
   // The others go on.
   Waiter<Buffer> more;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, 64, more.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(1), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 9)).ok());
+  ExpectOwned(cluster[1], 0, {0, 0}, more);
+  Give(cluster[0], 1, {0, 0}, 9);
   EXPECT_EQ(more.Take().as<float>()[0], 9);
   EXPECT_TRUE(cluster[0].Close().ok());
   cluster.Destroy(0);
@@ -133,8 +130,7 @@ TEST_P(TransportFailure, WhatCameBeforeAGoodbyeMayBeExpectedAfterIt) {
   // As much as travels behind a header. Over UCX more than this leaves when it is expected, not
   // before.
   constexpr int kMany = 1024;
-  ASSERT_TRUE(
-      cluster[1].Give(WorkerId(0), {0, 0}, Filled(cluster[1], MemoryUse::kSums, kMany, 8)).ok());
+  Give(cluster[1], 0, {0, 0}, 8, kMany);
   EXPECT_TRUE(cluster[1].Close().ok());
   cluster.Destroy(1);
   Waiter<Buffer> late;
@@ -158,9 +154,8 @@ TEST_P(TransportFailure, CloseSendsWhatStillWaits) {
   Cluster cluster = Make(2, options);
   std::vector<Waiter<Buffer>> waiters(4);
   for (uint64_t i = 0; i < 4; ++i) {
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, i}, 64, waiters[i].Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, i}, Filled(cluster[0], MemoryUse::kSums, 16, i)).ok());
+    ExpectOwned(cluster[1], 0, {0, i}, waiters[i]);
+    Give(cluster[0], 1, {0, i}, i);
   }
   EXPECT_TRUE(cluster[0].Close().ok());
   EXPECT_EQ(cluster[0].Give(WorkerId(1), {1, 0}, MakeHeapBuffer(64)).code(),
@@ -174,7 +169,7 @@ TEST_P(TransportFailure, CloseSendsWhatStillWaits) {
 TEST_P(TransportFailure, CloseRefusesWhileAMessageIsExpected) {
   Cluster cluster = Make(2);
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {3, 77}, 64, waiter.Callback()).ok());
+  ExpectOwned(cluster[0], 1, {3, 77}, waiter);
   const absl::Status status = cluster[0].Close();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(Mentions(status, "tag 77")) << status;
@@ -184,7 +179,7 @@ TEST_P(TransportFailure, CloseRefusesWhileAMessageIsExpected) {
 TEST_P(TransportFailure, AGoodbyeBeforeAnExpectedMessageFails) {
   Cluster cluster = Make(2);
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {3, 77}, 64, waiter.Callback()).ok());
+  ExpectOwned(cluster[0], 1, {3, 77}, waiter);
   EXPECT_TRUE(cluster[1].Close().ok());
   const absl::Status status = waiter.TakeResult().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
@@ -195,7 +190,7 @@ TEST_P(TransportFailure, DestructionAnswersEveryExpect) {
   Waiter<Buffer> waiter;
   {
     Cluster cluster = Make(2);
-    ASSERT_TRUE(cluster[0].ExpectOwned(WorkerId(1), {0, 0}, 64, waiter.Callback()).ok());
+    ExpectOwned(cluster[0], 1, {0, 0}, waiter);
     cluster.Destroy(0);
   }
   EXPECT_EQ(waiter.TakeResult().status().code(), absl::StatusCode::kCancelled);
@@ -208,9 +203,8 @@ TEST_P(TransportFailure, HandlesMayOutliveTheirTransport) {
   {
     Cluster cluster = Make(2);
     own = Filled(cluster[1], MemoryUse::kSums, 16, 4);
-    ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(0), {0, 0}, 64, waiter.Callback()).ok());
-    ASSERT_TRUE(
-        cluster[0].Give(WorkerId(1), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 5)).ok());
+    ExpectOwned(cluster[1], 0, {0, 0}, waiter);
+    Give(cluster[0], 1, {0, 0}, 5);
     EXPECT_TRUE(Eventually([&] { return waiter.calls() == 1; }));
   }
   const Buffer received = waiter.Take();
@@ -233,8 +227,7 @@ void HoldUp(Cluster& cluster, std::atomic<bool>& until) {
                                    std::this_thread::sleep_for(std::chrono::milliseconds(1));
                                })
                   .ok());
-  ASSERT_TRUE(
-      cluster[0].Give(WorkerId(2), {0, 0}, Filled(cluster[0], MemoryUse::kSums, 16, 0)).ok());
+  Give(cluster[0], 2, {0, 0}, 0);
   ASSERT_TRUE(Eventually([&] { return held->load(); }));
 }
 
@@ -246,7 +239,7 @@ TEST_P(TransportFailure, ASilentWorkerIsNamedByAllOthersInTime) {
   Cluster cluster = Make(4, options);
   // Worker 3 waits for worker 1, not for the culprit.
   Waiter<Buffer> at3;
-  ASSERT_TRUE(cluster[3].ExpectOwned(WorkerId(1), {0, 0}, 64, at3.Callback()).ok());
+  ExpectOwned(cluster[3], 1, {0, 0}, at3);
   const auto start = std::chrono::steady_clock::now();
   HoldUp(cluster, until);
   const absl::Status status = at3.TakeResult().status();
@@ -274,9 +267,8 @@ TEST_P(TransportFailure, ASilenceShorterThanTheTimeoutIsNone) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   until = true;
   Waiter<Buffer> waiter;
-  ASSERT_TRUE(cluster[1].ExpectOwned(WorkerId(2), {0, 0}, 64, waiter.Callback()).ok());
-  ASSERT_TRUE(
-      cluster[2].Give(WorkerId(1), {0, 0}, Filled(cluster[2], MemoryUse::kSums, 16, 7)).ok());
+  ExpectOwned(cluster[1], 2, {0, 0}, waiter);
+  Give(cluster[2], 1, {0, 0}, 7);
   EXPECT_EQ(waiter.Take().as<float>()[0], 7);
 }
 

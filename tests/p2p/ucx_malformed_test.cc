@@ -251,7 +251,7 @@ TEST(UcxMalformed, APayloadOfAnotherSizeEndsTheJobWithWords) {
     ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();
     Stranger insider(*job.rendezvous, 2);
     Waiter<Buffer> waiter;
-    ASSERT_TRUE((*made[0])->ExpectOwned(WorkerId(1), {0, 5}, kBytes, waiter.Callback()).ok());
+    ExpectOwned(**made[0], 1, {0, 5}, waiter, kBytes);
     UcxHeader header;
     header.type = UcxType::kParcel;
     header.from = 1;

@@ -171,8 +171,7 @@ TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
       Waiter<Buffer> waiter;
       Transport& to = **made[1 - from];
       const MessageKey key = {0, tag++};
-      ASSERT_TRUE(
-          to.ExpectOwned(WorkerId(from), key, floats * sizeof(float), waiter.Callback()).ok());
+      ExpectOwned(to, from, key, waiter, floats * sizeof(float));
       Transport& sender = **made[from];
       ASSERT_TRUE(sender.Give(to.self(), key, Filled(sender, MemoryUse::kSums, floats, 3.5F)).ok());
       const Buffer got = waiter.Take();
