@@ -244,7 +244,7 @@ class Trial:
         self.check(not left, f"no process is left, found {left}")
         wanted = r"summary\.json|ringzero-flight"
         if self.point.kind == "kill launcher":
-            wanted += r"|summary\.json\.[0-9a-f]{16}\.tmp"  # nobody can remove what a killed process was just writing
+            wanted += r"|summary\.json\.[0-9a-f]{16}\.tmp"  # what a killed process was just writing stays
         left = [name for name in os.listdir(self.folder) if not re.fullmatch(wanted, name)]
         self.check(not left, f"no file is left, found {left}")
         self.flights_are_whole(os.path.join(self.folder, "ringzero-flight"))

@@ -94,7 +94,7 @@ class Training(HostsCase):
 
 
 class BetweenNamespaces(HostsCase):
-    """Hosts that share a kernel, as containers do: UCX could go through its memory, but would wake nobody up there."""
+    """Hosts that share a kernel, as containers do: UCX could go through its memory, but would wake no worker there."""
     def test_what_is_taken_and_where_it_listens(self):
         self.configure(iterations=1000000, workers=4, transport="ucx")
         with Hosts(2, Bridge()) as hosts, Crew([PROGRAM, "train", "run.json"], hosts, self.folder, per_host=2) as crew:
@@ -107,7 +107,7 @@ class BetweenNamespaces(HostsCase):
 
 
 class CutLink(HostsCase):
-    """A cable is pulled: nobody is told, frames just do not come. Heartbeats do not either."""
+    """A cable is pulled: no error is told, frames just do not come. Heartbeats do not either."""
     # An end within this: the silence, the looks at it, and what it takes to tell.
     LIMIT = 2 * PEER_TIMEOUT + 3.0
     # Who is cut from worker 0 waits for its store's answer too, before it ends (TcpPlace::answer_limit).
@@ -140,7 +140,7 @@ class CutLink(HostsCase):
 
     def test_two_hosts_lose_each_other(self):
         errors = self.cut(3, (0, 1), rule="dp")
-        # Both live. Whoever notices first tells worker 2, who tells the other one.
+        # Both live. The first to notice tells worker 2, which tells the other one.
         silent = "gave no sign of life"
         itself = "another worker heard nothing of this one, though it lives"
         self.assertRegex(errors[0], rf"worker 0: (worker 1 {silent}|{itself}: worker 0 {silent})")

@@ -7,7 +7,7 @@
 // are dropped: no broadcasts. Commands on standard input, one a line, each answered by one line:
 //   cut A B, join A B    ports from 0
 //   counts               delivered, bytes, lost, overflow, cut
-// Ends with its standard input: whoever started it cannot leave it behind. The devices go with it.
+// Ends with its standard input: its maker cannot leave it behind. The devices go with it.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>

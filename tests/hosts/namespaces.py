@@ -10,7 +10,7 @@ _OURS = re.compile(rf"{_PREFIX}-(\d+)-\w+$")
 
 # What the kernel's /proc/sys says in each of them.
 _SETTINGS = {
-    # Nothing is said on the network that nobody asked for.
+    # Only what a test sends is on the network.
     "/proc/sys/net/ipv6/conf/default/disable_ipv6": "1",
     # As hosts with long links between them are set up: a window for 64 MiB under way, and a connection that was idle while
     # everybody computed does not begin again with ten packets.

@@ -178,7 +178,7 @@ class Hosts:
             run("ip", "-n", host.namespace, *words)
         ip("link", "set", INTERFACE, "address", host.hardware_address, "mtu", str(frame_bytes), "up")
         ip("addr", "add", f"{host.address}/24", "dev", INTERFACE)
-        for other in self._hosts:  # nobody has to ask who is where: a lost question would cost a second
+        for other in self._hosts:  # no host has to ask who is where: a lost question would cost a second
             if other is not host:
                 ip("neigh", "add", other.address, "lladdr", other.hardware_address, "dev", INTERFACE, "nud", "permanent")
 
@@ -195,7 +195,7 @@ class Hosts:
         return self._hosts[index]
 
     def cut(self, a: int, b: int | None = None) -> None:
-        """Between two hosts, or between one and all others. Nobody is told: frames just do not come."""
+        """Between two hosts, or between one and all others. No error is told: frames just do not come."""
         self._set_cut(a, b, "cut")
 
     def join(self, a: int, b: int | None = None) -> None:

@@ -140,7 +140,7 @@ class Network(unittest.TestCase):
 
 
 class Leaving(unittest.TestCase):
-    """Whoever made hosts ends in some way: what is left?"""
+    """The maker of hosts ends in some way: what is left?"""
 
     def start(self):
         code = ("from hosts import Hosts, Link\nimport time\nhosts = Hosts(2, Link())\n"

@@ -58,7 +58,7 @@ TEST_P(ChecksummedTransportTest, AFlippedBitIsFoundWhereItArrives) {
         at_relay ? "worker 0 sent worker 1 \"kind 1, tag 42\", which was damaged on its way: "
                  : "worker 1 sent worker 2 \"kind 1, tag 43\", which was damaged on its way: ";
     EXPECT_NE(status.ToString().find(words), std::string::npos) << status;
-    // It ends all, and nobody else's memory was touched.
+    // It ends all, and no other memory was touched.
     for (int w = 0; w < 3; ++w) {
       EXPECT_TRUE(Eventually([&] { return !cluster[w].status().ok(); }));
       EXPECT_NE(cluster[w].status().ToString().find(words), std::string::npos);
@@ -132,7 +132,7 @@ TEST_P(ChecksummedTransportTest, WithoutChecksumsADamagedPayloadGoesThrough) {
 }
 
 TEST_P(ChecksummedTransportTest, OneVersionAfterTheOtherInOnePlace) {
-  // As owners do: share, update in place once nobody reads, share again.
+  // As owners do: share, update in place once no worker reads, share again.
   Cluster cluster =
       MakeCluster(Checksummed(Bare()), std::vector<TransportOptions>(2, SmallOptions()));
   SharedBuffer version = Filled(cluster[0], MemoryUse::kParameters, 100, 0).Seal();

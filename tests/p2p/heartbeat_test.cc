@@ -38,7 +38,7 @@ TEST(AwakeClock, LeavesOutWhatItsOwnerSlept) {
   EXPECT_EQ(clock.At(start), start + milliseconds(300));
 }
 
-// A gap in which nobody looks at the process' clock is one in which it was stopped: of any gap
+// A gap in which no thread looks at the process' clock is one in which it was stopped: of any gap
 // 2 * kAwakeLook count.
 TEST(DeadlineTest, LeavesOutWhatTheProcessSlept) {
   const Deadline deadline(3 * kAwakeLook);

@@ -1,4 +1,4 @@
-// Workers that nobody forked together find each other; strangers do no harm and leave no trace.
+// Workers that were not forked together find each other; strangers do no harm and leave no trace.
 #include "p2p/shm/shm_connect.h"
 
 #include <gmock/gmock.h>

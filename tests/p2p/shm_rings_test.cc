@@ -60,7 +60,7 @@ TEST(ShmRings, AFullRingTakesNoMoreUntilItIsReadAndTold) {
     EXPECT_FALSE(writer.AskForRoom());
     ASSERT_TRUE(reader.Pop(word));
     EXPECT_EQ(ValueOf(word), read++);
-    EXPECT_FALSE(writer.HasRoom());  // nobody told it yet
+    EXPECT_FALSE(writer.HasRoom());  // it was not told yet
     EXPECT_TRUE(reader.Publish());   // and it wants to know
     EXPECT_FALSE(reader.Publish());  // once
     EXPECT_TRUE(writer.HasRoom());

@@ -252,7 +252,7 @@ TEST_P(TransportFailure, ASilentWorkerIsNamedByAllOthersInTime) {
     EXPECT_TRUE(Eventually([&] { return !cluster[w].status().ok(); }));
     EXPECT_TRUE(Mentions(cluster[w].status(), "worker 2 gave no sign of life"));
   }
-  // It wakes up, and blames nobody: it learns what was said of it.
+  // It wakes up, and blames no worker: it learns what was said of it.
   until = true;
   EXPECT_TRUE(Eventually([&] { return !cluster[2].status().ok(); }));
   EXPECT_TRUE(Mentions(cluster[2].status(), "worker 2 gave no sign of life"));

@@ -153,7 +153,7 @@ class PolledTransport final : public TransportDecorator {
  private:
   void Run() {
     while (!stopping_) {
-      // Workers outnumber cores: whoever has nothing to do lets the others run.
+      // Workers outnumber cores: one that has nothing to do lets the others run.
       if (!inner().Poll()) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }

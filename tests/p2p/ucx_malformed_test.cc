@@ -220,12 +220,12 @@ TEST(UcxMalformed, StrangersWhoSpeakOurProtocolAreRefused) {
   EXPECT_TRUE((*made[0])->status().ok() && (*made[1])->status().ok());
 }
 
-// A stranger who knows kinds and numbers fills nobody's receive; one who knows the pass would.
+// A stranger who knows kinds and numbers fills no receive; one who knows the pass would.
 TEST(UcxMalformed, APayloadIsTakenFromItsSenderAlone) {
   constexpr size_t kFloats = 1250;  // more than travels behind a header
   for (const bool insider : {false, true}) {
     Job job = JobOf(2);
-    // Outlives the transports: nobody waits here until they have seen it (docs/p2p.md).
+    // Outlives the transports: the test does not wait until they have seen it (docs/p2p.md).
     std::unique_ptr<Stranger> stranger;
     std::vector<Result> made = job.Make();
     ASSERT_TRUE(made[0].ok() && made[1].ok()) << made[0].status() << made[1].status();

@@ -90,7 +90,7 @@ TEST(UcxTransportTest, OpensNoPortOnOneHost) {
 TEST(UcxTransportTest, ListensOnTheInterfacesThatItIsGiven) {
   Cluster cluster = MakeCluster(UcxHostsTransports(), {SmallOptions(), SmallOptions()});
   EXPECT_EQ(ListeningAddresses(), std::set<std::string>{"0100007F"});
-  // Whoever is elsewhere is not reached by memory, though UCX could.
+  // A worker that is elsewhere is not reached by memory, though UCX could.
   EXPECT_EQ(cluster[0].LinkTo(WorkerId(1)), "ucx tcp/lo");
 }
 
@@ -225,7 +225,7 @@ TEST(UcxTransportTest, APostedReceiveEndsByCancelAlone) {
   EXPECT_EQ(listener.done.code(), absl::StatusCode::kCancelled);
 }
 
-// UCX may write into a block after it has called its receive cancelled: nobody else gets it.
+// UCX may write into a block after it has called its receive cancelled: it is not used again.
 TEST(UcxTransportTest, TheBlockOfACancelledReceiveIsKept) {
   constexpr size_t kBytes = 8192;
   UcxPortOptions options;

@@ -291,7 +291,7 @@ TEST(SourceTest, FirstReaderOfANewVersionIsTheOwnerOrItsRightNeighbour) {
         int first = 0;
         while (first < n && !ReadsFresh(equal, WorkerId(first), StageId(j))) ++first;
         const int owner = equal.stages[j].owner.value;
-        // Nobody in that iteration: worker 0 of the next one.
+        // No worker in that iteration: worker 0 of the next one.
         EXPECT_TRUE(first % n == owner || first % n == (owner + 1) % n) << "N " << n << " j " << j;
       }
     }
@@ -313,7 +313,7 @@ TEST(SourceTest, RelayedIfThePreviousMicroBatchReadsTheSameElseInjected) {
   // Stage 1 is first read fresh by its owner, worker 1; worker 2 has it from there.
   EXPECT_EQ(source(1, 4, 1).how, CopySource::How::kOwn);
   EXPECT_EQ(source(2, 4, 1).how, CopySource::How::kRelay);
-  // The run's first micro-batch has nobody before it.
+  // The run's first micro-batch has none before it.
   EXPECT_EQ(source(0, 0, 0).how, CopySource::How::kInject);
   EXPECT_EQ(source(0, 0, 0).from, WorkerId(2));
 }

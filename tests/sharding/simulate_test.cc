@@ -331,7 +331,7 @@ TEST(SimulateTest, CoresAreSharedByAllWhoCompute) {
   EXPECT_EQ(Simulate(plan, {.cores = -1}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Whoever collects holds no more than its channels' credit; owners keep two versions at most.
+// The collecting worker holds no more than its channels' credit; owners keep two versions at most.
 TEST(SimulateTest, CollectionsAreStreamed) {
   for (const RuleShape& rule : kRules) {
     const Plan plan = MakeResolvedPlan(WithRule(
@@ -370,7 +370,7 @@ TEST(SimulateTest, WhatIsHeldIsBoundedByTheWindow) {
       int64_t owned = 0;
       for (int j = 0; j < plan.stage_count(); ++j) {
         const StagePlan& stage = plan.stages[j];
-        // Nobody predicts what the first worker has in time.
+        // What the first worker has in time is not predicted.
         const bool one = plan.predict && ReadsFresh(plan, WorkerId(0), StageId(j));
         if (stage.owner.value == peak.worker) owned += stage.parameter_bytes * (one ? 1 : buffers);
       }

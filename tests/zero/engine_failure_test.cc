@@ -1,4 +1,4 @@
-// How a run ends when something is wrong: one error, named, on every worker, and nobody hangs.
+// How a run ends when something is wrong: one error, named, on every worker, and no worker hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -156,7 +156,7 @@ int RunStopped(const MakeTransports& transports, int told, int tell) {
   return zero.ok() && one.ok() ? 0 : 2;
 }
 
-// The whole job is stopped (Ctrl-Z) and goes on: that time is nobody's fault.
+// The whole job is stopped (Ctrl-Z) and goes on: that time is no worker's fault.
 TEST_P(EngineFailureTest, WaitTimeoutCountsNoTimeInWhichTheProcessWasStopped) {
   int to_child[2], from_child[2];
   ASSERT_EQ(pipe(to_child), 0);

@@ -95,7 +95,7 @@ TEST(EngineOverflowTest, WithClippingAndOtherTypes) {
       o.precision.sums = kBf16;
       o.overflows = {{Iteration(2), StageId(1), 2}};
       ExpectReferenceBits(o, LocalTransports());
-      // bf16, whose gradients nobody scales.
+      // bf16, whose gradients are not scaled.
       o.precision = {.compute = kBf16, .parameters = kBf16, .skip_overflows = true};
       ExpectReferenceBits(o, ShmTransports());
     }

@@ -326,7 +326,7 @@ TEST(FlightBlameTest, OfTwoFailuresTheFirstByOneClock) {
   records[1].offset = ClockOffset{.offset_ns = 100, .within_ns = 5};
   records[2].offset = ClockOffset{.offset_ns = 5100, .within_ns = 5};
   EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(1));
-  // Nobody has measured it: both are named, and neither is the cause.
+  // It was not measured: both are named, and neither is the cause.
   records[2].offset.reset();
   const FlightBlame blame = BlameFlights(records);
   EXPECT_EQ(blame.first_cause, std::nullopt);
@@ -342,7 +342,7 @@ TEST(FlightRecordTest, SaysOnceWhoseItIs) {
   EXPECT_THAT(ParseFlight(text).status().message(), HasSubstr("line 4: it has said before"));
 }
 
-// Times and iterations that no run has are refused, so that nobody's sums overflow.
+// Times and iterations that no run has are refused, so that no sum overflows.
 TEST(FlightRecordTest, RefusesImpossibleTimes) {
   FlightRecord record{.worker = WorkerId(0), .workers = 1};
   record.time_ns = std::numeric_limits<int64_t>::max();
@@ -386,7 +386,7 @@ TEST(FlightBlameTest, TheNewestRecordsBelongTogether) {
   EXPECT_EQ(blame.first_cause, WorkerId(1));
   EXPECT_THAT(blame.text, AllOf(HasSubstr("left out, of another moment: the record of worker 1"),
                                 HasSubstr("first cause: worker 1 left no record")));
-  // By clocks that nobody has compared it may be of the same moment.
+  // By clocks that were not compared it may be of the same moment.
   records[1].clock = "boot 2";
   EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(2));
 }
@@ -410,7 +410,7 @@ TEST(FlightBlameTest, AHealthyJobHasNoFirstCause) {
   EXPECT_EQ(BlameFlights(records).first_cause, WorkerId(2));
 }
 
-// Nobody waits for it, and it is stuck.
+// No worker waits for it, and it is stuck.
 TEST(FlightBlameTest, OneWorkerThatDoesNotComeBack) {
   FlightRecord record{.workers = 1, .why = "signal 10", .time_ns = 61 * kSecond};
   record.has_waits = true;

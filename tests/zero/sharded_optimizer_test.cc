@@ -172,7 +172,7 @@ OptimizerOptions Lively(Type type) {
   return options;
 }
 
-// The same global batch, whoever has its micro-batches.
+// The same global batch, whichever worker has its micro-batches.
 TEST(ShardedOptimizerTest, GivesTheBitsOfOneLoop) {
   for (const Type type : {Type::kAdamW, Type::kSgd, Type::kLamb, Type::kMuon}) {
     const OptimizerOptions options = Lively(type);
