@@ -60,4 +60,13 @@ void ExpectShared(Transport& at, int from, MessageKey key, Waiter<SharedBuffer>&
   EXPECT_EQ(at.ExpectShared(WorkerId(from), key, bytes, waiter.Callback()), absl::OkStatus());
 }
 
+void PassOne(Transport& from, Transport& to, MessageKey key, int values) {
+  Waiter<Buffer> waiter;
+  ExpectOwned(to, from.self().value, key, waiter, values * sizeof(float));
+  Give(from, to.self().value, key, 3.5F, values);
+  const Buffer got = waiter.Take();
+  ASSERT_TRUE(got);
+  for (int i = 0; i < values; ++i) EXPECT_EQ(got.as<float>()[i], 3.5F + static_cast<float>(i));
+}
+
 }  // namespace ringzero

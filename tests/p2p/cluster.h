@@ -98,6 +98,8 @@ void ExpectOwned(Transport& at, int from, MessageKey key, Waiter<Buffer>& waiter
                  size_t bytes = 64);
 void ExpectShared(Transport& at, int from, MessageKey key, Waiter<SharedBuffer>& waiter,
                   size_t bytes = 64);
+// Gives one payload, and fails the test unless it arrives.
+void PassOne(Transport& from, Transport& to, MessageKey key = {0, 5}, int values = 16);
 
 }  // namespace ringzero
 

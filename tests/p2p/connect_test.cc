@@ -97,14 +97,7 @@ TEST(ConnectTest, WorkersOfOneHostMeetAndTalk) {
     EXPECT_EQ(made[w]->why, "shm between all workers (one host)");
   }
   for (int from = 0; from < 2; ++from) {
-    Transport& sender = *made[from]->transport;
-    Transport& receiver = *made[1 - from]->transport;
-    Waiter<Buffer> waiter;
-    ExpectOwned(receiver, from, {0, 5}, waiter);
-    const auto value = static_cast<float>(3 + from);
-    Buffer sum = Filled(sender, MemoryUse::kSums, 16, value);
-    ASSERT_TRUE(sender.Give(WorkerId(1 - from), {0, 5}, std::move(sum)).ok());
-    EXPECT_EQ(waiter.Take().as<float>()[0], value);
+    PassOne(*made[from]->transport, *made[1 - from]->transport);
   }
 }
 

@@ -2,7 +2,7 @@
 #include "tests/p2p/implementations.h"
 
 #include "p2p/ucx/ucx_transport.h"
-#include "tests/p2p/nccl_transports.h"
+#include "tests/p2p/transports.h"
 
 namespace ringzero {
 namespace {

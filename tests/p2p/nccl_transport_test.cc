@@ -10,7 +10,7 @@
 #include <string>
 
 #include "tests/p2p/cluster.h"
-#include "tests/p2p/nccl_transports.h"
+#include "tests/p2p/transports.h"
 
 namespace ringzero {
 namespace {

@@ -62,13 +62,6 @@ std::unique_ptr<Transport> TransportOf(Joining joining) {
   return *std::move(transport);
 }
 
-void PassOne(Transport& from, Transport& to) {
-  Waiter<Buffer> waiter;
-  ASSERT_TRUE(to.ExpectOwned(from.self(), {0, 5}, 64, waiter.Callback()).ok());
-  ASSERT_TRUE(from.Give(to.self(), {0, 5}, Filled(from, MemoryUse::kSums, 16, 3)).ok());
-  EXPECT_EQ(waiter.Take().as<float>()[0], 3);
-}
-
 // Abstract sockets of ours that listen now, in the whole network namespace.
 std::set<std::string> ListeningNames() {
   std::ifstream file("/proc/net/unix");

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/checksummed_transport.h"
 #include "p2p/faulty_transport.h"
@@ -13,6 +14,7 @@
 #include "p2p/mixed_transport.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/memory_lane.h"
+#include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_connect.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/transport_decorator.h"
@@ -35,6 +37,23 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeShm(
 }
 
 constexpr size_t kReceivedBytes = 16 << 20;  // of memory that is not the host's
+
+// The words of transports over lanes, and what they tell of themselves.
+struct Words {
+  std::vector<std::shared_ptr<LaneNews>> news;
+  std::vector<std::unique_ptr<Transport>> transports;
+};
+absl::StatusOr<Words> MakeWords(const MakeTransports& make,
+                                const std::vector<TransportOptions>& options) {
+  Words words;
+  std::vector<TransportOptions> words_options;
+  for (const TransportOptions& each : options) {
+    words.news.push_back(std::make_shared<LaneNews>());
+    words_options.push_back(LaneWordsOptions(each, words.news.back()));
+  }
+  RZ_ASSIGN_OR_RETURN(words.transports, make(words_options));
+  return words;
+}
 
 // By worker: the lanes of all ordered pairs that it is one of, and their routes.
 struct LaneEnds {
@@ -77,18 +96,12 @@ struct OverLanes {
 absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
     const OverLanes& with, const std::vector<TransportOptions>& options,
     std::vector<LaneEnds> ends) {
-  std::vector<std::shared_ptr<LaneNews>> news;
-  std::vector<TransportOptions> words_options;
-  for (const TransportOptions& each : options) {
-    news.push_back(std::make_shared<LaneNews>());
-    words_options.push_back(LaneWordsOptions(each, news.back()));
-  }
-  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> inner, with.words(words_options));
+  RZ_ASSIGN_OR_RETURN(Words words, MakeWords(with.words, options));
   std::vector<std::unique_ptr<Transport>> transports;
   for (size_t w = 0; w < options.size(); ++w) {
     LaneParts parts = {.name = "lanes",
-                       .words = std::move(inner[w]),
-                       .news = news[w],
+                       .words = std::move(words.transports[w]),
+                       .news = words.news[w],
                        .lanes = std::move(ends[w].lanes),
                        .routes = std::move(ends[w].routes),
                        .memory = with.memory,
@@ -97,31 +110,6 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeOverLanes(
     RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
                         CreateLaneTransport(std::move(parts), options[w]));
     transports.push_back(std::move(transport));
-  }
-  return transports;
-}
-
-// Each worker makes its own, all at once: they wait for one another.
-using MakeOne = std::function<absl::StatusOr<std::unique_ptr<Transport>>(const JobSeat&,
-                                                                         const TransportOptions&)>;
-absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
-    const std::vector<TransportOptions>& options, const MakeOne& make) {
-  const auto workers = static_cast<int>(options.size());
-  JobSeat seat = {
-      .workers = workers, .secret = "of this test", .rendezvous = MakeLocalRendezvous()};
-  std::vector<absl::StatusOr<std::unique_ptr<Transport>>> made(options.size());
-  std::vector<std::thread> threads;
-  for (int w = 0; w < workers; ++w) {
-    threads.emplace_back([&, seat, w]() mutable {
-      seat.self = WorkerId(w);
-      made[w] = make(seat, options[w]);
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  std::vector<std::unique_ptr<Transport>> transports;
-  for (auto& each : made) {
-    RZ_RETURN_IF_ERROR(each.status());
-    transports.push_back(*std::move(each));
   }
   return transports;
 }
@@ -163,6 +151,28 @@ class PolledTransport final : public TransportDecorator {
 };
 
 }  // namespace
+
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
+    const std::vector<TransportOptions>& options, const MakeOne& make) {
+  const auto workers = static_cast<int>(options.size());
+  JobSeat seat = {
+      .workers = workers, .secret = "of this test", .rendezvous = MakeLocalRendezvous()};
+  std::vector<absl::StatusOr<std::unique_ptr<Transport>>> made(options.size());
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.emplace_back([&, seat, w]() mutable {
+      seat.self = WorkerId(w);
+      made[w] = make(seat, options[w]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::unique_ptr<Transport>> transports;
+  for (auto& each : made) {
+    RZ_RETURN_IF_ERROR(each.status());
+    transports.push_back(*std::move(each));
+  }
+  return transports;
+}
 
 MakeTransports LocalTransports() { return CreateLocalTransports; }
 
@@ -251,6 +261,31 @@ MakeTransports UcxHostsTransports() {
         if (w != seat.self.value) ucx.elsewhere.emplace_back(w);
       }
       return CreateUcxTransport(seat, each, std::move(ucx));
+    });
+  };
+}
+
+std::string NcclMissing(int workers) {
+  const absl::StatusOr<int> devices = NcclDevices();
+  if (!devices.ok()) return std::string(devices.status().message());
+  if (*devices >= workers) return "";
+  return absl::StrCat("transport nccl: ", workers, " workers need a GPU each; there are ",
+                      *devices);
+}
+
+MakeTransports NcclTransports() {
+  return [](const std::vector<TransportOptions>& options)
+             -> absl::StatusOr<std::vector<std::unique_ptr<Transport>>> {
+    RZ_ASSIGN_OR_RETURN(Words words, MakeWords(LocalTransports(), options));
+    return MakeTogether(options, [&](const JobSeat& seat, const TransportOptions& each) {
+      const int w = seat.self.value;
+      return CreateNcclTransport(seat,
+                                 {.words = std::move(words.transports[w]),
+                                  .news = words.news[w],
+                                  .lane = {.device = w, .place = CudaPlace::kManaged},
+                                  .pairs = NcclPairs::kAll,
+                                  .received_bytes = kReceivedBytes},
+                                 each);
     });
   };
 }

@@ -9,18 +9,26 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/payload_memory.h"
+#include "p2p/rendezvous/job_seat.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
 
 using MakeTransports = std::function<absl::StatusOr<std::vector<std::unique_ptr<Transport>>>(
     const std::vector<TransportOptions>&)>;
+
+// Each worker makes its own, all at once: they wait for one another.
+using MakeOne = std::function<absl::StatusOr<std::unique_ptr<Transport>>(const JobSeat&,
+                                                                         const TransportOptions&)>;
+absl::StatusOr<std::vector<std::unique_ptr<Transport>>> MakeTogether(
+    const std::vector<TransportOptions>& options, const MakeOne& make);
 
 MakeTransports LocalTransports();
 MakeTransports ShmTransports();  // all ends in this process
@@ -35,7 +43,7 @@ struct LongHopLanes {
 };
 MakeTransports LaneTransportsWithLongHops(LongHopLanes long_hops,
                                           MakeTransports words = LocalTransports());
-// Likewise, with a shared board of pulses, as the workers of one host have.
+// All ends in this process, with a shared board of pulses, as the workers of one host have.
 MakeTransports UcxTransports();
 // Over TCP alone, and silence is judged by messages, as between hosts.
 MakeTransports UcxTcpTransports();
@@ -43,6 +51,11 @@ MakeTransports UcxTcpTransports();
 MakeTransports UcxHostsTransports();
 // Workers with equal numbers modulo `hosts` share a host and its memory; the others meet over UCX.
 MakeTransports MixedTransports(int hosts);
+// Over NCCL, words over local transports: worker w has GPU w, in memory that the host can read, and
+// all pairs have a lane.
+MakeTransports NcclTransports();
+// Why NcclTransports cannot make `workers` of them here; empty if they can be made.
+std::string NcclMissing(int workers);
 // Every message of `transports` comes late at random, by up to `max_delay`.
 MakeTransports Delayed(MakeTransports transports, uint64_t seed,
                        std::chrono::microseconds max_delay);

@@ -12,7 +12,6 @@
 #include <set>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -153,29 +152,15 @@ TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
   memory->kind = MemoryKind::kCuda;
   TransportOptions options = SmallOptions();
   options.memory = MemoryKind::kCuda;
-  const std::shared_ptr<Rendezvous> rendezvous = MakeLocalRendezvous();
-  std::vector<absl::StatusOr<std::unique_ptr<Transport>>> made(2);
-  std::vector<std::thread> threads;
-  for (int w = 0; w < 2; ++w) {
-    threads.emplace_back([&, w] {
-      made[w] = CreateUcxTransport(
-          {.self = WorkerId(w), .workers = 2, .secret = "of a job", .rendezvous = rendezvous},
-          options, {.memory = *memory});
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& each : made) ASSERT_TRUE(each.ok()) << each.status();
+  const auto made =
+      MakeTogether({options, options}, [&](const JobSeat& seat, const TransportOptions& each) {
+        return CreateUcxTransport(seat, each, {.memory = *memory});
+      });
+  ASSERT_TRUE(made.ok()) << made.status();
   uint64_t tag = 0;
   for (const int floats : {1, 16, 1024, 5000}) {
     for (const int from : {0, 1}) {
-      Waiter<Buffer> waiter;
-      Transport& to = **made[1 - from];
-      const MessageKey key = {0, tag++};
-      ExpectOwned(to, from, key, waiter, floats * sizeof(float));
-      Transport& sender = **made[from];
-      ASSERT_TRUE(sender.Give(to.self(), key, Filled(sender, MemoryUse::kSums, floats, 3.5F)).ok());
-      const Buffer got = waiter.Take();
-      for (int i = 0; i < floats; ++i) EXPECT_EQ(got.as<float>()[i], 3.5F + static_cast<float>(i));
+      PassOne(*(*made)[from], *(*made)[1 - from], {0, tag++}, floats);
     }
   }
 }
