@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint64_t kSeed = 41;  // of sums' rounding
 
+// a_0 of a micro-batch (evaluations: iteration 1000000 + version).
 float Data(int iteration, int micro_batch) {
   const uint32_t x = 2654435761u * static_cast<uint32_t>(iteration * 1000 + micro_batch + 1);
   return static_cast<float>(x >> 8) / 16777216.0f - 0.5f;
@@ -32,6 +33,11 @@ float Data(int iteration, int micro_batch) {
 float InitialValue(int stage, int i) {
   const uint32_t x = 2246822519u * static_cast<uint32_t>(stage * 977 + i + 1);
   return static_cast<float>(x >> 8) / 16777216.0f - 0.5f;
+}
+
+bool IsStrict(const ToyOptions& o) {
+  const bool needed = o.clipping == Clipping::kExact || o.precision.skip_overflows;
+  return o.rule == Rule::kCdpV2 && (o.strict || needed);
 }
 
 struct Toy {
@@ -230,9 +236,6 @@ class ToyWorker {
 
 }  // namespace
 
-float ToyData(int iteration, int micro_batch) { return Data(iteration, micro_batch); }
-float ToyInitialValue(int stage, int i) { return InitialValue(stage, i); }
-
 std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
   std::vector<StageLayout> layouts;
   for (int j = 0; j < options.stages; ++j) {
@@ -245,15 +248,6 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options) {
   }
   return layouts;
 }
-
-namespace {
-
-bool IsStrict(const ToyOptions& o) {
-  const bool needed = o.clipping == Clipping::kExact || o.precision.skip_overflows;
-  return o.rule == Rule::kCdpV2 && (o.strict || needed);
-}
-
-}  // namespace
 
 Plan ToyPlan(const ToyOptions& options) {
   Plan plan{.workers = options.workers,

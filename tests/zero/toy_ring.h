@@ -78,10 +78,6 @@ struct ToyResult {
   }
 };
 
-// a_0 of a micro-batch (evaluations: iteration 1000000 + version), and θ_0.
-float ToyData(int iteration, int micro_batch);
-float ToyInitialValue(int stage, int i);
-
 Plan ToyPlan(const ToyOptions& options);
 std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
 
