@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,14 @@ class BenchError(Exception):
     pass
 
 
+def positive(text: str) -> int:
+    """For argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"wanted 1 or more, found {value}")
+    return value
+
+
 def bench_parser(name: str, about: str, config: str | None = None) -> argparse.ArgumentParser:
     """Of `./rz bench NAME`: --out, --program and, if there is a default for it, --config. `about`: its module's text."""
     parser = argparse.ArgumentParser(prog=f"./rz bench {name}", allow_abbrev=False, description=about.splitlines()[0])
@@ -26,14 +35,24 @@ def bench_parser(name: str, about: str, config: str | None = None) -> argparse.A
         parser.add_argument("--config", default=config)
     out = f"build/bench-{name}"
     parser.add_argument("--out", default=out, metavar="DIR", help=f"[{out}]")
-    parser.add_argument("--program", required=True, help=argparse.SUPPRESS)
+    parser.add_argument("--program", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)  # only say whether these arguments do
     return parser
+
+
+def _leave(number: int, _: object) -> None:
+    """As an exception, so that all processes, hosts and files are gone on the way out."""
+    sys.exit(128 + number)
 
 
 def run_command(name: str, parse: Callable[[list[str]], argparse.Namespace],
                 bench: Callable[[argparse.Namespace, str], str], words: list[str]) -> int:
     """`./rz bench NAME`: makes --out, prints what `bench(options, the command as typed)` returns; the exit code."""
     options = parse(words)
+    if options.check:
+        return 0
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     shown = [word for i, word in enumerate(words) if word != "--program" and (i == 0 or words[i - 1] != "--program")]
     try:
         os.makedirs(options.out, exist_ok=True)
@@ -64,6 +83,11 @@ def run(command: list[str], environment: dict[str, str] | None = None) -> subpro
     if done.returncode != 0:
         raise BenchError(f"'{shlex.join(command)}' ended with exit code {done.returncode}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
     return done
+
+
+def write_json(folder: str, name: str, value: object) -> None:
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(json.dumps(value, indent=1) + "\n")
 
 
 def write_page(folder: str, name: str, lines: list[str]) -> str:

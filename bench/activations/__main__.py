@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import dataclass
 
-import line_chart
+import charts
 from ring_run import bench_parser, run_command, say, train, write_page
 
 
@@ -110,13 +110,13 @@ def _bench(options: argparse.Namespace, command: str) -> str:
             document.append(_row(variant, course, dp_peak, summary["step_seconds"]["median"]))
             say(document[-1])
             shown = [point for point in course.points if point[0] <= 5 * summary["step_seconds"]["median"]]
-            series.append(line_chart.Series(variant.name, shown))
+            series.append(charts.Series(variant.name, shown))
         document.append("")
-        panels.append(line_chart.Panel(f"{workers} workers, {stages} stages", "seconds", series, y_range=(0, workers + 0.2),
+        panels.append(charts.Panel(f"{workers} workers, {stages} stages", "seconds", series, y_range=(0, workers + 0.2),
                                        marks=[("(N+1)/2", target * workers)]))
     document += ["![activations over time](activations.svg)", ""]
-    with open(os.path.join(options.out, "activations.svg"), "w", encoding="utf-8") as file:
-        file.write(line_chart.draw("Activations of all workers together, in micro-batches' peaks", panels))
+    charts.write(os.path.join(options.out, "activations.svg"), "Activations of all workers together, in micro-batches' peaks",
+                 panels)
     return write_page(options.out, "activations.md", document)
 
 

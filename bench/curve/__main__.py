@@ -10,7 +10,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
-import line_chart
+import charts
 from ring_run import bench_parser, run_command, say, train, write_page
 
 EXAMPLE = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "gpt_text.json")
@@ -35,11 +35,7 @@ class Curve:
 def _parse(words: list[str]) -> argparse.Namespace:
     parser = bench_parser("curve", __doc__)
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="1 to N [3]")
-    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args([*words, "--program", ""] if "--check" in words else words)
-    if options.check:
-        sys.exit(0)
-    return options
+    return parser.parse_args(words)
 
 
 def _example() -> dict:
@@ -89,11 +85,10 @@ def _bench(options: argparse.Namespace, command: str) -> str:
         for seeds, curve in zip(curves.values(), found):
             seeds.append(curve)
         say(f"seed {seed}: " + ", ".join(f"{curve.held_out[-1][1]:.4f}" for curve in found))
-    series = [line_chart.Series(name.replace("`", ""), curve.held_out, thin=True)
+    series = [charts.Series(name.replace("`", ""), curve.held_out, thin=True)
               for name, seeds in curves.items() for curve in seeds]
-    with open(os.path.join(options.out, "curve.svg"), "w", encoding="utf-8") as file:
-        file.write(line_chart.draw("examples/gpt_text.json", [
-            line_chart.Panel("held-out loss, nats per byte", "iteration", series, y_range=(1.4, 3.4))]))
+    charts.write(os.path.join(options.out, "curve.svg"), "examples/gpt_text.json", [
+        charts.Panel("held-out loss, nats per byte", "iteration", series, y_range=(1.4, 3.4))])
     return write_page(options.out, "curve.md", [
         "# The first curve", "",
         f"`{command}` made this: `examples/gpt_text.json`, a GPT byte by byte on the King James Bible, four workers, losses in nats per "

@@ -1,7 +1,7 @@
 """From reports to the page and its picture. Pure."""
 import statistics
 
-import line_chart
+from charts import Panel, Series
 from peers.cases import Case
 from peers.configurations import CONFIGURATIONS
 from peers.spec import RunReport
@@ -49,12 +49,12 @@ def document(command: str, about: dict, case: Case, link: str, *, rounds: list[R
     ])
 
 
-def picture(rounds: list[Round], names: list[str], delays_ms: list[float]) -> str:
-    series = [line_chart.Series(_label(name), [(delay, step(rounds, name, delay)) for delay in delays_ms]) for name in names]
-    top = max(y for each in series for _, y in each.points)
-    grown = [line_chart.Series(_label(name), [(delay, growth(rounds, name, delay, delays_ms[0])) for delay in delays_ms])
-             for name in names]
-    return line_chart.draw("What latency costs", [
-        line_chart.Panel("seconds per step", "latency of a link, ms one way", series, y_range=(0, 1.1 * top)),
-        line_chart.Panel("over the step without it", "latency of a link, ms one way", grown,
-                         y_range=(0, 1.1 * max(y for each in grown for _, y in each.points)), marks=[("1", 1.0)])])
+def panels(rounds: list[Round], names: list[str], delays_ms: list[float]) -> list[Panel]:
+    steps = [Series(_label(name), [(delay, step(rounds, name, delay)) for delay in delays_ms]) for name in names]
+    grown = [Series(_label(name), [(delay, growth(rounds, name, delay, delays_ms[0])) for delay in delays_ms]) for name in names]
+
+    def panel(title: str, series: list[Series], marks: list[tuple[str, float]]) -> Panel:
+        top = 1.1 * max(y for each in series for _, y in each.points)
+        return Panel(title, "latency of a link, ms one way", series, (0, top), marks)
+
+    return [panel("seconds per step", steps, []), panel("over the step without it", grown, [("1", 1.0)])]

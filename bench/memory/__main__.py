@@ -8,8 +8,8 @@ import os
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from html import escape
 
+import charts
 from memory.cases import NAMES, RULES, configuration
 from memory.certificate import Certificate, certificate_in
 from peers.memory import PeakWatch
@@ -18,7 +18,6 @@ from ring_run import BenchError, bench_parser, run_command, say, write_page
 
 _MIB = 1 << 20
 _BOUND = 0.05
-_COLORS = ("#1f5a94", "#4d86bd", "#8fb6d9", "#c9dcee", "#c2571a", "#e8c39e", "#2c8a57", "#8a3d8f", "#7a6a1e", "#999", "#ccc")
 
 
 @dataclass(frozen=True)
@@ -91,35 +90,13 @@ def _categories(results: list[Result]) -> list[str]:
     return lines
 
 
-def _picture(results: list[Result]) -> str:
-    """A bar of the predicted categories for each run, and a mark at what was measured."""
-    left, width, height, top = 200, 620, 20, 58
-    most = max(max(sum(max(0, v) for v in r.predicted.categories.values()) / _MIB, r.measured_mib) for r in results)
-    names = [name for name in results[0].predicted.categories if name != "never together"]
-    parts = ['<text x="10" y="18" font-weight="bold">Predicted by category, and measured (black mark), MiB of the host</text>']
-    for i, name in enumerate(names):
-        x, y = 10 + 132 * (i % 6), 28 + 14 * (i // 6)
-        parts.append(f'<rect x="{x}" y="{y}" width="10" height="10" fill="{_COLORS[i % len(_COLORS)]}"/>'
-                     f'<text x="{x + 14}" y="{y + 9}">{escape(name)}</text>')
-    for row, result in enumerate(results):
-        y, x = top + row * height, float(left)
-        parts.append(f'<text x="{left - 6}" y="{y + 12}" text-anchor="end">'
-                     f'{escape(str(result.case))}</text>')
-        apart = -result.predicted.categories.get("never together", 0)
-        for i, name in enumerate(names):
-            value = result.predicted.categories[name]
-            if name == "activations":  # the bar ends at the peak
-                value = max(0, value - apart)
-            bar = value / _MIB / most * width
-            parts.append(f'<rect x="{x:.1f}" y="{y + 2}" width="{bar:.1f}" height="{height - 6}" '
-                         f'fill="{_COLORS[i % len(_COLORS)]}"/>')
-            x += bar
-        mark = left + result.measured_mib / most * width
-        parts.append(f'<path d="M{mark:.1f} {y}v{height - 2}" stroke="#000" stroke-width="2.5"/>'
-                     f'<text x="{max(mark, x) + 6:.1f}" y="{y + 12}">{result.measured_mib:.0f} ({result.ratio:.3f})</text>')
-    total = top + len(results) * height + 10
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 110} {total}" '
-            f'font-family="sans-serif" font-size="11"><rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n')
+def _bar(result: Result) -> charts.Bar:
+    """The predicted categories, and a mark at what was measured."""
+    parts = {name: value / _MIB for name, value in result.predicted.categories.items() if name != "never together"}
+    apart = -result.predicted.categories.get("never together", 0) / _MIB
+    if "activations" in parts:  # the bar ends at the peak
+        parts["activations"] = max(0, parts["activations"] - apart)
+    return charts.Bar(str(result.case), parts, f"{result.measured_mib:.0f} ({result.ratio:.3f})", mark=result.measured_mib)
 
 
 def _furthest(results: list[Result]) -> Result:
@@ -161,8 +138,8 @@ def _bench(options: argparse.Namespace, command: str) -> str:
                 "| --- | --- | --- | --- | --- | --- | --- | --- |", *map(_row, results), "",
                 *map(_verdict, filter(None, (shared, received))), "", "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
                 *_categories(results), ""]
-    with open(os.path.join(options.out, "memory.svg"), "w", encoding="utf-8") as file:
-        file.write(_picture(results))
+    charts.write(os.path.join(options.out, "memory.svg"), "Predicted by category, and measured (black mark)", [
+        charts.Panel("", "MiB of the host", bars=[_bar(result) for result in results])])
     page = write_page(options.out, "memory.md", document)
     worst = _furthest(shared) if shared else None
     if worst is not None and abs(worst.ratio - 1) > _BOUND:

@@ -5,7 +5,7 @@ peers_folder=$root/bench/peers
 
 # bench_with_peers NAME ARGUMENTS...: installs and builds what is missing, and becomes that benchmark.
 bench_with_peers() {
-  local name=$1 python packages=(build) targets=(ringzero)
+  local name=$1 python packages=(build bench) targets=(ringzero)
   shift
   if [ "$name" = latency ]; then # its hosts are network namespaces
     packages+=(test)

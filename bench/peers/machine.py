@@ -3,6 +3,8 @@ import os
 import platform
 import subprocess
 
+from ring_run import say
+
 
 def _first_line(path: str, begins: str) -> str:
     try:
@@ -31,17 +33,17 @@ def _revision() -> str:
 
 
 def describe() -> dict:
+    """Says a warning if other work runs: `load_before` is how many processes wanted to run in the last minute."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    if load > 0.5:
+        say(f"warning: this machine is busy (load {load:.1f} on {cores} cores): times will be too long, and ratios wrong")
     return {
         "processor": _first_line("/proc/cpuinfo", "model name"),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": cores,
         "memory": _first_line("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "revision": _revision(),
         **_versions(),
+        "load_before": load,
     }
-
-
-def load() -> float:
-    """Processes that wanted to run in the last minute, on average."""
-    return os.getloadavg()[0]

@@ -1,4 +1,5 @@
 """The table as Markdown, for docs/results/ and for the screen."""
+from charts import Bar, Panel
 from peers.configurations import CONFIGURATIONS
 from peers.results import CaseResult, MemorySlope, Row, make_rows
 
@@ -42,6 +43,19 @@ def _table(header: list[str], lines: list[list[str]]) -> str:
 
 def step_table(rows: list[Row]) -> str:
     return _table([title for title, _ in _COLUMNS], [[cell(row) for _, cell in _COLUMNS] for row in rows])
+
+
+def panels(rows: list[Row]) -> list[Panel]:
+    """Of one case: bars of seconds per step, and of memory if it was measured."""
+    def kind(row: Row) -> str:
+        if row.label.startswith("RingZero"):
+            return "RingZero"
+        return "computing alone" if "alone" in row.label else "peers"
+
+    steps = [Bar(row.label, {kind(row): row.step_median}, f"{row.step_median:.2f}", (row.step_min, row.step_max)) for row in rows]
+    memory = [Bar(row.label, {kind(row): row.pss_mib}, f"{row.pss_mib:.0f}") for row in rows if row.pss_mib]
+    shown = [Panel("seconds per step", "median, least and greatest", bars=steps)]
+    return [*shown, Panel("peak PSS of all processes", "MiB", bars=memory)] if len(memory) == len(rows) else shown
 
 
 def describe_case(result: CaseResult) -> str:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 
-import line_chart
+import charts
 from ring_run import bench_parser, run_command, say, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
@@ -30,12 +30,12 @@ def _accuracies(summary: dict) -> list[tuple[float, float]]:
     return [(point["iteration"], 100 * point["accuracy"]) for point in summary["evaluations"]]
 
 
-def _picture(runs: list[dict], title: str) -> str:
-    accuracy = [line_chart.Series(run["rule"], _accuracies(run["summary"])) for run in runs]
-    loss = [line_chart.Series(run["rule"], _smooth(run["losses"]), thin=True) for run in runs]
-    return line_chart.draw(title, [
-        line_chart.Panel("held-out accuracy, %", "iteration", accuracy, y_range=(70, 92)),
-        line_chart.Panel(f"training loss, mean of {_SMOOTHED} printed", "iteration", loss, y_range=(0.2, 1.0))])
+def _draw(path: str, title: str, runs: list[dict]) -> None:
+    accuracy = [charts.Series(run["rule"], _accuracies(run["summary"])) for run in runs]
+    loss = [charts.Series(run["rule"], _smooth(run["losses"]), thin=True) for run in runs]
+    charts.write(path, title, [
+        charts.Panel("held-out accuracy, %", "iteration", accuracy, y_range=(70, 92)),
+        charts.Panel(f"training loss, mean of {_SMOOTHED} printed", "iteration", loss, y_range=(0.2, 1.0))])
 
 
 def _table(runs: list[dict]) -> list[str]:
@@ -64,8 +64,7 @@ def _bench(options: argparse.Namespace, command: str) -> str:
                 runs.append({"rate": rate, "seed": seed, "rule": rule, "summary": summary, "losses": losses})
         name = "rules.svg" if rate is None else f"rules-{rate:g}.svg"
         title = "the rules" if rate is None else f"learning rate {rate:g}"
-        with open(os.path.join(options.out, name), "w", encoding="utf-8") as file:
-            file.write(_picture(runs, f"ResNet-20 on Fashion-MNIST, {title}"))
+        _draw(os.path.join(options.out, name), f"ResNet-20 on Fashion-MNIST, {title}", runs)
         document += [f"## {title[0].upper()}{title[1:]}", "", *_table(runs), "", f"![accuracy and loss]({name})", ""]
         everything += runs
     with open(os.path.join(options.out, "rules.json"), "w", encoding="utf-8") as file:

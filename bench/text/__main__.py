@@ -8,7 +8,7 @@ import math
 import os
 import sys
 
-import line_chart
+import charts
 from ring_run import BenchError, bench_parser, run_command, say, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
@@ -69,16 +69,15 @@ def _section(options: argparse.Namespace, name: str, file_name: str, curves: dic
     lines = [f"## {name}", "", "| rule | after a fifth of the run, by seed | at the end, by seed | mean |", "| --- | --- | --- | --- |"]
     for rule, seeds in curves.items():
         lines.append(f"| {rule} | {', '.join(map(_middle, seeds))} | {', '.join(map(_shown, seeds))} | {_mean(seeds)} |")
-    series = [line_chart.Series(rule, curve, thin=True) for rule, seeds in curves.items() for curve in seeds if curve]
+    series = [charts.Series(rule, curve, thin=True) for rule, seeds in curves.items() for curve in seeds if curve]
     if not series:
         return [*lines, ""]
     lowest = min(y for each in series for _, y in each.points)
-    end = [line_chart.Series(each.label, each.points[len(each.points) // 2:], thin=True) for each in series]
-    with open(os.path.join(options.out, file_name), "w", encoding="utf-8") as file:
-        file.write(line_chart.draw(name, [
-            line_chart.Panel("validation loss, nats per byte", "iteration", series, y_range=(lowest, lowest + 1.5)),
-            line_chart.Panel("the second half", "iteration", end, y_range=(lowest, max(lowest + 0.05, min(
-                max(y for each in end for _, y in each.points), lowest + 0.6))))]))
+    end = [charts.Series(each.label, each.points[len(each.points) // 2:], thin=True) for each in series]
+    highest = max(lowest + 0.05, min(max(y for each in end for _, y in each.points), lowest + 0.6))
+    charts.write(os.path.join(options.out, file_name), name, [
+        charts.Panel("validation loss, nats per byte", "iteration", series, (lowest, lowest + 1.5)),
+        charts.Panel("the second half", "iteration", end, (lowest, highest))])
     return [*lines, "", f"![{name}]({file_name})", ""]
 
 

@@ -8,7 +8,7 @@ import os
 import statistics
 import sys
 
-import line_chart
+import charts
 from ring_run import bench_parser, run_command, say, take_turns, train, write_page
 
 RULES = {"dp": {"cyclic.rule": "dp"},
@@ -71,12 +71,10 @@ def _bench(options: argparse.Namespace, command: str) -> str:
                 "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     document += [_row(rule, delay, rounds) for rule, delay in runs]
     document += ["", "![growth of the step](waits.svg)", ""]
-    series = [line_chart.Series(rule, [(1000 * delay, _growth(rule, delay, rounds)) for delay in delays]) for rule in RULES]
+    series = [charts.Series(rule, [(1000 * delay, _growth(rule, delay, rounds)) for delay in delays]) for rule in RULES]
     top = max(y for each in series for _, y in each.points)
-    with open(os.path.join(options.out, "waits.svg"), "w", encoding="utf-8") as file:
-        file.write(line_chart.draw("How much a latency of every message adds to a step", [
-            line_chart.Panel("growth of the step, %", "latency, ms", series, y_range=(-5, max(10.0, 1.1 * top)),
-                             marks=[("5 %", 5.0)])]))
+    charts.write(os.path.join(options.out, "waits.svg"), "How much a latency of every message adds to a step", [
+        charts.Panel("growth of the step, %", "latency, ms", series, (-5, max(10.0, 1.1 * top)), [("5 %", 5.0)])])
     return write_page(options.out, "waits.md", document)
 
 

@@ -45,10 +45,10 @@ class TableTest(unittest.TestCase):
             self.assertIn(words, page)
 
     def test_picture(self) -> None:
-        drawn = table.picture(ROUNDS, ["dp", FSDP2], [0, 20])
-        self.assertTrue(drawn.startswith("<svg") and drawn.endswith("</svg>\n"))
-        for words in ("FSDP2", "seconds per step", "latency of a link"):
-            self.assertIn(words, drawn)
+        steps, growth = table.panels(ROUNDS, ["dp", FSDP2], [0, 20])
+        self.assertEqual([(each.label, each.points) for each in steps.series],
+                         [("dp", [(0, 0.2), (20, 0.4)]), ("FSDP2", [(0, 0.3), (20, 1.5)])])
+        self.assertEqual([each.points[1] for each in growth.series], [(20, 2.0), (20, 5.0)])
 
 
 class CommandTest(unittest.TestCase):

@@ -15,10 +15,11 @@ PROGRAM = os.environ.get("RINGZERO_PROGRAM", os.path.join(ROOT, "build", "bin", 
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 sys.dont_write_bytecode = True
 
+from charts import Bar, Panel, Series, write  # noqa: E402
 from ring_run import BenchError  # noqa: E402
 
 from peers import __main__ as command  # noqa: E402
-from peers import markdown, picture  # noqa: E402
+from peers import markdown  # noqa: E402
 from peers.batches import epoch_order, tokens_of  # noqa: E402
 from peers.cases import CASES, MEMORY_CASES, Case, Shape  # noqa: E402
 from peers.configurations import CONFIGURATIONS  # noqa: E402
@@ -231,9 +232,24 @@ class ResultsTest(unittest.TestCase):
         for words in ("`./rz bench peers --rounds 3`", "## tiny", "![tiny: seconds per step and memory](peers-tiny.svg)",
                       "within 3e-08 of each other", "| RingZero dp |                20.0 |        19.0 |  1.05 |"):
             self.assertIn(words, text)
-        drawn = picture.draw("a < b", rows)
-        self.assertIn("a &lt; b", drawn)
-        self.assertEqual(drawn.count("<rect"), 1 + 2 * len(rows))
+        steps, memory = markdown.panels(rows)
+        self.assertEqual([(bar.label, bar.parts) for bar in steps.bars][-1], (rows[-1].label, {"peers": rows[-1].step_median}))
+        self.assertEqual([bar.text for bar in memory.bars], [f"{row.pss_mib:.0f}" for row in rows])
+
+    def test_the_same_numbers_make_the_same_picture(self) -> None:
+        panels = [Panel("seconds", "ms", [Series("dp", [(0, 1), (20, 3)], thin=True)], (0, 4), [("1", 1.0)]),
+                  Panel("MiB", "", bars=[Bar("gpt", {"dp": 3, "rest": 4}, "7", (6, 8), mark=5)])]
+        files = []
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()) as said:
+            for name in ("a.svg", "b.svg"):
+                path = os.path.join(folder, name)
+                write(path, "a < b", panels)
+                if "No module named 'matplotlib'" in said.getvalue():
+                    self.skipTest("matplotlib is not installed (Debian's package python3-matplotlib)")
+                with open(path, encoding="utf-8") as file:
+                    files.append(file.read())
+        self.assertIn("a &lt; b", files[0])
+        self.assertEqual(*files)
 
 
 class MemoryTest(unittest.TestCase):
