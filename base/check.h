@@ -3,11 +3,20 @@
 #ifndef RINGZERO_BASE_CHECK_H_
 #define RINGZERO_BASE_CHECK_H_
 
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 
 namespace ringzero {
-[[noreturn]] void CheckFailed(const char* file, int line, const char* condition,
-                              const std::string& message);
+
+[[noreturn]] inline void CheckFailed(const char* file, int line, const char* condition,
+                                     const std::string& message) {
+  std::fprintf(stderr, "ringzero: internal error at %s:%d: (%s) does not hold: %s\n", file, line,
+               condition, message.c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
 }  // namespace ringzero
 
 // RZ_CHECK(condition, message): message is evaluated only on failure (a std::string).

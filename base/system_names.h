@@ -27,7 +27,7 @@ std::thread NamedThread(std::string name, Body body) {
   });
 }
 
-// Overwrites the words that main was given, so nobody may read them afterwards; a title that is
+// Overwrites the words that main was given, so they must not be read afterwards; a title that is
 // longer than they are is cut off. Nothing where the kernel does not tell where they lie.
 void NameProcess(absl::string_view title);
 

@@ -17,7 +17,7 @@
 #include "p2p/mixed_transport.h"
 #include "p2p/nccl/nccl_memory.h"
 #include "p2p/nccl/nccl_transport.h"
-#include "p2p/rendezvous/interfaces.h"
+#include "p2p/rendezvous/hosts.h"
 #include "p2p/shm/shm_connect.h"
 #include "p2p/ucx/ucx_transport.h"
 

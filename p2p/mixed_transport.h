@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_endpoint.h"
 #include "p2p/transport.h"
 #include "p2p/ucx/ucx_transport.h"

@@ -31,7 +31,7 @@
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "p2p/connect.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "zero/flat_shards.h"
 #include "zero/optimizer.h"
 #include "zero/shard_ring.h"

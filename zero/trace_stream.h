@@ -24,7 +24,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 

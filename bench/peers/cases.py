@@ -11,7 +11,7 @@ VOCABULARY = 256
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a GPT (integrations/torch/models/gpt.h); the head is not tied to the embedding."""
+    """Of a GPT (integrations/torch/models/models.h); the head is not tied to the embedding."""
     layers: int
     dim: int
     sequence: int

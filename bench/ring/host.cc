@@ -18,7 +18,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/files.h"
 #include "bench/ring/statistics.h"
 
 namespace ringzero {

@@ -1,9 +1,9 @@
-// What a run of ring_perf needs before it starts: sizes, buffers, slots and memory.
+// What a run of ring_perf needs before it starts: sizes, buffers, slots, memory and GPUs.
 //
 //   TransportOptions needs = TransportNeedsOf(job, self);
 //   for (const TrafficSetup& setup : AllSetups(job)) …;
 //
-// Pure functions of the job.
+// Functions of the job.
 #ifndef RINGZERO_BENCH_RING_NEEDS_H_
 #define RINGZERO_BENCH_RING_NEEDS_H_
 
@@ -11,11 +11,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "bench/ring/host.h"
 #include "bench/ring/job.h"
 #include "bench/ring/options.h"
 #include "bench/ring/traffic.h"
+#include "p2p/payload_memory.h"
 #include "p2p/transport.h"
 
 namespace ringzero {
@@ -43,6 +46,18 @@ std::vector<TrafficSetup> AllSetups(const RingJob& job);
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes);
 // How many messages arrive at a worker before the first that is checked.
 uint64_t MessagesBeforeCheck(const RingOptions& options);
+
+// GPUs. CUDA does not survive a fork: of these only CheckGpus may be called before workers are
+// forked.
+
+// NcclAvailable's error, where this machine has none or this build cannot use them.
+absl::Status CheckGpus(const RingJob& job);
+
+// Workers of a host take its GPUs in turn. The errors of NcclDevices.
+absl::StatusOr<int> GpuOf(const RingJob& job, WorkerId worker);
+
+// Where the payload of a worker's transport lies.
+absl::StatusOr<PayloadMemory> MemoryOfPayload(const RingJob& job, WorkerId worker);
 
 }  // namespace ringzero
 

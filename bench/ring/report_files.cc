@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "bench/ring/report.h"
 #include "nlohmann/json.hpp"

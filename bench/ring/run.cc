@@ -12,12 +12,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
-#include "bench/ring/seat.h"
 #include "bench/ring/train_messages.h"
 #include "bench/ring/transports.h"
 #include "p2p/rendezvous/identity.h"
@@ -93,9 +92,7 @@ absl::Status CheckJob(RingJob& job) {
 absl::StatusOr<int64_t> RunParsed(RingOptions options) {
   RingJob job{.options = std::move(options), .facts = ReadHostFacts()};
   RZ_ASSIGN_OR_RETURN(job.identity, FindIdentity(job.options.identity, CurrentEnvironment()));
-  if (job.identity) return RunInSeat(std::move(job), CheckJob);
-  RZ_RETURN_IF_ERROR(CheckJob(job));
-  return RunRing(job);
+  return RunRing(std::move(job), CheckJob);
 }
 
 absl::StatusOr<int64_t> RunWords(const std::vector<std::string>& words) {

@@ -53,8 +53,8 @@ absl::Status Train(LoopWorker& worker) {
   torch::nn::Sequential model(torch::nn::Linear(2, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, kSpirals));
-  const TorchShardedOptions options{.optimizer = {.learning_rate = 3e-3, .max_norm = 1},
-                                    .micro_batches = kMicroBatches / worker.workers()};
+  const ShardedOptimizerOptions options{.optimizer = {.learning_rate = 3e-3, .max_norm = 1},
+                                        .micro_batches = kMicroBatches / worker.workers()};
   RZ_ASSIGN_OR_RETURN(auto* const optimizer, worker.MakeOptimizer(*model, options));
   const Batch validation = MakeBatch(kUpdates * kMicroBatches);
   for (int update = 1; update <= kUpdates; ++update) {
@@ -78,7 +78,8 @@ absl::Status Train(LoopWorker& worker) {
 
 int main(int argc, char** argv) {
   const bool given = argc == 3 && std::strcmp(argv[1], "--workers") == 0;
-  const absl::Status status = RunLoop({.workers = given ? std::atoi(argv[2]) : 1}, Train);
+  const absl::Status status =
+      RunLoop({.launch = {.workers = given ? std::atoi(argv[2]) : 1}}, Train);
   if (status.ok()) return 0;
   std::fprintf(stderr, "sharded_optimizer: %s\n", std::string(status.message()).c_str());
   return 1;

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "p2p/rendezvous/identity.h"
 #include "zero/config/config.h"

@@ -81,10 +81,10 @@ absl::StatusOr<CostProfile> MeasureCosts(const Config& config, const Dataset& da
   few.evaluation = {};
   std::fprintf(stderr, "ringzero: measuring %d iterations with %d workers at a time ...\n",
                few.iterations, shorter.cyclic.workers);
-  const RunWorkersOptions options{.workers = shorter.cyclic.workers,
-                                  .threads = shorter.cyclic.threads,
-                                  .metrics_count = kMetricsCount,
-                                  .peer_timeout = shorter.cyclic.peer_timeout};
+  const RunWorkersOptions options{
+      .launch = {.workers = shorter.cyclic.workers, .peer_timeout = shorter.cyclic.peer_timeout},
+      .threads = shorter.cyclic.threads,
+      .metrics_count = kMetricsCount};
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       RunWorkers(
                           options, [&] { return PlanLayers(shorter, few, data.shape()); },

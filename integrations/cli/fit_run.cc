@@ -11,7 +11,7 @@
 #include "integrations/cli/memory_budget.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_log.h"
-#include "integrations/torch/configured/lap_runner.h"
+#include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/pass_memory.h"
 #include "p2p/launch/launcher.h"
 #include "sharding/schedule.h"
@@ -32,7 +32,7 @@ absl::StatusOr<PassMemory> MeasureRunPass(const RunFitRequest& request) {
   if (request.length.evaluation.every > 0) {
     options.evaluate = [&](RingModel& ring, const LapTask&) {
       laps.Evaluate(ring, 0);
-      return ring.AbandonMicroBatch(metrics);
+      return absl::OkStatus();
     };
   }
   return MeasurePass(request.run, options);

@@ -19,7 +19,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/config_command.h"

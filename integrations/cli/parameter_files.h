@@ -19,7 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "integrations/data/safetensors.h"
 #include "integrations/torch/ring_model.h"
 #include "zero/layout.h"
@@ -51,7 +51,7 @@ class InitFile {
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts);
 
 // Digest and, with a path, file of the final state. One thread. An unfinished file is removed. What
-// cannot be written at `path` goes to MakeSparePath (base/output_file.h).
+// cannot be written at `path` goes to MakeSparePath (base/files.h).
 class ParameterCollector {
  public:
   ~ParameterCollector();

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/cost_profiler.h"
 #include "integrations/cli/fit_run.h"

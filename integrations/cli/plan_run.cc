@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "integrations/cli/profile_file.h"
-#include "integrations/torch/configured/configured_model.h"
+#include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/machine_speed.h"
 #include "zero/optimizer_state.h"
 

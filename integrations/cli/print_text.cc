@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <string>
 
-#include "base/output_file.h"
+#include "base/files.h"
 
 namespace ringzero {
 

@@ -4,8 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 
 namespace ringzero {

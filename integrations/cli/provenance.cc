@@ -12,7 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/files.h"
 #include "integrations/cli/cores.h"
 #include "integrations/torch/machine_speed.h"
 #include "p2p/ucx/ucx_transport.h"

@@ -7,8 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/file.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 
 namespace ringzero {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/run_setup.h"
 #include "integrations/sight/ring_totals.h"

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "integrations/data/dataset.h"
-#include "integrations/torch/configured/batches.h"
+#include "integrations/torch/configured/configured_run.h"
 #include "p2p/connect.h"
 #include "sharding/plan.h"
 #include "zero/config/config.h"

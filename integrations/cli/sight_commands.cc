@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/print_text.h"
 #include "integrations/cli/run_metrics.h"

@@ -22,7 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "integrations/cli/cores.h"
@@ -43,12 +43,13 @@
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/metrics.h"
 #include "integrations/torch/machine_speed.h"
-#include "integrations/torch/outside_job.h"
 #include "integrations/torch/run_workers.h"
+#include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
 #include "p2p/launch/launcher.h"
 #include "p2p/launch/limits.h"
 #include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/join_job.h"
 
 namespace ringzero {
 namespace {
@@ -236,18 +237,18 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
   const RunWorkersOptions::As as = WorkersAs(run.config);
   const bool processes = as == RunWorkersOptions::As::kProcesses;
   RunWorkersOptions options{
-      .workers = run.config.cyclic.workers,
-      .as = as,
-      .transport = ChoiceOf(run.config.cyclic.transport),
+      .launch = {.workers = run.config.cyclic.workers,
+                 .peer_timeout = run.config.cyclic.peer_timeout,
+                 .pass_on = {kDumpSignal, kTraceSignal},
+                 .interrupt = {.signal = kInterruptSignal, .by = &run.interrupted_by}},
       .seat = run.seat,
       .agreement = {{"configuration", run.config.keys.SharedLines()}, {"data", DataLines(run)}},
+      .as = as,
+      .transport = ChoiceOf(run.config.cyclic.transport),
       .threads = run.config.cyclic.threads,
       .metrics_count = kMetricsCount,
-      .peer_timeout = run.config.cyclic.peer_timeout,
-      .checksums = run.config.cyclic.checksums,
-      .pass_on = {kDumpSignal, kTraceSignal},
-      .interrupt = {.signal = kInterruptSignal, .by = &run.interrupted_by}};
-  if (run.speaks()) options.on_report = Listener(run);
+      .checksums = run.config.cyclic.checksums};
+  if (run.speaks()) options.launch.on_report = Listener(run);
   const InjectConfig& inject = run.config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
     if (processes) NameWorker(self);
@@ -270,7 +271,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
           seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
     }
     // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
-    const int sharers = processes ? 1 : options.workers;
+    const int sharers = processes ? 1 : options.launch.workers;
     RZ_ASSIGN_OR_RETURN(
         WorkerReport report,
         TrainWorker(MakeTask(run, std::move(seat), [&] { return pss.last_mib() / sharers; })));
@@ -561,7 +562,9 @@ absl::Status RunTrain(const CommandLine& asked) {
   // A worker without a configuration joins, too: it tells the others why it ends.
   const std::chrono::milliseconds peer_timeout =
       config.ok() ? config->cyclic.peer_timeout : CyclicConfig().peer_timeout;
-  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job, JoinOutsideJob(identity, peer_timeout));
+  RZ_ASSIGN_OR_RETURN(
+      const std::optional<OutsideJob> job,
+      JoinOutsideJob(identity, {.peer_timeout = peer_timeout, .open_tcp = OpenTcpStore}));
   const absl::Status status = Train(line, before, std::move(config), job);
   return job.has_value() ? SaidBy(job->seat.self, status) : status;
 }

@@ -22,8 +22,8 @@
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/sent_bytes.h"
 #include "integrations/sight/pace.h"
-#include "integrations/torch/configured/lap_runner.h"
-#include "integrations/torch/live_tensors.h"
+#include "integrations/torch/configured/configured_run.h"
+#include "integrations/torch/pass_memory.h"
 #include "integrations/torch/ring_model.h"
 #include "p2p/failure.h"
 #include "sharding/program.h"
@@ -119,26 +119,27 @@ class Worker {
     options.layers = task_.run.layers;
     options.description = task_.run.model;
     options.planned = task_.run.planned;
-    options.seed = config_.seed;
-    options.self = task_.self;
-    options.transport = std::move(task_.transport);
-    options.optimizer = config_.optimizer;
-    options.metrics_count = kMetricsCount;
-    options.on_report = log_.Listener();
-    options.gradient_norms = true;
+    EngineOptions& engine = options.engine;
+    engine.seed = config_.seed;
+    engine.self = task_.self;
+    engine.transport = std::move(task_.transport);
+    engine.optimizer = config_.optimizer;
+    engine.metrics_count = kMetricsCount;
+    engine.on_report = log_.Listener();
+    engine.gradient_norms = true;
     options.products_first = config_.cyclic.products_first;
-    options.update_slowness = config_.cyclic.inject.update_slowness;
+    engine.update_slowness = config_.cyclic.inject.update_slowness;
     for (const auto& [t, stage, micro_batch] : config_.cyclic.inject.overflows) {
-      options.overflows.push_back({Iteration(t), StageId(stage), micro_batch});
+      engine.overflows.push_back({Iteration(t), StageId(stage), micro_batch});
     }
-    options.wait_timeout = config_.cyclic.wait_timeout;
-    if (task_.desk != nullptr) options.on_failure = [desk = task_.desk] { desk->Wake(); };
-    if (!config_.cyclic.flight_recorder) options.recorder.capacity = 0;
-    if (!task_.trace_parts.empty()) options.recorder.capacity = kTraceEvents;
+    engine.wait_timeout = config_.cyclic.wait_timeout;
+    if (task_.desk != nullptr) engine.on_failure = [desk = task_.desk] { desk->Wake(); };
+    if (!config_.cyclic.flight_recorder) engine.recorder.capacity = 0;
+    if (!task_.trace_parts.empty()) engine.recorder.capacity = kTraceEvents;
     if (task_.costs_from.has_value()) {
       costs_ = std::make_unique<OpCosts>(
           OpCostsOptions{.stages = plan().stage_count(), .from = *task_.costs_from});
-      options.costs = costs_.get();
+      engine.costs = costs_.get();
     }
     if (config_.cyclic.track_activations) {
       live_ = std::make_unique<LiveTensorBytes>();

@@ -25,7 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/output_file.h"
+#include "base/files.h"
 
 namespace ringzero {
 
@@ -38,7 +38,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-// A whole file of base/output_file.h: without Finish nothing is left. Not thread-safe.
+// A whole file of base/files.h: without Finish nothing is left. Not thread-safe.
 class SafetensorsWriter {
  public:
   // PermissionDenied: the file cannot be made. InvalidArgument: a name twice, a type other than

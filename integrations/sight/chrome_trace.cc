@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "integrations/sight/slices.h"
 #include "zero/flight_clock.h"
 

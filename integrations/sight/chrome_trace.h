@@ -29,7 +29,7 @@ struct ChromeTraceOptions {
 // `records`: one per worker at most, any of them with aligned clocks or said not to be.
 std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options);
 
-// A whole file (base/output_file.h), packed by gzip if the name ends in .gz; both programs open such
+// A whole file (base/files.h), packed by gzip if the name ends in .gz; both programs open such
 // a one. PermissionDenied names the file.
 absl::Status WriteTrace(const std::string& path, const std::string& json);
 

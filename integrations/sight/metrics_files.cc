@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
-#include "base/output_file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "integrations/sight/metrics.h"
 

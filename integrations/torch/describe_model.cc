@@ -1,5 +1,9 @@
-// Builds each layer, looks at it, and frees it.
+// Builds each layer, looks at it, and frees it; counts by observing at::RecordFunction on this
+// thread.
 #include "integrations/torch/describe_model.h"
+
+#include <ATen/record_function.h>
+#include <torch/nn/modules.h>
 
 #include <algorithm>
 #include <map>
@@ -7,13 +11,149 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/torch/cost_count.h"
 #include "integrations/torch/initialization.h"
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/stage_marks.h"
 
 namespace ringzero {
 namespace {
+
+using Shape = std::vector<int64_t>;
+
+int64_t Numel(const Shape& shape) {
+  int64_t numel = 1;
+  for (const int64_t extent : shape) numel *= extent;
+  return numel;
+}
+
+// The shape of input `i`; empty if it is no tensor.
+Shape ShapeOf(const at::RecordFunction& function, size_t i) {
+  const auto inputs = function.inputs();
+  if (i >= inputs.size() || !inputs[i].isTensor() || !inputs[i].toTensor().defined()) return {};
+  return inputs[i].toTensor().sizes().vec();
+}
+
+// Multiply-adds of [..., m, k] x [..., k, n], where a vector is a matrix with one row or column.
+int64_t MatrixProduct(const Shape& a, const Shape& b) {
+  if (a.empty() || b.empty()) return 0;
+  if (b.size() == 1) return Numel(a);
+  if (a.size() == 1) return Numel(b);
+  const int64_t n = b.back();
+  const int64_t batch_b = Numel(b) / std::max<int64_t>(1, n * b[b.size() - 2]);
+  const int64_t rows = a[a.size() - 2];
+  const int64_t batch_a = Numel(a) / std::max<int64_t>(1, rows * a.back());
+  return std::max(batch_a, batch_b) * rows * a.back() * n;
+}
+
+// Output positions of a convolution: its weight is applied once at each of them.
+int64_t ConvolutionPositions(const at::RecordFunction& function, const Shape& x, const Shape& w) {
+  const auto inputs = function.inputs();
+  const auto list = [&](size_t i, size_t dim, int64_t fallback) {
+    if (i >= inputs.size() || !inputs[i].isIntList()) return fallback;
+    const std::vector<int64_t> values = inputs[i].toIntVector();
+    return values.empty() ? fallback : values[std::min(dim, values.size() - 1)];
+  };
+  const bool transposed = inputs.size() > 6 && inputs[6].isBool() && inputs[6].toBool();
+  int64_t positions = x[0];
+  for (size_t d = 2; d < x.size(); ++d) {
+    if (transposed) {
+      positions *= x[d];
+      continue;
+    }
+    const int64_t reach = list(5, d - 2, 1) * (w[d] - 1) + 1;
+    positions *= (x[d] + 2 * list(4, d - 2, 0) - reach) / list(3, d - 2, 1) + 1;
+  }
+  return positions;
+}
+
+int64_t Linear(const at::RecordFunction& f) {
+  const Shape x = ShapeOf(f, 0), w = ShapeOf(f, 1);
+  return x.empty() || w.empty() ? 0 : 2 * Numel(x) * (Numel(w) / std::max<int64_t>(1, w.back()));
+}
+int64_t Product(const at::RecordFunction& f) {
+  return 2 * MatrixProduct(ShapeOf(f, 0), ShapeOf(f, 1));
+}
+int64_t AddedProduct(const at::RecordFunction& f) {
+  return 2 * MatrixProduct(ShapeOf(f, 1), ShapeOf(f, 2));
+}
+int64_t Convolution(const at::RecordFunction& f) {
+  const Shape x = ShapeOf(f, 0), w = ShapeOf(f, 1);
+  if (x.size() < 3 || w.size() != x.size()) return 0;
+  return 2 * ConvolutionPositions(f, x, w) * Numel(w);
+}
+int64_t Attention(const at::RecordFunction& f) {
+  const Shape q = ShapeOf(f, 0), k = ShapeOf(f, 1);
+  if (q.size() < 2 || k.size() < 2) return 0;
+  return 4 * Numel(q) * k[k.size() - 2];
+}
+int64_t Bilinear(const at::RecordFunction& f) {
+  const Shape x = ShapeOf(f, 0), w = ShapeOf(f, 2);
+  return x.empty() ? 0 : 2 * (Numel(x) / std::max<int64_t>(1, x.back())) * Numel(w);
+}
+int64_t Gather(const at::RecordFunction& f) {
+  const Shape table = ShapeOf(f, 0), index = ShapeOf(f, 1);
+  return table.empty() ? 0 : Numel(index) * table.back();
+}
+// A norm reads twice and writes once, with a few operations each.
+int64_t Norm(const at::RecordFunction& f) { return 8 * Numel(ShapeOf(f, 0)); }
+
+using Count = int64_t (*)(const at::RecordFunction&);
+
+// Operations as modules call them, before torch chooses a kernel: what follows inside is not
+// counted again, so the numbers do not depend on the machine.
+Count CountOf(const std::string& name) {
+  static const auto* const counts =
+      new std::map<std::string, Count>{{"aten::linear", Linear},
+                                       {"aten::matmul", Product},
+                                       {"aten::mm", Product},
+                                       {"aten::bmm", Product},
+                                       {"aten::addmm", AddedProduct},
+                                       {"aten::baddbmm", AddedProduct},
+                                       {"aten::convolution", Convolution},
+                                       {"aten::bilinear", Bilinear},
+                                       {"aten::embedding", Gather},
+                                       {"aten::scaled_dot_product_attention", Attention},
+                                       {"aten::layer_norm", Norm},
+                                       {"aten::batch_norm", Norm},
+                                       {"aten::group_norm", Norm},
+                                       {"aten::instance_norm", Norm}};
+  const auto found = counts->find(name);
+  return found == counts->end() ? nullptr : found->second;
+}
+
+// torch takes plain functions as callbacks; the one counter of this thread while a layer runs.
+struct Tally {
+  int depth = 0;
+  int64_t operations = 0;
+};
+thread_local Tally* tally = nullptr;
+
+struct Counted final : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) {
+  const Count count = tally == nullptr ? nullptr : CountOf(function.name());
+  if (count == nullptr) return nullptr;
+  if (tally->depth++ == 0) tally->operations += count(function);
+  return std::make_unique<Counted>();
+}
+
+void OnEnd(const at::RecordFunction&, at::ObserverContext* context) {
+  if (context != nullptr && tally != nullptr) --tally->depth;
+}
+
+template <typename... Modules>
+bool IsOneOf(const std::shared_ptr<torch::nn::Module>& module) {
+  return ((std::dynamic_pointer_cast<Modules>(module) != nullptr) || ...);
+}
+
+bool IsCountable(const std::shared_ptr<torch::nn::Module>& m) {
+  using namespace torch::nn;
+  return IsOneOf<LinearImpl, BilinearImpl, EmbeddingImpl, MultiheadAttentionImpl, LayerNormImpl,
+                 GroupNormImpl, BatchNorm1dImpl, BatchNorm2dImpl, BatchNorm3dImpl,
+                 InstanceNorm1dImpl, InstanceNorm2dImpl, InstanceNorm3dImpl>(m) ||
+         IsOneOf<Conv1dImpl, Conv2dImpl, Conv3dImpl, ConvTranspose1dImpl, ConvTranspose2dImpl,
+                 ConvTranspose3dImpl>(m);
+}
 
 absl::Status InLayer(const std::string& name, const std::string& what) {
   return absl::InvalidArgumentError(absl::StrCat("layer \"", name, "\": ", what));
@@ -116,6 +256,62 @@ class Describer {
 };
 
 }  // namespace
+
+struct CostMeter::State {
+  Tally counted;
+  int64_t values = 0;
+  at::CallbackHandle handle = 0;
+};
+
+CostMeter::CostMeter(const TensorList& inputs) : state_(std::make_unique<State>()) {
+  for (const at::Tensor& x : inputs) state_->values += x.defined() ? x.numel() : 0;
+  tally = &state_->counted;
+  state_->handle = at::addThreadLocalCallback(at::RecordFunctionCallback(OnStart, OnEnd)
+                                                  .needsInputs(true)
+                                                  .scopes({at::RecordScope::FUNCTION}));
+}
+
+CostMeter::~CostMeter() {
+  at::removeCallback(state_->handle);
+  tally = nullptr;
+}
+
+LayerCost CostMeter::cost() const {
+  const int64_t values = std::max<int64_t>(1, state_->values);
+  return {.forward = state_->counted.operations + values,
+          .backward = 2 * state_->counted.operations + values};
+}
+
+absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module) {
+  for (const auto& item : module.named_modules()) {
+    bool has_parameters = false;
+    for (const auto& p : item.value()->named_parameters(/*recurse=*/false)) {
+      has_parameters = has_parameters || p.value().defined();
+    }
+    if (!has_parameters || IsCountable(item.value())) continue;
+    const std::string member =
+        item.key().empty() ? "its module" : absl::StrCat("its member \"", item.key(), "\"");
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer \"", layer_name, "\" needs a cost (LayerFactory::cost): ", member,
+        " has parameters and is no Linear, Conv, Embedding, norm or attention, whose operations "
+        "could be counted"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
+                                     TensorList& inputs) {
+  try {
+    const at::NoGradGuard no_grad;
+    layer.eval();
+    const CostMeter meter(inputs);
+    inputs = layer.forward(std::move(inputs));
+    return meter.cost();
+  } catch (const std::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "running one sample through layer \"", layer_name, "\" to count its cost: ", error.what()));
+  }
+}
 
 absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& layers,
                                                const TensorList& example) {

@@ -39,15 +39,9 @@ class SeededScope {
   at::Tensor state_;
 };
 
-const ParameterSpec* FindParameter(const StageLayout& layout, const std::string& name) {
-  for (const ParameterSpec& spec : layout.parameters) {
-    if (spec.name == name) return &spec;
-  }
-  return nullptr;
-}
-
-const StatisticSpec* FindStatistic(const StageLayout& layout, const std::string& name) {
-  for (const StatisticSpec& spec : layout.statistics) {
+template <typename Spec>
+const Spec* Find(const std::vector<Spec>& specs, const std::string& name) {
+  for (const Spec& spec : specs) {
     if (spec.name == name) return &spec;
   }
   return nullptr;
@@ -68,7 +62,7 @@ absl::StatusOr<bool> TakePreset(const Preset& preset, const std::string& name, i
 absl::Status FillParameter(const InitializationRequest& request, const LayerFactory& factory,
                            const NamedTensor& parameter, std::byte* stage) {
   const std::string name = absl::StrCat(factory.name, ".", parameter.name);
-  const ParameterSpec* spec = FindParameter(request.layout, name);
+  const ParameterSpec* spec = Find(request.layout.parameters, name);
   if (spec == nullptr) return absl::OkStatus();  // tied: it stands with its first layer
   at::Tensor place = at::from_blob(stage + spec->master_offset_bytes, spec->shape, spec->strides,
                                    at::TensorOptions(at::kFloat));
@@ -88,7 +82,7 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
 
 absl::Status FillStatistic(const InitializationRequest& request, const std::string& name,
                            const at::Tensor& initial, std::byte* stage) {
-  const StatisticSpec* spec = FindStatistic(request.layout, name);
+  const StatisticSpec* spec = Find(request.layout.statistics, name);
   if (spec == nullptr) return absl::InternalError(absl::StrCat("no place for \"", name, "\""));
   std::vector<float> values;
   RZ_ASSIGN_OR_RETURN(const bool given, TakePreset(request.preset, name, spec->numel, values));
@@ -100,6 +94,19 @@ absl::Status FillStatistic(const InitializationRequest& request, const std::stri
   const at::Tensor dense = initial.contiguous();
   std::memcpy(stage + spec->offset_bytes, given ? values.data() : dense.const_data_ptr<float>(),
               static_cast<size_t>(spec->numel) * sizeof(float));
+  return absl::OkStatus();
+}
+
+// Calls `fill` with each of the stage's layers as built.
+absl::Status ForLayers(const InitializationRequest& request,
+                       const std::function<absl::Status(const LayerFactory&, Layer&)>& fill) {
+  const at::NoGradGuard no_grad;
+  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
+  for (const LayerFactory& factory : request.layers) {
+    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
+    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
+    RZ_RETURN_IF_ERROR(fill(factory, *layer));
+  }
   return absl::OkStatus();
 }
 
@@ -125,33 +132,25 @@ absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, u
 }
 
 absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters) {
-  const at::NoGradGuard no_grad;
-  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
-  for (const LayerFactory& factory : request.layers) {
-    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
-    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
-    for (const NamedTensor& parameter : ParametersOf(*layer)) {
+  return ForLayers(request, [&](const LayerFactory& factory, Layer& layer) -> absl::Status {
+    for (const NamedTensor& parameter : ParametersOf(layer)) {
       RZ_RETURN_IF_ERROR(FillParameter(request, factory, parameter, parameters));
     }
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics) {
-  const at::NoGradGuard no_grad;
-  std::shared_ptr<Layer> whole;  // keeps a ready module until its last part is read
-  for (const LayerFactory& factory : request.layers) {
-    RZ_ASSIGN_OR_RETURN(const std::shared_ptr<Layer> layer, BuildLayer(factory, request.seed));
-    if (dynamic_cast<const MarkedLayer*>(layer.get()) != nullptr) whole = layer;
-    for (const BatchNormPart& part : BatchNormsOf(*layer)) {
+  return ForLayers(request, [&](const LayerFactory& factory, Layer& layer) -> absl::Status {
+    for (const BatchNormPart& part : BatchNormsOf(layer)) {
       const std::string prefix = absl::StrCat(factory.name, ".", part.prefix);
       RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_mean", part.mean, statistics));
       RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_var", part.variance, statistics));
       RZ_RETURN_IF_ERROR(
           FillStatistic(request, prefix + "num_batches_tracked", part.count, statistics));
     }
-  }
-  return absl::OkStatus();
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace ringzero

@@ -6,8 +6,8 @@
 //       {.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(256, 10)); }}};
 //
 // Building a layer must be cheap and repeatable: every worker builds every layer, and keeps no
-// memory for the parameters that it does not own. This header needs none of torch's: whoever only
-// passes factories on compiles without them. Filling one in takes layer.h.
+// memory for the parameters that it does not own. This header needs none of torch's; filling a
+// factory in takes layer.h.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_FACTORY_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LAYER_FACTORY_H_
 

@@ -1,9 +1,11 @@
-// Walks a layer's modules.
+// Walks a layer's modules; moves BatchNorm's statistics between them and messages.
 #include "integrations/torch/layer_parts.h"
 
 #include <torch/nn/modules.h>
 
+#include <cstring>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -72,6 +74,34 @@ absl::Status CheckParameters(const std::string& layer_name, const Layer& layer) 
     }
   }
   return absl::OkStatus();
+}
+
+// A statistic in a message: fp32, whatever its module computes in.
+at::Tensor At(const StatisticSpec& spec, const std::byte* message) {
+  return at::from_blob(const_cast<std::byte*>(message) + spec.offset_bytes, {spec.numel},
+                       at::TensorOptions(at::kFloat));
+}
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+struct ForLoss : torch::autograd::Function<ForLoss> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double scale) {
+    context->set_materialize_grads(false);  // an output that the loss does not need has no gradient
+    context->saved_data["scale"] = scale;
+    context->saved_data["type"] = static_cast<int64_t>(x.scalar_type());
+    return x.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    if (!gradients[0].defined()) return {at::Tensor(), at::Tensor()};
+    const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
+    return {gradients[0].mul(context->saved_data["scale"].toDouble()).to(type), at::Tensor()};
+  }
+};
+
+void Cast(const at::Tensor& tensor, at::ScalarType type) {
+  if (!tensor.defined() || !tensor.is_floating_point()) return;
+  at::Tensor(tensor).set_data(tensor.detach().to(type));
 }
 
 }  // namespace
@@ -161,6 +191,108 @@ absl::Status CheckLayer(const std::string& layer_name, Layer& layer) {
     }
   }
   return absl::OkStatus();
+}
+
+StageStatistics::~StageStatistics() {
+  for (const BatchNormPart& norm : norms_) norm.set_momentum(*norm.momentum);
+}
+
+absl::Status StageStatistics::Add(const std::string& layer_name, Layer& layer) {
+  for (BatchNormPart& norm : BatchNormsOf(layer)) {
+    const size_t at = 3 * norms_.size();
+    const std::string name = absl::StrCat(layer_name, ".", norm.prefix, "running_mean");
+    if (at + 2 >= layout_.statistics.size() || layout_.statistics[at].name != name) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", name, "\" is not in the plan: was the layer built differently?"));
+    }
+    norm.set_momentum(1.0);
+    norms_.push_back(std::move(norm));
+  }
+  for (NamedTensor& constant : ConstantsOf(layer)) {
+    constants_.push_back({absl::StrCat(layer_name, ".", constant.name), constant.tensor,
+                          static_cast<int64_t>(constant.tensor._version())});
+  }
+  return absl::OkStatus();
+}
+
+void StageStatistics::BeginForward() {
+  const at::NoGradGuard no_grad;
+  for (BatchNormPart& norm : norms_) {
+    // Zeros: with momentum 1 the old value still enters as 0 times itself, and it may be infinite.
+    norm.mean.zero_();
+    norm.variance.zero_();
+    norm.count.zero_();
+  }
+}
+
+absl::StatusOr<Buffer> StageStatistics::TakeBatch() {
+  for (const Constant& constant : constants_) {
+    if (static_cast<int64_t>(constant.tensor._version()) != constant.version) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the forward wrote to the buffer \"", constant.name,
+          "\": only BatchNorm's running statistics may change, as they travel with their stage"));
+    }
+  }
+  if (norms_.empty()) return Buffer();
+  Buffer batch = MakeHeapBuffer(static_cast<size_t>(layout_.statistics_bytes));
+  for (size_t i = 0; i < norms_.size(); ++i) {
+    const StatisticSpec* specs = &layout_.statistics[3 * i];
+    const int64_t runs = norms_[i].count.item<int64_t>();
+    if (runs != 1) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "\"", specs[2].name, "\": a BatchNorm must run once per micro-batch, but it ran ", runs,
+          " times"));
+    }
+    At(specs[0], batch.data()).copy_(norms_[i].mean);
+    At(specs[1], batch.data()).copy_(norms_[i].variance);
+  }
+  return batch;
+}
+
+void StageStatistics::Load(const std::byte* statistics) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < norms_.size(); ++i) {
+    const StatisticSpec* specs = &layout_.statistics[3 * i];
+    norms_[i].mean.copy_(At(specs[0], statistics));
+    norms_[i].variance.copy_(At(specs[1], statistics));
+    int64_t count;
+    std::memcpy(&count, statistics + specs[2].offset_bytes, sizeof(count));
+    norms_[i].count.fill_(count);
+  }
+}
+
+at::ScalarType ScalarTypeOf(ValueType type) {
+  switch (type) {
+    case ValueType::kFp32: return at::kFloat;
+    case ValueType::kBf16: return at::kBFloat16;
+    case ValueType::kFp16: return at::kHalf;
+  }
+  return at::kFloat;
+}
+
+void CastLayer(Layer& layer, at::ScalarType type) {
+  for (const NamedTensor& parameter : ParametersOf(layer)) Cast(parameter.tensor, type);
+  for (const BatchNormPart& norm : BatchNormsOf(layer)) {
+    Cast(norm.mean, type);
+    Cast(norm.variance, type);
+  }
+  for (const NamedTensor& constant : ConstantsOf(layer)) Cast(constant.tensor, type);
+}
+
+TensorList CastFloating(TensorList tensors, at::ScalarType type) {
+  for (at::Tensor& tensor : tensors) {
+    if (tensor.defined() && tensor.is_floating_point()) tensor = tensor.to(type);
+  }
+  return tensors;
+}
+
+TensorList OutputsForLoss(TensorList outputs, double scale) {
+  for (at::Tensor& output : outputs) {
+    if (!output.defined() || !output.is_floating_point()) continue;
+    const bool learns = at::GradMode::is_enabled() && output.requires_grad();
+    output = learns ? ForLoss::apply(output, scale) : output.to(at::kFloat);
+  }
+  return outputs;
 }
 
 }  // namespace ringzero

@@ -6,6 +6,8 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_PARTS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LAYER_PARTS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -13,8 +15,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
 #include "integrations/torch/layer.h"
+#include "integrations/torch/torch.h"
 #include "zero/layout.h"
+#include "zero/update/value_type.h"
 
 namespace ringzero {
 
@@ -49,6 +55,57 @@ std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer
 // one storage, BatchNorm with momentum None, InstanceNorm with running statistics, and torch's own
 // Dropout with p > 0 (its generator belongs to the process, not to the micro-batch).
 absl::Status CheckLayer(const std::string& layer_name, Layer& layer);
+
+// The running statistics of a stage's BatchNorms, which belong to the stage and not to this worker.
+//
+//   statistics.BeginForward();                  // training: the buffers will hold this batch's
+//   … forward …
+//   RZ_ASSIGN_OR_RETURN(Buffer batch, statistics.TakeBatch());
+//   statistics.Load(copy.statistics.data());    // evaluation: the buffers hold the running ones
+//
+// While this lives the modules' momentum is 1 and their buffers start at zero, so that a forward
+// leaves exactly the batch's mean and unbiased variance there; the engine blends them with the
+// momentum that the module was built with (zero/running_statistics.h). Used by one thread.
+class StageStatistics {
+ public:
+  // `layout`: the stage's; must outlive it.
+  explicit StageStatistics(const StageLayout& layout) : layout_(layout) {}
+  ~StageStatistics();  // the modules get their momentum back
+
+  // The stage's layers in order.
+  absl::Status Add(const std::string& layer_name, Layer& layer);
+
+  void BeginForward();
+  // In the layout's statistics form; empty if there are none. FailedPrecondition, naming the
+  // module, if one was run more or less than once, or if the forward wrote to any other buffer.
+  absl::StatusOr<Buffer> TakeBatch();
+  void Load(const std::byte* statistics);
+
+ private:
+  struct Constant {
+    std::string name;
+    at::Tensor tensor;
+    int64_t version;
+  };
+
+  const StageLayout& layout_;
+  std::vector<BatchNormPart> norms_;  // their specs stand at 3·i in layout_.statistics
+  std::vector<Constant> constants_;
+};
+
+// The type in which layers compute, as in DeepSpeed: parameters and floating buffers have the type,
+// floating inputs of the first stage are cast to it. What the last stage gives is fp32 again, so
+// that losses are computed in fp32.
+at::ScalarType ScalarTypeOf(ValueType type);
+
+// In place: the tensors stay who they are. Integers stay as they are.
+void CastLayer(Layer& layer, at::ScalarType type);
+
+TensorList CastFloating(TensorList tensors, at::ScalarType type);
+
+// Floating outputs in fp32. Their gradients are multiplied by `scale` in fp32 and then rounded to
+// the outputs' own type: what is too small for fp16 is not lost on the way into the model.
+TensorList OutputsForLoss(TensorList outputs, double scale);
 
 }  // namespace ringzero
 

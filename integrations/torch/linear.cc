@@ -67,7 +67,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["bias"] = bias.has_value();
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
-    // Not a view, which nobody could change in place.
+    // Not a view, which could not be changed in place.
     return at::_unsafe_view(at::linear(Rows(x), weight, bias), sizes);
   }
 

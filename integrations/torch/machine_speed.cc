@@ -9,7 +9,7 @@
 #include <functional>
 #include <limits>
 
-#include "integrations/torch/compute_type.h"
+#include "integrations/torch/layer_parts.h"
 #include "integrations/torch/torch.h"
 
 namespace ringzero {

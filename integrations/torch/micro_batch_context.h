@@ -13,17 +13,22 @@ struct MicroBatchContext {
   uint64_t seed = 0;
   int64_t iteration = 0;
   int64_t micro_batch = 0;  // its number within the iteration
-  int64_t layer = 0;        // the layer's index in the model, set by whoever runs the layers
+  int64_t layer = 0;        // the layer's index in the model, set by EnterLayer
   int64_t call = 0;         // draws so far in this layer and micro-batch
 };
 
-// The computing thread's context, or nullptr outside of any scope. Thread-local.
-MicroBatchContext* CurrentContext();
+// Of this thread.
+inline thread_local MicroBatchContext* current_context = nullptr;
+
+// The computing thread's context, or nullptr outside of any scope.
+inline MicroBatchContext* CurrentContext() { return current_context; }
 
 class MicroBatchScope {
  public:
-  explicit MicroBatchScope(MicroBatchContext context);
-  ~MicroBatchScope();
+  explicit MicroBatchScope(MicroBatchContext context) : context_(context), outer_(current_context) {
+    current_context = &context_;
+  }
+  ~MicroBatchScope() { current_context = outer_; }
   MicroBatchScope(const MicroBatchScope&) = delete;
   MicroBatchScope& operator=(const MicroBatchScope&) = delete;
 
@@ -33,7 +38,11 @@ class MicroBatchScope {
 };
 
 // Sets the layer of the current context (if any) and starts its call counter again.
-void EnterLayer(int64_t layer);
+inline void EnterLayer(int64_t layer) {
+  if (current_context == nullptr) return;
+  current_context->layer = layer;
+  current_context->call = 0;
+}
 
 }  // namespace ringzero
 

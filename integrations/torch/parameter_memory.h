@@ -1,5 +1,5 @@
-// ParameterMemory: where one stage's parameters point: at a version's memory, or where nobody may
-// read.
+// ParameterMemory: where one stage's parameters point: at a version's memory, or at a
+// ReleasedRange.
 //
 //   RZ_ASSIGN_OR_RETURN(auto memory, ParameterMemory::Create("stage 3 (block2)", layout));
 //   memory->Bind(0, weight);            // takes over its storage; the memory that it had is freed
@@ -15,14 +15,39 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "integrations/torch/released_range.h"
 #include "integrations/torch/torch.h"
 #include "zero/layout.h"
 
 namespace ringzero {
+
+// Addresses that nothing may touch: touching one ends the process with "ringzero: access to a
+// released parameter of stage 3 (block2): block2.weight".
+//
+// Reserving installs, once per process, a SIGSEGV handler that names the range that was touched and
+// then lets the signal take its course; a fault anywhere else goes to the handler that was there
+// before. Up to 4096 ranges at once; more are reserved all the same and only not named.
+// Thread-safe.
+class ReleasedRange {
+ public:
+  // `parts`: (offset, text) ascending: what lies at an offset and after it. ResourceExhausted when
+  // there is no address space left.
+  static absl::StatusOr<ReleasedRange> Reserve(const std::string& what, size_t bytes,
+                                               std::vector<std::pair<size_t, std::string>> parts);
+  ReleasedRange(ReleasedRange&&) noexcept;
+  ReleasedRange& operator=(ReleasedRange&&) noexcept;
+  ~ReleasedRange();
+
+  std::byte* data() const;
+
+ private:
+  struct Entry;
+  explicit ReleasedRange(std::unique_ptr<Entry> entry);
+  std::unique_ptr<Entry> entry_;
+};
 
 class ParameterMemory {
  public:

@@ -1,8 +1,13 @@
-// Runs a plan for one worker that exchanges nothing, on parameters that take no memory.
+// Runs a plan for one worker that exchanges nothing, on parameters that take no memory; listens to
+// torch's allocations, and asks the allocator how it rounds.
 #include "integrations/torch/pass_memory.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -12,14 +17,71 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
-#include "integrations/torch/allocation_recorder.h"
 #include "integrations/torch/torch.h"
 #include "p2p/mapping.h"
+#include "sharding/pass_timeline.h"
+
+// jemalloc's, where the program has it: what it takes for a size, with the alignment's logarithm as
+// its flags.
+extern "C" size_t nallocx(size_t size, int flags) __attribute__((weak));
 
 namespace ringzero {
 namespace {
 
 constexpr int kPasses = 4;
+
+// A listener to torch's allocations on this thread, while it lives. One at a time per thread, and
+// not together with torch's profiler.
+template <typename Counter>
+class Listening {
+ public:
+  Listening() : guard_(c10::DebugInfoKind::PROFILER_STATE, counter) {}
+  const std::shared_ptr<Counter> counter = std::make_shared<Counter>();
+
+ private:
+  c10::DebugInfoGuard guard_;
+};
+
+uint64_t AddressOf(const void* data) { return reinterpret_cast<uint64_t>(data); }
+
+// What the allocator takes for a tensor of `bytes`: jemalloc's size classes, where it is the
+// allocator. What torch's operators keep outside of tensors is not seen.
+int64_t AllocatedBytes(int64_t bytes) {
+  constexpr int kLogAlignment = 6;  // c10's of tensors
+  if (bytes <= 0) return 0;
+  if (nallocx != nullptr) {
+    return static_cast<int64_t>(nallocx(static_cast<size_t>(bytes), kLogAlignment));
+  }
+  // glibc: a header and the alignment.
+  constexpr int64_t kUnit = int64_t{1} << kLogAlignment;
+  return (bytes + 16 + kUnit - 1) / kUnit * kUnit;
+}
+
+// Every allocation and release of CPU tensors, as a timeline.
+class AllocationRecorder : public c10::MemoryReportingInfoBase {
+ public:
+  // alloc_size is negative when memory is freed.
+  void reportMemoryUsage(void* data, int64_t alloc_size, size_t, size_t, c10::Device) override {
+    if (alloc_size > 0) {
+      timeline_.Allocate(AddressOf(data), AllocatedBytes(alloc_size));
+    } else {
+      timeline_.Free(AddressOf(data));
+    }
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  // The backward of a stage is over; these are the addresses of its gradients.
+  void EndStage(const std::vector<const void*>& gradients) {
+    std::vector<uint64_t> blocks;
+    for (const void* gradient : gradients) blocks.push_back(AddressOf(gradient));
+    timeline_.EndStage(blocks);
+  }
+  // So far; a new one begins.
+  PassTimeline Take() { return std::exchange(timeline_, {}); }
+
+ private:
+  PassTimeline timeline_;
+};
 
 // Zeros that are only read: the kernel has one page of them for all.
 class ZeroCell final : public BufferCell {
@@ -104,9 +166,9 @@ absl::StatusOr<std::unique_ptr<RingModel>> MakeAlone(const PlannedRun& run,
   RingModelOptions model{.layers = run.layers,
                          .description = run.model,
                          .planned = run.planned,
-                         .metrics_count = options.metrics_count};
+                         .engine = {.metrics_count = options.metrics_count}};
   model.planned.plan = PlanAlone(run.planned.plan);
-  model.parameter_memory = MakeZeros;
+  model.engine.parameter_memory = MakeZeros;
   model.on_stage_done = [&recorder, &waiting](const StageDone& done) {
     recorder.EndStage(done.gradients);
     waiting.EndStage(done);
@@ -124,7 +186,8 @@ absl::StatusOr<LapTask> NextTraining(RingModel& ring) {
 
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options) {
   using Gradients = PassTimeline::Gradients;
-  AllocationRecorder recorder;
+  const Listening<AllocationRecorder> listening;
+  AllocationRecorder& recorder = *listening.counter;
   WaitingGradients waiting(run.planned);
   PassMemory memory;
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
@@ -147,5 +210,31 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
   }
   return memory;
 }
+
+struct LiveTensorBytes::Counter : c10::MemoryReportingInfoBase {
+  // alloc_size is negative when memory is freed.
+  void reportMemoryUsage(void*, int64_t alloc_size, size_t, size_t, c10::Device) override {
+    bytes += alloc_size;
+    peak = std::max(peak, bytes);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t bytes = 0;
+  int64_t peak = 0;
+};
+
+struct LiveTensorBytes::State : Listening<Counter> {};
+
+LiveTensorBytes::LiveTensorBytes() : state_(std::make_unique<State>()) {}
+
+LiveTensorBytes::~LiveTensorBytes() = default;
+
+int64_t LiveTensorBytes::bytes() const { return state_->counter->bytes; }
+
+int64_t LiveTensorBytes::TakePeak() {
+  return std::exchange(state_->counter->peak, state_->counter->bytes);
+}
+
+void LiveTensorBytes::HandedOver(int64_t bytes) { state_->counter->bytes -= bytes; }
 
 }  // namespace ringzero

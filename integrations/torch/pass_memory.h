@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +41,35 @@ struct PassMemoryOptions {
 
 // Errors are those of the model.
 absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOptions& options);
+
+// How many bytes of CPU tensors this thread has allocated and not yet freed.
+//
+//   LiveTensorBytes live;               // counts from here on, on this thread
+//   ... forward, backward ...
+//   live.bytes();
+//   live.HandedOver(n);                 // n bytes will be freed by another thread
+//
+// Counts by torch's own report of its allocations (c10/core/Allocator.h, MemoryReportingInfoBase);
+// what existed before is not in it, nor what torch's operators keep outside of tensors. One at a
+// time per thread, and not together with torch's profiler. Costs a lock per allocation, so it is
+// for measuring.
+class LiveTensorBytes {
+ public:
+  LiveTensorBytes();
+  ~LiveTensorBytes();
+  LiveTensorBytes(const LiveTensorBytes&) = delete;
+  LiveTensorBytes& operator=(const LiveTensorBytes&) = delete;
+
+  int64_t bytes() const;
+  // The most since the last call.
+  int64_t TakePeak();
+  void HandedOver(int64_t bytes);
+
+ private:
+  struct Counter;
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace ringzero
 

@@ -123,13 +123,13 @@ absl::Status RingModel::Impl::CheckBackwardDone() const {
   if (!trains || *backward_done_) return absl::OkStatus();
   if (!backward_begun_) {
     return absl::FailedPreconditionError(
-        "EndMicroBatch without a backward of the outputs: call loss.backward() first, or "
-        "AbandonMicroBatch if this micro-batch is to contribute nothing");
+        "EndMicroBatch without a backward of the outputs: call loss.backward() first");
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "the backward stopped within ", NameOf(std::max(0, next_backward_)),
-      " and cannot be repeated, as other workers may have the gradients of the stages after it: go "
-      "on with AbandonMicroBatch (the rest contributes nothing to this update), or end the run"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("the backward stopped within ", NameOf(std::max(0, next_backward_)),
+                   " and cannot be repeated, as other workers may have the gradients of the stages "
+                   "after it: the "
+                   "run has to end"));
 }
 
 absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) {
@@ -138,10 +138,8 @@ absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) 
   }
   if (state_ == State::kFailed) return Annotate(failure_, "EndMicroBatch after a failure");
   if (!Evaluates()) {
-    if (absl::Status done = CheckBackwardDone(); !done.ok()) {
-      if (failure_.ok()) failure_ = done;
-      return done;
-    }
+    failure_ = CheckBackwardDone();
+    RZ_RETURN_IF_ERROR(failure_);
     // Stages that the loss does not depend on still have their place in the program.
     for (int j = next_backward_; j >= 0 && plan_of(j).has_backward; --j) {
       RZ_RETURN_IF_ERROR(CloseStage(j));
@@ -156,50 +154,6 @@ void RingModel::Impl::EndPass() {
   state_ = State::kIdle;
   StopTaking();
   for (RingStage& stage : stages_) stage.memory->Release();
-}
-
-absl::Status RingModel::Impl::AbandonMicroBatch(const std::vector<double>& metrics) {
-  if (state_ == State::kIdle) {
-    return absl::FailedPreconditionError("AbandonMicroBatch without a micro-batch");
-  }
-  if (state_ != State::kForwarded) RZ_RETURN_IF_ERROR(AbandonForward());
-  if (!Evaluates()) {
-    state_ = State::kForwarded;
-    for (int j = next_backward_; j >= 0 && plan_of(j).has_backward; --j) {
-      // What was added to a sum cannot be taken back; whether it was, is a matter of timing.
-      for (int i = 0; i <= j; ++i) {
-        if (!stages_[i].begun) DropGradients(i);
-      }
-      RZ_RETURN_IF_ERROR(CloseStage(j));
-    }
-  }
-  RZ_RETURN_IF_ERROR(engine_->EndMicroBatch(metrics));
-  EndPass();
-  failure_ = absl::OkStatus();
-  return absl::OkStatus();
-}
-
-// Walks the rest of the stages' forwards without computing them.
-absl::Status RingModel::Impl::AbandonForward() {
-  for (int j = next_stage_; j < stage_count(); ++j) {
-    const bool open = std::exchange(stage_open_, false);
-    if (Evaluates()) {
-      if (!open) RZ_RETURN_IF_ERROR(EnterEvaluation(j));
-      ReleaseStage(j);
-      RZ_RETURN_IF_ERROR(engine_->EndEvaluation(StageId(j)));
-      continue;
-    }
-    if (layouts_[j].statistics_bytes > 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("this micro-batch cannot be left out: the running statistics of ", NameOf(j),
-                       " need its own; the run has to end"));
-    }
-    if (!open) RZ_RETURN_IF_ERROR(EnterTraining(j));
-    ReleaseStage(j);
-    RZ_RETURN_IF_ERROR(engine_->EndForward(StageId(j), Buffer()));
-  }
-  next_stage_ = stage_count();
-  return absl::OkStatus();
 }
 
 }  // namespace ringzero

@@ -94,7 +94,7 @@ absl::Status RingModel::Impl::Show(const CollectedPart& part, const Visitor& vis
     case CollectedPart::Kind::kParameters: return ShowParameters(layout, part, visit);
     case CollectedPart::Kind::kGradient: return ShowGradients(layout, part.values, visit);
     case CollectedPart::Kind::kState:
-      return ShowStates(layout, StateLayout::Make(options_.optimizer, layout), part.values, visit);
+      return ShowStates(layout, StateLayout::Make(optimizer_, layout), part.values, visit);
   }
   return absl::OkStatus();
 }

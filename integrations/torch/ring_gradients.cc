@@ -68,8 +68,7 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
   return true;
 }
 
-// A gradient that cannot be taken is dropped with its error, so that a second call takes the others
-// (AbandonMicroBatch).
+// A gradient that cannot be taken is dropped with its error.
 absl::StatusOr<StageGradient> RingModel::Impl::TakeGradients(int j) {
   RingStage& stage = stages_[j];
   for (size_t i = 0; i < stage.parameters.size(); ++i) {

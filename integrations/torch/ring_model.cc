@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/torch/compute_type.h"
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/ring_model_impl.h"
 #include "p2p/launch/limits.h"
@@ -54,9 +53,6 @@ absl::Status RingModel::EndMicroBatch(const std::vector<double>& metrics) {
 absl::Status RingModel::SkipMicroBatch(const std::vector<double>& metrics) {
   return impl_->SkipMicroBatch(metrics);
 }
-absl::Status RingModel::AbandonMicroBatch(const std::vector<double>& metrics) {
-  return Guard([&] { return impl_->AbandonMicroBatch(metrics); });
-}
 absl::Status RingModel::Collect(const Visitor& visit) {
   return Guard([&] { return impl_->Collect(visit); });
 }
@@ -64,7 +60,10 @@ absl::Status RingModel::Finish() { return impl_->Finish(); }
 Engine& RingModel::engine() { return impl_->engine(); }
 
 RingModel::Impl::Impl(RingModelOptions options)
-    : options_(std::move(options)), layouts_(options_.planned.layouts) {
+    : options_(std::move(options)),
+      layouts_(options_.planned.layouts),
+      optimizer_(options_.engine.optimizer),
+      seed_(options_.engine.seed) {
   slot_->listener = this;
   sink_slot_->sink = this;
 }
@@ -79,6 +78,9 @@ RingModel::Impl::~Impl() {
       DetachGradientHook(parameter);
       parameter.mutable_grad().reset();
     }
+  }
+  if (failure_.ok() && backward_begun_ && state_ == State::kForwarded) {
+    failure_ = CheckBackwardDone();
   }
   // The other workers hear why, not only that this one left.
   if (engine_ != nullptr && !finished_ && !failure_.ok()) engine_->Abort(failure_);
@@ -128,7 +130,7 @@ absl::Status RingModel::Impl::BuildStages() {
 // Builds, takes the parameters' memory away, keeps the modules: one layer's values at a time.
 absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
   const LayerFactory& factory = options_.layers[layer];
-  RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> built, BuildLayer(factory, options_.seed));
+  RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> built, BuildLayer(factory, seed_));
   RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *built));
   if (compute_type() != at::kFloat) CastLayer(*built, compute_type());
   for (const TiedParameter& tie : factory.tied) {
@@ -197,17 +199,13 @@ absl::Status RingModel::Impl::StartEngine() {
     return InitializationRequest{
         .layers = layers.subspan(plan.first_layer, plan.end_layer - plan.first_layer),
         .layout = layouts_[stage.value],
-        .seed = options_.seed,
+        .seed = seed_,
         .preset = options_.preset};
   };
-  EngineOptions engine{.plan = options_.planned.plan,
-                       .self = options_.self,
-                       .transport = std::move(options_.transport),
-                       .layouts = layouts_,
-                       .optimizer = options_.optimizer,
-                       .loss_scale = options_.planned.precision.loss_scale,
-                       .seed = options_.seed};
-  engine.parameter_memory = std::move(options_.parameter_memory);
+  EngineOptions engine = std::move(options_.engine);
+  engine.plan = options_.planned.plan;
+  engine.layouts = layouts_;
+  engine.loss_scale = options_.planned.precision.loss_scale;
   if (!engine.parameter_memory) {
     engine.initialize = [request](StageId stage, std::byte* parameters) {
       return InitializeParameters(request(stage), parameters);
@@ -216,15 +214,6 @@ absl::Status RingModel::Impl::StartEngine() {
   engine.initialize_statistics = [request](StageId stage, std::byte* statistics) {
     return InitializeStatistics(request(stage), statistics);
   };
-  engine.metrics_count = options_.metrics_count;
-  engine.on_report = std::move(options_.on_report);
-  engine.wait_timeout = options_.wait_timeout;
-  engine.recorder = options_.recorder;
-  engine.costs = options_.costs;
-  engine.update_slowness = options_.update_slowness;
-  engine.overflows = options_.overflows;
-  engine.gradient_norms = options_.gradient_norms;
-  engine.on_failure = options_.on_failure;
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
   return absl::OkStatus();
 }

@@ -11,7 +11,8 @@
 //   }
 //
 // One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of
-// an absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. One
+// an absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. After
+// an exception there the run has to end: other workers may have the gradients of some stages. One
 // backward per micro-batch, on the thread of its forward, without retain_graph or create_graph; no
 // input of the model may require a gradient; autocast only without its cache. A stage's parameters
 // may be read in its own forward and backward only: at any other time a read ends the process and
@@ -19,7 +20,6 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RING_MODEL_H_
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -58,29 +58,18 @@ struct RingModelOptions {
   std::vector<LayerFactory> layers;
   ModelDescription description;
   PlannedModel planned;
-  uint64_t seed = 0;
-  WorkerId self{0};
-  std::unique_ptr<Transport> transport;  // null when the plan has one worker or no exchange
-  OptimizerOptions optimizer;
+  // Its plan, layouts, loss scale and initial values are those of the three above. transport: null
+  // when the plan has one worker or no exchange. parameter_memory: parameters have no initial
+  // values then.
+  EngineOptions engine;
   // Initial values that replace the drawn ones, e.g. from a file: returns true if it filled
   // `values` (numel fp32, row-major) for the parameter or statistic of that full name.
   std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)> preset;
-  int metrics_count = 1;
-  std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
-  std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
-  FlightRecorderOptions recorder;
-  OpCosts* costs = nullptr;  // this and the next three: EngineOptions
-  double update_slowness = 1;
-  std::vector<OverflowPlace> overflows;  // for tests: EngineOptions
-  bool gradient_norms = false;
   // Linear's weight gradients: always a product first, which is then added to its sum. Else a
   // product adds itself where its sum has come, on shapes where a trial gave the same bits.
   bool products_first = false;
-  std::function<void()> on_failure;
   // For measuring: after each stage's forward and backward in training, on the computing thread.
   std::function<void(const StageDone&)> on_stage_done;
-  // For measuring, without exchange (EngineOptions): parameters have no initial values then.
-  std::function<absl::StatusOr<Buffer>(size_t bytes)> parameter_memory;
 };
 
 // One tensor of the training state, full and fp32, row-major.
@@ -117,13 +106,6 @@ class RingModel {
   // them: its gradients weigh as many samples as it has (sharding/samples.h). A forward's inputs
   // then must have, in their first dimension, the samples that the plan says: InvalidArgument.
   absl::Status SkipMicroBatch(const std::vector<double>& metrics);
-  // After an exception in a forward or backward, to go on all the same. A micro-batch cannot be
-  // repeated: the stages whose backward was over have handed their gradients over. Those stay in
-  // the update's sum, as do the gradients that were there of the stage that its backward was
-  // within; all other stages get nothing from this micro-batch, as if it had not used their
-  // parameters (the divisor stays what it is). FailedPrecondition if a stage with running
-  // statistics was not reached by the forward: then the run has to end.
-  absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
   // In a kCollect lap: shows version lap.iteration, by stage in model order: parameters and running
   // statistics, then gradients, then optimizer states. Such laps come on the worker and at the
   // versions of plan.collection; at the end worker 0 is shown the last version's parameters and

@@ -14,14 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "integrations/torch/compute_type.h"
 #include "integrations/torch/gradient_sink.h"
 #include "integrations/torch/initialization.h"
+#include "integrations/torch/layer_parts.h"
 #include "integrations/torch/parameter_memory.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/stage_edges.h"
 #include "integrations/torch/stage_marks.h"
-#include "integrations/torch/statistics.h"
 
 namespace ringzero {
 
@@ -51,7 +50,6 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   TensorList Forward(TensorList inputs);
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
   absl::Status SkipMicroBatch(const std::vector<double>& metrics);
-  absl::Status AbandonMicroBatch(const std::vector<double>& metrics);
   absl::Status Collect(const Visitor& visit);
   absl::Status Finish();
   Engine& engine() { return *engine_; }
@@ -90,7 +88,6 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   absl::Status BeginBackward(int j);
   absl::Status CloseStage(int j);
   absl::Status CheckBackwardDone() const;
-  absl::Status AbandonForward();
   void EndPass();
   bool Evaluates() const;
 
@@ -118,6 +115,8 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
 
   RingModelOptions options_;
   std::vector<StageLayout> layouts_;
+  const OptimizerOptions optimizer_;  // this and the next stay when the engine has its options
+  const uint64_t seed_;
   std::vector<RingStage> stages_;
   struct Place {
     int stage;
@@ -149,8 +148,7 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
   int next_stage_ = 0;  // of the forward
   int next_layer_ = 0;  // of a ready module's forward
   bool stage_open_ = false;
-  int next_backward_ =
-      0;  // the stage whose backward is begun or to begin next; all above are closed
+  int next_backward_ = 0;  // its backward is begun or to begin next; all stages above are closed
   std::shared_ptr<bool> backward_done_;  // set by the graph that is running; new in each pass
   bool backward_begun_ = false;
   std::thread::id thread_;

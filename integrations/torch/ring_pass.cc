@@ -35,11 +35,9 @@ absl::Status RingModel::Impl::AtStage(int j, const absl::Status& status) const {
 
 absl::Status RingModel::Impl::CheckBeforePass(const TensorList& inputs) {
   if (state_ != State::kIdle) {
+    if (!failure_.ok()) return Annotate(failure_, "a forward after a failure");
     return absl::FailedPreconditionError(
-        state_ == State::kFailed
-            ? "the last micro-batch failed and cannot be repeated, as other workers may have its "
-              "gradients: go on with AbandonMicroBatch, or end the run"
-            : "a forward within a micro-batch that has had its own: EndMicroBatch is missing");
+        "a forward within a micro-batch that has had its own: EndMicroBatch is missing");
   }
   RZ_ASSIGN_OR_RETURN(lap_, engine_->NextLap());
   if (lap_.kind != LapTask::Kind::kTrain && !Evaluates()) {
@@ -114,9 +112,8 @@ TensorList RingModel::Impl::Forward(TensorList inputs) {
   BeginPass(inputs);
   try {
     const at::AutoGradMode mode(!Evaluates() && at::GradMode::is_enabled());
-    const MicroBatchScope scope({.seed = options_.seed,
-                                 .iteration = lap_.iteration.value,
-                                 .micro_batch = lap_.micro_batch});
+    const MicroBatchScope scope(
+        {.seed = seed_, .iteration = lap_.iteration.value, .micro_batch = lap_.micro_batch});
     inputs = RunLayers(std::move(inputs));
   } catch (...) {
     FailPass();

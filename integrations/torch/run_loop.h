@@ -1,7 +1,8 @@
 // RunLoop: an ordinary LibTorch loop in every worker: one process, several of this host, or those
 // that torchrun, mpirun or srun has started.
 //
-//   const absl::Status status = RunLoop({.workers = 4}, [](LoopWorker& worker) -> absl::Status {
+//   const LoopOptions options{.launch = {.workers = 4}};
+//   const absl::Status status = RunLoop(options, [](LoopWorker& worker) -> absl::Status {
 //     torch::nn::Linear model(8, 1);
 //     RZ_ASSIGN_OR_RETURN(TorchShardedOptimizer * optimizer,
 //                         worker.MakeOptimizer(*model, {.optimizer = {.learning_rate = 1e-3}}));
@@ -16,10 +17,11 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_LOOP_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RUN_LOOP_H_
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,18 +29,74 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "base/status.h"  // what a loop is written with
-#include "integrations/torch/torch_sharded_optimizer.h"
+#include "integrations/torch/layer_parts.h"
+#include "integrations/torch/torch.h"
 #include "p2p/connect.h"
+#include "p2p/launch/launcher.h"
 #include "zero/sharded_optimizer.h"
 
 namespace ringzero {
 
+// An optimizer for an ordinary LibTorch loop, its states sharded over the workers.
+//
+// Used as one of torch.optim's, in every worker, each with micro-batches of its own: micro-batch
+// l·N + w of an update is worker w's l-th. Step averages their gradients over all of them, clips by
+// their norm if there is a max_norm, and leaves the same new values on every worker. The bits are
+// those of one process with all micro-batches (zero/sharded_optimizer.h); each worker has the
+// states of its shard alone: of whole parameters, so that shards can be of unequal size
+// (zero/flat_shards.h). Buffers (running statistics) stay each worker's own. Used by one thread.
+// After an error nothing but its end is left.
+class TorchShardedOptimizer {
+ public:
+  // Parameters, as ParametersOf(*model) gives them, are dense fp32 tensors of the CPU without
+  // memory in common, the same in all workers; their values become the owners'. One that requires
+  // no gradient is frozen. Keeps the tensors, and fills in options.parameters. Without a job: one
+  // process. InvalidArgument: names the parameter, or as ShardedOptimizer::Create.
+  static absl::StatusOr<std::unique_ptr<TorchShardedOptimizer>> Create(
+      const std::vector<NamedTensor>& parameters, ShardedOptimizerOptions options,
+      const std::optional<ShardJob>& job = std::nullopt);
+
+  // One micro-batch, of whose own mean loss each .grad is. After the update's last one the
+  // parameters have their new values; before that nothing of them changes. Leaves .grad as it is:
+  // ZeroGrad comes before the next backward. A parameter without .grad in all micro-batches of all
+  // workers is left alone.
+  // InvalidArgument: a .grad that is not dense fp32 of the CPU, laid out as its parameter.
+  // FailedPrecondition: a parameter that has got other memory since Create, or one with a .grad
+  // that was frozen then. Otherwise as ShardedOptimizer::Step: every wait has a limit
+  // (wait_timeout) and says what for.
+  absl::Status Step();
+  void ZeroGrad();  // drops every .grad
+
+  int64_t updates() const { return sharded_->updates(); }
+  double rate() const { return sharded_->rate(); }  // of the next update, before groups' factors
+  double gradient_norm() const { return sharded_->gradient_norm(); }
+  // Of the parameters that this worker owns, fp32 in each parameter's own storage order.
+  void VisitStates(const std::function<void(const ShardedOptimizer::NamedState&)>& visit) const {
+    sharded_->VisitStates(visit);
+  }
+  const FlatShards& shards() const { return sharded_->shards(); }  // who owns what
+  // Ends the loops of all workers with `why`, as seen from here.
+  void Abort(const absl::Status& why) { sharded_->Abort(why); }
+
+ private:
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+    at::Tensor values;  // a second handle on its memory, which lives as long as this one
+    bool trainable = true;
+  };
+
+  // Null: it has none.
+  static absl::StatusOr<const float*> GradientOf(const Parameter& parameter);
+
+  std::vector<Parameter> parameters_;
+  std::unique_ptr<ShardedOptimizer> sharded_;
+};
+
 struct LoopOptions {
-  int workers = 1;  // processes of this host; a launcher from outside says it instead
-  int threads = 1;  // torch's, in each worker
+  LaunchOptions launch;  // workers: of this host; a launcher from outside says it instead
+  int threads = 1;       // torch's, in each worker
   TransportChoice transport = TransportChoice::kAuto;
-  // A worker without a sign of life for so long is lost (TransportOptions, LaunchOptions).
-  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
 };
 
 // One worker's place, used by its own thread.
@@ -54,9 +112,9 @@ class LoopWorker {
   // together are given together. Lives as long as the worker. With more workers than one, worker 0
   // prints on stderr who owns how many bytes (DescribeOwners in zero/flat_shards.h).
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
-                                                       const TorchShardedOptions& options);
+                                                       const ShardedOptimizerOptions& options);
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const std::vector<NamedTensor>& parameters,
-                                                       const TorchShardedOptions& options);
+                                                       const ShardedOptimizerOptions& options);
 
   // The loop has come to `status`: a failure ends the others, wherever they wait.
   void End(const absl::Status& status);

@@ -2,9 +2,9 @@
 // or this process as one worker of a job that somebody else has launched.
 //
 //   absl::StatusOr<std::vector<std::string>> results = RunWorkers(
-//       {.workers = 4}, [] { return PlanMyModel(); },
+//       {.launch = {.workers = 4}}, [] { return PlanMyModel(); },
 //       [](WorkerSeat seat) -> absl::StatusOr<std::string> {
-//         … RingModel::Create({…, .self = seat.self, .transport = std::move(seat.transport)}) …
+//         … RingModel::Create({…, .engine = {.self = seat.self, …}}) …
 //         return "my summary"; });
 //
 // train_model.h does all of this for an ordinary loop. Called by a process of one thread that has
@@ -29,7 +29,7 @@
 #include "p2p/launch/launcher.h"
 #include "p2p/launch/limits.h"
 #include "p2p/rendezvous/agreement.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 #include "zero/model_plan.h"
 
@@ -48,24 +48,19 @@ struct PlannedRun {
 void PrepareTorch(int threads);
 
 struct RunWorkersOptions {
-  int workers = 1;  // as in the plan
-  // kThreads: of one process, over `local`.
-  enum class As { kProcesses, kThreads } as = As::kProcesses;
-  TransportChoice transport = TransportChoice::kAuto;  // of processes
-  // This process' seat in a job from outside (outside_job.h): it is one worker, and launches none.
+  // workers: as in the plan; tasks: counted by RunWorkers. on_report: worker 0 reports a "note" of
+  // what carries messages, and why.
+  LaunchOptions launch;
+  // This process' seat in a job from outside (JoinOutsideJob): it is one worker, and launches none.
   std::optional<JobSeat> seat;
   // There: what the workers must have alike besides versions and plan.
   std::vector<AgreementSection> agreement;
-  int threads = 1;        // torch's, in each worker
-  int metrics_count = 1;  // of RingModelOptions
-  // A worker without a sign of life for so long is lost (TransportOptions, LaunchOptions).
-  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-  bool checksums = false;    // p2p/checksummed_transport.h
-  std::vector<int> pass_on;  // signals; this and the next: LaunchOptions
-  LaunchOptions::Interrupt interrupt;
-  // On the calling thread: what the workers report, each worker's in its order; with `seat` what
-  // this one does. Worker 0 reports a "note" of what carries messages, and why.
-  std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
+  // kThreads: of one process, over `local`.
+  enum class As { kProcesses, kThreads } as = As::kProcesses;
+  TransportChoice transport = TransportChoice::kAuto;  // of processes
+  int threads = 1;                                     // torch's, in each worker
+  int metrics_count = 1;                               // of EngineOptions
+  bool checksums = false;                              // p2p/checksummed_transport.h
   // For tests, which bring faults about: called first in every process (kThreads: for worker 0),
   // and around each transport, inside of its checksums.
   std::function<void(WorkerId)> on_start;
@@ -77,21 +72,21 @@ struct WorkerSeat {
   WorkerId self{0};
   const PlannedRun& run;                 // outlives the worker's function
   std::unique_ptr<Transport> transport;  // null: nothing travels in this plan
-  // To on_report; Unavailable when the calling process is gone. Thread-safe.
+  // To launch.on_report; Unavailable when the calling process is gone. Thread-safe.
   std::function<absl::Status(const std::string& kind, const std::string& text)> report;
 };
 
-// What the workers returned, by worker; with a seat nothing but at worker 0. `plan` is called in
-// every process, with torch prepared; `work` in every worker. Both may throw.
+// What the workers returned, by worker, as RunJob has it. `plan` is called in every process, with
+// torch prepared; `work` in every worker. Both may throw.
 //
-// Errors: the first root cause, with its worker's number in front ("worker 2: bad file") unless it
-// is of the process of all workers; those of LaunchProcesses; with a seat, those of Agree.
+// Errors: those of RunJob; the first root cause has its worker's number in front ("worker 2: bad
+// file") unless it is of the process of all workers.
 absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
 
-// What CheckLimits has to find when these are launched: RunWorkers asks, and whoever wants to know
-// before it plans. `threads`: torch's, in each worker.
+// What CheckLimits has to find when these are launched: RunWorkers asks, and a program that wants
+// to know before it plans. `threads`: torch's, in each worker.
 LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads);
 
 // The status of LaunchProcesses with one process that stands for the whole run: without the number

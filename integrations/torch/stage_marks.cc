@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/torch/cost_count.h"
+#include "integrations/torch/describe_model.h"
 #include "integrations/torch/initialization.h"
 
 namespace ringzero {

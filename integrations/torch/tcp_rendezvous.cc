@@ -42,7 +42,7 @@ using Store = c10::intrusive_ptr<c10d::TCPStore>;
 
 // What a call of torch's came to within `limit`. Torch waits for an answer as long as it takes, and
 // a network that drops everything gives none: then the thread that waits is left behind, with all
-// that it needs, and whoever asked goes on.
+// that it needs, and the caller goes on.
 template <typename T>
 absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> call) {
   auto promise = std::make_shared<std::promise<absl::StatusOr<T>>>();

@@ -8,7 +8,8 @@
 
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
-#include "integrations/torch/outside_job.h"
+#include "integrations/torch/tcp_rendezvous.h"
+#include "p2p/rendezvous/join_job.h"
 
 namespace ringzero {
 namespace {
@@ -30,13 +31,13 @@ absl::Status Train(const TrainOptions& options, const std::function<absl::Status
                       RingModel::Create({.layers = seat.run.layers,
                                          .description = seat.run.model,
                                          .planned = seat.run.planned,
-                                         .seed = options.seed,
-                                         .self = seat.self,
-                                         .transport = std::move(seat.transport),
-                                         .optimizer = options.optimizer,
-                                         .metrics_count = options.metrics_count,
-                                         .on_report = options.on_report,
-                                         .wait_timeout = options.wait_timeout}));
+                                         .engine = {.self = seat.self,
+                                                    .transport = std::move(seat.transport),
+                                                    .optimizer = options.optimizer,
+                                                    .seed = options.seed,
+                                                    .metrics_count = options.run.metrics_count,
+                                                    .on_report = options.on_report,
+                                                    .wait_timeout = options.wait_timeout}}));
   RZ_RETURN_IF_ERROR(loop(*ring));
   return ring->Finish();
 }
@@ -48,30 +49,24 @@ absl::Status TrainModel(const TrainOptions& options,
                         const std::function<absl::Status(RingModel&)>& loop) {
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
   TrainOptions mine = options;
-  std::optional<JobSeat> seat;
-  if (options.as == RunWorkersOptions::As::kProcesses) {
+  RunWorkersOptions& run = mine.run;
+  if (run.as == RunWorkersOptions::As::kProcesses) {
     RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
                         FindIdentity({}, CurrentEnvironment()));
-    RZ_ASSIGN_OR_RETURN(std::optional<OutsideJob> job,
-                        JoinOutsideJob(identity, options.peer_timeout));
+    RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> job,
+                        JoinOutsideJob(identity, {.peer_timeout = run.launch.peer_timeout,
+                                                  .open_tcp = OpenTcpStore}));
     if (job.has_value()) {
-      seat = std::move(job->seat);
-      mine.plan.workers = seat->workers;
+      run.seat = job->seat;
+      mine.plan.workers = job->seat.workers;
     }
   }
+  run.launch.workers = mine.plan.workers;
   // Those that are started here are on one host.
-  mine.plan.free_slots = !seat.has_value() && options.transport != TransportChoice::kUcx &&
-                         options.transport != TransportChoice::kNccl;
+  mine.plan.free_slots = !run.seat.has_value() && run.transport != TransportChoice::kUcx &&
+                         run.transport != TransportChoice::kNccl;
   return RunWorkers(
-             {.workers = mine.plan.workers,
-              .as = options.as,
-              .transport = options.transport,
-              .seat = std::move(seat),
-              .threads = options.threads,
-              .metrics_count = options.metrics_count,
-              .peer_timeout = options.peer_timeout,
-              .checksums = options.checksums},
-             [&] { return PlanOf(mine, model); },
+             run, [&] { return PlanOf(mine, model); },
              [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
                RZ_RETURN_IF_ERROR(Train(mine, loop, std::move(seat)));
                return std::string();

@@ -45,17 +45,11 @@ struct TrainOptions {
   PlanRequest plan;            // workers, rule, laps, micro_batch, iterations, collection, …
   OptimizerOptions optimizer;  // the plan's, too
   uint64_t seed = 0;           // of initial values and dropout
-  RunWorkersOptions::As as = RunWorkersOptions::As::kProcesses;
-  TransportChoice transport = TransportChoice::kAuto;  // of processes
-  int threads = 1;                                     // torch's, in each worker
-  int metrics_count = 1;  // numbers that a micro-batch reports to EndMicroBatch
+  RunWorkersOptions run;       // launch.workers and seat are found by TrainModel
   // In worker 0, on a thread of the engine: the sums of an iteration's (or evaluation's) numbers
   // over its micro-batches, in order.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
-  // As in RunWorkersOptions.
-  std::chrono::milliseconds peer_timeout{std::chrono::seconds(5)};
-  bool checksums = false;
 };
 
 // `model` is called in every process, `loop` in every worker, until NextLap says kDone (what is

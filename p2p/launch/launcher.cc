@@ -1,31 +1,38 @@
 // The parent's loop: records, signals, deaths, deadlines; and which failure was the first cause.
+// And a worker's side, in a process that this one has launched, and in one that others have.
 #include "p2p/launch/launcher.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/signalfd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
+#include <csignal>
+#include <cstdint>
 #include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "p2p/awake_clock.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 #include "p2p/launch/limits.h"
-#include "p2p/launch/record_stream.h"
-#include "p2p/launch/worker_process.h"
 #include "p2p/random_bytes.h"
-#include "p2p/rendezvous/launch_rendezvous.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -90,6 +97,13 @@ class SignalScope {
   UniqueFd descriptor_;
 };
 
+// Of MakeLaunchRendezvous.
+absl::StatusOr<UniqueFd> MakeLog() {
+  UniqueFd log(memfd_create("ringzero-rendezvous", MFD_CLOEXEC));
+  if (!log) return SystemError("cannot make a memory file");
+  return log;
+}
+
 class Launch {
  public:
   Launch(const LaunchOptions& options, SignalScope& signals)
@@ -117,7 +131,6 @@ class Launch {
 
   void Wait();
   void ReadRecords(WorkerProcess& child);
-  void SendAnswers();
   void ReadSignals();
   void ReapAll();
   void Fail(const Failure& failure);
@@ -132,7 +145,6 @@ class Launch {
   const LaunchOptions& options_;
   SignalScope& signals_;
   std::vector<WorkerProcess> children_;
-  LaunchStore store_;
   AwakeClock awake_;
   std::vector<Stop> stops_;                                     // by worker
   Clock::time_point stop_deadline_ = Clock::time_point::max();  // when CheckStopped is due
@@ -147,11 +159,16 @@ class Launch {
 absl::Status Launch::Start(const WorkerBody& body) {
   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
   RZ_ASSIGN_OR_RETURN(const std::string secret, RandomBytes(kSecretBytes));
+  RZ_ASSIGN_OR_RETURN(const UniqueFd log, MakeLog());
   children_.reserve(options_.workers);
   for (int w = 0; w < options_.workers; ++w) {
-    const auto run = [&, w](const WorkerProcess::Stream& stream) {
-      // Whatever belongs to others is closed here, or their deaths would not be seen.
-      WorkerContext context(std::move(endpoints[w]), stream, secret);
+    const auto run = [&, w](RecordWriter& records) {
+      WorkerContext context({.self = WorkerId(w),
+                             .workers = options_.workers,
+                             .secret = secret,
+                             .rendezvous = MakeLaunchRendezvous(log)},
+                            std::move(endpoints[w]), records);
+      // What belongs to others is closed here, or their deaths would not be seen.
       endpoints.clear();
       for (WorkerProcess& other : children_) other.Abandon();
       signals_.Close();
@@ -168,7 +185,6 @@ absl::StatusOr<std::vector<std::string>> Launch::Run() {
   while (AnyAlive()) {
     Wait();
     for (WorkerProcess& child : children_) ReadRecords(child);
-    SendAnswers();
     ReadSignals();
     ReapAll();
     CheckStopped();
@@ -189,8 +205,7 @@ absl::StatusOr<std::vector<std::string>> Launch::Run() {
 void Launch::Wait() {
   std::vector<pollfd> files = {{signals_.descriptor(), POLLIN, 0}};
   for (const WorkerProcess& child : children_) {
-    const short events = child.has_answers() ? POLLIN | POLLOUT : POLLIN;
-    if (child.socket() >= 0) files.push_back({child.socket(), events, 0});
+    if (child.socket() >= 0) files.push_back({child.socket(), POLLIN, 0});
   }
   int64_t limit = deadline_.has_value() ? deadline_->Look().count() : -1;
   if (stop_deadline_ != Clock::time_point::max()) {
@@ -204,7 +219,6 @@ void Launch::ReadRecords(WorkerProcess& child) {
   std::vector<Record> records;
   child.ReadRecords(records);
   for (Record& record : records) {
-    if (LaunchStore::Takes(record)) store_.Handle(child.worker(), record);
     switch (record.type) {
       case Record::Type::kReport:
         if (options_.on_report) options_.on_report(child.worker(), record.kind, record.text);
@@ -215,15 +229,7 @@ void Launch::ReadRecords(WorkerProcess& child) {
               ReportedBy(child.worker(),
                          absl::Status(static_cast<absl::StatusCode>(record.code), record.text))});
         break;
-      default: break;
     }
-  }
-}
-
-void Launch::SendAnswers() {
-  for (WorkerProcess& child : children_) {
-    for (const Record& answer : store_.TakeAnswers(child.worker())) child.Answer(answer);
-    if (child.has_answers()) child.SendAnswers();
   }
 }
 
@@ -344,11 +350,11 @@ absl::Status Launch::Cause() const {
   for (const Failure& failure : failures_) {
     if (!IsEcho(failure.status)) return failure.killed ? AllKilled() : failure.status;
   }
-  // Whoever began it did not come to report; the echo still names it.
+  // The worker where it began did not come to report; the echo still names it.
   return CauseOf(failures_.front().status);
 }
 
-// Nobody dies by SIGKILL because another did: each of them is a cause.
+// No worker dies by SIGKILL because another did: each of them is a cause.
 absl::Status Launch::AllKilled() const {
   std::vector<absl::string_view> words;
   for (const Failure& failure : failures_) {
@@ -359,11 +365,9 @@ absl::Status Launch::AllKilled() const {
 
 absl::Status CheckOneThread() {
 #if !defined(__SANITIZE_THREAD__)  // which has a thread of its own
-  int threads = 0;
-  if (DIR* folder = opendir("/proc/self/task")) {
-    while (const dirent* entry = readdir(folder)) threads += entry->d_name[0] != '.';
-    closedir(folder);
-  }
+  using Entries = std::filesystem::directory_iterator;
+  std::error_code unknown;
+  const auto threads = std::distance(Entries("/proc/self/task", unknown), Entries());
   if (threads > 1) {
     return absl::FailedPreconditionError(absl::StrCat(
         "processes must be launched before threads are started: ", threads, " run already"));
@@ -379,39 +383,115 @@ absl::Status InterruptedBy(int signal) {
       absl::StrCat("interrupted by signal ", signal, " (", strsignal(signal), ")"));
 }
 
-WorkerContext::WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream,
-                             std::string secret)
-    : self_(endpoint.self),
-      workers_(static_cast<int>(endpoint.sockets.size())),
-      endpoint_(std::move(endpoint)),
-      stream_(stream),
-      secret_(std::move(secret)) {}
+// SIGINT, SIGTERM and SIGHUP of a worker in a seat, while it lives. The first asks the worker by
+// `ask` to end early, as our own launcher asks its workers. A second one ends the process; within a
+// second of the first it counts as the same, as a terminal and torchrun both send theirs. What was
+// ignored before (nohup) stays ignored.
+class WorkerContext::SeatSignals {
+ public:
+  explicit SeatSignals(const LaunchOptions::Interrupt& interrupt) : by_(interrupt.by) {
+    ask_ = interrupt.signal;
+    first_ = 0;
+    first_ms_ = 0;
+    struct sigaction action {};
+    action.sa_handler = &Hear;
+    action.sa_flags = SA_RESTART;
+    for (size_t i = 0; i < std::size(kSignals); ++i) {
+      sigaction(kSignals[i], nullptr, &before_[i]);
+      if (before_[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+    }
+  }
+  ~SeatSignals() {
+    for (size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &before_[i], nullptr);
+    if (by_ != nullptr) *by_ = first_;
+  }
 
-JobSeat WorkerContext::Seat() {
-  const auto ask = [this](const Record& record) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return stream_.records.Write(record);
-  };
-  const auto flush = [this]() -> absl::StatusOr<bool> {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    RZ_RETURN_IF_ERROR(stream_.records.Flush());
-    return stream_.records.waits();
-  };
-  return {.self = self_,
-          .workers = workers_,
-          .secret = secret_,
-          .rendezvous = std::make_shared<LaunchRendezvous>(stream_.socket, ask, flush)};
+ private:
+  static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
+  // Only what a signal's handler may do.
+  static void Hear(int signal) {
+    timespec clock{};
+    clock_gettime(CLOCK_MONOTONIC, &clock);
+    const int64_t now = int64_t{1000} * clock.tv_sec + clock.tv_nsec / 1000000;
+    int64_t earlier = 0;
+    if (first_ms_.compare_exchange_strong(earlier, now)) {
+      first_ = signal;
+      kill(getpid(), ask_);
+    } else if (now - earlier > 1000) {
+      std::signal(signal, SIG_DFL);
+      raise(signal);  // comes when this handler has returned
+    }
+  }
+
+  static inline std::atomic<int> ask_ = 0, first_ = 0;
+  static inline std::atomic<int64_t> first_ms_ = 0;  // when first_ came; 0: none has come
+  int* const by_;
+  struct sigaction before_[std::size(kSignals)] = {};
+};
+
+WorkerContext::WorkerContext(JobSeat seat, ShmEndpoint endpoint, RecordWriter& records)
+    : seat_(std::move(seat)), endpoint_(std::move(endpoint)), records_(&records) {}
+
+WorkerContext::WorkerContext(JobSeat seat, const LaunchOptions& options)
+    : seat_(std::move(seat)), options_(&options) {}
+
+WorkerContext::~WorkerContext() = default;
+
+std::function<ShmEndpoint()> WorkerContext::EndpointTaker() {
+  if (!launched()) return nullptr;
+  return [this] { return TakeEndpoint(); };
+}
+
+absl::Status WorkerContext::Agree(const absl::StatusOr<std::vector<AgreementSection>>& statement) {
+  if (launched()) return statement.status();
+  if (!statement.ok()) {
+    Disagree(seat_, statement.status());
+    return statement.status();
+  }
+  RZ_RETURN_IF_ERROR(ringzero::Agree(seat_, *statement));
+  agreed_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Connection> WorkerContext::Connect(ConnectRequest request) {
+  request.take_endpoint = EndpointTaker();
+  RZ_ASSIGN_OR_RETURN(Connection made, ringzero::Connect(seat_, request));
+  HearSignals();
+  return made;
+}
+
+void WorkerContext::StayAlone() {
+  seat_.rendezvous->Leave(absl::OkStatus());
+  HearSignals();
+}
+
+void WorkerContext::HearSignals() {
+  if (launched() || options_->interrupt.signal == 0) return;
+  signals_ = std::make_unique<SeatSignals>(options_->interrupt);
 }
 
 absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return stream_.records.Write({Record::Type::kReport, 0, kind, text});
+  if (launched()) return Write({Record::Type::kReport, 0, kind, text});
+  if (options_->on_report) options_->on_report(self(), kind, text);
+  return absl::OkStatus();
 }
 
 absl::Status WorkerContext::Fail(const absl::Status& why) {
+  if (!launched()) return absl::OkStatus();
+  return Write(
+      {Record::Type::kFailure, static_cast<int>(why.code()), "", std::string(why.message())});
+}
+
+absl::Status WorkerContext::Write(const Record& record) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return stream_.records.Write(
-      {Record::Type::kFailure, static_cast<int32_t>(why.code()), "", std::string(why.message())});
+  return records_->Write(record);
+}
+
+absl::StatusOr<std::string> WorkerContext::RunInSeat(const WorkerBody& body) {
+  absl::StatusOr<std::string> mine = body(*this);
+  signals_.reset();
+  return mine;
 }
 
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
@@ -427,6 +507,45 @@ absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& op
   Launch launch(options, *signals);
   RZ_RETURN_IF_ERROR(launch.Start(body));
   return launch.Run();
+}
+
+absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body) {
+  if (!options.seat.has_value()) return LaunchProcesses(options.launch, body);
+  WorkerContext context(*options.seat, options.launch);
+  const absl::StatusOr<std::string> mine = context.RunInSeat(body);
+  if (!context.agreed()) {  // no other worker waits for this one's result
+    RZ_RETURN_IF_ERROR(mine.status());
+    return std::vector<std::string>{*mine};
+  }
+  const auto limit = std::max<std::chrono::milliseconds>(2 * options.launch.peer_timeout,
+                                                         std::chrono::seconds(10));
+  absl::StatusOr<std::vector<std::string>> all = ShareResults(*options.seat, mine, limit);
+  if (all.ok()) return all;
+  const absl::Status cause = CauseOf(all.status());
+  if (SilentWorker(cause) != context.self()) return cause;
+  // What lies between the two workers is broken.
+  return Annotate(cause, "another worker heard nothing of this one, though it lives");
+}
+
+absl::StatusOr<std::vector<std::string>> RunThreads(
+    int workers, const std::function<absl::StatusOr<std::string>(WorkerId)>& body) {
+  std::vector<absl::StatusOr<std::string>> results(workers, absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (int w = 0; w < workers; ++w) {
+    threads.push_back(NamedThread(absl::StrCat("rz-compute ", w),
+                                  [&results, &body, w] { results[w] = body(WorkerId(w)); }));
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<std::string> values;
+  absl::Status echo;
+  for (int w = 0; w < workers; ++w) {
+    const absl::Status status = results[w].status();
+    if (!status.ok() && !IsEcho(status)) return ReportedBy(WorkerId(w), status);
+    if (status.ok()) values.push_back(*std::move(results[w]));
+    if (echo.ok()) echo = CauseOf(status);
+  }
+  if (!echo.ok()) return echo;
+  return values;
 }
 
 }  // namespace ringzero

@@ -1,11 +1,14 @@
-// LaunchProcesses: one process per worker, their reports gathered, all ended when one fails.
+// RunJob: the workers of a job, each in a process of its own: launched here (LaunchProcesses),
+// their reports gathered, all ended when one fails; or this process as one worker of a job that
+// others have launched.
 //
-//   absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(
-//       {.workers = 4,
-//        .on_report = [](WorkerId, const std::string& kind, const std::string& text) {}},
+//   absl::StatusOr<std::vector<std::string>> results = RunJob(
+//       {.launch = {.workers = 4,
+//                   .on_report = [](WorkerId, const std::string& kind, const std::string& text) {}},
+//        .seat = seat},
 //       [](WorkerContext& context) -> absl::StatusOr<std::string> {
-//         RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
-//                             CreateShmTransport(context.TakeEndpoint(), options));
+//         RZ_RETURN_IF_ERROR(context.Agree(sections));
+//         RZ_ASSIGN_OR_RETURN(Connection made, context.Connect({.options = needs}));
 //         ... context.Report("progress", "step 7").IgnoreError(); ...
 //         return "my summary";
 //       });
@@ -17,14 +20,21 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/connect.h"
 #include "p2p/launch/worker_process.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_transport.h"
 
 namespace ringzero {
@@ -57,35 +67,60 @@ struct LaunchOptions {
 // Cancelled "interrupted by signal 2 (Interrupt)".
 absl::Status InterruptedBy(int signal);
 
-// A worker's side, in its own process. Thread-safe but for TakeEndpoint and Seat.
+class WorkerContext;
+using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
+
+// A worker's side, in its own process: of a job that this program has launched, or in a seat of a
+// job from outside. Report and Fail are thread-safe.
 class WorkerContext {
  public:
-  WorkerContext(ShmEndpoint endpoint, const WorkerProcess::Stream& stream, std::string secret);
+  WorkerContext(JobSeat seat, ShmEndpoint endpoint, RecordWriter& records);  // launched
+  WorkerContext(JobSeat seat, const LaunchOptions& options);                 // in a seat
+  ~WorkerContext();
 
-  WorkerId self() const { return self_; }
-  int workers() const { return workers_; }
-  // For CreateShmTransport; once. If it is never taken, the others' transports wait for this
-  // worker's hello until the body returns.
+  WorkerId self() const { return seat_.self; }
+  int workers() const { return seat_.workers; }
+  const JobSeat& Seat() const { return seat_; }
+  // Then all workers have the program and the configuration of one process, and are where it is.
+  bool launched() const { return records_ != nullptr; }
+
+  // What all workers must have alike is compared (rendezvous/agreement.h); an error in place of it
+  // ends all of them. If they are launched there is nothing to compare.
+  absl::Status Agree(const absl::StatusOr<std::vector<AgreementSection>>& statement);
+  bool agreed() const { return agreed_; }
+
+  // As Connect (p2p/connect.h); take_endpoint is given here. From here on signals ask for an early
+  // end (LaunchOptions::interrupt), in a seat as in a launched process.
+  absl::StatusOr<Connection> Connect(ConnectRequest request);
+  // In place of Connect: nothing travels between the workers.
+  void StayAlone();
+  // The launcher's end for CreateShmTransport; once. If it is never taken, the others' transports
+  // wait for this worker's hello until the body returns.
   ShmEndpoint TakeEndpoint() { return std::move(endpoint_); }
-  // To connect in any other way. Its rendezvous asks the launching process, and must be gone before
-  // the body returns.
-  JobSeat Seat();
+  std::function<ShmEndpoint()> EndpointTaker();  // of ConnectRequest; null in a seat
+
   // To on_report; never waits for it. Unavailable when the launching process is gone,
   // ResourceExhausted (and not reported) when it has left 1 MiB unread.
   absl::Status Report(const std::string& kind, const std::string& text);
-  // Tells the failure before the body returns, which it may take long to do. Errors as Report.
+  // Tells the launching process the failure before the body returns, which it may take long to do.
+  // Errors as Report.
   absl::Status Fail(const absl::Status& why);
 
- private:
-  const WorkerId self_;
-  const int workers_;
-  ShmEndpoint endpoint_;
-  const WorkerProcess::Stream stream_;
-  const std::string secret_;
-  std::mutex mutex_;  // one record at a time
-};
+  absl::StatusOr<std::string> RunInSeat(const WorkerBody& body);  // for RunJob
 
-using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
+ private:
+  class SeatSignals;
+  void HearSignals();
+  absl::Status Write(const Record& record);
+
+  const JobSeat seat_;
+  ShmEndpoint endpoint_;
+  std::mutex mutex_;
+  RecordWriter* const records_ ABSL_PT_GUARDED_BY(mutex_) = nullptr;  // null: in a seat
+  const LaunchOptions* const options_ = nullptr;                      // null: launched
+  bool agreed_ = false;
+  std::unique_ptr<SeatSignals> signals_;
+};
 
 // Forks, runs `body` in every child, and returns what they returned, by worker. Call it from a
 // process with one thread (FailedPrecondition otherwise), before anything starts more.
@@ -98,12 +133,29 @@ using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
 // SIGTERM or SIGHUP (but see LaunchOptions::interrupt), which it does not see otherwise while this
 // runs (a SIGHUP that it ignores, as under nohup, stays ignored); ResourceExhausted, before
 // anything is started, of CheckLimits (p2p/launch/limits.h). Time in which the launching process
-// was stopped itself counts for nobody, and stopping it stops no worker. Children ignore SIGINT,
+// was stopped itself does not count, and stopping it stops no worker. Children ignore SIGINT,
 // SIGHUP and SIGPIPE, die by SIGTERM, and leave by _exit with their output flushed. The kernel's
 // choice of whom to end for lack of memory prefers them to the launching process. When that one
 // dies by SIGKILL, worker 0 says so on stderr, and all end.
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
                                                          const WorkerBody& body);
+
+struct JobOptions {
+  LaunchOptions launch;
+  // Of JoinOutsideJob: this process is one worker, and launches none. Of `launch` only on_report,
+  // peer_timeout and interrupt count then.
+  std::optional<JobSeat> seat;
+};
+
+// LaunchProcesses; or `body` here, in a seat. Then, if it has called Agree, worker 0 returns what
+// all workers returned, another worker its own result, and errors are those of ShareResults
+// (rendezvous/agreement.h), without this worker's number in front.
+absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body);
+
+// Workers that are threads of this process: what they returned, by worker, or the first root cause
+// with its worker's number in front.
+absl::StatusOr<std::vector<std::string>> RunThreads(
+    int workers, const std::function<absl::StatusOr<std::string>(WorkerId)>& body);
 
 }  // namespace ringzero
 

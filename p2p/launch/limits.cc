@@ -1,7 +1,6 @@
 // Counts descriptors; makes tasks in a process that ends at once.
 #include "p2p/launch/limits.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -13,6 +12,8 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +23,7 @@
 namespace ringzero {
 namespace {
 
-constexpr int64_t kLaunchFiles = 4;   // the launching process', beside one for each pair of ends
+constexpr int64_t kLaunchFiles = 5;   // the launching process', beside one for each pair of ends
 constexpr int64_t kWorkerFiles = 28;  // a worker's, beside its sockets: UCX alone has half of them
 
 std::string LimitWords(int resource) {
@@ -40,20 +41,13 @@ std::string ForWorkers(int workers) {
   return absl::StrCat("for ", workers, workers == 1 ? " worker process" : " worker processes");
 }
 
-int OpenFileCount() {
-  DIR* const folder = opendir("/proc/self/fd");
-  if (folder == nullptr) return 0;
-  int count = -1;  // the folder itself
-  while (const dirent* entry = readdir(folder)) count += entry->d_name[0] != '.';
-  closedir(folder);
-  return count;
-}
-
 absl::Status CheckFileLimit(int workers) {
   // Both ends between all pairs, and one to each worker.
   const int64_t sockets = int64_t{workers} * workers;
-  const int64_t wanted =
-      OpenFileCount() + std::max(sockets + kLaunchFiles, workers - 1 + kWorkerFiles);
+  using Entries = std::filesystem::directory_iterator;
+  std::error_code unknown;
+  const int64_t open = std::distance(Entries("/proc/self/fd", unknown), Entries()) - 1;  // this one
+  const int64_t wanted = open + std::max(sockets + kLaunchFiles, workers - 1 + kWorkerFiles);
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || static_cast<rlim_t>(wanted) <= limit.rlim_cur) {
     return absl::OkStatus();

@@ -3,8 +3,8 @@
 //   RZ_RETURN_IF_ERROR(CheckLimits({.workers = 8, .tasks = 9}));
 //   // "72 processes and threads are wanted for 8 worker processes, but the system made 31 (…): …"
 //
-// Files are counted; processes and threads are made and ended again, because nobody tells how many
-// of a user's are left (`ulimit -u`, a cgroup's pids.max).
+// Files are counted; processes and threads are made and ended again, because the system does not
+// tell how many of a user's are left (`ulimit -u`, a cgroup's pids.max).
 #ifndef RINGZERO_P2P_LAUNCH_LIMITS_H_
 #define RINGZERO_P2P_LAUNCH_LIMITS_H_
 

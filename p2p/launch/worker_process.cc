@@ -1,4 +1,4 @@
-// fork, what a child sets up before its body runs, and waitpid.
+// fork, what a child sets up before its body runs, records as texts, and waitpid.
 #include "p2p/launch/worker_process.h"
 
 #include <sys/prctl.h>
@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -19,8 +20,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "base/texts.h"
 #include "p2p/launch/limits.h"
 
 namespace ringzero {
@@ -82,7 +88,7 @@ void OnContinued(int) {
   if (getppid() == launching_process) return;
   constexpr char kWords[] =
       "ringzero: error: the launching process died (SIGKILL, or a crash); its workers end\n";
-  alarm(1);  // ends us if nobody takes the words
+  alarm(1);  // ends us if the words are not taken
   (void)!write(STDERR_FILENO, kWords, sizeof(kWords) - 1);
   kill(getpid(), SIGKILL);
 }
@@ -109,10 +115,9 @@ void FlushOutput() {
   std::fflush(nullptr);
 }
 
-absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn,
-                                    const WorkerProcess::Stream& stream) {
+absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn, RecordWriter& records) {
   try {
-    return spawn.body(stream);
+    return spawn.body(records);
   } catch (const std::system_error& error) {
     return FromSystemError(error);
   } catch (const std::bad_alloc& error) {
@@ -122,10 +127,10 @@ absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn,
 
 [[noreturn]] void RunChild(const WorkerProcess::Spawn& spawn, int socket) {
   RecordWriter records(socket);
-  absl::StatusOr<std::string> result = RunBody(spawn, {socket, records});
+  absl::StatusOr<std::string> result = RunBody(spawn, records);
   Record last;
   last.type = result.ok() ? Record::Type::kResult : Record::Type::kFailure;
-  last.code = static_cast<int32_t>(result.status().code());
+  last.code = static_cast<int>(result.status().code());
   last.text = result.ok() ? *std::move(result) : std::string(result.status().message());
   FlushOutput();
   const bool told = records.Finish(last).ok();
@@ -133,7 +138,60 @@ absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn,
   _exit(told && last.type == Record::Type::kResult ? 0 : kFailedExitCode);
 }
 
+std::string ToText(const Record& record) {
+  return JoinTexts({absl::StrCat(static_cast<int>(record.type)), absl::StrCat(record.code),
+                    record.kind, record.text});
+}
+
+// The first record of `bytes`, which then begins behind it. Nothing: it has not come completely.
+std::optional<Record> TakeRecord(absl::string_view& bytes) {
+  absl::string_view rest = bytes;
+  std::array<std::string, 4> parts;
+  for (std::string& part : parts) {
+    std::optional<std::string> text = TakeText(rest);
+    if (!text.has_value()) return std::nullopt;
+    part = *std::move(text);
+  }
+  int type = 0;
+  Record record{.kind = std::move(parts[2]), .text = std::move(parts[3])};
+  RZ_CHECK(absl::SimpleAtoi(parts[0], &type) && absl::SimpleAtoi(parts[1], &record.code), parts[0]);
+  record.type = static_cast<Record::Type>(type);
+  bytes = rest;
+  return record;
+}
+
 }  // namespace
+
+absl::Status RecordWriter::Write(const Record& record) {
+  if (waiting_.size() > kMaxWaitingBytes) {
+    RZ_RETURN_IF_ERROR(Send(MSG_DONTWAIT));
+    if (waiting_.size() > kMaxWaitingBytes) {
+      return absl::ResourceExhaustedError("the launching process does not read its reports");
+    }
+  }
+  waiting_ += ToText(record);
+  return Send(MSG_DONTWAIT);
+}
+
+absl::Status RecordWriter::Finish(const Record& record) {
+  waiting_ += ToText(record);
+  return Send(0);
+}
+
+absl::Status RecordWriter::Send(int flags) {
+  size_t written = 0;
+  int error = 0;
+  while (written < waiting_.size() && error == 0) {
+    const ssize_t sent =
+        send(socket_, waiting_.data() + written, waiting_.size() - written, flags | MSG_NOSIGNAL);
+    if (sent >= 0) written += static_cast<size_t>(sent);
+    if (sent < 0 && errno != EINTR) error = errno;
+  }
+  waiting_.erase(0, written);
+  if (error == 0 || error == EAGAIN || error == EWOULDBLOCK) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot report to the launching process: ", std::strerror(error)));
+}
 
 absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& spawn) {
   int pair[2] = {-1, -1};
@@ -160,11 +218,7 @@ absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& 
 }
 
 WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket, OomCounter oom)
-    : worker_(worker),
-      pid_(pid),
-      oom_(std::move(oom)),
-      socket_(std::move(socket)),
-      answers_(socket_.get()) {}
+    : worker_(worker), pid_(pid), oom_(std::move(oom)), socket_(std::move(socket)) {}
 
 WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
     : worker_(other.worker_),
@@ -173,8 +227,7 @@ WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
       stop_(other.stop_),
       end_(std::move(other.end_)),
       socket_(std::move(other.socket_)),
-      reader_(std::move(other.reader_)),
-      answers_(std::move(other.answers_)) {}
+      arrived_(std::move(other.arrived_)) {}
 
 WorkerProcess::~WorkerProcess() {
   if (pid_ <= 0) return;
@@ -184,16 +237,17 @@ WorkerProcess::~WorkerProcess() {
 }
 
 void WorkerProcess::ReadRecords(std::vector<Record>& records) {
-  if (!socket_) return;
-  if (reader_.Read(socket_.get(), records) == RecordReader::State::kClosed) socket_.Reset();
-}
-
-void WorkerProcess::Answer(const Record& record) {
-  if (socket_) answers_.Write(record).IgnoreError();
-}
-
-void WorkerProcess::SendAnswers() {
-  if (socket_) answers_.Flush().IgnoreError();
+  std::array<char, 65536> chunk;
+  while (socket_) {
+    const ssize_t got = recv(socket_.get(), chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got <= 0) socket_.Reset();
+    if (got > 0) arrived_.append(chunk.data(), static_cast<size_t>(got));
+  }
+  absl::string_view rest = arrived_;
+  while (std::optional<Record> record = TakeRecord(rest)) records.push_back(*std::move(record));
+  arrived_.erase(0, arrived_.size() - rest.size());
 }
 
 void WorkerProcess::AskSystem() {

@@ -3,25 +3,58 @@
 //   RZ_ASSIGN_OR_RETURN(WorkerProcess child, WorkerProcess::Fork(worker, spawn));
 //   poll(child.socket()) ...; child.ReadRecords(records);   child.Signal(SIGTERM);
 //
-// Move-only; used by one thread, of a process that has only this one when it forks.
+// In the child: records.Write({Record::Type::kReport, 0, "progress", "step 7"});
 #ifndef RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_
 #define RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_
 
 #include <signal.h>
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/launch/record_stream.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
+
+struct Record {
+  enum class Type {
+    kReport = 1,  // kind and text, while it runs
+    kResult,      // text: the body's value; the last record
+    kFailure,     // code and text: an error of the body, which goes on to its end
+  };
+  Type type = Type::kReport;
+  int code = 0;  // absl::StatusCode
+  std::string kind;
+  std::string text;
+};
+
+// Sends records of any size over a stream socket. Not thread-safe.
+class RecordWriter {
+ public:
+  static constexpr size_t kMaxWaitingBytes = 1 << 20;
+
+  explicit RecordWriter(int socket) : socket_(socket) {}
+  // Does not block: a reader that does not read (it is stopped, or its terminal is) holds up no
+  // writer. ResourceExhausted, and the record is dropped, when so much waits already; Unavailable
+  // when the reader is gone.
+  absl::Status Write(const Record& record);
+  // The last record, and all that waits; blocks. Unavailable as above.
+  absl::Status Finish(const Record& record);
+
+ private:
+  absl::Status Send(int flags);  // until nothing waits or, not blocking, the socket is full
+
+  int socket_;
+  std::string waiting_;
+};
 
 // A file of the kernel that counts the processes it has ended for lack of memory, and the count.
 struct OomCounter {
@@ -29,16 +62,12 @@ struct OomCounter {
   int64_t kills = -1;
 };
 
+// Move-only; used by one thread, of a process that has only this one when it forks.
 class WorkerProcess {
  public:
-  // A child's end of the record stream.
-  struct Stream {
-    int socket;  // where answers arrive
-    RecordWriter& records;
-  };
   // Runs in the child; what it returns becomes the last record. Everything that the child must not
   // keep open is closed by it first.
-  using Body = std::function<absl::StatusOr<std::string>(const Stream& stream)>;
+  using Body = std::function<absl::StatusOr<std::string>(RecordWriter& records)>;
   struct Spawn {
     sigset_t signal_mask;  // the child's
     Body body;
@@ -58,13 +87,8 @@ class WorkerProcess {
   // Until Reap has said how it ended.
   bool alive() const { return pid_ > 0 || end_.has_value(); }
 
-  // Reads records; does not block.
+  // Appends the records that have completely arrived; does not block.
   void ReadRecords(std::vector<Record>& records);
-  // To the child; does not block. What a child does not read, or one that has gone, is its loss.
-  void Answer(const Record& record);
-  // What Answer could not send yet: try again when the socket can be written to.
-  bool has_answers() const { return socket_ && answers_.waits(); }
-  void SendAnswers();
   // How it ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with code 3".
   // ": out of memory, says the kernel (…)" is added where its counter has gone up since the fork.
   struct End {
@@ -93,8 +117,7 @@ class WorkerProcess {
   Stop stop_;
   std::optional<End> end_;
   UniqueFd socket_;
-  RecordReader reader_;
-  RecordWriter answers_;
+  std::string arrived_;  // the begin of a record
 };
 
 }  // namespace ringzero

@@ -20,7 +20,7 @@
 #include "p2p/nccl/lane.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_memory.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
 

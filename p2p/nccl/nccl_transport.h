@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/nccl/nccl_lane.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

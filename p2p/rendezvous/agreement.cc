@@ -1,105 +1,89 @@
-// What every worker puts under "agreement/<worker>", and the comparison with worker 0's.
+// Texts and errors in parts: "<code> <parts>" under "<what>/<worker>", the text under
+// "<what>/<worker>/<part>".
 #include "p2p/rendezvous/agreement.h"
 
 #include <algorithm>
 #include <optional>
-#include <span>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
-#include "base/sha256.h"
 #include "base/status.h"
+#include "base/texts.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
 
 namespace ringzero {
 namespace {
 
-constexpr size_t kShownBytes = 16 << 10;    // of one section
-constexpr size_t kWrittenBytes = 60 << 10;  // of all
-constexpr absl::string_view kAgree = "agree";
-constexpr absl::string_view kDisagree = "disagree";
+constexpr absl::string_view kStatement = "agreement";
+constexpr absl::string_view kResult = "result";
+constexpr size_t kShownBytes = 16 << 10;  // of one section
+// A worker that failed has told its reason before it was found missing, or is about to.
+constexpr std::chrono::seconds kReasonLimit(1);
 
-struct Section {
-  std::string name;
-  std::string digest;
-  std::string text;  // the beginning, maybe nothing of it
-};
+using Told = absl::StatusOr<std::string>;
 
-struct Statement {
-  absl::Status failed;  // not OK: it disagrees
-  std::vector<Section> sections;
-};
-
-std::string DigestOf(const std::string& text) {
-  Sha256 digest;
-  digest.Update(std::as_bytes(std::span(text)));
-  return digest.FinishHex();
+absl::Status Tell(const JobSeat& seat, absl::string_view what, const Told& mine) {
+  const std::string key = absl::StrCat(what, "/", seat.self.value);
+  const std::string text = mine.ok() ? *mine : std::string(mine.status().message());
+  const size_t parts = (text.size() + kMaxRendezvousValueBytes - 1) / kMaxRendezvousValueBytes;
+  for (size_t part = 0; part < parts; ++part) {
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(
+        absl::StrCat(key, "/", part),
+        text.substr(part * kMaxRendezvousValueBytes, kMaxRendezvousValueBytes)));
+  }
+  return seat.rendezvous->Put(key,
+                              absl::StrCat(static_cast<int>(mine.status().code()), " ", parts));
 }
 
-std::string AgreementKey(int worker) { return absl::StrCat("agreement/", worker); }
-
-// "5:hello"
-void AppendText(absl::string_view text, std::string& out) {
-  absl::StrAppend(&out, text.size(), ":", text);
+absl::Status Garbled(absl::string_view what, int worker) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("worker ", worker, "'s statement (", what, ") cannot be read"));
 }
 
-std::optional<std::string> TakeText(absl::string_view& in) {
-  const size_t colon = in.find(':');
-  size_t size = 0;
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(in.substr(0, colon), &size) ||
-      size > in.size() - colon - 1) {
-    return std::nullopt;
+// What a worker has told. An error: it could not be heard.
+absl::StatusOr<Told> Hear(const JobSeat& seat, absl::string_view what, int worker,
+                          const Deadline& deadline) {
+  const std::string key = absl::StrCat(what, "/", worker);
+  RZ_ASSIGN_OR_RETURN(const std::string head, seat.rendezvous->Get(key, deadline.Left()));
+  const std::vector<std::string> words = absl::StrSplit(head, ' ');
+  int code = 0;
+  size_t parts = 0;
+  if (words.size() != 2 || !absl::SimpleAtoi(words[0], &code) ||
+      !absl::SimpleAtoi(words[1], &parts) || code < 0 || code > 16) {
+    return Garbled(what, worker);
   }
-  std::string text(in.substr(colon + 1, size));
-  in.remove_prefix(colon + 1 + size);
-  return text;
+  std::string text;
+  for (size_t part = 0; part < parts; ++part) {
+    RZ_ASSIGN_OR_RETURN(const std::string next,
+                        seat.rendezvous->Get(absl::StrCat(key, "/", part), deadline.Left()));
+    text += next;
+  }
+  if (code == 0) return Told(std::move(text));
+  return Told(absl::Status(static_cast<absl::StatusCode>(code), text));
 }
 
-std::string Write(const std::vector<AgreementSection>& sections) {
-  std::string out;
-  AppendText(kAgree, out);
-  for (const AgreementSection& section : sections) {
-    AppendText(section.name, out);
-    AppendText(DigestOf(section.text), out);
-    const size_t room = out.size() < kWrittenBytes ? kWrittenBytes - out.size() : 0;
-    AppendText(absl::string_view(section.text).substr(0, std::min(kShownBytes, room)), out);
-  }
-  return out;
+using Sections = std::vector<AgreementSection>;
+
+std::string Write(const Sections& sections) {
+  std::string all;
+  for (const auto& [name, text] : sections) absl::StrAppend(&all, JoinTexts({name, text}));
+  return all;
 }
 
-absl::StatusOr<Statement> Read(const std::string& text, int worker) {
-  const auto garbled = [&] {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker, "'s statement before the run cannot be read"));
-  };
-  Statement statement;
-  absl::string_view in = text;
-  const std::optional<std::string> kind = TakeText(in);
-  if (kind == kDisagree) {
-    const std::optional<std::string> code = TakeText(in);
-    const std::optional<std::string> words = TakeText(in);
-    int number = 0;
-    if (!code.has_value() || !words.has_value() || !absl::SimpleAtoi(*code, &number) ||
-        number <= 0 || number > 16) {
-      return garbled();
-    }
-    statement.failed = absl::Status(static_cast<absl::StatusCode>(number), *words);
-    return statement;
+std::optional<Sections> Read(absl::string_view all) {
+  Sections sections;
+  while (!all.empty()) {
+    std::optional<std::string> name = TakeText(all), text = TakeText(all);
+    if (!name.has_value() || !text.has_value()) return std::nullopt;
+    sections.push_back({*std::move(name), *std::move(text)});
   }
-  if (kind != kAgree) return garbled();
-  while (!in.empty()) {
-    std::optional<std::string> name = TakeText(in);
-    std::optional<std::string> digest = TakeText(in);
-    std::optional<std::string> shown = TakeText(in);
-    if (!name.has_value() || !digest.has_value() || !shown.has_value()) return garbled();
-    statement.sections.push_back({*std::move(name), *std::move(digest), *std::move(shown)});
-  }
-  return statement;
+  return sections;
 }
 
 // "cyclic.slack" and "0" of "cyclic.slack = 0".
@@ -111,6 +95,10 @@ std::pair<absl::string_view, absl::string_view> Split(absl::string_view line) {
 
 using Lines = std::vector<absl::string_view>;
 
+Lines LinesOf(absl::string_view text) {
+  return absl::StrSplit(text.substr(0, kShownBytes), '\n', absl::SkipEmpty());
+}
+
 const absl::string_view* Find(const Lines& lines, absl::string_view name) {
   const auto found = std::find_if(lines.begin(), lines.end(), [&](absl::string_view line) {
     return !name.empty() && Split(line).first == name;
@@ -119,88 +107,123 @@ const absl::string_view* Find(const Lines& lines, absl::string_view name) {
 }
 
 // What differs first, in words; `mine` is worker 0's.
-std::string Difference(int worker, const std::string& theirs, const std::string& mine) {
-  const Lines their_lines = absl::StrSplit(theirs, '\n', absl::SkipEmpty());
-  const Lines my_lines = absl::StrSplit(mine, '\n', absl::SkipEmpty());
+std::string Difference(int worker, const Lines& theirs, const Lines& mine) {
   const std::string who = absl::StrCat("worker ", worker);
-  for (const absl::string_view line : their_lines) {
-    const auto [name, value] = Split(line);
+  for (const absl::string_view line : theirs) {
+    const absl::string_view name = Split(line).first;
     if (name.empty()) continue;
-    const absl::string_view* other = Find(my_lines, name);
+    const absl::string_view* other = Find(mine, name);
     if (other == nullptr) return absl::StrCat(who, " has ", line, ", worker 0 has no such value");
     if (*other != line) {
       return absl::StrCat(who, " has ", line, ", worker 0 has ", Split(*other).second);
     }
   }
-  for (const absl::string_view line : my_lines) {
+  for (const absl::string_view line : mine) {
     const absl::string_view name = Split(line).first;
-    if (name.empty() || Find(their_lines, name) != nullptr) continue;
+    if (name.empty() || Find(theirs, name) != nullptr) continue;
     return absl::StrCat(who, " has no ", name, ", worker 0 has ", line);
   }
-  for (size_t i = 0; i < std::min(their_lines.size(), my_lines.size()); ++i) {
-    if (their_lines[i] == my_lines[i]) continue;
-    return absl::StrCat(who, " has in line ", i + 1, " \"", their_lines[i], "\", worker 0 has \"",
-                        my_lines[i], "\"");
+  for (size_t i = 0; i < std::min(theirs.size(), mine.size()); ++i) {
+    if (theirs[i] == mine[i]) continue;
+    return absl::StrCat(who, " has in line ", i + 1, " \"", theirs[i], "\", worker 0 has \"",
+                        mine[i], "\"");
   }
   return absl::StrCat(who, "'s differs from worker 0's");
 }
 
-absl::Status Compare(int worker, const Statement& theirs, const Statement& mine) {
-  const auto names = [](const Statement& statement) {
-    std::vector<std::string> list;
-    for (const Section& section : statement.sections) list.push_back(section.name);
-    return list;
+absl::Status Compare(int worker, const Sections& theirs, const Sections& mine) {
+  const auto same_name = [](const AgreementSection& a, const AgreementSection& b) {
+    return a.name == b.name;
   };
-  if (names(theirs) != names(mine)) {
+  if (!std::equal(theirs.begin(), theirs.end(), mine.begin(), mine.end(), same_name)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "worker ", worker, " compares other things than worker 0: another version of ringzero?"));
   }
-  for (size_t i = 0; i < mine.sections.size(); ++i) {
-    const Section& section = theirs.sections[i];
-    if (section.digest == mine.sections[i].digest) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        Difference(worker, section.text, mine.sections[i].text), " (", section.name, ")"));
+  for (size_t i = 0; i < mine.size(); ++i) {
+    if (theirs[i].text == mine[i].text) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(Difference(worker, LinesOf(theirs[i].text), LinesOf(mine[i].text)), " (",
+                     mine[i].name, ")"));
   }
   return absl::OkStatus();
 }
 
-absl::Status CompareAll(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
-  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(AgreementKey(seat.self.value), Write(sections)));
+absl::Status CompareAll(const JobSeat& seat, const Sections& sections) {
+  RZ_RETURN_IF_ERROR(Tell(seat, kStatement, Write(sections)));
   const Deadline deadline(seat.join_limit);
-  std::vector<Statement> statements;
+  std::vector<Sections> all;
   for (int w = 0; w < seat.workers; ++w) {
-    const absl::StatusOr<std::string> text = seat.rendezvous->Get(AgreementKey(w), deadline.Left());
-    if (!text.ok()) {
-      return WhileWaiting(text.status(), absl::StrCat("worker ", w, " has stated nothing"));
+    const absl::StatusOr<Told> theirs = Hear(seat, kStatement, w, deadline);
+    if (!theirs.ok()) {
+      return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " has stated nothing"));
     }
-    RZ_ASSIGN_OR_RETURN(Statement statement, Read(*text, w));
-    if (!statement.failed.ok()) return ReportedBy(WorkerId(w), statement.failed);
-    statements.push_back(std::move(statement));
+    if (!theirs->ok()) return ReportedBy(WorkerId(w), theirs->status());
+    std::optional<Sections> read = Read(**theirs);
+    if (!read.has_value()) return Garbled(kStatement, w);
+    all.push_back(*std::move(read));
   }
-  for (int w = 1; w < seat.workers; ++w) {
-    RZ_RETURN_IF_ERROR(Compare(w, statements[w], statements[0]));
-  }
+  for (int w = 1; w < seat.workers; ++w) RZ_RETURN_IF_ERROR(Compare(w, all[w], all[0]));
   return absl::OkStatus();
+}
+
+// What a worker has to say when another did not come or went away: perhaps that one said why.
+bool MayBlameWrongly(const absl::Status& why) {
+  return absl::IsDeadlineExceeded(why) ||
+         (absl::IsUnavailable(why) && absl::StrContains(why.message(), "worker "));
+}
+
+// `found`, unless it only tells that others are not there and one of these has left its reason.
+absl::Status FirstCause(const JobSeat& seat, const absl::Status& found) {
+  if (!MayBlameWrongly(found)) return found;
+  const Deadline deadline(kReasonLimit);
+  for (int w = 1; w < seat.workers; ++w) {
+    const absl::StatusOr<Told> heard = Hear(seat, kResult, w, deadline);
+    const absl::Status theirs = heard.ok() ? heard->status() : heard.status();
+    if (theirs.ok() || IsEcho(theirs) || MayBlameWrongly(theirs)) continue;
+    return ReportedBy(WorkerId(w), theirs);
+  }
+  return found;
 }
 
 }  // namespace
 
-absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections) {
+absl::Status Agree(const JobSeat& seat, const Sections& sections) {
   if (seat.workers == 1) return absl::OkStatus();
   absl::Status agreed = CompareAll(seat, sections);
-  if (!agreed.ok()) seat.rendezvous->Leave(agreed);  // who is not that far hears the cause
+  if (!agreed.ok()) seat.rendezvous->Leave(agreed);  // a worker that is not so far hears the cause
   return agreed;
 }
 
 void Disagree(const JobSeat& seat, const absl::Status& why) {
   if (seat.workers == 1 || why.ok()) return;
-  std::string out;
-  AppendText(kDisagree, out);
-  AppendText(absl::StrCat(static_cast<int>(why.code())), out);
-  AppendText(why.message().substr(0, kShownBytes), out);
-  // Who cannot be told finds out by waiting.
-  seat.rendezvous->Put(AgreementKey(seat.self.value), out).IgnoreError();
+  // A worker that cannot be told finds out by waiting.
+  Tell(seat, kStatement, why).IgnoreError();
   seat.rendezvous->Leave(why);
+}
+
+absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat, const Told& mine,
+                                                      std::chrono::milliseconds limit) {
+  if (seat.self.value != 0) {
+    const absl::Status told = Tell(seat, kResult, mine);
+    if (!mine.ok()) return mine.status();
+    RZ_RETURN_IF_ERROR(told);
+    return std::vector<std::string>{*mine};
+  }
+  if (!mine.ok()) return FirstCause(seat, mine.status());
+  const Deadline deadline(limit);
+  std::vector<std::string> all = {*mine};
+  for (int w = 1; w < seat.workers; ++w) {
+    absl::StatusOr<Told> theirs = Hear(seat, kResult, w, deadline);
+    absl::Status status = theirs.ok() ? theirs->status() : theirs.status();
+    if (!theirs.ok() && absl::IsDeadlineExceeded(status)) {
+      status =
+          absl::UnavailableError(absl::StrFormat("worker %d has left no result within %g s", w,
+                                                 std::chrono::duration<double>(limit).count()));
+    }
+    if (!status.ok()) return FirstCause(seat, ReportedBy(WorkerId(w), CauseOf(status)));
+    all.push_back(**std::move(theirs));
+  }
+  return all;
 }
 
 }  // namespace ringzero

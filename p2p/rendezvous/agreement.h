@@ -1,36 +1,50 @@
-// Agree: before the first byte of training, the workers compare what all of them must have alike.
+// What the workers of a job tell each other at its begin and at its end, where they have met.
 //
 //   RZ_RETURN_IF_ERROR(Agree(seat, {{"versions", "ringzero = 0.5.0\ntorch = 2.11.0\n"},
 //                                   {"configuration", "cyclic.slack = 1\n…"}}));
 //   // InvalidArgument "worker 2 has cyclic.slack = 0, worker 0 has 1 (configuration)"
+//   …
+//   RZ_ASSIGN_OR_RETURN(std::vector<std::string> all, ShareResults(seat, mine, limit));
 //
-// A section is compared by its digest; its text, lines "name = value" or any others, says what
-// differs. All workers end with the same error. A worker that cannot even come so far says so
-// instead (Disagree), and the others end with its words at once.
+// Texts are of any size.
 #ifndef RINGZERO_P2P_RENDEZVOUS_AGREEMENT_H_
 #define RINGZERO_P2P_RENDEZVOUS_AGREEMENT_H_
 
+#include <chrono>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "absl/status/statusor.h"
+#include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
 
+// Something that all workers must have alike: lines "name = value", or any others.
 struct AgreementSection {
   std::string name;
-  std::string text;  // of any size; what is beyond 16 KiB is only compared
+  std::string text;
 };
 
-// Waits for all workers, for all together up to the seat's join_limit. InvalidArgument: a
-// difference. The code and words of a worker that Disagrees, with its number in front. As
-// Rendezvous otherwise. After an error this worker has left the rendezvous, with the error as its
-// last words.
+// Before the first byte of training. Waits for all workers, for all together up to the seat's
+// join_limit; all end with the same error. InvalidArgument: a difference, in words if it is within
+// the first 16 KiB of a section. The code and words of a worker that Disagrees, with its number in
+// front. As Rendezvous otherwise. After an error this worker has left the rendezvous, with the
+// error as its last words.
 absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections);
 
-// Instead of Agree: this worker ends with `why`.
+// Instead of Agree, of a worker that cannot come so far: it ends with `why`, and so do the others,
+// at once.
 void Disagree(const JobSeat& seat, const absl::Status& why);
+
+// At the end, once: what the workers returned; at worker 0 all of them, by worker, at the others
+// their own alone. This worker's error comes back as it is. Worker 0: the first error among the
+// others, with that worker's number in front; Unavailable when one has left nothing within `limit`
+// (for all together). An error that only tells that another is not there (DeadlineExceeded,
+// Unavailable) is replaced by that one's own, if it left one.
+absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat,
+                                                      const absl::StatusOr<std::string>& mine,
+                                                      std::chrono::milliseconds limit);
 
 }  // namespace ringzero
 

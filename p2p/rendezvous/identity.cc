@@ -104,237 +104,208 @@ class Reader {
   Reader(const IdentityFlags& flags, const Environment& environment)
       : flags_(flags), environment_(environment) {}
 
-  absl::StatusOr<std::optional<Identity>> Read();
+  absl::StatusOr<std::optional<Identity>> Read() {
+    const Launcher* launcher = Find();
+    if (launcher != nullptr) {
+      RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
+      RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
+    } else if (flags_.worker.has_value()) {
+      RZ_RETURN_IF_ERROR(ReadFlags());
+    } else if (!flags_.rendezvous.empty() || Set({"RINGZERO_RENDEZVOUS"}) != nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          flags_.rendezvous.empty() ? "RINGZERO_RENDEZVOUS" : "--rendezvous",
+          ": which worker is this? --worker W says it, or a launcher (torchrun, mpirun, srun)"));
+    } else {
+      RZ_RETURN_IF_ERROR(CheckNoPart());
+      return std::nullopt;
+    }
+    if (flags_.worker.has_value()) identity_.source = "command line";
+    if (const char* job = Set({"RINGZERO_JOB_ID"})) identity_.job = ValueOf(job);
+    RZ_ASSIGN_OR_RETURN(identity_.rendezvous, FindPlace());
+    RZ_RETURN_IF_ERROR(CheckPlace(identity_.rendezvous));
+    return identity_;
+  }
 
  private:
   // Empty counts as not set.
-  const char* Set(const Names& names) const;
+  const char* Set(const Names& names) const {
+    for (const char* name : names) {
+      const auto found = environment_.find(name);
+      if (found != environment_.end() && !found->second.empty()) return name;
+    }
+    return nullptr;
+  }
   const std::string& ValueOf(const char* name) const { return environment_.at(name); }
-  // The number of the first of `names` that is set.
-  absl::StatusOr<std::optional<int>> Number(const Names& names) const;
 
-  const Launcher* Find() const;
-  absl::Status CheckNoPart() const;
-  bool IsStrayTask() const;
-  absl::Status ReadLauncher(const Launcher& launcher);
-  absl::Status ReadFlags(const Launcher* launcher);
-  absl::Status CheckFlags(const Launcher& launcher) const;
-  absl::Status ReadPlace();
-  std::string PlaceOnOneHost();
-  absl::Status CheckPlace() const;
+  // The number of the first of `names` that is set.
+  absl::StatusOr<std::optional<int>> Number(const Names& names) const {
+    const char* name = Set(names);
+    if (name == nullptr) return std::nullopt;
+    int number = 0;
+    if (!absl::SimpleAtoi(ValueOf(name), &number) || number < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": wanted a number from 0, found \"", ValueOf(name), "\""));
+    }
+    return number;
+  }
+
+  const Launcher* Find() const {
+    for (const Launcher& launcher : Launchers()) {
+      if (Set(launcher.worker) == nullptr) continue;
+      if (launcher.source == kSlurm) {
+        // A batch script's own environment looks like a task's; only srun makes steps.
+        if (Set({"SLURM_STEP_ID"}) == nullptr) continue;
+        const char* workers = Set(launcher.workers);
+        if (workers != nullptr && ValueOf(workers) == "1") continue;
+      }
+      // A pod may hold several workers, which --worker tells apart.
+      if (launcher.source == kKubernetes && flags_.worker.has_value()) continue;
+      return &launcher;
+    }
+    return nullptr;
+  }
+
+  // A container of a task that was given only some of its variables. A batch script has no step
+  // either, but its job's id, and the number 0.
+  bool IsStrayTask() const {
+    const char* task = Set({"SLURM_PROCID"});
+    const char* tasks = Set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
+    if (task == nullptr || (tasks != nullptr && ValueOf(tasks) == "1")) return false;
+    return Set({"SLURM_STEP_ID"}) == nullptr &&
+           (Set({"SLURM_JOB_ID"}) == nullptr || ValueOf(task) != "0");
+  }
+
+  // For a process without a number: a launcher's other variables are an error then, or each process
+  // of its job would train a job of its own.
+  absl::Status CheckNoPart() const {
+    const auto part = [](absl::string_view source, absl::string_view found,
+                         absl::string_view missing) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(found, " is set, but ", missing, " is not: a worker of ", source,
+                       " has both. --worker W and --workers N would say who this is; without ",
+                       found, " in the environment this process starts a job of its own"));
+    };
+    for (const Launcher& launcher : Launchers()) {
+      const char* found = Set(launcher.others);
+      if (found == nullptr || Set(launcher.worker) != nullptr) continue;
+      return part(launcher.source, found, launcher.worker.front());
+    }
+    if (IsStrayTask()) return part(kSlurm, "SLURM_PROCID", "SLURM_STEP_ID");
+    return absl::OkStatus();
+  }
+
+  // `by`: what says which worker this is.
+  absl::Status TakeNumbers(absl::string_view by, int worker, int workers) {
+    identity_.self = WorkerId(worker);
+    identity_.workers = workers;
+    if (worker < workers) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(by, " is ", worker, ", but there are only ", workers, " workers"));
+  }
+
+  absl::Status ReadLauncher(const Launcher& launcher) {
+    const char* const by = Set(launcher.worker);
+    RZ_ASSIGN_OR_RETURN(const std::optional<int> worker, Number(launcher.worker));
+    RZ_ASSIGN_OR_RETURN(std::optional<int> workers, Number(launcher.workers));
+    if (!workers.has_value()) workers = flags_.workers;
+    if (!workers.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(by, " is set, but ", absl::StrJoin(launcher.workers, " or "),
+                       " is not; --workers N would say how many there are. Without ", by,
+                       " in the environment this process starts a job of its own"));
+    }
+    RZ_RETURN_IF_ERROR(TakeNumbers(by, *worker, *workers));
+    identity_.source = std::string(launcher.source);
+    RZ_ASSIGN_OR_RETURN(identity_.local_worker, Number(launcher.local_worker));
+    RZ_ASSIGN_OR_RETURN(identity_.local_workers, Number(launcher.local_workers));
+    RZ_ASSIGN_OR_RETURN(const std::optional<int> restart, Number(launcher.restart));
+    identity_.restart = restart.value_or(0);
+    for (const char* name : launcher.job) {
+      if (Set({name}) == nullptr) continue;
+      absl::StrAppend(&identity_.job, identity_.job.empty() ? "" : ".", ValueOf(name));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckFlags(const Launcher& launcher) const {
+    const auto check = [&](const char* flag, const std::optional<int>& given, const Names& names,
+                           int found) {
+      if (given.value_or(found) == found) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat(flag, " ", *given, " contradicts ",
+                                                     launcher.source, ", whose ", Set(names),
+                                                     " is ", found));
+    };
+    RZ_RETURN_IF_ERROR(check("--worker", flags_.worker, launcher.worker, identity_.self.value));
+    return check("--workers", flags_.workers, launcher.workers, identity_.workers);
+  }
+
+  absl::Status ReadFlags() {
+    if (!flags_.workers.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--worker ", *flags_.worker, " of how many? --workers N says it"));
+    }
+    return TakeNumbers("--worker", *flags_.worker, *flags_.workers);
+  }
+
+  absl::StatusOr<std::string> FindPlace() {
+    if (!flags_.rendezvous.empty()) return flags_.rendezvous;
+    if (const char* given = Set({"RINGZERO_RENDEZVOUS"})) return ValueOf(given);
+    const char* host = Set({"MASTER_ADDR"});
+    const char* port = Set({"MASTER_PORT"});
+    if (host != nullptr && port != nullptr) {
+      const char* agent = Set({"TORCHELASTIC_USE_AGENT_STORE"});
+      if (identity_.source == "torchrun" && agent != nullptr && ValueOf(agent) == "True") {
+        identity_.store = Identity::Store::kAgent;
+      }
+      // An IPv6 address has colons of its own.
+      const bool v6 = absl::StrContains(ValueOf(host), ":");
+      return absl::StrCat("tcp://", v6 ? "[" : "", ValueOf(host), v6 ? "]:" : ":", ValueOf(port));
+    }
+    if (host != nullptr || port != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(host != nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is set, but ",
+                       host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
+    }
+    if (identity_.workers == 1) return std::string();
+    std::string place = PlaceOnOneHost();
+    if (!place.empty()) return place;
+    const std::string here =
+        identity_.local_workers.has_value()
+            ? absl::StrCat(" (", *identity_.local_workers, " of them are on this host)")
+            : "";
+    return absl::InvalidArgumentError(absl::StrCat(
+        identity_.source, " says that this is worker ", identity_.self.value, " of ",
+        identity_.workers, here,
+        ", but nobody says where they meet: give --rendezvous file:///a/folder/that/all/see, or "
+        "MASTER_ADDR and MASTER_PORT"));
+  }
+
+  // A folder of the user's; "" where workers may be on other hosts, or nothing names the job.
+  std::string PlaceOnOneHost() {
+    if (identity_.local_workers != identity_.workers) return "";
+    if (identity_.job.empty()) identity_.job = HydraProxy();
+    if (identity_.job.empty()) return "";
+    const char* folder = Set({"TMPDIR"});
+    return absl::StrCat("file://", folder == nullptr ? "/tmp" : ValueOf(folder), "/ringzero-",
+                        getuid());
+  }
+
+  static absl::Status CheckPlace(const std::string& place) {
+    if (place.empty() || absl::StartsWith(place, "file:///")) return absl::OkStatus();
+    const size_t colon = place.rfind(':');
+    int port = 0;
+    if (absl::StartsWith(place, "tcp://") && colon > 6 &&
+        absl::SimpleAtoi(place.substr(colon + 1), &port) && port > 0 && port < 65536) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rendezvous: wanted file:///folder or tcp://host:port, found \"", place, "\""));
+  }
 
   const IdentityFlags& flags_;
   const Environment& environment_;
   Identity identity_;
 };
-
-const char* Reader::Set(const Names& names) const {
-  for (const char* name : names) {
-    const auto found = environment_.find(name);
-    if (found != environment_.end() && !found->second.empty()) return name;
-  }
-  return nullptr;
-}
-
-absl::StatusOr<std::optional<int>> Reader::Number(const Names& names) const {
-  const char* name = Set(names);
-  if (name == nullptr) return std::nullopt;
-  int number = 0;
-  if (!absl::SimpleAtoi(ValueOf(name), &number) || number < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": wanted a number from 0, found \"", ValueOf(name), "\""));
-  }
-  return number;
-}
-
-const Launcher* Reader::Find() const {
-  for (const Launcher& launcher : Launchers()) {
-    if (Set(launcher.worker) == nullptr) continue;
-    if (launcher.source == kSlurm) {
-      // A batch script's own environment looks like a task's; only srun makes steps.
-      if (Set({"SLURM_STEP_ID"}) == nullptr) continue;
-      const char* workers = Set(launcher.workers);
-      if (workers != nullptr && ValueOf(workers) == "1") continue;
-    }
-    // A pod may hold several workers, which --worker tells apart.
-    if (launcher.source == kKubernetes && flags_.worker.has_value()) continue;
-    return &launcher;
-  }
-  return nullptr;
-}
-
-// A container of a task that was given only some of its variables. A batch script has no step
-// either, but its job's id, and the number 0.
-bool Reader::IsStrayTask() const {
-  const char* task = Set({"SLURM_PROCID"});
-  const char* tasks = Set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
-  if (task == nullptr || (tasks != nullptr && ValueOf(tasks) == "1")) return false;
-  return Set({"SLURM_STEP_ID"}) == nullptr &&
-         (Set({"SLURM_JOB_ID"}) == nullptr || ValueOf(task) != "0");
-}
-
-// For a process that nobody has given a number: a launcher's other variables are an error then, or
-// each process of its job would train a job of its own.
-absl::Status Reader::CheckNoPart() const {
-  const auto part = [](absl::string_view source, absl::string_view found,
-                       absl::string_view missing) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(found, " is set, but ", missing, " is not: a worker of ", source,
-                     " has both. --worker W and --workers N would say who this is; without ", found,
-                     " in the environment this process starts a job of its own"));
-  };
-  for (const Launcher& launcher : Launchers()) {
-    const char* found = Set(launcher.others);
-    if (found == nullptr || Set(launcher.worker) != nullptr) continue;
-    return part(launcher.source, found, launcher.worker.front());
-  }
-  if (IsStrayTask()) return part(kSlurm, "SLURM_PROCID", "SLURM_STEP_ID");
-  return absl::OkStatus();
-}
-
-absl::Status Reader::ReadLauncher(const Launcher& launcher) {
-  RZ_ASSIGN_OR_RETURN(const std::optional<int> worker, Number(launcher.worker));
-  RZ_ASSIGN_OR_RETURN(std::optional<int> workers, Number(launcher.workers));
-  if (!workers.has_value()) workers = flags_.workers;
-  if (!workers.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        Set(launcher.worker), " is set, but ", absl::StrJoin(launcher.workers, " or "),
-        " is not; --workers N would say how many there are. Without ", Set(launcher.worker),
-        " in the environment this process starts a job of its own"));
-  }
-  if (*worker >= *workers) {
-    return absl::InvalidArgumentError(absl::StrCat(Set(launcher.worker), " is ", *worker,
-                                                   ", but there are only ", *workers, " workers"));
-  }
-  identity_.self = WorkerId(*worker);
-  identity_.workers = *workers;
-  identity_.source = std::string(launcher.source);
-  RZ_ASSIGN_OR_RETURN(identity_.local_worker, Number(launcher.local_worker));
-  RZ_ASSIGN_OR_RETURN(identity_.local_workers, Number(launcher.local_workers));
-  RZ_ASSIGN_OR_RETURN(const std::optional<int> restart, Number(launcher.restart));
-  identity_.restart = restart.value_or(0);
-  for (const char* name : launcher.job) {
-    if (Set({name}) == nullptr) continue;
-    absl::StrAppend(&identity_.job, identity_.job.empty() ? "" : ".", ValueOf(name));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Reader::CheckFlags(const Launcher& launcher) const {
-  const auto contradicts = [&](const char* flag, int given, const Names& names, int found) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flag, " ", given, " contradicts ", launcher.source, ", whose ", Set(names), " is ", found));
-  };
-  if (flags_.worker.has_value() && *flags_.worker != identity_.self.value) {
-    return contradicts("--worker", *flags_.worker, launcher.worker, identity_.self.value);
-  }
-  if (flags_.workers.has_value() && *flags_.workers != identity_.workers) {
-    return contradicts("--workers", *flags_.workers, launcher.workers, identity_.workers);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Reader::ReadFlags(const Launcher* launcher) {
-  if (launcher != nullptr) {
-    RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
-    RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
-  } else {
-    if (!flags_.workers.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--worker ", *flags_.worker, " of how many? --workers N says it"));
-    }
-    if (*flags_.worker >= *flags_.workers) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--worker is ", *flags_.worker, ", but there are only ", *flags_.workers, " workers"));
-    }
-    identity_.self = WorkerId(*flags_.worker);
-    identity_.workers = *flags_.workers;
-  }
-  identity_.source = "command line";
-  return absl::OkStatus();
-}
-
-absl::Status Reader::ReadPlace() {
-  if (const char* job = Set({"RINGZERO_JOB_ID"})) identity_.job = ValueOf(job);
-  identity_.rendezvous = flags_.rendezvous;
-  if (!identity_.rendezvous.empty()) return CheckPlace();
-  if (const char* given = Set({"RINGZERO_RENDEZVOUS"})) {
-    identity_.rendezvous = ValueOf(given);
-    return CheckPlace();
-  }
-  const char* host = Set({"MASTER_ADDR"});
-  const char* port = Set({"MASTER_PORT"});
-  if (host != nullptr && port != nullptr) {
-    // An IPv6 address has colons of its own.
-    const bool v6 = absl::StrContains(ValueOf(host), ":");
-    const std::string shown = v6 ? absl::StrCat("[", ValueOf(host), "]") : ValueOf(host);
-    identity_.rendezvous = absl::StrCat("tcp://", shown, ":", ValueOf(port));
-    const char* agent = Set({"TORCHELASTIC_USE_AGENT_STORE"});
-    if (identity_.source == "torchrun" && agent != nullptr && ValueOf(agent) == "True") {
-      identity_.store = Identity::Store::kAgent;
-    }
-    return CheckPlace();
-  }
-  if (host != nullptr || port != nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(host != nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is set, but ",
-                     host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
-  }
-  if (identity_.workers == 1) return absl::OkStatus();
-  identity_.rendezvous = PlaceOnOneHost();
-  if (!identity_.rendezvous.empty()) return CheckPlace();
-  const std::string here =
-      identity_.local_workers.has_value()
-          ? absl::StrCat(" (", *identity_.local_workers, " of them are on this host)")
-          : "";
-  return absl::InvalidArgumentError(absl::StrCat(
-      identity_.source, " says that this is worker ", identity_.self.value, " of ",
-      identity_.workers, here,
-      ", but nobody says where they meet: give --rendezvous file:///a/folder/that/all/see, or "
-      "MASTER_ADDR and MASTER_PORT"));
-}
-
-// A folder of the user's; "" where workers may be on other hosts, or nothing names the job.
-std::string Reader::PlaceOnOneHost() {
-  if (identity_.local_workers != identity_.workers) return "";
-  if (identity_.job.empty()) identity_.job = HydraProxy();
-  if (identity_.job.empty()) return "";
-  const char* folder = Set({"TMPDIR"});
-  return absl::StrCat("file://", folder == nullptr ? "/tmp" : ValueOf(folder), "/ringzero-",
-                      getuid());
-}
-
-absl::Status Reader::CheckPlace() const {
-  const std::string& place = identity_.rendezvous;
-  if (absl::StartsWith(place, "file:///")) return absl::OkStatus();
-  if (absl::StartsWith(place, "tcp://")) {
-    const size_t colon = place.rfind(':');
-    int port = 0;
-    const bool numbered = absl::SimpleAtoi(place.substr(colon + 1), &port);
-    if (numbered && port > 0 && port < 65536 && colon > 6) return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("rendezvous: wanted file:///folder or tcp://host:port, found \"", place, "\""));
-}
-
-absl::StatusOr<std::optional<Identity>> Reader::Read() {
-  const Launcher* launcher = Find();
-  if (flags_.worker.has_value()) {
-    RZ_RETURN_IF_ERROR(ReadFlags(launcher));
-  } else if (launcher != nullptr) {
-    RZ_RETURN_IF_ERROR(ReadLauncher(*launcher));
-    RZ_RETURN_IF_ERROR(CheckFlags(*launcher));
-  } else if (!flags_.rendezvous.empty() || Set({"RINGZERO_RENDEZVOUS"}) != nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        flags_.rendezvous.empty() ? "RINGZERO_RENDEZVOUS" : "--rendezvous",
-        ": which worker is this? --worker W says it, or a launcher (torchrun, mpirun, srun)"));
-  } else {
-    RZ_RETURN_IF_ERROR(CheckNoPart());
-    return std::nullopt;
-  }
-  RZ_RETURN_IF_ERROR(ReadPlace());
-  return identity_;
-}
 
 }  // namespace
 

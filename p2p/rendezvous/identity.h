@@ -3,7 +3,7 @@
 //
 //   RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity,
 //                       FindIdentity(flags, CurrentEnvironment()));
-//   if (!identity) …;      // nobody says: we launch the workers ourselves
+//   if (!identity) …;      // we launch the workers ourselves
 //   Describe(*identity);   // "worker 1 of 4 (torchrun), rendezvous tcp://10.0.0.1:29500"
 //
 // Functions of flags and environment; and of the processes above this one, among which MPICH's
@@ -44,13 +44,13 @@ struct Identity {
 using Environment = std::map<std::string, std::string>;
 Environment CurrentEnvironment();
 
-// Nothing when nobody says that this process is one worker of a job; --workers alone says no such
+// Nothing if nothing says that this process is one worker of a job; --workers alone says no such
 // thing, nor does a Slurm step of one task (an interactive shell is one).
 //
 // InvalidArgument, one line: a value that is no number, a launcher's variable without the others
-// that its workers have, a worker that is not there, flags that contradict the launcher, no place to
-// meet. Workers of one host need no place if their launcher says that they are all here, and names
-// the job: they meet in $TMPDIR/ringzero-UID.
+// that its workers have, a worker that is not there, flags that contradict the launcher, no place
+// to meet. Workers of one host need no place if their launcher says that they are all here, and
+// names the job: they meet in $TMPDIR/ringzero-UID.
 absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
                                                      const Environment& environment);
 

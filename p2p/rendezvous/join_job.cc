@@ -2,6 +2,8 @@
 #include "p2p/rendezvous/join_job.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -9,13 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/hmac_sha256.h"
+#include "base/digest.h"
 #include "base/status.h"
+#include "p2p/failure.h"
 #include "p2p/random_bytes.h"
 #include "p2p/rendezvous/agreement.h"
-#include "p2p/rendezvous/file_rendezvous.h"
+#include "p2p/rendezvous/rendezvous.h"
+#include "p2p/rendezvous/rendezvous_store.h"
 #include "p2p/rendezvous/store_rendezvous.h"
-#include "p2p/rendezvous/tell_all.h"
 
 namespace ringzero {
 namespace {
@@ -132,6 +135,23 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
   seat.secret =
       BytesOf(HmacSha256(*secret, absl::StrCat("ringzero start ", seat.rendezvous->start())));
   return seat;
+}
+
+absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const std::optional<Identity>& identity,
+                                                         JoinOptions options) {
+  if (!identity.has_value()) return std::nullopt;
+  if (const char* secret = std::getenv(kSecretVariable)) options.secret = secret;
+  if (const char* limit = std::getenv("RINGZERO_JOIN_TIMEOUT")) {
+    double seconds = 0;
+    if (!absl::SimpleAtod(limit, &seconds) || !(seconds > 0) || seconds > 1e6) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("RINGZERO_JOIN_TIMEOUT: wanted seconds above 0, found \"", limit, "\""));
+    }
+    options.limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
+  }
+  absl::StatusOr<JobSeat> seat = JoinJob(*identity, options);
+  if (!seat.ok()) return SaidBy(identity->self, seat.status());
+  return OutsideJob{*identity, *std::move(seat)};
 }
 
 }  // namespace ringzero

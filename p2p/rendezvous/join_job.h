@@ -1,23 +1,23 @@
-// JoinJob: from an identity to a seat: the rendezvous, all workers gathered there, and the job's
-// secret.
+// The job that a launcher from outside (torchrun, mpirun, srun, a script) has started, of which
+// this process is one worker: from an identity to a seat.
 //
-//   RZ_ASSIGN_OR_RETURN(JobSeat seat, JoinJob(identity, {.open_tcp = OpenTcpStore}));
-//
-// The secret: RINGZERO_JOB_SECRET of the environment, or made by worker 0 and told at the
-// rendezvous. A folder is the user's alone; who can reach a TCPStore can read it there. The seat's
-// secret is an HMAC of it and of the start's name: what one start has said proves nothing to
-// another.
+//   RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity,
+//                       FindIdentity({.worker = 1, …}, CurrentEnvironment()));
+//   RZ_ASSIGN_OR_RETURN(std::optional<OutsideJob> job,
+//                       JoinOutsideJob(identity, {.open_tcp = OpenTcpStore}));
+//   if (job) …;   // one worker of theirs: job->seat; else we launch workers ourselves
 #ifndef RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_
 #define RINGZERO_P2P_RENDEZVOUS_JOIN_JOB_H_
 
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "p2p/rendezvous/identity.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/rendezvous/rendezvous_store.h"
 
 namespace ringzero {
@@ -36,16 +36,30 @@ struct TcpPlace {
 
 struct JoinOptions {
   std::chrono::milliseconds limit = std::chrono::minutes(2);  // also of the seat
-  std::string secret;                                         // from the environment; may be empty
+  std::string secret;                                         // of the job; may be empty
   // A worker that gives no sign of life for so long before it is connected is lost.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   // For tcp://; integrations/torch/tcp_rendezvous.h has one. InvalidArgument without.
   std::function<absl::StatusOr<std::unique_ptr<RendezvousStore>>(const TcpPlace&)> open_tcp;
 };
 
-// Waits for all workers. As GatherAt and the store; InvalidArgument, at all of them, when one has
+// Opens the rendezvous and waits there for all workers. Without a secret worker 0 makes one and
+// tells it at the rendezvous: a folder is the user's alone; who can reach a TCPStore can read it
+// there. The seat's secret is an HMAC of it and of the start's name: what one start has said proves
+// nothing to another. As GatherAt and the store; InvalidArgument, at all of them, when one has
 // another secret than most, or none.
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options);
+
+struct OutsideJob {
+  Identity identity;
+  JobSeat seat;
+};
+
+// JoinJob with the secret of RINGZERO_JOB_SECRET and the limit of RINGZERO_JOIN_TIMEOUT (seconds),
+// where the environment has them. Nothing without an identity. Errors of JoinJob, with this
+// worker's number in front.
+absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const std::optional<Identity>& identity,
+                                                         JoinOptions options);
 
 }  // namespace ringzero
 

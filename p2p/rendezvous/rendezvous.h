@@ -1,7 +1,9 @@
-// Rendezvous: a small store of keys and values by which the workers of a job find each other.
+// Rendezvous: a small store of keys and values by which the workers of a job find each other; and
+// JobSeat, a worker's place there.
 //
-//   RZ_RETURN_IF_ERROR(rendezvous->Put("ucx/0", address));
-//   RZ_ASSIGN_OR_RETURN(std::string theirs, rendezvous->Get("ucx/1", std::chrono::seconds(60)));
+//   JobSeat seat{.self = WorkerId(1), .workers = 4, .secret = secret, .rendezvous = store};
+//   RZ_RETURN_IF_ERROR(seat.rendezvous->Put("ucx/1", address));
+//   RZ_ASSIGN_OR_RETURN(std::string theirs, seat.rendezvous->Get("ucx/0", seat.join_limit));
 //
 // Keys belong to one start of one job: an implementation keeps jobs and restarts apart. A key is
 // put once, by one worker. Used at a run's start and end, by one thread of a worker at a time;
@@ -17,9 +19,13 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
+#include "p2p/unique_fd.h"
 
 namespace ringzero {
 
@@ -38,17 +44,17 @@ class Rendezvous {
   // Keys and values are any bytes, values at most kMaxRendezvousValueBytes (else InvalidArgument).
   // Unavailable when the store cannot be reached, AlreadyExists when the key has another value.
   virtual absl::Status Put(const std::string& key, const std::string& value) = 0;
-  // Waits until somebody has put it. DeadlineExceeded, naming key and store, after `limit`;
+  // Waits until the key is there. DeadlineExceeded, naming key and store, after `limit`;
   // Unavailable when the store is gone; InvalidArgument when what lies there is no worker's; the
   // error of status().
   virtual absl::StatusOr<std::string> Get(const std::string& key,
                                           std::chrono::milliseconds limit) = 0;
 
-  // OK while nobody is lost. Then Unavailable with the name of the worker that gives no sign of
+  // OK while no worker is lost. Then Unavailable with the name of the worker that gives no sign of
   // life, or the error with which a worker has left, its number in front. OK again after Leave.
   // Thread-safe; a wait for other workers that is not a Get looks here.
   virtual absl::Status status() { return absl::OkStatus(); }
-  // This worker gives no more signs of life, and nobody misses them. OK: it is connected, and its
+  // This worker gives no more signs of life, and is not missed. OK: it is connected, and its
   // transport watches from now on. Else it ends, and so do all that are not connected, with `why`.
   // Only the first call counts.
   virtual void Leave(const absl::Status& why) { why.IgnoreError(); }
@@ -56,6 +62,39 @@ class Rendezvous {
 
 // For workers that are threads of one process, and for tests. Thread-safe.
 std::shared_ptr<Rendezvous> MakeLocalRendezvous();
+
+// For the children of one process: `log` is an empty memory file that they have inherited, and that
+// outlives this. Only those children can write there, so nothing is checked as a stranger's would
+// be.
+std::shared_ptr<Rendezvous> MakeLaunchRendezvous(const UniqueFd& log);
+
+inline constexpr size_t kSecretBytes = 32;  // of a secret that is made anew
+
+// What a worker knows before it can talk to the others. A value.
+struct JobSeat {
+  WorkerId self{0};
+  int workers = 1;
+  // Bytes that only the workers of this start of the job have. A worker that says hello proves that
+  // it knows them, by a MAC with nonces of both sides. In no message. JoinJob makes them of the
+  // job's secret and the start's name, so that they are new in each start.
+  std::string secret;
+  // Shared: transports keep it while they connect.
+  std::shared_ptr<Rendezvous> rendezvous;
+  // Where the job's TCPStore is served: the way to it is the way to the others. Empty: there is
+  // none.
+  std::string store_host;
+  // How long the others may take until they are there, too.
+  std::chrono::milliseconds join_limit = std::chrono::minutes(2);
+};
+
+// Each worker tells `mine` under "<key>/<worker>", and hears the values of all, by worker. All
+// workers of the job must call it, once for a key. Waits at most seat.join_limit for all together:
+// DeadlineExceeded, "worker 2 has not told its host: …" with `missing` for the words behind the
+// number, names the first worker that is missing. Else the errors of Rendezvous: an error that
+// names a lost worker stays as it is.
+absl::StatusOr<std::vector<std::string>> TellAll(const JobSeat& seat, absl::string_view key,
+                                                 const std::string& mine,
+                                                 absl::string_view missing);
 
 }  // namespace ringzero
 

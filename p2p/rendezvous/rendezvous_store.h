@@ -2,19 +2,21 @@
 // and a TCPStore have in common, so that everything else of a rendezvous is written once
 // (p2p/rendezvous/store_rendezvous.h).
 //
-//   // text, or what another worker wrote before:
-//   RZ_ASSIGN_OR_RETURN(std::string first, store.WriteOnce("r0-4f…/plan", text));
-//
-// Not thread-safe. Values are at most kMaxStoredBytes. Errors: Unavailable when the store cannot be
-// reached, PermissionDenied when it is not ours alone; InvalidArgument for what no store would
-// hold.
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> folder,
+//                       OpenFileStore({.folder = "/shared/job7", .job = "4711"}));
+//   CheckedStore store(std::move(folder));
+//   RZ_RETURN_IF_ERROR(store.Write("join.1", "4f…"));   // "ringzero 1 <digest>\n4f…"
 #ifndef RINGZERO_P2P_RENDEZVOUS_RENDEZVOUS_STORE_H_
 #define RINGZERO_P2P_RENDEZVOUS_RENDEZVOUS_STORE_H_
 
 #include <cstddef>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "p2p/rendezvous/rendezvous.h"
@@ -23,6 +25,9 @@ namespace ringzero {
 
 inline constexpr size_t kMaxStoredBytes = kMaxRendezvousValueBytes + 256;
 
+// Not thread-safe. Values are at most kMaxStoredBytes. Errors: Unavailable when the store cannot be
+// reached, PermissionDenied when it is not ours alone; InvalidArgument for what no store would
+// hold.
 class RendezvousStore {
  public:
   virtual ~RendezvousStore() = default;
@@ -33,12 +38,50 @@ class RendezvousStore {
   // Puts it unless there is one already; what is there afterwards.
   virtual absl::StatusOr<std::string> WriteOnce(const std::string& key,
                                                 const std::string& value) = 0;
-  // Nothing while nobody has put it.
+  // Nothing until the key is put.
   virtual absl::StatusOr<std::optional<std::string>> Read(const std::string& key) = 0;
   // Removes the values whose keys begin so, as well as it can; "" for all.
   virtual void Clear(const std::string& prefix) = 0;
-  // All workers have come: nobody's arrival keeps the store from answering any more.
+  // All workers have come: no arrival keeps the store from answering any more.
   virtual void Gathered() {}
+};
+
+struct FileStoreOptions {
+  std::string folder;  // absolute
+  std::string job;     // any text; tells jobs apart that share the folder
+};
+
+// file:///shared/job7: a folder that all workers see, also over NFS. It is made if it is not there
+// (its parent must be), and must be the user's alone: another reader would have the job's secret. A
+// job's files lie in a subfolder of its id; the last worker that leaves removes them. Values appear
+// whole or not at all, by link(2) and rename(2).
+// PermissionDenied when the folder belongs to another user, or others may enter it; NotFound when
+// it cannot be made; InvalidArgument when it is no folder or its path is not absolute.
+absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const FileStoreOptions& options);
+
+// A RendezvousStore that several threads use, one call at a time, and that tells what our workers
+// have written from anything else that lies there. A digest of key and value stands before the
+// value; anybody can make it: it is against accidents, not attackers. Errors: those of
+// RendezvousStore, and as said.
+class CheckedStore {
+ public:
+  explicit CheckedStore(std::unique_ptr<RendezvousStore> store) : store_(std::move(store)) {}
+
+  std::string name() const { return store_->name(); }
+  // Puts or replaces.
+  absl::Status Write(const std::string& key, const std::string& value);
+  // AlreadyExists when there is another value, InvalidArgument when none of our workers wrote it.
+  absl::Status WriteOnce(const std::string& key, const std::string& value);
+  // Nothing until the key is put. InvalidArgument for what none of our workers wrote.
+  absl::StatusOr<std::optional<std::string>> Read(const std::string& key);
+  // "" for nothing, and for what none of our workers wrote.
+  absl::StatusOr<std::string> ReadOrEmpty(const std::string& key);
+  void Clear(const std::string& prefix);
+  void Gathered();
+
+ private:
+  std::mutex mutex_;
+  const std::unique_ptr<RendezvousStore> store_ ABSL_PT_GUARDED_BY(mutex_);  // but for its name
 };
 
 }  // namespace ringzero

@@ -1,23 +1,32 @@
 // Makes a Rendezvous of a RendezvousStore: the workers gather, agree on a name for this start of
-// the job, and all keys carry it, so that whatever an earlier start has left is not taken for ours.
+// the job, and all keys carry it, so that what an earlier start has left is not taken for ours.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Rendezvous> rendezvous,
 //                       GatherAt(std::move(store), {.self = WorkerId(1), .workers = 4}));
 //
 // How they gather: every worker writes a number of its own (random, made now); worker 0 answers
-// with the name of the start and all numbers; who finds its own number there takes the name, and
-// says so; worker 0 answers again as long as numbers change. So nobody takes an old answer, and no
-// job id or restart count has to be told from outside; where they are told, the name carries the
-// restart count. From its first moment until it is connected each worker gives signs of life there
-// and looks for those of the others (p2p/rendezvous/presence.h).
+// with the name of the start and all numbers; a worker that finds its own number there takes the
+// name, and says so; worker 0 answers again as long as numbers change. So no worker takes an old
+// answer, and no job id or restart count has to be told from outside; where they are told, the name
+// carries the restart count. From its first moment until it is connected each worker gives signs of
+// life there and looks for those of the others (Presence).
 #ifndef RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 #define RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 
 #include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/awake_clock.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/rendezvous/rendezvous_store.h"
 
@@ -42,6 +51,74 @@ struct Gathering {
 // says that this worker has left; the last one clears the store.
 absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousStore> store,
                                                      const Gathering& gathering);
+
+inline constexpr char kAliveKeys[] = "alive.";  // what its keys begin with
+
+struct PresenceOptions {
+  WorkerId self{0};
+  int workers = 1;
+  std::string number;  // random: tells this process from others that are or were this worker
+  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
+};
+
+// A worker's signs of life at the store, and what those of the others say: from its first moment
+// there until it leaves.
+//
+//   Presence presence(store, {.self = WorkerId(1), .workers = 4, .number = number});
+//   while (…) RZ_RETURN_IF_ERROR(presence.status());   // "worker 2 gave no sign of life for 5.0 s"
+//   presence.Leave(absl::OkStatus());                  // its transport watches from now on
+//
+// A thread of its own writes "alive.<worker>" again and again, and reads those of all others, at
+// least ten times in peer_timeout. Why so: docs/decisions/0040-signs-of-life-at-the-store.md.
+class Presence {
+ public:
+  Presence(std::shared_ptr<CheckedStore> store, PresenceOptions options);
+  ~Presence();  // gives no sign any more, and no last one
+
+  // All have come, with these numbers, by worker: a process that has another is of another start.
+  // Before that, only a worker that gave a sign since this one came is known to be of this start.
+  void Know(std::vector<std::string> numbers);
+  // OK while no worker is lost, and after Leave. Else Unavailable: a worker that fell silent, or
+  // the store; or the error with which a worker left. Thread-safe.
+  absl::Status status() const;
+  // The last sign. OK: this worker is not missed any more. Else the others end with `why`.
+  void Leave(const absl::Status& why);
+  // After Leave: waits until all that gave signs have left or fallen silent.
+  void AwaitOthers(std::chrono::milliseconds limit);
+  // It gave signs, and fell silent.
+  bool IsSilent(WorkerId worker) const;
+
+ private:
+  using Clock = AwakeClock::Clock;
+  struct Peer {
+    std::string sign;  // the last one
+    enum class State { kUnknown, kAlive, kLeft, kSilent } state = State::kUnknown;
+    Clock::time_point heard;  // in awake time
+  };
+
+  void Run();
+  void Stop();
+  absl::Status Beat();
+  absl::Status Look();
+  absl::Status Take(int worker, const std::string& sign) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<CheckedStore> store_;
+  const PresenceOptions options_;
+  const Clock::duration interval_;
+  AwakeClock clock_;    // the thread's; after it has ended the caller's
+  uint64_t beats_ = 0;  // the thread's
+
+  mutable std::mutex mutex_;
+  std::condition_variable stopped_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // what lies there is new since an earlier look
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point now_ ABSL_GUARDED_BY(mutex_);             // of the last look, in awake time
+  std::vector<std::string> numbers_ ABSL_GUARDED_BY(mutex_);  // empty: not known
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
 
 }  // namespace ringzero
 

@@ -17,7 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_endpoint.h"
 
 namespace ringzero {

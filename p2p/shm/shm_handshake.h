@@ -15,7 +15,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "base/hmac_sha256.h"
+#include "base/digest.h"
 
 namespace ringzero {
 

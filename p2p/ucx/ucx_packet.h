@@ -21,7 +21,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "base/hmac_sha256.h"
+#include "base/digest.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
 

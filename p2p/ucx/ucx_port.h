@@ -30,7 +30,7 @@
 #include "p2p/arena.h"
 #include "p2p/heartbeat.h"
 #include "p2p/mailbox.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/ucx/ucx_worker.h"
 #include "p2p/unique_fd.h"
 #include "p2p/wire.h"

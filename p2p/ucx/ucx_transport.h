@@ -22,7 +22,7 @@
 #include "absl/status/statusor.h"
 #include "p2p/heartbeat.h"
 #include "p2p/payload_memory.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 #include "p2p/unique_fd.h"
 

@@ -19,7 +19,7 @@
 #include "integrations/cli/summary.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/configured/batch.h"
-#include "integrations/torch/configured/batches.h"
+#include "integrations/torch/configured/configured_run.h"
 
 namespace ringzero {
 namespace {

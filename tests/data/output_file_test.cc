@@ -1,6 +1,4 @@
 // What a path names decides how it is written, and a file is there whole or not at all.
-#include "base/output_file.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "base/file.h"
+#include "base/files.h"
 #include "tests/data/files.h"
 
 namespace ringzero {

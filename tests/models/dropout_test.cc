@@ -1,12 +1,11 @@
 // Dropout by counter: its statistics, what its mask depends on, and its errors.
-#include "integrations/torch/models/dropout.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/models/parts.h"
 
 namespace ringzero {
 namespace {

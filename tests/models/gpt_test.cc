@@ -1,12 +1,11 @@
 // GPT: sizes, causality, attention against plain matrices, tied heads, costs and errors.
-#include "integrations/torch/models/gpt.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "integrations/torch/micro_batch_context.h"
+#include "integrations/torch/models/models.h"
 #include "tests/models/model.h"
 
 namespace ringzero {

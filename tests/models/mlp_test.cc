@@ -1,9 +1,8 @@
 // The perceptron: sizes, gradients, costs and errors.
-#include "integrations/torch/models/mlp.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "integrations/torch/models/models.h"
 #include "tests/models/model.h"
 
 namespace ringzero {

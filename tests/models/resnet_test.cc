@@ -1,6 +1,4 @@
 // Residual networks: sizes, shortcuts, gradients, costs and errors.
-#include "integrations/torch/models/resnet.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "integrations/torch/describe_model.h"
+#include "integrations/torch/models/models.h"
 #include "sharding/partition.h"
 #include "tests/models/model.h"
 

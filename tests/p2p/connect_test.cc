@@ -11,7 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "p2p/nccl/nccl_lane.h"
-#include "p2p/rendezvous/interfaces.h"
+#include "p2p/rendezvous/hosts.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 

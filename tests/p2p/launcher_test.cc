@@ -475,5 +475,44 @@ TEST_F(LauncherTest, WorkersDieWithTheirLauncher) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
+// What each of two workers in a seat ends with, here threads.
+std::vector<Results> RunInSeats(const WorkerBody& body) {
+  const std::shared_ptr<Rendezvous> meeting = MakeLocalRendezvous();
+  std::vector<Results> ends(2, absl::UnknownError("not run"));
+  std::vector<std::thread> threads;
+  for (int w = 0; w < 2; ++w) {
+    threads.emplace_back([&, w] {
+      ends[w] =
+          RunJob({.seat = JobSeat{.self = WorkerId(w), .workers = 2, .rendezvous = meeting}}, body);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return ends;
+}
+
+TEST(RunJobTest, WorkersInSeatsAgreeAndWorker0HasAllResults) {
+  using Statement = absl::StatusOr<std::vector<AgreementSection>>;
+  const Statement same = std::vector<AgreementSection>{{"data", "samples = 7\n"}};
+  const absl::Status failure = absl::DataLossError("bad file");
+  std::vector<Results> ends =
+      RunInSeats([&](WorkerContext& context) -> absl::StatusOr<std::string> {
+        EXPECT_FALSE(context.launched());
+        RZ_RETURN_IF_ERROR(context.Agree(same));
+        return absl::StrCat("of ", context.self().value);
+      });
+  ASSERT_TRUE(ends[0].ok() && ends[1].ok()) << ends[0].status() << ends[1].status();
+  EXPECT_EQ(*ends[0], (std::vector<std::string>{"of 0", "of 1"}));
+  EXPECT_EQ(*ends[1], std::vector<std::string>{"of 1"});
+  for (const bool before : {true, false}) {  // it has agreed
+    ends = RunInSeats([&](WorkerContext& context) -> absl::StatusOr<std::string> {
+      const bool fails = context.self().value == 1;
+      RZ_RETURN_IF_ERROR(context.Agree(fails && before ? Statement(failure) : same));
+      return fails ? absl::StatusOr<std::string>(failure) : "fine";
+    });
+    EXPECT_EQ(ends[0].status(), absl::DataLossError("worker 1: bad file"));
+    EXPECT_EQ(ends[1].status(), failure);
+  }
+}
+
 }  // namespace
 }  // namespace ringzero

@@ -2,7 +2,6 @@
 #include "p2p/rendezvous/rendezvous.h"
 
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,14 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/launch/launcher.h"
-#include "p2p/launch/record_stream.h"
-#include "p2p/rendezvous/checked_store.h"
-#include "p2p/rendezvous/file_rendezvous.h"
 #include "p2p/rendezvous/join_job.h"
-#include "p2p/rendezvous/launch_rendezvous.h"
-#include "p2p/rendezvous/presence.h"
+#include "p2p/rendezvous/rendezvous_store.h"
 #include "p2p/rendezvous/store_rendezvous.h"
-#include "p2p/unique_fd.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/rendezvous_contract.h"
 #include "tests/p2p/temporary_folder.h"
@@ -104,43 +98,6 @@ TEST(LaunchRendezvousTest, AWaitEndsWithTheWorkerThatFails) {
         return seat.rendezvous->Get("never", std::chrono::minutes(1));
       });
   EXPECT_EQ(results.status(), absl::InvalidArgumentError("worker 1: bad file"));
-}
-
-TEST(LaunchRendezvousTest, AQuestionGetsThroughAFullSocket) {
-  int ends[2];
-  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
-  const UniqueFd childs(ends[0]);
-  const UniqueFd parents(ends[1]);
-  RecordWriter records(childs.get());
-  const std::string report(100'000, 'r');
-  while (!records.waits()) ASSERT_TRUE(records.Write({.text = report}).ok());
-  LaunchRendezvous rendezvous(
-      childs.get(), [&](const Record& record) { return records.Write(record); },
-      [&]() -> absl::StatusOr<bool> {
-        RZ_RETURN_IF_ERROR(records.Flush());
-        return records.waits();
-      });
-  std::atomic<bool> done = false;
-  std::thread parent([&] {
-    LaunchStore store;
-    RecordReader reader;
-    RecordWriter answers(parents.get());
-    std::vector<Record> arrived;
-    while (!done) {
-      reader.Read(parents.get(), arrived);
-      for (const Record& record : std::exchange(arrived, {})) {
-        if (LaunchStore::Takes(record)) store.Handle(WorkerId(0), record);
-      }
-      for (const Record& answer : store.TakeAnswers(WorkerId(0))) {
-        EXPECT_TRUE(answers.Write(answer).ok());
-      }
-      std::this_thread::yield();
-    }
-  });
-  EXPECT_EQ(rendezvous.Put("key", "value"), absl::OkStatus());
-  EXPECT_EQ(rendezvous.Get("key", std::chrono::seconds(60)).value_or("none"), "value");
-  done = true;
-  parent.join();
 }
 
 class FileRendezvousTest : public testing::Test {

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "p2p/rendezvous/host_identity.h"
+#include "p2p/rendezvous/hosts.h"
 #include "p2p/shm/packet_socket.h"
 #include "p2p/shm/shm_handshake.h"
 #include "p2p/shm/shm_transport.h"

@@ -16,7 +16,7 @@
 #include "base/ids.h"
 #include "p2p/nccl/lane_transport.h"
 #include "p2p/payload_memory.h"
-#include "p2p/rendezvous/job_seat.h"
+#include "p2p/rendezvous/rendezvous.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

@@ -38,8 +38,7 @@ double SquaresOf(const at::Tensor& tensor) {
 
 class Trainer {
  public:
-  Trainer(const TrainingTask& task, const Plan& plan, const ReferenceOptions& options)
-      : task_(task), plan_(plan), options_(options), model_(task) {
+  Trainer(const TrainingTask& task, const Plan& plan) : task_(task), plan_(plan), model_(task) {
     for (const ReferenceParameter& p : model_.parameters()) {
       ReferenceState s;
       s.now = p.initial.clone();
@@ -119,12 +118,11 @@ class Trainer {
     ZeroNorms();
     const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m, scale_), batch.target);
     if (loss.requires_grad()) loss.backward();
-    const int failed = options_.failed_stage ? options_.failed_stage(t, m) : -1;
     const at::NoGradGuard no_grad;
     for (size_t i = 0; i < states_.size(); ++i) {
       const ReferenceParameter& parameter = model_.parameters()[i];
       at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
-      if (!gradient.defined() || StageOf(parameter.layer) <= failed) continue;
+      if (!gradient.defined()) continue;
       if (weight != 1) gradient = gradient.to(at::kFloat).mul(weight);
       ReferenceState& s = states_[i];
       if (task_.precision.sums == ValueType::kBf16) {
@@ -367,7 +365,6 @@ class Trainer {
 
   const TrainingTask& task_;
   const Plan& plan_;
-  const ReferenceOptions& options_;
   ReferenceModel model_;
   std::vector<ReferenceState> states_;
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
@@ -397,10 +394,9 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const OptimizerOptions& o
 
 }  // namespace
 
-TrainingResult TrainReference(const TrainingTask& task, const Plan& plan,
-                              const ReferenceOptions& options) {
+TrainingResult TrainReference(const TrainingTask& task, const Plan& plan) {
   at::set_num_threads(1);
-  return Trainer(task, plan, options).Train();
+  return Trainer(task, plan).Train();
 }
 
 TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int iterations) {

@@ -7,21 +7,12 @@
 #ifndef RINGZERO_TESTS_SUPPORT_REFERENCE_TRAINER_H_
 #define RINGZERO_TESTS_SUPPORT_REFERENCE_TRAINER_H_
 
-#include <functional>
-
 #include "sharding/plan.h"
 #include "tests/support/training_task.h"
 
 namespace ringzero {
 
-struct ReferenceOptions {
-  // Stages below the one returned contribute nothing to this micro-batch, nor does it itself: a
-  // backward that failed there and was abandoned. -1: all contribute.
-  std::function<int(int64_t iteration, int64_t micro_batch)> failed_stage;
-};
-
-TrainingResult TrainReference(const TrainingTask& task, const Plan& plan,
-                              const ReferenceOptions& options = {});
+TrainingResult TrainReference(const TrainingTask& task, const Plan& plan);
 
 // An ordinary LibTorch loop: `accumulation` micro-batches, .grad divided once, a torch::optim step.
 // BatchNorm keeps its own running statistics.

@@ -64,8 +64,8 @@ absl::Status Collect(RingModel& model, const LapTask& lap, Shared& shared) {
 absl::Status RunWorker(const TrainingTask& task, const RingOptions& options,
                        RingModelOptions model_options, Shared& shared) {
   at::set_num_threads(1);
-  model_options.on_report = [&shared](Iteration, LapTask::Kind kind,
-                                      const std::vector<double>& metrics) {
+  model_options.engine.on_report = [&shared](Iteration, LapTask::Kind kind,
+                                             const std::vector<double>& metrics) {
     std::lock_guard lock(shared.mutex);
     auto& into = kind == LapTask::Kind::kTrain ? shared.result.losses : shared.result.evaluations;
     into.push_back(metrics[0]);
@@ -105,10 +105,11 @@ RingModelOptions OptionsOf(const TrainingTask& task, const PlannedTask& planned,
   return {.layers = task.layers,
           .description = planned.description,
           .planned = planned.planned,
-          .seed = task.seed,
-          .self = self,
-          .optimizer = task.optimizer,
-          .overflows = task.overflows};
+          .engine = {.self = self,
+                     .optimizer = task.optimizer,
+                     .seed = task.seed,
+                     .metrics_count = 1,
+                     .overflows = task.overflows}};
 }
 
 }  // namespace
@@ -160,9 +161,9 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
   for (int w = 0; w < plan.workers; ++w) {
     threads.emplace_back([&, w] {
       RingModelOptions model = OptionsOf(task, planned, WorkerId(w));
-      model.wait_timeout = options.wait_timeout;
+      model.engine.wait_timeout = options.wait_timeout;
       model.products_first = options.products_first;
-      model.transport = std::move(transports[w]);
+      model.engine.transport = std::move(transports[w]);
       const absl::Status status = RunWorker(task, options, std::move(model), shared);
       std::lock_guard lock(shared.mutex);
       if (!status.ok() && shared.error.ok()) {

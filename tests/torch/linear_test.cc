@@ -304,51 +304,6 @@ TEST(LinearTest, ProductsThatAreAlwaysMadeFirstHaveTheSameBits) {
   }
 }
 
-struct BackwardBomb : torch::autograd::Function<BackwardBomb> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
-                            bool armed) {
-    context->saved_data["armed"] = armed;
-    return x.clone();
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    TORCH_CHECK(!context->saved_data["armed"].toBool(), "bang");
-    return {gradients[0], at::Tensor()};
-  }
-};
-
-// Whether a sum has come when a product is ready, is chance: what such a stage contributes is not.
-TEST(LinearTest, AStageThatFailsAfterItsProductContributesIt) {
-  const auto explosive = [](const at::Tensor& x, const at::Tensor& weight) {
-    const MicroBatchContext* context = CurrentContext();
-    const bool armed =
-        context != nullptr && context->iteration == 1 && context->micro_batch % 2 == 1;
-    return Linear(BackwardBomb::apply(x, armed), weight);
-  };
-  const TrainingTask task =
-      LinearTask({Reads("a", 64, 5, Once), Reads("b", 64, 64, explosive), Reads("c", 4, 64, Once)});
-  const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
-    const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
-    const double value = loss.item<double>();
-    const bool failed = !Guard([&] {
-                           loss.backward();
-                           return absl::OkStatus();
-                         }).ok();
-    return failed ? model.AbandonMicroBatch({value}) : model.EndMicroBatch({value});
-  };
-  std::vector<TrainingResult> results;
-  for (const int n : {1, 2, 3, 6}) {
-    const absl::StatusOr<PlannedTask> planned = PlanTask(
-        task, {.workers = n, .laps = 6 / n, .rule = Rule::kDp, .stages = 3, .iterations = 3});
-    ASSERT_TRUE(planned.ok()) << planned.status();
-    const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, {.step = step});
-    ASSERT_TRUE(ring.ok()) << ring.status();
-    results.push_back(*ring);
-    EXPECT_EQ(results.back().losses, results.front().losses) << n;
-    EXPECT_EQ(results.back().parameters, results.front().parameters) << n;
-  }
-}
-
 TEST(LinearTest, AWeightThatIsReadElsewhereTooIsNamed) {
   const TrainingTask task = LinearTask(
       {Reads("a", 64, 5, Once), Reads("b", 4, 64, [](const at::Tensor& x, const at::Tensor& w) {
@@ -357,21 +312,8 @@ TEST(LinearTest, AWeightThatIsReadElsewhereTooIsNamed) {
   const absl::StatusOr<PlannedTask> planned =
       PlanTask(task, {.rule = Rule::kCdpV2, .stages = 2, .iterations = 2});
   ASSERT_TRUE(planned.ok()) << planned.status();
-  int named = 0;
-  const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
-    const at::Tensor loss = task.loss(model.Forward(batch.inputs), batch.target);
-    const absl::Status status = Guard([&] {
-      loss.backward();
-      return absl::OkStatus();
-    });
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("\"b.weight\" is read by ringzero::Linear and elsewhere"));
-    ++named;
-    return model.AbandonMicroBatch({0.0});
-  };
-  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, {.step = step});
-  EXPECT_TRUE(ring.ok()) << ring.status();
-  EXPECT_EQ(named, 2);
+  EXPECT_THAT(std::string(RunRing(task, *planned, {}).status().message()),
+              HasSubstr("\"b.weight\" is read by ringzero::Linear and elsewhere"));
 }
 
 }  // namespace

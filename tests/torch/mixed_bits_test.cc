@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "integrations/torch/models/gpt.h"
+#include "integrations/torch/models/models.h"
 #include "tests/support/expect_bits.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"

@@ -28,9 +28,9 @@ using OnMicroBatch = std::function<void(int update, int micro_batch)>;
 absl::Status Train(
     LoopWorker& worker, torch::nn::Linear& model, int updates,
     const OnMicroBatch& on_micro_batch = [](int, int) {}) {
-  const TorchShardedOptions options{.optimizer = {.learning_rate = 0.1, .max_norm = 0.1},
-                                    .micro_batches = kMicroBatches / worker.workers(),
-                                    .wait_timeout = std::chrono::seconds(60)};
+  const ShardedOptimizerOptions options{.optimizer = {.learning_rate = 0.1, .max_norm = 0.1},
+                                        .micro_batches = kMicroBatches / worker.workers(),
+                                        .wait_timeout = std::chrono::seconds(60)};
   RZ_ASSIGN_OR_RETURN(auto* const optimizer, worker.MakeOptimizer(*model, options));
   for (int update = 0; update < updates; ++update) {
     for (int m = worker.self().value; m < kMicroBatches; m += worker.workers()) {
@@ -64,7 +64,7 @@ absl::Status TellBits(LoopWorker& worker, int teller) {
 TEST(RunLoopTest, ProcessesHaveTheBitsOfOne) {
   const auto told = [](int workers, int teller) {
     const auto run = [&] {
-      return RunLoop({.workers = workers},
+      return RunLoop({.launch = {.workers = workers}},
                      [&](LoopWorker& worker) { return TellBits(worker, teller); });
     };
     // One worker would compute here, and this process has to fork again.
@@ -87,7 +87,7 @@ TEST(RunLoopTest, ProcessesHaveTheBitsOfOne) {
 
 TEST(RunLoopTest, SaysOnceWhoOwnsHowMuch) {
   testing::internal::CaptureStderr();
-  const absl::Status status = RunLoop({.workers = 2}, [](LoopWorker& worker) {
+  const absl::Status status = RunLoop({.launch = {.workers = 2}}, [](LoopWorker& worker) {
     torch::nn::Linear model(4, 3);
     return Train(worker, model, 1);
   });
@@ -100,7 +100,7 @@ TEST(RunLoopTest, SaysOnceWhoOwnsHowMuch) {
 
 TEST(RunLoopTest, TheFirstCauseIsNamed) {
   const auto fails = [](int in_update) {
-    return RunLoop({.workers = 3}, [&](LoopWorker& worker) -> absl::Status {
+    return RunLoop({.launch = {.workers = 3}}, [&](LoopWorker& worker) -> absl::Status {
       if (in_update < 0 && worker.self().value == 1) return absl::NotFoundError("no such file");
       torch::nn::Linear model(4, 3);
       return Train(worker, model, kUpdates, [&](int update, int micro_batch) {
@@ -114,12 +114,12 @@ TEST(RunLoopTest, TheFirstCauseIsNamed) {
 }
 
 TEST(RunLoopTest, LoopsThatAreNotAlikeAreToldSo) {
-  const absl::Status differ = RunLoop({.workers = 2}, [](LoopWorker& worker) {
+  const absl::Status differ = RunLoop({.launch = {.workers = 2}}, [](LoopWorker& worker) {
     torch::nn::Linear model(4, 3 + worker.self().value);
     return Train(worker, model, 1);
   });
   EXPECT_THAT(differ.ToString(), HasSubstr("INVALID_ARGUMENT: worker 1 has weight = [4, 4]"));
-  const absl::Status shorter = RunLoop({.workers = 2}, [](LoopWorker& worker) {
+  const absl::Status shorter = RunLoop({.launch = {.workers = 2}}, [](LoopWorker& worker) {
     torch::nn::Linear model(4, 3);
     return Train(worker, model, 2 - worker.self().value);
   });
@@ -129,13 +129,14 @@ TEST(RunLoopTest, LoopsThatAreNotAlikeAreToldSo) {
 }
 
 TEST(RunLoopTest, AWorkerHasOneOptimizer) {
-  const absl::Status twice = RunLoop({.workers = 2}, [](LoopWorker& worker) {
+  const absl::Status twice = RunLoop({.launch = {.workers = 2}}, [](LoopWorker& worker) {
     torch::nn::Linear model(4, 3);
     RZ_RETURN_IF_ERROR(Train(worker, model, 1));
     return worker.MakeOptimizer(*model, {}).status();
   });
   EXPECT_THAT(twice.ToString(), HasSubstr("a loop has one optimizer"));
-  EXPECT_FALSE(RunLoop({.workers = 0}, [](LoopWorker&) { return absl::OkStatus(); }).ok());
+  EXPECT_FALSE(
+      RunLoop({.launch = {.workers = 0}}, [](LoopWorker&) { return absl::OkStatus(); }).ok());
 }
 
 }  // namespace

@@ -43,12 +43,12 @@ class RunWorkersTest : public testing::TestWithParam<As> {};
 TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
   std::map<int, std::vector<std::string>> reports;
   const auto results = RunWorkers(
-      {.workers = 3,
-       .as = GetParam(),
-       .on_report =
-           [&](WorkerId worker, const std::string& kind, const std::string& text) {
-             reports[worker.value].push_back(absl::StrCat(kind, "=", text));
-           }},
+      {.launch = {.workers = 3,
+                  .on_report =
+                      [&](WorkerId worker, const std::string& kind, const std::string& text) {
+                        reports[worker.value].push_back(absl::StrCat(kind, "=", text));
+                      }},
+       .as = GetParam()},
       [] { return PlanFor(3); },
       [](WorkerSeat seat) -> absl::StatusOr<std::string> {
         RZ_RETURN_IF_ERROR(seat.report("first", absl::StrCat(seat.self.value)));
@@ -78,7 +78,7 @@ TEST_P(RunWorkersTest, ResultsAndReportsComeByWorker) {
 TEST_P(RunWorkersTest, TheFirstCauseIsNamed) {
   const auto run = [](const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work) {
     return RunWorkers(
-               {.workers = 3, .as = GetParam()}, [] { return PlanFor(3); }, work)
+               {.launch = {.workers = 3}, .as = GetParam()}, [] { return PlanFor(3); }, work)
         .status();
   };
   const absl::Status failed = run([](WorkerSeat seat) -> absl::StatusOr<std::string> {
@@ -99,7 +99,7 @@ TEST_P(RunWorkersTest, TheFirstCauseIsNamed) {
 
 TEST_P(RunWorkersTest, APlanThatFailsEndsAll) {
   const auto work = [](WorkerSeat) -> absl::StatusOr<std::string> { return "not reached"; };
-  const RunWorkersOptions options{.workers = 2, .as = GetParam()};
+  const RunWorkersOptions options{.launch = {.workers = 2}, .as = GetParam()};
   EXPECT_THAT(std::string(RunWorkers(
                               options, [] { return PlanFor(3); }, work)
                               .status()
@@ -115,7 +115,7 @@ TEST_P(RunWorkersTest, TrainsAModel) {
   for (int workers : {1, 2}) {
     TrainOptions options{.plan = {.workers = workers, .rule = Rule::kDp, .iterations = 3},
                          .optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1},
-                         .as = GetParam()};
+                         .run = {.as = GetParam()}};
     const absl::Status status = TrainModel(options, TwoLayers, [](RingModel& ring) -> absl::Status {
       int trained = 0;
       while (true) {
@@ -139,7 +139,7 @@ TEST_P(RunWorkersTest, TrainsAModel) {
 // Worker 1 of 2 looks into every version; worker 0 gets the result.
 TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
   TrainOptions options{.plan = {.workers = 2, .rule = Rule::kCdpV2, .iterations = 3},
-                       .as = GetParam()};
+                       .run = {.as = GetParam()}};
   options.plan.collection = {.every = 1, .worker = WorkerId(1)};
   const auto run = [&](const std::function<absl::Status(int, const NamedValues&)>& look) {
     return TrainModel(options, TwoLayers, [&](RingModel& ring) -> absl::Status {
@@ -190,7 +190,7 @@ TEST_P(RunWorkersTest, AnyWorkerMayLookInside) {
 
 TEST_P(RunWorkersTest, ALoopThatEndsEarlyIsToldWhatIsLeft) {
   const TrainOptions options{.plan = {.workers = 2, .rule = Rule::kCdpV2, .iterations = 3},
-                             .as = GetParam()};
+                             .run = {.as = GetParam()}};
   const absl::Status status =
       TrainModel(options, TwoLayers, [](RingModel&) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
@@ -199,7 +199,7 @@ TEST_P(RunWorkersTest, ALoopThatEndsEarlyIsToldWhatIsLeft) {
 
 TEST_P(RunWorkersTest, BadOptionsAreRefusedBeforeAnythingStarts) {
   const TrainOptions options{
-      .plan = {.workers = 2}, .optimizer = {.learning_rate = -1}, .as = GetParam()};
+      .plan = {.workers = 2}, .optimizer = {.learning_rate = -1}, .run = {.as = GetParam()}};
   const absl::Status status =
       TrainModel(options, TwoLayers, [](RingModel&) { return absl::OkStatus(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

@@ -1,7 +1,5 @@
 // An optimizer for ordinary loops: torch's steps, the same bits for any number of workers, and what
 // it says of tensors that it cannot take.
-#include "integrations/torch/torch_sharded_optimizer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -18,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "integrations/torch/run_loop.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "tests/support/reference_updates.h"

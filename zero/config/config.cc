@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/file.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "zero/config/fill.h"
 #include "zero/config/json_value.h"

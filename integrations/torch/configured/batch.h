@@ -1,4 +1,4 @@
-// One micro-batch's samples as tensors, read by Batches (batches.h).
+// One micro-batch's samples as tensors, read by Batches (configured_run.h).
 #ifndef RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCH_H_
 #define RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_BATCH_H_
 

@@ -1,6 +1,4 @@
 // The transformer's layers, costs and initial values.
-#include "integrations/torch/models/gpt.h"
-
 #include <torch/nn/modules/normalization.h>
 
 #include <cmath>
@@ -9,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "integrations/torch/linear.h"
-#include "integrations/torch/models/dropout.h"
+#include "integrations/torch/models/models.h"
 #include "integrations/torch/models/parts.h"
 
 namespace ringzero {

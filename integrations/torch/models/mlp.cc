@@ -1,11 +1,10 @@
 // The perceptron's layers, costs and initial values.
-#include "integrations/torch/models/mlp.h"
-
 #include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "integrations/torch/models/models.h"
 #include "integrations/torch/models/parts.h"
 
 namespace ringzero {

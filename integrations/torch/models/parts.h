@@ -1,4 +1,5 @@
-// Parts that the models share: parameters without initial values, and what their arithmetic costs.
+// Parts that the models share: parameters without initial values, what their arithmetic costs, and
+// Dropout.
 //
 // A part's parameters are not filled when it is built, so building a layer is cheap however large
 // it is and touches no page of memory; LayerFactory::initialize gives the values, one parameter at
@@ -7,6 +8,7 @@
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "integrations/torch/layer.h"
@@ -63,6 +65,34 @@ LayerCost ProductCost(int64_t multiply_adds, InputGradient inputs = InputGradien
 LayerCost NormCost(int64_t elements);         // batch or layer norm: forward 8, backward 16
 LayerCost ElementwiseCost(int64_t elements);  // ReLU, a sum: forward 1, backward 1
 LayerCost operator+(LayerCost a, LayerCost b);
+
+// Dropout whose mask is a function of what is computed, not of a process's generator.
+//
+//   class Block : public Layer {
+//     Block() : dropout_(register_module("dropout", std::make_shared<Dropout>(0.1))) {}
+//     …  x + dropout_->forward(h);
+//   MakeDropoutLayer(0.1)   // a layer of its own
+//
+// In training each element is zero with the given probability, else divided by 1 - probability; in
+// eval() it is the identity. Element i (in row-major order) of the c-th draw of a layer is kept or
+// dropped by Philox4x32-10 keyed by (seed, iteration, micro-batch, layer, c), so the mask is the
+// same whichever worker computes the micro-batch and whatever it computed before. torch's own
+// Dropout is not: its generator belongs to the process.
+class Dropout : public torch::nn::Module {
+ public:
+  // 0 <= probability < 1, else c10::Error.
+  explicit Dropout(double probability);
+
+  // In training with a probability above 0 the thread must be in a MicroBatchScope (the ring's
+  // training loop opens one), else c10::Error. Each such call is one draw of the current layer.
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  double probability_;
+};
+
+// Dropout of the list's first tensor.
+std::shared_ptr<Layer> MakeDropoutLayer(double probability);
 
 }  // namespace ringzero
 

@@ -1,6 +1,4 @@
 // The residual network's layers, costs and initial values.
-#include "integrations/torch/models/resnet.h"
-
 #include <torch/nn/modules/batchnorm.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "integrations/torch/models/models.h"
 #include "integrations/torch/models/parts.h"
 
 namespace ringzero {

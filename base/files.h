@@ -1,5 +1,6 @@
-// OutputFile: the one way in which files are written.
+// The one way in which files are written (OutputFile), and read.
 //
+//   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile("run/run.json"));
 //   RZ_RETURN_IF_ERROR(WriteWholeFile("summary.json", json));   // all of it, or the old file stays
 //
 //   RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open("m.safetensors", OutputFile::As::kWhole));
@@ -9,9 +10,10 @@
 // What lies at a path decides: a symlink is followed, a device or a FIFO is written to, "-" is
 // standard output, and so is every other name of it (/dev/stdout). Only regular files are replaced.
 // Errors are PermissionDenied and name the path as it was given.
-#ifndef RINGZERO_BASE_OUTPUT_FILE_H_
-#define RINGZERO_BASE_OUTPUT_FILE_H_
+#ifndef RINGZERO_BASE_FILES_H_
+#define RINGZERO_BASE_FILES_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,9 +36,8 @@ class OutputFile {
   };
   enum class Sync { kYes, kNo };
 
-  // A whole file is written beside `path` under a name that nobody can guess, which O_EXCL keeps
-  // anybody from having made, and has the permissions of the file that it replaces. For the reader
-  // of a FIFO it waits 10 s.
+  // A whole file is written beside `path` under a new, random name (O_EXCL), and has the
+  // permissions of the file that it replaces. For the reader of a FIFO it waits 10 s.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path, As as);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -112,6 +113,15 @@ absl::Status PrintToStdout(absl::string_view text);
 // number, and what is printed.
 absl::Status CheckStandardStreams();
 
+// The file, or its first `most` bytes: a device may have no end. Errors name the file. NotFound: it
+// is not there. InvalidArgument: it is a FIFO, which could keep its reader waiting for ever.
+// PermissionDenied: anything else. Thread-safe.
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most = SIZE_MAX);
+
+// Of a file of lines "name : value", as /proc has them: the value in the first line of that name.
+// Empty: there is no such line, or no such file. Thread-safe.
+std::string FieldOfFile(const std::string& path, absl::string_view name);
+
 }  // namespace ringzero
 
-#endif  // RINGZERO_BASE_OUTPUT_FILE_H_
+#endif  // RINGZERO_BASE_FILES_H_

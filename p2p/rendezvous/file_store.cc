@@ -1,7 +1,4 @@
-// A folder as a store: one file per key.
-#include "p2p/rendezvous/file_rendezvous.h"
-
-#include <dirent.h>
+// A folder as a store: a file for each key.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +7,8 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <span>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,9 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "base/status.h"
 #include "p2p/random_bytes.h"
+#include "p2p/rendezvous/rendezvous_store.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
@@ -33,7 +32,7 @@ constexpr int kTries =
     100;  // at a folder that others remove: each does so twice in a start at most
 
 // A file's name that no two keys share and every file system takes.
-std::string Escaped(absl::string_view text) {
+std::string Escaped(const std::string& text) {
   constexpr size_t kLongest = 150;
   constexpr size_t kKept = 60;  // what keys are cleared by stays readable
   std::string name;
@@ -46,9 +45,7 @@ std::string Escaped(absl::string_view text) {
     }
   }
   if (name.size() <= kLongest) return name;
-  Sha256 digest;
-  digest.Update(std::as_bytes(std::span(text.data(), text.size())));
-  return absl::StrCat(name.substr(0, kKept), "%long-", digest.FinishHex());
+  return absl::StrCat(name.substr(0, kKept), "%long-", Sha256Hex(text));
 }
 
 std::string Words(int error) { return std::strerror(error); }
@@ -138,7 +135,7 @@ absl::Status FileStore::OpenJob() {
     }
     constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     job_ = UniqueFd(openat(folder_.get(), job_folder_.c_str(), kFlags));
-    // Whoever clears may have removed it in between.
+    // A worker that clears may have removed it in between.
     if (job_ || errno != ENOENT) break;
   }
   if (!job_) return Error(absl::StrCat("cannot open ", job_folder_), errno);
@@ -210,7 +207,7 @@ absl::StatusOr<std::optional<std::string>> FileStore::Read(const std::string& ke
   const UniqueFd file(
       openat(job_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file && (errno == ENOENT || errno == ESTALE)) return std::nullopt;
-  if (!file && errno == ELOOP) return std::string();  // a link is nobody's value
+  if (!file && errno == ELOOP) return std::string();  // a link is no value
   if (!file) return Error(absl::StrCat("cannot open '", key, "'"), errno);
   struct stat about = {};
   if (fstat(file.get(), &about) != 0) {
@@ -232,22 +229,19 @@ absl::StatusOr<std::optional<std::string>> FileStore::Read(const std::string& ke
 
 void FileStore::Clear(const std::string& prefix) {
   const std::string files = FileOf(prefix);
-  const int copy = openat(job_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* const folder = copy >= 0 ? fdopendir(copy) : nullptr;
-  if (folder == nullptr) {
-    if (copy >= 0) close(copy);
-    return;
-  }
-  while (const dirent* entry = readdir(folder)) {
-    bool ours = absl::StartsWith(entry->d_name, files);
-    if (absl::StartsWith(entry->d_name, kDraftPrefix)) {
+  std::error_code gone;
+  const std::filesystem::path folder = absl::StrCat("/proc/self/fd/", job_.get());
+  for (std::filesystem::directory_iterator entry(folder, gone), end; !gone && entry != end;
+       entry.increment(gone)) {
+    const std::string name = entry->path().filename();
+    bool ours = absl::StartsWith(name, files);
+    if (absl::StartsWith(name, kDraftPrefix)) {
       struct stat about = {};
-      ours = fstatat(job_.get(), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+      ours = fstatat(job_.get(), name.c_str(), &about, AT_SYMLINK_NOFOLLOW) == 0 &&
              std::time(nullptr) - about.st_mtime > kDraftSeconds;
     }
-    if (ours) unlinkat(job_.get(), entry->d_name, 0);
+    if (ours) unlinkat(job_.get(), name.c_str(), 0);
   }
-  closedir(folder);
   unlinkat(folder_.get(), job_folder_.c_str(), AT_REMOVEDIR);  // fails unless it is empty
 }
 

@@ -1,29 +1,52 @@
-// Asks the system for its interfaces and for the source address of a connected UDP socket.
-#include "p2p/rendezvous/interfaces.h"
+// Reads /proc; asks the system for its interfaces and for the source address of a connected UDP
+// socket.
+#include "p2p/rendezvous/hosts.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "base/files.h"
 #include "base/status.h"
-#include "p2p/rendezvous/tell_all.h"
 #include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {
+
+absl::Status CannotTell(absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat("cannot tell this host from others: ", why));
+}
+
+absl::StatusOr<std::string> BootId() {
+  const auto text = ReadWholeFile("/proc/sys/kernel/random/boot_id");
+  if (!text.ok()) return CannotTell(text.status().message());
+  return std::string(absl::StripAsciiWhitespace(*text));
+}
+
+absl::StatusOr<std::string> Namespace(const std::string& kind) {
+  const std::string path = "/proc/self/ns/" + kind;
+  struct stat facts = {};
+  if (stat(path.c_str(), &facts) != 0) {
+    return CannotTell(absl::StrCat(path, ": ", std::strerror(errno)));
+  }
+  return absl::StrCat(facts.st_dev, ":", facts.st_ino);
+}
 
 struct InterfaceAddress {
   std::string interface;
@@ -128,6 +151,39 @@ class Interfaces {
 };
 
 }  // namespace
+
+absl::StatusOr<std::string> HostIdentity() {
+  RZ_ASSIGN_OR_RETURN(const std::string boot, BootId());
+  RZ_ASSIGN_OR_RETURN(const std::string network, Namespace("net"));
+  RZ_ASSIGN_OR_RETURN(const std::string users, Namespace("user"));
+  return absl::StrCat("boot ", boot, ", network ", network, ", users ", users);
+}
+
+absl::StatusOr<std::string> ThisHost() {
+  if (const char* given = std::getenv("RINGZERO_HOST"); given != nullptr && *given != '\0') {
+    return given;
+  }
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) name[0] = '?';
+  RZ_ASSIGN_OR_RETURN(const std::string identity, HostIdentity());
+  return absl::StrCat(name, " ", identity);
+}
+
+absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat) {
+  RZ_ASSIGN_OR_RETURN(const std::string mine, ThisHost());
+  return TellAll(seat, "host", mine, "has not told its host");
+}
+
+std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts) {
+  std::vector<WorkerId> peers;
+  for (size_t w = 0; w < hosts.size(); ++w) {
+    const WorkerId worker(static_cast<int>(w));
+    if (worker != self && hosts[w] == hosts[static_cast<size_t>(self.value)]) {
+      peers.push_back(worker);
+    }
+  }
+  return peers;
+}
 
 absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
     const JobSeat& seat, const std::vector<std::string>& hosts) {

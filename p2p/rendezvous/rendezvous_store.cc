@@ -1,11 +1,9 @@
-// A digest in front of each value, and a lock.
-#include "p2p/rendezvous/checked_store.h"
-
-#include <span>
+// CheckedStore: a digest in front of each value, and a lock.
+#include "p2p/rendezvous/rendezvous_store.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -13,26 +11,17 @@ namespace {
 
 constexpr absl::string_view kMagic = "ringzero 1 ";
 
-std::string DigestOfEntry(absl::string_view key, absl::string_view value) {
-  Sha256 digest;
-  const std::string text = absl::StrCat(key.size(), ":", key, value);
-  digest.Update(std::as_bytes(std::span(text)));
-  return digest.FinishHex();
-}
-
 std::string WithDigest(absl::string_view key, absl::string_view value) {
-  return absl::StrCat(kMagic, DigestOfEntry(key, value), "\n", value);
+  const std::string digest = Sha256Hex(absl::StrCat(key.size(), ":", key, value));
+  return absl::StrCat(kMagic, digest, "\n", value);
 }
 
 // Nothing for what no worker of ours has written.
 std::optional<std::string> WithoutDigest(absl::string_view key, absl::string_view stored) {
-  constexpr size_t kDigestDigits = 64;
-  const size_t start = kMagic.size() + kDigestDigits + 1;
-  if (stored.size() < start || stored.substr(0, kMagic.size()) != kMagic) return std::nullopt;
-  if (stored[start - 1] != '\n') return std::nullopt;
-  const absl::string_view value = stored.substr(start);
-  if (stored.substr(kMagic.size(), kDigestDigits) != DigestOfEntry(key, value)) return std::nullopt;
-  return std::string(value);
+  constexpr size_t kStart = kMagic.size() + 64 + 1;
+  if (stored.size() < kStart) return std::nullopt;
+  const absl::string_view value = stored.substr(kStart);
+  return stored == WithDigest(key, value) ? std::optional<std::string>(value) : std::nullopt;
 }
 
 absl::Status Foreign(const RendezvousStore& store, const std::string& key, size_t bytes) {

@@ -1,5 +1,6 @@
-// Descriptors: what was written is with the kernel, so that an error is met where it happens.
-#include "base/output_file.h"
+// Written by descriptors: what was written is with the kernel, so that an error is met where it
+// happens.
+#include "base/files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -13,10 +14,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <system_error>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status.h"
@@ -65,7 +68,7 @@ absl::StatusOr<std::string> FollowLinks(const std::string& path) {
   return WriteError(path, ELOOP);
 }
 
-// -1: nobody began to read it in time (ENXIO), or errno says why.
+// -1: no reader came in time (ENXIO), or errno says why.
 int OpenFifo(const std::string& path) {
   const auto limit = std::chrono::steady_clock::now() + kReaderLimit;
   while (true) {
@@ -132,6 +135,12 @@ absl::Status CheckAgainst(const NamedPath& output, const NamedPath& input) {
   return absl::OkStatus();
 }
 
+absl::Status ReadError(const std::string& path) {
+  const bool missing = errno == ENOENT || errno == ENOTDIR;
+  const std::string message = absl::StrCat(path, ": cannot read it: ", std::strerror(errno));
+  return missing ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& path, As as) {
@@ -168,7 +177,7 @@ OutputFile::~OutputFile() {
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
   struct stat info {};
-  // The kernel would take it, and nobody could read it.
+  // The kernel would take it, and it could not be read.
   if (grows_ && fstat(fd_, &info) == 0 && info.st_nlink == 0) return WriteError(path_, ENOENT);
   do {  // of no bytes, too: a device may say that it takes none
     const ssize_t written = write(fd_, bytes.data(), bytes.size());
@@ -318,6 +327,36 @@ absl::Status CheckStandardStreams() {
     if (open("/dev/null", O_RDWR) != stream) return WriteError("/dev/null", errno);
   }
   return write(STDOUT_FILENO, "", 0) == 0 ? absl::OkStatus() : WriteError("standard output", errno);
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most) {
+  std::error_code missing;  // fopen says so
+  if (std::filesystem::is_fifo(path, missing)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": wanted a file, found a FIFO"));
+  }
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
+                                                             &std::fclose);
+  if (file == nullptr) return ReadError(path);
+  std::string text;
+  char piece[1 << 16];
+  while (const size_t got =
+             std::fread(piece, 1, std::min(sizeof(piece), most - text.size()), file.get())) {
+    text.append(piece, got);
+  }
+  if (std::ferror(file.get()) != 0) return ReadError(path);
+  return text;
+}
+
+std::string FieldOfFile(const std::string& path, absl::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const absl::string_view text = line;
+    if (absl::StripAsciiWhitespace(text.substr(0, colon)) != name) continue;
+    return std::string(absl::StripAsciiWhitespace(text.substr(colon + 1)));
+  }
+  return "";
 }
 
 }  // namespace ringzero

@@ -1,0 +1,52 @@
+// SHA-256 (FIPS 180-4) and HMAC-SHA256 (RFC 2104), computed by OpenSSL's libcrypto.
+//
+//   Sha256 digest;                                             // a stream of bytes
+//   digest.Update(std::as_bytes(std::span(values)));
+//   std::string hex = digest.FinishHex();                      // 64 lower-case digits
+//   Digest proof = HmacSha256(secret, "hello 1 to 2");         // its maker knows the secret
+//   if (SameDigest(proof, theirs)) ...
+#ifndef RINGZERO_BASE_DIGEST_H_
+#define RINGZERO_BASE_DIGEST_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
+
+namespace ringzero {
+
+using Digest = std::array<uint8_t, 32>;
+
+// One thread.
+class Sha256 {
+ public:
+  Sha256();
+  // Adds bytes to the end of the message; how they are cut into calls does not matter.
+  void Update(std::span<const std::byte> bytes);
+  // The digest of all bytes so far. Ends the message: afterwards the object is as good as new.
+  Digest Finish();
+  std::string FinishHex();
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
+
+// Of one text; thread-safe, as the next two are.
+std::string Sha256Hex(std::string_view text);
+
+Digest HmacSha256(std::string_view key, std::string_view message);
+
+// In a time that does not depend on where they differ.
+bool SameDigest(const Digest& a, const Digest& b);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BASE_DIGEST_H_

@@ -1,0 +1,44 @@
+// Texts of any bytes as one: "5:hello0:3:abc".
+//
+//   std::string all = JoinTexts({"hello", "", "abc"});
+//   absl::string_view rest = all;
+//   while (std::optional<std::string> text = TakeText(rest)) …
+//
+// Pure functions.
+#ifndef RINGZERO_BASE_TEXTS_H_
+#define RINGZERO_BASE_TEXTS_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace ringzero {
+
+inline std::string JoinTexts(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) absl::StrAppend(&all, text.size(), ":", text);
+  return all;
+}
+
+// The first text of `all`, which then begins behind it. Nothing, and `all` stays as it is: there is
+// none, or it is cut short.
+inline std::optional<std::string> TakeText(absl::string_view& all) {
+  const size_t colon = all.find(':');
+  size_t size = 0;
+  if (colon == absl::string_view::npos || !absl::SimpleAtoi(all.substr(0, colon), &size) ||
+      size > all.size() - colon - 1) {
+    return std::nullopt;
+  }
+  std::string text(all.substr(colon + 1, size));
+  all.remove_prefix(colon + 1 + size);
+  return text;
+}
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_BASE_TEXTS_H_

@@ -1,0 +1,150 @@
+// A map; between processes with a log behind it, which each of them reads on.
+#include "p2p/rendezvous/rendezvous.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "base/texts.h"
+#include "p2p/deadline.h"
+#include "p2p/failure.h"
+
+namespace ringzero {
+namespace {
+
+// Excludes other processes, until its end or theirs.
+class FileLock {
+ public:
+  explicit FileLock(int file) : file_(file) { Set(F_WRLCK); }
+  ~FileLock() { Set(F_UNLCK); }
+
+ private:
+  void Set(short type) const {
+    if (file_ < 0) return;
+    struct flock whole = {};
+    whole.l_type = type;
+    whole.l_whence = SEEK_SET;
+    while (fcntl(file_, F_SETLKW, &whole) != 0 && errno == EINTR) {
+    }
+  }
+
+  const int file_;
+};
+
+class MapRendezvous final : public Rendezvous {
+ public:
+  // `log`: a descriptor; -1: all who use it are threads of this process.
+  MapRendezvous(std::string name, int log) : name_(std::move(name)), log_(log) {}
+
+  std::string name() const override { return name_; }
+
+  absl::Status Put(const std::string& key, const std::string& value) override {
+    if (value.size() > kMaxRendezvousValueBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name_, ": '", key, "' has ",
+                                                     value.size(), " bytes; ",
+                                                     kMaxRendezvousValueBytes, " are the most"));
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const FileLock alone(log_);
+    ReadOn();
+    const auto found = values_.find(key);
+    if (found == values_.end()) return Append(key, value);
+    if (found->second == value) return absl::OkStatus();
+    return absl::AlreadyExistsError(
+        absl::StrCat("rendezvous ", name_, ": '", key, "' was put before"));
+  }
+
+  absl::StatusOr<std::string> Get(const std::string& key,
+                                  std::chrono::milliseconds limit) override {
+    Patience patience(limit);
+    while (true) {
+      if (std::optional<std::string> value = Find(key)) return *std::move(value);
+      if (patience.over()) {
+        return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name_, ": nobody put '", key,
+                                                        "' within ", limit.count(), " ms"));
+      }
+      patience.Wait();
+    }
+  }
+
+ private:
+  std::optional<std::string> Find(const std::string& key) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const FileLock alone(log_);
+    ReadOn();
+    const auto found = values_.find(key);
+    return found == values_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+  // What other processes have appended.
+  void ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    char chunk[1 << 16];
+    std::string news;
+    ssize_t got = 0;
+    while ((got = pread(log_, chunk, sizeof(chunk), read_)) > 0) {
+      news.append(chunk, static_cast<size_t>(got));
+      read_ += got;
+    }
+    absl::string_view rest = news;
+    while (std::optional<std::string> key = TakeText(rest)) {
+      values_[*std::move(key)] = TakeText(rest).value_or("");
+    }
+  }
+
+  absl::Status Append(const std::string& key, const std::string& value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    values_[key] = value;
+    const std::string entry = log_ < 0 ? "" : JoinTexts({key, value});
+    for (size_t done = 0; done < entry.size();) {
+      const ssize_t wrote = pwrite(log_, entry.data() + done, entry.size() - done, read_);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) return SystemError(absl::StrCat("rendezvous ", name_));
+      done += static_cast<size_t>(wrote);
+      read_ += wrote;
+    }
+    return absl::OkStatus();
+  }
+
+  const std::string name_;
+  const int log_;
+  std::mutex mutex_;
+  off_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // of the log
+  std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::shared_ptr<Rendezvous> MakeLocalRendezvous() {
+  return std::make_shared<MapRendezvous>("local", -1);
+}
+
+std::shared_ptr<Rendezvous> MakeLaunchRendezvous(const UniqueFd& log) {
+  return std::make_shared<MapRendezvous>("launcher", log.get());
+}
+
+absl::StatusOr<std::vector<std::string>> TellAll(const JobSeat& seat, absl::string_view key,
+                                                 const std::string& mine,
+                                                 absl::string_view missing) {
+  RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat(key, "/", seat.self.value), mine));
+  const Deadline deadline(seat.join_limit);
+  std::vector<std::string> told;
+  for (int w = 0; w < seat.workers; ++w) {
+    absl::StatusOr<std::string> theirs =
+        seat.rendezvous->Get(absl::StrCat(key, "/", w), deadline.Left());
+    if (!theirs.ok()) {
+      return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " ", missing));
+    }
+    told.push_back(*std::move(theirs));
+  }
+  return told;
+}
+
+}  // namespace ringzero
