@@ -34,6 +34,7 @@ LIBRARIES = (
     (r"liburing", r"uring.*\.cc$"),
     (r"hwy/", r"^(zero/update/((narrow|matrix)_)?kernels\.cc$|tests/)"),  # what it sets for the preprocessor stays in one file
     (r"openssl/", r"^base/"),
+    (r"CLI/", r"^(integrations/cli/command_line\.cc|bench/.*\.cc)$"),  # slow to compile
     (TORCH, MAY_REACH_TORCH),
 )
 
@@ -117,6 +118,7 @@ BAD = (
     ("zero/a.cc", '#include "integrations/data/dataset.h"'),
     ("zero/a.h", "#include <torch/torch.h>"),
     ("integrations/cli/a.cc", "#include <ATen/ATen.h>"),
+    ("integrations/cli/main.cc", "#include <CLI/CLI.hpp>"),
     ("p2p/transport.cc", "#include <ucp/api/ucp.h>"),
     ("p2p/ucx/ucx_transport.h", "#include <ucp/api/ucp.h>"),
     ("p2p/shm.cc", "#include <cuda_runtime.h>"),

@@ -15,6 +15,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <dlfcn.h>
 
+#include <CLI/CLI.hpp>
 #include <barrier>
 #include <chrono>
 #include <cstdio>
@@ -24,7 +25,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "base/buffer.h"
 #include "bench/ring/statistics.h"
 #include "zero/gradient_sum.h"
@@ -258,24 +258,16 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
 
 int main(int argc, char** argv) {
   ringzero::Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
-    int64_t number = 0;
-    const bool counts = absl::SimpleAtoi(value, &number) && number >= 1 && number <= 4'000'000'000;
-    if (name == "--deepspeed" && !value.empty()) {
-      options.deepspeed = value;
-    } else if (name == "--elements" && counts) {
-      options.elements = number;
-    } else if ((name == "--threads" || name == "--rounds") && counts && number <= 100'000) {
-      (name == "--threads" ? options.threads : options.rounds) = static_cast<int>(number);
-    } else {
-      std::fprintf(
-          stderr,
-          "optimizer_perf: wanted [--elements N] [--threads N] [--rounds N], each at least 1, and "
-          "[--deepspeed LIBRARY], found %s %s\n",
-          argv[i], value.c_str());
-      return 2;
-    }
+  CLI::App app("How fast an update is: AdamW, fp32, beside torch's fused one.", "optimizer_perf");
+  app.add_option("--elements", options.elements)
+      ->check(CLI::Range(int64_t{1}, int64_t{4000000000}));
+  app.add_option("--threads", options.threads)->check(CLI::Range(1, 100000));
+  app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 100000));
+  app.add_option("--deepspeed", options.deepspeed)->type_name("LIBRARY");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
   }
   ringzero::DeepSpeedStep deepspeed = nullptr;
   if (!options.deepspeed.empty()) {

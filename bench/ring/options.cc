@@ -1,65 +1,19 @@
-// One table of flags drives parsing, hints and help.
+// One table of flags. CLI11 parses by it and prints the help.
 #include "bench/ring/options.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <set>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
 namespace {
-
-struct FlagSpec {
-  const char* letter;  // "" : none
-  const char* name;
-  const char* value;  // what its value is called; null: it takes none
-  const char* help;
-};
-
-constexpr FlagSpec kFlags[] = {
-    {"-b", "--minbytes", "SIZE", "first size (32M); K, M and G are powers of 1024"},
-    {"-e", "--maxbytes", "SIZE", "last size (32M)"},
-    {"-i", "--stepbytes", "SIZE", "from one size to the next, added (1M)"},
-    {"-f", "--stepfactor", "N", "from one size to the next, multiplied (1: added instead)"},
-    {"-n", "--iters", "N", "timed iterations for each size (20)"},
-    {"-w", "--warmup_iters", "N", "iterations before these, not timed (1)"},
-    {"-m", "--agg_iters", "N", "operations in each iteration, all on their way at once (1)"},
-    {"-c", "--check", "N", "iterations whose data are checked, after the timed ones (1)"},
-    {"-d", "--datatype", "TYPE", "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64, all"},
-    {"-a", "--average", "0|1|2|3", "time column: worker 0's, mean, min or max of workers (1)"},
-    {"-T", "--timeout", "SECONDS", "the longest that any one wait may take (0: 10 minutes)"},
-    {"-J", "--output_file", "FILE", "write the results as JSON, too; FILE ends in .json"},
-    {"-S", "--report_timestamps", "0|1", "a time of day at the end of each line (0)"},
-    {"-N", "--run_cycles", "N", "run and print all sizes N times (1); 0: for ever"},
-    {"-I", "--per_iter_timing", "0|1", "columns i_min i_max i_p99 i_cv% i_p50 (0)"},
-    {"-K", "--per_iter_skip", "N", "leave the first N iterations out of these (0)"},
-    {"-h", "--help", nullptr, "this text"},
-    {"", "--mode", "MODE", "shift, relay, reduce, pingpong, stream or train (shift)"},
-    {"", "--transport", "NAME", "local, shm, ucx, nccl or auto (shm)"},
-    {"", "--memory", "KIND", "host or cuda (host; nccl: cuda)"},
-    {"", "--workers", "N", "how many (4; pingpong, stream: 2; train: the plan's)"},
-    {"", "--worker", "W", "this process is worker W of --workers, started by somebody else"},
-    {"", "--rendezvous", "PLACE", "where they meet: file:///folder (a launcher's workers, too)"},
-    {"", "--poll", nullptr, "workers poll; else a message thread sleeps until something comes"},
-    {"", "--pin", nullptr, "worker w stays on the w-th of the cores that this process may use"},
-    {"", "--copy", nullptr, "receivers copy what arrives into memory of their own"},
-    {"", "--cached", nullptr, "one buffer, sent again and again; else they rotate past the caches"},
-    {"", "--slots", "N",
-     "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)"},
-    {"", "--plan", "FILE", "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it"},
-    {"", "--compare", nullptr, "run the peer tool in the same run, by turns, and print the ratio"},
-    {"", "--rounds", "N", "--compare: how often ours and the peer take turns for each size (4)"},
-    {"", "--skip_host", nullptr, "do not measure the host before and after"},
-    {"", "--csv", "FILE", "write the results as CSV, too"},
-    {"", "--inject", "flip", "test of this program: damage one checked message"},
-};
 
 // What nccl-tests has and a ring of workers has not.
 constexpr std::pair<const char*, const char*> kForeign[] = {
@@ -77,53 +31,16 @@ constexpr std::pair<const char*, const char*> kForeign[] = {
 };
 
 // Flags that say which messages there are.
-const std::set<std::string> kNotOfTrain = {"--minbytes",   "--maxbytes",  "--stepbytes",
-                                           "--stepfactor", "--agg_iters", "--datatype",
-                                           "--copy",       "--cached",    "--inject"};
+constexpr const char* kNotOfTrain[] = {"--minbytes",   "--maxbytes",  "--stepbytes",
+                                       "--stepfactor", "--agg_iters", "--datatype",
+                                       "--copy",       "--cached",    "--inject"};
 
-const FlagSpec& NearestFlag(const std::string& name) {
-  const auto distance = [&name](const FlagSpec& flag) {
-    const int by_name = EditDistance(name, flag.name);
-    return name.starts_with("--") ? by_name : std::min(by_name, EditDistance(name, flag.letter));
-  };
-  return *std::min_element(
-      std::begin(kFlags), std::end(kFlags),
-      [&](const FlagSpec& a, const FlagSpec& b) { return distance(a) < distance(b); });
+[[noreturn]] void Refuse(const std::string& flag, const std::string& wanted,
+                         const std::string& found) {
+  throw CLI::ValidationError(flag, absl::StrCat("wanted ", wanted, ", found \"", found, "\""));
 }
 
-absl::StatusOr<const FlagSpec*> FindFlag(const std::string& name) {
-  for (const FlagSpec& flag : kFlags) {
-    if (name == flag.name || (name == flag.letter && !name.empty())) return &flag;
-  }
-  for (const auto& [letter, instead] : kForeign) {
-    if (name == letter) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " of nccl-tests has no meaning here (", instead, ")"));
-    }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": unknown flag; the nearest known one is ", NearestFlag(name).name));
-}
-
-absl::Status Wrong(const std::string& flag, const std::string& wanted, const std::string& found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, ": wanted ", wanted, ", found \"", found, "\""));
-}
-
-absl::StatusOr<int> ParseCount(const std::string& flag, const std::string& text, int least) {
-  int number = 0;
-  if (!absl::SimpleAtoi(text, &number) || number < least) {
-    return Wrong(flag, absl::StrCat("a number of at least ", least), text);
-  }
-  return number;
-}
-
-absl::StatusOr<bool> ParseSwitch(const std::string& flag, const std::string& text) {
-  if (text != "0" && text != "1") return Wrong(flag, "0 or 1", text);
-  return text == "1";
-}
-
-absl::StatusOr<size_t> ParseSize(const std::string& flag, const std::string& text) {
+size_t ParseSize(const std::string& flag, const std::string& text) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   double number = 0;
   double unit = 1;
@@ -139,129 +56,192 @@ absl::StatusOr<size_t> ParseSize(const std::string& flag, const std::string& tex
   if (power != std::string::npos) {
     unit = std::pow(1024.0, static_cast<double>(power) + 1);
   } else if (!suffix.empty()) {
-    return Wrong(flag, "bytes such as 8, 64K, 1.5M or 2G", text);
+    Refuse(flag, "bytes such as 8, 64K, 1.5M or 2G", text);
   }
   if (!absl::SimpleAtod(text.substr(0, digits), &number) || number * unit > 1e15) {
-    return Wrong(flag, "bytes such as 8, 64K, 1.5M or 2G", text);
+    Refuse(flag, "bytes such as 8, 64K, 1.5M or 2G", text);
   }
   return static_cast<size_t>(number * unit);
 }
 
-// The entry of `values` that `choices` ("a|b|c") has at the same place.
-template <typename T>
-absl::Status Choose(const std::string& flag, const std::string& text,
-                    std::initializer_list<std::pair<const char*, T>> choices, T& value) {
-  std::string wanted;
-  for (const auto& [name, choice] : choices) {
-    if (text == name) {
-      value = choice;
-      return absl::OkStatus();
-    }
-    absl::StrAppend(&wanted, wanted.empty() ? "" : ", ", name);
+// The flags, each with the place in RingOptions where it goes. Of two the last one counts.
+class Flags {
+ public:
+  explicit Flags(RingOptions& to) : to_(to) {
+    app_.get_formatter()->column_width(34);
+    app_.allow_extras();
+    AddMeasuring();
+    AddOutput();
+    AddRing();
   }
-  return Wrong(flag, absl::StrCat("one of ", wanted), text);
-}
+  CLI::App& app() { return app_; }
 
-absl::Status ApplyMeasuring(const std::string& name, const std::string& text, RingOptions& to) {
-  if (name == "--minbytes") {
-    RZ_ASSIGN_OR_RETURN(to.min_bytes, ParseSize(name, text));
-  } else if (name == "--maxbytes") {
-    RZ_ASSIGN_OR_RETURN(to.max_bytes, ParseSize(name, text));
-  } else if (name == "--stepbytes") {
-    RZ_ASSIGN_OR_RETURN(to.step_bytes, ParseSize(name, text));
-  } else if (name == "--stepfactor") {
-    RZ_ASSIGN_OR_RETURN(to.step_factor, ParseCount(name, text, 1));
-  } else if (name == "--iters") {
-    RZ_ASSIGN_OR_RETURN(to.iterations, ParseCount(name, text, 1));
-  } else if (name == "--warmup_iters") {
-    RZ_ASSIGN_OR_RETURN(to.warmup, ParseCount(name, text, 0));
-  } else if (name == "--agg_iters") {
-    RZ_ASSIGN_OR_RETURN(to.aggregate, ParseCount(name, text, 1));
-  } else if (name == "--check") {
-    RZ_ASSIGN_OR_RETURN(to.check, ParseCount(name, text, 0));
-  } else if (name == "--run_cycles") {
-    RZ_ASSIGN_OR_RETURN(to.cycles, ParseCount(name, text, 0));
-  } else if (name == "--timeout") {
-    RZ_ASSIGN_OR_RETURN(to.timeout_s, ParseCount(name, text, 0));
-  } else if (name == "--report_timestamps") {
-    RZ_ASSIGN_OR_RETURN(to.timestamps, ParseSwitch(name, text));
-  } else if (name == "--per_iter_timing") {
-    RZ_ASSIGN_OR_RETURN(to.per_iteration, ParseSwitch(name, text));
-  } else if (name == "--per_iter_skip") {
-    RZ_ASSIGN_OR_RETURN(to.per_iteration_skip, ParseCount(name, text, 0));
-  } else if (name == "--average") {
-    return Choose<Average>(name, text,
-                           {{"0", Average::kWorker0},
+ private:
+  using Reader = std::function<void(const std::string& name, const std::string& text)>;
+  template <typename T>
+  using Choices = std::vector<std::pair<std::string, T>>;
+
+  // `name`: "-b,--minbytes".
+  void Read(const std::string& name, const char* value, const char* help, const Reader& read) {
+    const std::string called = name.substr(name.find("--"));
+    app_.add_option_function<std::string>(
+            name, [=](const std::string& text) { read(called, text); }, help)
+        ->type_name(value)
+        ->trigger_on_parse();
+  }
+  void Size(const std::string& name, size_t& to, const char* help) {
+    Read(name, "SIZE", help,
+         [&to](const std::string& flag, const std::string& text) { to = ParseSize(flag, text); });
+  }
+  template <typename T>  // an integer, or optional
+  void Count(const std::string& name, const char* value, int least, T& to, const char* help) {
+    Read(name, value, help, [&to, least](const std::string& flag, const std::string& text) {
+      int number = 0;
+      if (!absl::SimpleAtoi(text, &number) || number < least) {
+        Refuse(flag, absl::StrCat("a number of at least ", least), text);
+      }
+      to = number;
+    });
+  }
+  void Text(const std::string& name, const char* value, std::string& to, const char* help) {
+    Read(name, value, help, [&to](const std::string&, const std::string& text) { to = text; });
+  }
+  template <typename T>
+  void Choice(const std::string& name, const char* value, T& to, const char* help,
+              const Choices<T>& choices) {
+    Read(name, value, help, [&to, choices](const std::string& flag, const std::string& text) {
+      std::string names;
+      for (const auto& [choice, chosen] : choices) {
+        if (text == choice) return void(to = chosen);
+        absl::StrAppend(&names, names.empty() ? "" : ", ", choice);
+      }
+      Refuse(flag, absl::StrCat("one of ", names), text);
+    });
+  }
+  template <typename T>
+  void Flag(const std::string& name, T& to, T set, const char* help) {
+    app_.add_flag_callback(
+            name, [&to, set] { to = set; }, help)
+        ->disable_flag_override();
+  }
+
+  void AddMeasuring() {
+    Size("-b,--minbytes", to_.min_bytes, "first size (32M); K, M and G are powers of 1024");
+    Size("-e,--maxbytes", to_.max_bytes, "last size (32M)");
+    Size("-i,--stepbytes", to_.step_bytes, "from one size to the next, added (1M)");
+    Count("-f,--stepfactor", "N", 1, to_.step_factor,
+          "from one size to the next, multiplied (1: added instead)");
+    Count("-n,--iters", "N", 1, to_.iterations, "timed iterations for each size (20)");
+    Count("-w,--warmup_iters", "N", 0, to_.warmup, "iterations before these, not timed (1)");
+    Count("-m,--agg_iters", "N", 1, to_.aggregate,
+          "operations in each iteration, all on their way at once (1)");
+    Count("-c,--check", "N", 0, to_.check,
+          "iterations whose data are checked, after the timed ones (1)");
+    Read("-d,--datatype", "TYPE", "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64, all",
+         [this](const std::string& flag, const std::string& text) {
+           const std::optional<ElementType> type = ParseElementType(text);
+           if (text != "all" && !type) {
+             Refuse(flag, "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64 or all",
+                    text);
+           }
+           to_.types = type ? std::vector<ElementType>{*type} : AllElementTypes();
+         });
+    Choice("-a,--average", "0|1|2|3", to_.average,
+           "time column: worker 0's, mean, min or max of workers (1)",
+           Choices<Average>{{"0", Average::kWorker0},
                             {"1", Average::kMean},
                             {"2", Average::kMin},
-                            {"3", Average::kMax}},
-                           to.average);
-  } else if (name == "--datatype") {
-    const std::optional<ElementType> type = ParseElementType(text);
-    if (text != "all" && !type) {
-      return Wrong(name, "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64 or all", text);
-    }
-    to.types = type ? std::vector<ElementType>{*type} : AllElementTypes();
-  } else if (name == "--output_file") {
-    if (!text.ends_with(".json")) return Wrong(name, "a file that ends in .json", text);
-    to.json_file = text;
-  } else {
-    return absl::InternalError(absl::StrCat(name, " is in the table and not here"));
+                            {"3", Average::kMax}});
+    Count("-T,--timeout", "SECONDS", 0, to_.timeout_s,
+          "the longest that any one wait may take (0: 10 minutes)");
+    Count("-N,--run_cycles", "N", 0, to_.cycles,
+          "run and print all sizes N times (1); 0: for ever");
   }
-  return absl::OkStatus();
-}
 
-absl::Status Apply(const std::string& name, const std::string& text, RingOptions& to) {
-  if (name == "--mode") {
-    return Choose<RingMode>(name, text,
-                            {{"shift", RingMode::kShift},
+  void AddOutput() {
+    const Choices<bool> off_or_on = {{"0", false}, {"1", true}};
+    Read("-J,--output_file", "FILE", "write the results as JSON, too; FILE ends in .json",
+         [this](const std::string& flag, const std::string& text) {
+           if (!text.ends_with(".json")) Refuse(flag, "a file that ends in .json", text);
+           to_.json_file = text;
+         });
+    Text("--csv", "FILE", to_.csv_file, "write the results as CSV, too");
+    Choice("-S,--report_timestamps", "0|1", to_.timestamps,
+           "a time of day at the end of each line (0)", off_or_on);
+    Choice("-I,--per_iter_timing", "0|1", to_.per_iteration,
+           "columns i_min i_max i_p99 i_cv% i_p50 (0)", off_or_on);
+    Count("-K,--per_iter_skip", "N", 0, to_.per_iteration_skip,
+          "leave the first N iterations out of these (0)");
+    Flag("--compare", to_.comparing, Comparing::kPeerTool,
+         "run the peer tool in the same run, by turns, and print the ratio");
+    Count("--rounds", "N", 1, to_.rounds,
+          "--compare: how often ours and the peer take turns for each size (4)");
+    Flag("--skip_host", to_.host_speed, HostSpeedIs::kLeftOut,
+         "do not measure the host before and after");
+  }
+
+  void AddRing() {
+    Choice("--mode", "MODE", to_.mode, "shift, relay, reduce, pingpong, stream or train (shift)",
+           Choices<RingMode>{{"shift", RingMode::kShift},
                              {"relay", RingMode::kRelay},
                              {"reduce", RingMode::kReduce},
                              {"pingpong", RingMode::kPingpong},
                              {"stream", RingMode::kStream},
-                             {"train", RingMode::kTrain}},
-                            to.mode);
-  } else if (name == "--transport") {
-    return Choose<std::string>(
-        name, text,
-        {{"local", "local"}, {"shm", "shm"}, {"ucx", "ucx"}, {"nccl", "nccl"}, {"auto", "auto"}},
-        to.transport);
-  } else if (name == "--memory") {
-    return Choose<MemoryKind>(
-        name, text, {{"host", MemoryKind::kHost}, {"cuda", MemoryKind::kCuda}}, to.memory);
-  } else if (name == "--inject") {
-    return Choose<Injection>(name, text, {{"flip", Injection::kFlip}}, to.injection);
-  } else if (name == "--workers") {
-    RZ_ASSIGN_OR_RETURN(to.workers, ParseCount(name, text, 1));
-    to.identity.workers = to.workers;
-  } else if (name == "--worker") {
-    RZ_ASSIGN_OR_RETURN(to.identity.worker, ParseCount(name, text, 0));
-  } else if (name == "--rendezvous") {
-    to.identity.rendezvous = text;
-  } else if (name == "--slots") {
-    RZ_ASSIGN_OR_RETURN(to.slots, ParseCount(name, text, 1));
-  } else if (name == "--poll") {
-    to.progress = ProgressMode::kCaller;
-  } else if (name == "--pin") {
-    to.pinning = Pinning::kOneCoreEach;
-  } else if (name == "--copy") {
-    to.receiving = Receiving::kCopy;
-  } else if (name == "--cached") {
-    to.caching = Caching::kCached;
-  } else if (name == "--rounds") {
-    RZ_ASSIGN_OR_RETURN(to.rounds, ParseCount(name, text, 1));
-  } else if (name == "--compare") {
-    to.comparing = Comparing::kPeerTool;
-  } else if (name == "--skip_host") {
-    to.host_speed = HostSpeedIs::kLeftOut;
-  } else if (name == "--plan") {
-    to.plan_file = text;
-  } else if (name == "--csv") {
-    to.csv_file = text;
-  } else {
-    return ApplyMeasuring(name, text, to);
+                             {"train", RingMode::kTrain}});
+    Choice("--transport", "NAME", to_.transport, "local, shm, ucx, nccl or auto (shm)",
+           Choices<std::string>{{"local", "local"},
+                                {"shm", "shm"},
+                                {"ucx", "ucx"},
+                                {"nccl", "nccl"},
+                                {"auto", "auto"}});
+    Choice("--memory", "KIND", to_.memory, "host or cuda (host; nccl: cuda)",
+           Choices<MemoryKind>{{"host", MemoryKind::kHost}, {"cuda", MemoryKind::kCuda}});
+    Count("--workers", "N", 1, to_.identity.workers,
+          "how many (4; pingpong, stream: 2; train: the plan's)");
+    Count("--worker", "W", 0, to_.identity.worker,
+          "this process is worker W of --workers, started by somebody else");
+    Text("--rendezvous", "PLACE", to_.identity.rendezvous,
+         "where they meet: file:///folder (a launcher's workers, too)");
+    Flag("--poll", to_.progress, ProgressMode::kCaller,
+         "workers poll; else a message thread sleeps until something comes");
+    Flag("--pin", to_.pinning, Pinning::kOneCoreEach,
+         "worker w stays on the w-th of the cores that this process may use");
+    Flag("--copy", to_.receiving, Receiving::kCopy,
+         "receivers copy what arrives into memory of their own");
+    Flag("--cached", to_.caching, Caching::kCached,
+         "one buffer, sent again and again; else they rotate past the caches");
+    Count("--slots", "N", 1, to_.slots,
+          "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)");
+    Text("--plan", "FILE", to_.plan_file,
+         "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it");
+    Choice("--inject", "flip", to_.injection, "test of this program: damage one checked message",
+           Choices<Injection>{{"flip", Injection::kFlip}});
   }
-  return absl::OkStatus();
+
+  RingOptions& to_;
+  CLI::App app_{"docs/ring_perf.md explains every number.", "ring_perf"};
+};
+
+// Of a word that is none of the flags.
+absl::Status UnknownFlag(const CLI::App& app, const std::string& word) {
+  if (!word.starts_with("-") || word == "-") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", word, "\" is no flag; ring_perf --help lists them"));
+  }
+  const std::string name =
+      word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
+  for (const auto& [letter, instead] : kForeign) {
+    if (name != letter) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " of nccl-tests has no meaning here (", instead, ")"));
+  }
+  std::string nearest;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string known = "--" + option->get_lnames().at(0);
+    if (nearest.empty() || EditDistance(name, known) < EditDistance(name, nearest)) nearest = known;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": unknown flag; the nearest known one is ", nearest));
 }
 
 absl::Status CheckTogether(const RingOptions& options) {
@@ -339,48 +319,31 @@ std::vector<size_t> RingOptions::Sizes() const {
 absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& words) {
   ParsedOptions parsed;
   RingOptions& options = parsed.options;
-  std::vector<std::string> given;
-  for (size_t at = 0; at < words.size();) {
-    const std::string& word = words[at++];
-    if (!word.starts_with("-") || word == "-") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", word, "\" is no flag; ring_perf --help lists them"));
-    }
-    const bool is_long = word.starts_with("--");
-    const size_t end = is_long ? word.find('=') : std::min<size_t>(2, word.size());
-    std::string rest = end >= word.size() ? "" : word.substr(is_long ? end + 1 : end);
-    RZ_ASSIGN_OR_RETURN(const FlagSpec* flag, FindFlag(word.substr(0, end)));
-    const std::string name = flag->name;
-    if (name == "--help") {
-      parsed.help = true;
-      return parsed;
-    }
-    if (flag->value == nullptr) {
-      if (end < word.size())
-        return absl::InvalidArgumentError(absl::StrCat(name, ": takes no value"));
-    } else if (rest.empty()) {
-      if (at == words.size() || (is_long && end < word.size())) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(name, ": wanted ", flag->value, " after it"));
-      }
-      rest = words[at++];
-    }
-    RZ_RETURN_IF_ERROR(Apply(name, rest, options));
-    given.push_back(name);
+  Flags flags(options);
+  CLI::App& app = flags.app();
+  try {
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  } catch (const CLI::CallForHelp&) {
+    return ParsedOptions{.help = true};
+  } catch (const CLI::ParseError& error) {
+    const std::string what = error.what();  // of a flag with a value: "poll was given …"
+    return absl::InvalidArgumentError(absl::StrCat(what.starts_with("--") ? "" : "--", what));
   }
+  if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
+    return UnknownFlag(app, rest[0]);
+  }
+  options.workers = options.identity.workers.value_or(0);
   const bool train = options.mode == RingMode::kTrain;
-  for (const std::string& name : given) {
-    if (train && kNotOfTrain.contains(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": has no meaning with --mode train, whose messages are the plan's"));
-    }
-    if (name == "--rounds" && options.comparing == Comparing::kNothing) {
-      return absl::InvalidArgumentError("--rounds: has a meaning with --compare alone");
-    }
+  for (const char* const name : kNotOfTrain) {
+    if (!train || app.count(name) == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": has no meaning with --mode train, whose messages are the plan's"));
+  }
+  if (app.count("--rounds") > 0 && options.comparing == Comparing::kNothing) {
+    return absl::InvalidArgumentError("--rounds: has a meaning with --compare alone");
   }
   if (options.transport == "nccl") {
-    const bool host = options.memory == MemoryKind::kHost;
-    if (host && std::count(given.begin(), given.end(), "--memory") > 0) {
+    if (options.memory == MemoryKind::kHost && app.count("--memory") > 0) {
       return absl::InvalidArgumentError("--memory: host is not for --transport nccl, only cuda");
     }
     options.memory = MemoryKind::kCuda;
@@ -396,15 +359,8 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
 }
 
 std::string RingHelp() {
-  std::string text =
-      "usage: ring_perf [FLAG ...]      (docs/ring_perf.md explains every number)\n\n";
-  for (const FlagSpec& flag : kFlags) {
-    const std::string shown =
-        absl::StrCat(*flag.letter ? flag.letter : "  ", *flag.letter ? ", " : "  ", flag.name,
-                     flag.value ? " " : "", flag.value ? flag.value : "");
-    absl::StrAppendFormat(&text, "  %-32s %s\n", shown, flag.help);
-  }
-  return text;
+  RingOptions unused;
+  return Flags(unused).app().help();
 }
 
 }  // namespace ringzero

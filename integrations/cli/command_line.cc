@@ -1,20 +1,20 @@
-// One table of options drives parsing, hints and help.
+// One table of options. CLI11 parses by it and prints the help; the man page and the completion are
+// made from it.
 #include "integrations/cli/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstddef>
-#include <limits>
-#include <optional>
-#include <span>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "base/status.h"
-#include "integrations/cli/run_again.h"
+#include "integrations/cli/provenance.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
@@ -23,264 +23,229 @@ namespace {
 using Command = CommandLine::Command;
 
 constexpr size_t kMaxWord = 64;  // of an unknown word that is compared with the known ones
-
-struct CommandSpec {
-  const char* name;
-  Command command;
-  const char* argument;  // what it needs; null: nothing
-  const char* help;
-};
-
-constexpr CommandSpec kCommands[] = {
-    {"train", Command::kTrain, "CONFIG", "train CONFIG: train a model"},
-    {"plan", Command::kPlan, "CONFIG", "plan CONFIG: show partition and schedule without training"},
-    {"config", Command::kConfig, "CONFIG",
-     "config CONFIG: check it and show every value with its origin"},
-    {"blame", Command::kBlame, "FOLDER",
-     "blame FOLDER: who waits for whom, from flight records, and the first cause"},
-    {"trace", Command::kTrace, "FOLDER",
-     "trace FOLDER: flight records as a trace for Perfetto; for both FOLDER may be that of "
-     "--metrics"},
-    {"report", Command::kReport, "FOLDER", "report FOLDER: a run's metrics as one page of HTML"},
-    {"help", Command::kHelp, nullptr, "help: this text; COMMAND --help: that of one command"},
-    {"--version", Command::kVersion, nullptr, "--version: the version"},
-};
-
-struct OptionSpec {
-  const char* name;
-  const char* value;     // what its value is called; null: it takes none
-  const char* commands;  // "train|plan"
-  const char* help;
-};
-
-constexpr OptionSpec kOptions[] = {
-    {"--workers", "N", "train|plan|config",
-     "number of workers (cyclic.workers, 4 unless configured)"},
-    {"--worker", "W", "train", "be worker W of a job of --workers that others start, too"},
-    {"--rendezvous", "PLACE", "train", "where they meet: file:///folder or tcp://host:port"},
-    {"--set", "KEY.PATH=VALUE", "train|plan|config",
-     "override a value of the configuration; repeatable"},
-    {"--again", "FOLDER", "train", "in place of CONFIG: run again what --metrics FOLDER has kept"},
-    {"--summary", "FILE", "train", "write the run's numbers as JSON"},
-    {"--init", "FILE", "train", "take initial parameters from a safetensors file"},
-    {"--dump-parameters", "FILE", "train", "write the trained parameters as safetensors"},
-    {"--flight", "FOLDER", "train", "where flight records go (ringzero-flight)"},
-    {"--metrics", "FOLDER", "train",
-     "write each iteration's numbers: TensorBoard, CSV, JSON lines"},
-    {"--trace", "FILE", "train|plan",
-     "write what happens when, measured or predicted, for Perfetto"},
-    {"--trace-iterations", "FIRST:LAST", "train",
-     "trace these alone; or signal:COUNT, so many after each SIGUSR2"},
-    {"--out", "FILE", "trace|report", "where to write it"},
-    {"--svg", "FILE", "plan", "draw the schedule, and what is sent and held over time"},
-    {"--text", "FILE", "plan", "write the plan as text (for ring_perf --mode train --plan FILE)"},
-    {"--profile", "FILE", "plan",
-     "times from a measured profile: FILE if it is there, else measured now and kept in it"},
-    {"--freeze", nullptr, "plan", "let --profile's costs make the plan (cyclic.profile)"},
-    {"--hosts", "H", "plan", "say what carries messages if the workers are on H hosts (1)"},
-    {"--program", "WORKER", "plan", "print what one worker does in the first iterations"},
-    {"--grid", nullptr, "plan", "print the worker x time grid"},
-    {"--schema", nullptr, "config", "print the JSON Schema of any configuration"},
-    {"--markdown", nullptr, "config", "print docs/config.md: every key"},
-};
-
-struct PlannedOption {
-  absl::string_view name;
-  const char* instead;
-};
-
-constexpr const char* kNoCheckpoints =
+constexpr char kNoCheckpoints[] =
     "checkpoints are not built yet; --dump-parameters and --init write and read parameters alone";
-constexpr PlannedOption kPlannedOptions[] = {{"--resume", kNoCheckpoints},
-                                             {"--save", kNoCheckpoints}};
 
-// "; the nearest known one is --summary", of the entry of `table` with the fewest edits from
-// `name`; empty where none is like it.
-template <typename Spec>
-std::string NearestOf(std::span<const Spec> table, absl::string_view name) {
-  if (name.size() > kMaxWord) return "";
-  int fewest = std::max(2, static_cast<int>(name.size()) / 3) + 1;
-  const char* nearest = nullptr;
-  for (const Spec& entry : table) {
-    const int edits = EditDistance(name, entry.name);
-    if (edits >= fewest) continue;
-    fewest = edits;
-    nearest = entry.name;
-  }
-  return nearest == nullptr ? "" : absl::StrCat("; the nearest known one is ", nearest);
+// As written in a configuration: no sign, no leading 0.
+bool IsNumber(const std::string& text, int least, int& number) {
+  return absl::SimpleAtoi(text, &number) && number >= least && text == absl::StrCat(number);
 }
 
-absl::Status UnknownOption(absl::string_view name) {
-  for (const PlannedOption& option : kPlannedOptions) {
-    if (option.name != name) continue;
-    return absl::UnimplementedError(absl::StrCat(name, ": ", option.instead));
+// "100:103" or "signal:4".
+TraceIterations ParseTraceIterations(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ':');
+  int first = 0, last = 0;
+  if (parts.size() == 2 && IsNumber(parts[1], 1, last)) {
+    if (parts[0] == "signal") return {.on_signal = last};
+    if (IsNumber(parts[0], 1, first) && first <= last) return {.first = first, .last = last};
   }
-  const absl::string_view key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  throw CLI::ValidationError(
+      "--trace-iterations",
+      absl::StrCat("wanted FIRST:LAST, as 100:103, or signal:COUNT, as signal:4, found \"", text,
+                   "\""));
+}
+
+// What the command line may hold, and where in a CommandLine it goes.
+class Table {
+ public:
+  explicit Table(CommandLine& line) : line_(line) {
+    app_.get_formatter()->column_width(32);
+    app_.require_subcommand(0, 1);
+    app_.allow_extras();
+    app_.set_version_flag("--version", "", "print the version and exit");
+    AddCommands();
+    AddOptions();
+    AddPlanOptions();
+  }
+  CLI::App& app() { return app_; }
+  std::vector<CLI::App*> commands() { return app_.get_subcommands({}); }
+
+ private:
+  struct Row {
+    const char* name;
+    Command command;
+    const char* argument;
+    const char* help;
+  };
+  void AddCommands() {
+    constexpr Row kRows[] = {
+        {"train", Command::kTrain, "CONFIG", "train a model"},
+        {"plan", Command::kPlan, "CONFIG", "show partition and schedule without training"},
+        {"config", Command::kConfig, "CONFIG", "check it and show every value with its origin"},
+        {"blame", Command::kBlame, "FOLDER",
+         "who waits for whom, from flight records, and the first cause"},
+        {"trace", Command::kTrace, "FOLDER",
+         "flight records as a trace for Perfetto; for blame and trace FOLDER may be that of "
+         "--metrics"},
+        {"report", Command::kReport, "FOLDER", "a run's metrics as one page of HTML"},
+        {"help", Command::kHelp, "COMMAND",
+         "this text, or that of COMMAND; of `man` a man page, of `bash` bash's completion"}};
+    for (const Row& row : kRows) {
+      CLI::App* const added = app_.add_subcommand(row.name, row.help);
+      added->allow_extras();
+      added->set_version_flag("--version", "", "print the version and exit");
+      added->callback([this, command = row.command] { line_.command = command; });
+      added->add_option(row.argument, row.command == Command::kHelp ? line_.help_of : line_.config)
+          ->type_name("");
+    }
+  }
+
+  // Each option is read when it comes, so that of two the last one counts. `commands`: "train|plan".
+  void Read(const char* commands, const std::string& name, const std::string& value,
+            const char* help, const std::function<void(const std::string&)>& read) {
+    for (const absl::string_view command : absl::StrSplit(commands, '|')) {
+      const auto checked = [=](const std::string& text) {
+        if (text.empty()) throw CLI::ValidationError(name, absl::StrCat(value, " is empty"));
+        read(text);
+      };
+      app_.get_subcommand(std::string(command))
+          ->add_option_function<std::string>(name, checked, help)
+          ->type_name(value)
+          ->trigger_on_parse();
+    }
+  }
+  void Text(const char* commands, const char* name, const char* value, std::string& to,
+            const char* help) {
+    Read(commands, name, value, help, [&to](const std::string& text) { to = text; });
+  }
+  void Number(const char* commands, const char* name, const char* value, int least,
+              const char* help, const std::function<void(int)>& take) {
+    Read(commands, name, value, help, [=](const std::string& text) {
+      int number = 0;
+      if (IsNumber(text, least, number)) return take(number);
+      throw CLI::ValidationError(
+          name, absl::StrCat("wanted a number of at least ", least, ", found \"", text, "\""));
+    });
+  }
+  void Flag(const char* command, const char* name, bool& to, const char* help) {
+    app_.get_subcommand(command)->add_flag(name, to, help)->disable_flag_override();
+  }
+
+  void AddOptions() {
+    Number("train|plan|config", "--workers", "N", 1,
+           "number of workers (cyclic.workers, 4 unless configured)", [this](int workers) {
+             line_.overrides.push_back(absl::StrCat("cyclic.workers=", workers));
+             line_.identity.workers = workers;
+           });
+    Number("train", "--worker", "W", 0, "be worker W of a job of --workers that others start, too",
+           [this](int worker) { line_.identity.worker = worker; });
+    Text("train", "--rendezvous", "PLACE", line_.identity.rendezvous,
+         "where they meet: file:///folder or tcp://host:port");
+    Read("train|plan|config", "--set", "KEY.PATH=VALUE",
+         "override a value of the configuration; repeatable",
+         [this](const std::string& text) { line_.overrides.push_back(text); });
+    Text("train", "--again", "FOLDER", line_.again,
+         "in place of CONFIG: run again what --metrics FOLDER has kept");
+    Text("train", "--summary", "FILE", line_.summary, "write the run's numbers as JSON");
+    Text("train", "--init", "FILE", line_.init, "take initial parameters from a safetensors file");
+    Text("train", "--dump-parameters", "FILE", line_.dump_parameters,
+         "write the trained parameters as safetensors");
+    Text("train", "--flight", "FOLDER", line_.flight, "where flight records go (ringzero-flight)");
+    Text("train", "--metrics", "FOLDER", line_.metrics,
+         "write each iteration's numbers: TensorBoard, CSV, JSON lines");
+    Text("train|plan", "--trace", "FILE", line_.trace,
+         "write what happens when, measured or predicted, for Perfetto");
+    Read("train", "--trace-iterations", "FIRST:LAST",
+         "trace these alone; or signal:COUNT, so many after each SIGUSR2",
+         [this](const std::string& text) { line_.trace_iterations = ParseTraceIterations(text); });
+    Text("trace|report", "--out", "FILE", line_.out, "where to write it");
+    Flag("config", "--schema", line_.schema, "print the JSON Schema of any configuration");
+    Flag("config", "--markdown", line_.markdown, "print docs/config.md: every key");
+  }
+
+  void AddPlanOptions() {
+    Text("plan", "--svg", "FILE", line_.svg,
+         "draw the schedule, and what is sent and held over time");
+    Text("plan", "--text", "FILE", line_.text,
+         "write the plan as text (for ring_perf --mode train --plan FILE)");
+    Text("plan", "--profile", "FILE", line_.profile,
+         "times from a measured profile: FILE if it is there, else measured now and kept in it");
+    Flag("plan", "--freeze", line_.freeze, "let --profile's costs make the plan (cyclic.profile)");
+    Number("plan", "--hosts", "H", 1, "say what carries messages if the workers are on H hosts (1)",
+           [this](int hosts) { line_.hosts = hosts; });
+    Number("plan", "--program", "WORKER", 0, "print what one worker does in the first iterations",
+           [this](int worker) { line_.program = worker; });
+    Flag("plan", "--grid", line_.grid, "print the worker x time grid");
+  }
+
+  CommandLine& line_;
+  CLI::App app_{"Trains models with their states travelling around a ring.", "ringzero"};
+};
+
+// "; the nearest known one is --summary", of the name with the fewest edits from `word`; empty
+// where none is like it.
+std::string NearestOf(const std::vector<std::string>& names, absl::string_view word) {
+  if (word.size() > kMaxWord) return "";
+  int fewest = std::max(2, static_cast<int>(word.size()) / 3) + 1;
+  const std::string* nearest = nullptr;
+  for (const std::string& name : names) {
+    const int edits = EditDistance(word, name);
+    if (edits >= fewest) continue;
+    fewest = edits;
+    nearest = &name;
+  }
+  return nearest == nullptr ? "" : absl::StrCat("; the nearest known one is ", *nearest);
+}
+
+// "--summary", …, of a command.
+std::vector<std::string> OptionNames(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+absl::Status UnknownOption(Table& table, const std::string& command, const std::string& name) {
+  if (name == "--resume" || name == "--save") {
+    return absl::UnimplementedError(absl::StrCat(name, ": ", kNoCheckpoints));
+  }
+  std::vector<std::string> all;
+  for (const CLI::App* other : table.commands()) {
+    for (std::string& known : OptionNames(*other)) all.push_back(std::move(known));
+  }
+  if (std::find(all.begin(), all.end(), name) != all.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": not an option of `ringzero ", command, "`"));
+  }
+  const absl::string_view key =
+      absl::string_view(name).substr(std::min(name.find_first_not_of('-'), name.size()));
   if (const ForeignName* foreign = FindForeignName(key); foreign != nullptr) {
     const std::string set =
         foreign->key.empty() ? "" : absl::StrCat("; write --set ", foreign->key, "=VALUE");
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": unknown option; ", ToString(*foreign), set));
   }
+  return absl::InvalidArgumentError(absl::StrCat(name, ": unknown option", NearestOf(all, name)));
+}
+
+absl::Status UnknownCommand(Table& table, const std::string& word) {
+  std::vector<std::string> names = {"--version", "--help"};
+  for (const CLI::App* command : table.commands()) names.push_back(command->get_name());
   return absl::InvalidArgumentError(
-      absl::StrCat(name, ": unknown option", NearestOf<OptionSpec>(kOptions, name)));
+      absl::StrCat(word, ": unknown command", NearestOf(names, word), "; try ringzero help"));
 }
 
-const OptionSpec* FindOption(const std::string& name) {
-  for (const OptionSpec& option : kOptions) {
-    if (name == option.name) return &option;
+// What CLI11 could not place.
+absl::Status CheckWords(Table& table, const CommandLine& line) {
+  const std::vector<CLI::App*> given = table.app().get_subcommands();
+  if (given.empty()) {
+    const std::vector<std::string> words = table.app().remaining();
+    return words.empty() ? absl::InvalidArgumentError("no command; try ringzero help")
+                         : UnknownCommand(table, words[0]);
   }
-  return nullptr;
-}
-
-absl::StatusOr<int> ParseNumber(const std::string& option, const std::string& text, int least) {
-  int number = 0;
-  // As written in a configuration: no sign, no leading 0.
-  if (!absl::SimpleAtoi(text, &number) || number < least || text != absl::StrCat(number)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(option, ": wanted a number of at least ", least, ", found \"", text, "\""));
-  }
-  return number;
-}
-
-// "100:103" or "signal:4".
-absl::StatusOr<TraceIterations> ParseTraceIterations(const std::string& text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, ':');
-  const bool on_signal = parts[0] == "signal";
-  if (parts.size() == 2) {
-    const absl::StatusOr<int> last = ParseNumber("", parts[1], 1);
-    const absl::StatusOr<int> first = on_signal ? 1 : ParseNumber("", parts[0], 1);
-    if (first.ok() && last.ok() && on_signal) return TraceIterations{.on_signal = *last};
-    if (first.ok() && last.ok() && *first <= *last) {
-      return TraceIterations{.first = *first, .last = *last};
+  for (const std::string& word : given[0]->remaining()) {
+    if (word.starts_with("-") && word != "-") {
+      return UnknownOption(table, given[0]->get_name(), word.substr(0, word.find('=')));
     }
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--trace-iterations: wanted FIRST:LAST, as 100:103, or signal:COUNT, as "
-                   "signal:4, found \"",
-                   text, "\""));
-}
-
-absl::Status Apply(const std::string& name, const std::string& value, CommandLine& line) {
-  if (name == "--workers") {
-    RZ_ASSIGN_OR_RETURN(const int workers, ParseNumber(name, value, 1));
-    line.overrides.push_back(absl::StrCat("cyclic.workers=", workers));
-    line.identity.workers = workers;
-  } else if (name == "--worker") {
-    RZ_ASSIGN_OR_RETURN(line.identity.worker, ParseNumber(name, value, 0));
-  } else if (name == "--rendezvous") {
-    line.identity.rendezvous = value;
-  } else if (name == "--set") {
-    line.overrides.push_back(value);
-  } else if (name == "--again") {
-    line.again = value;
-  } else if (name == "--summary") {
-    line.summary = value;
-  } else if (name == "--init") {
-    line.init = value;
-  } else if (name == "--dump-parameters") {
-    line.dump_parameters = value;
-  } else if (name == "--flight") {
-    line.flight = value;
-  } else if (name == "--metrics") {
-    line.metrics = value;
-  } else if (name == "--trace") {
-    line.trace = value;
-  } else if (name == "--trace-iterations") {
-    RZ_ASSIGN_OR_RETURN(line.trace_iterations, ParseTraceIterations(value));
-  } else if (name == "--out") {
-    line.out = value;
-  } else if (name == "--svg") {
-    line.svg = value;
-  } else if (name == "--text") {
-    line.text = value;
-  } else if (name == "--profile") {
-    line.profile = value;
-  } else if (name == "--freeze") {
-    line.freeze = true;
-  } else if (name == "--hosts") {
-    RZ_ASSIGN_OR_RETURN(line.hosts, ParseNumber(name, value, 1));
-  } else if (name == "--program") {
-    RZ_ASSIGN_OR_RETURN(line.program, ParseNumber(name, value, 0));
-  } else if (name == "--schema") {
-    line.schema = true;
-  } else if (name == "--markdown") {
-    line.markdown = true;
-  } else {
-    line.grid = true;
+    return absl::InvalidArgumentError(
+        absl::StrCat(word, ": one argument is enough (", line.config, "); try ringzero help"));
   }
   return absl::OkStatus();
 }
 
-// Reads the option at argv[at] and moves `at` behind it and its value.
-absl::Status ReadOption(std::span<const std::string> words, const CommandSpec& command, size_t& at,
-                        CommandLine& line) {
-  const std::string& word = words[at];
-  const size_t equals = word.find('=');
-  const std::string name = word.substr(0, equals);
-  const OptionSpec* option = FindOption(name);
-  if (option == nullptr) return UnknownOption(name);
-  if (FindChoice(option->commands, command.name).empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": not an option of `ringzero ", command.name, "`"));
-  }
-  ++at;
-  std::string value;
-  if (equals != std::string::npos) {
-    value = word.substr(equals + 1);
-    if (option->value == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": takes no value"));
-    }
-  } else if (option->value != nullptr) {
-    if (at == words.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": wanted ", option->value, " after it"));
-    }
-    value = words[at++];
-  }
-  if (option->value != nullptr && value.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", option->value, " is empty"));
-  }
-  return Apply(name, value, line);
-}
-
-absl::StatusOr<CommandSpec> FindCommand(const std::string& word) {
-  const absl::string_view name =
-      word == "--help" || word == "-h" ? "help" : absl::string_view(word);
-  for (const CommandSpec& command : kCommands) {
-    if (name == command.name) return command;
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      word, ": unknown command", NearestOf<CommandSpec>(kCommands, word), "; try ringzero help"));
-}
-
-}  // namespace
-
-absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
-  const std::vector<std::string> words(argv + 1, argv + argc);
-  CommandLine line;
-  line.words.assign(argv, argv + argc);
-  if (words.empty()) {
-    return absl::InvalidArgumentError("no command; try ringzero help");
-  }
-  RZ_ASSIGN_OR_RETURN(const CommandSpec command, FindCommand(words[0]));
-  line.command = command.command;
-  if (command.argument == nullptr) return line;
-  for (size_t at = 1; at < words.size();) {
-    if (words[at] == "--help" || words[at] == "-h") {
-      return CommandLine{.command = Command::kHelp, .help_of = command.name};
-    }
-    if (words[at] == "--version") return CommandLine{.command = Command::kVersion};
-    if (words[at].starts_with("-") && words[at] != "-") {
-      RZ_RETURN_IF_ERROR(ReadOption(words, command, at, line));
-    } else if (line.config.empty()) {
-      line.config = words[at++];
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat(words[at], ": one ", command.argument,
-                                                     " is enough (", line.config,
-                                                     "); try ringzero help"));
-    }
-  }
+// What CLI11 cannot check.
+absl::Status CheckTogether(CommandLine& line, const std::string& command) {
   if (!line.again.empty()) {
     if (!line.config.empty()) {
       return absl::InvalidArgumentError(
@@ -291,37 +256,19 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   if (line.trace.empty() && line.trace_iterations.has_value()) {
     return absl::InvalidArgumentError("--trace-iterations: wants --trace FILE, too");
   }
-  if (line.config.empty() && !line.schema && !line.markdown) {
-    const bool config = std::string(command.argument) == "CONFIG";
+  if (line.config.empty() && !line.schema && !line.markdown && line.command != Command::kHelp) {
+    const bool folder = command == "blame" || command == "trace" || command == "report";
     return absl::InvalidArgumentError(
-        absl::StrCat("ringzero ", command.name, ": which ", command.argument, "? For example ",
-                     config ? "examples/fashion_mnist.json" : line.flight));
+        absl::StrCat("ringzero ", command, ": which ",
+                     folder ? absl::StrCat("FOLDER? For example ", line.flight)
+                            : "CONFIG? For example examples/fashion_mnist.json"));
   }
-  return line;
+  return absl::OkStatus();
 }
 
-std::string HelpText(absl::string_view command) {
-  const bool all = command.empty();
-  std::string text = "usage: ringzero COMMAND [CONFIG or FOLDER] [OPTION ...]\n\n";
-  for (const CommandSpec& spec : kCommands) {
-    if (!all && command != spec.name) continue;
-    if (!all) {
-      text = absl::StrCat("usage: ringzero ", spec.name, " ", spec.argument, " [OPTION ...]\n\n");
-    }
-    absl::StrAppend(&text, "  ", spec.help, "\n");
-  }
-  absl::StrAppend(&text, "\noptions:\n");
-  for (const OptionSpec& option : kOptions) {
-    if (!all && FindChoice(option.commands, command).empty()) continue;
-    const std::string shown =
-        option.value == nullptr ? option.name : absl::StrCat(option.name, " ", option.value);
-    absl::StrAppendFormat(&text, "  %-29s %s%s\n", shown, option.help,
-                          all ? absl::StrCat(" (", option.commands, ")") : "");
-  }
-  if (!all) return text;
-  absl::StrAppend(&text,
-                  "\nkeys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, "
-                  "docs/config.md):\n");
+std::string Keys() {
+  std::string text =
+      "keys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, docs/config.md):\n";
   for (const KeySpec& key : AllKeys()) {
     const bool works = key.state == KeyState::kWorks && key.built.empty();
     if (!works || key.type == KeyType::kSection || ReadingOf(key) != Reading::kOurs) continue;
@@ -330,6 +277,85 @@ std::string HelpText(absl::string_view command) {
     absl::StrAppendFormat(&text, "  %-32s %s%s\n", key.path, key.meaning, standard);
   }
   return text;
+}
+
+std::string ManPage(Table& table) {
+  const auto escaped = [](const std::string& text) {
+    return absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"-", "\\-"}});
+  };
+  std::string text = absl::StrCat(
+      ".TH RINGZERO 1\n.SH NAME\nringzero \\- trains models with their states travelling around a "
+      "ring\n.SH SYNOPSIS\n.B ringzero\nCOMMAND [CONFIG or FOLDER] [OPTION ...]\n.SH COMMANDS\n");
+  for (const CLI::App* command : table.commands()) {
+    absl::StrAppend(&text, ".SS ", command->get_name(), "\n", escaped(command->get_description()),
+                    "\n");
+    for (const CLI::Option* option : command->get_options()) {
+      if (option->get_positional()) continue;
+      const bool takes_value = option->get_items_expected_max() > 0;
+      absl::StrAppend(&text, ".TP\n.B ", escaped(option->get_name()), " ",
+                      takes_value ? option->get_type_name() : "", "\n",
+                      escaped(option->get_description()), "\n");
+    }
+  }
+  return text;
+}
+
+std::string BashCompletion(Table& table) {
+  std::vector<std::string> names;
+  std::string cases;
+  for (const CLI::App* command : table.commands()) {
+    names.push_back(command->get_name());
+    absl::StrAppend(&cases, "    ", command->get_name(), ") words='",
+                    absl::StrJoin(OptionNames(*command), " "), "' ;;\n");
+  }
+  return absl::StrCat("_ringzero() {\n  local words\n  case $COMP_CWORD:${COMP_WORDS[1]} in\n",
+                      "    1:*) words='", absl::StrJoin(names, " "), " --version' ;;\n",
+                      absl::StrReplaceAll(cases, {{"    ", "    *:"}}), "  esac\n",
+                      "  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n",
+                      "}\ncomplete -o default -F _ringzero ringzero\n");
+}
+
+}  // namespace
+
+absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) {
+  CommandLine line;
+  line.words.assign(argv, argv + argc);
+  // CLI11 takes the next word in place of an empty value.
+  for (const std::string& word : line.words) {
+    if (!word.starts_with("--") || word.find('=') + 1 != word.size()) continue;
+    return absl::InvalidArgumentError(absl::StrCat(word, ": the value is empty"));
+  }
+  Table table(line);
+  CLI::App& app = table.app();
+  const auto command = [&app] {
+    const std::vector<CLI::App*> given = app.get_subcommands();
+    return given.empty() ? "" : given[0]->get_name();
+  };
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return CommandLine{.command = Command::kHelp, .help_of = command()};
+  } catch (const CLI::CallForVersion&) {
+    return CommandLine{.command = Command::kVersion};
+  } catch (const CLI::ParseError& error) {
+    const std::string what = error.what();  // of a flag with a value: "grid was given …"
+    return absl::InvalidArgumentError(absl::StrCat(what.starts_with("--") ? "" : "--", what));
+  }
+  RZ_RETURN_IF_ERROR(CheckWords(table, line));
+  RZ_RETURN_IF_ERROR(CheckTogether(line, command()));
+  return line;
+}
+
+absl::StatusOr<std::string> HelpText(const std::string& of) {
+  CommandLine unused;
+  Table table(unused);
+  if (of == "man") return ManPage(table);
+  if (of == "bash") return BashCompletion(table);
+  if (of.empty()) return absl::StrCat(table.app().help("", CLI::AppFormatMode::All), Keys());
+  for (const CLI::App* command : table.commands()) {
+    if (of == command->get_name()) return command->help("ringzero");
+  }
+  return UnknownCommand(table, of);
 }
 
 }  // namespace ringzero

@@ -1,4 +1,4 @@
-// The command line: `ringzero COMMAND [CONFIG or FOLDER] [OPTION …]`, strictly.
+// The command line: `ringzero COMMAND [CONFIG or FOLDER] [OPTION …]`, strictly; and exit codes.
 //
 //   RZ_ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(argc, argv));
 //   line.command; line.config; line.overrides;
@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "p2p/rendezvous/identity.h"
 
 namespace ringzero {
@@ -39,7 +39,7 @@ struct CommandLine {
     kVersion
   } command = Command::kHelp;
   std::vector<std::string> words;      // all of it, the program's name first
-  std::string help_of;                 // help: of which command; empty: of the program
+  std::string help_of;                 // help: HelpText's
   std::string config;                  // file; the folder that blame, trace and report read
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
@@ -68,8 +68,50 @@ struct CommandLine {
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
-// What `ringzero help` prints; of one command, what `ringzero COMMAND --help` prints.
-std::string HelpText(absl::string_view command = "");
+// What `ringzero help` prints; `of` a command: what `ringzero COMMAND --help` prints; of "man" a man
+// page, of "bash" the completion for bash. InvalidArgument if it is none of these.
+absl::StatusOr<std::string> HelpText(const std::string& of = "");
+
+// Exit codes of every program:
+//
+//   0    done
+//   2    bad input: an option, the configuration, the data or another file that was named;
+//        an output that cannot be written, standard output included; too little memory where
+//        `ulimit -v` limits it
+//   3    a worker was lost: it died, its connection closed, it gave no sign of life for too long, or
+//        a signal interrupted it while another launcher's job went on
+//   4    a deadline: everybody lives, but one wait took too long
+//   5    an internal error: our own bug, or the machine's (no memory, too few files or processes
+//        allowed, a damaged payload)
+//   6    numbers that are not finite ended the run: an overflow at the smallest loss scale, or
+//        cyclic.on_nonfinite is stop
+//   7    done, but --dump-parameters or --summary could not be written where it was to be at the
+//        end; the last line says where it is instead, or that it is lost
+//   128+n  ended by signal n (129: SIGHUP, 130: Ctrl-C, 137: SIGKILL, 143: SIGTERM)
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitBadInput = 2;
+inline constexpr int kExitLostPeer = 3;
+inline constexpr int kExitDeadline = 4;
+inline constexpr int kExitInternal = 5;
+inline constexpr int kExitNonfinite = 6;
+inline constexpr int kExitElsewhere = 7;
+inline constexpr int kExitSignal = 128;
+
+inline int ExitCode(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk: return kExitDone;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnimplemented: return kExitBadInput;
+    case absl::StatusCode::kUnavailable: return kExitLostPeer;
+    case absl::StatusCode::kDeadlineExceeded: return kExitDeadline;
+    case absl::StatusCode::kOutOfRange: return kExitNonfinite;
+    case absl::StatusCode::kAborted: return kExitElsewhere;  // of the program's end alone
+    default: return kExitInternal;
+  }
+}
 
 }  // namespace ringzero
 

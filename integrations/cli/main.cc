@@ -22,12 +22,8 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/command_line.h"
-#include "integrations/cli/config_command.h"
-#include "integrations/cli/exit_codes.h"
-#include "integrations/cli/plan_command.h"
+#include "integrations/cli/commands.h"
 #include "integrations/cli/provenance.h"
-#include "integrations/cli/sight_commands.h"
-#include "integrations/cli/train.h"
 #include "integrations/sight/flight_desk.h"
 
 #if defined(RINGZERO_HAVE_JEMALLOC)
@@ -136,6 +132,11 @@ void LookForMemory(int, char**, char**) {
 [[gnu::used, gnu::section(".preinit_array")]] void (*look_for_memory)(int, char**,
                                                                       char**) = &LookForMemory;
 
+absl::Status PrintHelp(const std::string& of) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, HelpText(of));
+  return PrintToStdout(text);
+}
+
 int Main(int argc, char** argv) {
   // Before torch's libraries make threads of their own; cyclic.threads says how many a worker has.
   setenv("OMP_NUM_THREADS", "1", 1);
@@ -149,7 +150,7 @@ int Main(int argc, char** argv) {
   if (!line.ok()) return Fail(line.status());
   absl::Status status;
   switch (line->command) {
-    case CommandLine::Command::kHelp: status = PrintToStdout(HelpText(line->help_of)); break;
+    case CommandLine::Command::kHelp: status = PrintHelp(line->help_of); break;
     case CommandLine::Command::kVersion: status = PrintToStdout(VersionText() + "\n"); break;
     case CommandLine::Command::kTrain: status = RunTrain(*line); break;
     case CommandLine::Command::kPlan: status = RunPlan(*line); break;

@@ -1,8 +1,9 @@
 // Names and shapes of a model, compared with those of a file and written into one.
 #include "integrations/cli/parameter_files.h"
 
+#include <algorithm>
 #include <bit>
-#include <limits>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -46,40 +47,26 @@ absl::Status Mismatch(const std::string& path, const std::string& tensor,
   return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", tensor, "\": ", message));
 }
 
-}  // namespace
+using WantedTensors = std::map<std::string, TensorSpec>;
 
-absl::StatusOr<std::unique_ptr<InitFile>> InitFile::Open(const std::string& path,
-                                                         const ModelDescription& model) {
-  std::unique_ptr<InitFile> file(new InitFile);
-  for (const LayerDescription& layer : model.layers) {
-    for (const ParameterSpec& p : layer.parameters) file->wanted_[p.name] = SpecOf(p);
-    for (const StatisticSpec& s : layer.statistics) file->wanted_[s.name] = SpecOf(s);
-  }
-  RZ_ASSIGN_OR_RETURN(file->reader_, SafetensorsReader::Open(path));
-  RZ_RETURN_IF_ERROR(file->Check(path));
-  return file;
-}
-
-absl::Status InitFile::Check(const std::string& path) const {
-  for (const SafetensorsReader::Entry& entry : reader_->entries()) {
-    if (wanted_.contains(entry.spec.name)) continue;
-    const std::string* nearest = nullptr;
-    int fewest = std::numeric_limits<int>::max();
-    for (const auto& [name, spec] : wanted_) {
-      const int edits = EditDistance(name, entry.spec.name);
-      if (edits < fewest) {
-        fewest = edits;
-        nearest = &name;
-      }
-    }
+absl::Status CheckInitFile(const std::string& path, const SafetensorsReader& reader,
+                           const WantedTensors& all) {
+  for (const SafetensorsReader::Entry& entry : reader.entries()) {
+    if (all.contains(entry.spec.name)) continue;
+    const auto edits = [&](const auto& known) {
+      return EditDistance(known.first, entry.spec.name);
+    };
+    const auto nearest = std::min_element(
+        all.begin(), all.end(),
+        [&](const auto& one, const auto& other) { return edits(one) < edits(other); });
     return Mismatch(
         path, entry.spec.name,
-        nearest == nullptr
+        nearest == all.end()
             ? "the model has no parameters"
-            : absl::StrCat("the model has no such parameter; the nearest is ", *nearest));
+            : absl::StrCat("the model has no such parameter; the nearest is ", nearest->first));
   }
-  for (const auto& [name, spec] : wanted_) {
-    const SafetensorsReader::Entry* entry = reader_->Find(name);
+  for (const auto& [name, spec] : all) {
+    const SafetensorsReader::Entry* entry = reader.Find(name);
     if (entry == nullptr) return Mismatch(path, name, "missing; the model has it");
     if (entry->spec.shape != spec.shape) {
       return Mismatch(path, name,
@@ -97,25 +84,34 @@ absl::Status InitFile::Check(const std::string& path) const {
   return absl::OkStatus();
 }
 
-std::function<absl::StatusOr<bool>(const std::string&, std::vector<float>&)> InitFile::Preset() {
-  return [this](const std::string& name, std::vector<float>& values) { return Fill(name, values); };
-}
+}  // namespace
 
-absl::StatusOr<bool> InitFile::Fill(const std::string& name, std::vector<float>& values) const {
-  const auto found = wanted_.find(name);
-  if (found == wanted_.end()) return false;
-  const TensorSpec& spec = found->second;
-  if (spec.type == TensorType::kI64) {
-    int64_t count = 0;
-    RZ_RETURN_IF_ERROR(reader_->Read(name, spec.shape, std::span(&count, 1)));
-    values = {static_cast<float>(count)};
-    return true;
+absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model) {
+  WantedTensors wanted;
+  for (const LayerDescription& layer : model.layers) {
+    for (const ParameterSpec& p : layer.parameters) wanted[p.name] = SpecOf(p);
+    for (const StatisticSpec& s : layer.statistics) wanted[s.name] = SpecOf(s);
   }
-  size_t numel = 1;
-  for (const int64_t extent : spec.shape) numel *= static_cast<size_t>(extent);
-  values.resize(numel);
-  RZ_RETURN_IF_ERROR(reader_->Read(name, spec.shape, std::span<float>(values)));
-  return true;
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsReader> opened, SafetensorsReader::Open(path));
+  RZ_RETURN_IF_ERROR(CheckInitFile(path, *opened, wanted));
+  // Shared by the copies of the function.
+  return [wanted, reader = std::shared_ptr<SafetensorsReader>(std::move(opened))](
+             const std::string& name, std::vector<float>& values) -> absl::StatusOr<bool> {
+    const auto found = wanted.find(name);
+    if (found == wanted.end()) return false;
+    const TensorSpec& spec = found->second;
+    if (spec.type == TensorType::kI64) {
+      int64_t count = 0;
+      RZ_RETURN_IF_ERROR(reader->Read(name, spec.shape, std::span(&count, 1)));
+      values = {static_cast<float>(count)};
+      return true;
+    }
+    size_t numel = 1;
+    for (const int64_t extent : spec.shape) numel *= static_cast<size_t>(extent);
+    values.resize(numel);
+    RZ_RETURN_IF_ERROR(reader->Read(name, spec.shape, std::span<float>(values)));
+    return true;
+  };
 }
 
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts) {

@@ -1,8 +1,7 @@
 // Trained parameters in files: --init reads safetensors, --dump-parameters writes them, and every
 // run ends with a digest.
 //
-//   RZ_ASSIGN_OR_RETURN(auto init, InitFile::Open("model.safetensors", description));
-//   options.preset = init->Preset();                                 // RingModelOptions
+//   RZ_ASSIGN_OR_RETURN(options.preset, OpenInitFile("model.safetensors", description));
 //   RZ_ASSIGN_OR_RETURN(auto collector, ParameterCollector::Create("out.safetensors", layouts));
 //   ring->Collect([&](const NamedValues& v) { return collector->Add(v); });
 //   RZ_ASSIGN_OR_RETURN(std::string digest, collector->Finish());
@@ -11,7 +10,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -27,25 +25,13 @@
 
 namespace ringzero {
 
-// Initial values from a file. Thread-safe after Open.
-class InitFile {
- public:
-  // InvalidArgument or NotFound, naming file and tensor, unless the file has exactly the model's
-  // parameters and running statistics, with their shapes (counts: int64, the rest floating-point).
-  static absl::StatusOr<std::unique_ptr<InitFile>> Open(const std::string& path,
-                                                        const ModelDescription& model);
-
-  // For RingModelOptions::preset; `this` must outlive it.
-  std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)> Preset();
-
- private:
-  InitFile() = default;
-  absl::Status Check(const std::string& path) const;
-  absl::StatusOr<bool> Fill(const std::string& name, std::vector<float>& values) const;
-
-  std::map<std::string, TensorSpec> wanted_;
-  std::unique_ptr<SafetensorsReader> reader_;
-};
+// Fills in the initial values of the parameter or statistic `name`; false: the model has none.
+using Preset =
+    std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
+// For RingModelOptions::preset: initial values from a file. Thread-safe. InvalidArgument or
+// NotFound, naming file and tensor, unless the file has exactly the model's parameters and running
+// statistics, with their shapes (counts: int64, the rest floating-point).
+absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescription& model);
 
 // Bytes of all values in the file of ParameterCollector; its header is not counted.
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts);

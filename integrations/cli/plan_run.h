@@ -1,27 +1,82 @@
-// The model of a configuration, built as layer factories, described and cut into a plan.
+// From a configuration to its data, the length of the run, and its plan.
 //
+//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> data, OpenData(config));
+//   RZ_ASSIGN_OR_RETURN(RunLength length, MeasureRun(config, *data));
 //   RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(config, length, data->shape(), /*hosts=*/1));
 //   run.planned.plan;
+//   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun({.config = config, …, .run = run}));
+//   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
 //
-// Uses torch on the calling thread. Every worker computes the same.
+// Plans use torch on the calling thread; the rest does not. Every worker computes the same.
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "integrations/cli/run_setup.h"
+#include "integrations/cli/provenance.h"
 #include "integrations/data/dataset.h"
+#include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/run_workers.h"
+#include "p2p/connect.h"
+#include "sharding/cost_profile.h"
+#include "sharding/fit_certificate.h"
 #include "sharding/memory_forecast.h"
+#include "sharding/plan.h"
 #include "zero/config/config.h"
+#include "zero/model_plan.h"
 #include "zero/pool_memory.h"
 
 namespace ringzero {
 
+// Opens the data and checks that the model fits it: InvalidArgument names the key, or the file.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenData(const Config& config);
+
+struct RunLength {
+  int iterations = 0;
+  int64_t iterations_per_epoch = 0;
+  int64_t epoch_samples = 0;  // 0: every batch is complete; else the last of an epoch is not
+  int64_t test_samples = 0;   // that an evaluation reads
+  EvaluationPlan evaluation;
+  std::vector<std::string> notes;  // for the user: what is dropped
+};
+absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
+
+// Which samples make which batch.
+BatchesOptions BatchesOf(const Config& config, const RunLength& length);
+
+// Of data that are tokens; 0 where they are none.
+int64_t TokensPerSample(const Config& config);
+
+// A rate curve that is to end with the run, of so many iterations, ends there.
+void EndCurve(int iterations, Config& config);
+
+// What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
+TransportChoice ChoiceOf(CyclicConfig::Transport transport);
+
+// In a file: JSON, measured once and read by later plans.
+struct SavedProfile {
+  CostProfile profile;
+  bool frozen = false;  // its costs may make a plan (cyclic.profile)
+};
+
+// Whole or not at all.
+absl::Status WriteProfile(const std::string& path, const SavedProfile& saved);
+// NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
+absl::StatusOr<SavedProfile> ReadProfile(const std::string& path);
+
+// InvalidArgument if it was measured for other layers, another micro-batch or other threads.
+absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
+                          const ModelDescription& model);
+
 // How payload gets to another worker, with workers on so many hosts.
 PoolKind PoolKindOf(const Config& config, int hosts);
 
+// The model of a configuration, built as layer factories, described and cut into a plan.
 // InvalidArgument begins with the configuration's file. `hosts`: 1 if all workers surely are on one
 // (PoolKindOf): then the window is that of slots that hold no bytes. Equal at all workers.
 absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
@@ -37,6 +92,30 @@ std::string DescribeSlowType(const Config& config);
 
 // What the run will hold of model states and buffers.
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run);
+
+struct RunFitRequest {
+  const Config& config;
+  const RunLength& length;
+  const Dataset& data;
+  const PlannedRun& run;
+  int hosts = 1;  // in equal runs of the workers' numbers
+  // Whether the process above this one launches the workers, and so shares its pages with them.
+  enum class Parent { kLauncher, kStranger } parent = Parent::kLauncher;
+};
+
+struct RunFit {
+  FitCertificate certificate;
+  FitBudgets budgets;
+  FitUnit unit = FitUnit::kHost;
+};
+
+// The fit certificate of a configured run: measured, counted, and held against the budget. It
+// computes with torch and measures the calling process: call it in a child of the process that
+// launches the workers, before anything else has computed there.
+absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request);
+
+// For the summary: by place, bytes by category, and the peak.
+OrderedJson RunFitJson(const RunFit& fit);
 
 }  // namespace ringzero
 

@@ -6,11 +6,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "integrations/sight/metrics.h"
 
 namespace ringzero {
+namespace {
+
+constexpr std::array<const char*, 3> kValueNames = {"loss", "gradient norm", "held-out loss"};
+
+}  // namespace
 
 ProgressMeter::ProgressMeter(const ProgressOptions& options)
     : options_(options), start_(Clock::now()), last_(start_) {}
@@ -24,10 +33,10 @@ bool ProgressMeter::Due(int done, Clock::time_point now) const {
   return now - last_ >= std::chrono::seconds(10);
 }
 
-std::optional<std::string> ProgressMeter::Line(const RunLog::Loss& loss,
-                                               const ProgressNumbers& numbers) {
-  const Clock::time_point now = loss.when;
-  const int done = loss.done;
+std::optional<std::string> ProgressMeter::Line(const IterationResult& result,
+                                               const WorkerReport& so_far, double waits) {
+  const Clock::time_point now = result.when;
+  const int done = result.done;
   if (!Due(done, now)) return std::nullopt;
   const double seconds = std::max(std::chrono::duration<double>(now - last_).count(), 1e-9);
   const double elapsed = std::chrono::duration<double>(now - start_).count();
@@ -36,19 +45,18 @@ std::optional<std::string> ProgressMeter::Line(const RunLog::Loss& loss,
   const int64_t units = options_.samples_per_iteration * (tokens ? options_.tokens_per_sample : 1);
   const double left = elapsed / done * (options_.iterations - done);
   std::string line = absl::StrFormat("iteration %d/%d  loss %.4f  lr %.3g", done,
-                                     options_.iterations, loss.loss, numbers.lr);
-  if (numbers.gradient_norm.has_value()) {
-    absl::StrAppendFormat(&line, "  gradient_norm %.3g", *numbers.gradient_norm);
+                                     options_.iterations, result.loss, so_far.lr);
+  if (so_far.gradient_norm.has_value()) {
+    absl::StrAppendFormat(&line, "  gradient_norm %.3g", *so_far.gradient_norm);
   }
   absl::StrAppendFormat(&line, "  %.0f %s/s  %s left",
                         iterations_per_second * static_cast<double>(units),
                         tokens ? "tokens" : "samples", FormatDuration(left));
-  if (numbers.pss_mib > 0) absl::StrAppendFormat(&line, "  pss %.0f MiB", numbers.pss_mib);
-  if (numbers.flops > 0 && numbers.peak_flops > 0) {
+  if (so_far.pss_mib > 0) absl::StrAppendFormat(&line, "  pss %.0f MiB", so_far.pss_mib);
+  if (options_.flops > 0 && options_.peak_flops > 0) {
     absl::StrAppendFormat(&line, "  mfu %.0f %%",
-                          100 * iterations_per_second * numbers.flops / numbers.peak_flops);
+                          100 * iterations_per_second * options_.flops / options_.peak_flops);
   }
-  const double waits = numbers.waits.sum();
   absl::StrAppendFormat(&line, "  waits %.0f %%",
                         100 * std::clamp((waits - last_waits_) / seconds, 0.0, 1.0));
   last_ = now;
@@ -100,6 +108,39 @@ void ProgressScreen::Clear() {
   if (drawn_) std::fputs("\n", out_);
   drawn_ = false;
   std::fflush(out_);
+}
+
+std::optional<std::string> NonfiniteWatch::Note(Value what, int done, double value,
+                                                absl::string_view from) {
+  if (std::isfinite(value)) return std::nullopt;
+  Seen& seen = seen_[static_cast<size_t>(what)];
+  if (seen.times++ == 0) seen.first = done;
+  if (std::exchange(said_, true)) return std::nullopt;
+  return absl::StrCat("iteration ", done, "/", iterations_, ": the ",
+                      kValueNames[static_cast<size_t>(what)], " is ", WithoutNanSign(value),
+                      from.empty() ? "" : ", ", from);
+}
+
+std::optional<std::string> NonfiniteWatch::Summary() const {
+  if (!said_) return std::nullopt;
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    const auto [times, first] = seen_[i];
+    if (times == 0) continue;
+    parts.push_back(absl::StrCat("the ", kValueNames[i], " ", times,
+                                 times == 1 ? " time" : " times", ", first in iteration ", first,
+                                 "/", iterations_));
+  }
+  return absl::StrCat("not finite: ", absl::StrJoin(parts, "; "));
+}
+
+std::string OriginOf(const IterationResult& result, const Plan& plan) {
+  const int count = static_cast<int>(result.totals[RingTotals::kNonfiniteLosses]);
+  if (count != 1) {
+    return absl::StrCat("from ", count, " of ", plan.workers * plan.laps, " micro-batches");
+  }
+  const int number = static_cast<int>(result.totals[RingTotals::kNonfiniteNumbers]);
+  return absl::StrCat("from micro-batch ", number, " of worker ", number % plan.workers);
 }
 
 }  // namespace ringzero

@@ -1,9 +1,8 @@
-// Progress: what a person sees while a run goes on. The meter decides when and what, the screen
-// how.
+// Progress: what a person sees while a run goes on. Each class is used by one thread.
 //
 //   ProgressMeter meter({.iterations = 1000, .samples_per_iteration = 128});
-//   if (auto line = meter.Line(loss, numbers)) emit("progress", *line);   // in worker 0
-//   ProgressScreen screen(stderr);                                      // where the terminal is
+//   if (auto line = meter.Line(result, so_far, waits)) emit("progress", *line);   // in worker 0
+//   ProgressScreen screen(stderr);                                     // where the terminal is
 //   screen.Progress(line);   screen.Note(line);
 //
 // At a terminal the progress line is redrawn in place; elsewhere it is a plain line after the first
@@ -11,14 +10,15 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_
 #define RINGZERO_INTEGRATIONS_CLI_PROGRESS_H_
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
 #include <string>
 
-#include "integrations/cli/run_log.h"
-#include "integrations/cli/step_meter.h"
+#include "absl/strings/string_view.h"
+#include "integrations/cli/run_record.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -29,26 +29,19 @@ struct ProgressOptions {
   int64_t tokens_per_sample = 0;  // 0: the data are no tokens
   bool terminal = false;          // redrawn often; else seldom
   int steps_per_print = 0;        // 0: by time; counts where there is no terminal
+  double flops = 0;               // of an iteration
+  double peak_flops = 0;          // per second; 0: not known
 };
 
-// What a line says besides the loss, under the names of the metrics.
-struct ProgressNumbers {
-  WaitSeconds waits;  // since the start
-  double lr = 0;
-  std::optional<double> gradient_norm;  // of RingTotals::GradientLag iterations ago
-  double pss_mib = 0;                   // of the whole ring
-  double flops = 0;                     // of an iteration
-  double peak_flops = 0;                // per second; 0: not known
-};
-
-// One thread.
 class ProgressMeter {
  public:
   explicit ProgressMeter(const ProgressOptions& options);
 
-  // A line, if one is due. Rates are by the time of the report: losses are folded on the engine's
-  // threads and may be seen here several at once.
-  std::optional<std::string> Line(const RunLog::Loss& loss, const ProgressNumbers& numbers);
+  // A line, if one is due, with what `so_far` has under the names of the metrics. `waits`: seconds
+  // since the start. Rates are by the time of the report: losses are folded on the engine's threads
+  // and may be seen here several at once.
+  std::optional<std::string> Line(const IterationResult& result, const WorkerReport& so_far,
+                                  double waits);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -82,6 +75,33 @@ class ProgressScreen {
   bool terminal_ = false;
   bool drawn_ = false;
 };
+
+// Which losses and gradient norms of a run were not finite, and what to say of it: a line at the
+// first of them, and one at the end. Iterations count from 1, as the progress line does.
+class NonfiniteWatch {
+ public:
+  enum class Value { kLoss, kGradientNorm, kHeldOutLoss };
+
+  explicit NonfiniteWatch(int iterations) : iterations_(iterations) {}
+
+  // The line, if this is the run's first value that is not finite. `done`: iterations, the value's
+  // own included. `from`: where it comes from, as far as that is known.
+  std::optional<std::string> Note(Value what, int done, double value, absl::string_view from);
+  // Nothing if all were finite.
+  std::optional<std::string> Summary() const;
+
+ private:
+  struct Seen {
+    int times = 0;
+    int first = 0;
+  };
+  const int iterations_;
+  std::array<Seen, 3> seen_ = {};  // by Value
+  bool said_ = false;
+};
+
+// Where an iteration's loss comes from that is not finite: the micro-batches whose own is not.
+std::string OriginOf(const IterationResult& result, const Plan& plan);
 
 }  // namespace ringzero
 

@@ -1,4 +1,4 @@
-// Looks at /proc, the environment and what the build has written down.
+// Looks at /proc, the environment, what the build has written down, and a run's folder.
 #include "integrations/cli/provenance.h"
 
 #include <sys/utsname.h>
@@ -6,15 +6,20 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <set>
 #include <system_error>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/files.h"
-#include "integrations/cli/cores.h"
+#include "base/status.h"
+#include "integrations/cli/resources.h"
 #include "integrations/torch/machine_speed.h"
+#include "p2p/rendezvous/identity.h"
 #include "p2p/ucx/ucx_transport.h"
 
 namespace ringzero {
@@ -23,17 +28,18 @@ extern const char kBuiltCommit[];  // written by cmake/write_commit.cmake; empty
 
 namespace {
 
-using OrderedJson = nlohmann::ordered_json;
-
-// Their beginnings.
+// Beginnings of the variables that are kept, and what none of them may have in its name.
 constexpr const char* kKept[] = {
     "ATEN_",   "CUDA_", "DNNL_", "GOMP_", "KMP_",    "LD_LIBRARY_PATH", "LD_PRELOAD",
     "MALLOC_", "MKL_",  "NCCL_", "OMP_",  "ONEDNN_", "RINGZERO_",       "UCX_"};
 constexpr const char* kSecretWords[] = {"AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN"};
 
-std::string ProcessorName() {
-  const std::string name = FieldOfFile("/proc/cpuinfo", "model name");
-  return name.empty() ? "unknown" : name;
+bool IsKept(const std::string& name) {
+  const std::string upper = absl::AsciiStrToUpper(name);
+  const auto begins = [&](const char* word) { return absl::StartsWith(name, word); };
+  const auto has = [&](const char* word) { return absl::StrContains(upper, word); };
+  return std::any_of(std::begin(kKept), std::end(kKept), begins) &&
+         std::none_of(std::begin(kSecretWords), std::end(kSecretWords), has);
 }
 
 std::string NowUtc() {
@@ -45,19 +51,44 @@ std::string NowUtc() {
   return text;
 }
 
-// A host's name or a path may have any bytes.
-std::string Dump(const OrderedJson& json) {
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
-}
-
-OrderedJson OrNone(const std::string& text) {
-  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
-}
-
 OrderedJson PlaceJson(const WorkerPlace& place) {
   return {{"host", place.host},           {"system", place.system},
           {"processor", place.processor}, {"instructions", place.instructions},
-          {"cores", place.cores},         {"transport", OrNone(place.transport)}};
+          {"cores", place.cores},         {"transport", OrNull(place.transport)}};
+}
+
+// What may change a result, of a run's provenance, by path. Throws OrderedJson::exception where it
+// is none.
+OrderedJson WhatMakesBits(const OrderedJson& provenance) {
+  std::set<std::string> processors, instructions;
+  for (const OrderedJson& place : provenance.at("places")) {
+    processors.insert(place.at("processor").get<std::string>());
+    instructions.insert(place.at("instructions").get<std::string>());
+  }
+  OrderedJson json = {{"processor", absl::StrJoin(processors, " and ")},
+                      {"instructions", absl::StrJoin(instructions, " and ")}};
+  for (const char* const key : {"versions", "environment", "init", "configuration"}) {
+    json[key] = provenance.at(key);
+  }
+  return json.flatten();
+}
+
+// "processor: "A" there, "B" here", a line for each value that is not the same.
+std::vector<std::string> DifferencesOf(const OrderedJson& there, const OrderedJson& here) {
+  std::set<std::string> paths;
+  for (const OrderedJson* const values : {&there, &here}) {
+    for (const auto& item : values->items()) paths.insert(item.key());
+  }
+  const auto show = [](const OrderedJson& values, const std::string& path) {
+    return values.contains(path) ? Dump(values[path], -1) : "nothing";
+  };
+  std::vector<std::string> lines;
+  for (const std::string& path : paths) {
+    const std::string was = show(there, path), is = show(here, path);
+    if (was == is) continue;
+    lines.push_back(absl::StrCat(path.substr(1), ": ", was, " there, ", is, " here"));
+  }
+  return lines;
 }
 
 }  // namespace
@@ -65,90 +96,124 @@ OrderedJson PlaceJson(const WorkerPlace& place) {
 WorkerPlace ThisPlace() {
   utsname system{};
   uname(&system);
+  const std::string processor = FieldOfFile("/proc/cpuinfo", "model name");
   return {.host = system.nodename,
           .system = absl::StrCat(system.sysname, " ", system.release, " ", system.machine),
-          .processor = ProcessorName(),
+          .processor = processor.empty() ? "unknown" : processor,
           .instructions = LibTorchInstructions(),
           .cores = UsableCores()};
 }
 
-std::string ToJson(const WorkerPlace& place) { return Dump(PlaceJson(place)); }
-
-WorkerPlace PlaceFromJson(const std::string& text) {
-  const OrderedJson json = OrderedJson::parse(text);
-  const OrderedJson& transport = json["transport"];
-  return {.host = json["host"],
-          .system = json["system"],
-          .processor = json["processor"],
-          .instructions = json["instructions"],
-          .cores = json["cores"],
-          .transport = transport.is_string() ? transport.get<std::string>() : ""};
-}
-
-void Provenance::Add(int worker, const WorkerPlace& place) {
-  for (auto& [known, workers] : places) {
-    if (known != place) continue;
-    workers.push_back(worker);
-    return;
-  }
-  places.push_back({place, {worker}});
-}
-
-Provenance BeginProvenance(const CommandLine& line, const Config& config,
-                           const std::string& launcher) {
+OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
+                            const std::string& launcher) {
   std::error_code unknown;
-  return {.command = line.words,
-          .init = line.init,
-          .working_folder = std::filesystem::current_path(unknown).string(),
-          .started = NowUtc(),
-          .launcher = launcher.empty() ? "ringzero" : launcher,
-          .environment = KeptVariables(CurrentEnvironment()),
-          .configuration = config.Print()};
+  OrderedJson provenance = {{"command", line.words},
+                            {"init", OrNull(line.init)},
+                            {"working_folder", std::filesystem::current_path(unknown).string()},
+                            {"started", NowUtc()},
+                            {"launcher", launcher.empty() ? "ringzero" : launcher},
+                            {"versions",
+                             {{"ringzero", RINGZERO_VERSION},
+                              {"commit", OrNull(kBuiltCommit)},
+                              {"libtorch", LibTorchVersion()},
+                              {"ucx", UcxVersion()},
+                              {"compiler", RINGZERO_COMPILER}}},
+                            {"environment", OrderedJson::object()},
+                            {"places", OrderedJson::array()},
+                            {"configuration", OrderedJson::parse(config.Print(), nullptr, false,
+                                                                 /*ignore_comments=*/true)}};
+  for (const auto& [name, value] : CurrentEnvironment()) {
+    if (IsKept(name)) provenance["environment"][name] = value;
+  }
+  return provenance;
 }
 
-std::string ToJson(const Provenance& provenance) {
-  OrderedJson places = OrderedJson::array();
-  for (const auto& [place, workers] : provenance.places) {
-    places.push_back(PlaceJson(place));
-    places.back()["workers"] = workers;
+void AddPlace(const WorkerPlace& place, int worker, OrderedJson& provenance) {
+  OrderedJson added = PlaceJson(place);
+  for (OrderedJson& known : provenance["places"]) {
+    added["workers"] = known["workers"];
+    if (added == known) return known["workers"].push_back(worker);
   }
-  const OrderedJson versions = {{"ringzero", RINGZERO_VERSION},
-                                {"commit", OrNone(kBuiltCommit)},
-                                {"libtorch", LibTorchVersion()},
-                                {"ucx", UcxVersion()},
-                                {"compiler", RINGZERO_COMPILER}};
-  const OrderedJson configuration =
-      OrderedJson::parse(provenance.configuration, nullptr, false, /*ignore_comments=*/true);
-  const OrderedJson json = {{"command", provenance.command},
-                            {"init", OrNone(provenance.init)},
-                            {"working_folder", provenance.working_folder},
-                            {"started", provenance.started},
-                            {"launcher", provenance.launcher},
-                            {"versions", versions},
-                            {"environment", provenance.environment},
-                            {"places", places},
-                            {"configuration", configuration}};
-  return Dump(json);
+  added["workers"] = worker < 0 ? OrderedJson::array() : OrderedJson::array({worker});
+  provenance["places"].push_back(std::move(added));
 }
 
-Environment KeptVariables(const Environment& all) {
-  Environment kept;
-  for (const auto& [name, value] : all) {
-    const std::string upper = absl::AsciiStrToUpper(name);
-    const auto begins = [&](const char* word) { return absl::StartsWith(name, word); };
-    const auto has = [&](const char* word) { return absl::StrContains(upper, word); };
-    if (std::any_of(std::begin(kKept), std::end(kKept), begins) &&
-        std::none_of(std::begin(kSecretWords), std::end(kSecretWords), has)) {
-      kept[name] = value;
-    }
-  }
-  return kept;
+std::string Dump(const OrderedJson& json, int indent) {
+  return json.dump(indent, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+OrderedJson OrNull(const std::string& text) {
+  return text.empty() ? OrderedJson(nullptr) : OrderedJson(text);
 }
 
 std::string VersionText() {
   const std::string commit = kBuiltCommit;
   return absl::StrCat("ringzero ", RINGZERO_VERSION, commit.empty() ? "" : ", commit ", commit,
                       ", LibTorch ", LibTorchVersion());
+}
+
+std::string RecordedConfig(const std::string& folder) {
+  return absl::StrCat(folder, "/config.json");
+}
+
+absl::Status WriteRunRecord(const std::string& folder, const Config& config,
+                            const OrderedJson& provenance) {
+  RZ_RETURN_IF_ERROR(WriteWholeFile(RecordedConfig(folder), config.Print()));
+  return WriteWholeFile(absl::StrCat(folder, "/provenance.json"),
+                        Dump({{"provenance", provenance}}, 2) + "\n");
+}
+
+absl::Status WriteRunSummary(const std::string& folder, const std::string& summary) {
+  return WriteWholeFile(absl::StrCat(folder, "/summary.json"), summary);
+}
+
+absl::StatusOr<RunRecord> ReadRunRecord(const std::string& folder) {
+  std::string path = absl::StrCat(folder, "/summary.json");
+  absl::StatusOr<std::string> text = ReadWholeFile(path);
+  if (absl::IsNotFound(text.status())) {
+    path = absl::StrCat(folder, "/provenance.json");  // the run has not ended
+    text = ReadWholeFile(path);
+  }
+  if (!text.ok()) return Annotate(text.status(), "--again");
+  try {
+    const OrderedJson json = OrderedJson::parse(*text);
+    const OrderedJson& provenance = json.at("provenance");
+    RunRecord record{.folder = folder,
+                     .makes_bits = WhatMakesBits(provenance),
+                     .init = "",
+                     .parameters_sha256 = ""};
+    const auto take = [](const OrderedJson& value, std::string& to) {
+      if (!value.is_null()) value.get_to(to);
+    };
+    take(provenance.at("init"), record.init);
+    take(json.value("parameters_sha256", OrderedJson()), record.parameters_sha256);
+    return record;
+  } catch (const OrderedJson::exception&) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": wanted what a run with --metrics writes there, found something else"));
+  }
+}
+
+Comparison CompareRuns(const RunRecord& before, const OrderedJson& provenance,
+                       const std::string& parameters_sha256) {
+  const OrderedJson now = OrderedJson::parse(Dump(provenance, -1));  // as a file has it
+  const std::vector<std::string> differs = DifferencesOf(before.makes_bits, WhatMakesBits(now));
+  OrderedJson same = nullptr;
+  std::string text;
+  if (before.parameters_sha256.empty() || parameters_sha256.empty()) {
+    text = absl::StrCat("nothing to compare with ", before.folder, ": ",
+                        parameters_sha256.empty() ? "this run" : "that run",
+                        " has no parameters sha256\n");
+  } else if (same = before.parameters_sha256 == parameters_sha256; same) {
+    text = absl::StrCat("same result as that of ", before.folder, ": the parameters sha256\n");
+  } else {
+    text = absl::StrCat("another result than that of ", before.folder, ": there parameters sha256 ",
+                        before.parameters_sha256, "\n");
+    for (const std::string& line : differs) absl::StrAppend(&text, "  differs: ", line, "\n");
+    if (differs.empty()) text += "  nothing else that was recorded differs\n";
+  }
+  return {.text = text,
+          .json = {{"folder", before.folder}, {"same_parameters", same}, {"differs", differs}}};
 }
 
 }  // namespace ringzero

@@ -1,23 +1,28 @@
-// Provenance: what was run, by which program and where, for a run's folder and its summary.
+// Provenance: what was run, by which program and where, for a run's folder and its summary; and
+// what an earlier run with --metrics has left of itself, for `train --again FOLDER`.
 //
-//   Provenance provenance = BeginProvenance(line, config, "torchrun");   // when the run begins
-//   for (const WorkerReport& report : reports) provenance.Add(report.worker, report.place);
-//   summary["provenance"] = Json::parse(ToJson(provenance));
+//   OrderedJson provenance = BeginProvenance(line, config, "torchrun");   // when the run begins
+//   for (const WorkerReport& report : reports) AddPlace(report.place, report.worker, provenance);
+//   RZ_ASSIGN_OR_RETURN(RunRecord before, ReadRunRecord("run"));
+//   … the run, with before.init and RecordedConfig("run") …
+//   CompareRuns(before, provenance, digest).text;   // "same result as that of run: …"
 //
-// Of the environment only variables that change results or their speed are kept, and none whose
-// name speaks of a secret. Pure but for the functions that look at this process.
+// A folder holds config.json (every value, as `ringzero config` prints it), provenance.json and,
+// of a run that has ended, summary.json.
 #ifndef RINGZERO_INTEGRATIONS_CLI_PROVENANCE_H_
 #define RINGZERO_INTEGRATIONS_CLI_PROVENANCE_H_
 
+#include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
-#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "integrations/cli/command_line.h"
-#include "p2p/rendezvous/identity.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
+
+using OrderedJson = nlohmann::ordered_json;
 
 // Where a worker ran.
 struct WorkerPlace {
@@ -27,42 +32,54 @@ struct WorkerPlace {
   std::string instructions;  // which of LibTorch's kernels run there: "AVX2"
   double cores = 0;          // that the process may use; 0.5 with half a core's quota
   std::string transport;     // to the right neighbour; empty: nothing travels
-
-  bool operator==(const WorkerPlace&) const = default;
 };
 // Of this process, without a transport.
 WorkerPlace ThisPlace();
-std::string ToJson(const WorkerPlace& place);
-// `text`: of ToJson.
-WorkerPlace PlaceFromJson(const std::string& text);
 
-struct Provenance {
-  std::vector<std::string> command;
-  std::string init;            // --init; empty: none
-  std::string working_folder;  // which the command's paths are relative to
-  std::string started;         // "2026-11-25T04:45:33Z"
-  std::string launcher;        // "ringzero", "torchrun", …
-  Environment environment;
-  std::string configuration;  // Config::Print
-  // Equal places once, with their workers, ascending. Of a run that has not ended: this process'
-  // place, without workers.
-  std::vector<std::pair<WorkerPlace, std::vector<int>>> places;
-
-  void Add(int worker, const WorkerPlace& place);
-};
-
-// `launcher`: who started the workers; empty: this program.
-Provenance BeginProvenance(const CommandLine& line, const Config& config,
-                           const std::string& launcher);
-// With the versions of the program and of LibTorch.
-std::string ToJson(const Provenance& provenance);
-
-// What of `all` is kept.
-Environment KeptVariables(const Environment& all);
+// The command, --init, the folder that the command's paths are relative to, the moment, the
+// launcher ("torchrun"; empty: this program), versions, environment and configuration; no places
+// yet. Of the environment only variables that change results or their speed are kept, and none
+// whose name speaks of a secret.
+OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
+                            const std::string& launcher);
+// Equal places stand once, with their workers in the order of the calls. Negative: no worker, of a
+// run that has not ended.
+void AddPlace(const WorkerPlace& place, int worker, OrderedJson& provenance);
 
 // "ringzero 0.1.0, commit 6dd9e2e3c1f0, LibTorch 2.11.0": the commit where it was built from a
 // clone, with -dirty behind it where sources were changed.
 std::string VersionText();
+
+// Text, whatever the bytes of a path or a host's name are. `indent`: -1: one line.
+std::string Dump(const OrderedJson& json, int indent);
+// Null where there is none.
+OrderedJson OrNull(const std::string& text);
+
+// The configuration of the run that has left `folder`.
+std::string RecordedConfig(const std::string& folder);
+
+// When a run begins: config.json and provenance.json. PermissionDenied names the file.
+absl::Status WriteRunRecord(const std::string& folder, const Config& config,
+                            const OrderedJson& provenance);
+// When it has ended: summary.json.
+absl::Status WriteRunSummary(const std::string& folder, const std::string& summary);
+
+struct RunRecord {
+  std::string folder;
+  OrderedJson makes_bits;         // what may change a result, by path
+  std::string init;               // empty: none
+  std::string parameters_sha256;  // empty: the run has left none
+};
+// NotFound: no such run. InvalidArgument: a file is not what a run writes.
+absl::StatusOr<RunRecord> ReadRunRecord(const std::string& folder);
+
+struct Comparison {
+  std::string text;  // lines for a person
+  OrderedJson json;  // {"folder": …, "same_parameters": true, false or null, "differs": [lines]}
+};
+// `provenance`: of the run that was made now.
+Comparison CompareRuns(const RunRecord& before, const OrderedJson& provenance,
+                       const std::string& parameters_sha256);
 
 }  // namespace ringzero
 

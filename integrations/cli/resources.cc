@@ -1,45 +1,210 @@
-// getrusage, and /proc/self/smaps_rollup.
+// The affinity mask, the cgroups of /proc/self/cgroup, execv, and /proc.
 #include "integrations/cli/resources.h"
 
-#include <sys/resource.h>
-#include <sys/time.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
-#include <string>
+#include <system_error>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/system_names.h"
 
 namespace ringzero {
+namespace {
 
-ResourceUse ResourcesNow() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+// What OpenMP's runtimes read when they are loaded, which is before main.
+constexpr char kWaitPolicy[] = "OMP_WAIT_POLICY";
+
+cpu_set_t CoresOf(pid_t process) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(process, sizeof(cores), &cores) != 0) CPU_ZERO(&cores);
+  return cores;
+}
+
+// The numbers of a file; a word that is none ("max") counts as -1.
+std::vector<double> NumbersOf(const std::string& path) {
+  std::vector<double> values;
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    double value = -1;
+    if (!absl::SimpleAtod(word, &value)) value = -1;
+    values.push_back(value);
+  }
+  return values;
+}
+
+// The number after `name` in a file of lines "name 123" or "name: 123 kB".
+std::optional<int64_t> ReadField(const std::string& path, absl::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    std::string key;
+    int64_t value = 0;
+    if (!(words >> key >> value)) continue;
+    if (key.ends_with(':')) key.pop_back();
+    if (key == name) return value;
+  }
+  return std::nullopt;
+}
+
+// A control group, where the kernel keeps its limits.
+struct CgroupFolder {
+  std::string folder;    // "/sys/fs/cgroup/jobs/mine"
+  std::string name;      // "/jobs/mine"
+  bool unified = false;  // version 2
+};
+
+// The groups of `controller` ("memory", "cpu") that limit this process, of both versions: its own,
+// and every group above, up to the top. A folder may be missing: in a container the path can be the
+// host's.
+std::vector<CgroupFolder> CgroupFolders(const std::string& root, absl::string_view controller) {
+  std::vector<CgroupFolder> folders;
+  std::ifstream groups(absl::StrCat(root, "proc/self/cgroup"));
+  for (std::string line; std::getline(groups, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
+    if (parts.size() != 3) continue;
+    const bool unified = parts[0] == "0" && parts[1].empty();
+    const std::vector<std::string> controllers = absl::StrSplit(parts[1], ',');
+    const bool found =
+        std::find(controllers.begin(), controllers.end(), controller) != controllers.end();
+    if (!unified && !found) continue;
+    std::string mount = absl::StrCat(root, "sys/fs/cgroup");
+    if (!unified) absl::StrAppend(&mount, "/", controller);
+    for (std::string path = parts[2] == "/" ? "" : parts[2];; path.resize(path.rfind('/'))) {
+      folders.push_back(
+          {.folder = mount + path, .name = path.empty() ? "/" : path, .unified = unified});
+      if (path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return folders;
+}
+
+// Cores that a group's quota allows.
+std::optional<double> QuotaOf(const CgroupFolder& group) {
+  std::vector<double> found =
+      NumbersOf(group.folder + (group.unified ? "/cpu.max" : "/cpu.cfs_quota_us"));
+  if (!group.unified) {
+    for (const double period : NumbersOf(group.folder + "/cpu.cfs_period_us")) {
+      found.push_back(period);
+    }
+  }
+  if (found.size() < 2 || found[0] <= 0 || found[1] <= 0) return std::nullopt;  // no limit
+  return found[0] / found[1];
+}
+
+// What a group may still take.
+std::optional<int64_t> MemoryLeftIn(const CgroupFolder& group) {
+  const auto number = [&](const char* file) -> int64_t {
+    std::ifstream in(absl::StrCat(group.folder, "/", file));
+    std::string word;
+    int64_t value = -1;
+    return in >> word && absl::SimpleAtoi(word, &value) ? value : -1;  // "max": no limit
   };
-  return {.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime),
-          .minor_faults = usage.ru_minflt};
+  const int64_t limit = number(group.unified ? "memory.max" : "memory.limit_in_bytes");
+  const int64_t usage = number(group.unified ? "memory.current" : "memory.usage_in_bytes");
+  if (limit < 0 || usage < 0) return std::nullopt;
+  const char* const cache = group.unified ? "inactive_file" : "total_inactive_file";
+  const int64_t cached = ReadField(group.folder + "/memory.stat", cache).value_or(0);
+  return std::max<int64_t>(0, limit - std::max<int64_t>(0, usage - cached));
+}
+
+// Starts this program again with its own arguments. Returns only if that fails.
+void StartAgain() {
+  std::error_code unreadable;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", unreadable).string();
+  std::ifstream file("/proc/self/cmdline");
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> words = absl::StrSplit(text, '\0');
+  words.pop_back();  // after the last 0
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(program.c_str(), arguments.data());
+}
+
+}  // namespace
+
+double UsableCores(const std::string& root) {
+  const cpu_set_t mask = CoresOf(0);
+  double cores = std::max(1, CPU_COUNT(&mask));
+  for (const CgroupFolder& group : CgroupFolders(root, "cpu")) {
+    cores = std::min(cores, QuotaOf(group).value_or(cores));
+  }
+  return cores;
+}
+
+bool IsBoundToCores() {
+  const cpu_set_t mine = CoresOf(0), parents = CoresOf(getppid());
+  return CPU_COUNT(&parents) > 0 && CPU_COUNT(&mine) < CPU_COUNT(&parents);
+}
+
+std::string CoresText(double cores) {
+  return absl::StrFormat("%.3g core%s", cores, cores == 1 ? "" : "s");
+}
+
+std::string DescribeCrowd(const ThreadCount& count, double cores) {
+  if (count.threads == 1 || count.workers * count.threads <= cores) return "";
+  return absl::StrFormat(
+      "%d workers with %d threads each share %s: threads that wait for each other sleep "
+      "(%s=passive)",
+      count.workers, count.threads, CoresText(cores), kWaitPolicy);
+}
+
+void SleepWhereCrowded(const ThreadCount& count, const std::string& config, bool speaks) {
+  for (const char* const name : {kWaitPolicy, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}) {
+    if (std::getenv(name) != nullptr) return;  // somebody has chosen
+  }
+  const std::string line = DescribeCrowd(count, UsableCores());
+  if (line.empty()) return;
+  std::error_code missing;
+  // A pipe cannot be read again.
+  if (std::filesystem::is_regular_file(config, missing)) {
+    if (speaks) std::fprintf(stderr, "%s\n", line.c_str());
+    setenv(kWaitPolicy, "passive", 1);
+    StartAgain();
+  }
+  if (!speaks) return;
+  std::fprintf(stderr,
+               "warning: %d workers with %d threads each are more than the cores, and %s=passive "
+               "could not be set: set it, else threads that wait take the processor from others\n",
+               count.workers, count.threads, kWaitPolicy);
+}
+
+FitBudget FindHostMemory(const std::string& root) {
+  FitBudget budget;
+  const auto take = [&](const std::optional<int64_t>& bytes, const std::string& source) {
+    if (!bytes.has_value() || (budget.bytes.has_value() && *budget.bytes <= *bytes)) return;
+    budget = {.bytes = bytes, .source = source};
+  };
+  if (const auto kib = ReadField(absl::StrCat(root, "proc/meminfo"), "MemAvailable")) {
+    take(*kib * 1024, "MemAvailable of /proc/meminfo");
+  }
+  for (const CgroupFolder& group : CgroupFolders(root, "memory")) {
+    take(MemoryLeftIn(group),
+         absl::StrCat("what is left of the memory limit of cgroup ", group.name));
+  }
+  return budget;
 }
 
 ProcessPages PagesOfProcess(const std::string& process) {
-  ProcessPages pages;
-  std::ifstream rollup("/proc/" + process + "/smaps_rollup");
-  for (std::string line; std::getline(rollup, line);) {
-    std::istringstream words(line);
-    std::string name;
-    int64_t kib = 0;
-    if (!(words >> name >> kib)) continue;
-    if (name == "Pss:") pages.pss = kib * 1024;
-    if (name == "Private_Dirty:") pages.private_dirty = kib * 1024;
-  }
-  return pages;
+  const std::string path = absl::StrCat("/proc/", process, "/smaps_rollup");
+  const auto bytes = [&](const char* name) { return 1024 * ReadField(path, name).value_or(0); };
+  return {.pss = bytes("Pss"), .private_dirty = bytes("Private_Dirty")};
 }
-
-int64_t ParentProcess() { return getppid(); }
 
 int64_t HugePageBytes() {
   std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -47,8 +212,6 @@ int64_t HugePageBytes() {
   const bool some = std::getline(file, line) && line.find("[never]") == std::string::npos;
   return some ? int64_t{2} << 20 : 4096;
 }
-
-double PssMib() { return static_cast<double>(PagesOfProcess("self").pss) / (1 << 20); }
 
 PssWatch::PssWatch() : thread_(NamedThread("rz-memory", [this] { Run(); })) {}
 
@@ -61,22 +224,27 @@ PssWatch::~PssWatch() {
   thread_.join();
 }
 
-double PssWatch::Sample() {
-  const double now = PssMib();
+void PssWatch::Sample() {
+  const int64_t kib = ReadField("/proc/self/smaps_rollup", "Pss").value_or(0);
+  const double now = static_cast<double>(kib) / 1024;
   std::lock_guard<std::mutex> lock(mutex_);
   last_mib_ = now;
-  return peak_mib_ = std::max(peak_mib_, now);
+  peak_mib_ = std::max(peak_mib_, now);
 }
 
-double PssWatch::peak_mib() { return Sample(); }
-
-double PssWatch::last_mib() {
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (last_mib_ > 0) return last_mib_;
-  }
+double PssWatch::peak_mib() {
   Sample();
   std::lock_guard<std::mutex> lock(mutex_);
+  return peak_mib_;
+}
+
+double PssWatch::last_mib() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (last_mib_ == 0) {
+    lock.unlock();
+    Sample();
+    lock.lock();
+  }
   return last_mib_;
 }
 

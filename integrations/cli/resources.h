@@ -1,8 +1,11 @@
-// What this process has used: CPU time, page faults, and its peak of proportional memory; and what
-// it may use: pages.
+// What this process may use of its host, and what it has used: cores, memory, processor time.
 //
-//   ResourceUse before = ResourcesNow();  …  ResourceUse used = ResourcesNow() - before;
+//   const double cores = UsableCores();                     // 0.5 with half a processor's quota
+//   SleepWhereCrowded({.workers = 4, .threads = 2}, "run.json", /*speaks=*/true);
+//   const FitBudget free = FindHostMemory("/");
 //   PssWatch watch;  …  watch.peak_mib();
+//
+// Every function reads anew at each call. `root`: where proc and sys lie, for tests.
 #ifndef RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 #define RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 
@@ -12,33 +15,55 @@
 #include <string>
 #include <thread>
 
+#include "sharding/fit_certificate.h"
+
 namespace ringzero {
 
-struct ResourceUse {
-  double cpu_seconds = 0;  // user and system, all threads
-  int64_t minor_faults = 0;
-  ResourceUse operator-(const ResourceUse& other) const {
-    return {cpu_seconds - other.cpu_seconds, minor_faults - other.minor_faults};
-  }
+// Cores of the affinity mask, or the least CPU quota of this process' cgroups (cpu.max, or
+// cpu.cfs_quota_us) where that is less. Above 0.
+double UsableCores(const std::string& root = "/");
+
+// "0.5 cores", "1 core".
+std::string CoresText(double cores);
+
+// Whether this process may use fewer cores than its parent: a launcher has bound it to some.
+bool IsBoundToCores();
+
+struct ThreadCount {
+  int workers = 1;  // that share the cores
+  int threads = 1;  // LibTorch's, in each
 };
-ResourceUse ResourcesNow();
 
-// Pss of this process, in MiB: shared pages count once among those who map them. 0 where the kernel
-// does not tell.
-double PssMib();
+// One line where there are more threads than cores and a worker has several; else empty.
+//
+// OpenMP's threads, which LibTorch computes with, spin while they wait for each other. Where they
+// share cores with other workers' threads, spinning takes the processor from those who work: a step
+// becomes some forty times longer (docs/results/threads.md).
+std::string DescribeCrowd(const ThreadCount& count, double cores);
 
-// Pages of a process, in bytes.
+// Where it is crowded: says DescribeCrowd on stderr if it `speaks`, and starts this program again,
+// with the same arguments and OMP_WAIT_POLICY=passive: OpenMP reads its environment when it is
+// loaded, before main. Call it before anything of the run has begun. Does nothing where the
+// environment says already how OpenMP waits. `config`: is read again, so it must be a regular file;
+// else a warning takes the place of the new start.
+void SleepWhereCrowded(const ThreadCount& count, const std::string& config, bool speaks);
+
+// The least of what the system can still give and of what each cgroup above this process may still
+// take; nothing where neither can be read. File pages that the kernel would give up at once count
+// as free.
+FitBudget FindHostMemory(const std::string& root);
+
+// Pages of a process, in bytes. Pss: shared pages count once among those who map them.
 struct ProcessPages {
   int64_t pss = 0;
-  int64_t private_dirty = 0;  // written, and mapped by nobody else
+  int64_t private_dirty = 0;  // written, and mapped by no other process
 };
 // `process`: "self", or its number. Zeros where the kernel does not tell.
 ProcessPages PagesOfProcess(const std::string& process);
-int64_t ParentProcess();
 // What a page of a large block takes: 2 MiB where the kernel gives huge pages to who asks.
 int64_t HugePageBytes();
 
-// Samples PssMib once a second on a thread of its own, from now until it is destroyed. Thread-safe.
+// Samples this process' Pss on a thread of its own, from now until it is destroyed. Thread-safe.
 class PssWatch {
  public:
   PssWatch();
@@ -50,7 +75,7 @@ class PssWatch {
 
  private:
   void Run();
-  double Sample();
+  void Sample();
 
   std::mutex mutex_;
   std::condition_variable stop_changed_;

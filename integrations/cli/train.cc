@@ -2,8 +2,6 @@
 // each, or, with local, the threads of one process. So both end alike, whatever ends them. In a job
 // that somebody else has launched there is no parent: this process is one worker, and worker 0
 // speaks for all.
-#include "integrations/cli/train.h"
-
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -25,20 +23,13 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"
-#include "integrations/cli/cores.h"
-#include "integrations/cli/fit_run.h"
-#include "integrations/cli/injection.h"
+#include "integrations/cli/commands.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
-#include "integrations/cli/print_text.h"
 #include "integrations/cli/progress.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/resources.h"
-#include "integrations/cli/run_again.h"
 #include "integrations/cli/run_metrics.h"
-#include "integrations/cli/run_setup.h"
-#include "integrations/cli/sight_commands.h"
-#include "integrations/cli/summary.h"
 #include "integrations/cli/train_worker.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/metrics.h"
@@ -54,35 +45,32 @@
 namespace ringzero {
 namespace {
 
+// Used by this process' only thread.
 struct TrainRun {
   const CommandLine& line;
   const Config& config;
   const Dataset& data;
   const RunLength& length;
-  ProgressScreen& screen;
-  const std::optional<JobSeat>& seat;  // in a job from outside
-  FlightDesk& desk;
-  // These four are written by this process' only thread. The certificate (RunFitJson) and the
-  // FLOPs per second of a worker with cores of its own, once they are known; what is not written,
-  // so far; the signal that interrupted the workers, or 0.
-  std::string& certificate;
-  double& worker_flops;
-  NotWritten& not_written;
-  int& interrupted_by;
-  int hosts = 1;  // as far as a launcher from outside says
+  const std::optional<JobSeat> seat;  // in a job from outside
+  const int hosts = 1;                // as far as a launcher from outside says
+  FlightDesk desk;
+  ProgressScreen screen{stderr};
+  OrderedJson certificate;  // RunFitJson, once it is known
+  double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet
+  NotWritten not_written;   // so far
+  int interrupted_by = 0;   // the signal that interrupted the workers
 
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 
-  // Says it once, whoever meets it first.
-  void Miss(const std::string& what, absl::string_view why) const {
+  // Says it once, whichever worker meets it first.
+  void Miss(const std::string& what, absl::string_view why) {
     if (!not_written.emplace(what, why).second) return;
     screen.Note(absl::StrCat("warning: ", what, ": ", why, " (this does not end the run)"));
   }
 };
 
-std::function<void(WorkerId, const std::string&, const std::string&)> Listener(
-    const TrainRun& run) {
-  return [run](WorkerId, const std::string& kind, const std::string& text) {
+std::function<void(WorkerId, const std::string&, const std::string&)> Listener(TrainRun& run) {
+  return [&run](WorkerId, const std::string& kind, const std::string& text) {
     if (kind == "not_written") {
       const std::pair<std::string, std::string> parts =
           absl::StrSplit(text, absl::MaxSplits(": ", 1));
@@ -122,23 +110,8 @@ absl::Status SayPlan(const TrainRun& run, const PlannedRun& planned, const Note&
   return absl::OkStatus();
 }
 
-// Plans, and checks what can be checked with the plan.
-absl::StatusOr<PlannedRun> PlanAndCheck(const TrainRun& run) {
-  RZ_ASSIGN_OR_RETURN(PlannedRun planned,
-                      PlanRun(run.config, run.length, run.data.shape(), run.hosts));
-  if (!run.line.init.empty()) {
-    RZ_RETURN_IF_ERROR(InitFile::Open(run.line.init, planned.model).status());
-  }
-  if (!run.line.dump_parameters.empty() && run.speaks()) {
-    RZ_RETURN_IF_ERROR(
-        Annotate(CheckWritable(run.line.dump_parameters, DumpBytes(planned.planned.layouts)),
-                 "--dump-parameters"));
-  }
-  return planned;
-}
-
-// The certificate; an error, which names the file, when the run does not fit.
-absl::StatusOr<std::string> CheckRunFits(const TrainRun& run, const PlannedRun& planned) {
+// Makes the certificate. An error, which names the file, when the run does not fit.
+absl::Status CheckRunFits(TrainRun& run, const PlannedRun& planned) {
   using Parent = RunFitRequest::Parent;
   RZ_ASSIGN_OR_RETURN(
       const RunFit fit,
@@ -150,22 +123,40 @@ absl::StatusOr<std::string> CheckRunFits(const TrainRun& run, const PlannedRun& 
                   .parent = run.seat.has_value() ? Parent::kStranger : Parent::kLauncher}));
   const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
   if (!fits.ok()) return Annotate(fits, run.config.keys.file());
-  return RunFitJson(fit);
+  run.certificate = RunFitJson(fit);
+  return absl::OkStatus();
+}
+
+// Plans, checks what can be checked with the plan, and says what is going to run.
+absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const Note& note) {
+  RZ_ASSIGN_OR_RETURN(PlannedRun planned,
+                      PlanRun(run.config, run.length, run.data.shape(), run.hosts));
+  if (!run.line.init.empty()) {
+    RZ_RETURN_IF_ERROR(OpenInitFile(run.line.init, planned.model).status());
+  }
+  if (!run.line.dump_parameters.empty() && run.speaks()) {
+    RZ_RETURN_IF_ERROR(
+        Annotate(CheckWritable(run.line.dump_parameters, DumpBytes(planned.planned.layouts)),
+                 "--dump-parameters"));
+  }
+  if (run.speaks()) RZ_RETURN_IF_ERROR(SayPlan(run, planned, note));
+  RZ_RETURN_IF_ERROR(CheckRunFits(run, planned));
+  if (!run.speaks()) return planned;
+  const std::string slow = DescribeSlowType(run.config);
+  if (!slow.empty()) RZ_RETURN_IF_ERROR(note(slow));
+  run.worker_flops = MeasureFlops(run.config.precision.compute);
+  return planned;
 }
 
 // Plans in a child of its own, so that what is wrong with the plan or with the initial values is
-// said once, and before the workers start. Says what is going to run.
-absl::Status CheckPlanInChild(const TrainRun& run) {
+// said once, and before the workers start.
+absl::Status CheckPlanInChild(TrainRun& run) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
     InjectionAnywhere(run).Reach(InjectConfig::Point::kPlan);
     PrepareTorch(run.config.cyclic.threads);
-    RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run));
-    RZ_RETURN_IF_ERROR(SayPlan(
-        run, planned, [&](const std::string& text) { return context.Report("note", text); }));
-    RZ_ASSIGN_OR_RETURN(const std::string certificate, CheckRunFits(run, planned));
-    const std::string slow = DescribeSlowType(run.config);
-    if (!slow.empty()) RZ_RETURN_IF_ERROR(context.Report("note", slow));
-    return absl::StrFormat("%.17g\n%s", MeasureFlops(run.config.precision.compute), certificate);
+    const auto note = [&](const std::string& text) { return context.Report("note", text); };
+    RZ_RETURN_IF_ERROR(PlanAndCheck(run, note).status());
+    return absl::StrFormat("%.17g\n%s", run.worker_flops, run.certificate.dump());
   };
   const LaunchOptions launch{
       .workers = 1, .on_report = Listener(run), .peer_timeout = run.config.cyclic.peer_timeout};
@@ -174,27 +165,23 @@ absl::Status CheckPlanInChild(const TrainRun& run) {
   const std::pair<std::string, std::string> found =
       absl::StrSplit((*results)[0], absl::MaxSplits('\n', 1));
   RZ_CHECK(absl::SimpleAtod(found.first, &run.worker_flops), found.first);
-  run.certificate = found.second;
+  run.certificate = OrderedJson::parse(found.second);
   return absl::OkStatus();
 }
 
-TrainTask MakeTask(const TrainRun& run, WorkerSeat seat, std::function<double()> pss_mib) {
+TrainTask MakeTask(TrainRun& run, WorkerSeat seat, std::function<double()> pss_mib) {
   TrainTask task{.config = run.config,
                  .data = run.data,
                  .length = run.length,
                  .run = seat.run,
                  .self = seat.self,
-                 .transport = std::move(seat.transport)};
-  task.desk = &run.desk;
-  if (!run.line.trace.empty()) task.trace_parts = TraceParts(run.line.trace);
-  task.trace_iterations = run.line.trace_iterations.value_or(TraceIterations());
-  task.metrics = run.line.metrics;
-  task.launched = run.seat.has_value();
-  task.init = run.line.init;
-  task.dump_parameters = run.line.dump_parameters;
-  task.terminal = run.screen.terminal();
-  task.worker_flops = run.worker_flops;
-  task.pss_mib = std::move(pss_mib);
+                 .transport = std::move(seat.transport),
+                 .line = run.line,
+                 .desk = &run.desk,
+                 .launched = run.seat.has_value(),
+                 .terminal = run.screen.terminal(),
+                 .worker_flops = run.worker_flops,
+                 .pss_mib = std::move(pss_mib)};
   task.say = [report = std::move(seat.report)](const std::string& kind, const std::string& text) {
     report(kind, text).IgnoreError();  // without a parent this process is ended anyhow
   };
@@ -209,21 +196,13 @@ std::string DataLines(const TrainRun& run) {
                       "\nclasses = ", run.data.shape().classes, "\n");
 }
 
-// In every worker; the workers that we launch were spoken for by CheckPlanInChild.
-absl::StatusOr<PlannedRun> PlanHere(const TrainRun& run) {
+// In every worker; CheckPlanInChild has spoken for the workers that we launch.
+absl::StatusOr<PlannedRun> PlanHere(TrainRun& run) {
   if (!run.seat.has_value()) return PlanRun(run.config, run.length, run.data.shape(), run.hosts);
-  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanAndCheck(run));
-  if (run.speaks()) {
-    RZ_RETURN_IF_ERROR(SayPlan(run, planned, [&](const std::string& text) {
-      run.screen.Note(text);
-      return absl::OkStatus();
-    }));
-  }
-  RZ_ASSIGN_OR_RETURN(run.certificate, CheckRunFits(run, planned));
-  const std::string slow = run.speaks() ? DescribeSlowType(run.config) : "";
-  if (!slow.empty()) run.screen.Note(slow);
-  if (run.speaks()) run.worker_flops = MeasureFlops(run.config.precision.compute);
-  return planned;
+  return PlanAndCheck(run, [&](const std::string& text) {
+    run.screen.Note(text);
+    return absl::OkStatus();
+  });
 }
 
 RunWorkersOptions::As WorkersAs(const Config& config) {
@@ -233,7 +212,7 @@ RunWorkersOptions::As WorkersAs(const Config& config) {
 }
 
 // One report, as JSON, per worker; in a job from outside at worker 0 only.
-absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
+absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
   const RunWorkersOptions::As as = WorkersAs(run.config);
   const bool processes = as == RunWorkersOptions::As::kProcesses;
   RunWorkersOptions options{
@@ -277,9 +256,9 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(const TrainRun& run) {
         TrainWorker(MakeTask(run, std::move(seat), [&] { return pss.last_mib() / sharers; })));
     report.pss_peak_mib = pss.peak_mib() / sharers;
     report.place = std::move(place);
-    if (!processes && report.worker != 0) report.resources = {};
+    if (!processes && report.worker != 0) report.times.cpu = report.times.minor_faults = 0;
     injection.Reach(InjectConfig::Point::kEnd);
-    return ToJson(report);
+    return ToBytes(report);
   };
   return RunWorkers(
       options, [&] { return PlanHere(run); }, work);
@@ -313,15 +292,6 @@ struct Prepared {
   RunLength length;
 };
 
-absl::StatusOr<Config> ReadConfig(const CommandLine& line,
-                                  const std::optional<Identity>& identity) {
-  ConfigSource source{.file = line.config, .overrides = line.overrides, .environment = {}};
-  if (identity.has_value()) {
-    source.environment.push_back(absl::StrCat("cyclic.workers=", identity->workers));
-  }
-  return LoadConfig(source);
-}
-
 absl::Status CheckTraceIterations(const CommandLine& line, int iterations) {
   const TraceIterations asked = line.trace_iterations.value_or(TraceIterations());
   if (asked.first <= iterations) return absl::OkStatus();
@@ -354,7 +324,7 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config>
 }
 
 // What earlier runs have left where this one's records go.
-void RemoveOldFlights(const TrainRun& run) {
+void RemoveOldFlights(TrainRun& run) {
   const int workers = run.config.cyclic.workers;
   const WorkerId first(run.seat.has_value() ? run.seat->self.value : 0);
   const WorkerId from(!run.seat.has_value() ? 0 : run.speaks() ? workers : INT_MAX);
@@ -364,7 +334,7 @@ void RemoveOldFlights(const TrainRun& run) {
 }
 
 // Says where a failed run has left its records; joins the parts of a trace.
-void LookBack(const TrainRun& run, const absl::Status& status) {
+void LookBack(TrainRun& run, const absl::Status& status) {
   const std::string& folder = run.desk.folder();
   if (!status.ok()) {
     const absl::Status records = ReadFlightFolder(folder).status();
@@ -408,17 +378,17 @@ absl::Status CutShort(const TrainRun& run) {
 struct RunEnd {
   std::vector<std::string> results;  // of the workers
   double seconds = 0;
-  Provenance provenance;                   // without places
+  OrderedJson provenance;                  // without places
   const std::optional<RunRecord>& before;  // that was run again
 };
 
 // Merges the workers' reports and says what was done, of an interrupted run, too.
-absl::Status TellResults(const TrainRun& run, RunEnd end) {
+absl::Status TellResults(TrainRun& run, RunEnd end) {
   std::vector<WorkerReport> reports;
   bool interrupted = false;
   for (const std::string& result : end.results) {
-    RZ_ASSIGN_OR_RETURN(WorkerReport report, FromJson(result));
-    end.provenance.Add(report.worker, report.place);
+    RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
+    AddPlace(report.place, report.worker, end.provenance);
     for (const auto& [what, why] : report.not_written) run.Miss(what, why);
     interrupted = interrupted || report.interrupted;
     reports.push_back(std::move(report));
@@ -430,10 +400,9 @@ absl::Status TellResults(const TrainRun& run, RunEnd end) {
     run.not_written["parameters"] = "the run was interrupted";
   }
   run.screen.Clear();
-  const std::string ran = ToJson(end.provenance);
   Comparison comparison;
   if (end.before.has_value() && !interrupted) {
-    comparison = CompareRuns(*end.before, ran, reports.front().parameters_sha256);
+    comparison = CompareRuns(*end.before, end.provenance, reports.front().parameters_sha256);
   }
   const Summary summary =
       Summarize({.config = run.config,
@@ -443,7 +412,7 @@ absl::Status TellResults(const TrainRun& run, RunEnd end) {
                  .not_written = run.not_written,
                  .seconds = end.seconds,
                  .certificate = run.certificate,
-                 .provenance = ran,
+                 .provenance = end.provenance,
                  .again = comparison.json},
                 reports);
   if (!run.line.metrics.empty()) {
@@ -462,12 +431,12 @@ absl::Status TellResults(const TrainRun& run, RunEnd end) {
 }
 
 // Leaves in the folder of --metrics what is run; returns what is to be said at the end.
-Provenance RecordRun(const TrainRun& run, const std::string& launcher) {
-  Provenance provenance = BeginProvenance(run.line, run.config, launcher);
+OrderedJson RecordRun(TrainRun& run, const std::string& launcher) {
+  OrderedJson provenance = BeginProvenance(run.line, run.config, launcher);
   if (!run.speaks() || run.line.metrics.empty()) return provenance;
-  Provenance begun = provenance;
-  begun.places.push_back({ThisPlace(), {}});
-  const absl::Status written = WriteRunRecord(run.line.metrics, begun);
+  OrderedJson begun = provenance;
+  AddPlace(ThisPlace(), -1, begun);
+  const absl::Status written = WriteRunRecord(run.line.metrics, run.config, begun);
   if (!written.ok()) run.Miss("provenance", written.message());
   return provenance;
 }
@@ -489,43 +458,30 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
     if (job.has_value()) Disagree(job->seat, prepared.status());
     return prepared.status();
   }
-  ProgressScreen screen(stderr);
-  std::optional<JobSeat> seat;
-  if (job.has_value()) seat = job->seat;
-  FlightDesk desk(line.flight);
-  std::string certificate;
-  double worker_flops = 0;
-  NotWritten not_written;
-  int interrupted_by = 0;
-  const TrainRun run{.line = line,
-                     .config = prepared->config,
-                     .data = *prepared->data,
-                     .length = prepared->length,
-                     .screen = screen,
-                     .seat = seat,
-                     .desk = desk,
-                     .certificate = certificate,
-                     .worker_flops = worker_flops,
-                     .not_written = not_written,
-                     .interrupted_by = interrupted_by,
-                     .hosts = HostsOf(job)};
-  if (job.has_value() && run.speaks()) screen.Note(Describe(job->identity));
+  TrainRun run{.line = line,
+               .config = prepared->config,
+               .data = *prepared->data,
+               .length = prepared->length,
+               .seat = job.has_value() ? std::optional(job->seat) : std::nullopt,
+               .hosts = HostsOf(job),
+               .desk = FlightDesk(line.flight)};
+  if (job.has_value() && run.speaks()) run.screen.Note(Describe(job->identity));
   if (!job.has_value()) {
     RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(WorkersAs(run.config), run.config.cyclic.workers,
                                                  run.config.cyclic.threads)));
     RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   }
   if (run.speaks()) {
-    for (const std::string& note : run.config.notes) screen.Note(note);
-    for (const std::string& note : run.length.notes) screen.Note(note);
+    for (const std::string& note : run.config.notes) run.screen.Note(note);
+    for (const std::string& note : run.length.notes) run.screen.Note(note);
   }
   RemoveOldFlights(run);
-  Provenance provenance = RecordRun(run, job.has_value() ? job->identity.source : "");
+  OrderedJson provenance = RecordRun(run, job.has_value() ? job->identity.source : "");
   absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
   if (run.speaks()) LookBack(run, results.status());
   if (!results.ok()) return results.status();
   if (!run.speaks()) {
-    RZ_ASSIGN_OR_RETURN(const WorkerReport mine, FromJson(results->front()));
+    RZ_ASSIGN_OR_RETURN(const WorkerReport mine, FromBytes(results->front()));
     return mine.interrupted ? CutShort(run) : absl::OkStatus();
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -541,7 +497,7 @@ absl::Status RunTrain(const CommandLine& asked) {
   CommandLine line = asked;
   RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
                       FindIdentity(line.identity, CurrentEnvironment()));
-  absl::StatusOr<Config> config = ReadConfig(line, identity);
+  absl::StatusOr<Config> config = LoadConfig(SourceOf(line, identity));
   std::optional<RunRecord> before;
   if (!line.again.empty() && config.ok()) {
     absl::StatusOr<RunRecord> record = ReadRunRecord(line.again);

@@ -1,31 +1,35 @@
 // The training loop of one worker.
 #include "integrations/cli/train_worker.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
+#include <ctime>
 #include <mutex>
-#include <numeric>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status.h"
-#include "integrations/cli/cores.h"
-#include "integrations/cli/injection.h"
-#include "integrations/cli/nonfinite_watch.h"
+#include "integrations/cli/commands.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/progress.h"
-#include "integrations/cli/run_log.h"
+#include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
-#include "integrations/cli/sent_bytes.h"
 #include "integrations/sight/pace.h"
 #include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/pass_memory.h"
 #include "integrations/torch/ring_model.h"
 #include "p2p/failure.h"
+#include "p2p/faulty_transport.h"
+#include "sharding/op.h"
 #include "sharding/program.h"
 #include "zero/rate_curve.h"
 #include "zero/trace_stream.h"
@@ -33,20 +37,88 @@
 namespace ringzero {
 namespace {
 
+using Action = InjectConfig::Action;
+using Point = InjectConfig::Point;
+
+constexpr int kSlowness = 10;
+
+// With the time, so that a test can count seconds from there.
+void SayInjected(const char* what) {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  std::fprintf(stderr, "ringzero: injected: %s at %lld.%09ld\n", what,
+               static_cast<long long>(now.tv_sec), now.tv_nsec);
+}
+
+void Act(Action action) {
+  SayInjected(action == Action::kKill ? "kill" : "stop");
+  kill(getpid(), action == Action::kKill ? SIGKILL : SIGSTOP);
+}
+
+// What a worker has sent, told apart.
+struct SentBytes {
+  uint64_t training = 0;  // forward and backward copies, injections, sums, retirements
+  uint64_t other = 0;     // evaluation, the final collection, running statistics, metrics, tokens
+};
+
+// Bytes that `self` injects in iteration t for anything but training.
+absl::StatusOr<uint64_t> OtherInjections(const Plan& plan, WorkerId self, Iteration t) {
+  RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, {t, Iteration(t.value + 1)}));
+  uint64_t bytes = 0;
+  for (const Op& op : program.ops) {
+    if (op.kind != OpKind::kSend || op.channel != Channel::kInject) continue;
+    if (op.copy != Copy::kEvaluation) continue;
+    bytes += static_cast<uint64_t>(plan.stage(op.stage).parameter_bytes);
+  }
+  return bytes;
+}
+
+// Measured bytes of a whole run of `plan`. Injections for evaluations and for the final collection
+// share a channel with those for training; the plan says how many they are.
+absl::StatusOr<SentBytes> SplitSentBytes(const Plan& plan, WorkerId self,
+                                         const TransportStats& stats) {
+  SentBytes sent;
+  for (size_t kind = 0; kind < stats.bytes_sent.size(); ++kind) {
+    switch (static_cast<Channel>(kind)) {
+      case Channel::kForwardCopy:
+      case Channel::kBackwardCopy:
+      case Channel::kInject:
+      case Channel::kSum:
+      case Channel::kRetire:
+      case Channel::kFinished: sent.training += stats.bytes_sent[kind]; break;
+      default: sent.other += stats.bytes_sent[kind];
+    }
+  }
+  if (!plan.exchange || plan.workers == 1) return sent;
+  uint64_t injected = 0;
+  if (plan.evaluation.every > 0 && plan.evaluation.laps > 0) {
+    for (int e = plan.evaluation.every; e < plan.iterations; e += plan.evaluation.every) {
+      RZ_ASSIGN_OR_RETURN(const uint64_t bytes, OtherInjections(plan, self, Iteration(e)));
+      injected += bytes;
+    }
+  }
+  RZ_ASSIGN_OR_RETURN(const uint64_t closing,
+                      OtherInjections(plan, self, Iteration(plan.iterations)));
+  injected += closing;
+  sent.training -= injected;
+  sent.other += injected;
+  return sent;
+}
+
 class Worker {
  public:
   explicit Worker(TrainTask task)
       : task_(std::move(task)),
         config_(task_.config),
         injection_(config_.cyclic.inject, task_.self),
-        log_(task_.data.shape().kind == SampleShape::Kind::kTokens ? RunLog::Task::kTokens
-                                                                   : RunLog::Task::kClasses),
         laps_(task_.data, BatchesOf(config_, task_.length)),
         progress_({.iterations = task_.length.iterations,
                    .samples_per_iteration = config_.batch.train_batch,
                    .tokens_per_sample = TokensPerSample(config_),
                    .terminal = task_.terminal,
-                   .steps_per_print = config_.steps_per_print}),
+                   .steps_per_print = config_.steps_per_print,
+                   .flops = Flops(),
+                   .peak_flops = PeakFlops()}),
         totals_(task_.run.planned.plan),
         nonfinite_(task_.length.iterations),
         stragglers_(task_.run.planned.plan.workers) {}
@@ -69,10 +141,10 @@ class Worker {
   absl::Status RunAll() {
     RZ_RETURN_IF_ERROR(CreateRing());
     // The workers are connected; the first iteration may take long.
-    if (task_.self.value == 0 && task_.say) task_.say("progress", "training begins");
+    if (task_.self.value == 0) Say("progress", "training begins");
     StartTrace();
     RZ_RETURN_IF_ERROR(StartMetrics());
-    StepMeterOptions measured{.iterations = task_.length.iterations, .laps = plan().laps};
+    StepMeter::Options measured{.iterations = task_.length.iterations, .laps = plan().laps};
     if (task_.costs_from.has_value()) measured.left_out = task_.costs_from->value;
     meter_.emplace(measured, ring_->engine().stats());
     pace_.emplace(config_.batch.micro_batch, ring_->engine().stats());
@@ -96,17 +168,12 @@ class Worker {
     }
     injection_.Reach(InjectConfig::Point::kFinish);
     RZ_RETURN_IF_ERROR(ring_->Finish());
-    if (task_.self.value == 0) {
-      RZ_RETURN_IF_ERROR(SayWhatIsNew());
-      RZ_RETURN_IF_ERROR(SayWhatIsNotFinite());
-    }
-    if (metrics_ != nullptr) WriteLastNorms();
-    return absl::OkStatus();
+    return task_.self.value == 0 ? SayTheRest() : absl::OkStatus();
   }
 
   // What was done is told, and kept for the report.
   absl::Status LeaveEarly() {
-    log_.Close();  // the engine's threads may still report
+    inbox_.Close();  // the engine's threads may still report
     if (task_.self.value == 0) RZ_RETURN_IF_ERROR(SayWhatIsNew());
     KeepSchedule("interrupted");
     return absl::OkStatus();
@@ -125,7 +192,7 @@ class Worker {
     engine.transport = std::move(task_.transport);
     engine.optimizer = config_.optimizer;
     engine.metrics_count = kMetricsCount;
-    engine.on_report = log_.Listener();
+    engine.on_report = inbox_.Listener();
     engine.gradient_norms = true;
     options.products_first = config_.cyclic.products_first;
     engine.update_slowness = config_.cyclic.inject.update_slowness;
@@ -135,7 +202,7 @@ class Worker {
     engine.wait_timeout = config_.cyclic.wait_timeout;
     if (task_.desk != nullptr) engine.on_failure = [desk = task_.desk] { desk->Wake(); };
     if (!config_.cyclic.flight_recorder) engine.recorder.capacity = 0;
-    if (!task_.trace_parts.empty()) engine.recorder.capacity = kTraceEvents;
+    if (!task_.line.trace.empty()) engine.recorder.capacity = kTraceEvents;
     if (task_.costs_from.has_value()) {
       costs_ = std::make_unique<OpCosts>(
           OpCostsOptions{.stages = plan().stage_count(), .from = *task_.costs_from});
@@ -145,17 +212,16 @@ class Worker {
       live_ = std::make_unique<LiveTensorBytes>();
       options.on_stage_done = [this](const StageDone& done) { TrackActivations(done); };
     }
-    if (!task_.init.empty()) {
-      RZ_ASSIGN_OR_RETURN(init_, InitFile::Open(task_.init, task_.run.model));
-      options.preset = init_->Preset();
+    if (!task_.line.init.empty()) {
+      RZ_ASSIGN_OR_RETURN(options.preset, OpenInitFile(task_.line.init, task_.run.model));
     }
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
-      Engine* const engine = &ring_->engine();
+      Engine* const running = &ring_->engine();
       seat_.emplace(task_.desk->Add(
-          task_.self, {.take = [engine](const std::string& why) { return engine->Flight(why); },
+          task_.self, {.take = [running](const std::string& why) { return running->Flight(why); },
                        .missing = [this](const absl::Status& why) { Miss("flight records", why); },
-                       .interrupt = [engine] { engine->Abort(Interrupted()); }}));
+                       .interrupt = [running] { running->Abort(Interrupted()); }}));
     }
     return absl::OkStatus();
   }
@@ -171,21 +237,20 @@ class Worker {
     std::lock_guard lock(not_written_mutex_);
     if (not_written_said_ == not_written_.size()) return;
     not_written_said_ = not_written_.size();
-    if (!task_.say) return;
     for (const auto& [what, why] : not_written_) {
-      task_.say("not_written", absl::StrCat(what, ": ", why));  // who has heard it hears no more
+      Say("not_written", absl::StrCat(what, ": ", why));  // who has heard it hears no more
     }
   }
 
   void StartTrace() {
-    if (task_.trace_parts.empty()) return;
+    if (task_.line.trace.empty()) return;
     const FlightRecord head{.worker = task_.self,
                             .workers = plan().workers,
                             .why = "a trace was asked for",
                             .clock = SteadyClockName()};
-    const TraceIterations& asked = task_.trace_iterations;
+    const TraceIterations asked = task_.line.trace_iterations.value_or(TraceIterations());
     const int count = asked.on_signal;
-    auto trace = TraceStream::Create({.folder = task_.trace_parts,
+    auto trace = TraceStream::Create({.folder = TraceParts(task_.line.trace),
                                       .head = head,
                                       .recorder = &ring_->engine().recorder(),
                                       .window = {.from = Iteration(asked.first - 1),
@@ -201,12 +266,17 @@ class Worker {
   void TrackActivations(const StageDone& done) {
     live_->HandedOver(done.gradient_bytes);
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
-    activations_.push_back({.seconds = std::chrono::duration<double>(now).count(),
-                            .bytes = live_->bytes(),
-                            .peak = live_->TakePeak()});
+    report_.activations.push_back({.seconds = std::chrono::duration<double>(now).count(),
+                                   .bytes = live_->bytes(),
+                                   .peak = live_->TakePeak()});
   }
 
-  // As fast as the workers' cores together can multiply.
+  // Of an iteration, as counted.
+  double Flops() const {
+    return task_.run.sample_flops * static_cast<double>(config_.batch.train_batch);
+  }
+
+  // Per second, as fast as the workers' cores together can multiply.
   double PeakFlops() const {
     const double workers = plan().workers;
     const double here = std::min(UsableCores() / config_.cyclic.threads, workers);
@@ -215,16 +285,14 @@ class Worker {
 
   absl::Status StartMetrics() {
     if (task_.self.value != 0) return absl::OkStatus();
-    numbers_.flops = task_.run.sample_flops * static_cast<double>(config_.batch.train_batch);
-    numbers_.peak_flops = PeakFlops();
-    if (!RunMetrics::Wanted(config_, task_.metrics)) return absl::OkStatus();
+    if (!RunMetrics::Wanted(config_, task_.line.metrics)) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    auto metrics = RunMetrics::Create({.folder = task_.metrics,
+    auto metrics = RunMetrics::Create({.folder = task_.line.metrics,
                                        .config = config_,
                                        .plan = plan(),
                                        .parameters = task_.run.model.parameter_count,
-                                       .flops = numbers_.flops,
-                                       .peak_flops = numbers_.peak_flops,
+                                       .flops = Flops(),
+                                       .peak_flops = PeakFlops(),
                                        .forecast = forecast.host()});
     Miss("metrics", metrics.status());
     if (metrics.ok()) metrics_ = *std::move(metrics);
@@ -238,9 +306,9 @@ class Worker {
 
   // For the report: the last events of training, before an evaluation's take their place.
   void KeepSchedule(const std::string& why) {
-    if (task_.metrics.empty()) return;
+    if (task_.line.metrics.empty()) return;
     Miss("flight records",
-         WriteFlightFile(MetricsFlights(task_.metrics), ring_->engine().Flight(why)));
+         WriteFlightFile(MetricsFlights(task_.line.metrics), ring_->engine().Flight(why)));
   }
 
   absl::Status RunLap(const LapTask& lap) {
@@ -253,29 +321,31 @@ class Worker {
     return absl::OkStatus();
   }
 
-  RingTotals::Known Known(const LapTask& lap) {
-    RingTotals::Known known;
-    if (lap.kind != LapTask::Kind::kTrain) return known;
-    known.off_core_seconds = pace_->TakeOffCoreSeconds();
+  // What RingTotals cannot know of a lap of training.
+  void AddKnown(const LapTask& lap, std::vector<double>& totals) {
+    totals[RingTotals::kOffCore] = pace_->TakeOffCoreSeconds();
     const bool last_lap = lap.lap.value + 1 == plan().laps;
-    if (last_lap && task_.pss_mib) known.pss_mib = task_.pss_mib();
-    if (lap.lap.value > 0) return known;
-    if (RingTotals::PaceOf(plan(), lap.iteration) == task_.self) known.pace = pace_->pace();
+    if (last_lap && task_.pss_mib) totals[RingTotals::kPss] = task_.pss_mib();
+    if (lap.lap.value > 0) return;
+    if (RingTotals::PaceOf(plan(), lap.iteration) == task_.self) {
+      RingTotals::SetPace(pace_->pace(), totals);
+    }
     const Engine& engine = ring_->engine();
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
-    if (of.value >= 0) known.squares = engine.GradientSquares(of);
-    if (task_.self.value == 0) known.loss_scale = engine.LossScaleOf(lap.iteration);
-    return known;
+    if (of.value >= 0) totals[RingTotals::kGradientSquares] = engine.GradientSquares(of);
+    if (task_.self.value == 0) totals[RingTotals::kLossScale] = engine.LossScaleOf(lap.iteration);
   }
 
-  // Quality, and what is summed over the ring besides.
+  // Quality, and what else is summed over the ring.
   std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
-    RingTotals::Known known = Known(lap);
-    if (!std::isfinite(quality[0])) {
-      known.nonfinite_losses = 1;
-      known.nonfinite_number = lap.micro_batch;
+    std::vector<double> totals = totals_.Take(lap, ring_->engine().stats());
+    if (lap.kind == LapTask::Kind::kTrain) {
+      AddKnown(lap, totals);
+      if (!std::isfinite(quality[0])) {
+        totals[RingTotals::kNonfiniteLosses] = 1;
+        totals[RingTotals::kNonfiniteNumbers] = lap.micro_batch;
+      }
     }
-    const std::vector<double> totals = totals_.Take(lap, ring_->engine().stats(), known);
     quality.insert(quality.end(), totals.begin(), totals.end());
     return quality;
   }
@@ -294,63 +364,70 @@ class Worker {
   absl::Status Collect() {
     RZ_ASSIGN_OR_RETURN(
         const std::unique_ptr<ParameterCollector> collector,
-        ParameterCollector::Create(task_.dump_parameters, task_.run.planned.layouts));
+        ParameterCollector::Create(task_.line.dump_parameters, task_.run.planned.layouts));
     RZ_RETURN_IF_ERROR(ring_->Collect(
         [&](const NamedValues& values) -> absl::Status { return collector->Add(values); }));
-    RZ_ASSIGN_OR_RETURN(digest_, collector->Finish());
-    dump_trouble_ = collector->trouble();
+    RZ_ASSIGN_OR_RETURN(report_.parameters_sha256, collector->Finish());
+    report_.dump_trouble = collector->trouble();
     return absl::OkStatus();
+  }
+
+  void Say(const std::string& kind, const std::string& line) {
+    if (task_.say) task_.say(kind, line);
   }
 
   absl::Status SayWhatIsNew() {
-    numbers_.waits = WaitsOf(ring_->engine().stats());
-    for (const RunLog::Loss& loss : log_.TakeLosses()) {
-      TakeNumbers(loss);
-      const std::optional<std::string> line = progress_.Line(loss, numbers_);
-      if (line.has_value() && task_.say) task_.say("progress", *line);
-      if (metrics_ != nullptr) Miss("metrics", metrics_->Write(loss, numbers_.lr));
-      WatchPace(loss);
-      RZ_RETURN_IF_ERROR(WatchNorm(loss.done - RingTotals::GradientLag(plan()),
-                                   loss.totals[RingTotals::kGradientSquares]));
-      const std::string from = std::isfinite(loss.loss) ? "" : OriginOf(loss, plan());
-      RZ_RETURN_IF_ERROR(Watch(NonfiniteWatch::Value::kLoss, loss.done, loss.loss, from));
-    }
-    for (const EvaluationResult& result : log_.TakeEvaluations()) {
-      if (metrics_ != nullptr) Miss("metrics", metrics_->WriteEvaluation(result));
-      RZ_RETURN_IF_ERROR(
-          Watch(NonfiniteWatch::Value::kHeldOutLoss, result.iteration, result.loss, ""));
-    }
-    for (const std::string& note : log_.TakeNotes()) {
-      if (task_.say) task_.say("note", note);
+    for (const ReportInbox::Report& report : inbox_.Take()) {
+      RZ_RETURN_IF_ERROR(report.kind == LapTask::Kind::kTrain ? HearLoss(ResultOf(report))
+                                                              : HearEvaluation(report));
     }
     return absl::OkStatus();
   }
 
-  void TakeNumbers(const RunLog::Loss& loss) {
+  absl::Status HearLoss(const IterationResult& result) {
+    if (!report_.first_loss.has_value()) report_.first_loss = result.loss;
+    report_.last_loss = result.loss;
+    report_.iterations = result.done;
+    TakeNumbers(result);
+    const double waits = StepTimes::Now(ring_->engine().stats()).waits();
+    const std::optional<std::string> line = progress_.Line(result, report_, waits);
+    if (line.has_value()) Say("progress", *line);
+    if (metrics_ != nullptr) Miss("metrics", metrics_->Write(result, report_.lr));
+    WatchPace(result);
+    RZ_RETURN_IF_ERROR(WatchNorm(result.done - RingTotals::GradientLag(plan()),
+                                 result.totals[RingTotals::kGradientSquares]));
+    const std::string from = std::isfinite(result.loss) ? "" : OriginOf(result, plan());
+    return Watch(NonfiniteWatch::Value::kLoss, result.done, result.loss, from);
+  }
+
+  absl::Status HearEvaluation(const ReportInbox::Report& report) {
+    const bool tokens = task_.data.shape().kind == SampleShape::Kind::kTokens;
+    const EvaluationResult result =
+        EvaluationIn(report, tokens ? EvaluationOf::kTokens : EvaluationOf::kClasses);
+    report_.evaluations.push_back(result);
+    if (metrics_ != nullptr) Miss("metrics", metrics_->WriteEvaluation(result));
+    RZ_RETURN_IF_ERROR(
+        Watch(NonfiniteWatch::Value::kHeldOutLoss, result.iteration, result.loss, ""));
+    Say("note", absl::StrCat("iteration ", result.iteration, ": ", result.Describe()));
+    return absl::OkStatus();
+  }
+
+  void TakeNumbers(const IterationResult& result) {
     const OptimizerOptions& optimizer = config_.optimizer;
-    numbers_.lr =
-        RateAt(optimizer.curve, optimizer.learning_rate, loss.done - 1 - skipped_updates_).rate;
-    numbers_.pss_mib = loss.totals[RingTotals::kPss];
-    if (loss.done <= RingTotals::GradientLag(plan()) || !plan().exchange) return;
-    const double squares = loss.totals[RingTotals::kGradientSquares];
-    numbers_.gradient_norm = std::sqrt(squares);
+    report_.lr =
+        RateAt(optimizer.curve, optimizer.learning_rate, result.done - 1 - skipped_updates_).rate;
+    report_.pss_mib = result.totals[RingTotals::kPss];
+    if (result.done <= RingTotals::GradientLag(plan()) || !plan().exchange) return;
+    const double squares = result.totals[RingTotals::kGradientSquares];
+    report_.gradient_norm = std::sqrt(squares);
     if (plan().skips() && !std::isfinite(squares)) ++skipped_updates_;
   }
 
-  void WatchPace(const RunLog::Loss& loss) {
-    const WorkerId worker = RingTotals::PaceOf(plan(), Iteration(loss.done - 1));
+  void WatchPace(const IterationResult& result) {
+    const WorkerId worker = RingTotals::PaceOf(plan(), Iteration(result.done - 1));
     for (const std::string& line :
-         stragglers_.Note(worker.value, loss.when, RingTotals::PaceIn(loss.totals))) {
-      if (task_.say) task_.say("note", absl::StrCat("warning: ", line));
-    }
-  }
-
-  // Those that no report of a later iteration could tell.
-  void WriteLastNorms() {
-    const int end = plan().iterations;
-    for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
-      const double squares = ring_->engine().GradientSquares(Iteration(t));
-      Miss("metrics", metrics_->WriteNorm(t + 1, squares));
+         stragglers_.Note(worker.value, result.when, RingTotals::PaceIn(result.totals))) {
+      Say("note", absl::StrCat("warning: ", line));
     }
   }
 
@@ -361,7 +438,7 @@ class Worker {
     if (config_.cyclic.on_nonfinite == CyclicConfig::OnNonfinite::kStop) {
       return absl::OutOfRangeError(absl::StrCat(*line, "; cyclic.on_nonfinite is stop"));
     }
-    if (task_.say) task_.say("note", absl::StrCat("warning: ", *line));
+    Say("note", absl::StrCat("warning: ", *line));
     return absl::OkStatus();
   }
 
@@ -379,27 +456,30 @@ class Worker {
                  absl::StrJoin(words, ", "));
   }
 
-  // At the end; of the last iterations' norms, too, which no report tells.
-  absl::Status SayWhatIsNotFinite() {
+  // At the end; of the last iterations' norms, too, which no report of a later one could tell.
+  absl::Status SayTheRest() {
+    RZ_RETURN_IF_ERROR(SayWhatIsNew());
     const int end = plan().iterations;
     for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
-      RZ_RETURN_IF_ERROR(WatchNorm(t + 1, ring_->engine().GradientSquares(Iteration(t))));
+      const double squares = ring_->engine().GradientSquares(Iteration(t));
+      if (metrics_ != nullptr) Miss("metrics", metrics_->WriteNorm(t + 1, squares));
+      RZ_RETURN_IF_ERROR(WatchNorm(t + 1, squares));
     }
     const std::optional<std::string> line = nonfinite_.Summary();
-    if (line.has_value() && task_.say) task_.say("note", absl::StrCat("warning: ", *line));
+    if (line.has_value()) Say("note", absl::StrCat("warning: ", *line));
     return absl::OkStatus();
   }
 
   // What the process has used beside what was counted went to messages.
-  absl::StatusOr<MeasuredCosts> CostsOf(const MeasuredSteps& steps) const {
-    const int iterations = static_cast<int>(steps.seconds.size());
+  absl::StatusOr<MeasuredCosts> CostsOf(const WorkerReport& report) const {
+    const int iterations = report.measured;
     if (iterations == 0) return absl::InternalError("no iteration was measured");
     MeasuredCosts costs{.lap_nanoseconds = costs_->lap_nanoseconds()};
     const std::vector<StageTicks> means = costs_->Means();
     for (int j = 0; j < plan().stage_count(); ++j) {
       costs.stages.push_back({plan().stages[j].name, means[j]});
     }
-    const auto used = static_cast<int64_t>(1e9 * steps.resources.cpu_seconds);
+    const auto used = static_cast<int64_t>(1e9 * report.times.cpu);
     costs.other_nanoseconds = std::max<int64_t>(0, used - costs_->total_nanoseconds()) / iterations;
     const Iteration last(plan().iterations - 1);
     RZ_ASSIGN_OR_RETURN(const Program program,
@@ -412,95 +492,105 @@ class Worker {
 
   // Of an interrupted run: what there is of it.
   absl::StatusOr<WorkerReport> MakeReport(bool interrupted) {
+    WorkerReport report = std::move(report_);
     const EngineStats stats = ring_->engine().stats();
-    SentBytes sent;
-    if (!interrupted) {
-      RZ_ASSIGN_OR_RETURN(sent, SplitSentBytes(plan(), task_.self, stats.transport));
-    }
-    const MeasuredSteps steps = meter_.has_value() ? meter_->steps() : MeasuredSteps();
-    WorkerReport report;
     report.worker = task_.self.value;
     report.interrupted = interrupted;
     {
       std::lock_guard lock(not_written_mutex_);
       report.not_written = not_written_;
     }
-    std::vector<double> seconds = steps.seconds;
-    std::sort(seconds.begin(), seconds.end());
-    report.measured = static_cast<int>(seconds.size());
-    if (!seconds.empty()) {
-      const size_t half = seconds.size() / 2;
-      report.step_median =
-          seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
-      report.step_min = seconds.front();
-      report.step_max = seconds.back();
-      report.step_mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) /
-                         static_cast<double>(seconds.size());
+    if (meter_.has_value()) meter_->WriteTo(report);
+    if (!interrupted) {
+      RZ_ASSIGN_OR_RETURN(const SentBytes sent,
+                          SplitSentBytes(plan(), task_.self, stats.transport));
+      report.training_bytes = sent.training;
+      report.other_bytes = sent.other;
     }
-    report.waits = steps.waits;
-    report.on_core_seconds = steps.on_core_seconds;
-    report.resources = steps.resources;
-    report.training_bytes = sent.training;
-    report.other_bytes = sent.other;
     report.copied_bytes = stats.transport.bytes_copied;
     report.memory = stats.memory;
     report.skipped_updates = stats.skipped_updates;
     report.loss_scale = stats.loss_scale;
     RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
     report.forecast = forecast.host();
-    report.activations = std::move(activations_);
     if (costs_ != nullptr) {
-      RZ_ASSIGN_OR_RETURN(report.costs, CostsOf(steps));
+      RZ_ASSIGN_OR_RETURN(report.costs, CostsOf(report));
     }
     report.parameters = task_.run.model.parameter_count;
-    report.lr = numbers_.lr;
-    report.pss_mib = numbers_.pss_mib;
-    report.gradient_norm = numbers_.gradient_norm;
     if (!interrupted && plan().exchange && plan().iterations > 0) {
       const Iteration last(plan().iterations - 1);
       report.gradient_norm = std::sqrt(ring_->engine().GradientSquares(last));
     }
-    if (numbers_.flops > 0 && numbers_.peak_flops > 0 && report.step_mean > 0) {
-      report.mfu = numbers_.flops / report.step_mean / numbers_.peak_flops;
-    }
-    report.iterations = log_.iterations();
-    report.dump_trouble = dump_trouble_;
-    report.first_loss = log_.first_loss();
-    report.last_loss = log_.last_loss();
-    report.evaluations = log_.evaluations();
-    report.parameters_sha256 = digest_;
+    const double flops = Flops(), peak = PeakFlops();
+    if (flops > 0 && peak > 0 && report.step_mean > 0) report.mfu = flops / report.step_mean / peak;
     return report;
   }
 
   TrainTask task_;
   const Config& config_;
   Injection injection_;
-  RunLog log_;  // outlives ring_, which reports to it
+  ReportInbox inbox_;    // outlives ring_, which reports to it
+  WorkerReport report_;  // so far
   LapRunner laps_;
   ProgressMeter progress_;
   RingTotals totals_;
   NonfiniteWatch nonfinite_;
   StragglerWatch stragglers_;
   std::optional<PaceMeter> pace_;
-  ProgressNumbers numbers_;  // of the last report
   int skipped_updates_ = 0;  // of those whose norm has been told
   std::optional<StepMeter> meter_;
   std::mutex not_written_mutex_;
   NotWritten not_written_;
   size_t not_written_said_ = 0;
   std::unique_ptr<RunMetrics> metrics_;
-  std::unique_ptr<InitFile> init_;  // ring_ reads these two
-  std::unique_ptr<OpCosts> costs_;
+  std::unique_ptr<OpCosts> costs_;  // ring_ writes them
   std::unique_ptr<RingModel> ring_;
   std::unique_ptr<TraceStream> trace_;    // these two look into the ring's engine
   std::optional<FlightDesk::Seat> seat_;  // and into trace_
   std::unique_ptr<LiveTensorBytes> live_;
-  std::vector<ActivationPoint> activations_;
-  std::string digest_;
-  std::string dump_trouble_;
 };
 
 }  // namespace
+
+Injection::Injection(const InjectConfig& inject, WorkerId self) : inject_(inject) {
+  if (inject.worker != self.value) inject_.action = Action::kNone;
+}
+
+void Injection::Reach(Point point) const {
+  const bool ends = inject_.action == Action::kKill || inject_.action == Action::kStop;
+  if (ends && inject_.at == point) Act(inject_.action);
+}
+
+std::unique_ptr<Transport> Injection::Wrap(std::unique_ptr<Transport> transport) const {
+  const bool at_message = inject_.action != Action::kNone && inject_.at == Point::kMessage;
+  if (!at_message && inject_.delay.count() == 0) return transport;
+  FaultOptions faults{.seed = inject_.seed, .min_delay = inject_.delay, .max_delay = inject_.delay};
+  if (at_message && inject_.action == Action::kFlip) {
+    faults.flip_message = inject_.number;
+  } else if (at_message) {
+    faults.act_at_message = inject_.number;
+    faults.act = [action = inject_.action] { Act(action); };
+  }
+  return MakeFaulty(std::move(transport), faults);
+}
+
+absl::Status Injection::RunLap(const std::function<absl::Status()>& lap) {
+  const bool mine = inject_.action != Action::kNone && inject_.at == Point::kLap;
+  const bool reached = mine && ++laps_ >= inject_.number;
+  if (!reached) return lap();
+  if (laps_ == inject_.number) Reach(Point::kLap);
+  if (inject_.action == Action::kHang) {
+    SayInjected("hang");
+    while (true) pause();
+  }
+  const double before = ThreadCpuSeconds();
+  const absl::Status status = lap();
+  if (inject_.action == Action::kSlow) {
+    const double computed = ThreadCpuSeconds() - before;
+    std::this_thread::sleep_for(std::chrono::duration<double>((kSlowness - 1) * computed));
+  }
+  return status;
+}
 
 absl::StatusOr<WorkerReport> TrainWorker(TrainTask task) { return Worker(std::move(task)).Run(); }
 

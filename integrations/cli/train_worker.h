@@ -7,16 +7,18 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
 #define RINGZERO_INTEGRATIONS_CLI_TRAIN_WORKER_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/plan_run.h"
-#include "integrations/cli/run_setup.h"
-#include "integrations/cli/worker_report.h"
+#include "integrations/cli/run_record.h"
 #include "integrations/data/dataset.h"
 #include "integrations/sight/flight_desk.h"
 #include "p2p/transport.h"
@@ -31,23 +33,38 @@ struct TrainTask {
   PlannedRun run;
   WorkerId self{0};
   std::unique_ptr<Transport> transport;  // null: nothing travels
-  std::string init;                      // file, or empty
-  std::string dump_parameters;           // file, or empty; written by worker 0
-  FlightDesk* desk = nullptr;            // outlives the worker
-  std::string trace_parts;               // folder, or empty: no trace
-  TraceIterations trace_iterations;      // of it
-  std::optional<Iteration> costs_from;   // measures operations from this one on
-  std::string metrics;                   // folder, or empty; but for flights worker 0's alone
-  bool launched = false;                 // by somebody else, with cores for every worker
-  bool terminal = false;                 // progress is redrawn
-  double worker_flops = 0;               // per second, on cores of its own; 0: unknown
-  std::function<double()> pss_mib;       // this worker's share of its process' memory; null: 0
+  CommandLine line;  // the files of --init, --dump-parameters, --trace and --metrics; else unused
+  FlightDesk* desk = nullptr;           // outlives the worker
+  std::optional<Iteration> costs_from;  // measures operations from this one on
+  bool launched = false;                // by others, with cores for every worker
+  bool terminal = false;                // progress is redrawn
+  double worker_flops = 0;              // per second, on cores of its own; 0: unknown
+  std::function<double()> pss_mib;      // this worker's share of its process' memory; null: 0
   // Worker 0: lines for a person, "progress" (to be overwritten) or "note". All: "not_written", a
   // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …").
   std::function<void(const std::string& kind, const std::string& line)> say;
 };
 
 absl::StatusOr<WorkerReport> TrainWorker(TrainTask task);
+
+// The one fault that cyclic.inject asks for, at its point of the run, and the latency of every
+// message; for tests and benchmarks. Without a fault for this worker everything passes through.
+// Before a process ends or stops it says so on stderr. One worker's; used by one thread.
+class Injection {
+ public:
+  Injection(const InjectConfig& inject, WorkerId self);
+
+  // A process may end or stop here.
+  void Reach(InjectConfig::Point point) const;
+  // Messages count from here on.
+  std::unique_ptr<Transport> Wrap(std::unique_ptr<Transport> transport) const;
+  // Slow from a lap on, or stuck in it.
+  absl::Status RunLap(const std::function<absl::Status()>& lap);
+
+ private:
+  InjectConfig inject_;  // action kNone on other workers
+  uint64_t laps_ = 0;
+};
 
 }  // namespace ringzero
 

@@ -80,7 +80,7 @@ class RingPerfTest(unittest.TestCase):
                              ("n", "iters"), ("w", "warmup_iters"), ("m", "agg_iters"), ("c", "check"),
                              ("d", "datatype"), ("a", "average"), ("T", "timeout"), ("J", "output_file"),
                              ("S", "report_timestamps"), ("N", "run_cycles"), ("I", "per_iter_timing")):
-            self.assertRegex(text, rf"-{letter}, --{name} ")
+            self.assertRegex(text, rf"-{letter},--{name} ")
 
     def test_every_mode_over_every_transport(self):
         for transport in ("local", "shm"):
@@ -212,10 +212,10 @@ class RingPerfTest(unittest.TestCase):
                              (["-b", "2M", "-e", "1M"], ["-b 2097152", "-e 1048576"]),
                              (["-g", "1"], ["-g", "--workers"]),
                              (["-n", "0"], ["--iters", "at least 1", '"0"']),
-                             (["-n"], ["--iters", "wanted N"]),
+                             (["-n"], ["--iters", "required N"]),
                              (["-d", "floot"], ["--datatype", "floot"]),
                              (["-d", "half", "--mode", "reduce"], ["half", "reduce"]),
-                             (["--poll=1"], ["--poll", "no value"]),
+                             (["--poll=1"], ["--poll", "flag override"]),
                              (["--mode", "pingpong", "--workers", "3"], ["--workers 3", "2 workers"]),
                              (["--mode", "train"], ["--plan"]),
                              (["--mode", "train", "--plan", "/none"], ["--plan /none"]),

@@ -16,21 +16,18 @@ def processor():
 
 class Again(TestCase):
     def read(self, name):
-        with open(self.path(name), encoding="utf-8") as file:
-            return json.load(file)
+        return self.json(name)
 
     def again(self, *options):
         """The summary of the run, its comparison with the run before, and what it printed."""
-        done = self.run_program("train", "--again", "run", "--summary", "again.json", *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("train", "--again", "run", "--summary", "again.json", *options)
         summary = self.read("again.json")
         return summary, summary["again"], done.stdout
 
     def test_a_folder_and_a_summary_say_what_was_run(self):
         command = ["train", self.config(), "--set", "seed=11", "--metrics", "run", "--summary", "summary.json"]
         environment = dict(os.environ, UCX_LOG_LEVEL="warn", HOME_TOWN="Delft", **SECRETS)
-        done = self.run_program(*command, env=environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.runs(*command, env=environment)
         summary = self.read("summary.json")
         self.assertEqual(self.read("run/summary.json"), summary)
         ran = summary["provenance"]

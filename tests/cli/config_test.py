@@ -16,8 +16,7 @@ class Config(TestCase):
         return self.write("run.json", json.dumps(config, indent=1))
 
     def show(self, *arguments):
-        done = self.run_program("config", *arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("config", *arguments)
         return done
 
     def test_every_value_has_its_origin(self):
@@ -56,8 +55,7 @@ class Config(TestCase):
 
     def test_the_environment_says_how_many_workers(self):
         environment = dict(os.environ, RANK="0", WORLD_SIZE="3", MASTER_ADDR="127.0.0.1", MASTER_PORT="29511")
-        done = self.run_program("config", self.file(dict(TINY, cyclic={})), env=environment)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("config", self.file(dict(TINY, cyclic={})), env=environment)
         self.assertIn('"workers": 3,  // environment', done.stdout)
 
     def test_what_train_cannot_do_is_refused_by_name(self):

@@ -22,8 +22,7 @@ def rows(plan):
 
 class Plan(TestCase):
     def printed(self, *words, **changes):
-        done = self.run_program("plan", self.config(**changes), *words)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("plan", self.config(**changes), *words)
         return done.stdout
 
     def test_every_category_in_three_places(self):
@@ -73,8 +72,7 @@ class Train(TestCase):
 
     def test_summary_has_the_certificate(self):
         summary = self.path("summary.json")
-        done = self.run_program("train", self.config(**{"cyclic.memory_budget.host": "900GiB"}), "--summary", summary)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.runs("train", self.config(**{"cyclic.memory_budget.host": "900GiB"}), "--summary", summary)
         with open(summary, encoding="utf-8") as file:
             memory = json.load(file)["memory"]
         host = memory["certificate"]["host"]

@@ -54,8 +54,7 @@ class Leaving(TestCase):
                     self.tells_what_was_done(run, summary)
 
     def tells_what_was_done(self, run, summary):
-        with open(self.path(summary), encoding="utf-8") as file:
-            told = json.load(file)
+        told = self.json(summary)
         self.assertTrue(told["interrupted"])
         self.assertGreater(told["iterations"], 0)
         self.assertLess(told["iterations"], 1000000)
@@ -67,10 +66,8 @@ class Leaving(TestCase):
             lines = [json.loads(line) for line in file]
         trained = [line for line in lines if "Train/Samples/train_loss" in line["scalars"]]
         self.assertEqual(len(trained), told["iterations"])
-        done = self.run_program("report", run, "--out", "report.html")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path("report.html"), encoding="utf-8") as file:
-            self.assertIn("<figcaption>measured, iterations ", file.read())
+        self.runs("report", run, "--out", "report.html")
+        self.assertIn("<figcaption>measured, iterations ", self.text("report.html"))
 
     def test_a_second_signal_ends_at_once(self):
         # One worker hangs, and would be waited for.

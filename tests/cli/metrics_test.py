@@ -123,11 +123,9 @@ class Metrics(TestCase):
         for changes, units in ((tokens, ["tokens_per_second", "samples_per_second"]), ({}, ["samples_per_second"])):
             shutil.rmtree(self.path("run"), ignore_errors=True)
             config = self.config(**{**SMALL, **changes})
-            done = self.run_program("train", config, "--metrics", "run", "--summary", "summary.json")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.runs("train", config, "--metrics", "run", "--summary", "summary.json")
             names = ["lr", "gradient_norm", "pss_mib", "mfu"] + units
-            with open(self.path("summary.json"), encoding="utf-8") as file:
-                summary = json.load(file)
+            summary = self.json("summary.json")
             with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
                 lines = [json.loads(line)["scalars"] for line in file]
             last = {name.split("/")[-1]: value for line in lines for name, value in line.items()}
@@ -142,16 +140,13 @@ class Metrics(TestCase):
             self.assertIn("\ntraining begins\niteration 1/12", done.stderr)
             unit = units[0].split("_")[0]
             self.assertRegex(end, rf"  lr \S+  gradient_norm \S+  \d+ {unit}/s  .* left  pss \d+ MiB  mfu \d+ %  waits ")
-            done = self.run_program("report", "run", "--out", "report.html")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            with open(self.path("report.html"), encoding="utf-8") as file:
-                html = file.read()
+            self.runs("report", "run", "--out", "report.html")
+            html = self.text("report.html")
             for name in names:
                 self.assertIn(name, html)
 
     def flops(self):
-        with open(self.path("run/run.json"), encoding="utf-8") as file:
-            return json.load(file)["flops_per_iteration"]
+        return self.json("run/run.json")["flops_per_iteration"]
 
     def test_a_profile_that_makes_the_plan_changes_no_flops(self):
         self.run_with_metrics()
@@ -245,10 +240,8 @@ class Metrics(TestCase):
 class Report(TestCase):
     def report(self):
         self.train(self.config(**SMALL), "--metrics", "run")
-        done = self.run_program("report", "run", "--out", "report.html")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path("report.html"), encoding="utf-8") as file:
-            return file.read()
+        self.runs("report", "run", "--out", "report.html")
+        return self.text("report.html")
 
     def test_one_page_with_everything(self):
         html = self.report()

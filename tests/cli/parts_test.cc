@@ -12,12 +12,10 @@
 #include <vector>
 
 #include "integrations/cli/command_line.h"
-#include "integrations/cli/exit_codes.h"
-#include "integrations/cli/nonfinite_watch.h"
 #include "integrations/cli/progress.h"
-#include "integrations/cli/run_log.h"
-#include "integrations/cli/summary.h"
-#include "integrations/cli/worker_report.h"
+#include "integrations/cli/resources.h"
+#include "integrations/cli/run_metrics.h"
+#include "integrations/cli/run_record.h"
 #include "integrations/torch/configured/batch.h"
 #include "integrations/torch/configured/configured_run.h"
 
@@ -42,16 +40,23 @@ TEST(CommandLine, OptionsInAnyOrderAndBothForms) {
   EXPECT_EQ(line->config, "run.json");
   EXPECT_EQ(line->summary, "s.json");
   EXPECT_THAT(line->overrides, ElementsAre("a=b=c", "cyclic.workers=3"));
+  // In their order; of two the last one counts.
+  const auto twice = Parse({"plan", "plan", "--workers=2", "--set=a=1", "--hosts=2", "--hosts=1"});
+  ASSERT_TRUE(twice.ok()) << twice.status();
+  EXPECT_EQ(twice->config, "plan");
+  EXPECT_THAT(twice->overrides, ElementsAre("cyclic.workers=2", "a=1"));
+  EXPECT_EQ(twice->hosts, 1);
 }
 
-TEST(CommandLine, HintsAtTheNearestOption) {
-  const absl::Status status = Parse({"train", "x", "--sumary", "s"}).status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("--summary"));
-  EXPECT_EQ(ExitCode(status), kExitBadInput);
-  EXPECT_FALSE(Parse({"train", "x", "y"}).ok());
-  EXPECT_FALSE(Parse({"plan", "x", "--grid=1"}).ok());
-  const absl::Status foreign = Parse({"train", "x", "--train-iters", "9"}).status();
-  EXPECT_THAT(std::string(foreign.message()), HasSubstr("--set iterations=VALUE"));
+TEST(CommandLine, HelpManPageAndCompletionNameEveryOption) {
+  for (const char* const of : {"", "man", "bash"}) {
+    const absl::StatusOr<std::string> text = HelpText(of);
+    ASSERT_TRUE(text.ok()) << text.status();
+    const std::string option =
+        std::string(of) == "man" ? R"(\-\-dump\-parameters FILE)" : "--dump-parameters";
+    EXPECT_THAT(*text, AllOf(HasSubstr("train"), HasSubstr(option)));
+  }
+  EXPECT_FALSE(HelpText("trian").ok());
 }
 
 TEST(ExitCodes, OfStatuses) {
@@ -150,32 +155,62 @@ TEST(Batches, AnEvaluationReadsEverySampleOnceAndTheRestWeighsNothing) {
   EXPECT_EQ(counted, size);
 }
 
-TEST(RunLog, MeansOfFoldedSums) {
-  RunLog log(RunLog::Task::kClasses);
-  const auto listen = log.Listener();
-  listen(Iteration(0), LapTask::Kind::kTrain, {20, 3, 8});
-  listen(Iteration(1), LapTask::Kind::kTrain, {10, 6, 8});
-  listen(Iteration(2), LapTask::Kind::kEvaluate, {50, 75, 100});
-  const std::vector<RunLog::Loss> losses = log.TakeLosses();
-  ASSERT_EQ(losses.size(), 2u);
-  EXPECT_EQ(losses[1].done, 2);
-  EXPECT_EQ(losses[1].loss, 1.25);
-  EXPECT_EQ(log.first_loss(), 2.5);
-  EXPECT_EQ(log.last_loss(), 1.25);
-  ASSERT_TRUE(log.last_evaluation().has_value());
-  EXPECT_EQ(log.last_evaluation()->accuracy, 0.75);
-  EXPECT_THAT(log.TakeNotes(), ElementsAre(HasSubstr("75.00 %")));
-  EXPECT_THAT(log.TakeNotes(), ElementsAre());
+TEST(RingTotals, TakesWhatHasHappenedSince) {
+  RingTotals totals(Plan{.workers = 2, .laps = 2});
+  EngineStats stats;
+  stats.forward_seconds = 1;
+  stats.wait_update_seconds = 0.5;
+  stats.transport.bytes_sent = std::vector<uint64_t>(kMaxMessageKinds, 0);
+  stats.transport.bytes_sent[size_t(Channel::kSum)] = 1000;
+  stats.transport.bytes_sent[size_t(Channel::kMetrics)] = 7;
+  stats.memory.masters = 64;
+  stats.memory.taken = 128;
+  stats.memory.gradients = 192;
+  LapTask lap{.kind = LapTask::Kind::kTrain, .lap = Lap(0)};
+  std::vector<double> sums = totals.Take(lap, stats);
+  sums[RingTotals::kOffCore] = 0.5;
+  RingTotals::SetPace({.micro_batches = 9, .computing_seconds = 7, .stolen_seconds = 2}, sums);
+  stats.forward_seconds = 3;
+  lap.lap = Lap(1);
+  std::vector<double> second = totals.Take(lap, stats);
+  second[RingTotals::kPss] = 30;
+  EXPECT_EQ(second[0], 2);
+  for (size_t i = 0; i < sums.size(); ++i) sums[i] += second[i];
+  std::map<std::string, double> shown;
+  for (const Scalar& scalar : RingTotals::Scalars(sums, 2)) shown[scalar.name] = scalar.value;
+  EXPECT_EQ(shown.at("Train/Samples/elapsed_time_ms_forward"), 1500);
+  EXPECT_EQ(shown.at("Ring/Samples/wait_ms_update"), 250);
+  EXPECT_EQ(shown.at("Ring/Samples/bytes_sum"), 1000);
+  EXPECT_EQ(shown.at("Ring/Samples/off_core_ms"), 250);
+  EXPECT_EQ(shown.at("Ring/Samples/pss_mib"), 30);
+  EXPECT_EQ(shown.at("Ring/Samples/bytes_other"), 7);
+  EXPECT_EQ(shown.at("Ring/Samples/memory_masters"), 64);  // of the last lap alone
+  EXPECT_EQ(shown.at("Ring/Samples/memory_taken"), 128);
+  EXPECT_EQ(shown.at("Ring/Samples/memory_gradients"), 192);
+  stats.wait_other_seconds = 9;
+  lap.kind = LapTask::Kind::kEvaluate;
+  EXPECT_EQ(RingTotals::PaceIn(sums).computing_seconds, 7);
+  EXPECT_EQ(RingTotals::PaceIn(sums).stolen_seconds, 2);
+  EXPECT_EQ(totals.Take(lap, stats), std::vector<double>(RingTotals::kCount));
 }
 
-TEST(RunLog, TakesNothingOnceClosed) {
-  RunLog log(RunLog::Task::kClasses);
-  const auto report = log.Listener();
-  report(Iteration(0), LapTask::Kind::kTrain, std::vector<double>(kMetricsCount, 1));
-  log.Close();
-  report(Iteration(1), LapTask::Kind::kTrain, std::vector<double>(kMetricsCount, 1));
-  EXPECT_EQ(log.iterations(), 1);
-  EXPECT_EQ(log.TakeLosses().size(), 1u);
+TEST(ReportInbox, MeansOfFoldedSums) {
+  ReportInbox inbox;
+  const auto listen = inbox.Listener();
+  listen(Iteration(1), LapTask::Kind::kTrain, {10, 6, 8});
+  listen(Iteration(2), LapTask::Kind::kEvaluate, {50, 75, 100});
+  inbox.Close();
+  listen(Iteration(2), LapTask::Kind::kTrain, {10, 6, 8});
+  const std::vector<ReportInbox::Report> reports = inbox.Take();
+  ASSERT_EQ(reports.size(), 2u) << "nothing once it is closed";
+  EXPECT_EQ(ResultOf(reports[0]).done, 2);
+  EXPECT_EQ(ResultOf(reports[0]).loss, 1.25);
+  const EvaluationResult classes = EvaluationIn(reports[1], EvaluationOf::kClasses);
+  EXPECT_EQ(classes.accuracy, 0.75);
+  EXPECT_EQ(classes.Describe(), "held-out loss 0.5000, accuracy 75.00 %");
+  const EvaluationResult tokens = EvaluationIn(reports[1], EvaluationOf::kTokens);
+  EXPECT_EQ(tokens.Describe(), "held-out loss 0.5000, perplexity 1.649");
+  EXPECT_TRUE(inbox.Take().empty());
 }
 
 TEST(WorkerReport, ReadsBack) {
@@ -184,25 +219,27 @@ TEST(WorkerReport, ReadsBack) {
   report.measured = 7;
   report.step_median = 0.1;
   report.training_bytes = uint64_t{1} << 60;
-  report.waits.update = 1.0 / 3;
-  report.on_core_seconds = 0.7;
+  report.times.update = 1.0 / 3;
+  report.times.on_core = 0.7;
   report.lr = 0.1;
   report.gradient_norm = 2.0 / 3;
   report.mfu = 0.3;
   report.pss_mib = 12;
   report.iterations = 9;
   report.interrupted = true;
-  report.not_written = {{"trace", "t.json: no"}};
+  report.not_written = {{"trace", "t\xff.json: no"}};  // a path has any bytes
   report.dump_trouble = "p: no";
   report.first_loss = 0.1;
   report.last_loss = std::numeric_limits<double>::quiet_NaN();  // a run that diverged
   report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5}, {.iteration = 9}};
+  report.costs = {.stages = {{"head", {.forward = 3, .update = 4}}}, .messages = 5};
+  report.memory.taken = 6;
   report.parameters_sha256 = "abc";
-  const absl::StatusOr<WorkerReport> again = FromJson(ToJson(report));
+  const absl::StatusOr<WorkerReport> again = FromBytes(ToBytes(report));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->training_bytes, report.training_bytes);
-  EXPECT_EQ(again->waits.update, report.waits.update);
-  EXPECT_EQ(again->on_core_seconds, report.on_core_seconds);
+  EXPECT_EQ(again->times.update, report.times.update);
+  EXPECT_EQ(again->times.on_core, report.times.on_core);
   EXPECT_EQ(again->lr, report.lr);
   EXPECT_EQ(again->gradient_norm, report.gradient_norm);
   EXPECT_EQ(again->mfu, report.mfu);
@@ -217,8 +254,12 @@ TEST(WorkerReport, ReadsBack) {
   ASSERT_EQ(again->evaluations.size(), 2u);
   EXPECT_EQ(again->evaluations[0].accuracy, 0.5);
   EXPECT_EQ(again->evaluations[1].accuracy, std::nullopt);
-  EXPECT_FALSE(FromJson("").ok());
-  EXPECT_FALSE(FromJson("{}").ok());
+  ASSERT_TRUE(again->costs.has_value());
+  EXPECT_EQ(again->costs->stages.at(0).name, "head");
+  EXPECT_EQ(again->costs->stages.at(0).nanoseconds.update, 4);
+  EXPECT_EQ(again->memory, report.memory);
+  EXPECT_FALSE(FromBytes("").ok());
+  EXPECT_FALSE(FromBytes("{}").ok());
 }
 
 std::string SummaryText(const Config& config, int iterations, const WorkerReport& report) {
@@ -226,8 +267,7 @@ std::string SummaryText(const Config& config, int iterations, const WorkerReport
   return Summarize({.config = config,
                     .iterations = iterations,
                     .planned_iterations = iterations,
-                    .not_written = not_written,
-                    .provenance = "{}"},
+                    .not_written = not_written},
                    {report})
       .text;
 }
@@ -236,8 +276,8 @@ std::string SummaryText(const Config& config, int iterations, const WorkerReport
 TEST(Summary, TellsTimeOffTheProcessorFromComputing) {
   const Config config;
   WorkerReport report{.measured = 10, .step_mean = 1};
-  report.waits.parameters = 1;
-  report.on_core_seconds = 1.5;
+  report.times.parameters = 1;
+  report.times.on_core = 1.5;
   EXPECT_THAT(SummaryText(config, 10, report),
               HasSubstr("compute 15.0 %, off the core 75.0 %, waits for parameters 10.0 %"));
 }
@@ -252,7 +292,7 @@ TEST(Summary, SpeaksOfSkippedUpdatesWhereSomeWere) {
 }
 
 // Iteration `done` reported `seconds` after now.
-RunLog::Loss Reported(int done, double loss, int seconds) {
+IterationResult Reported(int done, double loss, int seconds) {
   return {.done = done,
           .loss = loss,
           .when = std::chrono::steady_clock::now() + std::chrono::seconds(seconds)};
@@ -262,52 +302,51 @@ TEST(Progress, EveryStepsPerPrint) {
   ProgressMeter meter({.iterations = 10, .samples_per_iteration = 4, .steps_per_print = 4});
   std::vector<int> printed;
   for (int done = 1; done <= 10; ++done) {
-    if (meter.Line(Reported(done, 1.0, done), {}).has_value()) printed.push_back(done);
+    if (meter.Line(Reported(done, 1.0, done), {}, 0).has_value()) printed.push_back(done);
   }
   EXPECT_THAT(printed, ElementsAre(4, 8, 10));
 }
 
 TEST(Progress, RatesAreByTheTimeOfTheReport) {
   ProgressMeter meter({.iterations = 10, .samples_per_iteration = 40});
-  EXPECT_TRUE(meter.Line(Reported(1, 1.0, 1), {}).has_value()) << "the first one at once";
-  EXPECT_FALSE(meter.Line(Reported(2, 1.0, 10), {}).has_value());
-  EXPECT_TRUE(meter.Line(Reported(2, 1.0, 20), {}).has_value());
+  EXPECT_TRUE(meter.Line(Reported(1, 1.0, 1), {}, 0).has_value()) << "the first one at once";
+  EXPECT_FALSE(meter.Line(Reported(2, 1.0, 10), {}, 0).has_value());
+  EXPECT_TRUE(meter.Line(Reported(2, 1.0, 20), {}, 0).has_value());
   // Seen at once with the one before, reported 20 s after it.
-  const std::optional<std::string> last = meter.Line(Reported(10, 0.5, 40), {});
+  const std::optional<std::string> last = meter.Line(Reported(10, 0.5, 40), {}, 0);
   ASSERT_TRUE(last.has_value());
   EXPECT_THAT(*last, HasSubstr("iteration 10/10  loss 0.5000  lr 0  16 samples/s"));
 }
 
 TEST(Progress, ALineSaysWhatIsKnown) {
-  const ProgressOptions options{
-      .iterations = 4, .samples_per_iteration = 8, .tokens_per_sample = 64, .steps_per_print = 1};
-  ProgressNumbers numbers{
-      .lr = 0.002, .gradient_norm = 0.8125, .pss_mib = 212, .flops = 1e9, .peak_flops = 1e9};
-  RunLog::Loss first = Reported(1, 2.5, 0), second = first;
+  ProgressOptions options{.iterations = 4,
+                          .samples_per_iteration = 8,
+                          .tokens_per_sample = 64,
+                          .steps_per_print = 1,
+                          .flops = 1e9,
+                          .peak_flops = 1e9};
+  IterationResult first = Reported(1, 2.5, 0), second = first;
   ProgressMeter meter(options);
-  meter.Line(first, {});
+  meter.Line(first, {}, 0);
   second.done = 2;
   second.when += std::chrono::seconds(2);
-  EXPECT_THAT(*meter.Line(second, numbers),
+  const WorkerReport so_far{.lr = 0.002, .gradient_norm = 0.8125, .pss_mib = 212};
+  EXPECT_THAT(*meter.Line(second, so_far, 0.5),
               AllOf(HasSubstr("iteration 2/4  loss 2.5000  lr 0.002  gradient_norm 0.812  "
                               "256 tokens/s  "),
-                    HasSubstr(" left  pss 212 MiB  mfu 50 %  waits 0 %")));
-  second.done = 3;
-  second.when += std::chrono::seconds(2);
-  EXPECT_THAT(*meter.Line(second, {}),
+                    HasSubstr(" left  pss 212 MiB  mfu 50 %  waits 25 %")));
+  options.flops = 0;
+  EXPECT_THAT(*ProgressMeter(options).Line(second, {}, 0),
               Not(AnyOf(HasSubstr("gradient_norm"), HasSubstr("pss"), HasSubstr("mfu"))));
 }
 
 // A NaN's sign, which some processors set, is not shown.
 TEST(Progress, ALossThatIsNaNIsNan) {
-  RunLog log(RunLog::Task::kClasses);
-  log.Listener()(Iteration(0), LapTask::Kind::kTrain, {-NAN, 0, 8});
-  log.Listener()(Iteration(1), LapTask::Kind::kEvaluate, {-NAN, 0, 8});
+  const ReportInbox::Report report{Iteration(0), LapTask::Kind::kTrain, {-NAN, 0, 8}, {}};
   ProgressMeter meter({.iterations = 1, .samples_per_iteration = 4});
-  const std::optional<std::string> line = meter.Line(log.TakeLosses().at(0), {});
-  ASSERT_TRUE(line.has_value());
-  EXPECT_THAT(*line, HasSubstr("loss nan "));
-  EXPECT_THAT(log.TakeNotes(), ElementsAre(HasSubstr("held-out loss nan,")));
+  EXPECT_THAT(*meter.Line(ResultOf(report), {}, 0), HasSubstr("loss nan "));
+  EXPECT_THAT(EvaluationIn(report, EvaluationOf::kClasses).Describe(),
+              HasSubstr("held-out loss nan,"));
 }
 
 TEST(NonfiniteWatch, SaysTheFirstAndCountsAll) {
@@ -329,7 +368,7 @@ TEST(NonfiniteWatch, SaysTheFirstAndCountsAll) {
 
 TEST(NonfiniteWatch, NamesTheWorkerOfOneMicroBatch) {
   const Plan plan{.workers = 4, .laps = 2};
-  RunLog::Loss loss{.totals = std::vector<double>(RingTotals::kCount)};
+  IterationResult loss{.totals = std::vector<double>(RingTotals::kCount)};
   loss.totals[RingTotals::kNonfiniteLosses] = 1;
   loss.totals[RingTotals::kNonfiniteNumbers] = 6;
   EXPECT_EQ(OriginOf(loss, plan), "from micro-batch 6 of worker 2");

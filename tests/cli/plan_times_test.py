@@ -12,13 +12,11 @@ SMALL = {"cyclic.workers": 3, "iterations": 6, "model.hidden": [24, 24, 24, 16]}
 
 class PlanTimes(TestCase):
     def plan(self, *options):
-        done = self.run_program("plan", *options)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("plan", *options)
         return done.stdout
 
     def profile(self):
-        with open(self.path("profile.json"), encoding="utf-8") as file:
-            return json.load(file)
+        return self.json("profile.json")
 
     def change(self, **values):
         changed = {**self.profile(), **values}
@@ -91,8 +89,7 @@ class PlanTimes(TestCase):
         self.assertNotEqual(lines[0], lines[2])
         texts = {}
         for name in ("frozen", "counted", "again"):
-            with open(self.path(f"{name}.txt"), encoding="utf-8") as file:
-                texts[name] = file.read()
+            texts[name] = self.text(f"{name}.txt")
         self.assertEqual(texts["again"], texts["frozen"])
         self.assertNotEqual(texts["counted"], texts["frozen"])
         first = self.train(config, "--set", "cyclic.profile=profile.json")

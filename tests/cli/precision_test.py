@@ -38,8 +38,7 @@ class Precision(TestCase):
         for command in ("plan", "train"):
             for enabled in (True, False):
                 config = self.config(iterations=1, fp16={"enabled": enabled, "loss_scale": 8}, **{"evaluation.every": 0})
-                done = self.run_program(command, config, env=old)
-                self.assertEqual(done.returncode, 0, done.stderr)
+                done = self.runs(command, config, env=old)
                 lines = [line for line in (done.stdout + done.stderr).splitlines() if "times as long as fp32's" in line]
                 self.assertEqual(len(lines), enabled, lines)
                 for line in lines:
@@ -71,8 +70,7 @@ class NotFinite(TestCase):
         return [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
 
     def test_a_run_that_diverges_says_so_at_once_and_at_the_end(self):
-        done = self.run_program("train", self.config(**self.DIVERGES), "--metrics", "run", "--summary", "summary.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("train", self.config(**self.DIVERGES), "--metrics", "run", "--summary", "summary.json")
         first, last = self.said(done)
         self.assertEqual(first, "warning: iteration 2/6: the loss is nan, from 2 of 2 micro-batches")
         self.assertIn("warning: not finite: the loss 5 times, first in iteration 2/6; the gradient norm ", last)
@@ -84,8 +82,7 @@ class NotFinite(TestCase):
             scalars = [json.loads(line)["scalars"] for line in file]
         found = [each["Train/Samples/train_loss"] for each in scalars if "Train/Samples/train_loss" in each]
         self.assertEqual(found[1:], 5 * [None])
-        with open(self.path("summary.json"), encoding="utf-8") as file:
-            self.assertIsNone(json.load(file)["loss"]["last"])
+        self.assertIsNone(self.json("summary.json")["loss"]["last"])
 
     def test_a_run_that_does_not_says_nothing(self):
         done = self.run_program("train", self.config(iterations=3))
@@ -102,8 +99,7 @@ class NotFinite(TestCase):
     def test_the_stage_is_named_where_the_norm_is_one_number(self):
         config = self.config(iterations=4, gradient_clipping=1,
                              **{"cyclic.rule": "dp", "cyclic.inject": {"overflows": [1, 1, 0]}})
-        done = self.run_program("train", config)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("train", config)
         self.assertRegex(self.said(done)[0], r"^warning: iteration 2/4: the gradient norm is inf, from stage 1 \(.+\)$")
         # The last update, too, which no later iteration tells of.
         done = self.run_program("train", config, "--set", "iterations=2", "--set", "cyclic.on_nonfinite=stop",
@@ -113,8 +109,7 @@ class NotFinite(TestCase):
     def test_where_updates_are_skipped_that_is_said_but_by_a_dynamic_scale(self):
         overflow = {"iterations": 4, "cyclic.rule": "dp", "cyclic.inject": {"overflows": [1, 0, 0]}}
         for fp16, wanted in (({"loss_scale": 8}, 2), ({"initial_scale_power": 8}, 0)):
-            done = self.run_program("train", self.config(fp16={"enabled": True, **fp16}, **overflow))
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.runs("train", self.config(fp16={"enabled": True, **fp16}, **overflow))
             self.assertEqual(len(self.said(done)), wanted, done.stderr)
             self.assertEqual("and its update is skipped" in done.stderr, wanted == 2)
 

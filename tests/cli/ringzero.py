@@ -80,6 +80,13 @@ class TestCase(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder, name)
 
+    def text(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def json(self, name):
+        return json.loads(self.text(name))
+
     def write(self, name, contents):
         with open(self.path(name), "wb") as file:
             file.write(contents if isinstance(contents, bytes) else contents.encode())
@@ -120,10 +127,13 @@ class TestCase(unittest.TestCase):
     def train(self, config, *options, timeout=240):
         """A run that must succeed: its summary."""
         summary = self.path(f"summary-{time.monotonic_ns()}.json")
-        done = self.run_program("train", config, "--summary", summary, *options, timeout=timeout)
+        self.runs("train", config, "--summary", summary, *options, timeout=timeout)
+        return self.json(summary)
+
+    def runs(self, *arguments, **options):
+        done = self.run_program(*arguments, **options)
         self.assertEqual(done.returncode, 0, done.stderr)
-        with open(summary, encoding="utf-8") as file:
-            return json.load(file)
+        return done
 
     def fails(self, done, code, *words):
         """It ended with `code` and one line on stderr that has all the words; nothing on stdout."""

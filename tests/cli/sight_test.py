@@ -27,10 +27,8 @@ class OfMetrics(TestCase):
     def test_the_records_of_a_run_with_metrics_are_found_in_its_folder(self):
         self.train(self.config(**SMALL), "--metrics", "run")
         for command, words in (("trace", ["--out", "trace.json"]), ("blame", [])):
-            done = self.run_program(command, "run", *words)
-            self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path("trace.json"), encoding="utf-8") as file:
-            self.assertEqual(set(slices(json.load(file), "compute")), {0, 1, 2})
+            self.runs(command, "run", *words)
+        self.assertEqual(set(slices(self.json("trace.json"), "compute")), {0, 1, 2})
         os.mkdir(self.path("empty"))
         self.fails(self.run_program("trace", "empty"), 2, "empty: no flight record")
 
@@ -93,24 +91,20 @@ class Flight(TestCase):
         done = self.fails(self.hang("--flight", "records"), 4, "worker 1 has been outside of the engine")
         self.assertIn("flight records are in records: ringzero blame records", done.stderr)
         self.assertEqual(sorted(os.listdir(self.path("records"))), [f"worker-{w}.flight" for w in range(3)])
-        blame = self.run_program("blame", "records")
-        self.assertEqual(blame.returncode, 0, blame.stderr)
+        blame = self.runs("blame", "records")
         first = [line for line in blame.stdout.splitlines() if line.startswith("first cause: ")]
         self.assertEqual(len(first), 1, blame.stdout)
         self.assertIn("first cause: worker 1 has been outside of the engine for", first[0])
         self.assertIn("so worker 2 ", first[0])
-        trace = self.run_program("trace", "records", "--out", "trace.json")
-        self.assertEqual(trace.returncode, 0, trace.stderr)
-        with open(self.path("trace.json"), encoding="utf-8") as file:
-            self.assertEqual(set(slices(json.load(file), "compute")), {0, 1, 2})
+        trace = self.runs("trace", "records", "--out", "trace.json")
+        self.assertEqual(set(slices(self.json("trace.json"), "compute")), {0, 1, 2})
 
     def test_a_killed_worker_is_the_first_cause(self):
         config = self.config(**SMALL)
         done = self.run_program("train", config, "--set", "cyclic.inject.action=kill", "--set", "cyclic.inject.at=lap",
                                 "--set", "cyclic.inject.worker=2", "--set", "cyclic.inject.number=4")
         self.fails(done, 3, "worker 2 was killed")
-        blame = self.run_program("blame", "ringzero-flight")
-        self.assertEqual(blame.returncode, 0, blame.stderr)
+        blame = self.runs("blame", "ringzero-flight")
         self.assertIn("no record of worker 2", blame.stdout)
         self.assertRegex(blame.stdout, "first cause: worker 2 (died|left no record|was killed)")
 
@@ -132,8 +126,7 @@ class Flight(TestCase):
         out, errors = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 0, errors)
         self.assertIn("parameters sha256 " + digest, out)
-        blame = self.run_program("blame", "asked")
-        self.assertEqual(blame.returncode, 0, blame.stderr)
+        blame = self.runs("blame", "asked")
         self.assertIn("written because signal 10", blame.stdout)
         self.assertIn("nobody waits too long", blame.stdout)
         self.assertNotIn("first cause", blame.stdout)
@@ -146,8 +139,7 @@ class Flight(TestCase):
         self.ask_for_records(process, "asked")
         _, errors = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 3, errors)
-        blame = self.run_program("blame", "asked")
-        self.assertEqual(blame.returncode, 0, blame.stderr)
+        blame = self.runs("blame", "asked")
         self.assertIn("left out, of another moment: the record of worker 2, written because signal 10", blame.stdout)
         self.assertRegex(blame.stdout, "first cause: worker 2 (died|was killed)")
 
@@ -225,24 +217,21 @@ class Trace(TestCase):
         traced = self.train(config, "--trace", "run.json.trace")["parameters_sha256"]
         self.assertEqual(plain, traced)
         self.assertFalse(os.path.exists(self.path("run.json.trace.parts")))
-        with open(self.path("run.json.trace"), encoding="utf-8") as file:
-            trace = json.load(file)
+        trace = self.json("run.json.trace")
         self.check(trace, config)
         self.assertEqual(trace["otherData"]["clocks"], "aligned")
 
     def test_threads_of_one_process_are_traced_too(self):
         config = self.config(**{**SMALL, "cyclic.transport": "local"})
         self.train(config, "--trace", "trace.json")
-        with open(self.path("trace.json"), encoding="utf-8") as file:
-            self.check(json.load(file), config)
+        self.check(self.json("trace.json"), config)
 
     def test_a_window_is_cut_out_of_the_whole_trace(self):
         config = self.config(**SMALL)
         digest = self.train(config, "--trace", "whole.json")["parameters_sha256"]
         cut = self.train(config, "--trace", "cut.json.gz", "--trace-iterations", "4:6")
         self.assertEqual(cut["parameters_sha256"], digest)
-        with open(self.path("whole.json"), encoding="utf-8") as file:
-            whole = json.load(file)
+        whole = self.json("whole.json")
         with gzip.open(self.path("cut.json.gz"), "rt", encoding="utf-8") as file:
             cut = json.load(file)
         for category in ("compute", "copies in", "copies out", "sums", "updates"):
@@ -260,8 +249,7 @@ class Trace(TestCase):
         process.send_signal(signal.SIGUSR2)
         _, errors = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 0, errors)
-        with open(self.path("trace.json"), encoding="utf-8") as file:
-            computed = slices(json.load(file), "compute")
+        computed = slices(self.json("trace.json"), "compute")
         self.assertEqual(set(computed), {0, 1, 2})
         for worker, ops in computed.items():
             traced = sorted({int(number) for op in ops for number in re.findall(r" t(\d+)\b", op)})
@@ -278,10 +266,8 @@ class Trace(TestCase):
 
     def test_a_prediction_looks_the_same(self):
         config = self.config(**SMALL)
-        done = self.run_program("plan", config, "--trace", "trace.json")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        with open(self.path("trace.json"), encoding="utf-8") as file:
-            trace = json.load(file)
+        self.runs("plan", config, "--trace", "trace.json")
+        trace = self.json("trace.json")
         self.check(trace, config)
         self.assertIn("predicted", trace["otherData"]["note"])
 

@@ -166,8 +166,7 @@ class Overrides(TestCase):
         words = ("--workers", 3, "--set", "cyclic.transport=local")
         for drop, iterations, note in (("false", "11 iterations", "the last batch of each epoch has 16 samples"),
                                        ("true", "10 iterations", "the last 16 of 256 samples")):
-            done = self.run_program("train", config, *words, "--set", f"dataloader_drop_last={drop}")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.runs("train", config, *words, "--set", f"dataloader_drop_last={drop}")
             self.assertIn(iterations, done.stderr)
             self.assertIn(note, done.stderr)
 
@@ -175,8 +174,7 @@ class Overrides(TestCase):
 class Progress(TestCase):
     def test_what_a_cyclic_rule_gains_and_costs(self):
         for rule, said in (("cdp_v1", 1), ("dp", 0)):
-            done = self.run_program("train", self.config(**{"cyclic.rule": rule, "gradient_accumulation_steps": 2}))
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.runs("train", self.config(**{"cyclic.rule": rule, "gradient_accumulation_steps": 2}))
             for text in (done.stderr, done.stdout):
                 lines = [line for line in text.splitlines() if "docs/results/text.md" in line]
                 self.assertEqual(len(lines), said, text)
@@ -206,8 +204,7 @@ class Progress(TestCase):
         self.assertEqual((spins(alone), said(alone)), ([before], []), alone.stderr)
 
     def test_not_a_terminal(self):
-        done = self.run_program("train", self.config(steps_per_print=4))
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("train", self.config(steps_per_print=4))
         lines = [line for line in done.stderr.splitlines() if line.startswith("iteration") and "samples/s" in line]
         self.assertEqual([line.split()[1] for line in lines], ["4/12", "8/12", "12/12"])
         self.assertNotIn("\r", done.stderr)
@@ -318,19 +315,16 @@ class Examples(TestCase):
 
 class LastLines(TestCase):
     def test_memory_says_what_is_counted(self):
-        done = self.run_program("train", self.config())
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("train", self.config())
         self.assertRegex(done.stdout, r"\nmemory: \d+ MiB: the workers' PSS, each at its most, added up \(.*not counted\)\n")
 
 
 class Plan(TestCase):
     def test_plan(self):
-        done = self.run_program("plan", self.config(), "--grid", "--program", 1, "--svg", "plan.svg")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.runs("plan", self.config(), "--grid", "--program", 1, "--svg", "plan.svg")
         self.assertIn("F0", done.stdout)
         self.assertIn("cdp_v2", done.stdout)
-        with open(self.path("plan.svg"), encoding="utf-8") as file:
-            self.assertIn("<svg", file.read())
+        self.assertIn("<svg", self.text("plan.svg"))
         self.fails(self.run_program("plan", self.config(), "--program", 2), 2, "--program")
 
 

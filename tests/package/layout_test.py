@@ -14,9 +14,9 @@ from project import ROOT, TestCase
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TORCH = os.environ.get("RINGZERO_TORCH", os.path.join(ROOT, ".deps", "site", "torch"))
-HEADERS = ("absl", "gtest", "hwy", "gmock", "nlohmann", "openssl", "xxhash.h", "zlib.h", "zconf.h")
+HEADERS = ("absl", "CLI", "gtest", "hwy", "gmock", "nlohmann", "openssl", "xxhash.h", "zlib.h", "zconf.h")
 LIBRARIES = ("libabsl_*", "libgtest*", "libhwy*", "libgmock*", "libz.so*", "libcrypto.so*", "libssl.so*")
-PACKAGES = ("absl", "GTest", "hwy", "nlohmann_json")
+PACKAGES = ("absl", "CLI11", "GTest", "hwy", "nlohmann_json")
 DATA = "/usr/share/datasets"
 PLATFORM = f"-DCMAKE_PROJECT_INCLUDE={HERE}/other_platform.cmake"
 
@@ -83,7 +83,7 @@ class LayoutCase(TestCase):
         """Every package that CMake found lies below our folder."""
         with open(os.path.join(build, "CMakeCache.txt"), encoding="utf-8") as cache:
             found = dict(re.findall(r"^(\w+?)_(?:DIR|INCLUDE_DIR|LIBRARY_RELEASE):\w+=(.*)$", cache.read(), re.M))
-        for package in ("absl", "GTest", "hwy", "nlohmann_json", "OPENSSL", "ZLIB", "RINGZERO_TORCH"):
+        for package in ("absl", "CLI11", "GTest", "hwy", "nlohmann_json", "OPENSSL", "ZLIB", "RINGZERO_TORCH"):
             self.assertIn(package, found)
             self.assertTrue(found[package].startswith(self.folder), f"{package}: {found[package]}")
 

@@ -12,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "integrations/sight/ring_totals.h"
 #include "integrations/sight/run_folder.h"
 #include "tests/p2p/temporary_folder.h"
 
@@ -147,53 +146,6 @@ TEST(TensorBoardTest, LengthsAreChecked) {
   uint32_t masked = 0;
   std::memcpy(&masked, bytes.data() + 8, 4);
   EXPECT_EQ(masked, std::rotr(crc32c(bytes.substr(0, 8)), 15) + 0xa282ead8u);
-}
-
-TEST(RingTotalsTest, TakesWhatHasHappenedSince) {
-  RingTotals totals(Plan{.workers = 2, .laps = 2});
-  EngineStats stats;
-  stats.forward_seconds = 1;
-  stats.wait_update_seconds = 0.5;
-  stats.transport.bytes_sent = std::vector<uint64_t>(kMaxMessageKinds, 0);
-  stats.transport.bytes_sent[size_t(Channel::kSum)] = 1000;
-  stats.transport.bytes_sent[size_t(Channel::kMetrics)] = 7;
-  stats.memory.masters = 64;
-  stats.memory.taken = 128;
-  stats.memory.gradients = 192;
-  LapTask lap{.kind = LapTask::Kind::kTrain, .lap = Lap(0)};
-  std::vector<double> sums =
-      totals.Take(lap, stats,
-                  {.squares = 16,
-                   .loss_scale = 512,
-                   .nonfinite_losses = 1,
-                   .nonfinite_number = 3,
-                   .off_core_seconds = 0.5,
-                   .pace = {.micro_batches = 9, .computing_seconds = 7, .stolen_seconds = 2}});
-  stats.forward_seconds = 3;
-  lap.lap = Lap(1);
-  const std::vector<double> second = totals.Take(lap, stats, {.pss_mib = 30});
-  EXPECT_EQ(second[0], 2);
-  for (size_t i = 0; i < sums.size(); ++i) sums[i] += second[i];
-  std::map<std::string, double> shown;
-  for (const Scalar& scalar : RingTotals::Scalars(sums, 2)) shown[scalar.name] = scalar.value;
-  EXPECT_EQ(shown.at("Train/Samples/elapsed_time_ms_forward"), 1500);
-  EXPECT_EQ(shown.at("Ring/Samples/wait_ms_update"), 250);
-  EXPECT_EQ(shown.at("Ring/Samples/bytes_sum"), 1000);
-  EXPECT_EQ(shown.at("Ring/Samples/off_core_ms"), 250);
-  EXPECT_EQ(shown.at("Ring/Samples/pss_mib"), 30);
-  EXPECT_EQ(shown.at("Ring/Samples/bytes_other"), 7);
-  EXPECT_EQ(shown.at("Ring/Samples/memory_masters"), 64);  // of the last lap alone
-  EXPECT_EQ(shown.at("Ring/Samples/memory_taken"), 128);
-  EXPECT_EQ(shown.at("Ring/Samples/memory_gradients"), 192);
-  stats.wait_other_seconds = 9;
-  lap.kind = LapTask::Kind::kEvaluate;
-  EXPECT_EQ(sums[RingTotals::kGradientSquares], 16);
-  EXPECT_EQ(sums[RingTotals::kLossScale], 512);
-  EXPECT_EQ(sums[RingTotals::kNonfiniteLosses], 1);
-  EXPECT_EQ(sums[RingTotals::kNonfiniteNumbers], 3);
-  EXPECT_EQ(RingTotals::PaceIn(sums).computing_seconds, 7);
-  EXPECT_EQ(RingTotals::PaceIn(sums).stolen_seconds, 2);
-  EXPECT_EQ(totals.Take(lap, stats, {}), std::vector<double>(RingTotals::kCount));
 }
 
 TEST(RunFolderTest, RefusesWhatIsMalformed) {

@@ -1,26 +1,53 @@
-// Reads folders, writes a page, a trace or a few lines.
-#include "integrations/cli/sight_commands.h"
+// The commands that only read: config, blame, trace, report.
+#include "integrations/cli/commands.h"
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "integrations/cli/print_text.h"
 #include "integrations/cli/run_metrics.h"
-#include "integrations/cli/summary.h"
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/report.h"
 #include "integrations/sight/run_folder.h"
+#include "p2p/rendezvous/identity.h"
+#include "zero/config/config.h"
+#include "zero/config/documents.h"
 #include "zero/flight_blame.h"
 #include "zero/flight_record.h"
 
 namespace ringzero {
 namespace {
+
+const char* Word(Finding::Kind kind) {
+  switch (kind) {
+    case Finding::Kind::kError: return "error";
+    case Finding::Kind::kNoEffect:
+    case Finding::Kind::kMinor: return "warning";
+    case Finding::Kind::kOutside:
+    case Finding::Kind::kNotBuilt:
+    case Finding::Kind::kMustSet:
+    case Finding::Kind::kAuto:
+    case Finding::Kind::kNote: break;
+  }
+  return "note";
+}
+
+void PrintLine(absl::string_view kind, std::string line) {
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  std::fputs(absl::StrCat("ringzero: ", kind, line, "\n").c_str(), stderr);
+}
 
 // Of the folder itself, or of a run's with --metrics. What a command was told to read and cannot is
 // bad input.
@@ -35,6 +62,50 @@ absl::StatusOr<std::vector<FlightRecord>> ReadFolder(const std::string& folder) 
 }
 
 }  // namespace
+
+ConfigSource SourceOf(const CommandLine& line, const std::optional<Identity>& identity) {
+  ConfigSource source{.file = line.config, .overrides = line.overrides, .environment = {}};
+  if (identity.has_value()) {
+    source.environment.push_back(absl::StrCat("cyclic.workers=", identity->workers));
+  }
+  return source;
+}
+
+absl::Status PrintText(const CommandLine& line, absl::string_view text) {
+  for (const std::string& path : {line.summary, line.dump_parameters, line.trace, line.out,
+                                  line.svg, line.text, line.profile}) {
+    if (path != "-") continue;
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    return absl::OkStatus();
+  }
+  return PrintToStdout(text);
+}
+
+absl::Status RunConfig(const CommandLine& line) {
+  if (line.schema) return PrintToStdout(ConfigSchema());
+  if (line.markdown) return PrintToStdout(ConfigMarkdown());
+  RZ_ASSIGN_OR_RETURN(const std::optional<Identity> identity,
+                      FindIdentity(line.identity, CurrentEnvironment()));
+  const ConfigSource source = SourceOf(line, identity);
+  RZ_ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(source.file));
+  CheckedConfig checked = CheckConfig(text, source);
+  for (const Finding& finding : checked.findings.all()) {
+    if (RefusedByTraining(finding.kind)) continue;
+    PrintLine(absl::StrCat(Word(finding.kind), ": "), finding.line);
+  }
+  const std::vector<std::string> refused = FillForTraining(checked);
+  if (!refused.empty()) {
+    PrintLine("", absl::StrCat(source.file, ": train refuses it, for ", refused.size(),
+                               refused.size() == 1 ? " reason:" : " reasons:"));
+  }
+  for (const std::string& line : refused) PrintLine("  ", line);
+  const int errors = checked.findings.Count(Finding::Kind::kError);
+  if (errors > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.file, ": refused, for ", errors, errors == 1 ? " error" : " errors"));
+  }
+  return PrintToStdout(checked.config.Print());
+}
 
 absl::Status RunBlame(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFolder(line.config));
