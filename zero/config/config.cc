@@ -1,19 +1,156 @@
-// From text to a checked configuration, and from that to one for a run.
+// From text to a checked configuration, and from that to one for a run. And --set: parsed, then
+// drops what it replaces, then writes the values.
 #include "zero/config/config.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "zero/config/fill.h"
 #include "zero/config/json_value.h"
-#include "zero/config/overrides.h"
-#include "zero/config/rules.h"
+#include "zero/config/keys.h"
+#include "zero/config/steps.h"
 
 namespace ringzero {
 namespace {
+
+enum class OverridesFrom { kCommandLine, kEnvironment };
+
+constexpr size_t kMaxOverrides = 1000;
+constexpr size_t kMaxShownOverride = 200;  // bytes of one in messages
+
+struct Override {
+  std::string path;
+  JsonValue value;
+};
+
+void MarkOverride(JsonValue& value, const std::string& text) {
+  value.line = 0;
+  value.override_text = text;
+  for (JsonValue& child : value.children) MarkOverride(child, text);
+}
+
+// Every value that the option gives keeps this.
+std::string Shown(absl::string_view text) {
+  if (text.size() <= kMaxShownOverride) return std::string(text);
+  const absl::string_view shown = text.substr(0, kMaxShownOverride);
+  return absl::StrCat(shown.substr(0, FindBrokenUtf8(shown)), "...");
+}
+
+absl::StatusOr<Override> ParseOverride(const std::string& text) {
+  const size_t equals = text.find('=');
+  const auto error = [&](absl::string_view message) {
+    return absl::InvalidArgumentError(absl::StrCat("--set ", Shown(text), ": ", message));
+  };
+  if (equals == std::string::npos || equals == 0) {
+    return error("wanted KEY.PATH=VALUE, as in --set cyclic.rule=dp");
+  }
+  Override result{.path = text.substr(0, equals), .value = {}};
+  const std::vector<absl::string_view> names = absl::StrSplit(result.path, '.');
+  if (names.size() > size_t{kMaxJsonDepth}) {
+    return error(absl::StrCat("more than ", kMaxJsonDepth, " levels"));
+  }
+  for (const absl::string_view name : names) {
+    if (name.empty()) return error("an empty key");
+  }
+  const std::string value = text.substr(equals + 1);
+  const absl::StatusOr<JsonValue> json = ReadJson(value, "value");
+  result.value = json.ok() ? *json : JsonValue::String(value);
+  MarkOverride(result.value, Shown(text));
+  return result;
+}
+
+absl::Status CheckSize(const std::vector<std::string>& overrides) {
+  size_t bytes = 0;
+  for (const std::string& text : overrides) bytes += text.size();
+  if (bytes > kMaxConfigBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--set: more than ", kMaxConfigBytes >> 10, " KiB in all"));
+  }
+  if (overrides.size() <= kMaxOverrides) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--set: wanted at most ", kMaxOverrides, " of them, found ", overrides.size()));
+}
+
+void Drop(JsonValue& object, absl::string_view key) {
+  std::erase_if(object.children, [&](const JsonValue& child) { return child.key == key; });
+}
+
+// Drops from `object` (at `path`) what does not belong to `type`. Unknown keys stay: the check
+// reports them.
+void DropOtherTypes(JsonValue& object, const std::string& path, absl::string_view type) {
+  std::erase_if(object.children, [&](const JsonValue& child) {
+    const KeySpec* key = FindKey(absl::StrCat(path, ".", child.key), type);
+    return key != nullptr && !BelongsTo(*key, type);
+  });
+  for (JsonValue& child : object.children) {
+    if (child.is_object()) DropOtherTypes(child, absl::StrCat(path, ".", child.key), type);
+  }
+}
+
+absl::Status Write(const Override& change, JsonValue& root) {
+  JsonValue* at = &root;
+  const std::vector<std::string> names = absl::StrSplit(change.path, '.');
+  std::string path;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (!at->is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat("--set ", change.value.override_text, ": ",
+                                                     path, " is ", Describe(*at),
+                                                     " and has no keys"));
+    }
+    absl::StrAppend(&path, path.empty() ? "" : ".", names[i]);
+    JsonValue* next = at->Find(names[i]);
+    if (next == nullptr) {
+      JsonValue section = JsonValue::Object();
+      section.key = names[i];
+      section.override_text = change.value.override_text;
+      at->children.push_back(std::move(section));
+      next = &at->children.back();
+    }
+    at = next;
+  }
+  std::string key = at->key;
+  *at = change.value;
+  at->key = std::move(key);
+  return absl::OkStatus();
+}
+
+// --set KEY.PATH=VALUE: VALUE is JSON where it parses as JSON, else a string. `X.type=…` replaces
+// section X: keys that do not belong to the new type are dropped, unless they are set too.
+// `iterations=…` drops `epochs` and the other way round. The order of the overrides does not
+// matter, but of two for one key the last wins. There may be as much of them as of a file: 256 KiB and 64
+// levels; and at most 1000.
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, OverridesFrom from,
+                            JsonValue& root) {
+  RZ_RETURN_IF_ERROR(CheckSize(overrides));
+  std::vector<Override> changes;
+  for (const std::string& text : overrides) {
+    RZ_ASSIGN_OR_RETURN(Override change, ParseOverride(text));
+    change.value.from_environment = from == OverridesFrom::kEnvironment;
+    std::erase_if(changes, [&](const Override& earlier) { return earlier.path == change.path; });
+    changes.push_back(std::move(change));
+  }
+  for (const Override& change : changes) {
+    if (change.path == "iterations") Drop(root, "epochs");
+    if (change.path == "epochs") Drop(root, "iterations");
+    const auto [section, name] =
+        std::pair<std::string, std::string>(absl::StrSplit(change.path, absl::MaxSplits('.', 1)));
+    if (name != "type" || change.value.kind != JsonValue::Kind::kString) continue;
+    if (JsonValue* object = root.Find(section); object != nullptr && object->is_object()) {
+      DropOtherTypes(*object, section, change.value.text);
+    }
+  }
+  // Whole sections before their keys, so that the order of the options does not matter.
+  std::stable_sort(changes.begin(), changes.end(), [](const Override& a, const Override& b) {
+    return std::count(a.path.begin(), a.path.end(), '.') <
+           std::count(b.path.begin(), b.path.end(), '.');
+  });
+  for (const Override& change : changes) RZ_RETURN_IF_ERROR(Write(change, root));
+  return absl::OkStatus();
+}
 
 absl::StatusOr<JsonValue> ReadSource(absl::string_view text, const ConfigSource& source) {
   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, source.file));
@@ -32,21 +169,6 @@ absl::Status FirstOf(absl::string_view line, size_t count) {
 bool Speaks(const Finding& finding) {
   return finding.kind == Finding::Kind::kNoEffect || finding.kind == Finding::Kind::kMinor ||
          finding.kind == Finding::Kind::kNote || finding.kind == Finding::Kind::kAuto;
-}
-
-// All rules, one key's and several keys'.
-void CheckKeys(const JsonValue& root, const std::string& file, CheckedConfig& checked) {
-  ResolvedKeys& keys = checked.config.keys;
-  keys = ResolveKeys(root, file, checked.findings);
-  if (!root.is_object()) return;
-  ApplyRules(keys, checked.findings);
-  ResolveBatch(keys, checked.findings);
-  ResolveLength(keys, checked.findings);
-  if (!keys.Has("evaluation.batch_size") && keys.Has("train_micro_batch_size_per_gpu") &&
-      !keys.MustBeSet("train_micro_batch_size_per_gpu")) {
-    keys.Set("evaluation.batch_size",
-             JsonValue::Integer(keys.Integer("train_micro_batch_size_per_gpu")), Origin::kDerived);
-  }
 }
 
 }  // namespace
@@ -81,7 +203,9 @@ CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
     fail(root.status());
     return checked;
   }
-  CheckKeys(*root, source.file, checked);
+  // All rules, one key's and several keys'.
+  checked.config.keys = ResolveKeys(*root, source.file, checked.findings);
+  if (root->is_object()) ApplyRules(checked.config.keys, checked.findings);
   checked.findings.Sort();
   if (!root->is_object() || checked.findings.First(Finding::Kind::kError) != nullptr) {
     return checked;

@@ -18,12 +18,25 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "sharding/plan.h"
-#include "zero/config/batch.h"
-#include "zero/config/finding.h"
 #include "zero/config/resolve.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
+
+inline constexpr char kTrainBatchKey[] = "train_batch_size";
+inline constexpr char kMicroBatchKey[] = "train_micro_batch_size_per_gpu";
+inline constexpr char kLapsKey[] = "gradient_accumulation_steps";
+
+struct BatchTriple {
+  int64_t train_batch = 0;  // samples per update; 0: not given
+  int64_t micro_batch = 0;  // samples per worker and lap (train_micro_batch_size_per_gpu)
+  int64_t laps = 0;         // K (gradient_accumulation_steps)
+};
+
+// What is missing (0) is derived: two of the three give the third; one batch size alone means K
+// = 1. InvalidArgument, in words without a place, when they do not divide or do not agree, or make
+// more than 2^31 - 1 samples.
+absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
 struct ModelConfig {
   enum class Type { kResNet, kGpt, kMlp } type = Type::kMlp;
@@ -152,7 +165,7 @@ struct CheckedConfig {
 
 struct ConfigSource {
   std::string file;                      // its name in errors
-  std::vector<std::string> overrides;    // --set (overrides.h)
+  std::vector<std::string> overrides;    // --set KEY.PATH=VALUE (config.cc)
   std::vector<std::string> environment;  // the same, from what a launcher says
 };
 
@@ -162,7 +175,7 @@ CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);
 // a configuration without errors also what a run lacks; what it needs is filled in.
 std::vector<std::string> FillForTraining(CheckedConfig& checked);
 
-// Reads `file`, applies the overrides (overrides.h) and checks everything that needs no data: what
+// Reads `file`, applies the overrides and checks everything that needs no data: what
 // `train` and `plan` take. NotFound when there is no such file.
 absl::StatusOr<Config> LoadConfig(const ConfigSource& source);
 

@@ -2,7 +2,7 @@
 //
 //   std::fputs(ConfigMarkdown().c_str(), stdout);   // ringzero config --markdown
 //
-// Pure functions of the registry; a test compares the committed files with them.
+// Pure functions of the registry.
 #ifndef RINGZERO_ZERO_CONFIG_DOCUMENTS_H_
 #define RINGZERO_ZERO_CONFIG_DOCUMENTS_H_
 

@@ -1,23 +1,24 @@
-// The registry of configuration keys: the one source of parser, defaults, messages, printing,
-// docs/config.md and the JSON Schema.
+// The registry of configuration keys (keys.txt), and the reading of one value.
 //
 //   const KeySpec* key = FindKey("cyclic.slack");   // key->type, key->default_json, key->meaning
 //   FindKey("cyclic.slak");                         // null
 //   NearestKey("cyclic.slak");                      // the key of "cyclic.slack"
 //   FindForeignName("max_steps");                   // HuggingFace's word for "iterations"
+//   absl::StatusOr<JsonValue> slack = ConvertValue(value, *key);
 //
 // A section is a key too. Where a section's "type" (model, data, optimizer, scheduler) decides what
-// its keys mean, `types` says which of its values a key belongs to, and one path may stand twice,
-// for different types. The tables are in registry/; `For`, `Only` and so on make them readable.
+// its keys mean, `types` says which of its values a key belongs to, and one path may stand several
+// times, for different types.
 #ifndef RINGZERO_ZERO_CONFIG_KEYS_H_
 #define RINGZERO_ZERO_CONFIG_KEYS_H_
 
 #include <limits>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "zero/config/json_value.h"
 
 namespace ringzero {
 
@@ -46,23 +47,15 @@ enum class KeyNeed {
   kTraining,  // by `train` and `plan`; `config` does without
 };
 
+// What is done with a key. A key that does nothing here is accepted, with one line that says `why`.
 enum class KeyState {
-  kWorks,     // though `built` may allow only some values
-  kNoEffect,  // accepted, with one line that says why it does nothing here: `why`
-  kRemoved,  // DeepSpeed (of cyclic.*: we) removed it: refused, whatever its value; `why` says what to do
+  kWorks,    // though `built` may allow only some values
+  kWarns,    // does nothing here, and the file's verdict is "warn"
+  kMinor,    // does nothing here; a warning that the verdict does not show
+  kNote,     // does nothing here; a remark
+  kRemoved,  // DeepSpeed has removed it: refused, whatever its value; `why` says what to do
   kTesting,  // for tests of this project: works, without default, in no help and no proposal
 };
-
-// How values of a section's keys convert. Sections below inherit it.
-enum class Reading {
-  kInherit,
-  kOurs,   // as they stand; null is an error
-  kRaw,    // as they stand; null is as absent (DeepSpeed's dict.get)
-  kStrict  // DeepSpeed's pydantic models: "8", "true", 1.0 convert; null is an error
-};
-
-// A section that is absent: all its keys have their defaults, or it is really absent.
-enum class Absent { kDefaults, kStaysAbsent };
 
 // Numbers and each element of a list lie between min and max, the ends included where not `open`.
 struct KeyRange {
@@ -70,41 +63,39 @@ struct KeyRange {
   double max = std::numeric_limits<double>::infinity();
   bool open_min = false;
   bool open_max = false;
-  int list_length = 0;  // 0: any
 };
 
 struct KeySpec {
-  absl::string_view path;  // "optimizer.params.lr"
-  absl::string_view meaning = "";
-  absl::string_view default_json = "";  // empty: none; then absent or derived
-  absl::string_view choices = "";       // strings, in any case: "shm|local"; empty: any
-  absl::string_view exact = "";         // more choices, in this case only
-  absl::string_view types = "";         // values of the section's "type": "SGD|AdamW"; empty: all
-  absl::string_view gone = "";          // choices that DeepSpeed has removed
-  absl::string_view built = "";         // what `train` can do: JSON or "a|b" of choices; empty: all
-  absl::string_view deepspeed = "";     // what DeepSpeed 0.19.8 does differently
-  absl::string_view why = "";           // of kNoEffect and kRemoved
-  absl::string_view automatic = "";     // what "auto" takes: JSON, or "=path" of another key
-  absl::string_view also = "";          // another name of it in DeepSpeed: "prefetch_bucket_size"
-  KeyRange range = {};
-  KeyType type = KeyType::kSection;
+  std::string path;          // "optimizer.params.lr"
+  std::string meaning;       // a sentence
+  std::string default_json;  // empty: none; then absent or derived
+  std::string choices;       // strings, in any case: "shm|local"; empty: any
+  std::string exact;         // more choices, in this case only
+  std::string gone;          // choices that DeepSpeed has removed
+  std::string types;         // values of the section's "type": "SGD|AdamW"; empty: all
+  std::string built;         // what `train` can do: JSON or "a|b" of choices; empty: all
+  std::string deepspeed;     // what DeepSpeed 0.19.8 does differently
+  std::string why;           // it does nothing here, or is removed
+  std::string automatic;     // what "auto" takes: JSON, or "=path" of another key
+  std::string also;          // another name of it in DeepSpeed: "prefetch_bucket_size"
+  KeyRange range;
+  int list_length = 0;         // 0: any
+  bool needs_items = false;    // a list without items is an error
+  bool outside = false;        // what is not `built` is outside of this engine, for good
+  bool unquoted = false;       // a number in quotes is an error, as in DeepSpeed
+  bool may_be_absent = false;  // a section: where it is not given, its keys have no defaults
+  KeyType type = KeyType::kAny;
   KeyNeed need = KeyNeed::kOptional;
   KeyState state = KeyState::kWorks;
-  Reading reading = Reading::kInherit;
-  Absent absent = Absent::kDefaults;
-  enum class Null { kByReading, kAllowed, kRefused } null = Null::kByReading;
-  enum class Auto { kByReading, kRefused } auto_value = Auto::kByReading;
-  enum class Bools { kByReading, kNumbers, kRefused } bools = Bools::kByReading;  // as numbers
-  enum class Empty { kAllowed, kRefused } empty = Empty::kAllowed;  // a list without items
-  enum class Scope { kEngine, kOutside } scope = Scope::kEngine;    // may ever be built, or not
-  // Of kNoEffect: is its line a warning that the file's verdict shows, one that it does not, a
-  // note?
-  enum class Weight { kWarns, kMinor, kNote } weight = Weight::kMinor;
 
   absl::string_view name() const;     // "lr"
   absl::string_view parent() const;   // "optimizer.params"; empty at the top
   absl::string_view section() const;  // "optimizer"
+  bool is_idle() const;               // does it nothing here?
 };
+
+// "optimizer.params" of "optimizer" and "params"; a key at the top has no parent.
+std::string Join(absl::string_view parent, absl::string_view name);
 
 // Every key, in the order in which a configuration prints.
 std::span<const KeySpec> AllKeys();
@@ -119,13 +110,11 @@ const KeySpec* NearestKey(absl::string_view path);
 
 // A name of another program, and what to write here instead.
 struct ForeignName {
-  absl::string_view name;       // "max_steps"; "training.steps" where its section belongs to it
-  absl::string_view whose;      // "HuggingFace"; empty: nobody's, but people try it
-  absl::string_view key;        // the known one, or empty
-  absl::string_view hint = "";  // what the key's name does not say; without a key, what to do
+  std::string name;   // "max_steps"; "training.steps" where its section belongs to it
+  std::string whose;  // "HuggingFace"; empty: nobody's, but people try it
+  std::string key;    // the known one, or empty
+  std::string hint;   // what the key's name does not say; without a key, what to do
 };
-
-// The one table of them (registry/foreign_names.cc).
 std::span<const ForeignName> ForeignNames();
 
 // The entry of that path, else of its last name. Ignores case; "-" is as good as "_". Null: none.
@@ -140,7 +129,8 @@ std::string ToString(const ForeignName& foreign);
 // Is it the name of no key, but of a remark: "_comment", "//"?
 bool IsLikeComment(absl::string_view name);
 
-// How the values of `key` convert: its own word, or the nearest section's above it.
+// Whose key it is. One of ours is of this engine alone, and "auto" is no word for it.
+enum class Reading { kOurs, kDeepSpeeds };
 Reading ReadingOf(const KeySpec& key);
 
 // Does `key` have a meaning when its section's type is `type`? Ignores case.
@@ -153,8 +143,32 @@ std::string TypesOf(absl::string_view path);
 // Is `name` one of "a|b|c"? Ignores case; returns the listed spelling, or empty.
 absl::string_view FindChoice(absl::string_view choices, absl::string_view name);
 
+// The choice of "a|b|c" that `text` most likely meant, of equal ones the first; empty: none.
+absl::string_view NearestChoice(absl::string_view choices, absl::string_view text);
+
 // Insertions, deletions, changes and swaps of neighbours that turn `a` into `b`; ignores case.
 int EditDistance(absl::string_view a, absl::string_view b);
+
+// One value: from what stands in the file to what its key wants. What DeepSpeed takes is taken, in
+// every section: a number in quotes, a whole float for an integer, true for 1, and for a bool also
+// 0, 1 and pydantic's words ("yes"). InvalidArgument in words, without place or key: "wanted an
+// integer, found 1.5".
+absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& key);
+
+// Is `value`, already converted, one that `train` can do?
+bool IsBuilt(const JsonValue& value, const KeySpec& key);
+
+// May it be "auto", to be given a value by another key or the command line?
+bool TakesAuto(const KeySpec& key);
+// Is it the string "auto"?
+bool IsAuto(const JsonValue& value);
+
+// "a, b or c" of "a|b|c".
+std::string OneOf(absl::string_view choices);
+// All its choices, however they are compared: "a|b|c".
+std::string AllChoices(const KeySpec& key);
+// "at least 0 and less than 1"; empty when any number will do.
+std::string DescribeRange(const KeyRange& range);
 
 }  // namespace ringzero
 

@@ -52,6 +52,14 @@ std::vector<std::string> SortedWords(absl::string_view name) {
   return words;
 }
 
+// Do the letters of `part` stand in `whole`, in this order?
+bool IsSubsequence(absl::string_view part, absl::string_view whole) {
+  for (const char c : whole) {
+    if (!part.empty() && part[0] == c) part.remove_prefix(1);
+  }
+  return part.empty();
+}
+
 // "clip" and "clipping", "grad" and "gradient".
 bool IsSameWord(absl::string_view a, absl::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
@@ -187,6 +195,35 @@ bool IsLikeComment(absl::string_view name) {
   return absl::StartsWith(name, "_") || absl::StartsWith(name, "//") ||
          absl::StartsWith(name, "#") || absl::StartsWith(name, "$") ||
          absl::EqualsIgnoreCase(name, "comment") || absl::EqualsIgnoreCase(name, "comments");
+}
+
+absl::string_view NearestChoice(absl::string_view choices, absl::string_view text) {
+  if (text.size() > kMaxName) return {};
+  const int size = static_cast<int>(text.size());
+  const std::vector<absl::string_view> words = absl::StrSplit(text, absl::ByAnyChar("_- "));
+  const std::string lower = absl::AsciiStrToLower(text);
+  // How a choice resembles the text, the surest way first, and how far it is in that way.
+  const auto likeness = [&](absl::string_view choice) -> std::pair<int, int> {
+    const int edits = EditDistance(choice, text), length = static_cast<int>(choice.size());
+    const bool is_word = std::any_of(words.begin(), words.end(), [&](absl::string_view word) {
+      return absl::EqualsIgnoreCase(word, choice);
+    });
+    // A slip of the pen, before anything that is only a part: "WarmupCosine" is not Cosine.
+    if (edits <= std::min(2, size / 4)) return {0, edits};
+    // A whole word of it: "adamw_torch" is AdamW. Or its end: "DeepSpeedCPUAdam" is Adam.
+    if (is_word) return {1, -length};
+    if (length >= 3 && absl::EndsWithIgnoreCase(text, choice)) return {2, -length};
+    // Letters left out: "cdp2" is cdp_v2.
+    if (size >= 4 && IsSubsequence(lower, absl::AsciiStrToLower(choice))) return {3, 0};
+    return {edits <= size / 2 ? 4 : 5, edits};
+  };
+  absl::string_view best;
+  std::pair<int, int> nearest = {5, 0};
+  for (const absl::string_view choice : absl::StrSplit(choices, '|', absl::SkipEmpty())) {
+    const std::pair<int, int> found = likeness(choice);
+    if (found.first < 5 && found < nearest) nearest = found, best = choice;
+  }
+  return best;
 }
 
 int EditDistance(absl::string_view a, absl::string_view b) {

@@ -1,18 +1,23 @@
-// The check of each key by itself: is it known, has it a meaning here, is its value one; then
-// defaults.
+// The check of each key by itself: is it known, has it a meaning here, is its value one. Then
+// defaults; findings as lines, none of which grows without bound; and printing.
 #include "zero/config/resolve.h"
 
-#include <set>
-#include <utility>
+#include <algorithm>
+#include <limits>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "zero/config/values.h"
+#include "zero/config/keys.h"
+#include "zero/config/steps.h"
 
 namespace ringzero {
 namespace {
+
+constexpr size_t kMaxLine = 1000;  // bytes
+constexpr size_t kMaxFindings = 1000;
 
 using Kind = Finding::Kind;
 
@@ -21,10 +26,6 @@ constexpr absl::string_view kClipping = "gradient_clipping";
 constexpr absl::string_view kZero = "zero_optimization";
 constexpr absl::string_view kStage = "zero_optimization.stage";
 constexpr absl::string_view kOffloadedParameters = "zero_optimization.offload_param";
-
-std::string Join(absl::string_view parent, absl::string_view name) {
-  return absl::StrCat(parent, parent.empty() ? "" : ".", name);
-}
 
 // The canonical "type" of a path's section, or empty when it has none.
 std::string SectionType(const ResolvedKeys& keys, absl::string_view path) {
@@ -35,29 +36,20 @@ std::string SectionType(const ResolvedKeys& keys, absl::string_view path) {
 // Is every section that `key` is in given, or one that is as good as given?
 bool IsPresent(const KeySpec& key, const ResolvedKeys& keys) {
   for (const KeySpec* at = FindKey(key.parent()); at != nullptr; at = FindKey(at->parent())) {
-    if (at->absent == Absent::kStaysAbsent && !keys.HasSection(at->path)) return false;
+    if (at->may_be_absent && !keys.HasSection(at->path)) return false;
     if (at->state != KeyState::kWorks || keys.IsSilent(at->path)) return false;
   }
   return true;
 }
 
-struct Default {
-  const KeySpec* key;
-  JsonValue value;
-};
-
-std::vector<Default> ReadDefaults() {
-  std::vector<Default> defaults;
-  for (const KeySpec& key : AllKeys()) {
-    if (key.default_json.empty() || key.state != KeyState::kWorks) continue;
-    const absl::StatusOr<JsonValue> json = ReadJson(key.default_json, std::string(key.path));
-    RZ_CHECK(json.ok(), std::string(json.status().message()));
-    absl::StatusOr<JsonValue> value = ConvertValue(*json, key);
-    RZ_CHECK(value.ok(), std::string(value.status().message()));
-    value->line = 0;
-    defaults.push_back({&key, *std::move(value)});
+// Where `value` comes from.
+Place PlaceOfValue(const JsonValue& value, const std::string& file) {
+  if (value.from_environment) {
+    return {.text = absl::StrCat("environment (", value.override_text, ")")};
   }
-  return defaults;
+  if (!value.override_text.empty()) return {.text = absl::StrCat("--set ", value.override_text)};
+  if (value.line == 0) return {.text = file};
+  return {.text = absl::StrCat(file, ":", value.line), .line = value.line};
 }
 
 class Resolver {
@@ -67,7 +59,7 @@ class Resolver {
 
   ResolvedKeys Run() {
     if (!root_.is_object()) {
-      findings_.Add(Kind::kError, PlaceOf(root_, file_), "",
+      findings_.Add(Kind::kError, PlaceOfValue(root_, file_), "",
                     absl::StrCat("wanted an object at the top, found ", Describe(root_)));
       return std::move(keys_);
     }
@@ -82,7 +74,7 @@ class Resolver {
 
   Finding* Add(Kind kind, const JsonValue& value, absl::string_view path,
                absl::string_view message) {
-    return findings_.Add(kind, PlaceOf(value, file_), absl::Utf8SafeCEscape(path), message);
+    return findings_.Add(kind, PlaceOfValue(value, file_), absl::Utf8SafeCEscape(path), message);
   }
 
   std::string TypeOf(absl::string_view path) const { return SectionType(keys_, path); }
@@ -133,13 +125,13 @@ class Resolver {
     }
     if (key->name() == "*") return SetAny(value, given);
     if (YieldsToNewName(value, given, *key) || !IsFirst(value, given, *key)) return;
-    if (voice == Voice::kAloud && key->state == KeyState::kNoEffect) return TakeIdle(value, *key);
+    if (voice == Voice::kAloud && key->is_idle()) return TakeIdle(value, *key);
     Take(value, *key, voice);
   }
 
   void Take(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (IsAuto(value) && TakesAuto(key)) return SetAuto(value, key, voice);
-    if (IsNull(value) && TakesNull(key)) return keys_.SetNull(key.path, value);
+    if (IsNull(value)) return keys_.SetNull(key.path, value);
     if (key.type == KeyType::kSection) return CheckSection(value, key, voice);
     SetValue(value, key, voice);
   }
@@ -148,32 +140,24 @@ class Resolver {
 
   // A key that does nothing here: one line says so, unless its value is an error.
   void TakeIdle(const JsonValue& value, const KeySpec& key) {
+    const Kind kind = key.state == KeyState::kWarns   ? Kind::kNoEffect
+                      : key.state == KeyState::kMinor ? Kind::kMinor
+                                                      : Kind::kNote;
     const std::string idle = absl::StrCat("does nothing here: ", key.why);
     if (IsAuto(value) && TakesAuto(key)) {
-      Finding* said =
-          Add(KindOf(key.weight), value, key.path, absl::StrCat(idle, "; \"auto\" needs no value"));
+      Finding* said = Add(kind, value, key.path, absl::StrCat(idle, "; \"auto\" needs no value"));
       if (said != nullptr) said->is_auto = true;
       return keys_.Set(key.path, value, OriginOf(value));
     }
-    const bool section = key.type == KeyType::kSection && value.is_object();
-    const bool null = IsNull(value) && TakesNull(key);
-    const bool plain = key.type != KeyType::kSection && ConvertValue(value, key).ok();
-    if (section || null || plain) Add(KindOf(key.weight), value, key.path, idle);
+    const bool section = key.type == KeyType::kSection;
+    const bool right = section ? value.is_object() : ConvertValue(value, key).ok();
+    if (IsNull(value) || right) Add(kind, value, key.path, idle);
     Take(value, key, Voice::kSilent);
-  }
-
-  static Kind KindOf(KeySpec::Weight weight) {
-    switch (weight) {
-      case KeySpec::Weight::kWarns: return Kind::kNoEffect;
-      case KeySpec::Weight::kMinor: return Kind::kMinor;
-      case KeySpec::Weight::kNote: break;
-    }
-    return Kind::kNote;
   }
 
   // A key may have two names, but stand only once.
   bool IsFirst(const JsonValue& value, const std::string& given, const KeySpec& key) {
-    const auto [at, fresh] = names_.emplace(std::string(key.path), given);
+    const auto [at, fresh] = names_.emplace(key.path, given);
     if (fresh) return true;
     Add(Kind::kError, value, given, absl::StrCat("is ", at->second, ", which is given, too"));
     return false;
@@ -241,7 +225,10 @@ class Resolver {
     keys_.SetSection(key.path, value);
     if (voice == Voice::kSilent) keys_.Silence(key.path);
     CheckObject(value, key.path, voice);
-    if (key.path == kZero && !names_.contains(std::string(kStage))) SetAbsentStage();
+    // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
+    if (key.path == kZero && (!names_.contains(std::string(kStage)) || keys_.IsNull(kStage))) {
+      keys_.Set(kStage, JsonValue::Integer(0), Origin::kDefault);
+    }
   }
 
   static bool IsOffloaded(const JsonValue& section) {
@@ -249,9 +236,6 @@ class Resolver {
     return device != nullptr &&
            !(device->kind == JsonValue::Kind::kString && device->text == "none");
   }
-
-  // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
-  void SetAbsentStage() { keys_.Set(kStage, JsonValue::Integer(0), Origin::kDefault); }
 
   // The stage that the file says, as DeepSpeed reads it: 0 unless given.
   int64_t GivenStage() const {
@@ -265,12 +249,7 @@ class Resolver {
   // zero_optimization: true is an old way to say stage 1.
   void SetOldZero(const JsonValue& value) {
     Add(Kind::kNote, value, kZero, "an old form: write {\"stage\": 1} for true, 0 for false");
-    JsonValue stage = value;
-    stage.key = "stage";
-    stage.kind = JsonValue::Kind::kInteger;
-    stage.integer = value.boolean ? 1 : 0;
-    stage.number = static_cast<double>(stage.integer);
-    SetValue(stage, *FindKey(kStage), Voice::kAloud);
+    SetValue(value, *FindKey(kStage), Voice::kAloud);
   }
 
   // A section that is another program's name for one value says so: "bf16": true.
@@ -299,7 +278,7 @@ class Resolver {
   void CheckBuilt(const JsonValue& value, const JsonValue& converted, const KeySpec& key) {
     if (IsBuilt(converted, key)) return;
     const std::string found = WriteJson(converted);
-    if (key.scope == KeySpec::Scope::kOutside) {
+    if (key.outside) {
       Add(Kind::kOutside, value, key.path,
           absl::StrCat(found, " is outside of this engine, only ", OneOf(key.built)));
       return;
@@ -311,7 +290,7 @@ class Resolver {
   void CheckRequired() {
     for (const KeySpec& key : AllKeys()) {
       if (key.need != KeyNeed::kRequired || !keys_.HasSection(key.section())) continue;
-      if (names_.contains(std::string(key.path))) continue;
+      if (names_.contains(key.path) && !keys_.IsNull(key.path)) continue;
       if (!BelongsTo(key, TypeOf(key.path))) continue;
       const std::string choices = AllChoices(key);
       findings_.Add(Kind::kError, keys_.PlaceOf(key.section()), key.path,
@@ -329,13 +308,201 @@ class Resolver {
 
 }  // namespace
 
-Place PlaceOf(const JsonValue& value, const std::string& file) {
-  if (value.from_environment) {
-    return {.text = absl::StrCat("environment (", value.override_text, ")")};
+bool RefusedByTraining(Finding::Kind kind) {
+  return kind == Finding::Kind::kNotBuilt || kind == Finding::Kind::kOutside ||
+         kind == Finding::Kind::kMustSet;
+}
+
+Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
+                       absl::string_view message) {
+  // The first error is never left out: it decides.
+  if (IsFull() && (kind != Finding::Kind::kError || First(kind) != nullptr)) {
+    return nullptr;
   }
-  if (!value.override_text.empty()) return {.text = absl::StrCat("--set ", value.override_text)};
-  if (value.line == 0) return {.text = file};
-  return {.text = absl::StrCat(file, ":", value.line), .line = value.line};
+  std::string line = absl::StrCat(place.text, ": ", path, path.empty() ? "" : ": ", message);
+  if (line.size() > kMaxLine) {
+    size_t end = kMaxLine;
+    while ((static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;  // not inside UTF-8
+    line = absl::StrCat(line.substr(0, end), "...");
+  }
+  all_.push_back(
+      {.kind = kind, .path = std::string(path), .line = std::move(line), .file_line = place.line});
+  return &all_.back();
+}
+
+void Findings::Sort() {
+  const auto order = [](const Finding& finding) {
+    return finding.file_line == 0 ? std::numeric_limits<int>::max() : finding.file_line;
+  };
+  std::stable_sort(all_.begin(), all_.end(),
+                   [&](const Finding& a, const Finding& b) { return order(a) < order(b); });
+}
+
+const Finding* Findings::First(Finding::Kind kind) const {
+  for (const Finding& finding : all_) {
+    if (finding.kind == kind) return &finding;
+  }
+  return nullptr;
+}
+
+int Findings::Count(Finding::Kind kind) const {
+  return static_cast<int>(
+      std::count_if(all_.begin(), all_.end(), [&](const Finding& f) { return f.kind == kind; }));
+}
+
+bool Findings::IsFull() const { return all_.size() >= kMaxFindings; }
+
+bool Findings::HasAuto() const {
+  return std::any_of(all_.begin(), all_.end(), [](const Finding& f) {
+    return f.is_auto || f.kind == Finding::Kind::kAuto || f.kind == Finding::Kind::kMustSet;
+  });
+}
+
+absl::string_view ToString(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kAccept: return "accept";
+    case Verdict::kAcceptAuto: return "accept_auto";
+    case Verdict::kWarn: return "warn";
+    case Verdict::kReject: return "reject";
+  }
+  return "";
+}
+
+absl::string_view ToString(Origin origin) {
+  switch (origin) {
+    case Origin::kFile: return "user";
+    case Origin::kCommandLine: return "user (--set)";
+    case Origin::kEnvironment: return "environment";
+    case Origin::kDefault: return "default";
+    case Origin::kDerived: return "derived";
+    case Origin::kAuto: return "auto";
+  }
+  return "";
+}
+
+const JsonValue& ResolvedKeys::at(absl::string_view path) const {
+  const auto found = values_.find(path);
+  RZ_CHECK(found != values_.end(), absl::StrCat("no value of ", path));
+  return found->second.json;
+}
+
+std::vector<int64_t> ResolvedKeys::Integers(absl::string_view path) const {
+  std::vector<int64_t> out;
+  for (const JsonValue& item : at(path).children) out.push_back(item.integer);
+  return out;
+}
+
+std::vector<double> ResolvedKeys::Numbers(absl::string_view path) const {
+  std::vector<double> out;
+  for (const JsonValue& item : at(path).children) out.push_back(item.number);
+  return out;
+}
+
+Origin ResolvedKeys::origin(absl::string_view path) const {
+  const auto found = values_.find(path);
+  RZ_CHECK(found != values_.end(), absl::StrCat("no value of ", path));
+  return found->second.origin;
+}
+
+bool ResolvedKeys::Given(absl::string_view path) const {
+  const auto found = values_.find(path);
+  if (found == values_.end()) return false;
+  const Origin origin = found->second.origin;
+  return origin == Origin::kFile || origin == Origin::kCommandLine ||
+         origin == Origin::kEnvironment;
+}
+
+bool ResolvedKeys::MustBeSet(absl::string_view path) const {
+  const auto found = values_.find(path);
+  return found != values_.end() && found->second.origin == Origin::kAuto &&
+         IsAuto(found->second.json);
+}
+
+bool ResolvedKeys::IsOn(absl::string_view path) const {
+  const auto found = values_.find(path);
+  return found != values_.end() && found->second.json.kind == JsonValue::Kind::kBool &&
+         found->second.json.boolean;
+}
+
+void ResolvedKeys::Set(absl::string_view path, JsonValue value, Origin origin) {
+  values_.insert_or_assign(std::string(path), Value{.json = std::move(value), .origin = origin});
+}
+
+void ResolvedKeys::SetSection(absl::string_view path, const JsonValue& value) {
+  JsonValue place = value;
+  place.children.clear();
+  sections_.insert_or_assign(std::string(path), std::move(place));
+}
+
+Place ResolvedKeys::PlaceOf(absl::string_view path) const {
+  if (const auto found = values_.find(path); found != values_.end()) {
+    return PlaceOfValue(found->second.json, file_);
+  }
+  for (const auto* given : {&sections_, &nulls_}) {
+    if (const auto found = given->find(path); found != given->end()) {
+      return PlaceOfValue(found->second, file_);
+    }
+  }
+  return {.text = file_};
+}
+
+absl::Status ResolvedKeys::Error(absl::string_view path, absl::string_view message) const {
+  return absl::InvalidArgumentError(absl::StrCat(PlaceOf(path).text, ": ", path, ": ", message));
+}
+
+std::string ResolvedKeys::Print() const {
+  std::string out = "{\n";
+  PrintSection("", 1, out);
+  return out + "}\n";
+}
+
+std::string ResolvedKeys::SharedLines() const {
+  std::string lines;
+  for (const auto& [path, value] : values_) {
+    const KeySpec* key = FindKey(path);
+    const bool testing = key != nullptr && key->state == KeyState::kTesting;
+    if (testing || path == "data.path" || path == "steps_per_print") continue;
+    if (key != nullptr && key->type == KeyType::kSection) continue;
+    absl::StrAppend(&lines, path, " = ", WriteJson(value.json), "\n");
+  }
+  return lines;
+}
+
+bool ResolvedKeys::HasBelow(absl::string_view section) const {
+  const std::string prefix = absl::StrCat(section, ".");
+  const auto first = values_.lower_bound(prefix);
+  return first != values_.end() && absl::StartsWith(first->first, prefix);
+}
+
+void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string& out) const {
+  // In the registry's order, each path once; then what only a wildcard knows.
+  std::vector<std::string> paths;
+  std::set<std::string> seen;
+  for (const KeySpec& key : AllKeys()) {
+    if (key.parent() != parent) continue;
+    const bool shown = Has(key.path) || HasBelow(key.path) || HasSection(key.path);
+    if (shown && seen.insert(std::string(key.path)).second) paths.emplace_back(key.path);
+  }
+  const std::string prefix = absl::StrCat(parent, ".");
+  for (auto at = values_.lower_bound(prefix); !parent.empty() && at != values_.end(); ++at) {
+    if (!absl::StartsWith(at->first, prefix)) break;
+    const bool direct = at->first.find('.', prefix.size()) == std::string::npos;
+    if (direct && seen.insert(at->first).second) paths.push_back(at->first);
+  }
+  const std::string indent(2 * static_cast<size_t>(depth), ' ');
+  for (const std::string& path : paths) {
+    const absl::string_view comma = &path == &paths.back() ? "" : ",";
+    const std::string name = WriteJson(JsonValue::String(path.substr(path.rfind('.') + 1)));
+    absl::StrAppend(&out, indent, name, ": ");
+    if (Has(path)) {
+      absl::StrAppend(&out, WriteJson(at(path)), comma, "  // ", ToString(origin(path)),
+                      MustBeSet(path) ? ", must be set for a run" : "", "\n");
+    } else {
+      absl::StrAppend(&out, "{\n");
+      PrintSection(path, depth + 1, out);
+      absl::StrAppend(&out, indent, "}", comma, "\n");
+    }
+  }
 }
 
 ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings) {
@@ -343,7 +510,19 @@ ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Finding
 }
 
 void FillDefaults(ResolvedKeys& keys) {
-  static const std::vector<Default>* const defaults = new std::vector<Default>(ReadDefaults());
+  using Defaults = std::vector<std::pair<const KeySpec*, JsonValue>>;
+  static const Defaults* const defaults = [] {
+    auto* all = new Defaults;
+    for (const KeySpec& key : AllKeys()) {
+      if (key.default_json.empty() || key.state != KeyState::kWorks) continue;
+      absl::StatusOr<JsonValue> value = ReadJson(key.default_json, key.path);
+      if (value.ok()) value = ConvertValue(*value, key);
+      RZ_CHECK(value.ok(), std::string(value.status().message()));
+      value->line = 0;
+      all->emplace_back(&key, *std::move(value));
+    }
+    return all;
+  }();
   for (const auto& [key, value] : *defaults) {
     if (keys.Has(key->path) || !BelongsTo(*key, SectionType(keys, key->path))) continue;
     if (IsPresent(*key, keys)) keys.Set(key->path, value, Origin::kDefault);

@@ -1,13 +1,11 @@
-// Checks a configuration's tree against the registry and fills in defaults: every key, one value.
+// A configuration's values by path, and what a check of them has found.
 //
 //   Findings findings;
 //   ResolvedKeys keys = ResolveKeys(root, "gpt.json", findings);
 //   FillDefaults(keys);
-//   keys.Integer("cyclic.slack");                       // 1
-//   keys.origin("cyclic.slack");                        // Origin::kDefault
-//
-// Findings begin with the place: "gpt.json:12: " or "--set cyclic.slack=x: ". All are found, not
-// only the first; what is wrong has no value then.
+//   keys.Integer("cyclic.slack");      // 1
+//   keys.origin("cyclic.slack");       // Origin::kDefault
+//   findings.all().front().line;       // "gpt.json:3: fp16.enabled: wanted true or false, found 2"
 #ifndef RINGZERO_ZERO_CONFIG_RESOLVE_H_
 #define RINGZERO_ZERO_CONFIG_RESOLVE_H_
 
@@ -20,11 +18,63 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "zero/config/finding.h"
 #include "zero/config/json_value.h"
-#include "zero/config/keys.h"
 
 namespace ringzero {
+
+// Where something was given: "run.json:12", "--set a.b=1", "run.json".
+struct Place {
+  std::string text;
+  int line = 0;  // in the file; 0: of no line of it
+};
+
+struct Finding {
+  enum class Kind {
+    kError,     // the configuration is refused
+    kNoEffect,  // a key that does nothing here, and why
+    kMinor,     // the same, of a key that hardly matters elsewhere either
+    kOutside,   // known, but outside of this engine: `train` refuses it
+    kNotBuilt,  // known, but not built yet: `train` refuses it
+    kAuto,      // "auto", and what it became
+    kMustSet,   // "auto" that nothing here gives a value: `train` asks for one
+    kNote,
+  };
+  Kind kind;
+  std::string path;
+  std::string line;      // "place: path: message", one line
+  int file_line = 0;     // the place's
+  bool is_auto = false;  // of what does nothing here: its value is "auto", and the line says so
+};
+
+// Of a kind that is no error, but that `train` refuses?
+bool RefusedByTraining(Finding::Kind kind);
+
+class Findings {
+ public:
+  // Returns the finding, until the next change; null when it is left out, as there are too many.
+  Finding* Add(Finding::Kind kind, const Place& place, absl::string_view path,
+               absl::string_view message);
+  // In the order of the file's lines; what belongs to none of them comes last.
+  void Sort();
+  const std::vector<Finding>& all() const { return all_; }
+  std::vector<Finding>& all() { return all_; }
+  const Finding* First(Finding::Kind kind) const;  // null: none
+  int Count(Finding::Kind kind) const;
+  bool IsFull() const;   // then only a first error is added
+  bool HasAuto() const;  // is any value "auto", whatever became of it?
+
+ private:
+  std::vector<Finding> all_;
+};
+
+// What an engine that ignores nothing says of a whole configuration.
+enum class Verdict {
+  kAccept,
+  kAcceptAuto,  // once its "auto" values (or a batch size) are given
+  kWarn,        // with a line for each key that does nothing here
+  kReject,
+};
+absl::string_view ToString(Verdict verdict);  // "accept", "accept_auto", "warn", "reject"
 
 enum class Origin { kFile, kCommandLine, kEnvironment, kDefault, kDerived, kAuto };
 // "user", "user (--set)", "environment", "default", "derived", "auto"
@@ -92,18 +142,6 @@ class ResolvedKeys {
   std::set<std::string, std::less<>> silent_;
   std::map<std::string, JsonValue, std::less<>> nulls_;
 };
-
-// Where `value` comes from.
-Place PlaceOf(const JsonValue& value, const std::string& file);
-
-inline constexpr absl::string_view kOnlyStage3Shards =
-    "only stage 3 shards parameters; DeepSpeed ignores it, too";
-
-// What is given, checked.
-ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings);
-
-// And the rest.
-void FillDefaults(ResolvedKeys& keys);
 
 }  // namespace ringzero
 

@@ -1,7 +1,7 @@
-// As far as they are DeepSpeed's, the rules are those of its DeepSpeedConfig.
-#include "zero/config/rules.h"
-
+// Rules over more than one key. As far as they are DeepSpeed's, they are those of its
+// DeepSpeedConfig.
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
-#include "zero/config/values.h"
+#include "base/status.h"
+#include "zero/config/keys.h"
+#include "zero/config/steps.h"
 
 namespace ringzero {
 namespace {
@@ -20,6 +22,31 @@ using Kind = Finding::Kind;
 
 constexpr char kOffloadOptimizer[] = "zero_optimization.offload_optimizer";
 constexpr char kOffloadParam[] = "zero_optimization.offload_param";
+constexpr char kWorkers[] = "cyclic.workers";
+
+// train / (divisor × workers), exactly.
+absl::StatusOr<int64_t> Divide(int64_t train, int64_t divisor, const char* name, int64_t workers) {
+  const int64_t parts = divisor * workers;
+  if (train % parts != 0) {
+    const std::string by =
+        name == nullptr ? absl::StrCat(workers, " workers")
+                        : absl::StrCat(name, " ", divisor, " x ", workers, " workers = ", parts);
+    return absl::InvalidArgumentError(
+        absl::StrCat(kTrainBatchKey, " ", train, " is not divisible by ", by));
+  }
+  return train / parts;
+}
+
+// micro-batch × K × N.
+absl::StatusOr<int64_t> Multiply(const BatchTriple& batch, int64_t workers) {
+  constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+  if (batch.micro_batch > kLimit / workers / batch.laps) {
+    return absl::InvalidArgumentError(absl::StrCat(kMicroBatchKey, " ", batch.micro_batch, " x ",
+                                                   kLapsKey, " ", batch.laps, " x ", workers,
+                                                   " workers is more than ", kLimit, " samples"));
+  }
+  return batch.micro_batch * batch.laps * workers;
+}
 
 class Rules {
  public:
@@ -36,6 +63,11 @@ class Rules {
     ResolveAutos();
     DropWhatIsOff();
     DropWhatIsWrong();
+    ResolveBatch();
+    ResolveLength();
+    const int64_t micro = Known(kMicroBatchKey);
+    if (micro == 0 || keys_.Has("evaluation.batch_size")) return;
+    keys_.Set("evaluation.batch_size", JsonValue::Integer(micro), Origin::kDerived);
   }
 
  private:
@@ -339,6 +371,102 @@ class Rules {
     });
   }
 
+  // 0: not known.
+  int64_t Known(absl::string_view path) const {
+    return keys_.Has(path) && !keys_.MustBeSet(path) ? keys_.Integer(path) : 0;
+  }
+
+  // Fills in what is missing of the batch triple. It is an error where no number of workers (or not
+  // the given one) makes it right.
+  void ResolveBatch() {
+    const BatchTriple given{.train_batch = Known(kTrainBatchKey),
+                            .micro_batch = Known(kMicroBatchKey),
+                            .laps = Known(kLapsKey)};
+    const Place place = keys_.PlaceOf(given.train_batch != 0 ? kTrainBatchKey : kMicroBatchKey);
+    const int64_t parts =
+        std::max<int64_t>(given.micro_batch, 1) * std::max<int64_t>(given.laps, 1);
+    if (given.train_batch % parts != 0) {
+      const bool said = keys_.Given(kWorkers);
+      const absl::Status why = CompleteBatch(given, said ? keys_.Integer(kWorkers) : 1).status();
+      const absl::string_view more = said ? "" : "; no other number of workers makes it right";
+      findings_.Add(Kind::kError, place, "", absl::StrCat(why.message(), more));
+      return;
+    }
+    if (given.train_batch != 0 && !keys_.Given(kWorkers) && keys_.Has(kWorkers)) {
+      ChooseWorkers(given, given.train_batch / parts);
+    }
+    // DeepSpeed's K = 1 is for a K that is not in the file.
+    const bool one = given.train_batch == 0 || given.micro_batch == 0;
+    const bool none = given.train_batch == 0 && given.micro_batch == 0;
+    if (!none && !(one && keys_.MustBeSet(kLapsKey)) && keys_.Has(kWorkers)) {
+      const absl::StatusOr<BatchTriple> batch = CompleteBatch(given, keys_.Integer(kWorkers));
+      if (batch.ok()) {
+        SetMissing(kTrainBatchKey, batch->train_batch);
+        SetMissing(kMicroBatchKey, batch->micro_batch);
+        SetMissing(kLapsKey, batch->laps);
+      } else {
+        findings_.Add(Kind::kError, place, "", batch.status().message());
+      }
+    }
+    for (const char* path : {kTrainBatchKey, kMicroBatchKey, kLapsKey}) {
+      if (!keys_.MustBeSet(path)) continue;
+      Add(Kind::kMustSet, path,
+          "\"auto\" has no value here; a run needs two of the batch triple, for example "
+          "--set train_micro_batch_size_per_gpu=1 --set gradient_accumulation_steps=1");
+    }
+  }
+
+  // As many as a whole triple says: `parts`. Else the default or, where `parts` does not divide by
+  // it, the largest number below that does. More than this engine has: no number.
+  void ChooseWorkers(const BatchTriple& given, int64_t parts) {
+    const int64_t standard = keys_.Integer(kWorkers);
+    int64_t workers = standard;
+    if (given.micro_batch != 0 && given.laps != 0) workers = parts;
+    while (parts % workers != 0) --workers;
+    if (workers == standard) return;
+    if (const double most = FindKey(kWorkers)->range.max; static_cast<double>(workers) > most) {
+      Add(Kind::kNotBuilt, kTrainBatchKey,
+          absl::StrCat(given.train_batch, " of ", kMicroBatchKey, " ", given.micro_batch, " x ",
+                       kLapsKey, " ", given.laps, " is for ", workers, " workers; more than ", most,
+                       " are not built yet"));
+      return keys_.Erase(kWorkers);
+    }
+    keys_.Set(kWorkers, JsonValue::Integer(workers), Origin::kDerived);
+    findings_.Add(Kind::kNote, {.text = keys_.file()}, kWorkers,
+                  absl::StrCat(workers, ", derived from the batch sizes"));
+  }
+
+  void SetMissing(absl::string_view path, int64_t value) {
+    if (Known(path) != 0) return;
+    const bool is_auto = keys_.Has(path);
+    if (is_auto) Add(Kind::kAuto, path, absl::StrCat("\"auto\" is ", value));
+    keys_.Set(path, JsonValue::Integer(value), is_auto ? Origin::kAuto : Origin::kDerived);
+  }
+
+  // The updates of a schedule that is to end with the run ("auto"), from iterations or from epochs.
+  // Where epochs are given and only the data says how long they are, it stays "auto", and the run
+  // sets it.
+  void ResolveLength() {
+    constexpr char kTotal[] = "scheduler.params.total_num_steps";
+    if (!keys_.MustBeSet(kTotal)) return;
+    if (!keys_.Has("iterations") && !keys_.Has("epochs")) {
+      return MustSet(kTotal, "or set iterations or epochs");
+    }
+    const int64_t batch = Known(kTrainBatchKey), samples = Known("data.samples");
+    int64_t updates = Known("iterations");
+    std::string why = ", as is iterations";
+    if (updates == 0 && (batch == 0 || samples < batch)) {
+      Add(Kind::kAuto, kTotal, "\"auto\" is as many updates as epochs make of the data");
+      return keys_.Set(kTotal, keys_.Json(kTotal), Origin::kDerived);
+    }
+    if (updates == 0) {
+      updates = keys_.Integer("epochs") * (samples / batch);
+      why = absl::StrCat(", as epochs x samples / ", kTrainBatchKey, " are");
+    }
+    Add(Kind::kAuto, kTotal, absl::StrCat("\"auto\" is ", updates, why));
+    keys_.Set(kTotal, JsonValue::Integer(updates), Origin::kAuto);
+  }
+
   ResolvedKeys& keys_;
   Findings& findings_;
 };
@@ -346,5 +474,35 @@ class Rules {
 }  // namespace
 
 void ApplyRules(ResolvedKeys& keys, Findings& findings) { Rules(keys, findings).Run(); }
+
+absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
+  BatchTriple batch = given;
+  if (batch.train_batch == 0 && batch.micro_batch == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("give ", kTrainBatchKey, " or ", kMicroBatchKey, ": no batch size is there"));
+  }
+  if (batch.train_batch != 0 && batch.micro_batch != 0 && batch.laps != 0) {
+    RZ_ASSIGN_OR_RETURN(const int64_t product, Multiply(batch, workers));
+    if (batch.train_batch != product) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kTrainBatchKey, " ", batch.train_batch, " is not ", kMicroBatchKey, " ",
+                       batch.micro_batch, " x ", kLapsKey, " ", batch.laps, " x ", workers,
+                       " workers = ", product));
+    }
+    return batch;
+  }
+  if (batch.train_batch == 0) {
+    if (batch.laps == 0) batch.laps = 1;
+    RZ_ASSIGN_OR_RETURN(batch.train_batch, Multiply(batch, workers));
+  } else if (batch.micro_batch != 0) {
+    RZ_ASSIGN_OR_RETURN(batch.laps,
+                        Divide(batch.train_batch, batch.micro_batch, kMicroBatchKey, workers));
+  } else {
+    const char* name = batch.laps == 0 ? nullptr : kLapsKey;
+    if (batch.laps == 0) batch.laps = 1;
+    RZ_ASSIGN_OR_RETURN(batch.micro_batch, Divide(batch.train_batch, batch.laps, name, workers));
+  }
+  return batch;
+}
 
 }  // namespace ringzero

@@ -43,7 +43,7 @@ TEST(ForeignNames, EachIsAnsweredWithAKeyOrAdvice) {
     } else {
       const KeySpec* key = FindKey(foreign.key);
       ASSERT_NE(key, nullptr) << foreign.key;
-      EXPECT_TRUE(key->state == KeyState::kWorks || key->state == KeyState::kNoEffect);
+      EXPECT_TRUE(key->state == KeyState::kWorks || key->is_idle());
     }
     const std::string answer = AnswerTo(Nested(foreign.name));
     EXPECT_THAT(answer, HasSubstr(absl::StrCat(": ", foreign.name, ": ")));

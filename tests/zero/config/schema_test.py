@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The JSON Schema (docs/config.schema.json) judges as the program does: examples, samples, DeepSpeed's own verdicts.
+"""The JSON Schema, made by the build (RINGZERO_SCHEMA names it), judges as the program does: examples, samples, DeepSpeed's
+own verdicts.
 
 Skipped without the package jsonschema; the samples without their folder (RINGZERO_DEEPSPEED_CONFIGS names another).
 """
@@ -17,7 +18,7 @@ except ImportError:
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SAMPLES = pathlib.Path(os.environ.get("RINGZERO_DEEPSPEED_CONFIGS", ROOT.parent / "shared" / "deepspeed_configs"))
-SCHEMA = json.loads((ROOT / "docs" / "config.schema.json").read_text())
+SCHEMA = json.loads(pathlib.Path(os.environ["RINGZERO_SCHEMA"]).read_text())
 
 
 def without_comments(text):

@@ -7,7 +7,7 @@ SOURCE is the unpacked source distribution (deepspeed_source.py says how to get 
                   is doubled, "x" an overflow, "-" an overflow that halves the scale, "_" one that lowers it to the minimum
   batches.jsonl   the batch triple for every combination of some values, with 1, 2, 3 and 4 workers
   verdicts.jsonl  small configurations, and whether DeepSpeedConfig takes them: read, and written with the answers of today.
-                  "ours" says why this project refuses what DeepSpeedConfig takes
+                  "ours" says why this project refuses what DeepSpeedConfig takes, "lax" why it takes what that refuses
 """
 
 import itertools
