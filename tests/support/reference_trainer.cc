@@ -2,6 +2,7 @@
 #include "tests/support/reference_trainer.h"
 
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim.h>
 
@@ -43,8 +44,6 @@ class Trainer {
       ReferenceState s;
       s.now = p.initial.clone();
       s.before = p.initial.clone();
-      s.expected = p.initial.clone();
-      s.expected_next = p.initial.clone();
       s.sum = at::zeros_like(p.initial);
       s.first = at::zeros_like(p.initial);
       s.second = at::zeros_like(p.initial);
@@ -133,7 +132,6 @@ class Trainer {
         s.sum.add_(gradient);
       }
     }
-    Overflow(t, m);
     ApplyNorms();
     return counted * loss.item<double>();
   }
@@ -143,19 +141,6 @@ class Trainer {
   double Divisor() const {
     const double full = task_.epoch_samples > 0 ? double(task_.micro_batch) : 1;
     return double(weight_of_all_) / full * scale_;
-  }
-
-  // As injected: the first value of a stage's sum.
-  void Overflow(int t, int m) {
-    for (const OverflowPlace& place : task_.overflows) {
-      if (place.iteration.value != t || place.micro_batch != m) continue;
-      for (size_t i = 0; i < states_.size(); ++i) {
-        if (StageOf(model_.parameters()[i].layer) != place.stage.value) continue;
-        if (!states_[i].contributed) continue;
-        states_[i].sum.mutable_data_ptr<float>()[0] = INFINITY;
-        break;
-      }
-    }
   }
 
   // The loss's scale of iteration t: DeepSpeed's recurrence over what is known when t begins, which
@@ -212,8 +197,7 @@ class Trainer {
       const ReferenceParameter& parameter = model_.parameters()[i];
       const bool fresh = m < 0 || Fresh(m, StageOf(parameter.layer));
       for (at::Tensor leaf : parameter.leaves) {
-        const ReferenceState& s = states_[i];
-        leaf.copy_(fresh ? s.now : plan_.predict ? s.expected : s.before);
+        leaf.copy_(fresh ? states_[i].now : states_[i].before);
       }
     }
   }
@@ -244,29 +228,13 @@ class Trainer {
     }
   }
 
-  // As torch.nn.utils.clip_grad_norm_, by the norm that the plan names.
+  // As torch.nn.utils.clip_grad_norm_.
   void SetClips() {
     if (plan_.clipping == Clipping::kOff) return;
-    std::vector<double> squares(plan_.stage_count(), 0.0);  // undivided
-    double all = 0;
-    for (size_t i = 0; i < states_.size(); ++i) {
-      if (!states_[i].contributed) continue;
-      const double own = SquaresOf(states_[i].sum);
-      squares[StageOf(model_.parameters()[i].layer)] += own;
-      all += own;
-    }
-    const auto clip = [&](double sum) {
-      const double norm = std::sqrt(sum) / Divisor();
-      const double wanted = task_.optimizer.max_norm / (norm + 1e-6);
-      return wanted < 1 ? float(wanted) : 1.0f;
-    };
-    for (size_t i = 0; i < states_.size(); ++i) {
-      const int stage = StageOf(model_.parameters()[i].layer);
-      states_[i].clip = plan_.clipping == Clipping::kExact      ? clip(all)
-                        : plan_.clipping == Clipping::kPerStage ? clip(squares[stage])
-                                                                : previous_clip_;
-    }
-    previous_clip_ = clip(all);
+    double squares = 0;  // undivided
+    for (const ReferenceState& s : states_) squares += s.contributed ? SquaresOf(s.sum) : 0;
+    const double wanted = task_.optimizer.max_norm / (std::sqrt(squares) / Divisor() + 1e-6);
+    for (ReferenceState& s : states_) s.clip = wanted < 1 ? float(wanted) : 1.0f;
   }
 
   void Update() {
@@ -289,22 +257,6 @@ class Trainer {
         UpdateReference(task_.optimizer, model_.parameters()[i].name, divisor, s);
         ++s.updates;
       }
-      Expect(s);
-    }
-  }
-
-  // The same step again, times the momentum: decision 34.
-  void Expect(ReferenceState& s) {
-    std::swap(s.expected, s.expected_next);
-    s.expected_next.copy_(s.now);
-    if (!s.updated) return;
-    const float momentum = float(task_.optimizer.sgd.momentum);
-    const float* now = s.now.const_data_ptr<float>();
-    const float* before = s.before.const_data_ptr<float>();
-    float* next = s.expected_next.mutable_data_ptr<float>();
-    for (int64_t i = 0; i < s.now.numel(); ++i) {
-      const float step = now[i] - before[i];
-      next[i] = std::fma(momentum, step, now[i]);
     }
   }
 
@@ -371,7 +323,6 @@ class Trainer {
   std::vector<int64_t> counts_;
   int64_t samples_left_ = 0;      // of the epoch
   int64_t weight_of_all_ = 0;     // of this iteration: its samples or, uncounted, its micro-batches
-  float previous_clip_ = 1;       // by the norm of the iteration before
   double scale_ = 1;              // of this iteration's loss
   std::vector<bool> overflowed_;  // by iteration
   TrainingResult result_;
@@ -397,6 +348,20 @@ std::unique_ptr<torch::optim::Optimizer> MakeOptimizer(const OptimizerOptions& o
 TrainingResult TrainReference(const TrainingTask& task, const Plan& plan) {
   at::set_num_threads(1);
   return Trainer(task, plan).Train();
+}
+
+void ExpectReferenceBits(const TrainingTask& task, const absl::StatusOr<PlannedTask>& planned,
+                         const RingOptions& options) {
+  ASSERT_TRUE(planned.ok()) << planned.status();
+  SCOPED_TRACE(PlanToString(planned->plan()));
+  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned, options);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  const TrainingResult reference = TrainReference(task, planned->plan());
+  EXPECT_EQ(ring->losses, reference.losses);
+  EXPECT_EQ(ring->evaluations, reference.evaluations);
+  EXPECT_EQ(ring->parameters, reference.parameters);
+  EXPECT_EQ(ring->statistics, reference.statistics);
+  EXPECT_EQ(ring->collected, reference.collected);
 }
 
 TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int iterations) {

@@ -19,9 +19,6 @@ namespace ringzero {
 // θ_t, θ_{t-1}, the sum and the optimizer's state of one parameter, in the parameter's own strides.
 struct ReferenceState {
   at::Tensor now, before, sum, first, second;
-  // Plan::predict: what this iteration expects `now` to be, from before the last update, and what
-  // the next one will.
-  at::Tensor expected, expected_next;
   bool contributed = false;
   bool updated = false;  // by the last update
   float clip = 1;        // what its averaged gradient is multiplied by

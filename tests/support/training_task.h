@@ -28,7 +28,6 @@ struct TrainingTask {
   std::function<at::Tensor(const TensorList& outputs, const at::Tensor& target)> loss;
   OptimizerOptions optimizer;
   Precision precision;
-  std::vector<OverflowPlace> overflows;  // injected
   uint64_t seed = 1;
   // Samples of an epoch whose last, incomplete batch is trained on, and of a full micro-batch; a
   // smaller one has the first samples of its batch. 0: all are full.

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "integrations/torch/micro_batch_context.h"
-#include "tests/support/expect_bits.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"

@@ -1,4 +1,4 @@
-// Linear is at::linear to the bit, whoever takes its weights' gradients.
+// Linear is at::linear to the bit, whatever takes its weights' gradients.
 #include "integrations/torch/linear.h"
 
 #include <ATen/autocast_mode.h>
@@ -19,7 +19,7 @@
 
 #include "integrations/torch/gradient_sink.h"
 #include "integrations/torch/micro_batch_context.h"
-#include "tests/support/expect_bits.h"
+#include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
 
@@ -282,7 +282,7 @@ class CountsAddedProducts {
   const at::CallbackHandle callback_;
 };
 
-// What a stage's sum holds when its product is ready is chance: with the switch nobody looks.
+// What a stage's sum holds when its product is ready is chance: the switch takes no chance.
 TEST(LinearTest, ProductsThatAreAlwaysMadeFirstHaveTheSameBits) {
   const TrainingTask task =
       LinearTask({Reads("a", 64, 5, Once), Reads("b", 96, 64, Once), Reads("c", 4, 96, Once)});

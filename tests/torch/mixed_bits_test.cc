@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "integrations/torch/models/models.h"
-#include "tests/support/expect_bits.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
@@ -90,30 +89,7 @@ TEST(MixedBitsTest, TheLossScaleKeepsSmallGradients) {
   EXPECT_NE(moved(), initial);
 }
 
-// Overflows at chosen iterations, stages and micro-batches; the loss scale comes down after them
-// and goes up again.
-TEST(MixedBitsTest, OverflowsAreSkippedAndTheScaleFollows) {
-  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-    TrainingTask task = MlpTask(4);
-    task.precision = {.compute = kFp16, .parameters = kFp16, .skip_overflows = true};
-    task.precision.loss_scale = {.initial = 1024, .dynamic = true, .window = 1, .hysteresis = 1};
-    task.overflows = {{Iteration(0), StageId(1), 2},
-                      {Iteration(2), StageId(0), 0},
-                      {Iteration(3), StageId(2), 5}};
-    PlanRequest request{.workers = 3, .laps = 2, .rule = rule, .slack = 0};
-    request.strict = rule == Rule::kCdpV2;
-    request.stages = 3;
-    request.iterations = 7;
-    request.evaluation = {.every = 2, .laps = 1};
-    request.optimizer = task.optimizer;
-    ExpectReferenceBits(task, PlanTask(task, request));
-    const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
-    ASSERT_TRUE(planned.ok()) << planned.status();
-    EXPECT_EQ(TrainReference(task, planned->plan()).skipped, 3);
-  }
-}
-
-// No injection: the scale that a run begins with is too large for this loss.
+// The scale that a run begins with is too large for this loss.
 TEST(MixedBitsTest, AScaleThatIsTooLargeComesDown) {
   TrainingTask task = MlpTask(3);
   task.precision = {.compute = kFp16, .parameters = kFp16, .skip_overflows = true};

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/support/expect_bits.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/tasks.h"
@@ -176,7 +175,6 @@ TEST(RingBitsTest, ShapesRulesAndOptimizers) {
   std::printf("%zu cases\n", cases.size());
 }
 
-// What would be stale is a prediction (decision 34).
 TEST(RingBitsTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {
   for (const Model model : {Model::kMlp, Model::kConv, Model::kGpt}) {
     std::vector<TrainingResult> results;
