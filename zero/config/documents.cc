@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
@@ -49,7 +51,7 @@ A configuration is a file of DeepSpeed 0.19.8's keys and of our own sections `mo
   most 1000 options. After 1000 findings only a first error is added. An integer is below 2^63 where
   its row names no maximum. An update has at most 2147483647 samples, a run at most 2147483646
   iterations.
-- `"auto"` takes the value that the column *here* names; where none is named, a run asks for one
+- `"auto"` takes the value that the last column names; where none is named, a run asks for one
   (`--set`). DeepSpeed's own `"auto"` inside of a section silently is the default. A choice of names
   in any case is never `"auto"`, and our own keys know no `"auto"`.
 - *Does nothing here*: accepted, with one line that says why. *Only ...*: `ringzero config` takes
@@ -65,8 +67,13 @@ std::string Code(absl::string_view text) {
 
 std::string TypeCell(const KeySpec& key) {
   const std::string choices = AllChoices(key);
-  std::string text = choices.empty() ? std::string(Describe(key.type)) : OneOf(choices);
-  const std::string range = DescribeRange(key.range);
+  absl::string_view type = Describe(key.type);
+  if (!absl::ConsumePrefix(&type, "an ")) absl::ConsumePrefix(&type, "a ");
+  std::string text = choices.empty() ? std::string(type) : OneOf(choices);
+  std::string range = DescribeRange(key.range);
+  if (absl::StrContains(range, " and at most ")) {
+    range = absl::StrReplaceAll(range, {{"at least ", ""}, {" and at most ", " to "}});
+  }
   if (!range.empty()) absl::StrAppend(&text, ", ", range);
   if (key.list_length != 0) absl::StrAppend(&text, ", ", key.list_length, " of them");
   if (key.needs_items) absl::StrAppend(&text, ", at least one");
@@ -103,13 +110,16 @@ std::string HereCell(const KeySpec& key) {
 std::string Row(const KeySpec& key, absl::string_view section = "") {
   const absl::string_view name =
       absl::string_view(key.path).substr(section.empty() ? 0 : section.size() + 1);
+  const std::string deepspeed = key.deepspeed.empty() ? "" : "DeepSpeed: " + Cell(key.deepspeed);
+  const std::string here = HereCell(key);
   return absl::StrCat("| `", name, "` | ", TypeCell(key), " | ", Code(key.default_json), " | ",
-                      Cell(key.meaning), " | ", Cell(key.deepspeed), " | ", HereCell(key), " |\n");
+                      Cell(key.meaning), " | ", here, here.empty() || deepspeed.empty() ? "" : ". ",
+                      deepspeed, " |\n");
 }
 
 constexpr char kTable[] =
-    "| key | type | default | meaning | DeepSpeed 0.19.8 | here |\n"
-    "| --- | --- | --- | --- | --- | --- |\n";
+    "| key | type | default | meaning | here, and what DeepSpeed 0.19.8 does otherwise |\n"
+    "| --- | --- | --- | --- | --- |\n";
 
 // A row for each line of the table, which has one key or one advice.
 std::string ForeignTable() {
