@@ -147,8 +147,8 @@ absl::Status FillData(const ResolvedKeys& keys, const ModelConfig& model, DataCo
 
 absl::Status FillOverflows(const ResolvedKeys& keys, InjectConfig& inject) {
   constexpr char kKey[] = "cyclic.inject.overflows";
-  if (!keys.Has(kKey)) return absl::OkStatus();
-  const std::vector<int64_t> numbers = keys.Integers(kKey);
+  std::vector<int64_t> numbers;
+  Fill(keys, "", {{kKey, &numbers}});
   const auto small = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int>::max(); };
   if (numbers.size() % 3 != 0 || !std::all_of(numbers.begin(), numbers.end(), small)) {
     return keys.Error(kKey, "wanted three numbers from 0 for each: iteration, stage, micro-batch");

@@ -380,48 +380,24 @@ absl::string_view ToString(Origin origin) {
   return "";
 }
 
-const JsonValue& ResolvedKeys::at(absl::string_view path) const {
+const ResolvedKeys::Value& ResolvedKeys::at(absl::string_view path) const {
   const auto found = values_.find(path);
   RZ_CHECK(found != values_.end(), absl::StrCat("no value of ", path));
-  return found->second.json;
-}
-
-std::vector<int64_t> ResolvedKeys::Integers(absl::string_view path) const {
-  std::vector<int64_t> out;
-  for (const JsonValue& item : at(path).children) out.push_back(item.integer);
-  return out;
-}
-
-std::vector<double> ResolvedKeys::Numbers(absl::string_view path) const {
-  std::vector<double> out;
-  for (const JsonValue& item : at(path).children) out.push_back(item.number);
-  return out;
-}
-
-Origin ResolvedKeys::origin(absl::string_view path) const {
-  const auto found = values_.find(path);
-  RZ_CHECK(found != values_.end(), absl::StrCat("no value of ", path));
-  return found->second.origin;
+  return found->second;
 }
 
 bool ResolvedKeys::Given(absl::string_view path) const {
-  const auto found = values_.find(path);
-  if (found == values_.end()) return false;
-  const Origin origin = found->second.origin;
-  return origin == Origin::kFile || origin == Origin::kCommandLine ||
-         origin == Origin::kEnvironment;
+  if (!Has(path)) return false;
+  const Origin from = origin(path);
+  return from == Origin::kFile || from == Origin::kCommandLine || from == Origin::kEnvironment;
 }
 
 bool ResolvedKeys::MustBeSet(absl::string_view path) const {
-  const auto found = values_.find(path);
-  return found != values_.end() && found->second.origin == Origin::kAuto &&
-         IsAuto(found->second.json);
+  return Has(path) && origin(path) == Origin::kAuto && IsAuto(Json(path));
 }
 
 bool ResolvedKeys::IsOn(absl::string_view path) const {
-  const auto found = values_.find(path);
-  return found != values_.end() && found->second.json.kind == JsonValue::Kind::kBool &&
-         found->second.json.boolean;
+  return Has(path) && Json(path).kind == JsonValue::Kind::kBool && Bool(path);
 }
 
 void ResolvedKeys::Set(absl::string_view path, JsonValue value, Origin origin) {
@@ -495,7 +471,7 @@ void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string
     const std::string name = WriteJson(JsonValue::String(path.substr(path.rfind('.') + 1)));
     absl::StrAppend(&out, indent, name, ": ");
     if (Has(path)) {
-      absl::StrAppend(&out, WriteJson(at(path)), comma, "  // ", ToString(origin(path)),
+      absl::StrAppend(&out, WriteJson(Json(path)), comma, "  // ", ToString(origin(path)),
                       MustBeSet(path) ? ", must be set for a run" : "", "\n");
     } else {
       absl::StrAppend(&out, "{\n");

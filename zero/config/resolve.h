@@ -87,14 +87,12 @@ class ResolvedKeys {
   const std::string& file() const { return file_; }
   // Has a value: given, derived or by default. The getters below need one, of that type.
   bool Has(absl::string_view path) const { return values_.contains(path); }
-  bool Bool(absl::string_view path) const { return at(path).boolean; }
-  int64_t Integer(absl::string_view path) const { return at(path).integer; }
-  double Number(absl::string_view path) const { return at(path).number; }
-  const std::string& String(absl::string_view path) const { return at(path).text; }
-  std::vector<int64_t> Integers(absl::string_view path) const;
-  std::vector<double> Numbers(absl::string_view path) const;
-  const JsonValue& Json(absl::string_view path) const { return at(path); }
-  Origin origin(absl::string_view path) const;
+  bool Bool(absl::string_view path) const { return at(path).json.boolean; }
+  int64_t Integer(absl::string_view path) const { return at(path).json.integer; }
+  double Number(absl::string_view path) const { return at(path).json.number; }
+  const std::string& String(absl::string_view path) const { return at(path).json.text; }
+  const JsonValue& Json(absl::string_view path) const { return at(path).json; }
+  Origin origin(absl::string_view path) const { return at(path).origin; }
   // Was it given: in the file, on the command line, by the environment?
   bool Given(absl::string_view path) const;
   // Is it "auto", and nothing has given it a value?
@@ -132,7 +130,7 @@ class ResolvedKeys {
     JsonValue json;
     Origin origin = Origin::kDefault;
   };
-  const JsonValue& at(absl::string_view path) const;
+  const Value& at(absl::string_view path) const;
   bool HasBelow(absl::string_view section) const;  // is there a value in it?
   void PrintSection(absl::string_view parent, int depth, std::string& out) const;
 
