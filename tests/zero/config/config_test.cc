@@ -35,14 +35,12 @@ constexpr char kResNet[] = R"({
 )";
 
 std::string Message(const std::string& text, const std::vector<std::string>& sets = {}) {
-  const absl::StatusOr<Config> config =
-      ParseConfig(text, {.file = "run.json", .overrides = sets, .environment = {}});
+  const absl::StatusOr<Config> config = ParseConfig(text, {.file = "run.json", .overrides = sets});
   return config.ok() ? "accepted" : std::string(config.status().message());
 }
 
 Config Parse(const std::string& text, const std::vector<std::string>& sets = {}) {
-  absl::StatusOr<Config> config =
-      ParseConfig(text, {.file = "run.json", .overrides = sets, .environment = {}});
+  absl::StatusOr<Config> config = ParseConfig(text, {.file = "run.json", .overrides = sets});
   EXPECT_TRUE(config.ok()) << config.status();
   return config.ok() ? *std::move(config) : Config();
 }
@@ -126,70 +124,64 @@ TEST(Config, ValuesAreReadAsPydanticsLaxModeDoes) {
   EXPECT_THAT(Message(kResNet, {"cyclic.slack=1.5"}), HasSubstr("wanted an integer, found 1.5"));
 }
 
-TEST(Config, AdamMeansAdamWAsInDeepSpeed) {
-  const Config adam = Parse(kResNet, {"optimizer.type=Adam", "optimizer.params.betas=[0.8,0.9]"});
-  EXPECT_EQ(adam.optimizer.type, OptimizerOptions::Type::kAdamW);
-  EXPECT_EQ(adam.optimizer.adamw.beta1, 0.8);
-  EXPECT_EQ(adam.optimizer.learning_rate, 0.05);  // belongs to both types
-  EXPECT_EQ(
-      Parse(kResNet, {"optimizer.type=Adam", "optimizer.params.adam_w_mode=false"}).optimizer.type,
-      OptimizerOptions::Type::kAdam);
-  EXPECT_EQ(
-      Parse(kResNet, {"optimizer.type=AdamW", "optimizer.params.adam_w_mode=false"}).optimizer.type,
-      OptimizerOptions::Type::kAdamW);
+OptimizerOptions Optimizer(const std::vector<std::string>& sets) {
+  return Parse(kResNet, sets).optimizer;
 }
 
-TEST(Config, LionAndAdagrad) {
+TEST(Config, AdamMeansAdamWAsInDeepSpeed) {
+  using Type = OptimizerOptions::Type;
+  const OptimizerOptions adam =
+      Optimizer({"optimizer.type=Adam", "optimizer.params.betas=[0.8,0.9]"});
+  EXPECT_EQ(adam.type, Type::kAdamW);
+  EXPECT_EQ(adam.adamw.beta1, 0.8);
+  EXPECT_EQ(adam.learning_rate, 0.05);  // belongs to both types
+  const std::string in_gradient = "optimizer.params.adam_w_mode=false";
+  EXPECT_EQ(Optimizer({"optimizer.type=Adam", in_gradient}).type, Type::kAdam);
+  EXPECT_EQ(Optimizer({"optimizer.type=AdamW", in_gradient}).type, Type::kAdamW);
+}
+
+TEST(Config, LionAdagradLambAndMuon) {
   const OptimizerOptions lion =
-      Parse(kResNet, {"optimizer.type=Lion", "optimizer.params.betas=[0.9,0.98]",
-                      "optimizer.params.weight_decay=0.2"})
-          .optimizer;
+      Optimizer({"optimizer.type=Lion", "optimizer.params.betas=[0.9,0.98]",
+                 "optimizer.params.weight_decay=0.2"});
   EXPECT_EQ(lion.type, OptimizerOptions::Type::kLion);
   EXPECT_EQ(lion.lion.beta2, 0.98);
   EXPECT_EQ(lion.lion.weight_decay, 0.2);
   EXPECT_EQ(lion.lion.form, UpdateForm::kDeepSpeed);
   const OptimizerOptions adagrad =
-      Parse(kResNet, {"optimizer.type=Adagrad", "optimizer.params.lr_decay=0.1",
-                      "optimizer.params.initial_accumulator_value=0.5"})
-          .optimizer;
+      Optimizer({"optimizer.type=Adagrad", "optimizer.params.lr_decay=0.1",
+                 "optimizer.params.initial_accumulator_value=0.5"});
   EXPECT_EQ(adagrad.type, OptimizerOptions::Type::kAdagrad);
   EXPECT_EQ(adagrad.adagrad.rate_decay, 0.1);
   EXPECT_EQ(adagrad.adagrad.initial_accumulator, 0.5);
   EXPECT_EQ(adagrad.adagrad.epsilon, 1e-10);
-}
-
-TEST(Config, LambAndMuon) {
   const OptimizerOptions lamb =
-      Parse(kResNet, {"optimizer.type=Lamb", "optimizer.params.max_coeff=0.5"}).optimizer;
+      Optimizer({"optimizer.type=Lamb", "optimizer.params.max_coeff=0.5"});
   EXPECT_EQ(lamb.type, OptimizerOptions::Type::kLamb);
   EXPECT_EQ(lamb.lamb.max_ratio, 0.5);
   EXPECT_EQ(lamb.lamb.min_ratio, 0.01);
   EXPECT_EQ(lamb.lamb.epsilon, 1e-8);
   EXPECT_EQ(lamb.lamb.form, UpdateForm::kDeepSpeed);
-  for (const char* type : {"optimizer.type=Lamb", "optimizer.type=Lion"}) {
-    const OptimizerOptions paper = Parse(kResNet, {type, "optimizer.form=paper"}).optimizer;
-    const bool is_lamb = paper.type == OptimizerOptions::Type::kLamb;
-    EXPECT_EQ(is_lamb ? paper.lamb.form : paper.lion.form, UpdateForm::kPaper) << type;
-  }
+  const std::string paper = "optimizer.form=paper";
+  EXPECT_EQ(Optimizer({"optimizer.type=Lamb", paper}).lamb.form, UpdateForm::kPaper);
+  EXPECT_EQ(Optimizer({"optimizer.type=Lion", paper}).lion.form, UpdateForm::kPaper);
   const OptimizerOptions muon =
-      Parse(kResNet, {"optimizer.type=Muon", "optimizer.params.muon_lr=0.02",
-                      "optimizer.params.adam_lr=0.001", "optimizer.params.adam_names=[\"fc*\"]"})
-          .optimizer;
+      Optimizer({"optimizer.type=Muon", "optimizer.params.muon_lr=0.02",
+                 "optimizer.params.adam_lr=0.001", "optimizer.params.adam_names=[\"fc*\"]"});
   EXPECT_EQ(muon.type, OptimizerOptions::Type::kMuon);
   EXPECT_EQ(muon.learning_rate, 0.02);
   EXPECT_DOUBLE_EQ(muon.muon.rest_factor, 0.05);
   EXPECT_EQ(muon.muon.rest, std::vector<std::string>{"fc*"});
   EXPECT_EQ(muon.adamw.beta2, 0.95);
   // lr, where it is given, is both rates.
-  EXPECT_EQ(Parse(kResNet, {"optimizer.type=Muon"}).optimizer.muon.rest_factor, 1);
+  EXPECT_EQ(Optimizer({"optimizer.type=Muon"}).muon.rest_factor, 1);
 }
 
 TEST(Config, GroupsAndDecay) {
   const OptimizerOptions options =
-      Parse(kResNet, {"optimizer.type=AdamW", "optimizer.decay=matrices",
-                      R"(optimizer.groups=[{"params": "fc.*", "lr_factor": 0.1},)"
-                      R"( {"params": "*", "weight_decay": 0.5, "betas": [0.8, 0.9]}])"})
-          .optimizer;
+      Optimizer({"optimizer.type=AdamW", "optimizer.decay=matrices",
+                 R"(optimizer.groups=[{"params": "fc.*", "lr_factor": 0.1},)"
+                 R"( {"params": "*", "weight_decay": 0.5, "betas": [0.8, 0.9]}])"});
   EXPECT_EQ(options.decays, OptimizerOptions::Decays::kMatrices);
   ASSERT_EQ(options.groups.size(), 2u);
   EXPECT_EQ(options.groups[0].pattern, "fc.*");
@@ -447,7 +439,7 @@ TEST(Config, TellsAllThatTrainingRefuses) {
       R"({"train_batch_size": 8, "prescale_gradients": true, "data": {"type": "random"},
           "optimizer": {"type": "AdamW", "params": {"lr": "auto"}},
           "fp16": {"enabled": true, "initial_scale_power": 200}})",
-      {.file = "f", .overrides = {}, .environment = {}});
+      {.file = "f"});
   EXPECT_EQ(checked.verdict(), Verdict::kAcceptAuto);
   EXPECT_THAT(FillForTraining(checked),
               ElementsAre(HasSubstr("prescale_gradients: true is not built yet"),
@@ -460,7 +452,7 @@ TEST(Config, FindsAllThatIsWrongInOurOwnSections) {
   const CheckedConfig checked = CheckConfig(
       R"({"model": {"type": "resnet", "depth": 21},
           "cyclic": {"stagger": true, "slack": 1, "strict": true, "boundaries": [1]}})",
-      {.file = "f", .overrides = {}, .environment = {}});
+      {.file = "f"});
   EXPECT_EQ(checked.findings.Count(Finding::Kind::kError), 5) << checked.status();
 }
 
@@ -488,13 +480,9 @@ TEST(Config, SurvivesDamage) {
         case 3: text.insert(at, text.substr(random() % text.size(), random() % 16)); break;
       }
     }
-    const absl::StatusOr<Config> config =
-        ParseConfig(text, {.file = "run.json", .overrides = {}, .environment = {}});
+    const absl::StatusOr<Config> config = ParseConfig(text, {.file = "run.json"});
     if (config.ok()) {
-      EXPECT_TRUE(
-          ParseConfig(config->Print(), {.file = "printed", .overrides = {}, .environment = {}})
-              .ok())
-          << text;
+      EXPECT_TRUE(ParseConfig(config->Print(), {.file = "printed"}).ok()) << text;
     } else {
       EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << config.status();
       EXPECT_THAT(std::string(config.status().message()), StartsWith("run.json"));
@@ -503,11 +491,10 @@ TEST(Config, SurvivesDamage) {
 }
 
 TEST(Config, NamesAMissingFile) {
-  const absl::StatusOr<Config> config =
-      LoadConfig({.file = "/nowhere/run.json", .overrides = {}, .environment = {}});
+  const absl::StatusOr<Config> config = LoadConfig({.file = "/nowhere/run.json"});
   EXPECT_EQ(config.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(config.status().message()), StartsWith("/nowhere/run.json: "));
-  EXPECT_FALSE(LoadConfig({.file = "/tmp", .overrides = {}, .environment = {}}).ok());
+  EXPECT_FALSE(LoadConfig({.file = "/tmp"}).ok());
 }
 
 // Sizes that would take long or much memory: refused, or read in no time.
@@ -518,8 +505,7 @@ TEST(Config, SurvivesSize) {
   std::string many = "{\"optimizer\": {\"type\": \"RMSprop\", \"params\": {";
   for (int i = 0; i < 5000; ++i) absl::StrAppend(&many, "\"p", i, "\": ", i, ", ");
   many += "}}, \"unknown\": 1}";
-  const CheckedConfig checked =
-      CheckConfig(many, {.file = "f", .overrides = {}, .environment = {}});
+  const CheckedConfig checked = CheckConfig(many, {.file = "f"});
   EXPECT_EQ(checked.verdict(), Verdict::kReject);
   EXPECT_LT(checked.findings.all().size(), 2000u);
   std::string unknown = "{";  // each would be compared with every known key
@@ -546,8 +532,7 @@ TEST(Config, TheEnvironmentSaysHowManyWorkers) {
 
 TEST(Config, WorkersFollowTheBatch) {
   const auto workers = [](const std::string& text) {
-    const CheckedConfig checked =
-        CheckConfig(text, {.file = "f", .overrides = {}, .environment = {}});
+    const CheckedConfig checked = CheckConfig(text, {.file = "f"});
     return checked.config.keys.Has("cyclic.workers") ? checked.config.keys.Integer("cyclic.workers")
                                                      : -1;
   };

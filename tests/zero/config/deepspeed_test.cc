@@ -59,7 +59,7 @@ TEST(DeepSpeedAnswers, LearningRates) {
     const JsonValue& scheduler = *row.Find("scheduler");
     SCOPED_TRACE(WriteJson(scheduler));
     const double base = row.Find("lr")->number;
-    const ConfigSource source{.file = "run.json", .overrides = {}, .environment = {}};
+    const ConfigSource source{.file = "run.json"};
     const absl::StatusOr<Config> config = ParseConfig(RunWith(scheduler, base), source);
     ASSERT_TRUE(config.ok()) << config.status();
     const std::vector<double> rates = Unpacked(*row.Find("rates"));
@@ -88,8 +88,7 @@ TEST(DeepSpeedAnswers, LossScales) {
           "train_micro_batch_size_per_gpu": 1, "optimizer": {"type": "SGD", "params": {"lr": 1}},
           "zero_optimization": {"stage": )",
                      stage, R"(}, "fp16": )", WriteJson(*row.Find("fp16")), "}");
-    const absl::StatusOr<Config> config =
-        ParseConfig(run, {.file = "run.json", .overrides = {}, .environment = {}});
+    const absl::StatusOr<Config> config = ParseConfig(run, {.file = "run.json"});
     ASSERT_TRUE(config.ok()) << config.status();
     LossScale dp(config->precision.loss_scale, 1), cdp(config->precision.loss_scale, 2);
     const std::string& iterations = row.Find("iterations")->text;
@@ -139,7 +138,7 @@ TEST(DeepSpeedAnswers, BatchTriples) {
 TEST(DeepSpeedAnswers, SmallConfigurations) {
   for (const JsonValue& row : ReadRows("verdicts.jsonl")) {
     SCOPED_TRACE(WriteJson(row));
-    const ConfigSource source{.file = "run.json", .overrides = {}, .environment = {}};
+    const ConfigSource source{.file = "run.json"};
     const CheckedConfig checked = CheckConfig(WriteJson(*row.Find("config")), source);
     const bool theirs = row.Find("deepspeed")->kind == JsonValue::Kind::kString;
     const bool refused = row.Find("lax") == nullptr && (row.Find("ours") != nullptr || theirs);

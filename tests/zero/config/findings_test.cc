@@ -42,8 +42,7 @@ TEST(Findings, AreAsInTheGoldenFiles) {
     SCOPED_TRACE(file.string());
     const absl::StatusOr<std::string> text = ReadConfigFile(file.string());
     ASSERT_TRUE(text.ok()) << text.status();
-    const CheckedConfig checked =
-        CheckConfig(*text, {.file = file.filename().string(), .overrides = {}, .environment = {}});
+    const CheckedConfig checked = CheckConfig(*text, {.file = file.filename().string()});
     std::string said = absl::StrCat("verdict: ", ToString(checked.verdict()), "\n");
     for (const Finding& finding : checked.findings.all()) {
       EXPECT_EQ(finding.line.find('\n'), std::string::npos);

@@ -27,7 +27,7 @@ std::string Nested(absl::string_view path) {
 }
 
 std::string AnswerTo(const std::string& text) {
-  const ConfigSource source{.file = "f", .overrides = {}, .environment = {}};
+  const ConfigSource source{.file = "f"};
   return std::string(CheckConfig(text, source).status().message());
 }
 

@@ -23,8 +23,7 @@ constexpr char kRun[] = R"({
 })";
 
 absl::StatusOr<Precision> Read(const std::vector<std::string>& sets) {
-  const absl::StatusOr<Config> config =
-      ParseConfig(kRun, {.file = "run.json", .overrides = sets, .environment = {}});
+  const absl::StatusOr<Config> config = ParseConfig(kRun, {.file = "run.json", .overrides = sets});
   if (!config.ok()) return config.status();
   return config->precision;
 }
@@ -98,7 +97,7 @@ TEST(PrecisionTest, TheDynamicLossScaleHasDeepSpeedsKeys) {
 TEST(PrecisionTest, TheDynamicLossScaleOfStage0SaysWhatDoesNothing) {
   using AtMinimum = LossScaleOptions::AtMinimum;
   const auto read = [](const std::vector<std::string>& sets) {
-    return *ParseConfig(kRun, {.file = "run.json", .overrides = sets, .environment = {}});
+    return *ParseConfig(kRun, {.file = "run.json", .overrides = sets});
   };
   const std::string fp16 = "fp16.enabled=true", plain = "zero_optimization.stage=0";
   const Config said = read({fp16, plain, "fp16.hysteresis=3"});
@@ -124,7 +123,7 @@ TEST(PrecisionTest, OverflowsAreSkippedInHalfPrecision) {
 
 TEST(PrecisionTest, SkippingNeedsTheStrictFormAndItsOwnNorm) {
   const auto read = [](const std::vector<std::string>& sets) {
-    return ParseConfig(kRun, {.file = "run.json", .overrides = sets, .environment = {}});
+    return ParseConfig(kRun, {.file = "run.json", .overrides = sets});
   };
   const std::string fp16 = "fp16.enabled=true", v2 = "cyclic.rule=cdp_v2";
   EXPECT_TRUE(read({fp16, v2, "gradient_clipping=0"})->cyclic.strict);

@@ -125,7 +125,7 @@ TEST(DeepSpeedSamples, EachHasItsVerdictForItsReason) {
     SCOPED_TRACE(row.at("file") + ", " + row.at("verdict"));
     const absl::StatusOr<std::string> text = ReadConfigFile(folder + "/" + row.at("file"));
     ASSERT_TRUE(text.ok()) << text.status();
-    const ConfigSource source{.file = row.at("file"), .overrides = {}, .environment = {}};
+    const ConfigSource source{.file = row.at("file")};
     CheckedConfig checked = CheckConfig(*text, source);
     CheckRow(row, checked);
     // None is a whole run: DeepSpeed's files have no model.
