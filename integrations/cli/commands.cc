@@ -22,7 +22,6 @@
 #include "integrations/sight/run_folder.h"
 #include "p2p/rendezvous/identity.h"
 #include "zero/config/config.h"
-#include "zero/config/documents.h"
 #include "zero/flight_blame.h"
 #include "zero/flight_record.h"
 

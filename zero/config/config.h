@@ -184,6 +184,11 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 
+// What the registry says of itself: docs/config.md, and a JSON Schema 2020-12, which knows types,
+// ranges, choices and which keys there are; rules over several keys are beyond it. Pure functions.
+std::string ConfigMarkdown();
+std::string ConfigSchema();
+
 }  // namespace ringzero
 
 #endif  // RINGZERO_ZERO_CONFIG_CONFIG_H_

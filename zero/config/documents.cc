@@ -1,7 +1,5 @@
 // What the registry says of itself: docs/config.md, a table per section, and a JSON Schema, a node
 // per key.
-#include "zero/config/documents.h"
-
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -17,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "zero/config/config.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "tests/zero/config/golden.h"
 #include "zero/config/config.h"
-#include "zero/config/documents.h"
 
 namespace ringzero {
 namespace {
