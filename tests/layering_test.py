@@ -32,7 +32,7 @@ LIBRARIES = (
     (r"cuda.*\.h|cuda/|driver_types\.h", r"cuda.*\.(cc|cu)$|/nccl[^/]*\.cc$|p2p/nccl/nccl_api\.h$"),
     (r"p2p/nccl/nccl_api\.h", r"p2p/nccl/nccl[^/]*\.cc$"),  # the table of functions, for those sources alone
     (r"liburing", r"uring.*\.cc$"),
-    (r"hwy/", r"^(zero/update/((narrow|matrix)_)?kernels\.cc$|tests/)"),  # what it sets for the preprocessor stays in one file
+    (r"hwy/", r"^(zero/update/(matrix_)?kernels\.cc$|tests/)"),  # what it sets for the preprocessor stays in one file
     (r"openssl/", r"^base/"),
     (r"CLI/", r"^(integrations/cli/command_line\.cc|bench/.*\.cc)$"),  # slow to compile
     (TORCH, MAY_REACH_TORCH),

@@ -12,7 +12,7 @@
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
 #include "zero/optimizer_state.h"
-#include "zero/update/parameter_groups.h"
+#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 

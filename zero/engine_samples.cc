@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "sharding/samples.h"
 #include "zero/engine_impl.h"
-#include "zero/update/narrow_kernels.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 

@@ -14,7 +14,7 @@
 #include <cstdint>
 
 #include "zero/layout.h"
-#include "zero/update/narrow_kernels.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 

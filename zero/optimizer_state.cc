@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/buffer.h"
-#include "zero/update/parameter_groups.h"
+#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 namespace {

@@ -11,7 +11,7 @@
 #include "sharding/label.h"
 #include "sharding/samples.h"
 #include "sharding/schedule.h"
-#include "zero/update/narrow_kernels.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {

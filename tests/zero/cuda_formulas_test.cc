@@ -1,43 +1,47 @@
 // What a GPU's thread computes, on the processor: the bits of the plain loops. That holds all of
 // the kernels but their launch, on machines without a GPU too.
-#include "zero/update/cuda/cuda_formulas.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
 #include "tests/zero/pass_cases.h"
-#include "zero/update/narrow_kernels.h"
-#include "zero/update/reference.h"
+#include "tests/zero/update_reference.h"
+#include "zero/update/arithmetic.h"
+#include "zero/update/cuda/cuda_kernels.h"
+#include "zero/update/formulas.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {
 
-// As a grid's threads do it: each value by itself, here from the last to the first.
-void FormulaPass(const PassStep& step, const UpdateSpan& span) {
-  struct Value {
-    const UpdateSpan& span;
-    int64_t i;
-    void operator()(const SgdStep& step) const { cuda::SgdValue(step, span, i); }
-    void operator()(const AdamStep& step) const { cuda::AdamValue(step, span, i); }
-    void operator()(const LionStep& step) const { cuda::LionValue(step, span, i); }
-    void operator()(const AdagradStep& step) const { cuda::AdagradValue(step, span, i); }
-  };
-  for (int64_t i = span.count - 1; i >= 0; --i) std::visit(Value{span, i}, step);
+// As a grid's threads do it: each piece of work by itself, here from the last to the first.
+template <class Span>
+void DoAll(const Span& span) {
+  for (int64_t i = span.work() - 1; i >= 0; --i) span.Do(i);
+}
+
+void FormulaPass(const UpdateStep& step, const UpdateSpan& span) {
+  std::visit(
+      [&](const auto& one) {
+        using Step = std::decay_t<decltype(one)>;
+        DoAll(cuda::UpdateWork<Step>{one, plain::SpanOf(one, span), span.count});
+      },
+      step);
 }
 
 TEST(CudaFormulasTest, GiveTheBitsOfPlainLoops) {
   for (const PassCase& each : PassCases({1, 5001})) {
     PassMemory wanted(each), found(each);
-    UpdateSpan plain = wanted.Span(), formulas = found.Span();
+    UpdateSpan wanted_span = wanted.Span(), formulas = found.Span();
     std::vector<float> predicted(each.count), also(each.count);
-    plain.predicted = predicted.data();
+    wanted_span.predicted = predicted.data();
     formulas.predicted = also.data();
-    plain.momentum = formulas.momentum = 0.9f;
-    PlainPass(each.step, plain);
+    wanted_span.momentum = formulas.momentum = 0.9f;
+    reference::UpdatePass(each.step, wanted_span);
     FormulaPass(each.step, formulas);
     ExpectSame(wanted, found);
     ExpectSame(predicted, also, each.Name() + ", predicted");
@@ -49,9 +53,9 @@ TEST(CudaFormulasTest, GiveTheBitsOfPlainLoops) {
 TEST(CudaFormulasTest, RoundToWireAsReferenceDoes) {
   for (uint64_t bits = 0; bits < (uint64_t{1} << 32); bits += 0x1000) {
     for (const int64_t by : {-1, 0, 1}) {
-      const float value = cuda::FloatOf(static_cast<uint32_t>(bits + by));
-      ASSERT_EQ(cuda::ToBf16(value), reference::ToWire(WireType::kBf16, value)) << value;
-      ASSERT_EQ(cuda::ToFp16(value), reference::ToWire(WireType::kFp16, value)) << value;
+      const float value = FloatOf(static_cast<uint32_t>(bits + by));
+      ASSERT_EQ(ToWire(WireType::kBf16, value), reference::ToWire(WireType::kBf16, value)) << value;
+      ASSERT_EQ(ToWire(WireType::kFp16, value), reference::ToWire(WireType::kFp16, value)) << value;
     }
   }
 }
@@ -60,9 +64,7 @@ TEST(CudaFormulasTest, WidenAsReferenceDoes) {
   for (const WireType type : {WireType::kBf16, WireType::kFp16}) {
     for (uint32_t bits = 0; bits < 0x10000; ++bits) {
       const uint16_t value = static_cast<uint16_t>(bits);
-      ASSERT_EQ(cuda::BitsOf(cuda::FromWire(type, value)),
-                cuda::BitsOf(reference::FromWire(type, value)))
-          << bits;
+      ASSERT_EQ(BitsOf(FromWire(type, value)), BitsOf(reference::FromWire(type, value))) << bits;
     }
   }
 }
@@ -76,8 +78,8 @@ TEST(CudaFormulasTest, LanesTakeSquaresInTheOrderOfThePlainLoop) {
                                    .count = count,
                                    .block = block,
                                    .lanes = found.lanes.data()};
-      ASSERT_EQ(cuda::SquaresLanes(span), static_cast<int64_t>(found.lanes.size()));
-      for (int64_t i = cuda::SquaresLanes(span) - 1; i >= 0; --i) cuda::SquaresLane(span, i);
+      ASSERT_EQ(span.work(), static_cast<int64_t>(found.lanes.size()));
+      DoAll(span);
       EXPECT_EQ(wanted.lanes, found.lanes) << count << " values, blocks of " << block;
     }
   }
@@ -90,11 +92,9 @@ TEST(CudaFormulasTest, AddGradients) {
   const std::vector<uint16_t> narrow = NarrowValues(5001, 7);
   reference::AddPass(wanted.data(), gradient.data(), 5001);
   reference::AddNarrowPass(WireType::kFp16, wide.data(), narrow.data(), 5001);
-  for (int64_t i = 0; i < 5001; ++i) {
-    cuda::AddValue({.sum = found.data(), .gradient = gradient.data()}, i);
-    cuda::AddNarrowValue(
-        {.type = WireType::kFp16, .sum = wide_found.data(), .gradient = narrow.data()}, i);
-  }
+  DoAll(cuda::AddSpan{.sum = found.data(), .gradient = gradient.data(), .count = 5001});
+  DoAll(cuda::AddNarrowSpan{
+      .type = WireType::kFp16, .sum = wide_found.data(), .gradient = narrow.data(), .count = 5001});
   ExpectSame(wanted, found, "fp32");
   ExpectSame(wide, wide_found, "fp16");
 }
@@ -114,7 +114,7 @@ TEST(CudaFormulasTest, RoundByChanceAsReferenceDoes) {
                                         .gradient = gradient.data(),
                                         .out = found.data(),
                                         .count = count};
-        for (int64_t n = cuda::RandomBlocks(span) - 1; n >= 0; --n) cuda::AddRoundedBlock(span, n);
+        DoAll(span);
         ExpectSame(WireType::kBf16, wanted, found, "from " + std::to_string(first));
       }
     }

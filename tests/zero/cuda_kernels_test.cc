@@ -7,30 +7,16 @@
 
 #include <algorithm>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "tests/zero/pass_cases.h"
-#include "zero/update/narrow_kernels.h"
-#include "zero/update/reference.h"
+#include "tests/zero/update_reference.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {
 
 using ::testing::HasSubstr;
-
-absl::Status CudaPass(const PassStep& step, const UpdateSpan& span) {
-  struct Pass {
-    const UpdateSpan& span;
-    absl::Status operator()(const SgdStep& step) const { return cuda::SgdPass(step, span, {}); }
-    absl::Status operator()(const AdamStep& step) const { return cuda::AdamPass(step, span, {}); }
-    absl::Status operator()(const LionStep& step) const { return cuda::LionPass(step, span, {}); }
-    absl::Status operator()(const AdagradStep& step) const {
-      return cuda::AdagradPass(step, span, {});
-    }
-  };
-  return std::visit(Pass{span}, step);
-}
 
 // A copy of a vector on the GPU.
 template <class T>
@@ -67,7 +53,7 @@ void RunOnGpu(PassMemory& memory) {
   span.first = first.data();
   span.second = second.data();
   span.wire = wire.data();
-  EXPECT_EQ(CudaPass(memory.of.step, span), absl::OkStatus());
+  EXPECT_EQ(cuda::UpdatePass(memory.of.step, span, {}), absl::OkStatus());
   theta.CopyTo(memory.theta);
   out.CopyTo(memory.out);
   first.CopyTo(memory.first);
@@ -87,7 +73,7 @@ class CudaKernelsTest : public testing::Test {
 TEST_F(CudaKernelsTest, GiveTheBitsOfPlainLoops) {
   for (const PassCase& each : PassCases({1, 255, 256, 257, 70001})) {
     PassMemory wanted(each), found(each);
-    PlainPass(each.step, wanted.Span());
+    reference::UpdatePass(each.step, wanted.Span());
     RunOnGpu(found);
     ExpectSame(wanted, found);
     if (HasFailure()) return;
@@ -99,7 +85,7 @@ TEST_F(CudaKernelsTest, AddsGradients) {
   const std::vector<float> gradient = MixedValues(10001, 6);
   const OnGpu sums(sum), gradients(gradient);
   const cuda::AddSpan span{.sum = sums.data(), .gradient = gradients.data(), .count = 10001};
-  ASSERT_EQ(cuda::AddPass(span, {}), absl::OkStatus());
+  ASSERT_EQ(cuda::Pass(span, {}), absl::OkStatus());
   sums.CopyTo(found);
   reference::AddPass(sum.data(), gradient.data(), 10001);
   ExpectSame(sum, found, "sum");
@@ -112,7 +98,7 @@ TEST_F(CudaKernelsTest, SquaresOfEachBlock) {
   const OnGpu lanes(found.lanes);
   const cuda::SquaresSpan span{
       .values = values.data(), .count = 10001, .block = 1000, .lanes = lanes.data()};
-  ASSERT_EQ(cuda::SquaresPass(span, {}), absl::OkStatus());
+  ASSERT_EQ(cuda::Pass(span, {}), absl::OkStatus());
   lanes.CopyTo(found.lanes);
   EXPECT_EQ(wanted.lanes, found.lanes);
 }
@@ -129,9 +115,9 @@ TEST_F(CudaKernelsTest, BetweenFp32AndWireTypes) {
         .type = type, .sum = sums.data(), .gradient = narrows.data(), .count = 10001};
     const cuda::NarrowSpan back{
         .type = type, .values = sums.data(), .out = narrows_found.data(), .count = 10001};
-    ASSERT_EQ(cuda::WidenPass(widen, {}), absl::OkStatus());
-    ASSERT_EQ(cuda::AddNarrowPass(add, {}), absl::OkStatus());
-    ASSERT_EQ(cuda::NarrowPass(back, {}), absl::OkStatus());
+    ASSERT_EQ(cuda::Pass(widen, {}), absl::OkStatus());
+    ASSERT_EQ(cuda::Pass(add, {}), absl::OkStatus());
+    ASSERT_EQ(cuda::Pass(back, {}), absl::OkStatus());
     wides.CopyTo(wide_found);
     sums.CopyTo(sum_found);
     narrows_found.CopyTo(narrow_found);
@@ -150,13 +136,13 @@ TEST_F(CudaKernelsTest, RoundsByChance) {
   const OnGpu gradients(gradient);
   const OnGpu sums(wanted);
   const RoundingKey key{.key = 5, .stream = 6};
-  ASSERT_EQ(cuda::AddRoundedPass({.key = key,
-                                  .first = 13,
-                                  .sum = sums.data(),
-                                  .gradient = gradients.data(),
-                                  .out = sums.data(),
-                                  .count = 10001},
-                                 {}),
+  ASSERT_EQ(cuda::Pass(cuda::AddRoundedSpan{.key = key,
+                                            .first = 13,
+                                            .sum = sums.data(),
+                                            .gradient = gradients.data(),
+                                            .out = sums.data(),
+                                            .count = 10001},
+                       {}),
             absl::OkStatus());
   sums.CopyTo(found);
   reference::AddRoundedPass(key, 13, wanted.data(), gradient.data(), wanted.data(), 10001);
@@ -169,26 +155,27 @@ TEST(CudaKernelErrorsTest, WithoutAGpuEveryPassSaysSo) {
   EXPECT_THAT(std::string(available.message()), HasSubstr("cuda::Available: "));
   for (const PassCase& each : PassCases({3})) {
     PassMemory memory(each);
-    const absl::Status status = CudaPass(each.step, memory.Span());
+    const absl::Status status = cuda::UpdatePass(each.step, memory.Span(), {});
     EXPECT_EQ(status.code(), available.code()) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("Pass: "));
   }
   for (const absl::Status& status :
-       {cuda::AddPass({.count = 1}, {}), cuda::SquaresPass({.count = 1}, {}),
-        cuda::WidenPass({.count = 1}, {}), cuda::NarrowPass({.count = 1}, {}),
-        cuda::AddNarrowPass({.count = 1}, {}), cuda::AddRoundedPass({.count = 1}, {})}) {
+       {cuda::Pass(cuda::AddSpan{.count = 1}, {}), cuda::Pass(cuda::SquaresSpan{.count = 1}, {}),
+        cuda::Pass(cuda::WidenSpan{.count = 1}, {}), cuda::Pass(cuda::NarrowSpan{.count = 1}, {}),
+        cuda::Pass(cuda::AddNarrowSpan{.count = 1}, {}),
+        cuda::Pass(cuda::AddRoundedSpan{.count = 1}, {})}) {
     EXPECT_EQ(status.code(), available.code()) << status;
   }
 }
 
 TEST(CudaKernelErrorsTest, CountsAreChecked) {
   for (const PassCase& each : PassCases({0})) {
-    EXPECT_EQ(CudaPass(each.step, {.count = 0}), absl::OkStatus());
-    const absl::Status status = CudaPass(each.step, {.count = -1});
+    EXPECT_EQ(cuda::UpdatePass(each.step, {.count = 0}, {}), absl::OkStatus());
+    const absl::Status status = cuda::UpdatePass(each.step, {.count = -1}, {});
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("count is -1, it must be 0 or more"));
   }
-  EXPECT_THAT(std::string(cuda::SquaresPass({.count = 1, .block = 0}, {}).message()),
+  EXPECT_THAT(std::string(cuda::Pass(cuda::SquaresSpan{.count = 1, .block = 0}, {}).message()),
               HasSubstr("block is 0, it must be 1 or more"));
 }
 

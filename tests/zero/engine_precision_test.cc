@@ -11,11 +11,11 @@
 #include "sharding/schedule.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
+#include "tests/zero/update_reference.h"
 #include "zero/gradient_sum.h"
 #include "zero/model_plan.h"
 #include "zero/optimizer_state.h"
-#include "zero/update/narrow_kernels.h"
-#include "zero/update/reference.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {

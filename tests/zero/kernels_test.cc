@@ -8,15 +8,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <random>
 #include <string>
-#include <utility>
+#include <variant>
 #include <vector>
 
+#include "tests/zero/pass_cases.h"
+#include "tests/zero/update_reference.h"
 #include "zero/update/matrix_kernels.h"
-#include "zero/update/reference.h"
 
 namespace ringzero {
 namespace {
@@ -99,92 +99,9 @@ void ExpectSame(const Values& wanted, const Values& found, const std::string& wh
   }
 }
 
-using Pass = std::function<void(const UpdateSpan&)>;
-struct Pair {
-  std::string name;
-  Pass kernel, plain;
-  bool writes_versions = true;  // false: what it writes is for the next pass
-};
-
-std::vector<Pair> Passes(float divisor) {
-  std::vector<Pair> passes;
-  for (const float decay : {0.0f, 0.01f}) {
-    for (const bool momentum : {false, true}) {
-      for (const bool other : {false, true}) {
-        const SgdStep sgd{.divisor = divisor,
-                          .clip = divisor == 8 ? 1.0f : 0.37f,
-                          .weight_decay = decay,
-                          .momentum = 0.9f,
-                          .undamped = 0.75f,
-                          .rate = 0.1f,
-                          .has_momentum = momentum,
-                          .first_time = other,
-                          .nesterov = momentum && !other};
-        passes.push_back({"sgd", [sgd](const UpdateSpan& s) { SgdPass(sgd, s); },
-                          [sgd](const UpdateSpan& s) { reference::SgdPass(sgd, s); }});
-      }
-    }
-    AdamStep adam{.divisor = divisor,
-                  .clip = divisor == 8 ? 1.0f : 0.37f,
-                  .weight_decay = decay,
-                  .beta1 = 0.9f,
-                  .one_minus_beta1 = 0.1f,
-                  .beta2 = 0.95f,
-                  .one_minus_beta2 = 0.05f,
-                  .root_correction2 = 0.3f,
-                  .epsilon = 1e-8f,
-                  .step_size = 1e-3f};
-    for (const float keep : {1.0f, 0.999f}) {
-      adam.keep = keep;
-      passes.push_back({"adam", [adam](const UpdateSpan& s) { AdamPass(adam, s); },
-                        [adam](const UpdateSpan& s) { reference::AdamPass(adam, s); }});
-    }
-    const AdagradStep adagrad{.divisor = divisor,
-                              .clip = divisor == 8 ? 1.0f : 0.37f,
-                              .weight_decay = decay,
-                              .epsilon = 1e-10f,
-                              .rate = 0.01f};
-    passes.push_back({"adagrad", [adagrad](const UpdateSpan& s) { AdagradPass(adagrad, s); },
-                      [adagrad](const UpdateSpan& s) { reference::AdagradPass(adagrad, s); }});
-  }
-  for (const float least : {0.0f, std::numeric_limits<float>::denorm_min()}) {
-    const LionStep lion{.divisor = divisor,
-                        .clip = divisor == 8 ? 1.0f : 0.37f,
-                        .keep = 0.99f,
-                        .beta1 = 0.9f,
-                        .one_minus_beta1 = 0.1f,
-                        .beta2 = 0.99f,
-                        .one_minus_beta2 = 0.01f,
-                        .rate = 1e-3f,
-                        .least = least};
-    passes.push_back({"lion", [lion](const UpdateSpan& s) { LionPass(lion, s); },
-                      [lion](const UpdateSpan& s) { reference::LionPass(lion, s); }});
-  }
-  for (const float decay : {0.0f, 0.01f}) {
-    const LambStep lamb{.divisor = divisor,
-                        .clip = divisor == 8 ? 1.0f : 0.37f,
-                        .weight_decay = decay,
-                        .beta1 = 0.9f,
-                        .one_minus_beta1 = 0.1f,
-                        .beta2 = 0.99f,
-                        .one_minus_beta2 = 0.01f,
-                        .correction1 = 0.19f,
-                        .correction2 = 0.03f,
-                        .epsilon = 1e-6f};
-    passes.push_back({"lamb moments", [lamb](const UpdateSpan& s) { LambMomentsPass(lamb, s); },
-                      [lamb](const UpdateSpan& s) { reference::LambMomentsPass(lamb, s); }, false});
-    passes.push_back({"lamb direction", [lamb](const UpdateSpan& s) { LambDirectionPass(lamb, s); },
-                      [lamb](const UpdateSpan& s) { reference::LambDirectionPass(lamb, s); },
-                      false});
-    const MoveStep move{.keep = 1 - decay, .rate = 0.3f};
-    passes.push_back({"move", [move](const UpdateSpan& s) { MovePass(move, s); },
-                      [move](const UpdateSpan& s) { reference::MovePass(move, s); }});
-  }
-  const MuonStep muon{
-      .divisor = divisor, .clip = divisor == 8 ? 1.0f : 0.37f, .one_minus_momentum = 0.05f};
-  passes.push_back({"muon", [muon](const UpdateSpan& s) { MuonMomentPass(muon, s); },
-                    [muon](const UpdateSpan& s) { reference::MuonMomentPass(muon, s); }, false});
-  return passes;
+// Writes a version, in all its forms; else `out` is for the next pass.
+bool WritesVersions(const UpdateStep& step) {
+  return !std::holds_alternative<LambStep>(step) && !std::holds_alternative<MuonStep>(step);
 }
 
 bool IsNan(WireType type, uint16_t value) {
@@ -200,19 +117,19 @@ struct Case {
   bool predicts = false;
 };
 
-void Compare(const Pair& pass, const Case& c) {
+void Compare(const UpdateStep& step, const Case& c) {
   const auto [count, shift, in_place, wire, predicts] = c;
   Buffers wanted(count, shift), found(count, shift);
   for (Buffers* each : {&wanted, &found}) {
     Fill(each->theta, 1, false);
     Fill(each->sum, 2, false);
-    Fill(each->first, 3, pass.name == "adagrad");
+    Fill(each->first, 3, std::holds_alternative<AdagradStep>(step));
     Fill(each->second, 4, true);
   }
-  pass.plain(wanted.Span(in_place, wire, predicts));
-  pass.kernel(found.Span(in_place, wire, predicts));
+  reference::UpdatePass(step, wanted.Span(in_place, wire, predicts));
+  UpdatePass(step, found.Span(in_place, wire, predicts));
   const std::string what =
-      pass.name + ", " + std::to_string(count) + " values, shift " + std::to_string(shift);
+      NameOf(step) + ", " + std::to_string(count) + " values, shift " + std::to_string(shift);
   ExpectSame(wanted.theta, found.theta, what + ", theta");
   ExpectSame(wanted.out, found.out, what + ", out");
   ExpectSame(wanted.first, found.first, what + ", first");
@@ -229,15 +146,15 @@ void Compare(const Pair& pass, const Case& c) {
 
 void CompareAll() {
   for (const float divisor : {1.0f, 8.0f, 6.0f, 3.0f}) {
-    for (const Pair& pass : Passes(divisor)) {
+    for (const UpdateStep& step : PassSteps(divisor)) {
       for (const int64_t count : {0, 1, 7, 15, 16, 17, 64, 1001, 1024}) {
         for (const int64_t shift : {0, 1, 8}) {
           for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
-            Compare(pass, {count, shift, false, wire});
-            Compare(pass, {count, shift, true, wire});
-            if (!pass.writes_versions) continue;
-            Compare(pass, {count, shift, true, wire, true});
-            Compare(pass, {count, shift, false, wire, true});
+            Compare(step, {count, shift, false, wire});
+            Compare(step, {count, shift, true, wire});
+            if (!WritesVersions(step)) continue;
+            Compare(step, {count, shift, true, wire, true});
+            Compare(step, {count, shift, false, wire, true});
           }
           if (testing::Test::HasFatalFailure()) return;
         }
@@ -264,14 +181,16 @@ void CompareAll() {
 // θ = 3, gradient 8 / 8, rate 1/2: 2.5, which goes on to 2.5 - 0.75 / 2.
 TEST(PredictedTest, GoesOnInTheDirectionOfTheUpdate) {
   float theta = 3, sum = 8, buffer = 0, predicted = 0;
-  SgdPass({.divisor = 8, .momentum = 0.75f, .rate = 0.5f, .has_momentum = true, .first_time = true},
-          {.theta = &theta,
-           .sum = &sum,
-           .out = &theta,
-           .first = &buffer,
-           .predicted = &predicted,
-           .momentum = 0.75f,
-           .count = 1});
+  UpdatePass(
+      SgdStep{
+          .divisor = 8, .momentum = 0.75f, .rate = 0.5f, .has_momentum = true, .first_time = true},
+      {.theta = &theta,
+       .sum = &sum,
+       .out = &theta,
+       .first = &buffer,
+       .predicted = &predicted,
+       .momentum = 0.75f,
+       .count = 1});
   EXPECT_EQ(theta, 2.5f);
   EXPECT_EQ(predicted, 2.125f);
 }
@@ -280,8 +199,8 @@ TEST(PredictedTest, GoesOnInTheDirectionOfTheUpdate) {
 TEST(LionTest, ADirectionOfZeroMovesByItsSignOrNotAtAll) {
   const auto moved = [](float least, float gradient) {
     float theta = 1, first = gradient;  // so the direction has the gradient's sign
-    LionPass({.beta1 = 0.5f, .one_minus_beta1 = 0.5f, .rate = 0.25f, .least = least},
-             {.theta = &theta, .sum = &gradient, .out = &theta, .first = &first, .count = 1});
+    UpdatePass(LionStep{.beta1 = 0.5f, .one_minus_beta1 = 0.5f, .rate = 0.25f, .least = least},
+               {.theta = &theta, .sum = &gradient, .out = &theta, .first = &first, .count = 1});
     return theta - 1;
   };
   constexpr float kSmallest = std::numeric_limits<float>::denorm_min();

@@ -1,6 +1,4 @@
 // The narrow passes give the bits of their plain loops, and stochastic rounding is what it says.
-#include "zero/update/narrow_kernels.h"
-
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -13,7 +11,8 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "zero/update/reference.h"
+#include "tests/zero/update_reference.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {

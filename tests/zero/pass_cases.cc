@@ -10,14 +10,14 @@
 #include <limits>
 #include <random>
 
-#include "zero/update/reference.h"
+#include "tests/zero/update_reference.h"
 
 namespace ringzero {
 namespace {
 
 constexpr uint16_t kUnwritten = 0xabcd;
 
-void AddSgdSteps(SgdStep step, std::vector<PassStep>& steps) {
+void AddSgdSteps(SgdStep step, std::vector<UpdateStep>& steps) {
   steps.push_back(step);
   step.has_momentum = true;
   for (const bool nesterov : {false, true}) {
@@ -33,20 +33,23 @@ bool IsNan(WireType type, uint16_t value) {
   return (value & 0x7fff) > (type == WireType::kBf16 ? 0x7f80 : 0x7c00);
 }
 
-std::vector<PassStep> PassSteps() {
-  std::vector<PassStep> steps;
-  for (const float divisor : {8.0f, 6.0f}) {
-    for (const float decay : {0.0f, 0.01f}) {
-      AddSgdSteps({.divisor = divisor,
-                   .clip = divisor == 8 ? 1.0f : 0.37f,
-                   .weight_decay = decay,
-                   .momentum = 0.9f,
-                   .undamped = 0.75f,
-                   .rate = 0.1f},
-                  steps);
+}  // namespace
+
+std::vector<UpdateStep> PassSteps(float divisor) {
+  const float clip = divisor == 8 ? 1.0f : 0.37f;
+  std::vector<UpdateStep> steps;
+  for (const float decay : {0.0f, 0.01f}) {
+    AddSgdSteps({.divisor = divisor,
+                 .clip = clip,
+                 .weight_decay = decay,
+                 .momentum = 0.9f,
+                 .undamped = 0.75f,
+                 .rate = 0.1f},
+                steps);
+    for (const float keep : {1.0f, 0.999f}) {
       steps.push_back(AdamStep{.divisor = divisor,
-                               .clip = divisor == 8 ? 1.0f : 0.37f,
-                               .keep = decay == 0 ? 0.999f : 1,
+                               .clip = clip,
+                               .keep = keep,
                                .weight_decay = decay,
                                .beta1 = 0.9f,
                                .one_minus_beta1 = 0.1f,
@@ -55,32 +58,50 @@ std::vector<PassStep> PassSteps() {
                                .root_correction2 = 0.3f,
                                .epsilon = 1e-8f,
                                .step_size = 1e-3f});
-      steps.push_back(AdagradStep{.divisor = divisor,
-                                  .clip = divisor == 8 ? 1.0f : 0.37f,
-                                  .weight_decay = decay,
-                                  .epsilon = 1e-10f,
-                                  .rate = 0.01f});
     }
-    for (const float least : {0.0f, std::numeric_limits<float>::denorm_min()}) {
-      steps.push_back(LionStep{.divisor = divisor,
-                               .clip = divisor == 8 ? 1.0f : 0.37f,
-                               .keep = 0.99f,
+    steps.push_back(AdagradStep{
+        .divisor = divisor, .clip = clip, .weight_decay = decay, .epsilon = 1e-10f, .rate = 0.01f});
+    for (const bool takes_gradient : {true, false}) {
+      steps.push_back(LambStep{.takes_gradient = takes_gradient,
+                               .divisor = divisor,
+                               .clip = clip,
+                               .weight_decay = decay,
                                .beta1 = 0.9f,
                                .one_minus_beta1 = 0.1f,
                                .beta2 = 0.99f,
                                .one_minus_beta2 = 0.01f,
-                               .rate = 1e-3f,
-                               .least = least});
+                               .correction1 = 0.19f,
+                               .correction2 = 0.03f,
+                               .epsilon = 1e-6f});
     }
+    steps.push_back(MoveStep{.keep = 1 - decay, .rate = 0.3f});
   }
+  for (const float least : {0.0f, std::numeric_limits<float>::denorm_min()}) {
+    steps.push_back(LionStep{.divisor = divisor,
+                             .clip = clip,
+                             .keep = 0.99f,
+                             .beta1 = 0.9f,
+                             .one_minus_beta1 = 0.1f,
+                             .beta2 = 0.99f,
+                             .one_minus_beta2 = 0.01f,
+                             .rate = 1e-3f,
+                             .least = least});
+  }
+  steps.push_back(MuonStep{.divisor = divisor, .clip = clip, .one_minus_momentum = 0.05f});
   return steps;
 }
 
-}  // namespace
+std::string NameOf(const UpdateStep& step) {
+  constexpr const char* kNames[] = {"sgd", "adam", "lion", "adagrad", "lamb", "muon", "move"};
+  static_assert(std::size(kNames) == std::variant_size_v<UpdateStep>);
+  return kNames[step.index()];
+}
 
 std::vector<PassCase> PassCases(const std::vector<int64_t>& counts) {
   std::vector<PassCase> cases;
-  for (const PassStep& step : PassSteps()) {
+  std::vector<UpdateStep> steps = PassSteps(8);
+  for (const UpdateStep& step : PassSteps(6)) steps.push_back(step);
+  for (const UpdateStep& step : steps) {
     for (const WireType wire : {WireType::kNone, WireType::kBf16, WireType::kFp16}) {
       for (const Place place : {Place::kOwn, Place::kInPlace}) {
         for (const int64_t count : counts) cases.push_back({step, wire, place, count});
@@ -91,20 +112,7 @@ std::vector<PassCase> PassCases(const std::vector<int64_t>& counts) {
 }
 
 std::string PassCase::Name() const {
-  constexpr const char* kNames[] = {"sgd", "adam", "lion", "adagrad"};
-  static_assert(std::size(kNames) == std::variant_size_v<PassStep>);
-  return std::string(kNames[step.index()]) + ", " + std::to_string(count) + " values";
-}
-
-void PlainPass(const PassStep& step, const UpdateSpan& span) {
-  struct Plain {
-    const UpdateSpan& span;
-    void operator()(const SgdStep& step) const { reference::SgdPass(step, span); }
-    void operator()(const AdamStep& step) const { reference::AdamPass(step, span); }
-    void operator()(const LionStep& step) const { reference::LionPass(step, span); }
-    void operator()(const AdagradStep& step) const { reference::AdagradPass(step, span); }
-  };
-  std::visit(Plain{span}, step);
+  return NameOf(step) + ", " + std::to_string(count) + " values";
 }
 
 std::vector<float> MixedValues(int64_t count, uint64_t seed) {

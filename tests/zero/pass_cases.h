@@ -1,9 +1,9 @@
-// What passes are held against reference.h with: steps that take every branch, and memory full of
+// What passes are held against update_reference.h with: steps that take every branch, and memory full of
 // ordinary values and a few that are not.
 //
 //   for (const PassCase& each : PassCases({1, 1001})) {
 //     PassMemory wanted(each), found(each);
-//     PlainPass(each.step, wanted.Span());
+//     reference::UpdatePass(each.step, wanted.Span());
 //     …                                     // the pass under test, over found.Span()
 //     ExpectSame(wanted, found);
 //   }
@@ -12,29 +12,29 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "zero/update/kernels.h"
 
 namespace ringzero {
 
-using PassStep = std::variant<SgdStep, AdamStep, LionStep, AdagradStep>;
 // Where the new values go.
 enum class Place { kOwn, kInPlace };
 
 struct PassCase {
-  PassStep step;
+  UpdateStep step;
   WireType wire_type = WireType::kNone;
   Place place = Place::kOwn;
   int64_t count = 0;
 
   std::string Name() const;
 };
-// Every step, wire type and place, each with every count.
+// Steps of every kind, which take every branch.
+std::vector<UpdateStep> PassSteps(float divisor);
+// "adam".
+std::string NameOf(const UpdateStep& step);
+// Those of two divisors, every wire type and place, each with every count.
 std::vector<PassCase> PassCases(const std::vector<int64_t>& counts);
-
-void PlainPass(const PassStep& step, const UpdateSpan& span);
 
 // The arrays of a span: two of one case are equal until a pass has run.
 struct PassMemory {

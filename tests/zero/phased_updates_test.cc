@@ -13,7 +13,7 @@
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
 #include "zero/optimizer_state.h"
-#include "zero/update/parameter_groups.h"
+#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 namespace {

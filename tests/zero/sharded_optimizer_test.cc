@@ -15,8 +15,7 @@
 #include "p2p/rendezvous/rendezvous.h"
 #include "tests/p2p/transports.h"
 #include "zero/gradient_sum.h"
-#include "zero/update/describe_optimizer.h"
-#include "zero/update/parameter_groups.h"
+#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 namespace {

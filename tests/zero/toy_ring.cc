@@ -12,12 +12,12 @@
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
+#include "tests/zero/update_reference.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
 #include "zero/trace_stream.h"
 #include "zero/transport_needs.h"
-#include "zero/update/narrow_kernels.h"
-#include "zero/update/reference.h"
+#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {

@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "zero/config/keys.h"
 #include "zero/config/steps.h"
-#include "zero/update/parameter_groups.h"
+#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 namespace {

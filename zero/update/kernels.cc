@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+#include <variant>
 
-#include "zero/update/reference.h"
+#include "base/philox.h"
+#include "zero/update/arithmetic.h"
 
 // Vectors whose length is only known at run time cannot be members of a class.
 #define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
@@ -16,65 +18,76 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "zero/update/formulas.h"  // once per target
+
 HWY_BEFORE_NAMESPACE();
 namespace ringzero {
 namespace HWY_NAMESPACE {
 namespace {
 
-#if HWY_NATIVE_FMA && HWY_HAVE_FLOAT64
-
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
+using Bits = hn::RebindToUnsigned<D>;
+using Half = hn::Rebind<uint16_t, D>;
 using V = hn::Vec<D>;
+using VBits = hn::Vec<Bits>;
+using VHalf = hn::Vec<Half>;
+
+// Without a fused multiply-add (SSE, plain lanes) bits would differ: there values go one by one.
+#define RZ_VECTORS (HWY_NATIVE_FMA && HWY_HAVE_FLOAT64)
+constexpr bool kVectors = RZ_VECTORS;
+
+int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
+
+// The numbers of formulas.h: a vector of floats.
+struct Vector {
+  using V = hn::Vec<D>;
+  static HWY_INLINE V Set(float value) { return hn::Set(D(), value); }
+  static HWY_INLINE V Add(V a, V b) { return hn::Add(a, b); }
+  static HWY_INLINE V Sub(V a, V b) { return hn::Sub(a, b); }
+  static HWY_INLINE V Mul(V a, V b) { return hn::Mul(a, b); }
+  static HWY_INLINE V Div(V a, V b) { return hn::Div(a, b); }
+  static HWY_INLINE V Sqrt(V a) { return hn::Sqrt(a); }
+  static HWY_INLINE V MulAdd(V a, V b, V c) { return hn::MulAdd(a, b, c); }
+  static HWY_INLINE V NegMulAdd(V a, V b, V c) { return hn::NegMulAdd(a, b, c); }
+  static HWY_INLINE V CopySign(V size, V sign) { return hn::CopySign(size, sign); }
+  static HWY_INLINE V IfAtLeast(V a, V least, V yes, V no) {
+    return hn::IfThenElse(hn::Ge(hn::Abs(a), least), yes, no);
+  }
+};
 
 // Values that are written, and not read again soon, go past the caches. A line that was just read
 // (in place) is there anyhow.
 enum class Store { kPlain, kStream };
 
-// A clipped gradient from its sum. A divisor that is a power of two, and so exact as a reciprocal
-// too, saves a division.
-class Gradient {
- public:
-  Gradient(float divisor, float clip)
-      : divisor_(hn::Set(D(), divisor)),
-        reciprocal_(hn::Set(D(), 1 / divisor)),
-        clip_(hn::Set(D(), clip)) {}
-  static bool IsExact(float divisor) {
-    uint32_t bits;
-    std::memcpy(&bits, &divisor, sizeof(bits));
-    return (bits & 0x7fffff) == 0 && divisor >= 1 && divisor < 1e30f;
-  }
-  template <bool kExact>
-  V Of(V sum) const {
-    return hn::Mul(kExact ? hn::Mul(sum, reciprocal_) : hn::Div(sum, divisor_), clip_);
-  }
-
- private:
-  V divisor_, reciprocal_, clip_;
-};
-
-// `value` in a wire type, as it is stored.
 template <WireType kType>
-hn::Vec<hn::Rebind<uint16_t, D>> ToWire(V value) {
-  const D d;
-  const hn::RebindToUnsigned<D> bits_tag;
-  const hn::Rebind<uint16_t, D> half;
+HWY_INLINE V Widen(VHalf value) {
   if constexpr (kType == WireType::kFp16) {
-    return hn::BitCast(half, hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+    return hn::PromoteTo(D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), value));
   } else {
-    const auto bits = hn::BitCast(bits_tag, value);
-    const auto high = hn::ShiftRight<16>(bits);
-    const auto odd = hn::And(high, hn::Set(bits_tag, 1));
-    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(bits_tag, 0x7fff))));
-    const auto quiet = hn::Or(high, hn::Set(bits_tag, 0x40));
-    const auto nan = hn::RebindMask(bits_tag, hn::IsNaN(hn::BitCast(d, bits)));
-    return hn::TruncateTo(half, hn::IfThenElse(nan, quiet, rounded));
+    return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(Bits(), value)));
   }
 }
 
-struct Values {
-  V theta, sum, first, second;
-};
+// To bf16, after `up` has been added to the bits that go.
+HWY_INLINE VHalf RoundBf16(V value, VBits up) {
+  const VBits bits = hn::BitCast(Bits(), value);
+  const VBits rounded = hn::ShiftRight<16>(hn::Add(bits, up));
+  const VBits quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(Bits(), 0x40));
+  const auto nan = hn::RebindMask(Bits(), hn::IsNaN(value));
+  return hn::TruncateTo(Half(), hn::IfThenElse(nan, quiet, rounded));
+}
+
+template <WireType kType>
+HWY_INLINE VHalf Narrow(V value) {
+  if constexpr (kType == WireType::kFp16) {
+    return hn::BitCast(Half(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), value));
+  } else {
+    const VBits high = hn::ShiftRight<16>(hn::BitCast(Bits(), value));
+    const VBits odd = hn::And(high, hn::Set(Bits(), 1));
+    return RoundBf16(value, hn::Add(odd, hn::Set(Bits(), 0x7fff)));
+  }
+}
 
 // The values of a run that goes to the wire: they become what is stored there a run at a time, in
 // whole lines. Half a vector at a time, in between the lines of another stream, would leave the
@@ -85,48 +98,42 @@ template <Store kStore, WireType kWire>
 void StoreWire(const float* values, int64_t count, uint16_t* to) {
   const D d;
   const hn::Rebind<uint16_t, D> half;
-  const hn::Repartition<uint16_t, D> whole;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
+#if RZ_VECTORS  // plain lanes have no Combine
   if (kStore == Store::kStream) {
+    const hn::Repartition<uint16_t, D> whole;
     for (; i + 2 * lanes <= count; i += 2 * lanes) {
-      const auto low = ToWire<kWire>(hn::Load(d, values + i));
-      const auto high = ToWire<kWire>(hn::Load(d, values + i + lanes));
+      const auto low = Narrow<kWire>(hn::Load(d, values + i));
+      const auto high = Narrow<kWire>(hn::Load(d, values + i + lanes));
       hn::Stream(hn::Combine(whole, high, low), whole, to + i);
     }
   }
+#endif
   for (; i < count; i += lanes) {
-    hn::StoreU(ToWire<kWire>(hn::Load(d, values + i)), half, to + i);
+    hn::StoreU(Narrow<kWire>(hn::Load(d, values + i)), half, to + i);
   }
 }
 
-// What the next update may make of θ if it goes on as this one.
-V PredictedFrom(V theta, V out, V momentum) {
-  return hn::MulAdd(momentum, hn::Sub(out, theta), out);
-}
-
-// Update: Values -> the new θ, with the new states written back. Whole vectors first; the rest goes
-// through one vector of its own, padded, so that it has the same operations. `span` and `update`
-// are copies, which no store can alter: they stay in registers, once `update` is inlined (flatten).
-template <Store kStore, WireType kWire, bool kFirst, bool kSecond, class Update>
-__attribute__((flatten)) void Walk(UpdateSpan span, Update update) {
+// Whole vectors first; the rest goes value by value, through the same operations. `span` and `step`
+// are copies, which no store can alter: they stay in registers, once Next is inlined (flatten).
+template <Store kStore, WireType kWire, int kStates, Divide kDivide, class Step>
+__attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
   const D d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const V momentum = hn::Set(d, span.momentum);
-  const int64_t whole = span.count / lanes * lanes;
+  const int64_t whole = kVectors ? span.count / Lanes() * Lanes() : 0;
   constexpr bool kWrites = kWire != WireType::kNone;
   HWY_ALIGN float written[kWrites ? kWireRun : 1];
   int64_t i = 0;
   while (i < whole) {
     const int64_t from = i, to = kWrites ? std::min(whole, from + kWireRun) : whole;
-    for (; i < to; i += lanes) {
-      Values values{hn::LoadU(d, span.theta + i), hn::LoadU(d, span.sum + i), hn::Zero(d),
-                    hn::Zero(d)};
-      if (kFirst) values.first = hn::LoadU(d, span.first + i);
-      if (kSecond) values.second = hn::LoadU(d, span.second + i);
-      const V out = update(values);
-      if (kFirst) hn::StoreU(values.first, d, span.first + i);
-      if (kSecond) hn::StoreU(values.second, d, span.second + i);
+    for (; i < to; i += Lanes()) {
+      Values<Vector> v{hn::LoadU(d, span.theta + i), hn::LoadU(d, span.sum + i), hn::Zero(d),
+                       hn::Zero(d)};
+      if (kStates > 0) v.first = hn::LoadU(d, span.first + i);
+      if (kStates > 1) v.second = hn::LoadU(d, span.second + i);
+      const V out = Next<kDivide>(step, v);
+      if (kStates > 0) hn::StoreU(v.first, d, span.first + i);
+      if (kStates > 1) hn::StoreU(v.second, d, span.second + i);
       if (kStore == Store::kStream) {
         hn::Stream(out, d, span.out + i);
       } else {
@@ -134,37 +141,12 @@ __attribute__((flatten)) void Walk(UpdateSpan span, Update update) {
       }
       if (kWrites) hn::Store(out, d, written + (i - from));
       if (span.predicted != nullptr) {
-        hn::StoreU(PredictedFrom(values.theta, out, momentum), d, span.predicted + i);
+        hn::StoreU(PredictedFrom<Vector>(v.theta, out, span.momentum), d, span.predicted + i);
       }
     }
     if constexpr (kWrites) StoreWire<kStore, kWire>(written, to - from, span.wire + from);
   }
-  const size_t rest = static_cast<size_t>(span.count - i) * sizeof(float);
-  if (rest == 0) return;
-  HWY_ALIGN float padded[4][HWY_MAX_BYTES / sizeof(float)] = {};
-  std::memcpy(padded[0], span.theta + i, rest);
-  std::memcpy(padded[1], span.sum + i, rest);
-  if (kFirst) std::memcpy(padded[2], span.first + i, rest);
-  if (kSecond) std::memcpy(padded[3], span.second + i, rest);
-  Values values{hn::Load(d, padded[0]), hn::Load(d, padded[1]), hn::Load(d, padded[2]),
-                hn::Load(d, padded[3])};
-  const V out = update(values);
-  hn::Store(out, d, padded[0]);
-  hn::Store(values.first, d, padded[2]);
-  hn::Store(values.second, d, padded[3]);
-  std::memcpy(span.out + i, padded[0], rest);
-  if constexpr (kWire != WireType::kNone) {
-    HWY_ALIGN uint16_t wire[HWY_MAX_BYTES / sizeof(float)];
-    hn::StoreU(ToWire<kWire>(hn::Load(d, padded[0])), hn::Rebind<uint16_t, D>(), wire);
-    std::memcpy(span.wire + i, wire, rest / 2);
-  }
-  if (span.predicted != nullptr) {
-    HWY_ALIGN float predicted[HWY_MAX_BYTES / sizeof(float)];
-    hn::Store(PredictedFrom(values.theta, out, momentum), d, predicted);
-    std::memcpy(span.predicted + i, predicted, rest);
-  }
-  if (kFirst) std::memcpy(span.first + i, padded[2], rest);
-  if (kSecond) std::memcpy(span.second + i, padded[3], rest);
+  for (; i < span.count; ++i) UpdateValue<kDivide>(step, span, i);
 }
 
 // To a whole vector.
@@ -172,188 +154,75 @@ bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
 }
 
-template <WireType kWire, bool kFirst, bool kSecond, class Update>
-void WalkTo(const UpdateSpan& span, const Update& update) {
+template <WireType kWire, int kStates, Divide kDivide, class Step>
+void WalkTo(const Step& step, const UpdateSpan& span) {
   if (span.out != span.theta && IsAligned(span.out) && IsAligned(span.wire)) {
-    Walk<Store::kStream, kWire, kFirst, kSecond>(span, update);
+    Walk<Store::kStream, kWire, kStates, kDivide>(span, step);
     hwy::FlushStream();  // such stores are ordered by nothing else
   } else {
-    Walk<Store::kPlain, kWire, kFirst, kSecond>(span, update);
+    Walk<Store::kPlain, kWire, kStates, kDivide>(span, step);
   }
 }
 
-template <bool kFirst, bool kSecond, class Update>
-void WalkAny(const UpdateSpan& span, const Update& update) {
-  switch (span.wire_type) {
-    case WireType::kNone: return WalkTo<WireType::kNone, kFirst, kSecond>(span, update);
-    case WireType::kBf16: return WalkTo<WireType::kBf16, kFirst, kSecond>(span, update);
-    case WireType::kFp16: return WalkTo<WireType::kFp16, kFirst, kSecond>(span, update);
+template <int kStates, Divide kDivide, class Step>
+void WalkAny(const Step& step, const UpdateSpan& span) {
+  if constexpr (std::is_same_v<Step, LambStep> || std::is_same_v<Step, MuonStep>) {
+    // Into memory that is read again at once: past no cache.
+    Walk<Store::kPlain, WireType::kNone, kStates, kDivide>(span, step);
+  } else {
+    switch (span.wire_type) {
+      case WireType::kNone: return WalkTo<WireType::kNone, kStates, kDivide>(step, span);
+      case WireType::kBf16: return WalkTo<WireType::kBf16, kStates, kDivide>(step, span);
+      case WireType::kFp16: return WalkTo<WireType::kFp16, kStates, kDivide>(step, span);
+    }
   }
 }
 
-// Calls walk(true_type) or walk(false_type): whether the divisor is exact as a reciprocal.
-template <class WalkWith>
-void ByDivisor(float divisor, const WalkWith& walk) {
-  Gradient::IsExact(divisor) ? walk(std::true_type()) : walk(std::false_type());
+template <Divide kDivide, class Step>
+void WalkStates(const Step& step, const UpdateSpan& span) {
+  if constexpr (std::is_same_v<Step, SgdStep>) {
+    if (!step.has_momentum) return WalkAny<0, kDivide>(step, span);
+  }
+  WalkAny<Step::kStates, kDivide>(step, span);
 }
 
-template <bool kMomentum>
-void Sgd(const SgdStep& step, const UpdateSpan& span) {
-  const D d;
-  const Gradient gradient(step.divisor, step.clip);
-  const V decay = hn::Set(d, step.weight_decay), momentum = hn::Set(d, step.momentum),
-          undamped = hn::Set(d, step.undamped), rate = hn::Set(d, step.rate);
-  const bool decays = step.weight_decay != 0, first_time = step.first_time,
-             nesterov = step.nesterov;
-  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<kMomentum, false>(span, [=](Values& values) HWY_ATTR {
-      V g = gradient.Of<decltype(exact)::value>(values.sum);
-      if (decays) g = hn::MulAdd(decay, values.theta, g);
-      if (kMomentum) {
-        values.first = first_time ? g : hn::MulAdd(undamped, g, hn::Mul(values.first, momentum));
-        g = nesterov ? hn::MulAdd(momentum, values.first, g) : values.first;
-      }
-      return hn::NegMulAdd(rate, g, values.theta);
-    });
-  });
+// A power of two is exact as a reciprocal, too, which saves divisions.
+bool HasExactReciprocal(float divisor) {
+  return (BitsOf(divisor) & 0x7fffff) == 0 && divisor >= 1 && divisor < 1e30f;
 }
 
-void SgdTarget(const SgdStep& step, const UpdateSpan& span) {
-  step.has_momentum ? Sgd<true>(step, span) : Sgd<false>(step, span);
+template <class Step>
+void Update(Step step, UpdateSpan span) {
+  span = SpanOf(step, span);
+  if constexpr (std::is_same_v<Step, MoveStep>) {
+    WalkStates<Divide::kExactly>(step, span);
+  } else if (HasExactReciprocal(step.divisor)) {
+    step.divisor = 1 / step.divisor;
+    WalkStates<Divide::kByReciprocal>(step, span);
+  } else {
+    WalkStates<Divide::kExactly>(step, span);
+  }
 }
 
-void AdamTarget(const AdamStep& step, const UpdateSpan& span) {
-  const D d;
-  const Gradient gradient(step.divisor, step.clip);
-  const V keep = hn::Set(d, step.keep), decay = hn::Set(d, step.weight_decay),
-          beta1 = hn::Set(d, step.beta1), one_minus_beta1 = hn::Set(d, step.one_minus_beta1),
-          beta2 = hn::Set(d, step.beta2), one_minus_beta2 = hn::Set(d, step.one_minus_beta2),
-          root_correction2 = hn::Set(d, step.root_correction2), epsilon = hn::Set(d, step.epsilon),
-          step_size = hn::Set(d, step.step_size);
-  const bool decays = step.weight_decay != 0;
-  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<true, true>(span, [=](Values& values) HWY_ATTR {
-      V g = gradient.Of<decltype(exact)::value>(values.sum);
-      if (decays) g = hn::MulAdd(decay, values.theta, g);
-      values.first = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
-      values.second = hn::MulAdd(hn::Mul(one_minus_beta2, g), g, hn::Mul(values.second, beta2));
-      const V denominator = hn::Add(hn::Div(hn::Sqrt(values.second), root_correction2), epsilon);
-      return hn::Sub(hn::Mul(values.theta, keep),
-                     hn::Div(hn::Mul(step_size, values.first), denominator));
-    });
-  });
-}
-
-void LionTarget(const LionStep& step, const UpdateSpan& span) {
-  const D d;
-  const Gradient gradient(step.divisor, step.clip);
-  const V keep = hn::Set(d, step.keep), beta1 = hn::Set(d, step.beta1),
-          one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
-          one_minus_beta2 = hn::Set(d, step.one_minus_beta2), rate = hn::Set(d, step.rate),
-          least = hn::Set(d, step.least);
-  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<true, false>(span, [=](Values& values) HWY_ATTR {
-      const V g = gradient.Of<decltype(exact)::value>(values.sum);
-      const V direction = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
-      values.first = hn::MulAdd(one_minus_beta2, g, hn::Mul(values.first, beta2));
-      const auto moves = hn::Ge(hn::Abs(direction), least);
-      const V moved = hn::IfThenElse(moves, hn::CopySign(rate, direction), direction);
-      return hn::Sub(hn::Mul(values.theta, keep), moved);
-    });
-  });
-}
-
-void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
-  const D d;
-  const Gradient gradient(step.divisor, step.clip);
-  const V decay = hn::Set(d, step.weight_decay), epsilon = hn::Set(d, step.epsilon),
-          rate = hn::Set(d, step.rate);
-  const bool decays = step.weight_decay != 0;
-  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkAny<true, false>(span, [=](Values& values) HWY_ATTR {
-      V g = gradient.Of<decltype(exact)::value>(values.sum);
-      if (decays) g = hn::MulAdd(decay, values.theta, g);
-      values.first = hn::MulAdd(g, g, values.first);
-      const V denominator = hn::Add(hn::Sqrt(values.first), epsilon);
-      return hn::Sub(values.theta, hn::Div(hn::Mul(rate, g), denominator));
-    });
-  });
-}
-
-// Into memory that is read again at once: past no cache.
-template <bool kFirst, bool kSecond, class Update>
-void WalkNear(const UpdateSpan& span, const Update& update) {
-  Walk<Store::kPlain, WireType::kNone, kFirst, kSecond>(span, update);
-}
-
-template <bool kMoments>
-void Lamb(const LambStep& step, const UpdateSpan& span) {
-  const D d;
-  const Gradient gradient(step.divisor, step.clip);
-  const V decay = hn::Set(d, step.weight_decay), beta1 = hn::Set(d, step.beta1),
-          one_minus_beta1 = hn::Set(d, step.one_minus_beta1), beta2 = hn::Set(d, step.beta2),
-          one_minus_beta2 = hn::Set(d, step.one_minus_beta2),
-          correction1 = hn::Set(d, step.correction1), correction2 = hn::Set(d, step.correction2),
-          epsilon = hn::Set(d, step.epsilon);
-  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkNear<true, true>(span, [=](Values& values) HWY_ATTR {
-      if (kMoments) {
-        const V g = gradient.Of<decltype(exact)::value>(values.sum);
-        values.first = hn::MulAdd(one_minus_beta1, g, hn::Mul(values.first, beta1));
-        values.second = hn::MulAdd(hn::Mul(one_minus_beta2, g), g, hn::Mul(values.second, beta2));
-      }
-      const V root = hn::Sqrt(hn::Div(values.second, correction2));
-      const V adam = hn::Div(hn::Div(values.first, correction1), hn::Add(root, epsilon));
-      return hn::MulAdd(decay, values.theta, adam);
-    });
-  });
-}
-
-void LambMomentsTarget(const LambStep& step, const UpdateSpan& span) { Lamb<true>(step, span); }
-void LambDirectionTarget(const LambStep& step, const UpdateSpan& span) {
-  UpdateSpan there = span;
-  there.sum = span.theta;  // something to read
-  Lamb<false>(step, there);
-}
-
-void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
-  const D d;
-  const Gradient gradient(step.divisor, step.clip);
-  const V share = hn::Set(d, step.one_minus_momentum);
-  UpdateSpan there = span;
-  there.theta = span.sum;  // likewise
-  ByDivisor(step.divisor, [&](auto exact) HWY_ATTR {
-    WalkNear<true, false>(there, [=](Values& values) HWY_ATTR {
-      const V g = gradient.Of<decltype(exact)::value>(values.sum);
-      values.first = hn::MulAdd(share, hn::Sub(g, values.first), values.first);
-      return hn::NegMulAdd(share, hn::Sub(values.first, g), values.first);
-    });
-  });
-}
-
-void MoveTarget(const MoveStep& step, const UpdateSpan& span) {
-  const D d;
-  const V keep = hn::Set(d, step.keep), rate = hn::Set(d, step.rate);
-  WalkAny<false, false>(span, [=](Values& values) HWY_ATTR {
-    return hn::NegMulAdd(rate, values.sum, hn::Mul(values.theta, keep));
-  });
+void UpdateTarget(const UpdateStep& step, const UpdateSpan& span) {
+  std::visit([&](const auto& one) { Update(one, span); }, step);
 }
 
 void AddTarget(float* sum, const float* gradient, int64_t count) {
   const D d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
+  for (; kVectors && i + Lanes() <= count; i += Lanes()) {
     hn::StoreU(hn::Add(hn::LoadU(d, sum + i), hn::LoadU(d, gradient + i)), d, sum + i);
   }
   for (; i < count; ++i) sum[i] += gradient[i];
 }
 
 void SquaresTarget(const float* values, int64_t count, double* lanes) {
+  int64_t i = 0;
+#if RZ_VECTORS
   const hn::ScalableTag<double> d;
   const hn::Rebind<float, decltype(d)> half;
   const int64_t width = static_cast<int64_t>(hn::Lanes(d));
-  int64_t i = 0;
   for (; i + kSquareLanes <= count; i += kSquareLanes) {
     for (int64_t lane = 0; lane < kSquareLanes; lane += width) {
       const auto value = hn::PromoteTo(d, hn::LoadU(half, values + i + lane));
@@ -361,38 +230,129 @@ void SquaresTarget(const float* values, int64_t count, double* lanes) {
       hn::StoreU(hn::Add(hn::LoadU(d, lanes + lane), square), d, lanes + lane);
     }
   }
-  for (int64_t lane = 0; i < count; ++i, ++lane) {
+#endif
+  for (; i < count; ++i) {
     const double value = values[i];
-    lanes[lane] += value * value;
+    lanes[i % kSquareLanes] += value * value;
   }
 }
 
-#else  // without a fused multiply-add (SSE, plain lanes) bits would differ
-
-void SgdTarget(const SgdStep& step, const UpdateSpan& span) { reference::SgdPass(step, span); }
-void AdamTarget(const AdamStep& step, const UpdateSpan& span) { reference::AdamPass(step, span); }
-void LionTarget(const LionStep& step, const UpdateSpan& span) { reference::LionPass(step, span); }
-void AdagradTarget(const AdagradStep& step, const UpdateSpan& span) {
-  reference::AdagradPass(step, span);
-}
-void LambMomentsTarget(const LambStep& step, const UpdateSpan& span) {
-  reference::LambMomentsPass(step, span);
-}
-void LambDirectionTarget(const LambStep& step, const UpdateSpan& span) {
-  reference::LambDirectionPass(step, span);
-}
-void MuonMomentTarget(const MuonStep& step, const UpdateSpan& span) {
-  reference::MuonMomentPass(step, span);
-}
-void MoveTarget(const MoveStep& step, const UpdateSpan& span) { reference::MovePass(step, span); }
-void AddTarget(float* sum, const float* gradient, int64_t count) {
-  reference::AddPass(sum, gradient, count);
-}
-void SquaresTarget(const float* values, int64_t count, double* lanes) {
-  reference::SquaresPass(values, count, lanes);
+template <WireType kType>
+void WidenAll(const uint16_t* values, float* out, int64_t count) {
+  int64_t i = 0;
+  for (; kVectors && i + Lanes() <= count; i += Lanes()) {
+    hn::StoreU(Widen<kType>(hn::LoadU(Half(), values + i)), D(), out + i);
+  }
+  for (; i < count; ++i) out[i] = FromWire(kType, values[i]);
 }
 
+template <WireType kType>
+void NarrowAll(const float* values, uint16_t* out, int64_t count) {
+  int64_t i = 0;
+  for (; kVectors && i + Lanes() <= count; i += Lanes()) {
+    hn::StoreU(Narrow<kType>(hn::LoadU(D(), values + i)), Half(), out + i);
+  }
+  for (; i < count; ++i) out[i] = ToWire(kType, values[i]);
+}
+
+template <WireType kType>
+void AddAll(float* sum, const uint16_t* values, int64_t count) {
+  int64_t i = 0;
+  for (; kVectors && i + Lanes() <= count; i += Lanes()) {
+    const V value = Widen<kType>(hn::LoadU(Half(), values + i));
+    hn::StoreU(hn::Add(hn::LoadU(D(), sum + i), value), D(), sum + i);
+  }
+  for (; i < count; ++i) sum[i] += FromWire(kType, values[i]);
+}
+
+void WidenTarget(WireType type, const uint16_t* values, float* out, int64_t count) {
+  type == WireType::kBf16 ? WidenAll<WireType::kBf16>(values, out, count)
+                          : WidenAll<WireType::kFp16>(values, out, count);
+}
+
+void NarrowTarget(WireType type, const float* values, uint16_t* out, int64_t count) {
+  type == WireType::kBf16 ? NarrowAll<WireType::kBf16>(values, out, count)
+                          : NarrowAll<WireType::kFp16>(values, out, count);
+}
+
+void AddNarrowTarget(WireType type, float* sum, const uint16_t* values, int64_t count) {
+  type == WireType::kBf16 ? AddAll<WireType::kBf16>(sum, values, count)
+                          : AddAll<WireType::kFp16>(sum, values, count);
+}
+
+#if RZ_VECTORS
+// The upper halves of the products, lane by lane.
+HWY_INLINE VBits MultiplyHigh(VBits a, VBits b) {
+  const hn::RepartitionToWide<Bits> wide;
+  const auto even = hn::MulEven(a, b);
+  const auto odd = hn::MulEven(hn::BitCast(Bits(), hn::ShiftRight<32>(hn::BitCast(wide, a))), b);
+  const auto upper = hn::And(odd, hn::Set(wide, 0xffffffff00000000u));
+  return hn::BitCast(Bits(), hn::Or(hn::ShiftRight<32>(even), upper));
+}
+
+// Philox4x32 (base/philox.h) of as many blocks as there are lanes, from `block` on, in memory as
+// one after the other gives them: 16 bits per value.
+void RandomBlocks(const RoundingKey& key, uint64_t block, uint16_t* out) {
+  const Bits d;
+  VBits c0 = hn::Iota(d, static_cast<uint32_t>(block)), c1 = hn::Zero(d);
+  VBits c2 = hn::Set(d, static_cast<uint32_t>(key.stream));
+  VBits c3 = hn::Set(d, static_cast<uint32_t>(key.stream >> 32));
+  uint32_t k0 = static_cast<uint32_t>(key.key), k1 = static_cast<uint32_t>(key.key >> 32);
+  const VBits m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
+  for (int round = 0; round < 10; ++round) {
+    const VBits high0 = MultiplyHigh(c0, m0), high1 = MultiplyHigh(c2, m1);
+    const VBits low0 = hn::Mul(c0, m0), low1 = hn::Mul(c2, m1);
+    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, k0));
+    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, k1));
+    c1 = low1;
+    c3 = low0;
+    k0 += 0x9E3779B9;
+    k1 += 0xBB67AE85;
+  }
+  hn::StoreInterleaved4(c0, c1, c2, c3, d, reinterpret_cast<uint32_t*>(out));  // a vector's store
+}
+
+// Whole vectors of whole blocks, from value i on; which value is the first of the rest.
+int64_t AddRoundedVectors(const RoundingKey& key, int64_t first, const uint16_t* sum,
+                          const float* gradient, uint16_t* out, int64_t i, int64_t count) {
+  HWY_ALIGN uint16_t random[8 * HWY_MAX_BYTES / sizeof(float)];
+  for (; i + 8 * Lanes() <= count; i += 8 * Lanes()) {
+    RandomBlocks(key, static_cast<uint64_t>(first + i) / 8, random);
+    for (int64_t at = 0; at < 8 * Lanes(); at += Lanes()) {
+      V value = hn::LoadU(D(), gradient + i + at);
+      if (sum != nullptr) {
+        value = hn::Add(Widen<WireType::kBf16>(hn::LoadU(Half(), sum + i + at)), value);
+      }
+      const VBits up = hn::PromoteTo(Bits(), hn::LoadU(Half(), random + at));
+      hn::StoreU(RoundBf16(value, up), Half(), out + i + at);
+    }
+  }
+  return i;
+}
+#else
+int64_t AddRoundedVectors(const RoundingKey&, int64_t, const uint16_t*, const float*, uint16_t*,
+                          int64_t i, int64_t) {
+  return i;
+}
 #endif
+
+void AddRoundedTarget(const RoundingKey& key, int64_t first, const uint16_t* sum,
+                      const float* gradient, uint16_t* out, int64_t count) {
+  int64_t i = 0;
+  const auto one_by_one = [&](int64_t end) {
+    for (; i < end; ++i) {
+      const auto position = static_cast<uint64_t>(first + i);
+      const PhiloxBlock random = PhiloxAt(key.key, key.stream, position / 8);
+      const float value =
+          sum == nullptr ? gradient[i] : FromWire(WireType::kBf16, sum[i]) + gradient[i];
+      out[i] = RoundByChance(value, random, position);
+    }
+  };
+  // Up to a whole block of random numbers.
+  one_by_one(std::min(count, (8 - first % 8) % 8));
+  i = AddRoundedVectors(key, first, sum, gradient, out, i, count);
+  one_by_one(count);
+}
 
 const char* NameTarget() { return hwy::TargetName(HWY_TARGET); }
 
@@ -404,47 +364,36 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ringzero {
 
-HWY_EXPORT(SgdTarget);
-HWY_EXPORT(AdamTarget);
-HWY_EXPORT(LionTarget);
-HWY_EXPORT(AdagradTarget);
-HWY_EXPORT(LambMomentsTarget);
-HWY_EXPORT(LambDirectionTarget);
-HWY_EXPORT(MuonMomentTarget);
-HWY_EXPORT(MoveTarget);
+HWY_EXPORT(UpdateTarget);
 HWY_EXPORT(AddTarget);
 HWY_EXPORT(SquaresTarget);
+HWY_EXPORT(WidenTarget);
+HWY_EXPORT(NarrowTarget);
+HWY_EXPORT(AddNarrowTarget);
+HWY_EXPORT(AddRoundedTarget);
 HWY_EXPORT(NameTarget);
 
-void SgdPass(const SgdStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(SgdTarget)(step, span);
-}
-void AdamPass(const AdamStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(AdamTarget)(step, span);
-}
-void LionPass(const LionStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(LionTarget)(step, span);
-}
-void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(AdagradTarget)(step, span);
-}
-void LambMomentsPass(const LambStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(LambMomentsTarget)(step, span);
-}
-void LambDirectionPass(const LambStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(LambDirectionTarget)(step, span);
-}
-void MuonMomentPass(const MuonStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(MuonMomentTarget)(step, span);
-}
-void MovePass(const MoveStep& step, const UpdateSpan& span) {
-  HWY_DYNAMIC_DISPATCH(MoveTarget)(step, span);
+void UpdatePass(const UpdateStep& step, const UpdateSpan& span) {
+  HWY_DYNAMIC_DISPATCH(UpdateTarget)(step, span);
 }
 void AddPass(float* sum, const float* gradient, int64_t count) {
   HWY_DYNAMIC_DISPATCH(AddTarget)(sum, gradient, count);
 }
 void SquaresPass(const float* values, int64_t count, double* lanes) {
   HWY_DYNAMIC_DISPATCH(SquaresTarget)(values, count, lanes);
+}
+void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(WidenTarget)(type, values, out, count);
+}
+void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(NarrowTarget)(type, values, out, count);
+}
+void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(AddNarrowTarget)(type, sum, values, count);
+}
+void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
+                    const float* gradient, uint16_t* out, int64_t count) {
+  HWY_DYNAMIC_DISPATCH(AddRoundedTarget)(key, first, sum, gradient, out, count);
 }
 double FoldLanes(const double* lanes) {
   double sum = 0;

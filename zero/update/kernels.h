@@ -1,20 +1,23 @@
 // Kernels: the passes over memory that updates and sums are made of.
 //
-//   AdamPass({.divisor = 8, .keep = …}, {.theta = θ, .sum = Σ, .out = θ', .first = m, .second = v,
-//                                         .count = n});
+//   UpdatePass(AdamStep{.divisor = 8, .keep = …}, {.theta = θ, .sum = Σ, .out = θ', .first = m,
+//                                                  .second = v, .count = n});
 //   AddPass(sum, gradient, n);
+//   NarrowPass(WireType::kBf16, masters, version, n);          // to nearest, ties to even
+//   AddRoundedPass({key, stream}, 0, sum, gradient, sum, n);   // bf16 += fp32, stochastically
 //
 // Each reads and writes every value once, with the widest vectors that this processor has (Highway:
-// AVX-512, AVX2, NEON, chosen at run time). The bits do not depend on that choice: every value goes
-// through the same operations in the same order, a fused multiply-add rounds once everywhere, and
-// reference.h, a plain loop for each pass, gives the same. Formulas: torch.optim's, single
-// tensor, fp32; Lion's and LAMB's as optimizer_options.h says.
+// AVX-512, AVX2, NEON, chosen at run time). The bits depend neither on that choice nor on lengths
+// and addresses: every value goes through the same operations in the same order (formulas.h), and a
+// fused multiply-add rounds once everywhere. Formulas: torch.optim's, single tensor, fp32; Lion's
+// and LAMB's as optimizer_options.h says. 16-bit values are bits in a uint16_t.
 //
 // Thread-safe for spans that do not overlap. `out` may be `theta`; otherwise nothing overlaps.
 #ifndef RINGZERO_ZERO_UPDATE_KERNELS_H_
 #define RINGZERO_ZERO_UPDATE_KERNELS_H_
 
 #include <cstdint>
+#include <variant>
 
 namespace ringzero {
 
@@ -37,10 +40,12 @@ struct UpdateSpan {
   int64_t count = 0;
 };
 
-// The numbers of one update, each computed in double and rounded once.
+// The numbers of one update, each computed in double and rounded once. kStates: how many of a
+// span's states it has.
 struct SgdStep {
-  float divisor = 1;  // N·K: gradient = sum / divisor · clip
-  float clip = 1;     // of the gradient's norm; 1 changes no bit
+  static constexpr int kStates = 1;  // without momentum none
+  float divisor = 1;                 // N·K: gradient = sum / divisor · clip
+  float clip = 1;                    // of the gradient's norm; 1 changes no bit
   float weight_decay = 0;
   float momentum = 0;
   float undamped = 1;  // 1 - dampening
@@ -51,6 +56,7 @@ struct SgdStep {
 };
 
 struct AdamStep {
+  static constexpr int kStates = 2;
   float divisor = 1;
   float clip = 1;
   float keep = 1;          // 1 - rate · decay: decoupled weight decay (AdamW)
@@ -65,6 +71,7 @@ struct AdamStep {
 };
 
 struct LionStep {
+  static constexpr int kStates = 1;
   float divisor = 1;
   float clip = 1;
   float keep = 1;  // 1 - rate · decay
@@ -78,6 +85,7 @@ struct LionStep {
 };
 
 struct AdagradStep {
+  static constexpr int kStates = 1;
   float divisor = 1;
   float clip = 1;
   float weight_decay = 0;
@@ -85,7 +93,10 @@ struct AdagradStep {
   float rate = 0;  // lr / (1 + (updates - 1) · lr_decay)
 };
 
+// The first phase of LAMB: out = its update, moments over their corrections, and the decay.
 struct LambStep {
+  static constexpr int kStates = 2;
+  bool takes_gradient = true;  // into the moments, before; else `sum` is not read
   float divisor = 1;
   float clip = 1;
   float weight_decay = 0;
@@ -98,34 +109,26 @@ struct LambStep {
   float epsilon = 0;
 };
 
+// Nesterov's momentum: first += (1 - β) · (g - first), and out is as far beyond it. No `theta`.
 struct MuonStep {
+  static constexpr int kStates = 1;
   float divisor = 1;
   float clip = 1;
   float one_minus_momentum = 1;
 };
 
+// The last phase: out = keep · θ - rate · sum.
 struct MoveStep {
+  static constexpr int kStates = 0;
   float keep = 1;  // 1 - rate · decay
   float rate = 0;
 };
 
-void SgdPass(const SgdStep& step, const UpdateSpan& span);
-void AdamPass(const AdamStep& step, const UpdateSpan& span);
-void LionPass(const LionStep& step, const UpdateSpan& span);
-void AdagradPass(const AdagradStep& step, const UpdateSpan& span);
+using UpdateStep =
+    std::variant<SgdStep, AdamStep, LionStep, AdagradStep, LambStep, MuonStep, MoveStep>;
 
-// What updates in phases are made of (phased_updates.h). `out` is read again soon, and no version:
-// no wire copy.
-//
-// The moments take the gradient in; out = LAMB's update: moments over their corrections, and the
-// decay.
-void LambMomentsPass(const LambStep& step, const UpdateSpan& span);
-// The same `out` once more, from moments that have the gradient. `sum` is not read.
-void LambDirectionPass(const LambStep& step, const UpdateSpan& span);
-// Nesterov's momentum: first += (1 - β) · (g - first), and out is as far beyond it. No `theta`.
-void MuonMomentPass(const MuonStep& step, const UpdateSpan& span);
-// out = keep · θ - rate · sum: the last phase, as the passes above.
-void MovePass(const MoveStep& step, const UpdateSpan& span);
+// LambStep's and MuonStep's `out` is read again soon, and no version: no wire copy, no prediction.
+void UpdatePass(const UpdateStep& step, const UpdateSpan& span);
 
 // sum[i] += gradient[i].
 void AddPass(float* sum, const float* gradient, int64_t count);
@@ -135,6 +138,26 @@ inline constexpr int64_t kSquareLanes = 16;
 void SquaresPass(const float* values, int64_t count, double* lanes);
 // The lanes' sum, in their order.
 double FoldLanes(const double* lanes);
+
+// out[i] = values[i], exactly. `type` is not kNone, here and below.
+void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count);
+// out[i] = values[i], rounded to nearest, ties to even; NaN stays NaN.
+void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count);
+// sum[i] += values[i], in fp32.
+void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count);
+
+// Which random numbers round a parameter's values in one micro-batch (base/philox.h).
+struct RoundingKey {
+  uint64_t key = 0;
+  uint64_t stream = 0;
+};
+
+// out[i] = fp32(sum[i]) + gradient[i], rounded to bf16: up with the probability of what truncation
+// would drop. Null `sum`: the gradient alone is rounded. `first` is the position of value 0 in its
+// parameter, below 2^35: 16 random bits for position p are half (p % 2) of word (p % 8) / 2 of
+// block p / 8, so that blocks do not matter. Infinity and NaN stay. `out` may be `sum`.
+void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
+                    const float* gradient, uint16_t* out, int64_t count);
 
 // "AVX3" for AVX-512, "AVX2", "NEON": what the passes run with here.
 const char* KernelTarget();

@@ -14,12 +14,12 @@ namespace ringzero {
 namespace HWY_NAMESPACE {
 namespace {
 
-#if HWY_NATIVE_FMA && HWY_HAVE_FLOAT64
-
 namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
+// Without a fused multiply-add (SSE, plain lanes) bits would differ: there values go one by one.
+constexpr bool kVectors = HWY_NATIVE_FMA;
 constexpr int64_t kWidth = static_cast<int64_t>(hn::MaxLanes(D()));
 constexpr int64_t kParts = kDotLanes / kWidth;  // vectors in the sums of one dot product
 static_assert(kParts * kWidth == kDotLanes, "a vector is a part of a dot product's sums");
@@ -34,7 +34,7 @@ void Dots(const GramStep& step, int64_t i, int64_t j) {
     for (V& sum : row) sum = hn::Zero(d);
   }
   int64_t k = 0;
-  for (; k + kDotLanes <= step.columns; k += kDotLanes) {
+  for (; kVectors && k + kDotLanes <= step.columns; k += kDotLanes) {
     for (int64_t part = 0; part < kParts; ++part) {
       const V left = hn::LoadU(d, a + k + part * kWidth);
       for (int r = 0; r < kRows; ++r) {
@@ -50,7 +50,8 @@ void Dots(const GramStep& step, int64_t i, int64_t j) {
       hn::Store(sums[r][part], d, lanes + part * kWidth);
     }
     for (int64_t rest = k; rest < step.columns; ++rest) {
-      lanes[rest - k] = std::fma(a[rest], b[rest], lanes[rest - k]);
+      float& lane = lanes[rest % kDotLanes];
+      lane = std::fma(a[rest], b[rest], lane);
     }
     float dot = 0;
     for (const float lane : lanes) dot += lane;
@@ -68,20 +69,20 @@ void GramTarget(const GramStep& step, int64_t begin, int64_t end) {
   }
 }
 
-// kRows rows of the result from `i` on, kVectors vectors of columns from `j` on.
-template <int kRows, int kVectors>
+// kRows rows of the result from `i` on, kTile vectors of columns from `j` on.
+template <int kRows, int kTile>
 void MixTile(const MixStep& step, int64_t i, int64_t j) {
   const D d;
   const V keep = hn::Set(d, step.keep);
-  V values[kRows][kVectors];
+  V values[kRows][kTile];
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kTile; ++v) {
       const float* const x = step.x + (i + r) * step.columns + j + v * kWidth;
       values[r][v] = hn::Mul(keep, hn::LoadU(d, x));
     }
   }
   for (int64_t k = 0; k < step.rows; ++k) {
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kTile; ++v) {
       const V x = hn::LoadU(d, step.x + k * step.columns + j + v * kWidth);
       for (int r = 0; r < kRows; ++r) {
         const V weight = hn::Set(d, step.weights[(i + r) * step.rows + k]);
@@ -90,7 +91,7 @@ void MixTile(const MixStep& step, int64_t i, int64_t j) {
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kTile; ++v) {
       hn::StoreU(values[r][v], d, step.out + (i + r) * step.columns + j + v * kWidth);
     }
   }
@@ -98,12 +99,12 @@ void MixTile(const MixStep& step, int64_t i, int64_t j) {
 
 template <int kRows>
 void MixRows(const MixStep& step, int64_t i) {
-  constexpr int kVectors = 2;
+  constexpr int kTile = 2;
   int64_t j = 0;
-  for (; j + kVectors * kWidth <= step.columns; j += kVectors * kWidth) {
-    MixTile<kRows, kVectors>(step, i, j);
+  for (; kVectors && j + kTile * kWidth <= step.columns; j += kTile * kWidth) {
+    MixTile<kRows, kTile>(step, i, j);
   }
-  for (; j + kWidth <= step.columns; j += kWidth) MixTile<kRows, 1>(step, i, j);
+  for (; kVectors && j + kWidth <= step.columns; j += kWidth) MixTile<kRows, 1>(step, i, j);
   for (; j < step.columns; ++j) {
     for (int64_t row = i; row < i + kRows; ++row) {
       float value = step.keep * step.x[row * step.columns + j];
@@ -121,17 +122,6 @@ void MixTarget(const MixStep& step, int64_t begin, int64_t end) {
   for (; i + kRows <= end; i += kRows) MixRows<kRows>(step, i);
   for (; i < end; ++i) MixRows<1>(step, i);
 }
-
-#else  // without a fused multiply-add (SSE, plain lanes) bits would differ
-
-void GramTarget(const GramStep& step, int64_t begin, int64_t end) {
-  reference::GramPass(step, begin, end);
-}
-void MixTarget(const MixStep& step, int64_t begin, int64_t end) {
-  reference::MixPass(step, begin, end);
-}
-
-#endif
 
 }  // namespace
 }  // namespace HWY_NAMESPACE

@@ -8,8 +8,8 @@
 // Row-major, dense, fp32. Rows [begin, end) of the result; different ranges may be computed at the
 // same time. The bits depend neither on the range nor on the processor (kernels.h): a dot product
 // has kDotLanes sums, term k in sum k % kDotLanes, each term one fused multiply-add, the sums added
-// in order; a mixed value takes its terms in the order of the rows. namespace reference has each as
-// a plain loop. Thread-safe for results that do not overlap; `out` overlaps nothing that is read.
+// in order; a mixed value takes its terms in the order of the rows. Thread-safe for results that do
+// not overlap; `out` overlaps nothing that is read.
 #ifndef RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_
 #define RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_
 
@@ -42,11 +42,6 @@ struct MixStep {
 
 void GramPass(const GramStep& step, int64_t begin, int64_t end);
 void MixPass(const MixStep& step, int64_t begin, int64_t end);
-
-namespace reference {
-void GramPass(const GramStep& step, int64_t begin, int64_t end);
-void MixPass(const MixStep& step, int64_t begin, int64_t end);
-}  // namespace reference
 
 }  // namespace ringzero
 

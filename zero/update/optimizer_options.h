@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "zero/layout.h"
 #include "zero/rate_curve.h"
-#include "zero/update/elementwise_update.h"
+#include "zero/update/parameter_update.h"
 
 namespace ringzero {
 
@@ -80,9 +80,13 @@ struct MuonOptions {
   std::vector<std::string> rest = {"*embed*", "*lm_head*", "head.*"};
 };
 
-// Numbers of its own for some parameters (parameter_groups.h).
+// Numbers of its own for some parameters, as torch.optim's param_groups, chosen by name. The first
+// group whose pattern matches the whole name is the parameter's.
+//
+//   options.groups = {{.pattern = "*.bias", .weight_decay = 0.0},
+//                     {.pattern = "embed.*", .rate_factor = 0.1}};
 struct ParameterGroup {
-  std::string pattern;  // of names, as a shell's: "*.bias"
+  std::string pattern;  // a shell's (fnmatch): `*` any text, `?` one letter, `[ab]` one of these
   double rate_factor = 1;
   std::optional<double> weight_decay = std::nullopt;  // absent: the optimizer's
   std::optional<UpdateRate::Betas> betas = std::nullopt;
@@ -126,9 +130,25 @@ absl::Status CheckPredictable(const OptimizerOptions& options);
 // InvalidArgument for rates, betas or decays outside of their ranges; names the key.
 absl::Status CheckOptimizer(const OptimizerOptions& options);
 
-// Of options that CheckOptimizer lets pass, and of one parameter (OptionsFor, parameter_groups.h).
+// What `parameter` is updated with: `options` with its group's numbers, and without groups. The
+// rate is the group's share of the curve's: learning_rate and rate_factor multiply.
+OptimizerOptions OptionsFor(const OptimizerOptions& options, const ParameterSpec& parameter);
+
+// InvalidArgument for numbers of one group that CheckOptimizer refuses, or that this optimizer has
+// not.
+absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& group);
+
+// InvalidArgument for a pattern that matches none of these parameters, and for what
+// CheckGroup refuses; names the pattern.
+absl::Status CheckGroups(const OptimizerOptions& options, const std::vector<StageLayout>& stages);
+
+// Of options that CheckOptimizer lets pass, and of one parameter (OptionsFor).
 std::shared_ptr<const ParameterUpdate> MakeUpdate(const OptimizerOptions& options,
                                                   const ParameterSpec& parameter);
+
+// "name = value" lines; numbers read back equal. Of an update of one's own: the names of its
+// states.
+std::string DescribeOptimizer(const OptimizerOptions& options);
 
 }  // namespace ringzero
 

@@ -6,13 +6,15 @@
 //
 // The blocks of one phase may run in any order and at the same time; the phases run one after the
 // other. A block's bits depend on nothing but the parameter, so neither the number of threads nor
-// the cut into stages changes them. Most updates have one phase (elementwise_update.h); LAMB needs
-// norms first, Muon products of matrices. Without state of its own, and so thread-safe.
+// the cut into stages changes them. Most updates are elementwise and have one phase; LAMB needs norms
+// first, Muon products of matrices. Without state of its own, and so thread-safe.
 #ifndef RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
 #define RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -104,6 +106,75 @@ inline UpdateSpan BlockOf(const UpdateSpan& whole, const UpdatePart& part) {
   UpdateSpan block = PartOf(whole, part.begin, part.end);
   block.sum = whole.sum;
   return block;
+}
+
+// What one update makes of each value, whatever stage and worker it lies on. A value depends on
+// nothing but itself, so any cut into stages and blocks gives the same bits.
+//
+// One's own, without touching the engine: a struct with the names of its states and a call operator
+// for one value.
+//
+//   struct SignMomentum {
+//     static constexpr std::array<const char*, 1> kStates = {"momentum"};
+//     float beta = 0.9f;
+//     float operator()(const UpdateMoment& at, float theta, float gradient,
+//                      std::array<float, 1>& state) const {
+//       state[0] = beta * state[0] + (1 - beta) * gradient;
+//       return theta - static_cast<float>(at.rate) * std::copysign(1.0f, state[0]);
+//     }
+//   };
+//   options.type = OptimizerOptions::Type::kCustom;
+//   options.custom = MakeElementwise(SignMomentum{.beta = 0.95f});
+class ElementwiseUpdate : public ParameterUpdate {
+ public:
+  // A part of the parameter.
+  virtual void Pass(const UpdateMoment& moment, const UpdateSpan& span) const = 0;
+
+  std::vector<UpdatePhase> Phases(int64_t values) const final {
+    return {{.items = values, .block_items = kUpdateBlockValues}};
+  }
+  void Run(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
+           std::byte* /*scratch*/) const final {
+    Pass(moment, BlockOf(whole, part));
+  }
+
+ protected:
+  using ParameterUpdate::ParameterUpdate;
+};
+
+// As fast as the compiler makes the loop.
+template <class Rule>
+std::shared_ptr<const ElementwiseUpdate> MakeElementwise(Rule rule) {
+  constexpr size_t kCount = Rule::kStates.size();
+  static_assert(kCount <= kMaxUpdateStates, "an update has at most two states");
+  class Update final : public ElementwiseUpdate {
+   public:
+    explicit Update(Rule rule)
+        : ElementwiseUpdate([] {
+            std::vector<UpdateState> states;
+            for (const char* name : Rule::kStates) states.push_back({.name = name});
+            return states;
+          }()),
+          rule_(std::move(rule)) {}
+    void Pass(const UpdateMoment& moment, const UpdateSpan& span) const override {
+      const std::array<float*, kMaxUpdateStates> states = {span.first, span.second};
+      const float divisor = moment.divides_by();
+      for (int64_t i = 0; i < span.count; ++i) {
+        std::array<float, kCount> state;
+        for (size_t s = 0; s < kCount; ++s) state[s] = states[s][i];
+        const float gradient = span.sum[i] / divisor * moment.clip;
+        span.out[i] = rule_(moment, span.theta[i], gradient, state);
+        for (size_t s = 0; s < kCount; ++s) states[s][i] = state[s];
+      }
+      if (span.wire_type != WireType::kNone) {
+        NarrowPass(span.wire_type, span.out, span.wire, span.count);
+      }
+    }
+
+   private:
+    const Rule rule_;
+  };
+  return std::make_shared<const Update>(std::move(rule));
 }
 
 }  // namespace ringzero

@@ -3,8 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+#include <type_traits>
+#include <variant>
+
 #include "absl/strings/str_cat.h"
-#include "zero/update/cuda/cuda_launch.h"
+#include "zero/update/formulas.h"
 
 namespace ringzero::cuda {
 namespace {
@@ -26,52 +30,37 @@ absl::Status StatusOf(int error, const char* what) {
   return {CodeOf(code), absl::StrCat("cuda::", what, ": ", cudaGetErrorString(code))};
 }
 
-// launch() for a count above 0.
-template <class Launch>
-absl::Status Queue(int64_t count, const char* what, const Launch& launch) {
-  if (count > 0) return StatusOf(launch(), what);
-  if (count == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("cuda::", what, ": count is ", count, ", it must be 0 or more"));
-}
-
 }  // namespace
 
 absl::Status Available() { return StatusOf(FindKernels(), "Available"); }
 
-absl::Status SgdPass(const SgdStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "SgdPass", [&] { return LaunchSgd(step, span, stream); });
-}
-absl::Status AdamPass(const AdamStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "AdamPass", [&] { return LaunchAdam(step, span, stream); });
-}
-absl::Status LionPass(const LionStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "LionPass", [&] { return LaunchLion(step, span, stream); });
-}
-absl::Status AdagradPass(const AdagradStep& step, const UpdateSpan& span, Stream stream) {
-  return Queue(span.count, "AdagradPass", [&] { return LaunchAdagrad(step, span, stream); });
-}
-absl::Status AddPass(const AddSpan& span, Stream stream) {
-  return Queue(span.count, "AddPass", [&] { return LaunchAdd(span, stream); });
-}
-absl::Status SquaresPass(const SquaresSpan& span, Stream stream) {
-  if (span.block <= 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cuda::SquaresPass: block is ", span.block, ", it must be 1 or more"));
+template <class Span>
+absl::Status Pass(const Span& span, Stream stream) {
+  const auto wrong = [](const char* field, int64_t found, int least) {
+    return absl::InvalidArgumentError(absl::StrCat("cuda::", Span::kName, ": ", field, " is ",
+                                                   found, ", it must be ", least, " or more"));
+  };
+  if (span.count < 0) return wrong("count", span.count, 0);
+  if constexpr (std::is_same_v<Span, SquaresSpan>) {
+    if (span.block <= 0) return wrong("block", span.block, 1);
   }
-  return Queue(span.count, "SquaresPass", [&] { return LaunchSquares(span, stream); });
+  return span.count == 0 ? absl::OkStatus() : StatusOf(Launch(span, stream), Span::kName);
 }
-absl::Status WidenPass(const WidenSpan& span, Stream stream) {
-  return Queue(span.count, "WidenPass", [&] { return LaunchWiden(span, stream); });
-}
-absl::Status NarrowPass(const NarrowSpan& span, Stream stream) {
-  return Queue(span.count, "NarrowPass", [&] { return LaunchNarrow(span, stream); });
-}
-absl::Status AddNarrowPass(const AddNarrowSpan& span, Stream stream) {
-  return Queue(span.count, "AddNarrowPass", [&] { return LaunchAddNarrow(span, stream); });
-}
-absl::Status AddRoundedPass(const AddRoundedSpan& span, Stream stream) {
-  return Queue(span.count, "AddRoundedPass", [&] { return LaunchAddRounded(span, stream); });
+
+template absl::Status Pass(const AddSpan&, Stream);
+template absl::Status Pass(const SquaresSpan&, Stream);
+template absl::Status Pass(const WidenSpan&, Stream);
+template absl::Status Pass(const NarrowSpan&, Stream);
+template absl::Status Pass(const AddNarrowSpan&, Stream);
+template absl::Status Pass(const AddRoundedSpan&, Stream);
+
+absl::Status UpdatePass(const UpdateStep& step, const UpdateSpan& span, Stream stream) {
+  return std::visit(
+      [&](const auto& one) {
+        using Step = std::decay_t<decltype(one)>;
+        return Pass(UpdateWork<Step>{one, plain::SpanOf(one, span), span.count}, stream);
+      },
+      step);
 }
 
 }  // namespace ringzero::cuda

@@ -1,7 +1,8 @@
-// The passes of kernels.h and narrow_kernels.h over the memory of a GPU, in the order of a stream.
+// The passes of kernels.h over the memory of a GPU, in the order of a stream.
 //
 //   RZ_RETURN_IF_ERROR(cuda::Available());
-//   RZ_RETURN_IF_ERROR(cuda::AdamPass({.divisor = 8, .keep = …}, span_on_the_gpu, {stream}));
+//   RZ_RETURN_IF_ERROR(cuda::UpdatePass(AdamStep{.divisor = 8, …}, span_on_the_gpu, {stream}));
+//   RZ_RETURN_IF_ERROR(cuda::Pass(cuda::AddSpan{.sum = …}, {stream}));
 //
 // The bits are those of the processor's passes: the same operations in the same order, whatever the
 // GPU and the size of its grid. All pointers must be readable by the calling thread's current
@@ -11,30 +12,156 @@
 // Status tells of the queueing (Unavailable: no GPU or no driver; FailedPrecondition: a GPU that
 // nothing was compiled for; InvalidArgument; Internal: all else, an earlier failure of this device
 // too). Thread-safe.
+//
+// All spans are values, and say what one thread makes of them. The processor's compiler takes that
+// text, too, so that it is tested without a GPU. For C++17.
 #ifndef RINGZERO_ZERO_UPDATE_CUDA_CUDA_KERNELS_H_
 #define RINGZERO_ZERO_UPDATE_CUDA_CUDA_KERNELS_H_
 
+#include <cstdint>
+
+#ifndef __CUDACC__  // nvcc takes nothing of Abseil
 #include "absl/status/status.h"
-#include "zero/update/cuda/cuda_spans.h"
+#endif
+#include "base/philox.h"
+#include "zero/update/arithmetic.h"
+#include "zero/update/formulas.h"
 #include "zero/update/kernels.h"
 
 namespace ringzero::cuda {
 
+// A cudaStream_t, or null for the default stream.
+struct Stream {
+  void* handle = nullptr;
+};
+
+// UpdatePass by one kind of step.
+template <class Step>
+struct UpdateWork {
+  Step step;
+  UpdateSpan span;
+  int64_t count = 0;  // the span's
+
+  static constexpr const char* kName = "UpdatePass";
+  RZ_BOTH_SIDES int64_t work() const { return count; }
+  RZ_BOTH_SIDES void Do(int64_t i) const { plain::UpdateValue(step, span, i); }
+};
+
+// sum[i] += gradient[i]. fp32.
+struct AddSpan {
+  float* sum = nullptr;
+  const float* gradient = nullptr;
+  int64_t count = 0;
+
+  static constexpr const char* kName = "AddPass";
+  RZ_BOTH_SIDES int64_t work() const { return count; }
+  RZ_BOTH_SIDES void Do(int64_t i) const { sum[i] += gradient[i]; }
+};
+
+// Blocks of values, each with kSquareLanes lanes of its own: lanes[b][j] += the squares of those
+// values of block b whose number within the block is j modulo kSquareLanes, in double, in rising
+// order. So each row of lanes is what the processor's SquaresPass makes of that block. A lane is
+// one thread's: blocks of 64 Ki values (a StageOptimizer's) keep a GPU busy, a single one does not.
+struct SquaresSpan {
+  const float* values = nullptr;
+  int64_t count = 0;
+  int64_t block = 64 * 1024;  // values; the last block may be shorter
+  double* lanes = nullptr;    // [ceil(count / block)][kSquareLanes]
+
+  static constexpr const char* kName = "SquaresPass";
+  // Lanes of all blocks together.
+  RZ_BOTH_SIDES int64_t work() const { return (count + block - 1) / block * kSquareLanes; }
+  RZ_BOTH_SIDES void Do(int64_t lane) const {
+    const int64_t begin = lane / kSquareLanes * block;
+    const int64_t end = block < count - begin ? begin + block : count;
+    double sum = lanes[lane];
+    for (int64_t i = begin + lane % kSquareLanes; i < end; i += kSquareLanes) {
+      const double value = values[i];
+      sum += value * value;
+    }
+    lanes[lane] = sum;
+  }
+};
+
+// out[i] = values[i], exactly. `type` is not kNone, here and below.
+struct WidenSpan {
+  WireType type = WireType::kBf16;
+  const uint16_t* values = nullptr;
+  float* out = nullptr;
+  int64_t count = 0;
+
+  static constexpr const char* kName = "WidenPass";
+  RZ_BOTH_SIDES int64_t work() const { return count; }
+  RZ_BOTH_SIDES void Do(int64_t i) const { out[i] = FromWire(type, values[i]); }
+};
+
+// out[i] = values[i], rounded to nearest, ties to even; NaN stays NaN.
+struct NarrowSpan {
+  WireType type = WireType::kBf16;
+  const float* values = nullptr;
+  uint16_t* out = nullptr;
+  int64_t count = 0;
+
+  static constexpr const char* kName = "NarrowPass";
+  RZ_BOTH_SIDES int64_t work() const { return count; }
+  RZ_BOTH_SIDES void Do(int64_t i) const { out[i] = ToWire(type, values[i]); }
+};
+
+// sum[i] += gradient[i], in fp32.
+struct AddNarrowSpan {
+  WireType type = WireType::kBf16;
+  float* sum = nullptr;
+  const uint16_t* gradient = nullptr;
+  int64_t count = 0;
+
+  static constexpr const char* kName = "AddNarrowPass";
+  RZ_BOTH_SIDES int64_t work() const { return count; }
+  RZ_BOTH_SIDES void Do(int64_t i) const { sum[i] += FromWire(type, gradient[i]); }
+};
+
+// out[i] = fp32(sum[i]) + gradient[i], rounded to bf16 by chance (AddRoundedPass in
+// kernels.h). `out` may be `sum`; null `sum`: the gradient alone.
+struct AddRoundedSpan {
+  RoundingKey key;
+  int64_t first = 0;  // position of value 0 in its parameter, below 2^35
+  const uint16_t* sum = nullptr;
+  const float* gradient = nullptr;
+  uint16_t* out = nullptr;
+  int64_t count = 0;
+
+  static constexpr const char* kName = "AddRoundedPass";
+  // Blocks of random numbers, of 8 positions each.
+  RZ_BOTH_SIDES int64_t work() const { return (first + count + 7) / 8 - first / 8; }
+  RZ_BOTH_SIDES void Do(int64_t n) const {
+    const int64_t block = first / 8 + n;
+    const PhiloxBlock random = PhiloxAt(key.key, key.stream, static_cast<uint64_t>(block));
+    for (int at = 0; at < 8; ++at) {
+      const int64_t i = block * 8 + at - first;
+      if (i < 0 || i >= count) continue;
+      const float before = sum == nullptr ? 0 : FromWire(WireType::kBf16, sum[i]);
+      const float value = sum == nullptr ? gradient[i] : before + gradient[i];
+      out[i] = RoundByChance(value, random, static_cast<uint64_t>(at));
+    }
+  }
+};
+
+#ifndef __CUDACC__
 // OK if the current device can run the passes.
 absl::Status Available();
 
-absl::Status SgdPass(const SgdStep& step, const UpdateSpan& span, Stream stream);
-absl::Status AdamPass(const AdamStep& step, const UpdateSpan& span, Stream stream);
-absl::Status LionPass(const LionStep& step, const UpdateSpan& span, Stream stream);
-absl::Status AdagradPass(const AdagradStep& step, const UpdateSpan& span, Stream stream);
+absl::Status UpdatePass(const UpdateStep& step, const UpdateSpan& span, Stream stream);
+// Span: AddSpan, SquaresSpan, WidenSpan, NarrowSpan, AddNarrowSpan or AddRoundedSpan.
+template <class Span>
+absl::Status Pass(const Span& span, Stream stream);
 
-// cuda_spans.h says what each does.
-absl::Status AddPass(const AddSpan& span, Stream stream);
-absl::Status SquaresPass(const SquaresSpan& span, Stream stream);
-absl::Status WidenPass(const WidenSpan& span, Stream stream);
-absl::Status NarrowPass(const NarrowSpan& span, Stream stream);
-absl::Status AddNarrowPass(const AddNarrowSpan& span, Stream stream);
-absl::Status AddRoundedPass(const AddRoundedSpan& span, Stream stream);
+#endif
+
+// For cuda_kernels.cc alone: queues the kernel of one of these, with at least one piece of work, and
+// gives a cudaError_t. All that nvcc compiles, with nothing of Abseil between it and the rest.
+template <class Span>
+int Launch(const Span& span, Stream stream);
+// Whether the current device has code of these kernels.
+int FindKernels();
 
 }  // namespace ringzero::cuda
 

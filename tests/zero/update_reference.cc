@@ -1,9 +1,11 @@
 // One value after the other. torch's add with a factor rounds once, so it is an fma here; a product
 // and a sum that torch does one after the other are two.
-#include "zero/update/reference.h"
+#include "tests/zero/update_reference.h"
 
 #include <cmath>
 #include <cstring>
+
+#include "base/philox.h"
 
 namespace ringzero::reference {
 namespace {
@@ -12,6 +14,22 @@ uint32_t BitsOf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
+}
+
+float FromBits(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+float FromFp16(uint16_t value) {
+  const uint32_t sign = uint32_t{value & 0x8000u} << 16, size = value & 0x7fff;
+  // Below 2^-14 a step is 2^-24.
+  const float magnitude = size < 0x400 ? std::ldexp(static_cast<float>(size), -24)
+                          : size < 0x7c00
+                              ? FromBits((size << 13) + ((127u - 15u) << 23))
+                              : FromBits(0x7f800000 | ((size & 0x3ff) << 13));  // infinity, NaN
+  return FromBits(BitsOf(magnitude) | sign);
 }
 
 uint16_t ToBf16(uint32_t bits) {
@@ -25,13 +43,16 @@ uint16_t ToFp16(uint32_t bits) {
   if (size >= 0x47800000) return uint16_t(sign | 0x7c00);  // from 65536 on: infinite
   if (size < 0x38800000) {
     // Below 2^-14 a step is 2^-24, as fp32's is at 0.5.
-    float value;
-    std::memcpy(&value, &size, sizeof(value));
-    return uint16_t(sign | (BitsOf(value + 0.5f) - BitsOf(0.5f)));
+    return uint16_t(sign | (BitsOf(FromBits(size) + 0.5f) - BitsOf(0.5f)));
   }
   // The exponent's bias is 15 instead of 127, and 13 bits of the mantissa go.
   const uint32_t rebased = size - ((127u - 15u) << 23);
   return uint16_t(sign | ((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13));
+}
+
+uint16_t RandomBits(const RoundingKey& key, uint64_t position) {
+  const PhiloxBlock block = PhiloxAt(key.key, key.stream, position / 8);
+  return static_cast<uint16_t>(block[position % 8 / 2] >> (position % 2 * 16));
 }
 
 // The new value, in all forms. It may lie where the old one does.
@@ -44,13 +65,7 @@ void Write(const UpdateSpan& span, int64_t i, float value) {
   if (span.wire_type != WireType::kNone) span.wire[i] = ToWire(span.wire_type, value);
 }
 
-}  // namespace
-
-uint16_t ToWire(WireType type, float value) {
-  return type == WireType::kBf16 ? ToBf16(BitsOf(value)) : ToFp16(BitsOf(value));
-}
-
-void SgdPass(const SgdStep& step, const UpdateSpan& span) {
+void Update(const SgdStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float theta = span.theta[i];
     float g = span.sum[i] / step.divisor * step.clip;
@@ -65,7 +80,7 @@ void SgdPass(const SgdStep& step, const UpdateSpan& span) {
   }
 }
 
-void AdamPass(const AdamStep& step, const UpdateSpan& span) {
+void Update(const AdamStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float theta = span.theta[i] * step.keep;
     float g = span.sum[i] / step.divisor * step.clip;
@@ -79,7 +94,7 @@ void AdamPass(const AdamStep& step, const UpdateSpan& span) {
   }
 }
 
-void LionPass(const LionStep& step, const UpdateSpan& span) {
+void Update(const LionStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float g = span.sum[i] / step.divisor * step.clip;
     const float m = span.first[i];
@@ -91,7 +106,7 @@ void LionPass(const LionStep& step, const UpdateSpan& span) {
   }
 }
 
-void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
+void Update(const AdagradStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float theta = span.theta[i];
     float g = span.sum[i] / step.divisor * step.clip;
@@ -102,24 +117,20 @@ void AdagradPass(const AdagradStep& step, const UpdateSpan& span) {
   }
 }
 
-void LambMomentsPass(const LambStep& step, const UpdateSpan& span) {
+void Update(const LambStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
-    const float g = span.sum[i] / step.divisor * step.clip;
-    span.first[i] = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
-    span.second[i] = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
-  }
-  reference::LambDirectionPass(step, span);
-}
-
-void LambDirectionPass(const LambStep& step, const UpdateSpan& span) {
-  for (int64_t i = 0; i < span.count; ++i) {
+    if (step.takes_gradient) {
+      const float g = span.sum[i] / step.divisor * step.clip;
+      span.first[i] = std::fma(step.one_minus_beta1, g, span.first[i] * step.beta1);
+      span.second[i] = std::fma(step.one_minus_beta2 * g, g, span.second[i] * step.beta2);
+    }
     const float m = span.first[i] / step.correction1;
     const float v = span.second[i] / step.correction2;
     span.out[i] = std::fma(step.weight_decay, span.theta[i], m / (std::sqrt(v) + step.epsilon));
   }
 }
 
-void MuonMomentPass(const MuonStep& step, const UpdateSpan& span) {
+void Update(const MuonStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     const float g = span.sum[i] / step.divisor * step.clip;
     const float m = std::fma(step.one_minus_momentum, g - span.first[i], span.first[i]);
@@ -128,10 +139,24 @@ void MuonMomentPass(const MuonStep& step, const UpdateSpan& span) {
   }
 }
 
-void MovePass(const MoveStep& step, const UpdateSpan& span) {
+void Update(const MoveStep& step, const UpdateSpan& span) {
   for (int64_t i = 0; i < span.count; ++i) {
     Write(span, i, std::fma(-step.rate, span.sum[i], span.theta[i] * step.keep));
   }
+}
+
+}  // namespace
+
+uint16_t ToWire(WireType type, float value) {
+  return type == WireType::kBf16 ? ToBf16(BitsOf(value)) : ToFp16(BitsOf(value));
+}
+
+float FromWire(WireType type, uint16_t value) {
+  return type == WireType::kBf16 ? FromBits(uint32_t{value} << 16) : FromFp16(value);
+}
+
+void UpdatePass(const UpdateStep& step, const UpdateSpan& span) {
+  std::visit([&](const auto& one) { Update(one, span); }, step);
 }
 
 void AddPass(float* sum, const float* gradient, int64_t count) {
@@ -142,6 +167,58 @@ void SquaresPass(const float* values, int64_t count, double* lanes) {
   for (int64_t i = 0; i < count; ++i) {
     const double value = values[i];
     lanes[i % kSquareLanes] += value * value;
+  }
+}
+
+void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = FromWire(type, values[i]);
+}
+
+void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) out[i] = ToWire(type, values[i]);
+}
+
+void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) sum[i] += FromWire(type, values[i]);
+}
+
+void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
+                    const float* gradient, uint16_t* out, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value =
+        sum == nullptr ? gradient[i] : FromWire(WireType::kBf16, sum[i]) + gradient[i];
+    const uint32_t bits = BitsOf(value);
+    const uint32_t random = RandomBits(key, static_cast<uint64_t>(first + i));
+    out[i] = static_cast<uint16_t>(std::isnan(value) ? (bits >> 16) | 0x40 : (bits + random) >> 16);
+  }
+}
+
+void GramPass(const GramStep& step, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < step.rows; ++j) {
+      const float* a = step.x + i * step.columns;
+      const float* b = step.x + j * step.columns;
+      float lanes[kDotLanes] = {};
+      for (int64_t k = 0; k < step.columns; ++k) {
+        lanes[k % kDotLanes] = std::fma(a[k], b[k], lanes[k % kDotLanes]);
+      }
+      float dot = 0;
+      for (const float lane : lanes) dot += lane;
+      const float added = step.linear != 0 ? step.linear * a[j] : 0;
+      step.out[i * step.rows + j] = std::fma(step.scale, dot, added);
+    }
+  }
+}
+
+void MixPass(const MixStep& step, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    for (int64_t j = 0; j < step.columns; ++j) {
+      float value = step.keep * step.x[i * step.columns + j];
+      for (int64_t k = 0; k < step.rows; ++k) {
+        value = std::fma(step.weights[i * step.rows + k], step.x[k * step.columns + j], value);
+      }
+      step.out[i * step.columns + j] = value;
+    }
   }
 }
 

@@ -1,0 +1,34 @@
+// The passes of kernels.h and the products of matrix_kernels.h as plain loops, a value at a time:
+// what the kernels are held against, and the shortest way to read what an update computes. They share
+// no text with the kernels.
+//
+//   reference::UpdatePass(step, span);   // the same bits as UpdatePass(step, span)
+#ifndef RINGZERO_TESTS_ZERO_UPDATE_REFERENCE_H_
+#define RINGZERO_TESTS_ZERO_UPDATE_REFERENCE_H_
+
+#include <cstdint>
+
+#include "zero/update/kernels.h"
+#include "zero/update/matrix_kernels.h"
+
+namespace ringzero::reference {
+
+void UpdatePass(const UpdateStep& step, const UpdateSpan& span);
+void AddPass(float* sum, const float* gradient, int64_t count);
+void SquaresPass(const float* values, int64_t count, double* lanes);
+
+// One value in a wire type, rounded to nearest, ties to even; NaN stays NaN.
+uint16_t ToWire(WireType type, float value);
+float FromWire(WireType type, uint16_t value);
+void WidenPass(WireType type, const uint16_t* values, float* out, int64_t count);
+void NarrowPass(WireType type, const float* values, uint16_t* out, int64_t count);
+void AddNarrowPass(WireType type, float* sum, const uint16_t* values, int64_t count);
+void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
+                    const float* gradient, uint16_t* out, int64_t count);
+
+void GramPass(const GramStep& step, int64_t begin, int64_t end);
+void MixPass(const MixStep& step, int64_t begin, int64_t end);
+
+}  // namespace ringzero::reference
+
+#endif  // RINGZERO_TESTS_ZERO_UPDATE_REFERENCE_H_
