@@ -2,7 +2,7 @@
 
     inputs, targets = tokens_of(case, iteration=0, micro_batch=2)     # lists of samples
 
-Mirrors base/philox.h, EpochOrder (integrations/data/dataset.cc), RandomSplit (integrations/data/random.cc) and
+Mirrors base/philox.h, EpochOrder (integrations/data/dataset.cc), RandomSplit (there) and
 Batches::Train (integrations/torch/configured/batches.cc). tests/bench/peers_test.py compares with a file that RingZero's own code
 wrote, and `./rz bench peers` compares losses before it times anything.
 """

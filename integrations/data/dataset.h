@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -35,10 +36,15 @@ class Split {
 
 class Dataset {
  public:
-  virtual ~Dataset() = default;
-  virtual const SampleShape& shape() const = 0;
-  virtual const Split& train() const = 0;
-  virtual const Split& test() const = 0;  // held out; may be empty (size 0)
+  Dataset(SampleShape shape, std::unique_ptr<const Split> train, std::unique_ptr<const Split> test)
+      : shape_(std::move(shape)), train_(std::move(train)), test_(std::move(test)) {}
+  const SampleShape& shape() const { return shape_; }
+  const Split& train() const { return *train_; }
+  const Split& test() const { return *test_; }  // held out; may be empty (size 0)
+
+ private:
+  SampleShape shape_;
+  std::unique_ptr<const Split> train_, test_;
 };
 
 struct DatasetOptions {
@@ -53,8 +59,56 @@ struct DatasetOptions {
   uint64_t seed = 0;  // random only
 };
 
-// InvalidArgument or NotFound, naming the file and what was wanted and found.
+// One of the formats below; "random" is for tests and for measuring: sample i is a function
+// of (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes and tokens
+// uniform, and the test split has a tenth as many samples. InvalidArgument or NotFound, naming the
+// file or the key ("data.samples", "model.seq") and what was wanted and found.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
+
+// Images of 8-bit pixels. A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the mean
+// and standard deviation of the training set, which are computed from integer sums: equal on every
+// machine. InvalidArgument or NotFound, naming the file: missing, damaged gzip, no training image,
+// sizes of train and test images that differ, a class of the test set that the training set has
+// not, a channel whose pixels are all equal; and what each format adds.
+//
+// IDX: a folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+// t10k-labels-idx1-ubyte, each with or without ".gz" (a plain one is taken where both lie).
+// Debian's package dataset-fashion-mnist has them in /usr/share/datasets/fashion-mnist. Errors:
+// wrong magic, counts or sizes that do not agree, too short, too long.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const std::string& folder);
+
+// CIFAR-10, binary version: data_batch_1.bin to data_batch_5.bin and test_batch.bin. A record is
+// one class (0 to 9) and 3072 pixels {3, 32, 32}. The archive cifar-10-binary.tar.gz of
+// https://www.cs.toronto.edu/~kriz/cifar.html unpacks to a folder with these files. Errors: empty,
+// not a whole number of records, a class above 9.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder);
+
+// Text as bytes: a token is a byte, its target the next byte. The file may be plain, gzip, or a data
+// file of the Bible Retrieval System. The last tenth of the bytes is held out. Sample i of a split is
+// the bytes [i·sequence, (i+1)·sequence) with the targets one byte further; the bytes that fill no
+// sample are left out. InvalidArgument or NotFound, naming the file, or the key "model.seq" when it
+// is not positive or so large that a split has no sample.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence);
+
+// The Bible Retrieval System's data file: how Debian's package bible-kjv-text keeps the King James
+// Bible (/usr/lib/bible.data). All numbers are big-endian words of 32 bits:
+//     0  "EC02" and a title, filled with zeros
+//    84  bytes of text per window (the last one may have fewer)
+//    88  number of windows
+//    92  where each window begins in the file, and where the last one ends
+// A window is the output of compress(1) without its first three bytes 1f 9d 90: LZW with codes of 9
+// to 16 bits, least significant bit first, 256 for "clear".
+bool IsBibleData(std::span<const uint8_t> file);
+
+// The whole text, as stored: a line of title, then a line per verse ("Ge1:1 In the beginning …").
+// InvalidArgument names `path`: truncated, windows out of range, codes that mean nothing.
+absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> file,
+                                                     const std::string& path);
+
+// All bytes of a file, unpacked if its first bytes are gzip's (of several members, too). For the
+// readers. NotFound for a missing file, else InvalidArgument: a folder, damaged or truncated gzip;
+// both name the path.
+absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path);
 
 // The order in which an epoch visits `size` samples: a permutation keyed by (seed, epoch), the same
 // on every machine.

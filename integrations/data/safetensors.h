@@ -21,6 +21,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -61,7 +62,6 @@ class SafetensorsWriter {
                     std::unique_ptr<OutputFile> file);
   absl::Status WriteNext(const std::string& name, TensorType type,
                          std::span<const std::byte> bytes);
-  absl::Status Error(const std::string& what) const;
 
   std::string path_;
   std::vector<TensorSpec> tensors_;
@@ -103,9 +103,9 @@ class SafetensorsReader {
  private:
   SafetensorsReader(std::string path, std::span<const std::byte> file);
   absl::Status Parse();
+  absl::Status ParseHeader(std::string_view text);  // errors name the tensor, not the file
   absl::StatusOr<const Entry*> FindAs(const std::string& name, const std::vector<int64_t>& shape,
                                       size_t values) const;
-  absl::Status Error(const std::string& what) const;
 
   std::string path_;
   std::span<const std::byte> file_;    // mapped

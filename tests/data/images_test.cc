@@ -5,8 +5,7 @@
 
 #include <cmath>
 
-#include "integrations/data/cifar10.h"
-#include "integrations/data/idx.h"
+#include "integrations/data/dataset.h"
 #include "tests/data/files.h"
 
 namespace ringzero {
@@ -194,7 +193,7 @@ TEST(Idx, ChangedBitsNeverCrash) {
   EXPECT_GT(refused, static_cast<int>(4 * whole.size()));
 }
 
-TEST(Idx, BytesAfterTheGzipDataAreAnErrorAndMoreMembersAreNot) {
+TEST(Idx, GzipDataHaveMembersAndWhatFollowsThemIsNotRead) {
   TemporaryFolder folder;
   const SmallIdx small;
   small.Write(folder);
@@ -202,7 +201,7 @@ TEST(Idx, BytesAfterTheGzipDataAreAnErrorAndMoreMembersAreNot) {
   WriteFile(path, Gzip(small.train_labels_header) + Gzip(small.train_labels));
   EXPECT_TRUE(OpenIdx(folder.path()).ok());
   WriteFile(path, Gzip(small.train_labels_header + small.train_labels) + Bytes{1, 2, 3});
-  EXPECT_THAT(ErrorOf(OpenIdx(folder.path())), HasSubstr("not gzip follow"));
+  EXPECT_TRUE(OpenIdx(folder.path()).ok());
 }
 
 // The real thing, where its Debian package is installed.

@@ -1,13 +1,10 @@
 // Text and random samples, and the choice of a reader by type.
-#include "integrations/data/text.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <thread>
 
-#include "integrations/data/bible_text.h"
 #include "integrations/data/dataset.h"
 #include "tests/data/files.h"
 

@@ -1,0 +1,394 @@
+// Maps and reads safetensors files, whose header is checked before anything in it is believed;
+// writes tensors one after the other, and names the file when it is whole.
+#include "integrations/data/safetensors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "base/status.h"
+#include "zero/update/arithmetic.h"
+#include "zero/update/kernels.h"
+
+namespace ringzero {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Entry = SafetensorsReader::Entry;
+
+static_assert(std::endian::native == std::endian::little, "values are stored little-endian");
+
+constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the format's own limit
+constexpr uint64_t kMostBytes = uint64_t{1} << 62;
+
+struct TypeInfo {
+  const char* name;
+  TensorType type;
+  uint64_t bytes;
+};
+constexpr TypeInfo kTypes[] = {
+    {"F32", TensorType::kF32, 4},       {"F16", TensorType::kF16, 2},
+    {"BF16", TensorType::kBF16, 2},     {"I64", TensorType::kI64, 8},
+    {"F64", TensorType::kOther, 8},     {"U64", TensorType::kOther, 8},
+    {"I32", TensorType::kOther, 4},     {"U32", TensorType::kOther, 4},
+    {"I16", TensorType::kOther, 2},     {"U16", TensorType::kOther, 2},
+    {"I8", TensorType::kOther, 1},      {"U8", TensorType::kOther, 1},
+    {"F8_E4M3", TensorType::kOther, 1}, {"F8_E5M2", TensorType::kOther, 1},
+    {"BOOL", TensorType::kOther, 1}};
+
+const TypeInfo* FindType(std::string_view name) {
+  for (const TypeInfo& info : kTypes) {
+    if (name == info.name) return &info;
+  }
+  return nullptr;
+}
+
+absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
+absl::Status Wrong(const std::string& path, const std::string& what) {
+  return Bad(absl::StrCat(path, ": ", what));
+}
+
+std::string TypeName(TensorType type) {
+  for (const TypeInfo& info : kTypes) {
+    if (info.type == type && type != TensorType::kOther) return info.name;
+  }
+  return "another type";
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  return absl::StrCat("{", absl::StrJoin(shape, ", "), "}");
+}
+
+// Bytes of `spec`'s values, or an error: a negative extent, more bytes than 2^62, an unknown type.
+absl::StatusOr<uint64_t> ByteSize(const TensorSpec& spec, std::string_view type_name) {
+  const TypeInfo* type = FindType(type_name);
+  if (type == nullptr) return Bad("a type that cannot be written");
+  unsigned __int128 bytes = type->bytes;
+  for (const int64_t extent : spec.shape) {
+    if (extent < 0) return Bad(absl::StrCat("its shape has the extent ", extent));
+    // A zero later on does not excuse a product that no file can hold.
+    bytes *= static_cast<uint64_t>(extent);
+    if (bytes > kMostBytes)
+      return Bad(absl::StrCat("its shape ", ShapeText(spec.shape), " is too large"));
+  }
+  return static_cast<uint64_t>(bytes);
+}
+
+// JSON lets a name stand twice and the parser would keep the last: refused while parsing.
+absl::StatusOr<Json> ParseJson(std::string_view text) {
+  std::string twice;
+  std::set<std::string> names;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::key && depth == 1) {
+      const std::string name = value.get<std::string>();
+      if (!names.insert(name).second && twice.empty()) twice = name;
+    }
+    return true;
+  };
+  Json json = Json::parse(text, watch, /*allow_exceptions=*/false);
+  if (json.is_discarded()) return Bad("its header is not valid JSON");
+  if (!json.is_object()) return Bad("its header is not a JSON object");
+  if (!twice.empty()) return Bad(absl::StrCat("tensor '", twice, "' stands twice in the header"));
+  return json;
+}
+
+absl::Status ParseMetadata(const Json& json, std::map<std::string, std::string>& metadata) {
+  if (!json.is_object()) return Bad("__metadata__ is not a JSON object");
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_string()) return Bad(absl::StrCat("__metadata__.", key, " is not a string"));
+    metadata[key] = value.get<std::string>();
+  }
+  return absl::OkStatus();
+}
+
+bool AreSizes(const Json& json) {
+  return std::all_of(json.begin(), json.end(), [](const Json& size) {
+    return size.is_number_integer() && size.get<int64_t>() >= 0 &&
+           (!size.is_number_unsigned() || size.get<uint64_t>() <= kMostBytes);
+  });
+}
+
+absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json, uint64_t value_bytes) {
+  if (!json.is_object()) return Bad("not a JSON object");
+  for (const auto& [key, value] : json.items()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") {
+      return Bad(absl::StrCat("unknown key '", key, "'"));
+    }
+  }
+  const Json type = json.value("dtype", Json()), shape = json.value("shape", Json());
+  const Json offsets = json.value("data_offsets", Json());
+  if (!type.is_string()) return Bad("no dtype");
+  if (!shape.is_array()) return Bad("no shape");
+  if (!offsets.is_array()) return Bad("no data_offsets");
+  if (!AreSizes(shape)) return Bad("its shape is not a list of sizes");
+  if (offsets.size() != 2 || !AreSizes(offsets)) return Bad("its data_offsets are not two sizes");
+  Entry entry = {.spec = {.name = name, .shape = shape}, .type_name = type};
+  const TypeInfo* info = FindType(entry.type_name);
+  if (info == nullptr) return Bad(absl::StrCat("unknown dtype '", entry.type_name, "'"));
+  entry.spec.type = info->type;
+  entry.begin = offsets[0].get<uint64_t>();
+  entry.end = offsets[1].get<uint64_t>();
+  if (entry.begin > entry.end || entry.end > value_bytes) {
+    return Bad(absl::StrCat("its values lie at bytes ", entry.begin, " to ", entry.end,
+                            ", but the file has ", value_bytes, " bytes of values"));
+  }
+  RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(entry.spec, entry.type_name));
+  if (entry.end - entry.begin != wanted) {
+    return Bad(absl::StrCat("its values have ", entry.end - entry.begin, " bytes, but ",
+                            entry.type_name, " ", ShapeText(entry.spec.shape), " wants ", wanted));
+  }
+  return entry;
+}
+
+// The header and the eight bytes before it, filled up with spaces to a multiple of eight.
+absl::StatusOr<std::string> MakeHeader(const std::vector<TensorSpec>& tensors,
+                                       const std::map<std::string, std::string>& metadata) {
+  Json json = Json::object();
+  if (!metadata.empty()) json["__metadata__"] = metadata;
+  uint64_t at = 0;
+  for (const TensorSpec& spec : tensors) {
+    const std::string type = TypeName(spec.type);
+    if (spec.type != TensorType::kF32 && spec.type != TensorType::kI64) {
+      return Bad(
+          absl::StrCat("tensor '", spec.name, "': ", type, " is not written, only F32 and I64"));
+    }
+    if (spec.name == "__metadata__") return Bad("no tensor may be called '__metadata__'");
+    if (json.contains(spec.name)) return Bad(absl::StrCat("tensor '", spec.name, "' stands twice"));
+    const absl::StatusOr<uint64_t> bytes = ByteSize(spec, type);
+    if (!bytes.ok()) return Annotate(bytes.status(), absl::StrCat("tensor '", spec.name, "'"));
+    json[spec.name] = {{"dtype", type}, {"shape", spec.shape}, {"data_offsets", {at, at + *bytes}}};
+    at += *bytes;
+  }
+  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::string length(8, '\0');
+  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(text.size() >> (8 * i));
+  return length + text;
+}
+
+// Closes a file descriptor on the way out.
+struct Closer {
+  ~Closer() { close(fd); }
+  int fd;
+};
+
+// Values in a file may lie at any address.
+void Widen(WireType type, const std::byte* from, std::span<float> out) {
+  for (float& value : out) {
+    uint16_t bits;
+    std::memcpy(&bits, from, sizeof bits);
+    from += sizeof bits;
+    value = FromWire(type, bits);
+  }
+}
+
+}  // namespace
+
+SafetensorsReader::SafetensorsReader(std::string path, std::span<const std::byte> file)
+    : path_(std::move(path)), file_(file) {}
+
+SafetensorsReader::~SafetensorsReader() {
+  munmap(const_cast<std::byte*>(file_.data()), file_.size());
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
+    const std::string& path) {
+  // A FIFO does not keep this waiting: it is refused below.
+  const Closer file = {.fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+  if (file.fd < 0) {
+    const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
+  }
+  struct stat info;
+  if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return Wrong(path, "is not a regular file");
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size < 8) {
+    return Wrong(
+        path,
+        absl::StrCat("truncated: ", size,
+                     " bytes, where a safetensors file begins with 8 for the header's length"));
+  }
+  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  if (memory == MAP_FAILED) {
+    return Wrong(path, absl::StrCat("cannot be mapped: ", std::strerror(errno)));
+  }
+  std::unique_ptr<SafetensorsReader> reader(
+      new SafetensorsReader(path, {static_cast<const std::byte*>(memory), size}));
+  RZ_RETURN_IF_ERROR(reader->Parse());
+  return reader;
+}
+
+absl::Status SafetensorsReader::Parse() {
+  uint64_t header_bytes;
+  std::memcpy(&header_bytes, file_.data(), 8);
+  if (header_bytes > kMostHeaderBytes) {
+    return Wrong(path_, absl::StrCat("its header would have ", header_bytes, " bytes: the most is ",
+                                     kMostHeaderBytes, " (is it a safetensors file?)"));
+  }
+  if (header_bytes > file_.size() - 8) {
+    return Wrong(path_, absl::StrCat("truncated: a header of ", header_bytes,
+                                     " bytes in a file of ", file_.size()));
+  }
+  values_ = file_.subspan(8 + header_bytes);
+  const std::string_view text(reinterpret_cast<const char*>(file_.data()) + 8, header_bytes);
+  return Annotate(ParseHeader(text), path_);
+}
+
+absl::Status SafetensorsReader::ParseHeader(std::string_view text) {
+  RZ_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
+  for (const auto& [name, value] : json.items()) {
+    if (name == "__metadata__") {
+      RZ_RETURN_IF_ERROR(ParseMetadata(value, metadata_));
+      continue;
+    }
+    absl::StatusOr<Entry> entry = ParseEntry(name, value, values_.size());
+    if (!entry.ok()) return Annotate(entry.status(), absl::StrCat("tensor '", name, "'"));
+    entries_.push_back(*std::move(entry));
+  }
+  std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
+    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  });
+  // Values follow one another without gap or overlap, to the end.
+  uint64_t at = 0;
+  for (size_t i = 0; i < entries_.size(); at = entries_[i++].end) {
+    const std::string& name = entries_[i].spec.name;
+    if (entries_[i].begin != at) {
+      return Bad(absl::StrCat("tensor '", name, "': its values begin at byte ", entries_[i].begin,
+                              ", but those before it end at ", at));
+    }
+    by_name_[name] = i;
+  }
+  if (at == values_.size()) return absl::OkStatus();
+  return Bad(absl::StrCat(values_.size() - at, " bytes follow the last tensor's values"));
+}
+
+const SafetensorsReader::Entry* SafetensorsReader::Find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &entries_[found->second];
+}
+
+absl::StatusOr<const SafetensorsReader::Entry*> SafetensorsReader::FindAs(
+    const std::string& name, const std::vector<int64_t>& shape, size_t values) const {
+  const Entry* entry = Find(name);
+  if (entry == nullptr) {
+    return absl::NotFoundError(absl::StrCat(path_, ": has no tensor '", name, "'"));
+  }
+  size_t wanted = 1;
+  for (int64_t extent : entry->spec.shape) wanted *= static_cast<size_t>(extent);
+  if (entry->spec.shape != shape || wanted != values) {
+    return Wrong(path_,
+                 absl::StrCat("tensor '", name, "' has the shape ", ShapeText(entry->spec.shape),
+                              ", wanted ", ShapeText(shape), " (", values, " values)"));
+  }
+  return entry;
+}
+
+absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<int64_t>& shape,
+                                     std::span<float> out) const {
+  RZ_ASSIGN_OR_RETURN(const Entry* entry, FindAs(name, shape, out.size()));
+  const std::byte* from = values_.data() + entry->begin;
+  switch (entry->spec.type) {
+    case TensorType::kF32:
+      if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
+      return absl::OkStatus();
+    case TensorType::kF16: Widen(WireType::kFp16, from, out); return absl::OkStatus();
+    case TensorType::kBF16: Widen(WireType::kBf16, from, out); return absl::OkStatus();
+    case TensorType::kI64:
+    case TensorType::kOther: break;
+  }
+  return Wrong(path_, absl::StrCat("tensor '", name, "' is ", entry->type_name,
+                                   ": wanted F32, F16 or BF16"));
+}
+
+absl::Status SafetensorsReader::Read(const std::string& name, const std::vector<int64_t>& shape,
+                                     std::span<int64_t> out) const {
+  RZ_ASSIGN_OR_RETURN(const Entry* entry, FindAs(name, shape, out.size()));
+  if (entry->spec.type != TensorType::kI64) {
+    return Wrong(path_, absl::StrCat("tensor '", name, "' is ", entry->type_name, ": wanted I64"));
+  }
+  if (!out.empty()) std::memcpy(out.data(), values_.data() + entry->begin, out.size_bytes());
+  return absl::OkStatus();
+}
+
+SafetensorsWriter::SafetensorsWriter(std::string path, std::vector<TensorSpec> tensors,
+                                     std::unique_ptr<OutputFile> file)
+    : path_(std::move(path)), tensors_(std::move(tensors)), file_(std::move(file)) {}
+
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
+    const std::string& path, std::vector<TensorSpec> tensors,
+    const std::map<std::string, std::string>& metadata) {
+  const absl::StatusOr<std::string> header = MakeHeader(tensors, metadata);
+  if (!header.ok()) return Annotate(header.status(), path);
+  RZ_ASSIGN_OR_RETURN(auto file, OutputFile::Open(path, OutputFile::As::kWhole));
+  RZ_RETURN_IF_ERROR(file->Write(*header));
+  std::unique_ptr<SafetensorsWriter> writer(
+      new SafetensorsWriter(path, std::move(tensors), std::move(file)));
+  writer->written_ = header->size();
+  return writer;
+}
+
+absl::Status SafetensorsWriter::WriteNext(const std::string& name, TensorType type,
+                                          std::span<const std::byte> bytes) {
+  if (file_ == nullptr || next_ == tensors_.size() || tensors_[next_].name != name) {
+    return Wrong(path_, absl::StrCat("tensor '", name, "' is written where ",
+                                     file_ == nullptr || next_ == tensors_.size()
+                                         ? "no tensor is left"
+                                         : absl::StrCat("'", tensors_[next_].name, "' is next")));
+  }
+  const TensorSpec& spec = tensors_[next_];
+  const std::string type_name = TypeName(spec.type);
+  RZ_ASSIGN_OR_RETURN(const uint64_t wanted, ByteSize(spec, type_name));
+  if (type != spec.type || bytes.size() != wanted) {
+    return Wrong(path_, absl::StrCat("tensor '", name, "': ", bytes.size(), " bytes of ",
+                                     TypeName(type), " given, but ", type_name, " ",
+                                     ShapeText(spec.shape), " wants ", wanted));
+  }
+  RZ_RETURN_IF_ERROR(
+      file_->Write(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+  ++next_;
+  written_ += wanted;
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsWriter::Write(const std::string& name, std::span<const float> values) {
+  return WriteNext(name, TensorType::kF32, std::as_bytes(values));
+}
+
+absl::Status SafetensorsWriter::Write(const std::string& name, std::span<const int64_t> values) {
+  return WriteNext(name, TensorType::kI64, std::as_bytes(values));
+}
+
+absl::Status SafetensorsWriter::Finish() {
+  if (file_ == nullptr) return Wrong(path_, "is finished already");
+  if (next_ < tensors_.size()) {
+    return Wrong(path_, absl::StrCat("tensor '", tensors_[next_].name, "' was not written"));
+  }
+  RZ_RETURN_IF_ERROR(file_->Finish());
+  file_ = nullptr;
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsWriter::MoveTo(const std::string& path) {
+  if (file_ == nullptr) return Wrong(path_, "is finished already");
+  RZ_ASSIGN_OR_RETURN(file_, file_->CopyTo(path, written_));
+  path_ = path;
+  return absl::OkStatus();
+}
+
+}  // namespace ringzero
