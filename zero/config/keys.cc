@@ -117,10 +117,12 @@ class Table {
     KeySpec hint;
     const std::string names = ReadText(cells[1], hint);
     const absl::string_view key = cells[0].substr(6);
+    std::string whose;  // of a name alone: the one before
     for (const absl::string_view entry : absl::StrSplit(names, ", ")) {
-      const std::pair<std::string, std::string> name = absl::StrSplit(entry, ' ');
-      foreign.push_back({.name = name.second,
-                         .whose = name.first == "-" ? "" : name.first,
+      const std::vector<std::string> words = absl::StrSplit(entry, ' ');
+      if (words.size() > 1) whose = words[0] == "-" ? "" : words[0];
+      foreign.push_back({.name = words.back(),
+                         .whose = whose,
                          .key = key == "-" ? "" : std::string(key),
                          .hint = hint.why});
     }

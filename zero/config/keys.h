@@ -111,7 +111,7 @@ const KeySpec* NearestKey(absl::string_view path);
 // A name of another program, and what to write here instead.
 struct ForeignName {
   std::string name;   // "max_steps"; "training.steps" where its section belongs to it
-  std::string whose;  // "HuggingFace"; empty: nobody's, but people try it
+  std::string whose;  // "HuggingFace"; empty: of no program, but people try it
   std::string key;    // the known one, or empty
   std::string hint;   // what the key's name does not say; without a key, what to do
 };
