@@ -1,20 +1,23 @@
-// RingJob: what all workers of a run of ring_perf know before it starts.
+// RingJob: what all workers of a run of ring_perf know before it starts; and RunRingWorker: one
+// worker's part of the run.
 //
 //   RingJob job{.options = options, .facts = ReadHostFacts()};
-//
-// A value.
+//   RZ_ASSIGN_OR_RETURN(int64_t wrong, RunRingWorker(job, std::move(transport)));
 #ifndef RINGZERO_BENCH_RING_JOB_H_
 #define RINGZERO_BENCH_RING_JOB_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "bench/ring/host.h"
 #include "bench/ring/options.h"
-#include "bench/ring/shared_area.h"
+#include "bench/ring/peer.h"
 #include "p2p/rendezvous/identity.h"
+#include "p2p/transport.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -27,6 +30,10 @@ struct RingJob {
   std::vector<std::string> notes;    // for the header
   std::optional<Identity> identity;  // this process is one worker of an outside job
 };
+
+// Returns the number of wrong elements at all workers together; worker 0 prints and writes the
+// results. Blocking, on one thread of the worker's. An error has ended the transport on every worker.
+absl::StatusOr<int64_t> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport);
 
 }  // namespace ringzero
 

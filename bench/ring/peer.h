@@ -8,18 +8,50 @@
 #ifndef RINGZERO_BENCH_RING_PEER_H_
 #define RINGZERO_BENCH_RING_PEER_H_
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/ids.h"
 #include "bench/ring/host.h"
 #include "bench/ring/options.h"
-#include "bench/ring/shared_area.h"
 #include "bench/ring/traffic.h"
 #include "bench/ring/waiting.h"
 
 namespace ringzero {
+
+// Memory that all workers of this host map: for the plain peers. Made before the processes are forked;
+// unmapped with the last of them. Thread-safe.
+struct SharedAreaOptions {
+  int workers = 1;
+  size_t bytes_each = 0;
+};
+
+class SharedArea {
+ public:
+  // ResourceExhausted without memory.
+  static absl::StatusOr<std::shared_ptr<SharedArea>> Create(const SharedAreaOptions& options);
+  ~SharedArea();
+  SharedArea(const SharedArea&) = delete;
+  SharedArea& operator=(const SharedArea&) = delete;
+
+  std::span<std::byte> BytesOf(WorkerId worker) const;
+  // A word that `worker` is woken by, on a cache line of its own; 0 at the start.
+  std::atomic<uint32_t>& WordOf(WorkerId worker) const;
+
+ private:
+  SharedArea(const SharedAreaOptions& options, std::byte* memory, size_t bytes)
+      : options_(options), memory_(memory), bytes_(bytes) {}
+
+  const SharedAreaOptions options_;
+  std::byte* const memory_;
+  const size_t bytes_;
+};
 
 class Peer {
  public:

@@ -90,9 +90,6 @@ class Report {
   std::vector<Row> rows_;
 };
 
-// nccl-tests' `redop` and `root` of a mode.
-const char* ReductionOf(RingMode mode);
-int RootOf(RingMode mode);
 // busbw / algbw (docs/ring_perf.md derives them).
 double BusFactor(RingMode mode, int workers);
 std::string VersionText();

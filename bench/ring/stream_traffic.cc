@@ -1,6 +1,4 @@
 // One worker's side of a stream; what differs between both is what an arrival is.
-#include "bench/ring/stream_traffic.h"
-
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/buffer.h"
 #include "base/status.h"
+#include "bench/ring/traffic.h"
 
 namespace ringzero {
 namespace {

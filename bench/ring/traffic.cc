@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/buffer.h"
 #include "base/status.h"
-#include "bench/ring/stream_traffic.h"
 
 namespace ringzero {
 namespace {

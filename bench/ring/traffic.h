@@ -65,6 +65,12 @@ absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer);
 
 // All but kTrain (train_traffic.h).
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
+// Of kStream (stream_traffic.cc): worker 0 sends, worker 1 receives; two iterations are on their way.
+// After each iteration worker 1 answers with a message of a cache line, upon which worker 0 begins
+// the one after the next: a link that is never empty, as a tool's bandwidth test has it.
+absl::StatusOr<std::unique_ptr<Traffic>> MakeStreamTraffic(const TrafficSetup& setup);
+// Payload of worker 1's answers.
+inline constexpr size_t kStreamAnswerBytes = kPayloadAlignment;
 
 // What the transport must be able to allocate for it, in TransportOptions' measure.
 struct TrafficMemory {

@@ -11,7 +11,6 @@
 #include "base/status.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
-#include "bench/ring/worker.h"
 #include "p2p/connect.h"
 #include "p2p/failure.h"
 #include "p2p/faulty_transport.h"

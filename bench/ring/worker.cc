@@ -1,6 +1,4 @@
 // All sizes one after the other; between them the workers meet, and worker 0 gathers the numbers.
-#include "bench/ring/worker.h"
-
 #include <sched.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "bench/ring/control.h"
+#include "bench/ring/job.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/payload.h"
 #include "bench/ring/peer.h"
