@@ -39,6 +39,21 @@ function(ringzero_library)
   endif()
 endfunction()
 
+# ringzero_embed(<library's target> <file> <variable>): the file's text becomes `extern const char <variable>[]` in
+# namespace ringzero.
+function(ringzero_embed target file variable)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+  file(READ ${file} text)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${variable}.cc)
+  file(CONFIGURE OUTPUT ${source} @ONLY CONTENT [[
+namespace ringzero {
+extern const char @variable@[];
+const char @variable@[] = R"text(@text@)text";
+}  // namespace ringzero
+]])
+  target_sources(${target} PRIVATE ${source})
+endfunction()
+
 # ringzero_program(NAME <name> SRCS ... [DEPS ...])
 #   Makes an executable. That of the preset release lies in <source>/build/bin, where `./rz` and measurements look for the
 #   fast one; that of any other build in <its folder>/bin.

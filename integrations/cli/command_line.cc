@@ -77,7 +77,8 @@ class Table {
         {"trace", Command::kTrace, "FOLDER",
          "flight records as a trace for Perfetto; for blame and trace FOLDER may be that of "
          "--metrics"},
-        {"report", Command::kReport, "FOLDER", "a run's metrics as one page of HTML"},
+        {"report", Command::kReport, "FOLDER",
+         "a run's metrics as one page of HTML; of several folders the page compares the runs"},
         {"help", Command::kHelp, "COMMAND",
          "this text, or that of COMMAND; of `man` a man page, of `bash` bash's completion"}};
     for (const Row& row : kRows) {
@@ -88,6 +89,7 @@ class Table {
       added->add_option(row.argument, row.command == Command::kHelp ? line_.help_of : line_.config)
           ->type_name("");
     }
+    app_.get_subcommand("report")->add_option("FOLDERS", line_.others, "")->type_name("");
   }
 
   // Each option is read when it comes, so that of two the last one counts. `commands`: "train|plan".

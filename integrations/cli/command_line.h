@@ -41,6 +41,7 @@ struct CommandLine {
   std::vector<std::string> words;      // all of it, the program's name first
   std::string help_of;                 // help: HelpText's
   std::string config;                  // file; the folder that blame, trace and report read
+  std::vector<std::string> others;     // report: more folders
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
   // train; empty: not asked for

@@ -19,7 +19,6 @@
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"
 #include "integrations/sight/report.h"
-#include "integrations/sight/run_folder.h"
 #include "p2p/rendezvous/identity.h"
 #include "zero/config/config.h"
 #include "zero/flight_blame.h"
@@ -125,13 +124,20 @@ absl::Status RunTrace(const CommandLine& line) {
 
 absl::Status RunReport(const CommandLine& line) {
   const std::string out = line.out.empty() ? absl::StrCat(line.config, "/report.html") : line.out;
-  const absl::StatusOr<RunFolder> run = ReadRunFolder(line.config);
-  if (!run.ok()) return absl::InvalidArgumentError(run.status().message());
-  RZ_RETURN_IF_ERROR(
-      CheckOutputFiles({{"--out", out}}, {{"FOLDER", absl::StrCat(line.config, "/run.json")},
-                                          {"FOLDER", absl::StrCat(line.config, "/metrics.jsonl")},
-                                          {"FOLDER", MetricsFlights(line.config)}}));
-  RZ_RETURN_IF_ERROR(WriteWholeFile(out, Report(*run, line.config)));
+  std::vector<std::string> folders = {line.config};
+  folders.insert(folders.end(), line.others.begin(), line.others.end());
+  std::vector<RunFolder> runs;
+  std::vector<NamedPath> inputs;
+  for (const std::string& folder : folders) {
+    absl::StatusOr<RunFolder> run = ReadRunFolder(folder);
+    if (!run.ok()) return absl::InvalidArgumentError(run.status().message());
+    runs.push_back(*std::move(run));
+    for (const char* const name : {"/run.json", "/metrics.jsonl", "/config.json", "/flight"}) {
+      inputs.push_back({"FOLDER", absl::StrCat(folder, name)});
+    }
+  }
+  RZ_RETURN_IF_ERROR(CheckOutputFiles({{"--out", out}}, inputs));
+  RZ_RETURN_IF_ERROR(WriteWholeFile(out, Report(runs)));
   return PrintText(line, absl::StrCat(out, ": open it in a browser\n"));
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -109,9 +110,8 @@ class Writer {
          absl::StrCat("\"name\":\"worker ", worker,
                       offset.has_value() ? "" : " (clock not aligned)", "\""));
     Name("process_sort_index", worker, 0, absl::StrCat("\"sort_index\":", worker));
-    const int64_t until = record.events.empty() ? 0 : record.events.back().time;
     std::set<std::pair<int, int>> rows;
-    for (const Slice& slice : SlicesOf(record.events, until)) {
+    for (const Slice& slice : SlicesOf(record.events, Until(record))) {
       const int row = std::min(slice.row, kRowsPerTrack - 1);
       rows.insert({static_cast<int>(slice.track), row});
       WriteSlice(worker, slice,

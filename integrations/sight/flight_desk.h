@@ -32,7 +32,7 @@ namespace ringzero {
 
 inline constexpr int kDumpSignal = SIGUSR1;
 inline constexpr int kTraceSignal = SIGUSR2;
-inline constexpr int kInterruptSignal = SIGURG;  // nobody else sends it to a worker
+inline constexpr int kInterruptSignal = SIGURG;  // no other process sends it to a worker
 
 // In this thread and all that it will make.
 void BlockDeskSignals();
@@ -76,7 +76,7 @@ class FlightDesk {
 
   // Some worker has failed: its record is written soon. Never blocks, takes no lock.
   void Wake();
-  // Now, on this thread; once for a failure, whoever comes first. Where it cannot be written, a
+  // Now, on this thread; once for a failure: the first call counts. Where it cannot be written, a
   // warning on stderr says so.
   void WriteFailure(WorkerId worker, const absl::Status& why);
 

@@ -1,4 +1,4 @@
-// Panels of stacked areas under the grid of sharding/render.h.
+// Panels of stacked areas under the grid of sharding/render.h; events as records.
 #include "integrations/sight/plan_figure.h"
 
 #include <algorithm>
@@ -10,8 +10,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
-#include "integrations/sight/svg_chart.h"
+#include "integrations/sight/chrome_trace.h"
 #include "sharding/predicted_events.h"
 #include "sharding/render.h"
 #include "zero/received_needs.h"
@@ -24,6 +26,35 @@ constexpr double kPanel = 190, kPlot = 110;                             // heigh
 constexpr int kBins = 240;
 constexpr int kSimulated = 6;  // iterations; those shown begin after kBefore
 constexpr int kBefore = 3;
+
+std::string ChartColour(size_t i) {
+  constexpr std::array<const char*, 10> kColours = {"#2f6fb2", "#e08a2e", "#3a9a5f", "#c0504d",
+                                                    "#8064a2", "#4bacc6", "#9c8a3c", "#d77fb3",
+                                                    "#7f7f7f", "#a0c04c"};
+  return kColours[i % kColours.size()];
+}
+
+std::string EscapeXml(absl::string_view text) {
+  return absl::StrReplaceAll(text,
+                             {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
+}
+
+std::string BytesText(double bytes) {
+  constexpr std::array<const char*, 5> kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t unit = 0;
+  for (; unit + 1 < kUnits.size() && std::fabs(bytes) >= 1024; ++unit) bytes /= 1024;
+  return absl::StrFormat("%.*f %s", bytes == std::floor(bytes) ? 0 : 1, bytes, kUnits[unit]);
+}
+
+// 12.35 k.
+std::string NumberText(double value) {
+  const double size = std::fabs(value);
+  if (size >= 1e9) return absl::StrFormat("%.4g G", value / 1e9);
+  if (size >= 1e6) return absl::StrFormat("%.4g M", value / 1e6);
+  if (size >= 1e4) return absl::StrFormat("%.4g k", value / 1e3);
+  // A step's rounding shows as -1e-17.
+  return size < 1e-12 ? "0" : absl::StrFormat("%.4g", value);
+}
 
 struct Series {
   std::string name;
@@ -129,6 +160,25 @@ void AppendPanelText(std::string& svg, double x, double y, const char* style,
                         EscapeXml(text));
 }
 
+enum class Way { kRight, kLeft };
+// A path over all bins: a step where the height changes.
+std::string Steps(const std::array<double, kBins>& y, Way way) {
+  const double column = (kPanelWidth - kPanelLeft - kPanelRight) / kBins;
+  const bool right = way == Way::kRight;
+  std::string path;
+  for (int i = 0; i < kBins; ++i) {
+    const int bin = right ? i : kBins - 1 - i;
+    const double x = kPanelLeft + column * (right ? bin : bin + 1),
+                 now = y[static_cast<size_t>(bin)];
+    if (i == 0) {
+      path = absl::StrFormat("%.1f %.1f", x, now);
+    } else if (now != y[static_cast<size_t>(right ? bin - 1 : bin + 1)]) {
+      absl::StrAppendFormat(&path, "H%.1fV%.1f", x, now);
+    }
+  }
+  return path + absl::StrFormat("H%.1f", kPanelLeft + (right ? column * kBins : 0));
+}
+
 // Stacked steps, their legend, and the axis of values. `y`: of the panel's top.
 std::string Draw(const Panel& panel, double y) {
   std::array<double, kBins> below = {};
@@ -139,7 +189,6 @@ std::string Draw(const Panel& panel, double y) {
     most = std::max(most, sum);
   }
   const double top = y + 44, scale = most > 0 ? kPlot / most : 0;
-  const double column = (kPanelWidth - kPanelLeft - kPanelRight) / kBins;
   std::string svg;
   AppendPanelText(svg, 16, y + 16, "font-size=\"13\" font-weight=\"600\"", panel.title);
   for (const double share : {0.0, 0.5, 1.0}) {
@@ -152,18 +201,15 @@ std::string Draw(const Panel& panel, double y) {
   double legend = kPanelLeft;
   for (size_t i = 0; i < panel.series.size(); ++i) {
     const Series& series = panel.series[i];
-    std::string up, down;
-    for (int b = 0; b < kBins; ++b) {
-      const auto bin = static_cast<size_t>(b);
-      const double x = kPanelLeft + b * column;
-      const double low = top + kPlot - scale * below[bin];
-      below[bin] += series.values[bin];
-      const double high = top + kPlot - scale * below[bin];
-      absl::StrAppendFormat(&up, "%c%.1f %.1fH%.1f", b == 0 ? 'M' : 'L', x, high, x + column);
-      down = absl::StrFormat("L%.1f %.1fH%.1f", x + column, low, x) + down;
+    std::array<double, kBins> low = {}, high = {};  // as pixels
+    for (size_t b = 0; b < kBins; ++b) {
+      low[b] = top + kPlot - scale * below[b];
+      below[b] += series.values[b];
+      high[b] = top + kPlot - scale * below[b];
     }
     const std::string colour = ChartColour(i);
-    absl::StrAppendFormat(&svg, "<path d=\"%s%sz\" fill=\"%s\"/>\n", up, down, colour);
+    absl::StrAppendFormat(&svg, "<path d=\"M%sL%sz\" fill=\"%s\"/>\n", Steps(high, Way::kRight),
+                          Steps(low, Way::kLeft), colour);
     absl::StrAppendFormat(&svg,
                           "<rect x=\"%.1f\" y=\"%.1f\" width=\"11\" height=\"11\" fill=\"%s\"/>\n",
                           legend, y + 25, colour);
@@ -208,6 +254,30 @@ absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions
       "Arial, sans-serif\" fill=\"#1f2933\">\n<rect width=\"%.0f\" height=\"%.0f\" rx=\"8\" "
       "fill=\"#fff\"/>\n%s%s</svg>\n",
       kPanelWidth, y, kPanelWidth, y, kPanelWidth, y, grid, body);
+}
+
+absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
+                                                           const SimulationOptions& speed) {
+  plan.iterations = std::min(plan.iterations, kPredictedIterations);
+  std::erase_if(plan.collection.versions, [&](int version) { return version > plan.iterations; });
+  RZ_ASSIGN_OR_RETURN(std::vector<std::vector<Event>> events, PredictEvents(plan, speed));
+  std::vector<FlightRecord> records;
+  for (int w = 0; w < plan.workers; ++w) {
+    records.push_back({.worker = WorkerId(w),
+                       .workers = plan.workers,
+                       .why = "a prediction",
+                       .clock = "nanoseconds of the simulation"});
+    records.back().events = std::move(events[static_cast<size_t>(w)]);
+  }
+  return records;
+}
+
+absl::StatusOr<std::string> PredictedTrace(const Plan& plan, const SimulationOptions& speed) {
+  RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, PredictedRecords(plan, speed));
+  return ChromeTrace(records,
+                     {.microseconds_per_unit = 1e-3,
+                      .note = absl::StrFormat("predicted, the first %d iterations: no clock ran",
+                                              std::min(plan.iterations, kPredictedIterations))});
 }
 
 }  // namespace ringzero

@@ -1,17 +1,20 @@
-// PlanFigure: a plan as one SVG: the schedule as a grid, and below it what a simulated run sends
-// and holds over time.
+// What a plan will look like, from its simulation: PlanFigure: the schedule as a grid, and below it
+// what is sent and held over time, as one SVG; PredictedTrace: a trace for Perfetto.
 //
 //   RZ_ASSIGN_OR_RETURN(std::string svg, PlanFigure(plan, speed));
+//   RZ_ASSIGN_OR_RETURN(std::string json, PredictedTrace(plan, speed));
 //
-// `speed` in nanoseconds (sharding/cost_profile.h). Pure.
+// `speed` in nanoseconds (sharding/cost_profile.h). Pure functions.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_PLAN_FIGURE_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_PLAN_FIGURE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "sharding/plan.h"
 #include "sharding/simulate.h"
+#include "zero/flight_record.h"
 
 namespace ringzero {
 
@@ -22,6 +25,13 @@ inline constexpr int kFigureIterations = 2;
 // workers hold, as if every worker had memory of its own; activations in micro-batches. Of two
 // iterations after the first few, evaluations left out. Errors of Simulate.
 absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions& speed);
+
+// In the vocabulary of measured runs: of the first iterations, which show all that repeats. Errors of
+// Simulate.
+inline constexpr int kPredictedIterations = 8;
+absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
+                                                           const SimulationOptions& speed);
+absl::StatusOr<std::string> PredictedTrace(const Plan& plan, const SimulationOptions& speed);
 
 }  // namespace ringzero
 

@@ -1,19 +1,48 @@
-// Report: a run's numbers as one page of HTML that needs nothing else.
+// Report: the numbers of runs as one page of HTML that needs nothing else.
 //
 //   RZ_ASSIGN_OR_RETURN(RunFolder run, ReadRunFolder("run"));
-//   std::string html = Report(run, "run");
+//   run.scalars["Train/Samples/train_loss"];     // (iteration, value)
+//   std::string html = Report({&run, 1});
 //
-// A pure function.
+// The page is report_page.html: its script draws what Report writes into it as JSON.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_REPORT_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_REPORT_H_
 
+#include <map>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "integrations/sight/run_folder.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "sharding/plan.h"
+#include "zero/flight_record.h"
 
 namespace ringzero {
 
-std::string Report(const RunFolder& run, const std::string& title);
+// What a run with --metrics has left.
+struct RunFolder {
+  std::string name;       // the folder, as it was given
+  nlohmann::json about;   // run.json
+  Plan plan;              // of run.json
+  nlohmann::json config;  // config.json: values by path ("/cyclic/rule"); an object
+  // By scalar: (iterations done, value), as written; what was not finite is left out.
+  std::map<std::string, std::vector<std::pair<double, double>>> scalars;
+  std::vector<FlightRecord> flights;  // those that are there
+};
+
+// NotFound without run.json or metrics.jsonl; InvalidArgument, with file and line, for what is not
+// to be read. A last line that was cut (the run died) is left out.
+absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder);
+
+// Its parts: run.json, then metrics.jsonl.
+absl::Status ParseRun(const std::string& text, RunFolder& run);
+absl::Status ParseMetrics(const std::string& text, RunFolder& run);
+
+// A pure function. Of several runs the page has a table of the configuration's keys that differ.
+std::string Report(std::span<const RunFolder> runs);
 
 }  // namespace ringzero
 

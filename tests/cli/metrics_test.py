@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -243,27 +244,47 @@ class Report(TestCase):
         self.runs("report", "run", "--out", "report.html")
         return self.text("report.html")
 
-    def test_one_page_with_everything(self):
-        html = self.report()
-        for part in ("Loss", "Samples a second", "measured, iterations 10 to 11", "predicted", "Sent by the whole ring",
-                     "Model states and buffers", "Gradient norm"):
-            self.assertIn(part, html)
-        self.assertNotIn("http", html)
-
-    def test_a_browser_draws_it(self):
+    def browse(self, *options):
         browser = shutil.which("chromium")
         if browser is None:
             self.skipTest("chromium is not installed (Debian's package chromium)")
-        self.report()
         done = subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1280,2200",
-             f"--user-data-dir={self.path('browser')}", f"--screenshot={self.path('page.png')}",
-             "file://" + self.path("report.html")], capture_output=True, text=True, timeout=120, check=False)
+            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={self.path('browser')}",
+             *options, "file://" + self.path("report.html")], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_one_page_with_everything(self):
+        html = self.report()
+        self.assertNotIn("http", html)
+        run, = json.loads(re.search('<script id="runs" type="application/json">(.*?)</script>', html, re.DOTALL)[1])
+        self.assertEqual((run["name"], run["workers"]), ("run", 3))
+        self.assertEqual(run["config"]["/cyclic/workers"], 3)
+        self.assertEqual((run["schedule"]["first"], run["schedule"]["last"]), (10, 11))
+        self.assertEqual(len(run["scalars"]["Train/Samples/train_loss"]), ITERATIONS)
+
+    def test_a_browser_draws_it(self):
+        self.report()
+        page = self.browse("--dump-dom").partition("<main>")[2].partition("</main>")[0]
+        for part in ("Loss", "Samples a second", "measured, iterations 10 to 11", "predicted", "Sent by the whole ring",
+                     "Model states and buffers", "Gradient norm", "</polyline>", "</polygon>", "Recv"):
+            self.assertIn(part, page)
+        self.browse("--window-size=1280,2200", f"--screenshot={self.path('page.png')}")
         colours = pixels(self.path("page.png"))
         # Blue forwards and curves, orange waits, green sums: not a white page.
         for colour in ((0x2f, 0x6f, 0xb2), (0x4a, 0x84, 0xc4), (0x2f, 0x5d, 0x50)):
             self.assertGreater(colours.get(colour, 0), 200, colour)
+
+    def test_two_runs_are_compared(self):
+        self.report()
+        self.train(self.config(**SMALL, **{"cyclic.rule": "dp"}), "--metrics", "other")
+        done = self.run_program("report", "run", "other", "--out", "report.html")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = self.browse("--dump-dom").partition("<main>")[2]
+        different = page.partition("Configuration keys that differ")[2].partition("</table>")[0]
+        self.assertIn("<td>cyclic.rule</td><td>cdp_v2</td><td>dp</td>", different)
+        self.assertNotIn("<td>cyclic.workers</td>", different)
+        self.assertIn("other: train_loss", page)
 
     def test_folders_that_are_none(self):
         self.fails(self.run_program("report", "nowhere"), 2, "nowhere/run.json", "No such file")

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "integrations/sight/chrome_trace.h"
-#include "integrations/sight/schedule_chart.h"
+#include "integrations/sight/slices.h"
 #include "tests/fuzz/check.h"
 #include "zero/flight_blame.h"
 #include "zero/flight_record.h"
@@ -23,8 +23,7 @@ void Look(const std::vector<FlightRecord>& records) {
   MeasuredAddAndUpdate(records);
   const auto shown = LastWhole(records, kIterations);
   if (!shown.has_value()) return;
-  const auto [from, to] = TimesOf(records, *shown);
-  ScheduleChart(records, {.from = from, .to = to});
+  TimesOf(records, *shown);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "integrations/sight/run_folder.h"
+#include "integrations/sight/report.h"
 #include "tests/p2p/temporary_folder.h"
 
 namespace ringzero {
@@ -172,8 +172,10 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
   folder.Write("metrics.jsonl", "{\"iteration\": 1, \"scalars\": {\"a\": 1}}\n{\"sam");
   const auto run = ReadRunFolder(folder.path("."));
   ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(run->Values("a"), ElementsAre(std::pair(1.0, 1.0)));
-  EXPECT_TRUE(run->Values("b").empty());
+  EXPECT_THAT(run->scalars.at("a"), ElementsAre(std::pair(1.0, 1.0)));
+  EXPECT_TRUE(run->config.empty());
+  folder.Write("config.json", "{\"cyclic\": {\"rule\": \"dp\"  // user\n}}");
+  EXPECT_EQ(ReadRunFolder(folder.path("."))->config, Json({{"/cyclic/rule", "dp"}}));
 }
 
 }  // namespace

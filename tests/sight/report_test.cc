@@ -1,13 +1,18 @@
-// A page of a small run has every part, stands alone, and shows the schedule beside its prediction.
+// A page has what its script draws, stands alone, and has the schedule beside its prediction.
 #include "integrations/sight/report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "integrations/sight/schedule_chart.h"
-#include "integrations/sight/svg_chart.h"
+#include "absl/strings/str_cat.h"
+#include "integrations/sight/plan_figure.h"
+#include "integrations/sight/slices.h"
 #include "sharding/verify.h"
 #include "tests/zero/toy_ring.h"
 
@@ -15,53 +20,71 @@ namespace ringzero {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+using Json = nlohmann::json;
+
 RunFolder SomeRun(int workers) {
   const ToyOptions options{.workers = workers, .stages = 4, .iterations = 8};
-  RunFolder run;
+  RunFolder run{.name = "a <run>", .config = {{"/cyclic/workers", workers}}};
   run.plan = ToyPlan(options);
   run.plan.window = *SmallestWindow(run.plan);
-  run.parameters = 1234;
-  run.not_measured = {"the <moon>"};
+  run.about = {{"parameters", 1234}, {"not_measured", {"the <moon>"}}};
   const absl::StatusOr<ToyResult> result = RunToyRing(options, ShmTransports());
   EXPECT_TRUE(result.ok()) << result.status();
   run.flights = result->flights;
-  for (const char* name :
-       {"Train/Samples/train_loss", "Train/Samples/lr", "Ring/Samples/iteration_ms",
-        "Ring/Samples/samples_per_second", "Train/Samples/elapsed_time_ms_forward",
-        "Train/Samples/elapsed_time_ms_backward", "Ring/Samples/wait_ms_parameters",
-        "Ring/Samples/wait_ms_gradient_sums", "Ring/Samples/wait_ms_update",
-        "Ring/Samples/wait_ms_other", "Ring/Samples/bytes_forward", "Ring/Samples/bytes_backward",
-        "Ring/Samples/bytes_inject", "Ring/Samples/bytes_sum", "Ring/Samples/bytes_retire",
-        "Ring/Samples/bytes_other", "Ring/Samples/memory_masters"}) {
-    for (int i = 1; i <= 8; ++i) run.scalars[name].emplace_back(i, 1.0 / i);
+  for (int i = 1; i <= 8; ++i) {
+    run.scalars["Train/Samples/train_loss"].emplace_back(i, 1.0 / i);
   }
   return run;
 }
 
-TEST(ReportTest, HasEveryPartAndNeedsNothingElse) {
-  const std::string html = Report(SomeRun(3), "a <run>");
-  for (const char* part :
-       {"<h1>a &lt;run&gt;</h1>", "Loss", "Samples a second", "measured, iterations", "predicted",
-        "Where the mean worker", "Sent by the whole ring", "Model states and buffers",
-        "the &lt;moon&gt;"}) {
-    EXPECT_THAT(html, HasSubstr(part));
+// What the page's script reads.
+Json RunsIn(const std::string& html) {
+  const std::string begin = "<script id=\"runs\" type=\"application/json\">";
+  const size_t from = html.find(begin) + begin.size();
+  return Json::parse(html.substr(from, html.find("</script>", from) - from));
+}
+
+// All that the workers do while they don't wait.
+std::set<std::string> OperationsOf(const Json& part) {
+  std::set<std::string> operations;
+  for (const Json& worker : part["workers"]) {
+    for (const Json& slice : worker[1]) {
+      if (slice[0] == "") operations.insert(slice[3].get<std::string>());
+    }
   }
-  EXPECT_THAT(html, AllOf(Not(HasSubstr("http")), Not(HasSubstr("src=")), Not(HasSubstr("nan")),
-                          Not(HasSubstr("inf,"))));
+  return operations;
+}
+
+TEST(ReportTest, HasEveryPartAndNeedsNothingElse) {
+  const std::vector<RunFolder> runs = {SomeRun(3), SomeRun(2)};
+  const std::string html = Report(runs);
+  EXPECT_THAT(html, AllOf(Not(HasSubstr("http")), Not(HasSubstr("src=")), Not(HasSubstr("<run>")),
+                          Not(HasSubstr("<moon>"))));
+  const Json read = RunsIn(html);
+  ASSERT_EQ(read.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(read[i]["name"], "a <run>");
+    EXPECT_EQ(read[i]["about"], runs[i].about);
+    EXPECT_EQ(read[i]["config"], runs[i].config);
+    EXPECT_EQ(read[i]["scalars"]["Train/Samples/train_loss"][3], Json({4, 0.25}));
+    EXPECT_EQ(read[i]["schedule"]["last"], 7);
+    EXPECT_EQ(read[i]["schedule"]["measured"]["workers"].size(), runs[i].flights.size());
+    EXPECT_GT(read[i]["schedule"]["predicted"]["length"], 0);
+  }
 }
 
 TEST(ReportTest, ARunThatLeftNothing) {
-  RunFolder run;
+  RunFolder run{.config = Json::object()};
   run.plan = ToyPlan({.workers = 2});
-  const std::string html = Report(run, "empty");
-  EXPECT_THAT(html, AllOf(HasSubstr("nothing was measured"),
-                          HasSubstr("no flight records of whole iterations")));
+  EXPECT_EQ(RunsIn(Report({&run, 1}))[0]["schedule"]["none"],
+            "no flight records of whole iterations of all workers");
 }
 
-TEST(ScheduleChartTest, ShowsEveryStageOfTheIterations) {
+TEST(ReportTest, HasEveryStageOfTheIterations) {
   const RunFolder run = SomeRun(2);
   const auto shown = LastWhole(run.flights, 2);
   ASSERT_TRUE(shown.has_value());
@@ -69,41 +92,34 @@ TEST(ScheduleChartTest, ShowsEveryStageOfTheIterations) {
   EXPECT_EQ(shown->second, Iteration(8));
   const auto [from, to] = TimesOf(run.flights, *shown);
   ASSERT_LT(from, to);
-  const std::string svg = ScheduleChart(run.flights, {.from = from, .to = to});
-  for (int j = 0; j < 4; ++j) {
+  const Json schedule = RunsIn(Report({&run, 1}))[0]["schedule"];
+  EXPECT_EQ(schedule["measured"]["length"], to - from);
+  for (const char* part : {"measured", "predicted"}) {
+    const std::set<std::string> operations = OperationsOf(schedule[part]);
     for (const char* kind : {"F", "B"}) {
-      for (const int t : {6, 7}) {
-        EXPECT_THAT(svg, HasSubstr(absl::StrCat(kind, j, " t", t, " l0")));
+      for (int j = 0; j < 4; ++j) {
+        for (const int t : {6, 7}) {
+          const std::string operation = absl::StrCat(kind, j, " t", t, " l0");
+          EXPECT_THAT(operations, Contains(HasSubstr(operation))) << part;
+        }
       }
     }
   }
-  const std::vector<StageTicks> ticks = MeasuredTicks(run.flights, 4);
-  for (const StageTicks& each : ticks) {
+  for (const StageTicks& each : MeasuredTicks(run.flights, 4)) {
     EXPECT_GT(each.forward, 0);
     EXPECT_GT(each.backward, 0);
   }
 }
 
-TEST(SvgChartTest, ValuesThatRoundingAloneTellsApartEnd) {
-  const double rate = 0.05;
-  const double far = 9007199254740992.0;  // 2^53: one more is the same
-  for (const auto& points :
-       {std::vector<std::pair<double, double>>{{0, rate}, {1, std::nextafter(rate, 1)}},
-        {{far, 1}, {far + 2, 2}}}) {
-    const std::string svg =
-        LineChart({.title = "rate", .series = {{.name = "a", .points = points}}});
-    EXPECT_LT(svg.size(), 10000u);
-    EXPECT_THAT(svg, testing::HasSubstr("class=\"grid\""));
+TEST(PlanFigureTest, HasTheScheduleAndWhatIsSentAndHeld) {
+  Plan plan = ToyPlan({.workers = 2, .stages = 4, .iterations = 8});
+  plan.window = *SmallestWindow(plan);
+  const absl::StatusOr<std::string> svg = PlanFigure(plan, {});
+  ASSERT_TRUE(svg.ok()) << svg.status();
+  for (const char* part : {"<svg", "B3", "by channel", "versions", "copies", "sums", "activations",
+                           "iterations 3 and 4, simulated"}) {
+    EXPECT_THAT(*svg, HasSubstr(part));
   }
-}
-
-TEST(SvgChartTest, NumbersAsPeopleReadThem) {
-  EXPECT_EQ(NumberText(0.00025), "0.00025");
-  EXPECT_EQ(NumberText(12345), "12.35 k");
-  EXPECT_EQ(NumberText(2.5e9), "2.5 G");
-  EXPECT_EQ(NumberText(-1e-17), "0");
-  EXPECT_EQ(BytesText(512), "512 B");
-  EXPECT_EQ(BytesText(1536), "1.5 KiB");
 }
 
 }  // namespace
