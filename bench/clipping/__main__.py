@@ -2,7 +2,7 @@
 
 Without clipping and with it take turns; a difference is of two runs of one round, and of these the median is shown. Where forward and
 backward take a few percent more or less from run to run, whatever clips, the processor time of a whole run says little: so what the
-trace has of all other operations (updates, sums, squares, norms, copies) is shown besides.
+trace has of all other operations (updates, sums, squares, norms, copies) is shown, too.
 """
 import argparse
 import json

@@ -124,7 +124,7 @@ struct Ours {
       for (size_t i = from; i < to; ++i) optimizer.Block(blocks[i], input, out);
     });
   }
-  // Likewise, with the next version's bf16 copy in the same pass.
+  // The same, with the next version's bf16 copy in the same pass.
   void UpdateWithCopy(Team& team, const ParameterUpdate& update, uint16_t* wire) {
     const std::vector<UpdateBlock>& blocks = optimizer.blocks();
     const UpdateSpan all{.theta = theta.as<float>().data(),

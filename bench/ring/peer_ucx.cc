@@ -125,7 +125,7 @@ class Child {
   std::string text_;
 };
 
-// A port of this host that nobody has now.
+// A port of this host that no process has now.
 absl::StatusOr<int> FreePort() {
   const UniqueFd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

@@ -186,7 +186,7 @@ void StreamTraffic::OnArrival(Arrival arrival) {
       const std::lock_guard<std::mutex> lock(waiting.mutex());
       queue_.push_back(std::move(arrival));
     }
-    return waiting.Notify();  // this may be gone: whoever waits has all that it waited for
+    return waiting.Notify();  // this may be gone: the waiting thread has all that it waited for
   }
   const std::lock_guard<std::mutex> lock(actor_mutex_);
   if (absl::Status handled = Handle(std::move(arrival)); !handled.ok()) Fail(handled);

@@ -51,7 +51,7 @@ class HopTraffic final : public Traffic {
   // Whether the calling thread has something to do with what comes.
   bool ReadsPayload() const { return sums() || checking_ || setup_.receiving == Receiving::kCopy; }
   // Iterations on their way at once. Where the receivers have work to do, one ahead, as between
-  // engines: nobody waits for another's copying.
+  // engines: no worker waits for another's copying.
   int Ahead() const {
     return setup_.mode == RingMode::kShift && setup_.receiving == Receiving::kCopy ? 2 : 1;
   }
@@ -84,8 +84,8 @@ class HopTraffic final : public Traffic {
   std::vector<Buffer> terms_;      // what it adds, in its own memory
   std::vector<Buffer> copies_;     // where it copies what comes
 
-  // Of the run at hand. While it runs they belong to whoever handles arrivals: the calling thread
-  // if it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
+  // Of the run at hand. While it runs they belong to the thread that handles arrivals: the calling
+  // thread if it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
   std::mutex actor_mutex_;
   bool checking_ = false;
   uint64_t repetition_ = 0;
@@ -208,7 +208,7 @@ void HopTraffic::OnArrival(Arrival arrival) {
       const std::lock_guard<std::mutex> lock(waiting.mutex());
       queue_.push_back(std::move(arrival));
     }
-    return waiting.Notify();  // this may be gone: whoever waits has all that it waited for
+    return waiting.Notify();  // this may be gone: the waiting thread has all that it waited for
   }
   const std::lock_guard<std::mutex> lock(actor_mutex_);
   if (absl::Status handled = Handle(std::move(arrival)); !handled.ok()) Fail(handled);
@@ -219,7 +219,7 @@ absl::Status HopTraffic::BeginIteration(int iteration) {
   if (Begins()) {
     for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Begin(first + a));
   }
-  // One iteration ahead, so that nobody waits for memory to receive into.
+  // One iteration ahead, so that no sender waits for memory to receive into.
   const int wanted = std::min(operations_, first + 2 * setup_.aggregate);
   while (expected_ < wanted) RZ_RETURN_IF_ERROR(Expect(expected_++));
   return absl::OkStatus();

@@ -32,7 +32,7 @@ inline constexpr uint8_t kCopyKind = 1;
 
 struct TrafficSetup {
   Waiting* waiting = nullptr;  // outlives the traffic, like its transport
-  Payload* payload = nullptr;  // likewise; of the memory that the transport has
+  Payload* payload = nullptr;  // outlives the traffic; of the memory that the transport has
   RingMode mode = RingMode::kShift;
   Receiving receiving = Receiving::kLeave;
   ElementType type = ElementType::kFloat;

@@ -14,8 +14,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a sleeper looks whether the transport still lives: its end notifies nobody who expects
-// no message.
+// How often a sleeper looks whether the transport still lives: its end does not notify a thread that
+// expects no message.
 constexpr std::chrono::milliseconds kLook(50);
 // How long a worker that polls while others are measured stays away; peers count it as alive.
 constexpr std::chrono::microseconds kNap(500);

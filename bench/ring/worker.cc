@@ -234,7 +234,7 @@ absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   }
   RZ_ASSIGN_OR_RETURN(const Measured measured, Measure(*traffic_, setup));
   next_tag_ = traffic_->next_tag();
-  // Nobody holds the others' buffers any more when all have come here.
+  // No worker holds another's buffers any more when all have come here.
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                       control_->Gather("the numbers", ToText(measured), Manner::kBusy));
   if (first()) {

@@ -17,7 +17,7 @@ def _fields(op: str) -> dict[str, int]:
 
 
 def _made(op: str) -> tuple[int, int] | None:
-    """The (stage, version) that whoever waits for `op` waits for; none: it is no update and no parameters."""
+    """The (stage, version) that a wait for `op` waits for; none: it is no update and no parameters."""
     fields = _fields(op)
     words = op.split()
     if words[0] == "Recv" and not {"forward", "backward", "inject"} & set(words):

@@ -1,6 +1,6 @@
 """The command `./rz bench waits`: what each rule waits for, and how much a latency of every message adds to its step.
 
-The latency is injected (cyclic.inject.delay): messages lie for so long before they are sent, and nobody computes for them.
+The latency is injected (cyclic.inject.delay): messages lie for so long before they are sent, and no worker computes for them.
 Configurations take turns; a ratio is of two runs of one round, and of these the median is shown.
 """
 import argparse
