@@ -292,13 +292,6 @@ struct Prepared {
   RunLength length;
 };
 
-absl::Status CheckTraceIterations(const CommandLine& line, int iterations) {
-  const TraceIterations asked = line.trace_iterations.value_or(TraceIterations());
-  if (asked.first <= iterations) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--trace-iterations ", asked.first, ":",
-                                                 asked.last, ": the run has ", iterations));
-}
-
 absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config> config,
                                  const std::optional<OutsideJob>& job) {
   const bool writes = !job.has_value() || job->seat.self.value == 0;
@@ -319,7 +312,12 @@ absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config>
   RZ_ASSIGN_OR_RETURN(prepared.data, OpenData(prepared.config));
   RZ_ASSIGN_OR_RETURN(prepared.length, MeasureRun(prepared.config, *prepared.data));
   EndCurve(prepared.length.iterations, prepared.config);
-  RZ_RETURN_IF_ERROR(CheckTraceIterations(line, prepared.length.iterations));
+  const TraceIterations traced = line.trace_iterations.value_or(TraceIterations());
+  if (traced.first > prepared.length.iterations) {
+    return absl::InvalidArgumentError(absl::StrCat("--trace-iterations ", traced.first, ":",
+                                                   traced.last, ": the run has ",
+                                                   prepared.length.iterations));
+  }
   return prepared;
 }
 

@@ -97,8 +97,7 @@ class Job(TestCase):
         return outputs[0][2]
 
     def digest(self, name):
-        with open(self.path(name), encoding="utf-8") as file:
-            summary = json.load(file)
+        summary = self.json(name)
         return summary["parameters_sha256"]
 
     def all_fail(self, processes, code, *words, timeout=60):
@@ -138,8 +137,7 @@ class SameBits(Job):
                 said = self.succeeds(started)
                 self.assertEqual(said.count(f"worker 0 of 3 ({source})"), 1, said)
                 self.assertEqual(said.count("transport: shm between all workers (one host)"), 1, said)
-                with open(self.path("summary.json"), encoding="utf-8") as file:
-                    summary = json.load(file)
+                summary = self.json("summary.json")
                 for key in ("workers", "parameters_sha256", "loss", "accuracy", "bytes_per_step", "parameters",
                             "iterations"):
                     self.assertEqual(summary[key], ours[key], key)
@@ -169,8 +167,7 @@ class SameBits(Job):
 
     def test_our_own_launcher_says_what_it_takes(self):
         for transport, why in (("auto", "one host"), ("shm", "asked for")):
-            done = self.run_program("train", self.config(), "--set", f"cyclic.transport={transport}")
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = self.runs("train", self.config(), "--set", f"cyclic.transport={transport}")
             self.assertIn(f"transport: shm between all workers ({why})", done.stderr)
 
     def test_one_worker(self):
