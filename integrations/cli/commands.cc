@@ -28,17 +28,8 @@ namespace ringzero {
 namespace {
 
 const char* Word(Finding::Kind kind) {
-  switch (kind) {
-    case Finding::Kind::kError: return "error";
-    case Finding::Kind::kNoEffect:
-    case Finding::Kind::kMinor: return "warning";
-    case Finding::Kind::kOutside:
-    case Finding::Kind::kNotBuilt:
-    case Finding::Kind::kMustSet:
-    case Finding::Kind::kAuto:
-    case Finding::Kind::kNote: break;
-  }
-  return "note";
+  if (kind == Finding::Kind::kError) return "error";
+  return kind == Finding::Kind::kNoEffect || kind == Finding::Kind::kMinor ? "warning" : "note";
 }
 
 void PrintLine(absl::string_view kind, std::string line) {

@@ -313,8 +313,13 @@ class Worker {
 
   absl::Status RunLap(const LapTask& lap) {
     switch (lap.kind) {
-      case LapTask::Kind::kTrain: return Train(lap);
-      case LapTask::Kind::kEvaluate: return Evaluate(lap);
+      case LapTask::Kind::kTrain:
+        if (lap.missing()) {
+          return ring_->SkipMicroBatch(Metrics(lap, std::vector<double>(kQualityCount)));
+        }
+        return ring_->EndMicroBatch(Metrics(lap, laps_.Train(*ring_, lap)));
+      case LapTask::Kind::kEvaluate:
+        return ring_->EndMicroBatch(Metrics(lap, laps_.Evaluate(*ring_, lap.micro_batch)));
       case LapTask::Kind::kCollect: return Collect();
       case LapTask::Kind::kDone: break;
     }
@@ -348,17 +353,6 @@ class Worker {
     }
     quality.insert(quality.end(), totals.begin(), totals.end());
     return quality;
-  }
-
-  absl::Status Train(const LapTask& lap) {
-    if (lap.missing()) {
-      return ring_->SkipMicroBatch(Metrics(lap, std::vector<double>(kQualityCount)));
-    }
-    return ring_->EndMicroBatch(Metrics(lap, laps_.Train(*ring_, lap)));
-  }
-
-  absl::Status Evaluate(const LapTask& lap) {
-    return ring_->EndMicroBatch(Metrics(lap, laps_.Evaluate(*ring_, lap.micro_batch)));
   }
 
   absl::Status Collect() {
