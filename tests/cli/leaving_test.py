@@ -67,7 +67,7 @@ class Leaving(TestCase):
         trained = [line for line in lines if "Train/Samples/train_loss" in line["scalars"]]
         self.assertEqual(len(trained), told["iterations"])
         self.runs("report", run, "--out", "report.html")
-        self.assertIn("<figcaption>measured, iterations ", self.text("report.html"))
+        self.assertIn('"measured":{', self.text("report.html"))
 
     def test_a_second_signal_ends_at_once(self):
         # One worker hangs, and would be waited for.

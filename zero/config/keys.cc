@@ -16,7 +16,7 @@
 
 namespace ringzero {
 
-extern const char kKeysText[];  // keys.txt; CMakeLists.txt makes the source of it
+extern const char kKeysText[];  // keys.txt (ringzero_embed)
 
 namespace {
 
