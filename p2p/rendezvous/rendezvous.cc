@@ -20,7 +20,8 @@
 namespace ringzero {
 namespace {
 
-// Excludes other processes, until its end or theirs.
+// Excludes other processes while it lives. The kernel frees the lock of a process that ends, and the
+// launcher ends a process that is stopped.
 class FileLock {
  public:
   explicit FileLock(int file) : file_(file) { Set(F_WRLCK); }
@@ -47,11 +48,7 @@ class MapRendezvous final : public Rendezvous {
   std::string name() const override { return name_; }
 
   absl::Status Put(const std::string& key, const std::string& value) override {
-    if (value.size() > kMaxRendezvousValueBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name_, ": '", key, "' has ",
-                                                     value.size(), " bytes; ",
-                                                     kMaxRendezvousValueBytes, " are the most"));
-    }
+    RZ_RETURN_IF_ERROR(CheckSize(key, value));
     const std::lock_guard<std::mutex> lock(mutex_);
     const FileLock alone(log_);
     ReadOn();
@@ -64,15 +61,7 @@ class MapRendezvous final : public Rendezvous {
 
   absl::StatusOr<std::string> Get(const std::string& key,
                                   std::chrono::milliseconds limit) override {
-    Patience patience(limit);
-    while (true) {
-      if (std::optional<std::string> value = Find(key)) return *std::move(value);
-      if (patience.over()) {
-        return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name_, ": nobody put '", key,
-                                                        "' within ", limit.count(), " ms"));
-      }
-      patience.Wait();
-    }
+    return WaitFor(key, limit, [&] { return Find(key); });
   }
 
  private:
@@ -121,6 +110,28 @@ class MapRendezvous final : public Rendezvous {
 };
 
 }  // namespace
+
+absl::Status Rendezvous::CheckSize(const std::string& key, const std::string& value) const {
+  if (value.size() <= kMaxRendezvousValueBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name(), ": '", key, "' has ",
+                                                 value.size(), " bytes; ", kMaxRendezvousValueBytes,
+                                                 " are the most"));
+}
+
+absl::StatusOr<std::string> Rendezvous::WaitFor(const std::string& key,
+                                                std::chrono::milliseconds limit, const Look& look) {
+  Patience patience(limit);
+  while (true) {
+    RZ_ASSIGN_OR_RETURN(std::optional<std::string> value, look());
+    if (value.has_value()) return *std::move(value);
+    RZ_RETURN_IF_ERROR(status());
+    if (patience.over()) {
+      return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": nobody put '", key,
+                                                      "' within ", limit.count(), " ms"));
+    }
+    patience.Wait();
+  }
+}
 
 std::shared_ptr<Rendezvous> MakeLocalRendezvous() {
   return std::make_shared<MapRendezvous>("local", -1);

@@ -17,7 +17,9 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,14 @@ class Rendezvous {
   // transport watches from now on. Else it ends, and so do all that are not connected, with `why`.
   // Only the first call counts.
   virtual void Leave(const absl::Status& why) { why.IgnoreError(); }
+
+ protected:
+  // For Put.
+  absl::Status CheckSize(const std::string& key, const std::string& value) const;
+  // For Get: calls `look` again and again, until it finds the value, or Get's errors.
+  using Look = std::function<absl::StatusOr<std::optional<std::string>>()>;
+  absl::StatusOr<std::string> WaitFor(const std::string& key, std::chrono::milliseconds limit,
+                                      const Look& look);
 };
 
 // For workers that are threads of one process, and for tests. Thread-safe.

@@ -195,27 +195,13 @@ class StoreRendezvous final : public Rendezvous {
   std::string start() const override { return start_; }
 
   absl::Status Put(const std::string& key, const std::string& value) override {
-    if (value.size() > kMaxRendezvousValueBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name(), ": '", key, "' has ",
-                                                     value.size(), " bytes; ",
-                                                     kMaxRendezvousValueBytes, " are the most"));
-    }
+    RZ_RETURN_IF_ERROR(CheckSize(key, value));
     return store_.WriteOnce(Full(key), value);
   }
 
   absl::StatusOr<std::string> Get(const std::string& key,
                                   std::chrono::milliseconds limit) override {
-    Patience patience(limit);
-    while (true) {
-      RZ_ASSIGN_OR_RETURN(std::optional<std::string> value, store_.Read(Full(key)));
-      if (value.has_value()) return *std::move(value);
-      RZ_RETURN_IF_ERROR(status());
-      if (patience.over()) {
-        return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": nobody put '",
-                                                        key, "' within ", limit.count(), " ms"));
-      }
-      patience.Wait();
-    }
+    return WaitFor(key, limit, [&] { return store_.Read(Full(key)); });
   }
 
   absl::Status status() override { return meeting_.presence->status(); }
