@@ -488,12 +488,6 @@ absl::Status WorkerContext::Write(const Record& record) {
   return records_->Write(record);
 }
 
-absl::StatusOr<std::string> WorkerContext::RunInSeat(const WorkerBody& body) {
-  absl::StatusOr<std::string> mine = body(*this);
-  signals_.reset();
-  return mine;
-}
-
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
                                                          const WorkerBody& body) {
   if (options.workers < 1) {
@@ -511,18 +505,24 @@ absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& op
 
 absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body) {
   if (!options.seat.has_value()) return LaunchProcesses(options.launch, body);
-  WorkerContext context(*options.seat, options.launch);
-  const absl::StatusOr<std::string> mine = context.RunInSeat(body);
-  if (!context.agreed()) {  // no other worker waits for this one's result
+  const JobSeat& seat = *options.seat;
+  absl::StatusOr<std::string> mine;
+  bool agreed = false;
+  {  // While it lives, signals ask for an early end.
+    WorkerContext context(seat, options.launch);
+    mine = body(context);
+    agreed = context.agreed();
+  }
+  if (!agreed) {  // no other worker waits for this one's result
     RZ_RETURN_IF_ERROR(mine.status());
     return std::vector<std::string>{*mine};
   }
   const auto limit = std::max<std::chrono::milliseconds>(2 * options.launch.peer_timeout,
                                                          std::chrono::seconds(10));
-  absl::StatusOr<std::vector<std::string>> all = ShareResults(*options.seat, mine, limit);
+  absl::StatusOr<std::vector<std::string>> all = ShareResults(seat, mine, limit);
   if (all.ok()) return all;
   const absl::Status cause = CauseOf(all.status());
-  if (SilentWorker(cause) != context.self()) return cause;
+  if (SilentWorker(cause) != seat.self) return cause;
   // What lies between the two workers is broken.
   return Annotate(cause, "another worker heard nothing of this one, though it lives");
 }

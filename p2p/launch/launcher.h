@@ -106,8 +106,6 @@ class WorkerContext {
   // Errors as Report.
   absl::Status Fail(const absl::Status& why);
 
-  absl::StatusOr<std::string> RunInSeat(const WorkerBody& body);  // for RunJob
-
  private:
   class SeatSignals;
   void HearSignals();
