@@ -5,6 +5,7 @@
 A process of its own draws, by a Python that has Debian's python3-matplotlib: PyTorch's Python has another numpy.
 """
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
@@ -41,12 +42,13 @@ class Panel:
 def write(path: str, title: str, panels: list[Panel]) -> None:
     """Panels side by side, one legend. A warning where no Python has matplotlib: what was measured is not lost."""
     text = json.dumps({"title": title, "panels": [asdict(panel) for panel in panels]})
-    for python in PYTHONS:
+    reason = "no python3"
+    for python in filter(shutil.which, PYTHONS):
         done = subprocess.run([python, "-I", __file__, path], input=text, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             return
-    reason = done.stderr.strip().splitlines()[-1:]
-    print(f"warning: no picture {path}: {''.join(reason)} (Debian: python3-matplotlib)", file=sys.stderr)
+        reason = "".join(done.stderr.strip().splitlines()[-1:])
+    print(f"warning: no picture {path}: {reason} (Debian: python3-matplotlib)", file=sys.stderr)
 
 
 def _lines(place, panel: dict, colors: dict[str, str]) -> None:
