@@ -307,12 +307,12 @@ std::string BashCompletion(Table& table) {
   std::string cases;
   for (const CLI::App* command : table.commands()) {
     names.push_back(command->get_name());
-    absl::StrAppend(&cases, "    ", command->get_name(), ") words='",
+    absl::StrAppend(&cases, "    *:", command->get_name(), ") words='",
                     absl::StrJoin(OptionNames(*command), " "), "' ;;\n");
   }
   return absl::StrCat("_ringzero() {\n  local words\n  case $COMP_CWORD:${COMP_WORDS[1]} in\n",
-                      "    1:*) words='", absl::StrJoin(names, " "), " --version' ;;\n",
-                      absl::StrReplaceAll(cases, {{"    ", "    *:"}}), "  esac\n",
+                      "    1:*) words='", absl::StrJoin(names, " "), " --version' ;;\n", cases,
+                      "  esac\n",
                       "  COMPREPLY=($(compgen -W \"$words\" -- \"${COMP_WORDS[COMP_CWORD]}\"))\n",
                       "}\ncomplete -o default -F _ringzero ringzero\n");
 }

@@ -19,7 +19,7 @@
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/resources.h"
-#include "integrations/cli/run_record.h"
+#include "integrations/cli/worker_report.h"
 #include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/pass_memory.h"

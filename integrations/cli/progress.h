@@ -18,7 +18,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "integrations/cli/run_record.h"
+#include "integrations/cli/worker_report.h"
 #include "sharding/plan.h"
 
 namespace ringzero {

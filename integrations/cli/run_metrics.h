@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "integrations/cli/provenance.h"
-#include "integrations/cli/run_record.h"
+#include "integrations/cli/worker_report.h"
 #include "integrations/sight/metrics.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/plan.h"

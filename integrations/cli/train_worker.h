@@ -18,7 +18,7 @@
 #include "base/ids.h"
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/plan_run.h"
-#include "integrations/cli/run_record.h"
+#include "integrations/cli/worker_report.h"
 #include "integrations/data/dataset.h"
 #include "integrations/sight/flight_desk.h"
 #include "p2p/transport.h"

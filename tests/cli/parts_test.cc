@@ -15,7 +15,7 @@
 #include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
-#include "integrations/cli/run_record.h"
+#include "integrations/cli/worker_report.h"
 #include "integrations/torch/configured/batch.h"
 #include "integrations/torch/configured/configured_run.h"
 

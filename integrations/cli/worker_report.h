@@ -1,5 +1,5 @@
-// The record of a run: what a worker counts and measures, what the ring sums up for worker 0, and
-// what worker 0 hears of losses.
+// What the workers count and measure in a run: what the ring sums up, what worker 0 hears of losses,
+// and the report of each worker at the end. (What --metrics FOLDER keeps is in provenance.h.)
 //
 //   ReportInbox inbox;                               // worker 0's
 //   options.on_report = inbox.Listener();
@@ -13,8 +13,8 @@
 //
 // A micro-batch's metrics are {loss x count, correct, count} and RingTotals' values: sums, so that
 // folding them in micro-batch order is exact whatever the sizes. Count: samples, or tokens of text.
-#ifndef RINGZERO_INTEGRATIONS_CLI_RUN_RECORD_H_
-#define RINGZERO_INTEGRATIONS_CLI_RUN_RECORD_H_
+#ifndef RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
+#define RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_
 
 #include <chrono>
 #include <cstddef>
@@ -231,4 +231,4 @@ class StepMeter {
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_INTEGRATIONS_CLI_RUN_RECORD_H_
+#endif  // RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_

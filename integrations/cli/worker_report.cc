@@ -1,5 +1,5 @@
 // Sums, means and differences; reports travel as CBOR.
-#include "integrations/cli/run_record.h"
+#include "integrations/cli/worker_report.h"
 
 #include <sys/resource.h>
 #include <sys/time.h>
