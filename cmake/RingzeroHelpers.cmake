@@ -74,7 +74,7 @@ function(ringzero_program)
 endfunction()
 
 # ringzero_test(NAME <name> SRCS ... [DEPS ...] [LABELS ...] [ENV VAR=VALUE ...] [LOCKS ...] [PROCESSORS <n>]
-#               [TIMEOUT <seconds>] [TORCH] [ROOM <room> | ALONE])
+#               [COST <seconds>] [TIMEOUT <seconds>] [TORCH] [ROOM <room> | ALONE])
 #   GoogleTest cases: the sources become part of their room's program <room>_test, and the cases in them one ctest entry
 #   <name>, which runs them in the project's root (golden files are read by their path there). By hand:
 #   `build/test/bin/zero_test --files=engine_test.cc`.
@@ -89,9 +89,10 @@ endfunction()
 #   In `./rz test --full` RINGZERO_TEST_FULL=1 is set, so one source can have both a sample and all combinations.
 #   LOCKS: entries that name the same lock never run beside each other: `clock` is for what measures seconds.
 #   PROCESSORS: how many of the machine's cores ctest reckons it keeps busy.
+#   COST: about how long it runs, if that is long: ctest begins with the costliest, so that no core waits for it at the end.
 #   TIMEOUT: 300 s unless given; three times as long under a sanitizer.
 function(ringzero_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "TORCH;ALONE" "NAME;ROOM;PROCESSORS;TIMEOUT" "SRCS;DEPS;LABELS;ENV;LOCKS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "TORCH;ALONE" "NAME;ROOM;PROCESSORS;COST;TIMEOUT" "SRCS;DEPS;LABELS;ENV;LOCKS")
   ringzero_check_arguments(ringzero_test)
   if(arg_TORCH)
     list(APPEND arg_LABELS torch)
@@ -129,16 +130,16 @@ function(ringzero_test)
   add_test(NAME ${arg_NAME} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     COMMAND ${program} --files=${files} --gtest_output=xml:${PROJECT_BINARY_DIR}/test-results/${arg_NAME}.xml)
   ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV} LOCKS ${arg_LOCKS}
-    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT})
+    PROCESSORS ${arg_PROCESSORS} COST ${arg_COST} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
 # ringzero_command_test(NAME <name> COMMAND <program> [args ...] [NEEDS <target> ...] [LABELS ...] [ENV ...] [LOCKS ...]
-#                       [PROCESSORS <n>] [TIMEOUT <seconds>])
+#                       [PROCESSORS <n>] [COST <seconds>] [TIMEOUT <seconds>])
 #   One ctest entry that runs a command (a script, or a program with arguments) in the project's root.
 #   Exit code 0 passed, 77 skipped, anything else failed. NEEDS: what must have been built.
 #   A label `program` says that it runs our programs as users do: in the preset release, where they are built for users.
 function(ringzero_command_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;PROCESSORS;TIMEOUT" "COMMAND;NEEDS;LABELS;ENV;LOCKS")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;PROCESSORS;COST;TIMEOUT" "COMMAND;NEEDS;LABELS;ENV;LOCKS")
   ringzero_check_arguments(ringzero_command_test)
   ringzero_is_wanted(wanted ${arg_LABELS})
   if(NOT wanted)
@@ -150,7 +151,7 @@ function(ringzero_command_test)
   endif()
   set_tests_properties(${arg_NAME} PROPERTIES SKIP_RETURN_CODE 77)
   ringzero_test_properties(${arg_NAME} LABELS ${arg_LABELS} ENV ${arg_ENV} LOCKS ${arg_LOCKS}
-    PROCESSORS ${arg_PROCESSORS} TIMEOUT ${arg_TIMEOUT})
+    PROCESSORS ${arg_PROCESSORS} COST ${arg_COST} TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
 # ringzero_python_test(NAME <name> FILE <file> [CLASSES ...] [arguments of ringzero_command_test, without COMMAND])
@@ -191,7 +192,7 @@ function(ringzero_is_wanted variable)
 endfunction()
 
 function(ringzero_test_properties name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROCESSORS;TIMEOUT" "LABELS;ENV;LOCKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "PROCESSORS;COST;TIMEOUT" "LABELS;ENV;LOCKS")
   set(labels ${arg_LABELS})
   if(NOT "full" IN_LIST labels)
     list(APPEND labels everyday)
@@ -217,6 +218,9 @@ function(ringzero_test_properties name)
   if(arg_LOCKS)
     # Early, for they come one after the other: the rest runs beside them.
     set_tests_properties(${name} PROPERTIES RESOURCE_LOCK "${arg_LOCKS}" COST 100)
+  endif()
+  if(arg_COST)
+    set_tests_properties(${name} PROPERTIES COST ${arg_COST})
   endif()
   if(arg_PROCESSORS)
     set_tests_properties(${name} PROPERTIES PROCESSORS ${arg_PROCESSORS})
