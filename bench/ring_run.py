@@ -1,19 +1,17 @@
-"""Runs `ringzero train` and returns what it says of itself."""
+"""What all benchmarks share: their command line, rounds, runs of `ringzero train`, and the page of results."""
 import argparse
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 _Run = TypeVar("_Run", bound=Hashable)
 _Result = TypeVar("_Result")
-_LOSS = re.compile(r"iteration (\d+)/\d+  loss (\S+)")
 
 
 class BenchError(Exception):
@@ -28,11 +26,15 @@ def positive(text: str) -> int:
     return value
 
 
-def bench_parser(name: str, about: str, config: str | None = None) -> argparse.ArgumentParser:
-    """Of `./rz bench NAME`: --out, --program and, if there is a default for it, --config. `about`: its module's text."""
+def bench_parser(name: str, about: str, *, config: str = "", rounds: int = 0, workers: int = 0) -> argparse.ArgumentParser:
+    """Of `./rz bench NAME`. `about`: its module's text. Where there is a default: --config (below bench/), --rounds, --workers."""
     parser = argparse.ArgumentParser(prog=f"./rz bench {name}", allow_abbrev=False, description=about.splitlines()[0])
-    if config is not None:
-        parser.add_argument("--config", default=config)
+    if config:
+        parser.add_argument("--config", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), config))
+    if workers:
+        parser.add_argument("--workers", type=positive, default=workers, metavar="N", help=f"[{workers}]")
+    if rounds:
+        parser.add_argument("--rounds", type=positive, default=rounds, metavar="N", help=f"everything runs once in each [{rounds}]")
     out = f"build/bench-{name}"
     parser.add_argument("--out", default=out, metavar="DIR", help=f"[{out}]")
     parser.add_argument("--program", default="", help=argparse.SUPPRESS)
@@ -45,10 +47,13 @@ def _leave(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def run_command(name: str, parse: Callable[[list[str]], argparse.Namespace],
-                bench: Callable[[argparse.Namespace, str], str], words: list[str]) -> int:
-    """`./rz bench NAME`: makes --out, prints what `bench(options, the command as typed)` returns; the exit code."""
-    options = parse(words)
+def run_command(parser: argparse.ArgumentParser, bench: Callable[[argparse.Namespace, str], list[str]],
+                words: list[str] | None = None) -> int:
+    """The exit code of a benchmark. `bench(options, the command as typed)` returns the lines of its page NAME.md, which --out gets.
+    `words`: else those of the command line."""
+    words = sys.argv[1:] if words is None else words
+    name = parser.prog.split()[-1]
+    options = parser.parse_args(words)
     if options.check:
         return 0
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -56,7 +61,7 @@ def run_command(name: str, parse: Callable[[list[str]], argparse.Namespace],
     shown = [word for i, word in enumerate(words) if word != "--program" and (i == 0 or words[i - 1] != "--program")]
     try:
         os.makedirs(options.out, exist_ok=True)
-        print(bench(options, " ".join([f"./rz bench {name}", *shown])))
+        print(write_page(bench(options, " ".join([parser.prog, *shown])), options.out, f"{name}.md"))
     except BenchError as error:
         print(f"rz: bench {name}: {error}", file=sys.stderr)
         return 1
@@ -67,44 +72,81 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def take_turns(runs: Sequence[_Run], rounds: int, do: Callable[[_Run, str], _Result]) -> list[dict[_Run, _Result]]:
-    """The results of each round, in which all runs are done, beginning with another one each time. `do` is given the run and the
-    name of the round."""
-    found = []
+def rotated(runs: Sequence[_Run], number: int) -> list[_Run]:
+    """The order of a round: each begins with another one, so that none always follows the same state of the machine."""
+    at = number % len(runs)
+    return [*runs[at:], *runs[:at]]
+
+
+def take_turns(runs: Sequence[_Run], rounds: int, do: Callable[[_Run], _Result]) -> list[dict[_Run, _Result]]:
+    """The results of each round, in which all runs are done."""
+    found: list[dict[_Run, _Result]] = []
     for number in range(rounds):
-        first = number % len(runs)
-        found.append({each: do(each, f"round {number + 1} of {rounds}") for each in (*runs[first:], *runs[:first])})
+        found.append({})
+        for each in rotated(runs, number):
+            say(f"round {number + 1} of {rounds}: {', '.join(map(str, each)) if isinstance(each, tuple) else each}")
+            found[-1][each] = do(each)
     return found
 
 
-def run(command: list[str], environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A command that must succeed. `environment`: on top of this one."""
+def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
+    """Markdown, aligned, so that it reads as well on a screen; all columns but the first to the right."""
+    cells = [list(titles), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells)]
+    lines = ["| " + " | ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) + " |" for row in cells]
+    rule = ["-" * widths[0], *("-" * (max(width, 2) - 1) + ":" for width in widths[1:])]
+    return [lines[0], f"| {' | '.join(rule)} |", *lines[1:]]
+
+
+def run(command: list[str], environment: dict[str, str] | None = None) -> str:
+    """What a command that must succeed prints. `environment`: on top of this one."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})})
     if done.returncode != 0:
         raise BenchError(f"'{shlex.join(command)}' ended with exit code {done.returncode}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
-    return done
+    return done.stdout
 
 
-def write_json(folder: str, name: str, value: object) -> None:
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+def read_json(*path: str) -> dict:
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def write_json(value: object, *path: str) -> None:
+    with open(os.path.join(*path), "w", encoding="utf-8") as file:
         file.write(json.dumps(value, indent=1) + "\n")
 
 
-def write_page(folder: str, name: str, lines: list[str]) -> str:
-    """The page, which is then in `folder`, too."""
-    page = "\n".join(lines)
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+def write_page(lines: list[str], *path: str) -> str:
+    page = "\n".join([*lines, ""])
+    with open(os.path.join(*path), "w", encoding="utf-8") as file:
         file.write(page)
     return page
 
 
-def train(program: str, config: str, settings: dict[str, object],
-          words: list[str] | None = None) -> tuple[dict, list[tuple[int, float]]]:
-    """The summary, and the (iteration, loss) lines that it printed. `words`: more of the command line."""
+def set_words(settings: dict[str, object]) -> list[str]:
+    """--set for each."""
+    return [word for key, value in settings.items()
+            for word in ("--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}")]
+
+
+def train(program: str, config: str, settings: dict[str, object], words: Sequence[str] = ()) -> dict:
+    """The summary of a run. `words`: more of its command line."""
     with tempfile.NamedTemporaryFile(suffix=".json") as summary:
-        command = [program, "train", config, "--summary", summary.name, *(words or [])]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={json.dumps(value) if not isinstance(value, str) else value}"]
-        done = run(command)
-        losses = [(int(number), float(loss)) for number, loss in _LOSS.findall(done.stdout + done.stderr)]
-        return json.load(open(summary.name, encoding="utf-8")), losses
+        run([program, "train", config, "--summary", summary.name, *words, *set_words(settings)])
+        return read_json(summary.name)
+
+
+def train_traced(program: str, config: str, settings: dict[str, object]) -> tuple[dict, list[dict]]:
+    """The summary, and the slices of the trace."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as trace:
+        summary = train(program, config, settings, ["--trace", trace.name])
+        return summary, [event for event in read_json(trace.name)["traceEvents"] if event["ph"] == "X"]
+
+
+def train_with_metrics(program: str, config: str, settings: dict[str, object]) -> tuple[dict, list[dict]]:
+    """The summary, and the scalars of each iteration that was trained, by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        summary = train(program, config, settings, ["--metrics", folder])
+        with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as file:
+            scalars = [json.loads(line)["scalars"] for line in file]
+    return summary, [each for each in scalars if "Train/Samples/train_loss" in each]

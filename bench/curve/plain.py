@@ -9,8 +9,7 @@ import types
 import torch
 
 from peers.batches import epoch_order
-from peers.gpt import Gpt, loss_of
-from peers.parameters import fill_whole
+from peers.gpt import Gpt, fill_whole, loss_of
 
 
 def _bible(path: str) -> bytes:

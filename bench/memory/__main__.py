@@ -3,20 +3,17 @@
 Measured: the sum of all processes' proportional set sizes, launcher included, at its highest; they stand still for each look.
 """
 import argparse
-import json
 import os
+import re
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 
 import charts
 from memory.cases import NAMES, RULES, configuration
-from memory.certificate import Certificate, certificate_in
-from peers.memory import PeakWatch
-from peers.processes import Command, run_group
-from ring_run import BenchError, bench_parser, run_command, say, write_page
+from peers.processes import Command, PeakWatch, run_group
+from ring_run import BenchError, bench_parser, positive, run, run_command, say, table, write_json, write_page
 
-_MIB = 1 << 20
 _BOUND = 0.05
 
 
@@ -36,117 +33,95 @@ class Case:
 @dataclass(frozen=True)
 class Result:
     case: Case
-    predicted: Certificate
-    measured_mib: float
-
-    @property
-    def predicted_mib(self) -> float:
-        return self.predicted.peak / _MIB
+    categories: dict[str, float]  # predicted MiB of the host, each at its most; what is never together is negative
+    predicted: float              # MiB, at the peak
+    measured: float
 
     @property
     def ratio(self) -> float:
-        return self.predicted_mib / self.measured_mib
+        return self.predicted / self.measured
+
+    def row(self) -> list[object]:
+        case = self.case
+        return [NAMES[case.model], case.transport, case.workers, case.rule, case.zero_stage, f"{self.predicted:.0f}",
+                f"{self.measured:.0f}", f"{self.ratio:.3f}"]
 
 
-def _parse(words: list[str]) -> argparse.Namespace:
-    parser = bench_parser("memory", __doc__)
-    parser.add_argument("--models", nargs="+", choices=list(NAMES), default=list(NAMES))
-    parser.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
-    parser.add_argument("--workers", nargs="+", type=int, default=[2, 4], metavar="N")
-    parser.add_argument("--transports", nargs="+", choices=("shm", "ucx"), default=["shm", "ucx"],
-                        help="ucx: cdp_v2 alone [both]")
-    parser.add_argument("--stages", nargs="+", type=int, choices=range(4), default=[0, 1, 2, 3],
-                        help="of ZeRO; those below 3: the largest number of workers and the first rule, over shm [all]")
-    parser.add_argument("--iterations", type=int, default=10)
-    parser.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
-    return parser.parse_args(words)
+def certificate_in(plan: str) -> dict[str, float]:
+    """MiB of the host by category, and `peak`, of what `ringzero plan` prints."""
+    lines = re.search(r"^fit certificate .*\n((?:.+\n)*?)budget ", plan, re.MULTILINE)
+    found = lines and re.findall(r"^(\S.*?)  +(-?\d+) ", lines[1], re.MULTILINE)
+    if not found:
+        raise BenchError("`ringzero plan` printed no fit certificate")
+    return {name: int(value) / 2**20 for name, value in found}
 
 
 def _measure(options: argparse.Namespace, case: Case) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
-        with open(config, "w", encoding="utf-8") as file:
-            json.dump(configuration(**asdict(case), iterations=options.iterations), file)
-        run_group([Command(f"plan of {case}", [options.program, "plan", config], {}, log)], options.timeout)
-        with open(log, encoding="utf-8") as file:
-            predicted = certificate_in(file.read())
+        write_json(configuration(**asdict(case), iterations=options.iterations), config)
+        predicted = certificate_in(run([options.program, "plan", config]))
         watch = PeakWatch()
         run_group([Command(str(case), [options.program, "train", config], {}, log)], options.timeout, watch.sample)
-        return Result(case, predicted, watch.peak_mib)
-
-
-def _row(result: Result) -> str:
-    case = result.case
-    return (f"| {NAMES[case.model]} | {case.transport} | {case.workers} | {case.rule} | {case.zero_stage} | "
-            f"{result.predicted_mib:.0f} | {result.measured_mib:.0f} | {result.ratio:.3f} |")
-
-
-def _categories(results: list[Result]) -> list[str]:
-    names = list(results[0].predicted.categories)
-    lines = ["| MiB | " + " | ".join(names) + " |", "| --- |" + " --- |" * len(names)]
-    for result in results:
-        cells = " | ".join(f"{result.predicted.categories[name] / _MIB:.1f}" for name in names)
-        lines.append(f"| {result.case} | {cells} |")
-    return lines
+        return Result(case, predicted, predicted.pop("peak"), watch.peak_mib)
 
 
 def _bar(result: Result) -> charts.Bar:
     """The predicted categories, and a mark at what was measured."""
-    parts = {name: value / _MIB for name, value in result.predicted.categories.items() if name != "never together"}
-    apart = -result.predicted.categories.get("never together", 0) / _MIB
+    parts = dict(result.categories)
+    apart = parts.pop("never together", 0)
     if "activations" in parts:  # the bar ends at the peak
-        parts["activations"] = max(0, parts["activations"] - apart)
-    return charts.Bar(str(result.case), parts, f"{result.measured_mib:.0f} ({result.ratio:.3f})", mark=result.measured_mib)
-
-
-def _furthest(results: list[Result]) -> Result:
-    return max(results, key=lambda result: abs(result.ratio - 1))
-
-
-def _verdict(results: list[Result]) -> str:
-    worst = _furthest(results)
-    bound = f"wanted: within {_BOUND:.0%}." if worst.case.transport == "shm" else \
-        "how many received copies are alive at once is a matter of timing, so this is an estimate."
-    return f"Furthest off over {worst.case.transport}: {worst.ratio:.3f} ({worst.case}); {bound}\n"
+        parts["activations"] = max(0, parts["activations"] + apart)
+    return charts.Bar(str(result.case), parts, f"{result.measured:.0f} ({result.ratio:.3f})", mark=result.measured)
 
 
 def _cases(options: argparse.Namespace) -> list[Case]:
-    cases = []
-    if "shm" in options.transports:
-        if 3 in options.stages:
-            cases += [Case(model, "shm", workers, rule) for model in options.models for workers in options.workers
-                      for rule in options.rules]
-        cases += [Case(model, "shm", max(options.workers), options.rules[0], stage) for model in options.models
-                  for stage in options.stages if stage < 3]
-    if "ucx" in options.transports:
-        cases += [Case(model, "ucx", workers, "cdp_v2") for model in options.models for workers in options.workers]
-    return cases
+    def all_of(transport: str, rules: list[str]) -> list[Case]:
+        return [Case(model, transport, workers, rule) for model in options.models for workers in options.workers for rule in rules]
+
+    cases = all_of("shm", options.rules if 3 in options.stages else [])
+    cases += [Case(model, "shm", max(options.workers), options.rules[0], stage) for model in options.models
+              for stage in options.stages if stage < 3]
+    return [case for case in cases + all_of("ucx", ["cdp_v2"]) if case.transport in options.transports]
 
 
-def _bench(options: argparse.Namespace, command: str) -> str:
+def _bench(options: argparse.Namespace, command: str) -> list[str]:
     results = []
     for case in _cases(options):
         results.append(_measure(options, case))
-        say(_row(results[-1]))
-    shared = [result for result in results if result.case.transport == "shm"]
-    received = [result for result in results if result.case.transport != "shm"]
-    document = ["# Memory: predicted and measured", "",
-                f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero plan` ([memory.md](../memory.md)). "
-                "Measured: proportional set sizes of all processes of the run, added up, at their highest, in "
-                f"{options.iterations} iterations.", "",
-                "| model | transport | workers | rule | ZeRO stage | predicted, MiB | measured, MiB | predicted / measured |",
-                "| --- | --- | --- | --- | --- | --- | --- | --- |", *map(_row, results), "",
-                *map(_verdict, filter(None, (shared, received))), "", "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
-                *_categories(results), ""]
+        say(" ".join(map(str, results[-1].row())))
+    furthest = {}  # by transport
+    for result in sorted(results, key=lambda result: abs(result.ratio - 1)):
+        furthest[result.case.transport] = result
+    bounds = {"shm": f"wanted: within {_BOUND:.0%}.",
+              "ucx": "how many received copies are alive at once is a matter of timing, so this is an estimate."}
+    categories = list(results[0].categories)
+    page = ["# Memory: predicted and measured", "",
+            f"`{command}` made this. Predicted: the certificate's peak of the host, by `ringzero plan` ([memory.md](../memory.md)). "
+            f"Measured: proportional set sizes of all processes of the run, added up, at their highest, in {options.iterations} iterations.",
+            "", *table(["model", "transport", "workers", "rule", "ZeRO stage", "predicted, MiB", "measured, MiB", "predicted / measured"],
+                       [result.row() for result in results]), "",
+            *(f"Furthest off over {transport}: {worst.ratio:.3f} ({worst.case}); {bounds[transport]}\n"
+              for transport, worst in sorted(furthest.items())),
+            "![predicted and measured](memory.svg)", "", "Predicted, by category:", "",
+            *table(["MiB", *categories], [[result.case, *(f"{result.categories[name]:.1f}" for name in categories)] for result in results])]
     charts.write(os.path.join(options.out, "memory.svg"), "Predicted by category, and measured (black mark)", [
         charts.Panel("", "MiB of the host", bars=[_bar(result) for result in results])])
-    page = write_page(options.out, "memory.md", document)
-    worst = _furthest(shared) if shared else None
-    if worst is not None and abs(worst.ratio - 1) > _BOUND:
-        raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {worst.ratio:.3f} ({_row(worst)}); "
+    if "shm" in furthest and abs(furthest["shm"].ratio - 1) > _BOUND:
+        write_page(page, options.out, "memory.md")
+        raise BenchError(f"wanted a prediction within {_BOUND:.0%}, found {furthest['shm'].ratio:.3f} ({furthest['shm'].case}); "
                          f"the table is in {options.out}")
     return page
 
 
 if __name__ == "__main__":
-    sys.exit(run_command("memory", _parse, _bench, sys.argv[1:]))
+    PARSER = bench_parser("memory", __doc__)
+    PARSER.add_argument("--models", nargs="+", choices=list(NAMES), default=list(NAMES))
+    PARSER.add_argument("--rules", nargs="+", choices=RULES, default=list(RULES))
+    PARSER.add_argument("--workers", nargs="+", type=positive, default=[2, 4], metavar="N")
+    PARSER.add_argument("--transports", nargs="+", choices=("shm", "ucx"), default=["shm", "ucx"], help="ucx: cdp_v2 alone [both]")
+    PARSER.add_argument("--stages", nargs="+", type=int, choices=range(4), default=[0, 1, 2, 3],
+                        help="of ZeRO; those below 3: the largest number of workers and the first rule, over shm [all]")
+    PARSER.add_argument("--iterations", type=positive, default=10)
+    PARSER.add_argument("--timeout", type=float, default=900, metavar="SECONDS", help="of one run [900]")
+    sys.exit(run_command(PARSER, _bench))

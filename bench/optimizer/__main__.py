@@ -9,20 +9,11 @@ import re
 import sys
 import tarfile
 
-from ring_run import bench_parser, run, run_command, say, write_page
+from ring_run import bench_parser, positive, run, run_command, say
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _PINNED = os.path.join(os.path.dirname(_HERE), "peers", "requirements-deepspeed.txt")
 _SITE = os.path.join(os.path.dirname(os.path.dirname(_HERE)), ".deps", "site")
-
-
-def _parse(words: list[str]) -> argparse.Namespace:
-    parser = bench_parser("optimizer", __doc__)
-    parser.add_argument("--elements", nargs="+", type=int, default=[25_000_000, 200_000_000], metavar="N",
-                        help="[25000000 200000000]")
-    parser.add_argument("--threads", type=int, default=2, metavar="N", help="[2]")
-    parser.add_argument("--rounds", type=int, default=15, metavar="N", help="[15]")
-    return parser.parse_args(words)
 
 
 def _deepspeed_version() -> str:
@@ -65,19 +56,20 @@ def _build_deepspeed(folder: str) -> str:
     return library
 
 
-def _bench(options: argparse.Namespace, command: str) -> str:
+def _bench(options: argparse.Namespace, command: str) -> list[str]:
     library = _build_deepspeed(os.path.abspath(options.out))
     program = os.path.join(os.path.dirname(options.program), "optimizer_perf")
-    environment = {"OMP_NUM_THREADS": str(options.threads)}
-    document = ["# Updates", "", f"`{command}` made this, with DeepSpeed {_deepspeed_version()}: medians of {options.rounds} rounds in which all "
-                "take turns (bench/optimizer/optimizer_perf.cc says what is counted).", ""]
+    document = ["# Updates", "", f"`{command}` made this, with DeepSpeed {_deepspeed_version()}: medians of {options.rounds} rounds in which "
+                "all take turns (bench/optimizer/optimizer_perf.cc says what is counted)."]
     for elements in options.elements:
         say(f"{elements} elements")
-        table = run([program, "--elements", str(elements), "--threads", str(options.threads), "--rounds", str(options.rounds),
-                      "--deepspeed", library], environment).stdout
-        document += ["```", table.rstrip(), "```", ""]
-    return write_page(options.out, "optimizer.md", document)
+        words = ["--elements", str(elements), "--threads", str(options.threads), "--rounds", str(options.rounds), "--deepspeed", library]
+        document += ["", "```", run([program, *words], {"OMP_NUM_THREADS": str(options.threads)}).rstrip(), "```"]
+    return document
 
 
 if __name__ == "__main__":
-    sys.exit(run_command("optimizer", _parse, _bench, sys.argv[1:]))
+    PARSER = bench_parser("optimizer", __doc__, rounds=15)
+    PARSER.add_argument("--elements", nargs="+", type=positive, default=[25_000_000, 200_000_000], metavar="N", help="[25000000 200000000]")
+    PARSER.add_argument("--threads", type=positive, default=2, metavar="N", help="[2]")
+    sys.exit(run_command(PARSER, _bench))

@@ -16,7 +16,6 @@
 #include <dlfcn.h>
 
 #include <CLI/CLI.hpp>
-#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -38,39 +37,13 @@ namespace {
 constexpr double kUpdateBytes = 28;
 constexpr double kCopyBytes = 8;
 
-// Threads that do the same function together, each with its number.
-class Team {
- public:
-  explicit Team(int threads) : begin_(threads), end_(threads) {
-    for (int i = 1; i < threads; ++i) {
-      threads_.emplace_back([this, i] {
-        while (true) {
-          begin_.arrive_and_wait();
-          if (work_ == nullptr) return;
-          work_(i);
-          end_.arrive_and_wait();
-        }
-      });
-    }
-  }
-  ~Team() {
-    work_ = nullptr;
-    begin_.arrive_and_wait();
-    for (std::thread& thread : threads_) thread.join();
-  }
-  void Run(std::function<void(int)> work) {
-    work_ = std::move(work);
-    begin_.arrive_and_wait();
-    work_(0);
-    end_.arrive_and_wait();
-  }
-  int size() const { return static_cast<int>(threads_.size()) + 1; }
-
- private:
-  std::barrier<> begin_, end_;
-  std::function<void(int)> work_;
-  std::vector<std::thread> threads_;
-};
+// Does `work` with so many threads, each with its number. They are new ones, which costs some tens of
+// microseconds of the milliseconds that an update takes.
+void InThreads(int threads, const std::function<void(int)>& work) {
+  std::vector<std::jthread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work, i);
+  work(0);
+}
 
 // What an update reads and writes, and nothing to wait for. Vectors also where -O2 makes none.
 __attribute__((optimize("O3"))) void AddStreams(const float* __restrict gradient,
@@ -114,19 +87,20 @@ struct Ours {
     const std::vector<float> gradient(elements, 1e-3f);
     AddContribution(layout, 0, gradient.data(), sum.data());
   }
-  void Update(Team& team, std::byte* out) {
-    const UpdateInput input{.divisor = 4, .theta = theta.data(), .sum = sum.data()};
-    optimizer.Begin(input);
+  void EachBlock(int threads, const std::function<void(const UpdateBlock&)>& work) {
     const std::vector<UpdateBlock>& blocks = optimizer.blocks();
-    team.Run([&](int thread) {
-      const size_t from = blocks.size() * thread / team.size();
-      const size_t to = blocks.size() * (thread + 1) / team.size();
-      for (size_t i = from; i < to; ++i) optimizer.Block(blocks[i], input, out);
+    InThreads(threads, [&](int thread) {
+      const size_t to = blocks.size() * (thread + 1) / threads;
+      for (size_t i = blocks.size() * thread / threads; i < to; ++i) work(blocks[i]);
     });
   }
+  void Update(int threads, std::byte* out) {
+    const UpdateInput input{.divisor = 4, .theta = theta.data(), .sum = sum.data()};
+    optimizer.Begin(input);
+    EachBlock(threads, [&](const UpdateBlock& block) { optimizer.Block(block, input, out); });
+  }
   // The same, with the next version's bf16 copy in the same pass.
-  void UpdateWithCopy(Team& team, const ParameterUpdate& update, uint16_t* wire) {
-    const std::vector<UpdateBlock>& blocks = optimizer.blocks();
+  void UpdateWithCopy(int threads, const ParameterUpdate& update, uint16_t* wire) {
     const UpdateSpan all{.theta = theta.as<float>().data(),
                          .out = next.as<float>().data(),
                          .first = first.as<float>().data(),
@@ -134,15 +108,11 @@ struct Ours {
                          .wire = wire,
                          .wire_type = WireType::kBf16,
                          .count = layout.parameters[0].numel};
-    team.Run([&](int thread) {
-      const size_t from = blocks.size() * thread / team.size();
-      const size_t to = blocks.size() * (thread + 1) / team.size();
-      for (size_t i = from; i < to; ++i) {
-        UpdateSpan whole = all;
-        whole.sum = sum.as<float>().data() + blocks[i].begin;
-        update.Run({.begin = blocks[i].begin, .end = blocks[i].end}, {.rate = 1e-3, .divisor = 4},
-                   whole, nullptr);
-      }
+    EachBlock(threads, [&](const UpdateBlock& block) {
+      UpdateSpan whole = all;
+      whole.sum = sum.as<float>().data() + block.begin;
+      update.Run({.begin = block.begin, .end = block.end}, {.rate = 1e-3, .divisor = 4}, whole,
+                 nullptr);
     });
   }
   StageLayout layout;
@@ -185,14 +155,13 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   const int threads = options.threads;
   const at::InferenceMode guard;
   at::set_num_threads(threads);
-  Team team(threads);
   Ours ours(elements, {});
   Torch torch(elements), theirs(deepspeed != nullptr ? elements : 1);
   const auto update = MakeUpdate({}, ours.layout.parameters[0]);
   Buffer wire = MakeHeapBuffer(static_cast<size_t>(elements) * sizeof(uint16_t));
   size_t step = 0;
   const auto copy = [&] {
-    team.Run([&](int thread) {
+    InThreads(threads, [&](int thread) {
       const auto place = [&](int64_t i) { return elements * i / threads / 16 * 16; };
       const int64_t from = place(thread), to = place(thread + 1);
       StreamCopy(ours.next.as<float>().data() + from, ours.theta.as<float>().data() + from,
@@ -200,7 +169,7 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
     });
   };
   const auto streams = [&] {
-    team.Run([&](int thread) {
+    InThreads(threads, [&](int thread) {
       const int64_t from = elements * thread / threads, to = elements * (thread + 1) / threads;
       AddStreams(ours.sum.as<float>().data() + from, ours.theta.as<float>().data() + from,
                  ours.first.as<float>().data() + from, ours.second.as<float>().data() + from,
@@ -209,11 +178,11 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   };
   const std::string fused = "torch fused", cast = "torch fused, cast";
   std::vector<Way> ways = {
-      {"ringzero", kUpdateBytes, fused, [&] { ours.Update(team, ours.next.data()); }},
-      {"ringzero in place", kUpdateBytes, fused, [&] { ours.Update(team, ours.theta.data()); }},
+      {"ringzero", kUpdateBytes, fused, [&] { ours.Update(threads, ours.next.data()); }},
+      {"ringzero in place", kUpdateBytes, fused, [&] { ours.Update(threads, ours.theta.data()); }},
       {fused, kUpdateBytes, fused, [&] { torch.Update(); }},
       {"ringzero + bf16", kUpdateBytes + 2, cast,
-       [&] { ours.UpdateWithCopy(team, *update, wire.as<uint16_t>().data()); }},
+       [&] { ours.UpdateWithCopy(threads, *update, wire.as<uint16_t>().data()); }},
       {cast, kUpdateBytes + 2, cast, [&] { torch.UpdateWithCopy(); }},
       {"streams alone", kUpdateBytes, fused, streams},
       {"copy", kCopyBytes, "", copy},
@@ -228,7 +197,7 @@ int Run(const Options& options, DeepSpeedStep deepspeed) {
   }
   for (int round = -1; round < options.rounds; ++round) {
     for (Way& way : ways) {
-      way.run();  // meanwhile the threads of the way before it stop spinning
+      way.run();  // meanwhile the threads of torch stop spinning
       const auto begin = std::chrono::steady_clock::now();
       way.run();
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

@@ -1,12 +1,11 @@
-"""What is trained in each case, and how both sides are told: values only, no torch.
+"""What is trained, and everything that trains it side by side: values only, no torch.
 
     case = CASES["8x512"]
     case.configuration(iterations=13, rule="dp")    # for `ringzero train`
+    CONFIGURATIONS["fsdp2"].label
 """
 import dataclasses
-from dataclasses import dataclass
-
-VOCABULARY = 256
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class Shape:
     layers: int
     dim: int
     sequence: int
-    vocabulary: int = VOCABULARY
+    vocabulary: int = 256
 
     @property
     def heads(self) -> int:
@@ -29,14 +28,6 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class AdamW:
-    lr: float = 1e-4
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-
-
-@dataclass(frozen=True)
 class Case:
     """One GPT, one micro-batch per worker and step."""
     name: str
@@ -44,17 +35,12 @@ class Case:
     micro_batch: int
     iterations: int  # measured in one run, unless the command line says otherwise
     workers: int = 4
-    optimizer: AdamW = AdamW()
     samples: int = 4096  # of the random data; an epoch is longer than any run here
     seed: int = 1
 
     @property
     def samples_per_step(self) -> int:
         return self.micro_batch * self.workers
-
-    @property
-    def tokens_per_step(self) -> int:
-        return self.samples_per_step * self.shape.sequence
 
     def configuration(self, iterations: int, **cyclic: object) -> dict:
         """RingZero's configuration of this case; `cyclic`: rule, exchange."""
@@ -65,7 +51,7 @@ class Case:
             "train_micro_batch_size_per_gpu": self.micro_batch,
             "gradient_accumulation_steps": 1,
             "gradient_clipping": 0,
-            "optimizer": {"type": "AdamW", "params": dataclasses.asdict(self.optimizer)},
+            "optimizer": {"type": "AdamW", "params": dict(ADAMW)},
             "iterations": iterations,
             "evaluation": {"every": 0},
             "seed": self.seed,
@@ -73,6 +59,7 @@ class Case:
         }
 
 
+ADAMW = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 CASES = {case.name: case for case in (
     Case("8x512", Shape(layers=8, dim=512, sequence=128), micro_batch=4, iterations=8),
     Case("8x512-small", Shape(layers=8, dim=512, sequence=64), micro_batch=1, iterations=20),
@@ -84,3 +71,35 @@ CASES = {case.name: case for case in (
 # both alike.
 MEMORY_CASES = tuple(Case(f"memory-{layers}x{dim}", Shape(layers=layers, dim=dim, sequence=4), micro_batch=1, iterations=8)
                      for layers, dim in ((8, 64), (8, 896), (8, 1152)))
+
+
+@dataclass(frozen=True)
+class Configuration:
+    name: str  # a peer's: its function in wrappings.py
+    label: str
+    cyclic: dict = field(default_factory=dict)  # RingZero's section `cyclic`; empty: a peer
+    jemalloc: bool = False  # of a peer: with the allocator and the settings that the program `ringzero` has
+    losses: str = "dp"      # how they compare with dp's: "dp" all the same, "first" the first only, "none" it tells none
+
+    @property
+    def is_ring(self) -> bool:
+        return bool(self.cyclic)
+
+    def variants(self) -> list["Configuration"]:
+        """A peer with either allocator."""
+        with_jemalloc = dataclasses.replace(self, name=self.name + "+jemalloc", label=self.label + ", jemalloc", jemalloc=True)
+        return [self] if self.is_ring else [self, with_jemalloc]
+
+
+CONFIGURATIONS = {each.name: each for configuration in (
+    Configuration("floor", "floor (RingZero alone)", {"rule": "dp", "exchange": False}, losses="none"),
+    Configuration("cdp_v1", "RingZero cdp_v1", {"rule": "cdp_v1"}, losses="first"),
+    Configuration("cdp_v2", "RingZero cdp_v2", {"rule": "cdp_v2"}, losses="first"),
+    Configuration("dp", "RingZero dp", {"rule": "dp"}),
+    Configuration("compute", "compute (PyTorch alone)", losses="first"),
+    Configuration("ddp", "DDP"),
+    Configuration("ddp_bucket_view", "DDP, gradient_as_bucket_view"),
+    Configuration("zero1", "DDP, ZeroRedundancyOptimizer"),
+    Configuration("fsdp2", "FSDP2"),
+    Configuration("deepspeed_zero3", "DeepSpeed ZeRO-3"),
+) for each in configuration.variants()}

@@ -2,11 +2,14 @@
 
 Parameters are made empty: their values come from the file that `ringzero train --dump-parameters` wrote.
 """
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional
 
 from peers.cases import Shape
+from peers.runs import tensors_in
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:
@@ -95,3 +98,21 @@ class Gpt(nn.Module):
 def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy over all tokens."""
     return functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@torch.no_grad()
+def fill(model: nn.Module, path: str, put: Callable[[nn.Parameter, torch.Tensor], None]) -> None:
+    """Calls put(parameter, whole value) for each. Every parameter must be in the file, and the other way round."""
+    named = dict(model.named_parameters())
+    for name, shape, values in tensors_in(path):
+        parameter = named.pop(name)
+        if shape != tuple(getattr(parameter, "ds_shape", parameter.shape)):
+            raise ValueError(f"{path}: '{name}' has the shape {shape}, wanted {tuple(parameter.shape)}")
+        put(parameter, torch.frombuffer(bytearray(values), dtype=torch.float32).view(shape))
+    if named:
+        raise ValueError(f"{path} lacks {sorted(named)}")
+
+
+def fill_whole(model: nn.Module, path: str) -> None:
+    """For a model that every worker holds whole."""
+    fill(model, path, lambda parameter, values: parameter.copy_(values))

@@ -2,34 +2,20 @@
 import os
 import platform
 import subprocess
+from importlib import metadata
 
 from ring_run import say
 
 
-def _first_line(path: str, begins: str) -> str:
-    try:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                if line.startswith(begins):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return "unknown"
-
-
-def _versions() -> dict[str, str]:
-    """Of the packages in the module path; torch itself is never imported here."""
-    from importlib import metadata
-    return {name: metadata.version(name) for name in ("torch", "deepspeed")}
+def _field(path: str, name: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return next((line.partition(":")[2].strip() for line in file if line.startswith(name)), "unknown")
 
 
 def _revision() -> str:
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    try:
-        return subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"],
-                              capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+    done = subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), "describe", "--always", "--dirty", "--abbrev=12"],
+                          capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def describe() -> dict:
@@ -38,12 +24,13 @@ def describe() -> dict:
     if load > 0.5:
         say(f"warning: this machine is busy (load {load:.1f} on {cores} cores): times will be too long, and ratios wrong")
     return {
-        "processor": _first_line("/proc/cpuinfo", "model name"),
+        "processor": _field("/proc/cpuinfo", "model name"),
         "cores": cores,
-        "memory": _first_line("/proc/meminfo", "MemTotal"),
+        "memory": _field("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "revision": _revision(),
-        **_versions(),
+        # Of the packages in the module path; torch itself is never imported here.
+        **{name: metadata.version(name) for name in ("torch", "deepspeed")},
         "load_before": load,
     }

@@ -1,6 +1,8 @@
-"""Runs a group of processes to their end, or ends them all.
+"""Runs a group of processes to their end, or ends them all; and watches how much memory they take.
 
-    run_group([Command("ddp worker 0", argv, environment, log), …], timeout_seconds=1800)
+    watch = PeakWatch()
+    run_group([Command("ddp worker 0", argv, environment, log), …], timeout_seconds=1800, watch=watch.sample)
+    watch.peak_mib
 
 While nothing is watched the caller sleeps until a process ends: it takes no time from what is being measured.
 """
@@ -29,21 +31,9 @@ class Command:
     log: str                     # file that gets its output
 
 
-def _last_lines(path: str, count: int = 12) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return "".join(f"\n  | {line.rstrip()}" for line in file.readlines()[-count:])
-
-
 def _die_with_parent() -> None:
     """In the child, before it becomes the program: whatever ends this process ends it too."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _end(process: subprocess.Popen) -> None:
-    """With everything that it has started, unless it has ended by itself."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 def _wait_for_any(processes: list[subprocess.Popen], seconds: float) -> None:
@@ -56,40 +46,81 @@ def _wait_for_any(processes: list[subprocess.Popen], seconds: float) -> None:
         poll.poll(max(0.0, seconds) * 1000)
 
 
+def _raise(name: str, what: str, log: str) -> None:
+    with open(log, encoding="utf-8", errors="replace") as file:
+        lines = "".join(f"\n  | {line.rstrip()}" for line in file.readlines()[-12:])
+    raise BenchError(f"{name}: {what}; its last lines:{lines}")
+
+
 def run_group(commands: list[Command], timeout_seconds: float,
               watch: Callable[[list[int]], None] | None = None) -> None:
     """BenchError names the first process that failed, or says that it took too long. `watch` gets all process ids often."""
-    running: dict[str, subprocess.Popen] = {}
+    running: list[tuple[Command, subprocess.Popen]] = []
     deadline = time.monotonic() + timeout_seconds
     try:
         for command in commands:
             with open(command.log, "wb") as log:
-                running[command.name] = subprocess.Popen(
+                running.append((command, subprocess.Popen(
                     command.argv, env=os.environ | command.environment, stdin=subprocess.DEVNULL, stdout=log,
-                    stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent)
-        logs = {command.name: command.log for command in commands}
+                    stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=_die_with_parent)))
         while True:
-            _check(running, logs)
+            for command, process in running:
+                if process.poll() not in (None, 0):
+                    _raise(command.name, f"ended with exit code {process.returncode}", command.log)
             # Not polled again: what has not been reaped has its process id still, even when it has just ended.
-            alive = {name: process for name, process in running.items() if process.returncode is None}
+            alive = [(command, process) for command, process in running if process.returncode is None]
             if not alive:
                 return
             left = deadline - time.monotonic()
             if left <= 0:
-                name = next(iter(alive))
-                raise BenchError(f"{name}: not done within {timeout_seconds:g} s: wanted an end, found it running; "
-                                 f"its last lines:{_last_lines(logs[name])}")
+                command = alive[0][0]
+                _raise(command.name, f"not done within {timeout_seconds:g} s: wanted an end, found it running", command.log)
             if watch is not None:
                 begin = time.monotonic()
-                watch([process.pid for process in alive.values()])
+                watch([process.pid for _, process in alive])
                 left = min(left, max(_WATCH_PERIOD_SECONDS, time.monotonic() - begin))
-            _wait_for_any(list(alive.values()), left)
+            _wait_for_any([process for _, process in alive], left)
     finally:
-        for process in running.values():
-            _end(process)
+        for _, process in running:  # with everything that it has started, unless it has ended by itself
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
-def _check(running: dict[str, subprocess.Popen], logs: dict[str, str]) -> None:
-    for name, process in running.items():
-        if process.poll() not in (None, 0):
-            raise BenchError(f"{name}: ended with exit code {process.returncode}; its last lines:{_last_lines(logs[name])}")
+def pss_mib(pid: int) -> float:
+    """Of one process; 0 when it has ended."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+            return sum(int(line.split()[1]) for line in rollup if line.startswith("Pss:")) / 1024
+    except OSError:
+        return 0.0
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def _signal_all(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class PeakWatch:
+    """Proportional set sizes of the processes that it is given and of their children, summed: a page that n processes map is 1/n in
+    each, so it counts once. Costs time: never in a run that is timed."""
+
+    def __init__(self) -> None:
+        self.peak_mib = 0.0
+
+    def sample(self, pids: list[int]) -> None:
+        everyone = [*pids, *(child for pid in pids for child in _children(pid))]
+        try:  # all stand still meanwhile, so that what is read one after the other belongs together
+            _signal_all(everyone, signal.SIGSTOP)
+            self.peak_mib = max(self.peak_mib, sum(map(pss_mib, everyone)))
+        finally:
+            _signal_all(everyone, signal.SIGCONT)

@@ -1,13 +1,34 @@
-"""From raw numbers to what the table says: medians, ratios, slopes. Pure.
-
-    rows = make_rows(result, slopes)
-"""
+"""From raw numbers to what the page says: whether all train the same, medians, ratios, slopes, tables, pictures. Pure."""
 import statistics
 from dataclasses import dataclass
 
-from peers.cases import Case
-from peers.configurations import CONFIGURATIONS, FLOOR, variants
-from peers.spec import RunReport
+from charts import Bar, Panel
+from peers.cases import CONFIGURATIONS, Case
+from peers.runs import RunReport
+from ring_run import BenchError, table
+
+# Relative. Orders of addition differ (all-reduce, reduce-scatter, the ring), which shows in the seventh digit; a missing
+# update, a clipped gradient or another batch shows in the third.
+TOLERANCE = 1e-5
+
+
+def check_losses(losses: dict[str, list[float]]) -> float:
+    """Lists may be of different lengths; each iteration is compared among those that have it, at least two. The greatest
+    relative distance from the median, or BenchError naming all that are too far from it."""
+    worst = 0.0
+    for iteration in range(max(map(len, losses.values()), default=0)):
+        found = {name: values[iteration] for name, values in losses.items() if len(values) > iteration}
+        if len(found) < 2:
+            raise BenchError(f"losses: only {', '.join(found)} has one of iteration {iteration}: nobody to compare with")
+        middle = statistics.median_low(found.values())
+        distances = {name: abs(value - middle) / abs(middle) for name, value in found.items()}
+        # Written so that a NaN is too far.
+        if bad := [name for name in found if not distances[name] <= TOLERANCE]:
+            told = ", ".join(f"{name} {found[name]:.9g}" for name in found)
+            raise BenchError(f"losses differ in iteration {iteration}: {' and '.join(bad)} should be within "
+                             f"{TOLERANCE:g} of {middle:.9g} ({told}); no time is told of what does not train the same")
+        worst = max(worst, *distances.values())
+    return worst
 
 
 @dataclass(frozen=True)
@@ -44,7 +65,14 @@ class Row:
     bytes_per_parameter: float | None
 
 
-def paired_ratio(rounds: list[dict[str, RunReport]], above: tuple[str, ...], below: str) -> float | None:
+_COLUMNS = (
+    ("", "label", ""), ("step, median s", "step_median", ".3f"), ("min", "step_min", ".3f"), ("max", "step_max", ".3f"),
+    ("tokens/s", "tokens_per_second", ".0f"), ("CPU s/step", "cpu_seconds", ".2f"), ("faults", "faults", ".0f"),
+    ("over floor", "over_floor", ".2f"), ("FSDP2 over this", "fsdp2_over_this", ".2f"), ("DDP over this", "ddp_over_this", ".2f"),
+    ("peak PSS, MiB", "pss_mib", ".0f"), ("of training", "training_mib", ".0f"), ("bytes/parameter", "bytes_per_parameter", ".1f"))
+
+
+def paired_ratio(rounds: list[dict[str, RunReport]], above: list[str], below: str) -> float | None:
     """Median over rounds of two steps' ratio within a round: what slows a whole round drops out. `above`: the fastest of
     these that ran, round by round. None if one side is absent."""
     ratios = []
@@ -55,23 +83,26 @@ def paired_ratio(rounds: list[dict[str, RunReport]], above: tuple[str, ...], bel
     return statistics.median(ratios) if ratios else None
 
 
-def make_row(name: str, result: CaseResult, slopes: dict[str, MemorySlope]) -> Row:
+def _row(name: str, result: CaseResult, slopes: dict[str, MemorySlope]) -> Row:
     reports = [r[name] for r in result.rounds]
 
     def median(field: str) -> float:
         return statistics.median(getattr(report, field) for report in reports)
+
+    def peer_over_this(peer: str) -> float | None:
+        return paired_ratio(result.rounds, [each.name for each in CONFIGURATIONS[peer].variants()], name)
 
     slope, pss_mib = slopes.get(name), result.pss_mib.get(name)
     return Row(label=CONFIGURATIONS[name].label,
                step_median=median("step_median"),
                step_min=min(report.step_min for report in reports),
                step_max=max(report.step_max for report in reports),
-               tokens_per_second=result.case.tokens_per_step / median("step_mean"),
+               tokens_per_second=result.case.samples_per_step * result.case.shape.sequence / median("step_mean"),
                cpu_seconds=median("cpu_seconds_per_step"),
                faults=median("minor_faults_per_step") / result.case.workers,
-               over_floor=paired_ratio(result.rounds, (name,), FLOOR),
-               fsdp2_over_this=paired_ratio(result.rounds, variants("fsdp2"), name),
-               ddp_over_this=paired_ratio(result.rounds, variants("ddp"), name),
+               over_floor=paired_ratio(result.rounds, [name], "floor"),
+               fsdp2_over_this=peer_over_this("fsdp2"),
+               ddp_over_this=peer_over_this("ddp"),
                pss_mib=pss_mib,
                training_mib=pss_mib - slope.base_mib if slope and pss_mib else None,
                bytes_per_parameter=slope.bytes_per_parameter if slope else None)
@@ -79,7 +110,7 @@ def make_row(name: str, result: CaseResult, slopes: dict[str, MemorySlope]) -> R
 
 def make_rows(result: CaseResult, slopes: dict[str, MemorySlope]) -> list[Row]:
     """In the order of CONFIGURATIONS."""
-    return [make_row(name, result, slopes) for name in CONFIGURATIONS if name in result.rounds[0]]
+    return [_row(name, result, slopes) for name in CONFIGURATIONS if name in result.rounds[0]]
 
 
 def memory_slope(points: list[tuple[int, float]], forecast_bytes: list[int] | None = None) -> MemorySlope:
@@ -92,7 +123,53 @@ def memory_slope(points: list[tuple[int, float]], forecast_bytes: list[int] | No
                        forecast=forecast)
 
 
-def rotated(names: list[str], round_number: int) -> list[str]:
-    """The order of a round: each begins with another, so that none always follows the same state of the machine."""
-    at = round_number % len(names)
-    return names[at:] + names[:at]
+def _shown(value: float | str | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def step_table(rows: list[Row]) -> list[str]:
+    return table([title for title, *_ in _COLUMNS], [[_shown(getattr(row, field), form) for _, field, form in _COLUMNS] for row in rows])
+
+
+def memory_table(slopes: dict[str, MemorySlope]) -> list[str]:
+    found = [(each.label, slopes[name]) for name, each in CONFIGURATIONS.items() if name in slopes]
+    return table(["", "bytes per parameter", "by the plan", "ratio", "without parameters, MiB"],
+                 [[label, f"{slope.bytes_per_parameter:.1f}", _shown(slope.forecast, ".1f"),
+                   _shown(slope.bytes_per_parameter / slope.forecast if slope.forecast else None, ".2f"), f"{slope.base_mib:.0f}"]
+                  for label, slope in found])
+
+
+def panels(rows: list[Row]) -> list[Panel]:
+    """Of one case: bars of seconds per step, and of memory if it was measured."""
+    def kind(row: Row) -> str:
+        if row.label.startswith("RingZero"):
+            return "RingZero"
+        return "computing alone" if "alone" in row.label else "peers"
+
+    steps = [Bar(row.label, {kind(row): row.step_median}, f"{row.step_median:.2f}", (row.step_min, row.step_max)) for row in rows]
+    memory = [Bar(row.label, {kind(row): row.pss_mib}, f"{row.pss_mib:.0f}") for row in rows if row.pss_mib]
+    shown = [Panel("seconds per step", "median, least and greatest", bars=steps)]
+    return [*shown, Panel("peak PSS of all processes", "MiB", bars=memory)] if len(memory) == len(rows) else shown
+
+
+def describe(case: Case) -> str:
+    return (f"{case.shape.layers} layers, dim {case.shape.dim} ({case.shape.parameters / 1e6:.1f} M parameters), "
+            f"micro-batch {case.micro_batch} × {case.shape.sequence} tokens, {case.workers} workers")
+
+
+def page(command: str, machine: dict, results: list[CaseResult], slopes: dict[str, MemorySlope]) -> list[str]:
+    """README.md says what each column means and how it was measured."""
+    lines = ["# RingZero and its peers", "",
+             f"`{command}`, on {machine['cores']} cores of {machine['processor']}, PyTorch {machine['torch']}, "
+             f"DeepSpeed {machine['deepspeed']}, RingZero {machine['revision']}; float32, AdamW, one thread per worker, "
+             "peers on gloo. What is measured and how: bench/peers/README.md."]
+    for result in results:
+        name = result.case.name
+        lines += ["", f"## {name}", "",
+                  f"{describe(result.case)}; {len(result.rounds)} rounds of {result.iterations} measured iterations; first losses within "
+                  f"{result.worst_loss_difference:.1g} of each other (relative).", "", *step_table(make_rows(result, slopes)), "",
+                  f"![{name}: seconds per step and memory](peers-{name}.svg)"]
+    if slopes:
+        lines += ["", "## Memory per parameter", "",
+                  "Peak PSS of all processes together, between two sizes of model with four tokens per sample.", "", *memory_table(slopes)]
+    return lines

@@ -1,123 +1,81 @@
-"""One run of the benchmark: losses first, then rounds of timing, then memory.
+"""The order of things: losses first, then rounds of timing, then memory.
 
-    session = Session(Settings(…), folder)
+    session = Session(options, folder)    # options: of the command line
     result = session.run_case(CASES["8x512"])
     slopes = session.measure_slopes()
 """
+import argparse
 import os
 import statistics
-from dataclasses import dataclass
 
-from ring_run import say
+from peers.cases import CONFIGURATIONS, MEMORY_CASES, Case
+from peers.processes import PeakWatch
+from peers.results import CaseResult, MemorySlope, check_losses, memory_slope
+from peers.runs import LEFT_OUT, Runner, RunReport
+from ring_run import say, take_turns
 
-from peers.cases import MEMORY_CASES, Case
-from peers.configurations import CONFIGURATIONS, Configuration
-from peers.losses import ITERATIONS, check_losses
-from peers.memory import PeakWatch
-from peers.results import CaseResult, MemorySlope, memory_slope, rotated
-from peers.ring import dump_initial, forecast_bytes, run_ring
-from peers.spec import LEFT_OUT, RunReport
-from peers.torch_peer import run_peer
-
+_LOSSES = 3  # iterations whose losses are compared before anything is timed
 _MEMORY_ITERATIONS = 10
 _MEMORY_RUNS = 3  # of each model of a slope: an allocator's peak depends on what meets what
-
-
-@dataclass(frozen=True)
-class Settings:
-    program: str              # ringzero
-    names: list[str]          # configurations
-    rounds: int
-    iterations: int | None    # measured in each run; None: as the case says
-    memory: bool
-    timeout_seconds: float    # of one run
 
 
 class Session:
     """`folder`: for what passes between processes; several hundred MiB of initial parameters among it."""
 
-    def __init__(self, settings: Settings, folder: str) -> None:
-        self._settings = settings
-        self._folder = folder
+    def __init__(self, options: argparse.Namespace, folder: str) -> None:
+        self._options = options
+        self._runner = Runner(options.program, folder, options.timeout)
+        self._initial = os.path.join(folder, "initial.safetensors")
 
     def run_case(self, case: Case) -> CaseResult:
-        initial = self._dump(case)
-        losses = self._losses(case, initial)
+        self._dump(case)
+        losses = {name: self._losses(case, name) for name in self._options.peers if CONFIGURATIONS[name].losses != "none"}
         worst = check_losses(losses)
         say(f"{case.name}: the first losses of all agree (greatest relative difference {worst:.1g})")
-        iterations = self._settings.iterations or case.iterations
-        rounds = [self._round(case, initial, losses, iterations, number) for number in range(self._settings.rounds)]
-        pss = {name: self._peak_mib(name, case, initial) for name in self._settings.names} if self._settings.memory else {}
-        os.remove(initial)
+        iterations = self._options.steps or case.iterations
+
+        def one(name: str) -> RunReport:
+            report = self._run(case, name, LEFT_OUT + iterations, LEFT_OUT)
+            if name in losses:  # what is timed is what was compared
+                check_losses({f"{name}, compared": losses[name][:1], f"{name}, timed": report.losses[:1]})
+            return report
+
+        rounds = take_turns(self._options.peers, self._options.rounds, one)
+        pss = {} if self._options.no_memory else {name: self._peak_mib(case, name) for name in self._options.peers}
         return CaseResult(case, iterations, losses, worst, rounds, pss)
 
     def measure_slopes(self) -> dict[str, MemorySlope]:
-        if not self._settings.memory:
+        if self._options.no_memory:
             return {}
-        points: dict[str, list[tuple[int, float]]] = {name: [] for name in self._settings.names}
+        points: dict[str, list[tuple[int, float]]] = {name: [] for name in self._options.peers}
         forecasts: dict[str, list[int]] = {}
         for case in MEMORY_CASES:
-            initial = self._dump(case)
-            for name in self._settings.names:
+            self._dump(case)
+            for name in self._options.peers:
                 if CONFIGURATIONS[name].is_ring:
-                    forecasts.setdefault(name, []).append(self._forecast(name, case))
-                points[name].append((case.shape.parameters, self._median_peak_mib(name, case, initial)))
-            os.remove(initial)
+                    forecasts.setdefault(name, []).append(self._runner.forecast_bytes(CONFIGURATIONS[name], case))
+                peak = statistics.median(self._peak_mib(case, name) for _ in range(_MEMORY_RUNS))
+                points[name].append((case.shape.parameters, peak))
         return {name: memory_slope(of_name, forecasts.get(name)) for name, of_name in points.items()}
 
-    def _dump(self, case: Case) -> str:
-        path = os.path.join(self._folder, f"{case.name}.safetensors")
+    def _dump(self, case: Case) -> None:
         say(f"{case.name}: initial parameters")
-        dump_initial(self._settings.program, case, path, folder=self._folder,
-                     timeout_seconds=self._settings.timeout_seconds)
-        return path
+        self._runner.dump_initial(case, self._initial)
 
-    def _run(self, configuration: Configuration, case: Case, initial: str, iterations: int, left_out: int,
-             watch: PeakWatch | None = None) -> RunReport:
-        """`iterations`: all of them. RingZero itself leaves out the first three where there are more."""
-        sample = watch.sample if watch else None
-        if configuration.is_ring:
-            return run_ring(self._settings.program, configuration, case, iterations=iterations, folder=self._folder,
-                            timeout_seconds=self._settings.timeout_seconds, watch=sample)
-        return run_peer(configuration, case, iterations=iterations, left_out=left_out, initial=initial,
-                        folder=self._folder, timeout_seconds=self._settings.timeout_seconds, watch=sample)
+    def _run(self, case: Case, name: str, iterations: int, left_out: int = 0, watch: PeakWatch | None = None) -> RunReport:
+        return self._runner.run(CONFIGURATIONS[name], case, self._initial, iterations=iterations, left_out=left_out,
+                                watch=watch.sample if watch else None)
 
-    def _losses(self, case: Case, initial: str) -> dict[str, list[float]]:
+    def _losses(self, case: Case, name: str) -> list[float]:
         """Of the first iterations: all of them for those that must train as dp does, else the first."""
-        losses = {}
-        for name in self._settings.names:
-            configuration = CONFIGURATIONS[name]
-            if configuration.losses == "none":
-                continue
-            say(f"{case.name}: first losses of {name}")
-            count = ITERATIONS if configuration.losses == "dp" else 1
-            if configuration.is_ring:  # its summary tells the first and the last one
-                runs = [self._run(configuration, case, initial, n, 0) for n in range(1, count + 1)]
-                losses[name] = [run.losses[-1] for run in runs]
-            else:
-                losses[name] = self._run(configuration, case, initial, count, 0).losses
-        return losses
+        say(f"{case.name}: first losses of {name}")
+        count = _LOSSES if CONFIGURATIONS[name].losses == "dp" else 1
+        if CONFIGURATIONS[name].is_ring:  # its summary tells the first and the last one
+            return [self._run(case, name, n).losses[-1] for n in range(1, count + 1)]
+        return self._run(case, name, count).losses
 
-    def _round(self, case: Case, initial: str, losses: dict[str, list[float]], iterations: int,
-               number: int) -> dict[str, RunReport]:
-        reports = {}
-        for name in rotated(self._settings.names, number):
-            say(f"{case.name}: round {number + 1} of {self._settings.rounds}: {name}")
-            report = self._run(CONFIGURATIONS[name], case, initial, LEFT_OUT + iterations, LEFT_OUT)
-            if name in losses:  # what is timed is what was compared
-                check_losses({f"{name}, compared": losses[name][:1], f"{name}, timed": report.losses[:1]})
-            reports[name] = report
-        return reports
-
-    def _forecast(self, name: str, case: Case) -> int:
-        return forecast_bytes(self._settings.program, CONFIGURATIONS[name], case, folder=self._folder,
-                              timeout_seconds=self._settings.timeout_seconds)
-
-    def _median_peak_mib(self, name: str, case: Case, initial: str) -> float:
-        return statistics.median(self._peak_mib(name, case, initial) for _ in range(_MEMORY_RUNS))
-
-    def _peak_mib(self, name: str, case: Case, initial: str) -> float:
+    def _peak_mib(self, case: Case, name: str) -> float:
         say(f"{case.name}: memory of {name}")
         watch = PeakWatch()
-        self._run(CONFIGURATIONS[name], case, initial, _MEMORY_ITERATIONS, 0, watch)
+        self._run(case, name, _MEMORY_ITERATIONS, watch=watch)
         return watch.peak_mib

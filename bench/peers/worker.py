@@ -1,6 +1,6 @@
 """One worker process of a peer: python3 -m peers.worker SPEC WORKER. The loop and its clock are the same for all."""
-import importlib
 import os
+import pickle
 import resource
 import statistics
 import sys
@@ -9,9 +9,9 @@ import time
 import torch
 from torch import distributed
 
+from peers import wrappings
 from peers.batches import tokens_of
-from peers.spec import RunReport, RunSpec, read_spec, write_json
-from peers.wrappings import Step
+from peers.runs import RunReport, RunSpec
 
 
 def _batches(spec: RunSpec, worker: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -26,7 +26,7 @@ def _used() -> tuple[float, int]:
     return usage.ru_utime + usage.ru_stime, usage.ru_minflt
 
 
-def _run(spec: RunSpec, step: Step, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, list[float]]:
+def _run(spec: RunSpec, step: wrappings.Step, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, list[float]]:
     """{losses…, CPU seconds, minor faults} of this worker in double, and seconds of its measured steps."""
     distributed.barrier()
     losses, ends = [], []
@@ -64,14 +64,16 @@ def main(spec_path: str, worker: int) -> None:
     _check_allocator()
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
-    spec = read_spec(spec_path)
+    with open(spec_path, "rb") as file:
+        spec: RunSpec = pickle.load(file)
     distributed.init_process_group("gloo", init_method=f"file://{os.path.abspath(spec.store)}", rank=worker,
                                    world_size=spec.case.workers)
-    step = importlib.import_module(f"peers.wrappings.{spec.wrapping}").build(spec, worker)
+    step = getattr(wrappings, spec.wrapping)(spec)
     numbers, steps = _run(spec, step, _batches(spec, worker))
     distributed.all_reduce(numbers)
     if worker == 0:
-        write_json(spec.report, _report(spec, numbers, steps))
+        with open(spec.report, "wb") as file:
+            pickle.dump(_report(spec, numbers, steps), file)
     distributed.barrier()
     # No shut-down: with FSDP2 one process in some ten ends it in std::terminate, long after all is measured and written.
     os._exit(0)

@@ -1,11 +1,11 @@
-// Processor time that the flight recorder and tracing add to a step of the engine.
+// Processor time that the flight recorder and tracing take: of a step of the engine, and of one event.
 //
 //   build/bin/step_cost [ROUNDS]
 //
 // A toy model (tests/zero/toy_ring.h) of 2 workers and 8 stages computes next to nothing, so that
 // what is left is the engine. Short runs with neither, with the recorder and with a trace take
 // turns, so that a machine that changes its speed changes it for all three. Prints JSON: seconds of
-// processor time of a step, all workers and threads, by run.
+// processor time, all workers and threads, by round; tracing includes reading and writing.
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -18,13 +18,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status.h"
 #include "tests/zero/toy_ring.h"
+#include "zero/flight_recorder.h"
 #include "zero/trace_stream.h"
 
 namespace ringzero {
 namespace {
 
 constexpr int kIterations = 400;
+constexpr int kEvents = 1 << 18;
 
 double ProcessorSeconds() {
   rusage usage{};
@@ -39,44 +42,57 @@ struct Way {
   const char* name;
   size_t events;
   bool traced;
+  std::vector<double> step = {}, event = {};  // seconds, by round
 };
-constexpr std::array<Way, 3> kWays = {
-    {{"neither", 0, false}, {"recorded", kFlightEvents, false}, {"traced", kTraceEvents, true}}};
 
-// Of one step. Negative: it failed.
-double Measure(const Way& way, const std::string& folder) {
+absl::StatusOr<double> MeasureStep(const Way& way, const std::string& folder) {
   ToyOptions options{.workers = 2, .stages = 8, .iterations = kIterations};
   options.recorder_events = way.events;
   if (way.traced) options.trace_folder = folder;
   const double before = ProcessorSeconds();
-  const absl::StatusOr<ToyResult> run = RunToyRing(options, LocalTransports());
-  const double used = ProcessorSeconds() - before;
-  if (run.ok()) return used / kIterations;
-  std::fprintf(stderr, "step_cost: %s\n", run.status().ToString().c_str());
-  return -1;
+  RZ_RETURN_IF_ERROR(RunToyRing(options, LocalTransports()).status());
+  return (ProcessorSeconds() - before) / kIterations;
 }
 
-int Run(int rounds) {
-  char folder[] = "/tmp/ringzero-step-cost-XXXXXX";
-  if (mkdtemp(folder) == nullptr) return 1;
-  std::array<std::vector<double>, kWays.size()> seconds;
-  bool good = true;
-  for (int round = 0; round < rounds && good; ++round) {
-    for (size_t i = 0; i < kWays.size() && good; ++i) {
-      const size_t way = (i + static_cast<size_t>(round)) % kWays.size();
-      seconds[way].push_back(Measure(kWays[way], folder));
-      good = seconds[way].back() >= 0;
-    }
+absl::StatusOr<double> MeasureEvent(const Way& way, const std::string& folder) {
+  FlightRecorder recorder({.capacity = way.events});
+  std::unique_ptr<TraceStream> stream;
+  if (way.traced) {
+    RZ_ASSIGN_OR_RETURN(stream, TraceStream::Create({.folder = folder, .recorder = &recorder}));
   }
-  std::filesystem::remove_all(folder);
-  if (!good) return 1;
-  std::vector<std::string> entries;
-  for (size_t way = 0; way < kWays.size(); ++way) {
-    entries.push_back(
-        absl::StrCat("\"", kWays[way].name, "\": [", absl::StrJoin(seconds[way], ", "), "]"));
+  const double before = ProcessorSeconds();
+  for (int n = 0; n < kEvents; ++n) {
+    const Op op = {.kind = OpKind::kSend,
+                   .channel = Channel::kSum,
+                   .stage = StageId(n % 16),
+                   .iteration = Iteration(n / 16),
+                   .lap = Lap(0),
+                   .peer = WorkerId(1)};
+    recorder.Record(FlightRecorder::Writer::kMessages,
+                    {EventKind::kBegin, op, static_cast<uint32_t>(n)});
+    // A ring's half at a time, as if the stream came around: none is lost.
+    if (way.traced && n % (kTraceEvents / 2) == 0) stream->Drain();
   }
-  std::printf("{%s}\n", absl::StrJoin(entries, ", ").c_str());
-  return 0;
+  if (way.traced) RZ_RETURN_IF_ERROR(stream->Finish());
+  return (ProcessorSeconds() - before) / kEvents;
+}
+
+absl::Status Measure(int rounds, const std::string& folder) {
+  std::array<Way, 3> ways = {
+      {{"neither", 0, false}, {"recorded", kFlightEvents, false}, {"traced", kTraceEvents, true}}};
+  for (size_t turn = 0; turn < ways.size() * static_cast<size_t>(rounds); ++turn) {
+    Way& way = ways[(turn + turn / ways.size()) % ways.size()];  // each round begins with another
+    RZ_ASSIGN_OR_RETURN(const double step, MeasureStep(way, folder));
+    RZ_ASSIGN_OR_RETURN(const double event, MeasureEvent(way, folder));
+    way.step.push_back(step);
+    way.event.push_back(event);
+  }
+  const std::string entries = absl::StrJoin(ways, ", ", [](std::string* out, const Way& way) {
+    absl::StrAppend(out, "\"", way.name, "\": {\"step\": [", absl::StrJoin(way.step, ", "),
+                    "], \"event\": [", absl::StrJoin(way.event, ", "), "]}");
+  });
+  std::printf("{%s}\n", entries.c_str());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -88,5 +104,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: step_cost [ROUNDS]\n");
     return 2;
   }
-  return ringzero::Run(rounds);
+  char folder[] = "/tmp/ringzero-step-cost-XXXXXX";
+  if (mkdtemp(folder) == nullptr) return 1;
+  const absl::Status measured = ringzero::Measure(rounds, folder);
+  std::filesystem::remove_all(folder);
+  if (!measured.ok()) std::fprintf(stderr, "step_cost: %s\n", measured.ToString().c_str());
+  return measured.ok() ? 0 : 1;
 }

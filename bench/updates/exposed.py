@@ -2,7 +2,6 @@
 import re
 from dataclasses import dataclass
 
-_FIELD = re.compile(r"\b([stlvw])(-?\d+)\b")
 WARM_UP = 2  # iterations, which are not counted
 
 
@@ -13,37 +12,29 @@ class Exposed:
 
 
 def _fields(op: str) -> dict[str, int]:
-    return {name: int(value) for name, value in _FIELD.findall(op)}
+    return {name: int(value) for name, value in re.findall(r"\b([stlvw])(-?\d+)\b", op)}
 
 
 def _made(op: str) -> tuple[int, int] | None:
     """The (stage, version) that a wait for `op` waits for; none: it is no update and no parameters."""
-    fields = _fields(op)
-    words = op.split()
+    fields, words = _fields(op), op.split()
     if words[0] == "Recv" and not {"forward", "backward", "inject"} & set(words):
         return None
     return (fields["s"], fields["v"]) if "s" in fields and "v" in fields else None
 
 
-def exposed(trace: dict, iterations: int) -> Exposed:
-    """`trace`: what `ringzero train --trace` writes, of a run of so many iterations."""
-    slices = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    workers = {event["pid"] for event in slices}
-    updates = [event for event in slices
-               if event["cat"] == "updates" and _fields(event["args"]["op"])["t"] >= WARM_UP]
-    ends: dict[tuple[int, int], float] = {}
+def exposed(slices: list[dict], iterations: int) -> Exposed:
+    """`slices`: of the trace of a run of so many iterations."""
+    ends: dict[tuple[int, int] | None, float] = {}
+    updating = waited = 0.0
     for event in slices:
         if event["cat"] == "updates":
-            made = _made(event["args"]["op"])
-            ends[made] = max(ends.get(made, 0.0), event["ts"] + event["dur"])
-    waited = 0.0
+            op = event["args"]["op"]
+            ends[_made(op)] = max(ends.get(_made(op), 0.0), event["ts"] + event["dur"])
+            updating += event["dur"] if _fields(op)["t"] >= WARM_UP else 0
     for event in slices:
         op = event["args"]["op"]
-        if event["cat"] != "waits" or _fields(op).get("t", 0) < WARM_UP:
-            continue
-        made = _made(op)
-        if made in ends:
-            waited += min(max(ends[made] - event["ts"], 0.0), event["dur"])
-    counted = iterations - WARM_UP
-    return Exposed(waits=1e-6 * waited / len(workers) / counted,
-                   updates=1e-6 * sum(event["dur"] for event in updates) / counted)
+        if event["cat"] == "waits" and _fields(op).get("t", 0) >= WARM_UP and _made(op) in ends:
+            waited += min(max(ends[_made(op)] - event["ts"], 0.0), event["dur"])
+    counted = 1e6 * (iterations - WARM_UP)
+    return Exposed(waits=waited / len({event["pid"] for event in slices}) / counted, updates=updating / counted)

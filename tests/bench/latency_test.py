@@ -11,10 +11,9 @@ sys.path[:0] = [os.path.join(ROOT, "bench"), os.path.join(ROOT, "tests")]
 sys.dont_write_bytecode = True
 
 from latency import __main__ as command  # noqa: E402
-from latency import table  # noqa: E402
-from latency.runs import CASE, FSDP2, NAMES  # noqa: E402
-from peers.spec import RunReport  # noqa: E402
-from ring_run import BenchError  # noqa: E402
+from latency.__main__ import FSDP2  # noqa: E402
+from peers.runs import RunReport  # noqa: E402
+from ring_run import BenchError, run_command  # noqa: E402
 
 
 def report(seconds: float, *losses: float) -> RunReport:
@@ -30,50 +29,48 @@ ROUNDS = [{("dp", 0): report(0.1), ("dp", 20): report(0.2), (FSDP2, 0): report(0
 
 class TableTest(unittest.TestCase):
     def test_medians_and_ratios(self) -> None:
-        self.assertEqual(table.table(ROUNDS, ["dp", FSDP2], [0, 20]), [
-            "| | 0 ms | 20 ms | growth |",
-            "| --- | ---: | ---: | ---: |",
-            "| dp | 0.200 | 0.400 | 2.00 |",
-            "| FSDP2 | 0.300 | 1.500 | 5.00 |"])
+        self.assertEqual(command.rows_of(ROUNDS, ["dp", FSDP2], [0, 20]), [
+            "|       |  0 ms | 20 ms | growth |",
+            "| ----- | ----: | ----: | -----: |",
+            "| dp    | 0.200 | 0.400 |   2.00 |",
+            "| FSDP2 | 0.300 | 1.500 |   5.00 |"])
 
     def test_the_page_says_what_made_it(self) -> None:
         about = {"cores": 2, "processor": "a processor", "torch": "2.0", "revision": "abc"}
-        page = table.document("./rz bench latency", about, CASE, "lines of 10 Gbit/s", rounds=ROUNDS, names=["dp", FSDP2],
-                              delays_ms=[0, 20])
-        for words in ("`./rz bench latency`", "a processor", "PyTorch 2.0", "RingZero abc", "4 hosts", "10 Gbit/s", "3 rounds",
+        page = "\n".join(command.page("./rz bench latency", about, "lines of 10 Gbit/s", ROUNDS, ["dp", FSDP2], [0, 20]))
+        for words in ("`./rz bench latency`", "a processor", "PyTorch 2.0", "RingZero abc", "4 hosts", "1.7 M parameters", "10 Gbit/s", "3 rounds",
                       "| FSDP2 | 0.300", "latency.svg"):
             self.assertIn(words, page)
 
     def test_picture(self) -> None:
-        steps, growth = table.panels(ROUNDS, ["dp", FSDP2], [0, 20])
+        steps, growth = command.panels(ROUNDS, ["dp", FSDP2], [0, 20])
         self.assertEqual([(each.label, each.points) for each in steps.series],
                          [("dp", [(0, 0.2), (20, 0.4)]), ("FSDP2", [(0, 0.3), (20, 1.5)])])
         self.assertEqual([each.points[1] for each in growth.series], [(20, 2.0), (20, 5.0)])
 
 
 class CommandTest(unittest.TestCase):
+    def outcome(self, *words: str) -> int:
+        return run_command(command.parser(), command.bench, [*words, "--check"])
+
     def refused(self, *words: str) -> str:
         with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit) as ended:
-            command.main([*words, "--check"])
+            self.outcome(*words)
         self.assertEqual(ended.exception.code, 2)
         return said.getvalue()
 
     def test_arguments(self) -> None:
-        self.assertEqual(command.main(["--check"]), 0)
-        self.assertEqual(command.main(["--check", "--only", "dp", "--latency", "7.5"]), 0)
+        self.assertEqual(self.outcome(), 0)
+        self.assertEqual(self.outcome("--only", "dp", "--latency", "7.5"), 0)
         self.assertIn("--rounds", self.refused("--rounds", "0"))
         self.assertIn("'ddp'", self.refused("--only", "ddp"))
 
-    def test_defaults(self) -> None:
-        options = command._parse([])
-        self.assertEqual((options.latency, options.only), ([0, 1, 5, 20], list(NAMES)))
-
     def test_losses_that_differ_end_it(self) -> None:
         same = {"dp": report(1, 5.5, 5.4), "cdp_v1": report(1, 5.5, 5.3), FSDP2: report(1, 5.5, 5.9, 5.4)}
-        command._check_losses(same)
+        command.check_all_losses(same)
         for name, other in ((FSDP2, report(1, 5.6, 5.4)), ("cdp_v1", report(1, 5.6, 5.3)), (FSDP2, report(1, 5.5, 5.3))):
             with self.assertRaises(BenchError):
-                command._check_losses(same | {name: other})
+                command.check_all_losses(same | {name: other})
 
 
 if __name__ == "__main__":

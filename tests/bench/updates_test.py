@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """bench/updates without a run: which waits count, and in what order configurations take turns."""
+import contextlib
+import io
 import os
 import sys
 import unittest
@@ -27,18 +29,18 @@ class ExposedTest(unittest.TestCase):
             "a sum": (slice_of(0, "waits", "Recv sum s1 t3 l0 w1", 200, 400), 0),
             "of the first two iterations": (slice_of(0, "waits", "Recv forward s1 t1 l0 v3 w1", 200, 400), 0)}
         for name, (wait, micros) in cases.items():
-            found = exposed({"traceEvents": [{"ph": "M"}, update, wait,
-                                             slice_of(0, "computing", "F1 t2 l0 v2", 0, 90)]}, iterations=4)
+            found = exposed([update, wait, slice_of(0, "computing", "F1 t2 l0 v2", 0, 90)], iterations=4)
             self.assertAlmostEqual(found.waits, 1e-6 * micros / 2 / 2, msg=name)  # two workers, two iterations
             self.assertAlmostEqual(found.updates, 1e-6 * 200 / 2, msg=name)
 
 
 class TakeTurnsTest(unittest.TestCase):
     def test_every_round_begins_with_another_one(self) -> None:
-        order: list[tuple[str, str]] = []
-        found = take_turns(["a", "b", "c"], 2, lambda run, turn: order.append((run, turn)) or len(order))
-        self.assertEqual([run for run, _ in order], ["a", "b", "c", "b", "c", "a"])
-        self.assertEqual({turn for _, turn in order[:3]}, {"round 1 of 2"})
+        order: list[str] = []
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            found = take_turns(["a", "b", "c"], 2, lambda run: order.append(run) or len(order))
+        self.assertEqual(order, ["a", "b", "c", "b", "c", "a"])
+        self.assertIn("round 1 of 2: c\nround 2 of 2: b\n", said.getvalue())
         self.assertEqual(found, [{"a": 1, "b": 2, "c": 3}, {"b": 4, "c": 5, "a": 6}])
 
 

@@ -1,1 +1,0 @@
-"""Step time against the latency of the links between hosts: RingZero's rules and FSDP2."""

@@ -1,0 +1,119 @@
+"""The peers, a function each: it makes the model as that peer wants it and returns its step.
+
+A step runs forward, backward, exchange and update on one micro-batch and returns its loss, detached and unread. Each imports what it
+needs by itself, so that no peer holds the memory of another's.
+"""
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from peers.cases import ADAMW
+from peers.gpt import Gpt, fill, fill_whole, loss_of
+from peers.runs import RunSpec
+
+Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+_ADAMW = {**ADAMW, "fused": True}  # one pass over memory, the fastest that PyTorch has on a CPU
+
+
+def _whole(spec: RunSpec) -> Gpt:
+    model = Gpt(spec.case.shape)
+    fill_whole(model, spec.initial)
+    return model
+
+
+def _ordinary_step(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Step:
+    """The loop that PyTorch's documentation teaches."""
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        (optimizer or model).zero_grad()
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        if optimizer:
+            optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def compute(spec: RunSpec) -> Step:
+    """The floor of PyTorch: forward and backward, neither exchange nor optimizer."""
+    return _ordinary_step(_whole(spec), None)
+
+
+def ddp(spec: RunSpec, **options: bool) -> Step:
+    """DistributedDataParallel: gradients are copied into buckets, which are all-reduced while the backward goes on."""
+    from torch.nn.parallel import DistributedDataParallel
+    model = _whole(spec)
+    return _ordinary_step(DistributedDataParallel(model, **options), torch.optim.AdamW(model.parameters(), **_ADAMW))
+
+
+def ddp_bucket_view(spec: RunSpec) -> Step:
+    """Gradients live in the buckets: one copy less of all of them, in time and in memory."""
+    return ddp(spec, gradient_as_bucket_view=True)
+
+
+def zero1(spec: RunSpec) -> Step:
+    """DistributedDataParallel with ZeroRedundancyOptimizer (ZeRO stage 1): optimizer states are sharded."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    from torch.nn.parallel import DistributedDataParallel
+    model = _whole(spec)
+    wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return _ordinary_step(wrapped, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW,
+                                                           parameters_as_bucket_view=True, **_ADAMW))
+
+
+def fsdp2(spec: RunSpec) -> Step:
+    """fully_shard on each block and on the rest, which is ZeRO stage 3; blocks are resharded after their forward."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    mesh = init_device_mesh("cpu", (spec.case.workers,))
+    with torch.device("meta"):  # no worker ever holds the whole model
+        model = Gpt(spec.case.shape)
+    for block in model.blocks():
+        fully_shard(block, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model.to_empty(device="cpu")
+
+    def put_shard(parameter: nn.Parameter, values: torch.Tensor) -> None:
+        """Shards are cut along the first dimension, as torch.chunk cuts."""
+        shards, worker = values.chunk(mesh.size()), mesh.get_local_rank()
+        if worker < len(shards):
+            parameter.to_local().copy_(shards[worker])
+
+    fill(model, spec.initial, put_shard)
+    return _ordinary_step(model, torch.optim.AdamW(model.parameters(), **_ADAMW))
+
+
+def deepspeed_zero3(spec: RunSpec) -> Step:
+    """DeepSpeed ZeRO stage 3, with its defaults but for clipping."""
+    import deepspeed
+    import deepspeed.ops
+
+    # Only for inference, and compiled on the spot: nothing here uses it.
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    config = {
+        "train_micro_batch_size_per_gpu": spec.case.micro_batch,
+        "gradient_accumulation_steps": 1,
+        "gradient_clipping": 0,  # its default is 1, and nobody else here clips
+        "zero_optimization": {"stage": 3},
+    }
+    with deepspeed.zero.Init(config_dict_or_path=config):
+        model = Gpt(spec.case.shape)
+
+    def put_gathered(parameter: nn.Parameter, values: torch.Tensor) -> None:
+        with deepspeed.zero.GatheredParameters(parameter, modifier_rank=0):
+            if torch.distributed.get_rank() == 0:
+                parameter.copy_(values)
+
+    fill(model, spec.initial, put_gathered)
+    # DeepSpeed's own CPU Adam would be compiled here first, with what happens to be installed: torch's it is, for all.
+    engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=torch.optim.AdamW(model.parameters(), **_ADAMW))
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(engine(inputs), targets)
+        engine.backward(loss)
+        engine.step()
+        return loss.detach()
+
+    return step
