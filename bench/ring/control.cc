@@ -27,9 +27,9 @@ std::unique_ptr<Control> Control::Create(Waiting* waiting) {
         if (words.size() != 3 || !absl::SimpleAtoi(words[0], &number)) return std::string("what?");
         {
           const std::lock_guard<std::mutex> lock(waiting->mutex());
-          const std::pair<int, uint64_t> place(from.value, number);
-          inbox->texts[place] += words[2];
-          if (words[1] == "last") inbox->complete[place] = true;
+          Text& text = (*inbox)[{from.value, number}];
+          text.so_far += words[2];
+          text.complete = words[1] == "last";
         }
         waiting->Notify();
         return std::string("ok");
@@ -81,10 +81,9 @@ absl::StatusOr<std::string> Control::Receive(WorkerId from, const std::string& w
                                              Manner manner) {
   const std::pair<int, uint64_t> place(from.value, number_);
   RZ_RETURN_IF_ERROR(waiting_->Until(absl::StrCat("\"", what, "\" of worker ", from.value), manner,
-                                     [this, place] { return inbox_->complete.contains(place); }));
+                                     [this, place] { return (*inbox_)[place].complete; }));
   const std::lock_guard<std::mutex> lock(waiting_->mutex());
-  inbox_->complete.erase(place);
-  return std::move(inbox_->texts.extract(place).mapped());
+  return std::move(inbox_->extract(place).mapped().so_far);
 }
 
 absl::StatusOr<std::vector<std::string>> Control::Gather(const std::string& what,

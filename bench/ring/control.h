@@ -38,10 +38,11 @@ class Control {
   absl::Status Meet(const std::string& what, Manner manner);
 
  private:
-  struct Inbox {  // shared with the answerer, which the transport keeps
-    std::map<std::pair<int, uint64_t>, std::string> texts;  // (from, number): so far
-    std::map<std::pair<int, uint64_t>, bool> complete;
+  struct Text {
+    std::string so_far;
+    bool complete = false;
   };
+  using Inbox = std::map<std::pair<int, uint64_t>, Text>;  // by (from, number)
   explicit Control(Waiting* waiting) : waiting_(waiting), inbox_(std::make_shared<Inbox>()) {}
 
   absl::Status SendPart(WorkerId to, const std::string& what, const std::string& question);
@@ -49,8 +50,8 @@ class Control {
   absl::StatusOr<std::string> Receive(WorkerId from, const std::string& what, Manner manner);
 
   Waiting* waiting_;
-  std::shared_ptr<Inbox> inbox_;
-  uint64_t number_ = 0;  // of the call; the same on all workers
+  std::shared_ptr<Inbox> inbox_;  // shared with the answerer, which the transport keeps
+  uint64_t number_ = 0;           // of the call; the same on all workers
 };
 
 }  // namespace ringzero

@@ -28,11 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kUnknownCache = size_t{32} << 20;
 
-std::string CpuModel() {
-  const std::string name = FieldOfFile("/proc/cpuinfo", "model name");
-  return name.empty() ? "unknown" : name;
-}
-
 // "32768K" of the deepest cache that the first core has.
 size_t LastCacheBytes() {
   size_t largest = 0;
@@ -97,7 +92,8 @@ HostFacts ReadHostFacts() {
   char name[256] = "unknown";
   gethostname(name, sizeof(name) - 1);
   facts.name = name;
-  facts.cpu_model = CpuModel();
+  facts.cpu_model = FieldOfFile("/proc/cpuinfo", "model name");
+  if (facts.cpu_model.empty()) facts.cpu_model = "unknown";
   facts.last_cache_bytes = LastCacheBytes();
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -2,7 +2,7 @@
 // worker's part of the run.
 //
 //   RingJob job{.options = options, .facts = ReadHostFacts()};
-//   RZ_ASSIGN_OR_RETURN(int64_t wrong, RunRingWorker(job, std::move(transport)));
+//   RZ_ASSIGN_OR_RETURN(std::string wrong, RunRingWorker(job, std::move(transport)));
 #ifndef RINGZERO_BENCH_RING_JOB_H_
 #define RINGZERO_BENCH_RING_JOB_H_
 
@@ -26,14 +26,14 @@ struct RingJob {
   RingOptions options;
   HostFacts facts;
   Plan plan;                         // train
-  std::shared_ptr<SharedArea> area;  // of all workers; nothing: --compare has none
+  SharedArea area;                   // of all workers; empty: --compare has none
   std::vector<std::string> notes;    // for the header
   std::optional<Identity> identity;  // this process is one worker of an outside job
 };
 
-// Returns the number of wrong elements at all workers together; worker 0 prints and writes the
+// Returns the number of wrong elements at all workers together, in digits; worker 0 prints and writes the
 // results. Blocking, on one thread of the worker's. An error has ended the transport on every worker.
-absl::StatusOr<int64_t> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport);
+absl::StatusOr<std::string> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport);
 
 }  // namespace ringzero
 

@@ -11,14 +11,6 @@
 #include "p2p/nccl/nccl_lane.h"
 
 namespace ringzero {
-namespace {
-
-bool ReceivesIntoItsOwn(const RingOptions& options) {
-  return options.transport != "local" && options.transport != "shm";
-}
-
-}  // namespace
-
 int PlaceOnHost(const RingJob& job, WorkerId worker) {
   const bool told = job.identity && job.identity->local_worker;
   return told ? *job.identity->local_worker : worker.value;
@@ -28,9 +20,7 @@ int CoreOf(const RingJob& job, WorkerId worker) {
   return job.facts.cores[PlaceOnHost(job, worker) % job.facts.cores.size()];
 }
 
-int Rounds(const RingOptions& options) {
-  return options.comparing == Comparing::kNothing ? 1 : options.rounds;
-}
+int Rounds(const RingOptions& options) { return !options.compare ? 1 : options.rounds; }
 
 int IterationsOfRound(const RingOptions& options) {
   return (options.iterations + Rounds(options) - 1) / Rounds(options);
@@ -39,7 +29,7 @@ int IterationsOfRound(const RingOptions& options) {
 TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes) {
   const RingOptions& options = job.options;
   return {.mode = options.mode,
-          .receiving = options.receiving,
+          .copy = options.copy,
           .type = type,
           .bytes = bytes / SizeOf(type) * SizeOf(type),
           .aggregate = options.aggregate,
@@ -64,7 +54,7 @@ int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes)
   // Of a ping-pong's nothing is on its way when the next one leaves.
   const size_t least =
       (options.mode == RingMode::kPingpong ? 1 : 2) * static_cast<size_t>(options.aggregate);
-  if (options.caching == Caching::kCached) {
+  if (options.cached) {
     // What is only read can be on its way more than once.
     return options.mode == RingMode::kReduce ? static_cast<int>(least) : 1;
   }
@@ -98,29 +88,25 @@ TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self) {
 }
 
 size_t MemoryOfRun(const RingJob& job) {
+  const std::string& transport = job.options.transport;
   size_t bytes = 0;
   for (int w = 0; w < job.options.workers; ++w) {
     if (job.identity && job.identity->self.value != w) continue;  // the others count theirs
+    const TransportOptions needs = TransportNeedsOf(job, WorkerId(w));
+    bytes += needs.parameter_bytes + needs.sum_bytes;
+    if (transport != "local" && transport != "shm") {  // the others hand over what lies somewhere
+      bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
+    }
     if (job.options.mode == RingMode::kTrain) {
-      const TransportOptions needs = TrainNeeds(job.plan, WorkerId(w));
-      bytes += needs.parameter_bytes + needs.sum_bytes;
       for (const StagePlan& stage : job.plan.stages) {
         const bool waits_for_norm = job.plan.takes_sums() && stage.owner.value == w;
         if (waits_for_norm) bytes += static_cast<size_t>(stage.sum_bytes);
-      }
-      if (ReceivesIntoItsOwn(job.options)) {
-        bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
       }
       continue;
     }
     size_t own = 0;
     for (const TrafficSetup& setup : AllSetups(job)) {
-      const TrafficMemory memory = MemoryOf(setup, WorkerId(w), job.options.slots);
-      bytes += memory.parameter_bytes + memory.sum_bytes;
-      if (ReceivesIntoItsOwn(job.options)) {
-        bytes += memory.received_parameter_bytes + memory.received_sum_bytes;
-      }
-      own = std::max(own, memory.own_bytes);
+      own = std::max(own, MemoryOf(setup, WorkerId(w), job.options.slots).own_bytes);
     }
     bytes += own + 2 * job.facts.last_cache_bytes;
   }

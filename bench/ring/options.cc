@@ -4,16 +4,20 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
-#include <functional>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
 namespace {
+
+using Names = std::vector<std::string>;
 
 // What nccl-tests has and a ring of workers has not.
 constexpr std::pair<const char*, const char*> kForeign[] = {
@@ -34,95 +38,91 @@ constexpr std::pair<const char*, const char*> kForeign[] = {
 constexpr const char* kNotOfTrain[] = {"--minbytes",   "--maxbytes",  "--stepbytes",
                                        "--stepfactor", "--agg_iters", "--datatype",
                                        "--copy",       "--cached",    "--inject"};
+// Flags that each worker of an outside job may have for itself.
+constexpr const char* kOwn[] = {"worker", "workers", "rendezvous", "output_file", "csv", "plan"};
 
-[[noreturn]] void Refuse(const std::string& flag, const std::string& wanted,
-                         const std::string& found) {
-  throw CLI::ValidationError(flag, absl::StrCat("wanted ", wanted, ", found \"", found, "\""));
+// In the order of their enumerators.
+constexpr const char* kModes[] = {"shift", "relay", "reduce", "pingpong", "stream", "train"};
+constexpr const char* kAverages[] = {"worker 0", "mean of workers", "fastest worker",
+                                     "slowest worker"};
+
+std::string Wanted(const std::string& wanted, const std::string& found) {
+  return absl::StrCat("wanted ", wanted, ", found \"", found, "\"");
 }
 
-size_t ParseSize(const std::string& flag, const std::string& text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  double number = 0;
-  double unit = 1;
-  std::string suffix = text.substr(digits);
-  for (const char* tail : {"iB", "B"}) {  // 64KiB, 64KB: what others write for 64K
-    if (suffix.size() > 1 && suffix.ends_with(tail)) {
-      suffix.resize(suffix.size() - std::string(tail).size());
-      break;
+CLI::Validator AtLeast(int least) {
+  const auto check = [least](const std::string& text) {
+    int number = 0;
+    const bool good = absl::SimpleAtoi(text, &number) && number >= least;
+    return good ? "" : Wanted(absl::StrCat("a number of at least ", least), text);
+  };
+  return CLI::Validator(check, "");
+}
+
+// As a transformation: the name's number among `names`.
+CLI::Validator OneOf(const Names& names) {
+  const auto take = [names](std::string& text) {
+    const auto found = std::find(names.begin(), names.end(), text);
+    if (found == names.end()) {
+      return Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")), text);
     }
-  }
-  const size_t power =
-      std::string("KMG").find(suffix.size() == 1 ? static_cast<char>(suffix[0] & ~0x20) : ' ');
-  if (power != std::string::npos) {
-    unit = std::pow(1024.0, static_cast<double>(power) + 1);
-  } else if (!suffix.empty()) {
-    Refuse(flag, "bytes such as 8, 64K, 1.5M or 2G", text);
-  }
-  if (!absl::SimpleAtod(text.substr(0, digits), &number) || number * unit > 1e15) {
-    Refuse(flag, "bytes such as 8, 64K, 1.5M or 2G", text);
-  }
-  return static_cast<size_t>(number * unit);
+    text = absl::StrCat(found - names.begin());
+    return std::string();
+  };
+  return CLI::Validator(take, "");
 }
 
-// The flags, each with the place in RingOptions where it goes. Of two the last one counts.
+// "64K", also "64KiB" and "64KB" as others write it: its bytes.
+CLI::Validator SizeInBytes() {
+  const auto take = [](std::string& text) {
+    const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+    const std::string unit = absl::AsciiStrToUpper(text.substr(digits));
+    const size_t power = std::string("KMG").find(unit.substr(0, 1));
+    const std::string rest = unit.substr(std::min<size_t>(unit.size(), 1));
+    double number = 0;
+    if (!absl::SimpleAtod(text.substr(0, digits), &number) || power == std::string::npos ||
+        (rest != "" && rest != "B" && rest != "IB")) {
+      return Wanted("bytes such as 8, 64K, 1.5M or 2G", text);
+    }
+    if (!unit.empty()) number *= std::pow(1024.0, static_cast<double>(power) + 1);
+    if (number > 1e15) return Wanted("bytes such as 8, 64K, 1.5M or 2G", text);
+    text = absl::StrCat(static_cast<size_t>(number));
+    return std::string();
+  };
+  return CLI::Validator(take, "");
+}
+
+// Adds the flags, each with the place in RingOptions where it goes. Of two the last one counts.
 class Flags {
  public:
-  explicit Flags(RingOptions& to) : to_(to) {
+  Flags(CLI::App& app, RingOptions& to) : app_(app), to_(to) {
     app_.get_formatter()->column_width(34);
     app_.allow_extras();
+    app_.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     AddMeasuring();
     AddOutput();
     AddRing();
   }
-  CLI::App& app() { return app_; }
 
  private:
-  using Reader = std::function<void(const std::string& name, const std::string& text)>;
-  template <typename T>
-  using Choices = std::vector<std::pair<std::string, T>>;
-
   // `name`: "-b,--minbytes".
-  void Read(const std::string& name, const char* value, const char* help, const Reader& read) {
-    const std::string called = name.substr(name.find("--"));
-    app_.add_option_function<std::string>(
-            name, [=](const std::string& text) { read(called, text); }, help)
-        ->type_name(value)
-        ->trigger_on_parse();
+  template <typename T>
+  CLI::Option* Value(const char* name, const char* value, T& to, const char* help) {
+    return app_.add_option(name, to, help)->type_name(value);
   }
-  void Size(const std::string& name, size_t& to, const char* help) {
-    Read(name, "SIZE", help,
-         [&to](const std::string& flag, const std::string& text) { to = ParseSize(flag, text); });
+  void Size(const char* name, size_t& to, const char* help) {
+    Value(name, "SIZE", to, help)->transform(SizeInBytes());
   }
   template <typename T>  // an integer, or optional
-  void Count(const std::string& name, const char* value, int least, T& to, const char* help) {
-    Read(name, value, help, [&to, least](const std::string& flag, const std::string& text) {
-      int number = 0;
-      if (!absl::SimpleAtoi(text, &number) || number < least) {
-        Refuse(flag, absl::StrCat("a number of at least ", least), text);
-      }
-      to = number;
-    });
-  }
-  void Text(const std::string& name, const char* value, std::string& to, const char* help) {
-    Read(name, value, help, [&to](const std::string&, const std::string& text) { to = text; });
+  void Count(const char* name, const char* value, int least, T& to, const char* help) {
+    Value(name, value, to, help)->check(AtLeast(least));
   }
   template <typename T>
-  void Choice(const std::string& name, const char* value, T& to, const char* help,
-              const Choices<T>& choices) {
-    Read(name, value, help, [&to, choices](const std::string& flag, const std::string& text) {
-      std::string names;
-      for (const auto& [choice, chosen] : choices) {
-        if (text == choice) return void(to = chosen);
-        absl::StrAppend(&names, names.empty() ? "" : ", ", choice);
-      }
-      Refuse(flag, absl::StrCat("one of ", names), text);
-    });
+  void Choice(const char* name, const char* value, T& to, const char* help, const Names& names) {
+    Value(name, value, to, help)->transform(OneOf(names));
   }
-  template <typename T>
-  void Flag(const std::string& name, T& to, T set, const char* help) {
-    app_.add_flag_callback(
-            name, [&to, set] { to = set; }, help)
-        ->disable_flag_override();
+  void Flag(const char* name, bool& to, const char* help) {
+    app_.add_flag(name, to, help)->disable_flag_override();
   }
 
   void AddMeasuring() {
@@ -137,21 +137,19 @@ class Flags {
           "operations in each iteration, all on their way at once (1)");
     Count("-c,--check", "N", 0, to_.check,
           "iterations whose data are checked, after the timed ones (1)");
-    Read("-d,--datatype", "TYPE", "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64, all",
-         [this](const std::string& flag, const std::string& text) {
-           const std::optional<ElementType> type = ParseElementType(text);
-           if (text != "all" && !type) {
-             Refuse(flag, "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64 or all",
-                    text);
-           }
-           to_.types = type ? std::vector<ElementType>{*type} : AllElementTypes();
-         });
+    Names types = {"all"};
+    for (const ElementType type : AllElementTypes()) types.push_back(ToString(type));
+    app_.add_option_function<std::string>(
+            "-d,--datatype",
+            [this](const std::string& name) {
+              const std::optional<ElementType> type = ParseElementType(name);
+              to_.types = type ? std::vector<ElementType>{*type} : AllElementTypes();
+            },
+            "float, double, half, bfloat16, [u]int8, [u]int32, [u]int64, all")
+        ->type_name("TYPE")
+        ->check(OneOf(types));
     Choice("-a,--average", "0|1|2|3", to_.average,
-           "time column: worker 0's, mean, min or max of workers (1)",
-           Choices<Average>{{"0", Average::kWorker0},
-                            {"1", Average::kMean},
-                            {"2", Average::kMin},
-                            {"3", Average::kMax}});
+           "time column: worker 0's, mean, min or max of workers (1)", {"0", "1", "2", "3"});
     Count("-T,--timeout", "SECONDS", 0, to_.timeout_s,
           "the longest that any one wait may take (0: 10 minutes)");
     Count("-N,--run_cycles", "N", 0, to_.cycles,
@@ -159,67 +157,55 @@ class Flags {
   }
 
   void AddOutput() {
-    const Choices<bool> off_or_on = {{"0", false}, {"1", true}};
-    Read("-J,--output_file", "FILE", "write the results as JSON, too; FILE ends in .json",
-         [this](const std::string& flag, const std::string& text) {
-           if (!text.ends_with(".json")) Refuse(flag, "a file that ends in .json", text);
-           to_.json_file = text;
-         });
-    Text("--csv", "FILE", to_.csv_file, "write the results as CSV, too");
+    Value("-J,--output_file", "FILE", to_.json_file,
+          "write the results as JSON, too; FILE ends in .json")
+        ->check([](const std::string& text) {
+          return text.ends_with(".json") ? "" : Wanted("a file that ends in .json", text);
+        });
+    Value("--csv", "FILE", to_.csv_file, "write the results as CSV, too");
     Choice("-S,--report_timestamps", "0|1", to_.timestamps,
-           "a time of day at the end of each line (0)", off_or_on);
+           "a time of day at the end of each line (0)", {"0", "1"});
     Choice("-I,--per_iter_timing", "0|1", to_.per_iteration,
-           "columns i_min i_max i_p99 i_cv% i_p50 (0)", off_or_on);
+           "columns i_min i_max i_p99 i_cv% i_p50 (0)", {"0", "1"});
     Count("-K,--per_iter_skip", "N", 0, to_.per_iteration_skip,
           "leave the first N iterations out of these (0)");
-    Flag("--compare", to_.comparing, Comparing::kPeerTool,
+    Flag("--compare", to_.compare,
          "run the peer tool in the same run, by turns, and print the ratio");
     Count("--rounds", "N", 1, to_.rounds,
           "--compare: how often ours and the peer take turns for each size (4)");
-    Flag("--skip_host", to_.host_speed, HostSpeedIs::kLeftOut,
-         "do not measure the host before and after");
+    Flag("--skip_host", to_.skip_host, "do not measure the host before and after");
   }
 
   void AddRing() {
     Choice("--mode", "MODE", to_.mode, "shift, relay, reduce, pingpong, stream or train (shift)",
-           Choices<RingMode>{{"shift", RingMode::kShift},
-                             {"relay", RingMode::kRelay},
-                             {"reduce", RingMode::kReduce},
-                             {"pingpong", RingMode::kPingpong},
-                             {"stream", RingMode::kStream},
-                             {"train", RingMode::kTrain}});
-    Choice("--transport", "NAME", to_.transport, "local, shm, ucx, nccl or auto (shm)",
-           Choices<std::string>{{"local", "local"},
-                                {"shm", "shm"},
-                                {"ucx", "ucx"},
-                                {"nccl", "nccl"},
-                                {"auto", "auto"}});
-    Choice("--memory", "KIND", to_.memory, "host or cuda (host; nccl: cuda)",
-           Choices<MemoryKind>{{"host", MemoryKind::kHost}, {"cuda", MemoryKind::kCuda}});
+           Names(std::begin(kModes), std::end(kModes)));
+    Value("--transport", "NAME", to_.transport, "local, shm, ucx, nccl or auto (shm)")
+        ->check(OneOf({"local", "shm", "ucx", "nccl", "auto"}));
+    Choice("--memory", "KIND", to_.memory, "host or cuda (host; nccl: cuda)", {"host", "cuda"});
     Count("--workers", "N", 1, to_.identity.workers,
           "how many (4; pingpong, stream: 2; train: the plan's)");
     Count("--worker", "W", 0, to_.identity.worker,
           "this process is worker W of --workers, started by somebody else");
-    Text("--rendezvous", "PLACE", to_.identity.rendezvous,
-         "where they meet: file:///folder (a launcher's workers, too)");
-    Flag("--poll", to_.progress, ProgressMode::kCaller,
-         "workers poll; else a message thread sleeps until something comes");
-    Flag("--pin", to_.pinning, Pinning::kOneCoreEach,
-         "worker w stays on the w-th of the cores that this process may use");
-    Flag("--copy", to_.receiving, Receiving::kCopy,
-         "receivers copy what arrives into memory of their own");
-    Flag("--cached", to_.caching, Caching::kCached,
+    Value("--rendezvous", "PLACE", to_.identity.rendezvous,
+          "where they meet: file:///folder (a launcher's workers, too)");
+    app_.add_flag_callback(
+            "--poll", [this] { to_.progress = ProgressMode::kCaller; },
+            "workers poll; else a message thread sleeps until something comes")
+        ->disable_flag_override();
+    Flag("--pin", to_.pin, "worker w stays on the w-th of the cores that this process may use");
+    Flag("--copy", to_.copy, "receivers copy what arrives into memory of their own");
+    Flag("--cached", to_.cached,
          "one buffer, sent again and again; else they rotate past the caches");
     Count("--slots", "N", 1, to_.slots,
           "credit of each channel (twice -m, at least 2; pingpong: 4; train: the plan's)");
-    Text("--plan", "FILE", to_.plan_file,
-         "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it");
-    Choice("--inject", "flip", to_.injection, "test of this program: damage one checked message",
-           Choices<Injection>{{"flip", Injection::kFlip}});
+    Value("--plan", "FILE", to_.plan_file,
+          "train: a plan's text, as `ringzero plan CONFIG --text FILE` writes it");
+    Choice("--inject", "flip", to_.inject_flip, "test of this program: damage one checked message",
+           {"nothing", "flip"});
   }
 
+  CLI::App& app_;
   RingOptions& to_;
-  CLI::App app_{"docs/ring_perf.md explains every number.", "ring_perf"};
 };
 
 // Of a word that is none of the flags.
@@ -244,38 +230,59 @@ absl::Status UnknownFlag(const CLI::App& app, const std::string& word) {
       absl::StrCat(name, ": unknown flag; the nearest known one is ", nearest));
 }
 
-absl::Status CheckTogether(const RingOptions& options) {
+bool BetweenTwo(RingMode mode) { return mode == RingMode::kPingpong || mode == RingMode::kStream; }
+
+absl::Status CheckTogether(const CLI::App& app, const RingOptions& options) {
+  const auto wrong = [](const auto&... words) {
+    return absl::InvalidArgumentError(absl::StrCat(words...));
+  };
+  const bool train = options.mode == RingMode::kTrain;
+  for (const char* const name : kNotOfTrain) {
+    if (!train || app.count(name) == 0) continue;
+    return wrong(name, ": has no meaning with --mode train, whose messages are the plan's");
+  }
+  if (app.count("--rounds") > 0 && !options.compare) {
+    return wrong("--rounds: has a meaning with --compare alone");
+  }
+  if (options.transport == "nccl" && options.memory == MemoryKind::kHost) {
+    return wrong("--memory: host is not for --transport nccl, only cuda");
+  }
   if (options.min_bytes > options.max_bytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("-b ", options.min_bytes, " is more than -e ", options.max_bytes));
+    return wrong("-b ", options.min_bytes, " is more than -e ", options.max_bytes);
   }
   for (const ElementType type : options.types) {
     if (options.min_bytes < SizeOf(type)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("-b ", options.min_bytes, ": not one element of type ", ToString(type)));
+      return wrong("-b ", options.min_bytes, ": not one element of type ", ToString(type));
     }
     if (options.mode == RingMode::kReduce && !CanAdd(type)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("-d ", ToString(type), ": --mode reduce cannot add it"));
+      return wrong("-d ", ToString(type), ": --mode reduce cannot add it");
     }
   }
   if (options.step_factor == 1 && options.step_bytes == 0) {
-    return absl::InvalidArgumentError("-i 0: sizes would never grow");
+    return wrong("-i 0: sizes would never grow");
   }
   if (options.per_iteration_skip >= options.iterations) {
-    return absl::InvalidArgumentError(absl::StrCat("-K ", options.per_iteration_skip,
-                                                   ": wanted less than -n ", options.iterations));
+    return wrong("-K ", options.per_iteration_skip, ": wanted less than -n ", options.iterations);
   }
   RZ_RETURN_IF_ERROR(CheckWorkers(options));
-  if ((options.mode == RingMode::kTrain) == options.plan_file.empty()) {
-    return absl::InvalidArgumentError(options.plan_file.empty()
-                                          ? "--mode train: which plan? --plan FILE is missing"
-                                          : "--plan: has a meaning with --mode train alone");
+  if (train == options.plan_file.empty()) {
+    return wrong(train ? "--mode train: which plan? --plan FILE is missing"
+                       : "--plan: has a meaning with --mode train alone");
   }
   return absl::OkStatus();
 }
 
-bool BetweenTwo(RingMode mode) { return mode == RingMode::kPingpong || mode == RingMode::kStream; }
+// Lines "--iters = 10".
+std::string AgreedFlags(const CLI::App& app) {
+  std::string text;
+  for (const CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_lnames().at(0);
+    if (option->count() == 0 || std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn))
+      continue;
+    absl::StrAppend(&text, "--", name, " = ", option->results().back(), "\n");
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -285,27 +292,8 @@ absl::Status CheckWorkers(const RingOptions& options) {
                                                  ToString(options.mode), " is between 2 workers"));
 }
 
-std::string ToString(RingMode mode) {
-  switch (mode) {
-    case RingMode::kShift: return "shift";
-    case RingMode::kRelay: return "relay";
-    case RingMode::kReduce: return "reduce";
-    case RingMode::kPingpong: return "pingpong";
-    case RingMode::kStream: return "stream";
-    case RingMode::kTrain: return "train";
-  }
-  return "";
-}
-
-std::string ToString(Average average) {
-  switch (average) {
-    case Average::kWorker0: return "worker 0";
-    case Average::kMean: return "mean of workers";
-    case Average::kMin: return "fastest worker";
-    case Average::kMax: return "slowest worker";
-  }
-  return "";
-}
+std::string ToString(RingMode mode) { return kModes[static_cast<size_t>(mode)]; }
+std::string ToString(Average average) { return kAverages[static_cast<size_t>(average)]; }
 
 std::vector<size_t> RingOptions::Sizes() const {
   std::vector<size_t> sizes;
@@ -319,12 +307,12 @@ std::vector<size_t> RingOptions::Sizes() const {
 absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& words) {
   ParsedOptions parsed;
   RingOptions& options = parsed.options;
-  Flags flags(options);
-  CLI::App& app = flags.app();
+  CLI::App app("docs/ring_perf.md explains every number.", "ring_perf");
+  const Flags flags(app, options);
   try {
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::CallForHelp&) {
-    return ParsedOptions{.help = true};
+    return ParsedOptions{.help = app.help()};
   } catch (const CLI::ParseError& error) {
     const std::string what = error.what();  // of a flag with a value: "poll was given …"
     return absl::InvalidArgumentError(absl::StrCat(what.starts_with("--") ? "" : "--", what));
@@ -332,35 +320,17 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
   if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
     return UnknownFlag(app, rest[0]);
   }
-  options.workers = options.identity.workers.value_or(0);
   const bool train = options.mode == RingMode::kTrain;
-  for (const char* const name : kNotOfTrain) {
-    if (!train || app.count(name) == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": has no meaning with --mode train, whose messages are the plan's"));
-  }
-  if (app.count("--rounds") > 0 && options.comparing == Comparing::kNothing) {
-    return absl::InvalidArgumentError("--rounds: has a meaning with --compare alone");
-  }
-  if (options.transport == "nccl") {
-    if (options.memory == MemoryKind::kHost && app.count("--memory") > 0) {
-      return absl::InvalidArgumentError("--memory: host is not for --transport nccl, only cuda");
-    }
-    options.memory = MemoryKind::kCuda;
-  }
-  if (options.workers == 0 && !train) options.workers = BetweenTwo(options.mode) ? 2 : 4;
+  options.workers = options.identity.workers.value_or(train ? 0 : BetweenTwo(options.mode) ? 2 : 4);
+  if (options.transport == "nccl" && app.count("--memory") == 0) options.memory = MemoryKind::kCuda;
   const int least = options.mode == RingMode::kPingpong ? 4 : 2;
   if (options.slots == 0 && !train) options.slots = std::max(least, 2 * options.aggregate);
   if (options.types.size() > 1 && options.mode == RingMode::kReduce) {  // -d all: all that it can
     std::erase_if(options.types, [](ElementType type) { return !CanAdd(type); });
   }
-  RZ_RETURN_IF_ERROR(CheckTogether(options));
+  options.agreed = AgreedFlags(app);
+  RZ_RETURN_IF_ERROR(CheckTogether(app, options));
   return parsed;
-}
-
-std::string RingHelp() {
-  RingOptions unused;
-  return Flags(unused).app().help();
 }
 
 }  // namespace ringzero

@@ -23,13 +23,6 @@ namespace ringzero {
 enum class RingMode { kShift, kRelay, kReduce, kPingpong, kStream, kTrain };
 // How the workers' times become the `time` column (-a).
 enum class Average { kWorker0, kMean, kMin, kMax };
-enum class Caching { kRotate, kCached };         // --cached
-enum class Receiving { kLeave, kCopy };          // --copy
-enum class Pinning { kNone, kOneCoreEach };      // --pin
-enum class HostSpeedIs { kMeasured, kLeftOut };  // --skip_host
-enum class Comparing { kNothing, kPeerTool };    // --compare
-// For tests of this program itself (--inject): a bit of one checked message is flipped.
-enum class Injection { kNothing, kFlip };
 
 struct RingOptions {
   size_t min_bytes = size_t{32} << 20;
@@ -56,34 +49,34 @@ struct RingOptions {
   // ParseRingOptions resolves it: 2 for pingpong and stream, the plan's for train, else 4.
   int workers = 0;
   ProgressMode progress = ProgressMode::kThread;
-  Pinning pinning = Pinning::kNone;
-  Receiving receiving = Receiving::kLeave;
-  Caching caching = Caching::kRotate;
-  Comparing comparing = Comparing::kNothing;
-  int rounds = 4;  // of a comparison
-  Injection injection = Injection::kNothing;
-  HostSpeedIs host_speed = HostSpeedIs::kMeasured;
+  bool pin = false;
+  bool copy = false;  // receivers copy what arrives
+  bool cached = false;
+  bool compare = false;
+  int rounds = 4;            // of a comparison
+  bool inject_flip = false;  // for tests of this program itself: damages one checked message
+  bool skip_host = false;
   std::string plan_file;  // train
   // --worker, --workers as given, --rendezvous: where this process is one worker of an outside job.
   IdentityFlags identity;
   int slots = 0;        // credit per channel; 0: twice the aggregate, at least 2 (pingpong: 4)
   std::string command;  // the whole command line, for the header
+  std::string agreed;   // lines "--iters = 10": the flags as given that all workers must have alike
 
   // The sizes of the table, ascending.
   std::vector<size_t> Sizes() const;
 };
 
-// `argv` without the program's name. kHelp: `help` is set and nothing else is.
+// `argv` without the program's name.
 struct ParsedOptions {
   RingOptions options;
-  bool help = false;
+  std::string help;  // asked for: nothing else is set
 };
 absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& words);
 
 // InvalidArgument for a number of workers that the mode cannot have.
 absl::Status CheckWorkers(const RingOptions& options);
 
-std::string RingHelp();
 std::string ToString(RingMode mode);
 std::string ToString(Average average);
 

@@ -26,31 +26,17 @@
 namespace ringzero {
 
 // Memory that all workers of this host map: for the plain peers. Made before the processes are forked;
-// unmapped with the last of them. Thread-safe.
-struct SharedAreaOptions {
-  int workers = 1;
-  size_t bytes_each = 0;
-};
-
-class SharedArea {
- public:
+// unmapped with the last copy of this. Thread-safe.
+struct SharedArea {
   // ResourceExhausted without memory.
-  static absl::StatusOr<std::shared_ptr<SharedArea>> Create(const SharedAreaOptions& options);
-  ~SharedArea();
-  SharedArea(const SharedArea&) = delete;
-  SharedArea& operator=(const SharedArea&) = delete;
-
+  static absl::StatusOr<SharedArea> Create(int workers, size_t bytes_each);
   std::span<std::byte> BytesOf(WorkerId worker) const;
   // A word that `worker` is woken by, on a cache line of its own; 0 at the start.
   std::atomic<uint32_t>& WordOf(WorkerId worker) const;
 
- private:
-  SharedArea(const SharedAreaOptions& options, std::byte* memory, size_t bytes)
-      : options_(options), memory_(memory), bytes_(bytes) {}
-
-  const SharedAreaOptions options_;
-  std::byte* const memory_;
-  const size_t bytes_;
+  std::shared_ptr<std::byte> memory;  // nothing: there is none
+  size_t words_bytes = 0;             // at the begin: words
+  size_t bytes_each = 0;              // of a worker's part
 };
 
 class Peer {
@@ -69,7 +55,7 @@ class Peer {
 struct PeerSetup {
   const RingOptions& options;
   const HostFacts& facts;
-  std::shared_ptr<SharedArea> area;
+  SharedArea area;
   Waiting* waiting = nullptr;  // outlives the peer
 };
 
@@ -85,9 +71,6 @@ size_t PeerBytes(size_t bytes, int buffers);
 // peer_ucx.cc
 absl::Status CheckUcxPerftest();  // NotFound: there is none
 std::unique_ptr<Peer> MakeUcxPerftest(const PeerSetup& setup);
-// peer_shm.cc
-std::unique_ptr<Peer> MakeMemcpyRing(const PeerSetup& setup);
-std::unique_ptr<Peer> MakeWake(const PeerSetup& setup);
 
 }  // namespace ringzero
 

@@ -1,17 +1,13 @@
 // ucx_perftest as a peer: worker 0 starts its two processes, the others wait.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -60,69 +56,42 @@ std::string FindTool() {
   return "";
 }
 
-// A child whose output is read; killed and reaped at the end if it still lives.
+// A command of the shell whose output is read. It ends by itself, or after kLimit.
 class Child {
  public:
-  Child() = default;
-  Child(Child&& other) noexcept
-      : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)) {}
-  Child& operator=(Child&&) = delete;
-  ~Child() {
-    if (pid_ <= 0) return;
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-
-  static absl::StatusOr<Child> Start(const std::vector<std::string>& words,
-                                     const std::vector<std::string>& environment) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return absl::ResourceExhaustedError("no pipe");
+  static absl::StatusOr<Child> Start(const std::string& command) {
+    const std::string limited =
+        absl::StrCat("exec timeout -s KILL ", kLimit.count(), " ", command, " 2>&1");
     Child child;
-    child.output_ = UniqueFd(ends[0]);
-    const UniqueFd writing(ends[1]);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
-    const int error = posix_spawn(&child.pid_, words[0].c_str(), &actions, nullptr,
-                                  Pointers(words).data(), Pointers(environment).data());
-    posix_spawn_file_actions_destroy(&actions);
-    if (error == 0) return child;
-    child.pid_ = -1;
-    return absl::NotFoundError(absl::StrCat(words[0], ": ", std::strerror(error)));
+    child.output_.reset(popen(limited.c_str(), "re"));
+    if (child.output_ == nullptr) return absl::ResourceExhaustedError("no process for the peer");
+    return child;
   }
 
   // All that it writes until it ends.
   absl::StatusOr<std::string> Read(Transport& transport) {
     const Clock::time_point begin = Clock::now();
+    std::string text;
     char buffer[4096];
     while (true) {
-      if (Clock::now() - begin > kLimit) {
-        return absl::DeadlineExceededError(
-            absl::StrCat("ucx_perftest took more than ", kLimit.count(), " s; it wrote: ", text_));
-      }
-      pollfd wait{.fd = output_.get(), .events = POLLIN, .revents = 0};
+      pollfd wait{.fd = fileno(output_.get()), .events = POLLIN, .revents = 0};
       if (poll(&wait, 1, 20) > 0) {
-        const ssize_t count = read(output_.get(), buffer, sizeof(buffer));
+        const ssize_t count = read(wait.fd, buffer, sizeof(buffer));
         if (count <= 0) break;
-        text_.append(buffer, static_cast<size_t>(count));
+        text.append(buffer, static_cast<size_t>(count));
       }
       transport.Poll();  // a worker that polls is alive
     }
-    return text_;
+    if (Clock::now() - begin < kLimit) return text;
+    return absl::DeadlineExceededError(
+        absl::StrCat("ucx_perftest took more than ", kLimit.count(), " s; it wrote: ", text));
   }
 
  private:
-  static std::vector<char*> Pointers(const std::vector<std::string>& words) {
-    std::vector<char*> pointers;
-    for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
-    pointers.push_back(nullptr);
-    return pointers;
-  }
-
-  pid_t pid_ = -1;
-  UniqueFd output_;
-  std::string text_;
+  struct Close {
+    void operator()(FILE* output) const { pclose(output); }
+  };
+  std::unique_ptr<FILE, Close> output_;
 };
 
 // A port of this host that no process has now.
@@ -182,7 +151,7 @@ size_t Messages(const TrafficSetup& traffic, int iterations) {
 class UcxPerftest final : public Peer {
  public:
   explicit UcxPerftest(const PeerSetup& setup)
-      : setup_(setup), tool_(FindTool()), environment_(Environment()) {}
+      : setup_(setup), tool_(FindTool()), command_(CommandOf(tool_)) {}
 
   std::string name() const override {
     return absl::StrCat(tool_, " -t ", test(), " -e -E ", wait(),
@@ -199,26 +168,14 @@ class UcxPerftest final : public Peer {
     std::vector<Child> servers, clients;
     for (int way = 0; way < (TwoWays() ? 2 : 1); ++way) {
       RZ_ASSIGN_OR_RETURN(const int port, FreePort());
-      std::vector<std::string> words = {tool_,
-                                        "-p",
-                                        std::to_string(port),
-                                        "-t",
-                                        test(),
-                                        "-s",
-                                        std::to_string(traffic.bytes),
-                                        "-n",
-                                        std::to_string(Messages(traffic, iterations)),
-                                        "-w",
-                                        std::to_string(WarmUp(traffic)),
-                                        "-e",
-                                        "-E",
-                                        wait()};
-      if (Bandwidth()) words.insert(words.end(), {"-O", std::to_string(Outstanding())});
-      RZ_ASSIGN_OR_RETURN(Child server, Child::Start(Pinned(words, way), environment_));
+      const std::string words =
+          absl::StrCat(" -p ", port, " -t ", test(), " -s ", traffic.bytes, " -n ",
+                       Messages(traffic, iterations), " -w ", WarmUp(traffic), " -e -E ", wait(),
+                       Bandwidth() ? absl::StrCat(" -O ", Outstanding()) : "");
+      RZ_ASSIGN_OR_RETURN(Child server, Child::Start(absl::StrCat(command_, words, Pin(way))));
       RZ_RETURN_IF_ERROR(AwaitListener(port, transport));
-      words.insert(words.begin() + 1, "127.0.0.1");
-      words.insert(words.end(), {"-f", "-v"});
-      RZ_ASSIGN_OR_RETURN(Child client, Child::Start(Pinned(words, 1 - way), environment_));
+      RZ_ASSIGN_OR_RETURN(Child client, Child::Start(absl::StrCat(command_, " 127.0.0.1", words,
+                                                                  " -f -v", Pin(1 - way))));
       servers.push_back(std::move(server));
       clients.push_back(std::move(client));
     }
@@ -251,40 +208,29 @@ class UcxPerftest final : public Peer {
     return setup_.options.progress == ProgressMode::kCaller ? "poll" : "sleep";
   }
 
-  std::vector<std::string> Pinned(std::vector<std::string> words, int worker) const {
-    if (setup_.options.pinning == Pinning::kNone) return words;
+  std::string Pin(int worker) const {
     const std::vector<int>& cores = setup_.facts.cores;
-    words.insert(words.end(), {"-c", std::to_string(cores[worker % cores.size()])});
-    return words;
+    return setup_.options.pin ? absl::StrCat(" -c ", cores[worker % cores.size()]) : "";
   }
 
-  // Ours, with what our transport tells UCX unless the environment does (p2p/ucx/ucx_worker.cc).
-  std::vector<std::string> Environment() const {
-    const std::string library =
-        (std::filesystem::path(tool_).parent_path().parent_path() / "lib").string();
-    std::vector<std::string> all;
-    std::string path = library;
-    for (char** each = environ; *each != nullptr; ++each) {
-      const absl::string_view word = *each;
-      if (word.substr(0, 16) == "LD_LIBRARY_PATH=") {
-        absl::StrAppend(&path, ":", word.substr(16));
-      } else {
-        all.emplace_back(word);
-      }
-    }
-    all.push_back(absl::StrCat("LD_LIBRARY_PATH=", path));
-    // As our transport tells UCX, so that both take the same lanes.
+  // With what our transport tells UCX unless the environment does (p2p/ucx/ucx_worker.cc), so that
+  // both take the same lanes.
+  static std::string CommandOf(const std::string& tool) {
+    const std::filesystem::path library =
+        std::filesystem::path(tool).parent_path().parent_path() / "lib";
+    std::string command = absl::StrCat("env LD_LIBRARY_PATH='", library.string(),
+                                       "'\"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\"");
     for (const auto& [name, value] : {std::pair("UCX_TLS", kUcxHostTransports),
                                       {"UCX_POSIX_ERROR_HANDLING", "y"},
                                       {"UCX_CMA_MEMORY_INVALIDATE", "y"}}) {
-      if (std::getenv(name) == nullptr) all.push_back(absl::StrCat(name, "=", value));
+      if (std::getenv(name) == nullptr) absl::StrAppend(&command, " ", name, "=", value);
     }
-    return all;
+    return absl::StrCat(command, " '", tool, "'");
   }
 
   const PeerSetup setup_;
   const std::string tool_;
-  const std::vector<std::string> environment_;
+  const std::string command_;  // the tool with its environment
 };
 
 }  // namespace

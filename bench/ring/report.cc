@@ -8,10 +8,12 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/ucx/ucx_transport.h"
@@ -32,14 +34,6 @@ std::string Fit(double value, size_t width) {
 const char* ReductionOf(RingMode mode) { return mode == RingMode::kReduce ? "sum" : "none"; }
 int RootOf(RingMode mode) { return mode == RingMode::kRelay || mode == RingMode::kReduce ? 0 : -1; }
 
-constexpr char kNotMeasured[] = "N/A";
-
-// The four columns that nccl-tests has for out of place, and again for in place.
-std::string Half(const std::string& time, const std::string& algbw, const std::string& busbw,
-                 const std::string& wrong) {
-  return absl::StrFormat("  %7s  %6s  %6s  %6s", time, algbw, busbw, wrong);
-}
-
 std::string SpeedText(const std::optional<HostSpeed>& measured) {
   if (!measured) return "not measured (--skip_host)";
   const HostSpeed& speed = *measured;
@@ -49,8 +43,6 @@ std::string SpeedText(const std::optional<HostSpeed>& measured) {
                         speed.futex_wake_us);
   return text;
 }
-
-using Json = nlohmann::ordered_json;
 
 // Version of the schema in docs/ring_perf.md.
 constexpr int kSchema = 1;
@@ -128,9 +120,8 @@ std::string TimeNow() {
   return text.data();
 }
 
-std::string Report::Header(const std::vector<WorkerFacts>& workers,
-                           const std::optional<HostSpeed>& before) {
-  workers_ = workers;
+std::string Report::Header(std::vector<Json> workers, const std::optional<HostSpeed>& before) {
+  workers_ = std::move(workers);
   before_ = before;
   started_ = TimeNow();
   const bool factor = options_.step_factor > 1;
@@ -148,76 +139,80 @@ std::string Report::Header(const std::vector<WorkerFacts>& workers,
   absl::StrAppendFormat(
       &text, "# Waiting: %s; receivers %s; buffers %s; time is that of the %s\n",
       options_.progress == ProgressMode::kThread ? "message threads that sleep" : "workers poll",
-      options_.receiving == Receiving::kCopy ? "copy" : "leave it where it is",
-      options_.caching == Caching::kCached ? "stay in the caches" : "rotate past the last cache",
+      options_.copy ? "copy" : "leave it where it is",
+      options_.cached ? "stay in the caches" : "rotate past the last cache",
       ToString(options_.average));
   for (const std::string& note : notes_) absl::StrAppend(&text, "# ", note, "\n");
   absl::StrAppendFormat(&text, "#\n# Host %s: %s, %d cores, last cache %d MiB\n", facts_.name,
                         facts_.cpu_model, facts_.cores.size(), facts_.last_cache_bytes >> 20);
   absl::StrAppend(&text, "# Before: ", SpeedText(before_), "\n");
   absl::StrAppend(&text, "# Using workers\n");
-  for (const WorkerFacts& worker : workers_) {
+  for (const Json& worker : workers_) {
     absl::StrAppendFormat(&text, "#  Worker %2d Pid %6d on %10s core %s: right %s, left %s\n",
-                          worker.worker, worker.pid, worker.host, worker.core, worker.right,
-                          worker.left);
+                          worker.value("rank", 0), worker.value("pid", 0),
+                          worker.value("hostname", ""), worker.value("core", ""),
+                          worker.value("link_right", ""), worker.value("link_left", ""));
   }
   if (!peer_.empty()) absl::StrAppend(&text, "# Compared with: ", peer_, "\n");
-  return absl::StrCat(text, "#\n", ColumnNames());
+  absl::StrAppendFormat(&text, "#\n# %50s  %-31s  %-31s\n", "", "         out-of-place",
+                        "          in-place");
+  const std::vector<Cell> cells = CellsOf({});
+  // The # stands where the first column begins.
+  for (const auto line : {&Cell::name, &Cell::unit}) {
+    absl::StrAppend(&text, "# ", Aligned(cells, line).substr(2), "\n");
+  }
+  return text;
 }
 
-std::string Report::ColumnNames() const {
-  const std::string halves =
-      absl::StrFormat("# %50s  %-31s  %-31s", "", "         out-of-place", "          in-place");
-  std::string names =
-      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s", "size", "count", "type", "redop", "root");
-  std::string units =
-      absl::StrFormat("# %10s  %12s  %8s  %6s  %6s", "(B)", "(elements)", "", "", "");
-  for (int half = 0; half < 2; ++half) {
-    absl::StrAppend(&names, Half("time", "algbw", "busbw", "#wrong"));
-    absl::StrAppend(&units, Half("(us)", "(GB/s)", "(GB/s)", ""));
+std::string Report::Aligned(const std::vector<Cell>& cells, std::string Cell::*text) {
+  return absl::StrJoin(cells, "  ", [text](std::string* out, const Cell& cell) {
+    absl::StrAppendFormat(out, "%*s", cell.width, cell.*text);
+  });
+}
+
+std::vector<Report::Cell> Report::CellsOf(const Row& row) const {
+  constexpr char kNotMeasured[] = "N/A";
+  std::vector<Cell> cells = {
+      {12, "size", "(B)", absl::StrCat(row.bytes)},
+      {12, "count", "(elements)", absl::StrCat(row.count)},
+      {8, "type", "", ToString(row.type)},
+      {6, "redop", "", ReductionOf(options_.mode)},
+      {6, "root", "", absl::StrCat(RootOf(options_.mode))},
+      {7, "time", "(us)", Fit(row.time_us, 7)},
+      {6, "algbw", "(GB/s)", Fit(row.algbw, 6)},
+      {6, "busbw", "(GB/s)", Fit(row.busbw, 6)},
+      {6, "#wrong", "",
+       row.wrong ? absl::StrFormat("%g", static_cast<double>(*row.wrong)) : kNotMeasured}};
+  for (int column = 5; column < 9; ++column) {  // the same in place
+    cells.push_back(cells[column]);
+    cells.back().value = kNotMeasured;
   }
-  absl::StrAppendFormat(&names, "  %6s", "copied");
-  absl::StrAppendFormat(&units, "  %6s", "");
+  cells.push_back({6, "copied", "", copies() ? "yes" : "no"});
   if (options_.per_iteration) {
-    for (const char* name : {"i_min", "i_max", "i_p99", "i_cv%", "i_p50"}) {
-      absl::StrAppendFormat(&names, "  %7s", name);
-      absl::StrAppendFormat(&units, "  %7s", std::string(name) == "i_cv%" ? "(%)" : "(us)");
+    const Statistics& s = row.statistics;
+    for (const auto& [name, value] : {std::pair("i_min", s.min),
+                                      {"i_max", s.max},
+                                      {"i_p99", s.p99},
+                                      {"i_cv%", s.variation_percent},
+                                      {"i_p50", s.median}}) {
+      const bool percent = std::string_view(name).ends_with('%');
+      cells.push_back({7, name, percent ? "(%)" : "(us)", Fit(value, 7)});
     }
   }
   if (!peer_.empty()) {
-    absl::StrAppendFormat(&names, "  %7s  %7s  %6s  %7s", "p_time", "p_busbw", "ratio", "diff");
-    absl::StrAppendFormat(&units, "  %7s  %7s  %6s  %7s", "(us)", "(GB/s)", "", "(us)");
+    const Comparison c = row.comparison.value_or(Comparison());
+    cells.push_back({7, "p_time", "(us)", Fit(c.peer_us, 7)});
+    cells.push_back({7, "p_busbw", "(GB/s)", Fit(c.peer_gb_per_s, 7)});
+    cells.push_back({6, "ratio", "", Fit(c.ratio, 6)});
+    cells.push_back({7, "diff", "(us)", Fit(c.difference_us, 7)});
   }
-  if (options_.timestamps) {
-    absl::StrAppendFormat(&names, "  %19s", "timestamp");
-    absl::StrAppendFormat(&units, "  %19s", "Y-m-d H:M:S");
-  }
-  return absl::StrCat(halves, "\n", names, "\n", units, "\n");
+  if (options_.timestamps) cells.push_back({19, "timestamp", "Y-m-d H:M:S", row.timestamp});
+  return cells;
 }
 
 std::string Report::Line(Row row) {
   row.timestamp = TimeNow();
-  std::string line =
-      absl::StrFormat("%12d  %12d  %8s  %6s  %6d", row.bytes, row.count, ToString(row.type),
-                      ReductionOf(options_.mode), RootOf(options_.mode));
-  absl::StrAppend(
-      &line,
-      Half(Fit(row.time_us, 7), Fit(row.algbw, 6), Fit(row.busbw, 6),
-           row.wrong ? absl::StrFormat("%g", static_cast<double>(*row.wrong)) : kNotMeasured),
-      Half(kNotMeasured, kNotMeasured, kNotMeasured, kNotMeasured));
-  absl::StrAppendFormat(&line, "  %6s", copies() ? "yes" : "no");
-  if (options_.per_iteration) {
-    const Statistics& s = row.statistics;
-    for (const double value : {s.min, s.max, s.p99, s.variation_percent, s.median}) {
-      absl::StrAppendFormat(&line, "  %7s", Fit(value, 7));
-    }
-  }
-  if (row.comparison) {
-    const Comparison& c = *row.comparison;
-    absl::StrAppendFormat(&line, "  %7s  %7s  %6s  %7s", Fit(c.peer_us, 7), Fit(c.peer_gb_per_s, 7),
-                          Fit(c.ratio, 6), Fit(c.difference_us, 7));
-  }
-  if (options_.timestamps) absl::StrAppendFormat(&line, "  %19s", row.timestamp);
+  const std::string line = Aligned(CellsOf(row), &Cell::value);
   rows_.push_back(std::move(row));
   return line + "\n";
 }
@@ -233,9 +228,9 @@ std::string Report::Footer(const std::optional<HostSpeed>& after) {
 }
 
 bool Report::copies() const {
-  if (options_.receiving == Receiving::kCopy) return true;
-  return std::any_of(workers_.begin(), workers_.end(), [](const WorkerFacts& worker) {
-    return worker.right != "shm" && worker.right != "local";
+  if (options_.copy) return true;
+  return std::any_of(workers_.begin(), workers_.end(), [](const Json& worker) {
+    return worker["link_right"] != "shm" && worker["link_right"] != "local";
   });
 }
 
@@ -266,9 +261,9 @@ std::string Report::ToJson() const {
                     {"memory", options_.memory == MemoryKind::kHost ? "host" : "cuda"},
                     {"workers", options_.workers},
                     {"progress", options_.progress == ProgressMode::kThread ? "thread" : "poll"},
-                    {"pinned", options_.pinning == Pinning::kOneCoreEach},
-                    {"copy", options_.receiving == Receiving::kCopy},
-                    {"cached", options_.caching == Caching::kCached},
+                    {"pinned", options_.pin},
+                    {"copy", options_.copy},
+                    {"cached", options_.cached},
                     {"slots", options_.slots},
                     {"minimum_bytes", options_.min_bytes},
                     {"maximum_bytes", options_.max_bytes},
@@ -284,15 +279,7 @@ std::string Report::ToJson() const {
   json["host"] = {{"name", facts_.name},          {"cpu_model", facts_.cpu_model},
                   {"cores", facts_.cores},        {"last_cache_bytes", facts_.last_cache_bytes},
                   {"before", SpeedJson(before_)}, {"after", SpeedJson(after_)}};
-  json["devices"] = Json::array();
-  for (const WorkerFacts& worker : workers_) {
-    json["devices"].push_back({{"rank", worker.worker},
-                               {"pid", worker.pid},
-                               {"hostname", worker.host},
-                               {"core", worker.core},
-                               {"link_right", worker.right},
-                               {"link_left", worker.left}});
-  }
+  json["devices"] = workers_;
   json["results"] = Json::array();
   for (const Row& row : rows_) json["results"].push_back(RowJson(row, options_, copies()));
   json["out_of_bounds"] = {{"count", wrong()}, {"okay", wrong() == 0 ? "true" : "false"}};
@@ -302,26 +289,43 @@ std::string Report::ToJson() const {
 }
 
 std::string Report::ToCsv() const {
+  // Where a result of the JSON has them.
+  constexpr const char* kPlaces[] = {"/cycle",
+                                     "/size",
+                                     "/count",
+                                     "/type",
+                                     "/redop",
+                                     "/root",
+                                     "/out_of_place/time",
+                                     "/out_of_place/alg_bw",
+                                     "/out_of_place/bus_bw",
+                                     "/out_of_place/nwrong",
+                                     "/out_of_place_per_iter/min_us",
+                                     "/out_of_place_per_iter/max_us",
+                                     "/out_of_place_per_iter/avg_us",
+                                     "/out_of_place_per_iter/p50_us",
+                                     "/out_of_place_per_iter/p95_us",
+                                     "/out_of_place_per_iter/p99_us",
+                                     "/out_of_place_per_iter/cv_pct",
+                                     "/peer/time_us",
+                                     "/peer/bus_bw",
+                                     "/peer/ratio",
+                                     "/peer/difference_us",
+                                     "/copied"};
   std::string text =
       "cycle,size,count,type,redop,root,time_us,algbw,busbw,wrong,min_us,max_us,avg_us,p50_us,"
       "p95_us,p99_us,cv_pct,peer_time_us,peer_busbw,ratio,difference_us,copied\n";
   for (const Row& row : rows_) {
-    const Statistics& s = row.statistics;
-    absl::StrAppendFormat(&text, "%d,%d,%d,%s,%s,%d,%.6g,%.6g,%.6g,%s", row.cycle, row.bytes,
-                          row.count, ToString(row.type), ReductionOf(options_.mode),
-                          RootOf(options_.mode), row.time_us, row.algbw, row.busbw,
-                          row.wrong ? std::to_string(*row.wrong) : "");
-    for (const double value : {s.min, s.max, s.mean, s.median, s.p95, s.p99, s.variation_percent}) {
-      absl::StrAppendFormat(&text, ",%.6g", value);
-    }
-    if (row.comparison) {
-      const Comparison& c = *row.comparison;
-      absl::StrAppendFormat(&text, ",%.6g,%.6g,%.6g,%.6g", c.peer_us, c.peer_gb_per_s, c.ratio,
-                            c.difference_us);
-    } else {
-      absl::StrAppend(&text, ",,,,");
-    }
-    absl::StrAppend(&text, copies() ? ",yes\n" : ",no\n");
+    const Json json = RowJson(row, options_, copies());
+    const auto cell = [&json](std::string* out, const char* place) {
+      const Json::json_pointer at(place);
+      if (!json.contains(at) || json[at].is_null()) return;
+      const Json& value = json[at];
+      absl::StrAppend(out, value.is_boolean()  ? (value ? "yes" : "no")
+                           : value.is_string() ? value.get<std::string>()
+                                               : value.dump());
+    };
+    absl::StrAppend(&text, absl::StrJoin(kPlaces, ",", cell), "\n");
   }
   return text;
 }

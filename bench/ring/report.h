@@ -10,6 +10,7 @@
 #define RINGZERO_BENCH_RING_REPORT_H_
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "bench/ring/statistics.h"
 
 namespace ringzero {
+
+using Json = nlohmann::ordered_json;
 
 // What a peer tool reached beside one line.
 struct Comparison {
@@ -47,22 +50,12 @@ struct Row {
   std::string timestamp;
 };
 
-// What is known of one worker.
-struct WorkerFacts {
-  int worker = 0;
-  int pid = 0;
-  std::string host;
-  std::string core;   // "2", or "any"
-  std::string right;  // Transport::LinkTo its neighbours
-  std::string left;
-};
-
 class Report {
  public:
   Report(const RingOptions& options, const HostFacts& facts) : options_(options), facts_(facts) {}
 
-  std::string Header(const std::vector<WorkerFacts>& workers,
-                     const std::optional<HostSpeed>& before);
+  // `workers`: an entry of -J's `devices` each.
+  std::string Header(std::vector<Json> workers, const std::optional<HostSpeed>& before);
   std::string Line(Row row);
   std::string Footer(const std::optional<HostSpeed>& after);
   // -J and --csv. InvalidArgument naming the file that cannot be written.
@@ -74,9 +67,14 @@ class Report {
   double average_busbw() const;
 
  private:
+  struct Cell {  // of a line of the table
+    int width;
+    std::string name, unit, value;
+  };
   // Whether a message's payload is copied on its way: by a link, or by its receiver.
   bool copies() const;
-  std::string ColumnNames() const;
+  std::vector<Cell> CellsOf(const Row& row) const;
+  static std::string Aligned(const std::vector<Cell>& cells, std::string Cell::*text);
   std::string ToJson() const;
   std::string ToCsv() const;
 
@@ -84,7 +82,7 @@ class Report {
   const HostFacts facts_;
   std::string peer_;                // what --compare compares with, in words
   std::vector<std::string> notes_;  // of the plan, of the transport
-  std::vector<WorkerFacts> workers_;
+  std::vector<Json> workers_;
   std::optional<HostSpeed> before_, after_;  // nothing: left out
   std::string started_, ended_;
   std::vector<Row> rows_;

@@ -1,59 +1,62 @@
-// Parses, checks what can be checked before anything starts, runs.
+// Parses, checks what can be checked before anything starts, runs: threads over local; over the others
+// processes, started here or by others.
 #include "bench/ring/run.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "bench/ring/job.h"
 #include "bench/ring/needs.h"
 #include "bench/ring/peer.h"
 #include "bench/ring/report.h"
 #include "bench/ring/train_messages.h"
-#include "bench/ring/transports.h"
+#include "p2p/connect.h"
+#include "p2p/failure.h"
+#include "p2p/faulty_transport.h"
+#include "p2p/launch/launcher.h"
+#include "p2p/local_transport.h"
+#include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/identity.h"
+#include "p2p/rendezvous/join_job.h"
+#include "p2p/ucx/ucx_transport.h"
+#include "sharding/op.h"
+#include "sharding/plan.h"
+#include "zero/long_hops.h"
 
 namespace ringzero {
 namespace {
 
-// MemAvailable of /proc/meminfo in bytes; 0 where it is not said.
-size_t AvailableBytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  uint64_t kib = 0;
-  for (std::string unit; file >> name >> kib; std::getline(file, unit)) {
-    if (name == "MemAvailable:") return kib << 10;
-  }
-  return 0;
-}
-
 absl::Status CheckMemory(const RingJob& job) {
-  const size_t needed = MemoryOfRun(job);
-  const size_t available = AvailableBytes();
-  if (available == 0 || needed <= available) return absl::OkStatus();
+  const size_t needed_kib = MemoryOfRun(job) >> 10;
+  const std::string available = FieldOfFile("/proc/meminfo", "MemAvailable");  // "123 kB"
+  size_t available_kib = 0;
+  if (!absl::SimpleAtoi(available.substr(0, available.find(' ')), &available_kib) ||
+      needed_kib <= available_kib) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
-      "the buffers of this run need ", needed >> 20, " MiB and ", available >> 20,
+      "the buffers of this run need ", needed_kib >> 10, " MiB and ", available_kib >> 10,
       " MiB are available: take a smaller -e, fewer -n, --slots or --workers, or --cached"));
 }
 
 absl::Status MakeArea(RingJob& job) {
-  if (job.options.comparing == Comparing::kNothing || !NeedsSharedArea(job.options)) {
-    return absl::OkStatus();
-  }
+  if (!job.options.compare || !NeedsSharedArea(job.options)) return absl::OkStatus();
   size_t bytes = 0;
   for (const size_t size : job.options.Sizes()) {
     bytes = std::max(bytes, PeerBytes(size, BuffersFor(job.options, job.facts, size)));
   }
-  RZ_ASSIGN_OR_RETURN(job.area,
-                      SharedArea::Create({.workers = job.options.workers, .bytes_each = bytes}));
+  RZ_ASSIGN_OR_RETURN(job.area, SharedArea::Create(job.options.workers, bytes));
   return absl::OkStatus();
 }
 
@@ -77,6 +80,59 @@ absl::Status TakePlan(RingJob& job) {
   return absl::OkStatus();
 }
 
+// Takes the number of workers from job.identity; refuses what only workers of our own can do.
+absl::Status TakeIdentity(RingJob& job) {
+  const Identity& identity = *job.identity;
+  RingOptions& options = job.options;
+  options.workers = identity.workers;
+  RZ_RETURN_IF_ERROR(CheckWorkers(options));
+  if (options.transport == "local") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--transport local: its workers are threads of one process, and this is ",
+                     Describe(identity), "; shm, ucx and auto are there"));
+  }
+  if (options.compare && NeedsSharedArea(options)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--compare: --transport ", options.transport,
+        " is compared in memory that workers inherit from the process that starts them; this is ",
+        Describe(identity), ", so leave the starting to ring_perf"));
+  }
+  job.notes.push_back(absl::StrCat("Workers started by others: ", identity.workers, " by ",
+                                   identity.source, ", rendezvous ",
+                                   identity.rendezvous.empty() ? "none" : identity.rendezvous));
+  return absl::OkStatus();
+}
+
+// What cannot be done with payload that the host does not address.
+absl::Status CheckCuda(const RingJob& job) {
+  const RingOptions& options = job.options;
+  const std::string asked = options.transport == "nccl" ? "--transport nccl" : "--memory cuda";
+  if (options.transport == "local" || options.transport == "shm") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked, ": --transport ", options.transport, " carries host memory only"));
+  }
+  if (options.mode == RingMode::kReduce) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(asked, ": --mode reduce adds on the host; shift and relay do without"));
+  }
+  if (options.inject_flip) {
+    return absl::InvalidArgumentError(absl::StrCat(asked, ": --inject damages host memory only"));
+  }
+  // Whatever the reason is: this was asked for and is not there.
+  if (const absl::Status there = CheckGpus(job); !there.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(asked, ": ", there.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTransport(const RingJob& job) {
+  if (job.options.transport == "ucx" && UcxVersion().empty()) {
+    return absl::InvalidArgumentError("--transport ucx: this build has local, shm and auto");
+  }
+  if (job.options.memory == MemoryKind::kCuda) return CheckCuda(job);
+  return absl::OkStatus();
+}
+
 // Completes the job; what can be found wrong before anything starts.
 absl::Status CheckJob(RingJob& job) {
   if (job.identity) RZ_RETURN_IF_ERROR(TakeIdentity(job));
@@ -89,33 +145,130 @@ absl::Status CheckJob(RingJob& job) {
   return MakeArea(job);
 }
 
-absl::StatusOr<int64_t> RunParsed(RingOptions options) {
-  RingJob job{.options = std::move(options), .facts = ReadHostFacts()};
-  RZ_ASSIGN_OR_RETURN(job.identity, FindIdentity(job.options.identity, CurrentEnvironment()));
-  return RunRing(std::move(job), CheckJob);
+// What arrives here --inject damages.
+int DamagedWorker(RingMode mode) { return mode == RingMode::kStream ? 1 : 0; }
+
+std::unique_ptr<Transport> Injected(const RingJob& job, std::unique_ptr<Transport> transport) {
+  if (!job.options.inject_flip || transport->self().value != DamagedWorker(job.options.mode)) {
+    return transport;
+  }
+  const uint64_t message = MessagesBeforeCheck(job.options) + 1;
+  return MakeFaulty(std::move(transport), {.seed = 1, .flip_message = message});
+}
+
+absl::Status Pin(const RingJob& job, WorkerId self) {
+  if (!job.options.pin) return absl::OkStatus();
+  return PinToCore(CoreOf(job, self));
+}
+
+// Of a transport between processes.
+TransportChoice ChoiceOf(const std::string& name) {
+  if (name == "shm") return TransportChoice::kShm;
+  if (name == "nccl") return TransportChoice::kNccl;
+  return name == "ucx" ? TransportChoice::kUcx : TransportChoice::kAuto;
+}
+
+// The number of wrong elements, which each worker returns of all.
+absl::StatusOr<int64_t> WrongOf(const absl::StatusOr<std::vector<std::string>>& results) {
+  RZ_RETURN_IF_ERROR(results.status());
+  int64_t wrong = 0;
+  if (absl::SimpleAtoi(results->front(), &wrong)) return wrong;
+  return absl::InternalError(absl::StrCat("the result is \"", results->front(), "\""));
+}
+
+absl::StatusOr<int64_t> RunLocal(const RingJob& job) {
+  std::vector<TransportOptions> needs;
+  for (int w = 0; w < job.options.workers; ++w) needs.push_back(TransportNeedsOf(job, WorkerId(w)));
+  RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> transports,
+                      CreateLocalTransports(needs));
+  return WrongOf(RunThreads(job.options.workers, [&](WorkerId w) -> absl::StatusOr<std::string> {
+    RZ_RETURN_IF_ERROR(Pin(job, w));
+    return RunRingWorker(job, Injected(job, std::move(transports[w.value])));
+  }));
+}
+
+absl::StatusOr<GpuNeeds> GpuNeedsOf(const RingJob& job, WorkerId self) {
+  GpuNeeds needs;
+  if (job.options.memory == MemoryKind::kHost) return needs;
+  RZ_ASSIGN_OR_RETURN(needs.device, GpuOf(job, self));
+  if (job.options.mode != RingMode::kTrain) return needs;
+  needs.long_hops = LongHopsOf(job.plan, self);
+  needs.word_kinds = {static_cast<uint8_t>(Channel::kToken)};
+  return needs;
+}
+
+// Of a worker that others have started: completes the job, too.
+absl::StatusOr<std::vector<AgreementSection>> StatementOf(RingJob& job) {
+  RZ_RETURN_IF_ERROR(CheckJob(job));
+  std::vector<AgreementSection> sections = {
+      {"versions", absl::StrCat("ringzero = ", RINGZERO_VERSION, "\n", WireVersions())},
+      {"flags", job.options.agreed}};
+  if (job.options.mode == RingMode::kTrain) sections.push_back({"plan", PlanToString(job.plan)});
+  if (job.options.compare) {
+    // Worker 0 starts both processes of the peer tool.
+    RZ_ASSIGN_OR_RETURN(const std::string host, ThisHost());
+    sections.push_back({"--compare, whose tool runs on one host", absl::StrCat("host = ", host)});
+  }
+  return sections;
+}
+
+absl::StatusOr<std::string> RunProcess(RingJob job, WorkerContext& context) {
+  const WorkerId self = context.self();
+  RZ_RETURN_IF_ERROR(Pin(job, self));  // its message thread, too, which it makes later
+  RZ_ASSIGN_OR_RETURN(GpuNeeds gpu, GpuNeedsOf(job, self));
+  RZ_ASSIGN_OR_RETURN(Connection made,
+                      context.Connect({.transport = ChoiceOf(job.options.transport),
+                                       .options = TransportNeedsOf(job, self),
+                                       .gpu = std::move(gpu)}));
+  job.notes.push_back(absl::StrCat("Transport: ", made.why));
+  return RunRingWorker(job, Injected(job, std::move(made.transport)));
+}
+
+// Runs all workers: threads for local, processes for the others; or the one worker that this process
+// is. The number of wrong elements of all, or the first cause of a failure. What is checked is
+// checked before anything starts, or when workers that others have started have met: what one of
+// those cannot do, or was asked to do otherwise than worker 0, ends all of them with the same words.
+absl::StatusOr<int64_t> RunRing(RingJob job) {
+  RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> outside, JoinOutsideJob(job.identity, {}));
+  JobOptions options;
+  if (outside.has_value()) {
+    options.seat = outside->seat;
+  } else {
+    RZ_RETURN_IF_ERROR(CheckJob(job));
+    if (job.options.transport == "local") return RunLocal(job);
+    options.launch.workers = job.options.workers;
+  }
+  const auto results = RunJob(options, [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+    if (!context.launched()) RZ_RETURN_IF_ERROR(context.Agree(StatementOf(job)));
+    return RunProcess(job, context);
+  });
+  if (!results.ok() && outside.has_value()) {
+    return ReportedBy(outside->seat.self, results.status());
+  }
+  return WrongOf(results);
 }
 
 absl::StatusOr<int64_t> RunWords(const std::vector<std::string>& words) {
   RZ_RETURN_IF_ERROR(CheckStandardStreams());
   RZ_ASSIGN_OR_RETURN(ParsedOptions parsed, ParseRingOptions(words));
-  if (parsed.help) {
-    RZ_RETURN_IF_ERROR(PrintToStdout(RingHelp()));
+  if (!parsed.help.empty()) {
+    RZ_RETURN_IF_ERROR(PrintToStdout(parsed.help));
     return 0;
   }
   parsed.options.command = absl::StrCat("ring_perf ", absl::StrJoin(words, " "));
-  return RunParsed(std::move(parsed.options));
+  RingJob job{.options = std::move(parsed.options), .facts = ReadHostFacts()};
+  RZ_ASSIGN_OR_RETURN(job.identity, FindIdentity(job.options.identity, CurrentEnvironment()));
+  return RunRing(std::move(job));
 }
 
-// "interrupted by signal 15 (Terminated)" of LaunchProcesses; 0: something else.
+// Of LaunchProcesses' "interrupted by signal 15 (Terminated)"; 0: something else.
 int SignalOf(const absl::Status& status) {
-  constexpr absl::string_view kBefore = "interrupted by signal ";
-  const absl::string_view message = status.message();
-  if (status.code() != absl::StatusCode::kCancelled || !absl::StartsWith(message, kBefore))
-    return 0;
+  std::string message(status.message());
+  const bool interrupted = absl::IsCancelled(status);
   int number = 0;
-  const size_t end = message.find(' ', kBefore.size());
-  return absl::SimpleAtoi(message.substr(kBefore.size(), end - kBefore.size()), &number) ? number
-                                                                                         : 0;
+  return interrupted && std::sscanf(message.c_str(), "interrupted by signal %d", &number) == 1
+             ? number
+             : 0;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // One state machine for all modes: every operation is, on every worker, one arrival from the left
-// neighbour and what follows from it.
+// neighbour and what follows from it. Only what a stream's worker 0 receives is one answer for each
+// iteration.
 #include "bench/ring/traffic.h"
 
 #include <algorithm>
@@ -46,14 +47,19 @@ class HopTraffic final : public Traffic {
 
  private:
   bool sums() const { return setup_.mode == RingMode::kReduce; }
+  bool streams() const { return setup_.mode == RingMode::kStream; }
+  // Whether what comes here are a stream's answers.
+  bool IsAnswered() const { return streams() && self_.value == 0; }
+  int ArrivalsOfIteration() const { return IsAnswered() ? 1 : setup_.aggregate; }
   // Whether this worker begins operations by itself; the others react.
   bool Begins() const { return setup_.mode == RingMode::kShift || self_.value == 0; }
   // Whether the calling thread has something to do with what comes.
-  bool ReadsPayload() const { return sums() || checking_ || setup_.receiving == Receiving::kCopy; }
+  bool ReadsPayload() const { return !IsAnswered() && (sums() || checking_ || setup_.copy); }
   // Iterations on their way at once. Where the receivers have work to do, one ahead, as between
   // engines: no worker waits for another's copying.
   int Ahead() const {
-    return setup_.mode == RingMode::kShift && setup_.receiving == Receiving::kCopy ? 2 : 1;
+    const bool copies = setup_.mode == RingMode::kShift && setup_.copy;
+    return copies || streams() ? 2 : 1;
   }
   bool SendsOwn() const { return Begins() || setup_.mode == RingMode::kPingpong; }
   DataKey KeyOf(int worker, uint64_t operation) const {
@@ -83,6 +89,7 @@ class HopTraffic final : public Traffic {
   std::vector<SharedBuffer> own_;  // what this worker sends
   std::vector<Buffer> terms_;      // what it adds, in its own memory
   std::vector<Buffer> copies_;     // where it copies what comes
+  SharedBuffer answer_;            // of a stream's worker 1, to each iteration
 
   // Of the run at hand. While it runs they belong to the thread that handles arrivals: the calling
   // thread if it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
@@ -90,8 +97,8 @@ class HopTraffic final : public Traffic {
   bool checking_ = false;
   uint64_t repetition_ = 0;
   uint64_t tag_;
-  int operations_ = 0;
-  int expected_ = 0;  // operations whose message has been asked for
+  int arrivals_ = 0;  // that come here
+  int expected_ = 0;  // of these that have been asked for
   int handled_ = 0;
   std::vector<Clock::time_point> stamps_;  // ends of iterations
   int64_t wrong_ = 0;
@@ -103,6 +110,12 @@ class HopTraffic final : public Traffic {
 };
 
 absl::Status HopTraffic::Prepare() {
+  if (streams() && self_.value == 1) {
+    RZ_ASSIGN_OR_RETURN(Buffer answer,
+                        transport_.Allocate(kStreamAnswerBytes, MemoryUse::kParameters));
+    RZ_RETURN_IF_ERROR(payload_.FillData({self_, 0}, answer));
+    answer_ = std::move(answer).Seal();
+  }
   for (int i = 0; i < setup_.buffers; ++i) {
     const DataKey key{self_, static_cast<uint64_t>(i)};
     if (sums()) {
@@ -114,7 +127,7 @@ absl::Status HopTraffic::Prepare() {
       RZ_RETURN_IF_ERROR(payload_.FillData(key, own));
       own_.push_back(std::move(own).Seal());
     }
-    if (setup_.receiving == Receiving::kCopy) {
+    if (setup_.copy && !IsAnswered()) {
       RZ_ASSIGN_OR_RETURN(Buffer copy, payload_.Make(setup_.bytes));
       RZ_RETURN_IF_ERROR(payload_.Poison(copy));
       copies_.push_back(std::move(copy));
@@ -157,7 +170,7 @@ absl::Status HopTraffic::Renew(int slot) {
 }
 
 absl::Status HopTraffic::Run(int iterations) {
-  operations_ = iterations * setup_.aggregate;
+  arrivals_ = iterations * ArrivalsOfIteration();
   expected_ = handled_ = 0;
   stamps_.clear();
   stamps_.reserve(iterations);
@@ -181,7 +194,7 @@ absl::Status HopTraffic::Run(int iterations) {
     for (Arrival& arrival : taken) RZ_RETURN_IF_ERROR(Handle(std::move(arrival)));
   }
   const std::lock_guard<std::mutex> lock(actor_mutex_);  // the last callback is out of here
-  tag_ += operations_;
+  tag_ += static_cast<uint64_t>(iterations) * setup_.aggregate;
   return absl::OkStatus();
 }
 
@@ -194,7 +207,7 @@ absl::Status HopTraffic::Expect(int operation) {
                                     OnArrival({operation, SharedBuffer(), *std::move(got)});
                                   });
   }
-  return transport_.ExpectShared(left_, key, setup_.bytes,
+  return transport_.ExpectShared(left_, key, IsAnswered() ? kStreamAnswerBytes : setup_.bytes,
                                  [this, operation](absl::StatusOr<SharedBuffer> got) {
                                    if (!got.ok()) return Fail(got.status());
                                    OnArrival({operation, *std::move(got), Buffer()});
@@ -215,12 +228,12 @@ void HopTraffic::OnArrival(Arrival arrival) {
 }
 
 absl::Status HopTraffic::BeginIteration(int iteration) {
+  // One iteration ahead, so that no sender waits for memory to receive into; a stream begins two at once.
+  const int wanted = std::min(arrivals_, (iteration + (streams() ? 1 : 2)) * ArrivalsOfIteration());
   const int first = iteration * setup_.aggregate;
   if (Begins()) {
     for (int a = 0; a < setup_.aggregate; ++a) RZ_RETURN_IF_ERROR(Begin(first + a));
   }
-  // One iteration ahead, so that no sender waits for memory to receive into.
-  const int wanted = std::min(operations_, first + 2 * setup_.aggregate);
   while (expected_ < wanted) RZ_RETURN_IF_ERROR(Expect(expected_++));
   return absl::OkStatus();
 }
@@ -253,6 +266,7 @@ absl::Status HopTraffic::Handle(Arrival arrival) {
 }
 
 absl::Status HopTraffic::HandleCopy(Arrival arrival) {
+  if (IsAnswered()) return EndOperation();
   const int operation = arrival.operation;
   const int slot = operation % setup_.buffers;
   if (setup_.mode == RingMode::kRelay && self_.value != 0) {
@@ -262,7 +276,7 @@ absl::Status HopTraffic::HandleCopy(Arrival arrival) {
     RZ_RETURN_IF_ERROR(ShareOwn(operation));
   }
   std::span<const std::byte> bytes(arrival.copy.data(), arrival.copy.size());
-  if (setup_.receiving == Receiving::kCopy) {
+  if (setup_.copy) {
     RZ_RETURN_IF_ERROR(payload_.Copy(copies_[slot], bytes.data()));
     bytes = copies_[slot].as<std::byte>();
   }
@@ -272,7 +286,8 @@ absl::Status HopTraffic::HandleCopy(Arrival arrival) {
                         payload_.CountWrong(setup_.type, KeyOf(from, operation), bytes));
     wrong_ += wrong;
   }
-  return EndOperation();  // and what came is let go of when the next one has left
+  if (streams()) arrival.copy.Reset();  // before it is answered
+  return EndOperation();                // and what came is let go of when the next one has left
 }
 
 absl::Status HopTraffic::HandleSum(Arrival arrival) {
@@ -285,7 +300,7 @@ absl::Status HopTraffic::HandleSum(Arrival arrival) {
     wrong_ += wrong;
   }
   if (self_.value == 0) {
-    if (setup_.receiving == Receiving::kCopy) {
+    if (setup_.copy) {
       RZ_RETURN_IF_ERROR(payload_.Copy(copies_[slot], arrival.sum.data()));
     }
     arrival.sum.Reset();
@@ -299,11 +314,16 @@ absl::Status HopTraffic::HandleSum(Arrival arrival) {
 
 absl::Status HopTraffic::EndOperation() {
   ++handled_;
-  if (handled_ % setup_.aggregate != 0) return absl::OkStatus();
+  if (handled_ % ArrivalsOfIteration() != 0) return absl::OkStatus();
+  const int ended = handled_ / ArrivalsOfIteration();
+  if (streams() && !IsAnswered()) {
+    const MessageKey key{kCopyKind, tag_ + static_cast<uint64_t>(ended) - 1};
+    RZ_RETURN_IF_ERROR(transport_.Share(left_, key, answer_));
+  }
   stamps_.push_back(Clock::now());
-  const int next = handled_ / setup_.aggregate + Ahead() - 1;
-  if (next * setup_.aggregate < operations_) RZ_RETURN_IF_ERROR(BeginIteration(next));
-  if (handled_ < operations_) return absl::OkStatus();
+  const int next = ended + Ahead() - 1;
+  if (next * ArrivalsOfIteration() < arrivals_) RZ_RETURN_IF_ERROR(BeginIteration(next));
+  if (handled_ < arrivals_) return absl::OkStatus();
   {
     const std::lock_guard<std::mutex> lock(setup_.waiting->mutex());
     done_ = true;
@@ -323,18 +343,6 @@ void HopTraffic::Fail(const absl::Status& why) {
 // One block as a transport counts it.
 size_t Block(size_t bytes) { return AlignPayload(bytes) + kPayloadAlignment; }
 
-TrafficMemory MemoryOfStream(const TrafficSetup& setup, WorkerId self, int slots) {
-  const size_t messages = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
-  const size_t received = 2 * static_cast<size_t>(slots);
-  if (self.value == 0) {
-    return {.parameter_bytes = messages,
-            .received_parameter_bytes = received * Block(kStreamAnswerBytes)};
-  }
-  return {.parameter_bytes = Block(kStreamAnswerBytes),
-          .received_parameter_bytes = received * Block(setup.bytes),
-          .own_bytes = setup.receiving == Receiving::kCopy ? messages : 0};
-}
-
 }  // namespace
 
 std::vector<double> SecondsBetween(
@@ -353,7 +361,6 @@ absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer) {
 }
 
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) {
-  if (setup.mode == RingMode::kStream) return MakeStreamTraffic(setup);
   auto traffic = std::make_unique<HopTraffic>(setup);
   RZ_RETURN_IF_ERROR(traffic->Prepare());
   return traffic;
@@ -361,19 +368,21 @@ absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup) 
 
 TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots) {
   TrafficMemory memory;
-  if (setup.mode == RingMode::kStream) return MemoryOfStream(setup, self, slots);
+  const bool sums = setup.mode == RingMode::kReduce, streams = setup.mode == RingMode::kStream;
+  const bool first = self.value == 0;
   const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
   // What holds a slot, and as much again that has been passed on and is still leaving.
-  const size_t received = 2 * static_cast<size_t>(slots) * Block(setup.bytes);
-  (setup.mode == RingMode::kReduce ? memory.received_sum_bytes : memory.received_parameter_bytes) =
-      received;
-  if (setup.mode == RingMode::kReduce) {
+  (sums ? memory.received_sum_bytes : memory.received_parameter_bytes) =
+      2 * static_cast<size_t>(slots) * Block(streams && first ? kStreamAnswerBytes : setup.bytes);
+  if (sums) {
     memory.own_bytes += all;
-    if (self.value == 0) memory.sum_bytes = all;
-  } else if (setup.mode == RingMode::kRelay ? self.value == 0 : true) {
+    if (first) memory.sum_bytes = all;
+  } else if (first || (setup.mode != RingMode::kRelay && !streams)) {
     memory.parameter_bytes = all;
+  } else if (streams) {
+    memory.parameter_bytes = Block(kStreamAnswerBytes);
   }
-  if (setup.receiving == Receiving::kCopy) memory.own_bytes += all;
+  if (setup.copy && !(streams && first)) memory.own_bytes += all;
   return memory;
 }
 

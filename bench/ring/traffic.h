@@ -34,7 +34,7 @@ struct TrafficSetup {
   Waiting* waiting = nullptr;  // outlives the traffic, like its transport
   Payload* payload = nullptr;  // outlives the traffic; of the memory that the transport has
   RingMode mode = RingMode::kShift;
-  Receiving receiving = Receiving::kLeave;
+  bool copy = false;  // receivers copy what arrives
   ElementType type = ElementType::kFloat;
   size_t bytes = 0;  // of one message
   int aggregate = 1;
@@ -63,12 +63,10 @@ std::vector<double> SecondsBetween(
 // be on its way.
 absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer);
 
-// All but kTrain (train_traffic.h).
+// All but kTrain (train_traffic.h). Of kStream worker 0 sends, worker 1 receives; two iterations are
+// on their way. After each iteration worker 1 answers with a message of a cache line, upon which
+// worker 0 begins the one after the next: a link that is never empty, as a tool's bandwidth test has it.
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
-// Of kStream (stream_traffic.cc): worker 0 sends, worker 1 receives; two iterations are on their way.
-// After each iteration worker 1 answers with a message of a cache line, upon which worker 0 begins
-// the one after the next: a link that is never empty, as a tool's bandwidth test has it.
-absl::StatusOr<std::unique_ptr<Traffic>> MakeStreamTraffic(const TrafficSetup& setup);
 // Payload of worker 1's answers.
 inline constexpr size_t kStreamAnswerBytes = kPayloadAlignment;
 

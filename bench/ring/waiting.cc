@@ -1,9 +1,8 @@
-// Two loops: one sleeps on a condition variable, one polls.
+// One loop, whose turns sleep on a condition variable or poll.
 #include "bench/ring/waiting.h"
 
 #include <sched.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <thread>
 
@@ -21,54 +20,34 @@ constexpr std::chrono::milliseconds kLook(50);
 constexpr std::chrono::microseconds kNap(500);
 constexpr int kTurnsPerCheck = 32;
 constexpr int kTurnsPerLook = 4096;  // at the clock
+constexpr std::chrono::minutes kIdleLimit(10);
 
 }  // namespace
 
 absl::Status Waiting::Until(const std::string& what, Manner manner,
                             const std::function<bool()>& done) {
-  return options_.progress == ProgressMode::kThread ? Sleep(what, manner, done)
-                                                    : Poll(what, manner, done);
-}
-
-absl::Status Waiting::Late(const std::string& what, Manner manner) const {
-  const Transport& transport = *options_.transport;
-  return absl::DeadlineExceededError(absl::StrCat("worker ", transport.self().value, " waited ",
-                                                  LimitOf(manner).count(), " ms for ", what));
-}
-
-absl::Status Waiting::Sleep(const std::string& what, Manner manner,
-                            const std::function<bool()>& done) {
-  const auto deadline = Clock::now() + LimitOf(manner);
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!done()) {
-    lock.unlock();
-    const absl::Status ended = options_.transport->status();
-    if (!ended.ok()) return ended;
-    if (Clock::now() >= deadline) return Late(what, manner);
-    lock.lock();
-    changed_.wait_until(lock, std::min(deadline, Clock::now() + kLook), done);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Waiting::Poll(const std::string& what, Manner manner,
-                           const std::function<bool()>& done) {
-  const auto deadline = Clock::now() + LimitOf(manner);
+  Transport& transport = *options_.transport;
+  const bool sleeps = options_.progress == ProgressMode::kThread, idle = manner == Manner::kIdle;
+  const std::chrono::milliseconds limit = idle ? kIdleLimit : options_.limit;
+  const auto deadline = Clock::now() + limit;
   bool moved = true;
   for (uint64_t turn = 1;; ++turn) {
-    // Only what moves changes anything, but for what `done` looks at beside the transport.
-    if (moved || turn % kTurnsPerCheck == 0 || manner == Manner::kIdle) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (done()) return absl::OkStatus();
+    // Polling, only what moves changes anything, but for what `done` looks at beside the transport.
+    if (sleeps || moved || turn % kTurnsPerCheck == 0 || idle) {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (sleeps ? changed_.wait_for(lock, kLook, done) : done()) return absl::OkStatus();
     }
-    moved = options_.transport->Poll();
-    if (turn % kTurnsPerLook == 0 || manner == Manner::kIdle) {
-      const absl::Status ended = options_.transport->status();
+    if (!sleeps) moved = transport.Poll();
+    if (sleeps || turn % kTurnsPerLook == 0 || idle) {
+      const absl::Status ended = transport.status();
       if (!ended.ok()) return ended;
-      if (Clock::now() >= deadline) return Late(what, manner);
+      if (Clock::now() >= deadline) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "worker ", transport.self().value, " waited ", limit.count(), " ms for ", what));
+      }
     }
-    if (moved) continue;
-    if (manner == Manner::kIdle) {
+    if (sleeps || moved) continue;
+    if (idle) {
       std::this_thread::sleep_for(kNap);
     } else if (options_.workers_per_core > 1) {
       sched_yield();

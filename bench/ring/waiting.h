@@ -26,8 +26,7 @@ enum class Manner { kBusy, kIdle };
 struct WaitingOptions {
   Transport* transport = nullptr;  // outlives this
   ProgressMode progress = ProgressMode::kThread;
-  std::chrono::milliseconds limit = std::chrono::minutes(10);       // of a busy wait
-  std::chrono::milliseconds idle_limit = std::chrono::minutes(10);  // while others are measured
+  std::chrono::milliseconds limit = std::chrono::minutes(10);  // of a busy wait
   int workers_per_core = 1;  // above 1, a worker that polls yields between two turns
 };
 
@@ -43,13 +42,6 @@ class Waiting {
   Transport& transport() { return *options_.transport; }
 
  private:
-  absl::Status Sleep(const std::string& what, Manner manner, const std::function<bool()>& done);
-  absl::Status Poll(const std::string& what, Manner manner, const std::function<bool()>& done);
-  std::chrono::milliseconds LimitOf(Manner manner) const {
-    return manner == Manner::kBusy ? options_.limit : options_.idle_limit;
-  }
-  absl::Status Late(const std::string& what, Manner manner) const;
-
   const WaitingOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;

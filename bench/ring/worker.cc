@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "bench/ring/control.h"
@@ -30,62 +26,19 @@
 namespace ringzero {
 namespace {
 
-// What one worker measured for one line of the table. It goes to worker 0 as text: numbers
-// separated by blanks, lists of them by bars.
+// What one worker measured for one line of the table; worker 0 gets it as JSON.
 struct Measured {
   int64_t wrong = 0;
   std::vector<std::vector<double>> rounds;  // microseconds of each iteration
   std::vector<double> peer;                 // microseconds of each round
 };
-
-std::string Numbers(const std::vector<double>& values) {
-  return absl::StrJoin(values, " ", [](std::string* out, double value) {
-    absl::StrAppendFormat(out, "%.9g", value);
-  });
-}
-
-absl::StatusOr<std::vector<double>> ParseNumbers(absl::string_view text) {
-  std::vector<double> values;
-  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    double value = 0;
-    if (!absl::SimpleAtod(word, &value)) {
-      return absl::InternalError(absl::StrCat("\"", word, "\" is no number"));
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
-std::string ToText(const Measured& measured) {
-  std::string text = absl::StrCat(measured.wrong, "|", Numbers(measured.peer));
-  for (const auto& round : measured.rounds) absl::StrAppend(&text, "|", Numbers(round));
-  return text;
-}
-
-absl::StatusOr<Measured> ParseMeasured(const std::string& text) {
-  const std::vector<std::string> parts = absl::StrSplit(text, '|');
-  Measured measured;
-  if (parts.size() < 2 || !absl::SimpleAtoi(parts[0], &measured.wrong)) {
-    return absl::InternalError(absl::StrCat("a worker's numbers are \"", text.substr(0, 40), "\""));
-  }
-  RZ_ASSIGN_OR_RETURN(measured.peer, ParseNumbers(parts[1]));
-  for (size_t i = 2; i < parts.size(); ++i) {
-    RZ_ASSIGN_OR_RETURN(std::vector<double> round, ParseNumbers(parts[i]));
-    measured.rounds.push_back(std::move(round));
-  }
-  return measured;
-}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measured, wrong, rounds, peer)
 
 // One number of the workers' (-a).
 double Combine(Average average, const std::vector<double>& of_workers) {
   const Statistics s = StatisticsOf(of_workers);
-  switch (average) {
-    case Average::kWorker0: return of_workers.front();
-    case Average::kMean: return s.mean;
-    case Average::kMin: return s.min;
-    case Average::kMax: return s.max;
-  }
-  return 0;
+  const double by_average[] = {of_workers.front(), s.mean, s.min, s.max};
+  return by_average[static_cast<size_t>(average)];
 }
 
 constexpr char kNoLink[] = "not connected";      // Transport::LinkTo
@@ -108,14 +61,13 @@ class RingWorker {
                   .progress = job.options.progress,
                   .limit = job.options.timeout_s > 0 ? std::chrono::seconds(job.options.timeout_s)
                                                      : kWaitLimit,
-                  .idle_limit = kWaitLimit,
                   .workers_per_core = WorkersPerCore(job)}),
         transport_(std::move(transport)) {
     for (const TrafficSetup& setup : AllSetups(job)) setups_.emplace(setup.bytes, setup);
   }
 
-  absl::StatusOr<int64_t> Run() {
-    absl::StatusOr<int64_t> wrong = RunAll();
+  absl::StatusOr<std::string> Run() {
+    absl::StatusOr<std::string> wrong = RunAll();
     if (!wrong.ok()) transport_->Abort(wrong.status());
     // Its callbacks may come until it is gone; they use what else is here.
     transport_.reset();
@@ -125,10 +77,10 @@ class RingWorker {
  private:
   bool first() const { return transport_->self().value == 0; }
   std::optional<HostSpeed> SpeedOfHost() const {
-    if (options_.host_speed == HostSpeedIs::kLeftOut) return std::nullopt;
+    if (options_.skip_host) return std::nullopt;
     return MeasureHost(job_.facts);
   }
-  absl::StatusOr<int64_t> RunAll();
+  absl::StatusOr<std::string> RunAll();
   absl::Status Introduce();
   absl::Status RunLine(int cycle, ElementType type, size_t bytes);
   absl::StatusOr<Measured> Measure(Traffic& traffic, const TrafficSetup& setup);
@@ -149,11 +101,11 @@ class RingWorker {
   std::unique_ptr<Transport> transport_;  // goes first
 };
 
-absl::StatusOr<int64_t> RingWorker::RunAll() {
+absl::StatusOr<std::string> RingWorker::RunAll() {
   control_ = Control::Create(&waiting_);
   RZ_ASSIGN_OR_RETURN(PayloadMemory memory, MemoryOfPayload(job_, transport_->self()));
   payload_ = std::make_unique<Payload>(transport_->self(), std::move(memory));
-  if (options_.comparing == Comparing::kPeerTool) {
+  if (options_.compare) {
     RZ_ASSIGN_OR_RETURN(
         peer_,
         MakePeer(
@@ -173,14 +125,10 @@ absl::StatusOr<int64_t> RingWorker::RunAll() {
     RZ_RETURN_IF_ERROR(report_.WriteFiles());
   }
   RZ_RETURN_IF_ERROR(control_->Gather("the end", "", Manner::kIdle).status());
-  RZ_ASSIGN_OR_RETURN(const std::string all,
+  RZ_ASSIGN_OR_RETURN(std::string wrong,
                       control_->Tell("the result", absl::StrCat(report_.wrong()), Manner::kIdle));
   traffic_.reset();
   RZ_RETURN_IF_ERROR(transport_->Close());
-  int64_t wrong = 0;
-  if (!absl::SimpleAtoi(all, &wrong)) {
-    return absl::InternalError(absl::StrCat("the result is \"", all, "\""));
-  }
   return wrong;
 }
 
@@ -194,25 +142,17 @@ absl::Status RingWorker::Introduce() {
   RZ_RETURN_IF_ERROR(waiting_.Until("the links to its neighbours", Manner::kIdle, [&] {
     return transport_->LinkTo(right) != kNoLink && transport_->LinkTo(left) != kNoLink;
   }));
-  const std::vector<std::string> mine = {
-      std::to_string(getpid()), job_.facts.name,
-      options_.pinning == Pinning::kNone ? "any" : std::to_string(CoreOf(job_, self)),
-      transport_->LinkTo(right), transport_->LinkTo(left)};
+  const Json mine = {{"rank", self.value},
+                     {"pid", getpid()},
+                     {"hostname", job_.facts.name},
+                     {"core", !options_.pin ? "any" : absl::StrCat(CoreOf(job_, self))},
+                     {"link_right", transport_->LinkTo(right)},
+                     {"link_left", transport_->LinkTo(left)}};
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> all,
-                      control_->Gather("who it is", absl::StrJoin(mine, "\n"), Manner::kIdle));
+                      control_->Gather("who it is", mine.dump(), Manner::kIdle));
   if (first()) {
-    std::vector<WorkerFacts> facts;
-    for (const std::string& text : all) {
-      std::vector<std::string> words = absl::StrSplit(text, '\n');
-      words.resize(5);
-      WorkerFacts worker{.worker = static_cast<int>(facts.size()),
-                         .host = words[1],
-                         .core = words[2],
-                         .right = words[3],
-                         .left = words[4]};
-      if (!absl::SimpleAtoi(words[0], &worker.pid)) worker.pid = -1;
-      facts.push_back(std::move(worker));
-    }
+    std::vector<Json> facts;
+    for (const std::string& text : all) facts.push_back(Json::parse(text));
     report_.set_notes(job_.notes);
     RZ_RETURN_IF_ERROR(PrintToStdout(report_.Header(facts, SpeedOfHost())));
   }
@@ -235,8 +175,9 @@ absl::Status RingWorker::RunLine(int cycle, ElementType type, size_t bytes) {
   RZ_ASSIGN_OR_RETURN(const Measured measured, Measure(*traffic_, setup));
   next_tag_ = traffic_->next_tag();
   // No worker holds another's buffers any more when all have come here.
-  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
-                      control_->Gather("the numbers", ToText(measured), Manner::kBusy));
+  RZ_ASSIGN_OR_RETURN(
+      const std::vector<std::string> texts,
+      control_->Gather("the numbers", nlohmann::json(measured).dump(), Manner::kBusy));
   if (first()) {
     RZ_RETURN_IF_ERROR(ReportLine(
         {.cycle = cycle, .bytes = setup.bytes, .count = setup.bytes / SizeOf(type), .type = type},
@@ -251,9 +192,8 @@ absl::StatusOr<Measured> RingWorker::Measure(Traffic& traffic, const TrafficSetu
   RZ_RETURN_IF_ERROR(control_->Meet("its buffers", Manner::kBusy));
   if (options_.warmup > 0) RZ_RETURN_IF_ERROR(traffic.Time(options_.warmup).status());
   if (peer_ != nullptr) RZ_RETURN_IF_ERROR(peer_->Prepare(setup));
-  const bool evict =
-      options_.caching == Caching::kRotate &&
-      static_cast<size_t>(setup.buffers) * setup.bytes < 2 * job_.facts.last_cache_bytes;
+  const bool evict = !options_.cached && static_cast<size_t>(setup.buffers) * setup.bytes <
+                                             2 * job_.facts.last_cache_bytes;
   Measured measured;
   for (int round = 0; round < Rounds(options_); ++round) {
     if (evict) EvictCaches(job_.facts);
@@ -281,7 +221,7 @@ absl::Status RingWorker::ReportLine(Row row, const std::vector<std::string>& tex
   std::vector<double> means;
   int64_t wrong = 0;
   for (const std::string& text : texts) {
-    RZ_ASSIGN_OR_RETURN(Measured one, ParseMeasured(text));
+    Measured one = nlohmann::json::parse(text).get<Measured>();
     std::vector<double> times;
     for (const auto& round : one.rounds) times.insert(times.end(), round.begin(), round.end());
     means.push_back(StatisticsOf(times).mean);
@@ -333,7 +273,8 @@ void RingWorker::Compare(const std::vector<Measured>& all, Row& row) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport) {
+absl::StatusOr<std::string> RunRingWorker(const RingJob& job,
+                                          std::unique_ptr<Transport> transport) {
   return RingWorker(job, std::move(transport)).Run();
 }
 

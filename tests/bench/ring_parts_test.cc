@@ -311,9 +311,8 @@ int64_t WrongOf(const absl::StatusOr<std::unique_ptr<Traffic>>& traffic) {
 TEST(FarMemory, EveryModeLeavesTheHostsHandsOff) {
   for (const RingMode mode : {RingMode::kShift, RingMode::kRelay, RingMode::kReduce,
                               RingMode::kPingpong, RingMode::kStream}) {
-    for (const Receiving receiving : {Receiving::kLeave, Receiving::kCopy}) {
-      const TrafficSetup setup = {
-          .mode = mode, .receiving = receiving, .bytes = 4096, .buffers = 3};
+    for (const bool copy : {false, true}) {
+      const TrafficSetup setup = {.mode = mode, .copy = copy, .bytes = 4096, .buffers = 3};
       TransportOptions needs{.slots = {4}, .parameter_bytes = 1 << 20, .sum_bytes = 1 << 20};
       EXPECT_EQ(OverFarMemory({needs, needs},
                               [&](Waiting& waiting, Payload& payload) {
