@@ -30,42 +30,18 @@ class HeapCell final : public BufferCell {
 
 }  // namespace
 
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    cell_ = other.Detach();
-  }
-  return *this;
-}
-
-void Buffer::Reset() {
+void BufferHandle::Reset() {
   if (BufferCell* cell = Detach()) cell->DropHolder();
 }
 
-BufferCell* Buffer::Detach() { return std::exchange(cell_, nullptr); }
+BufferCell* BufferHandle::Detach() { return std::exchange(cell_, nullptr); }
 
 SharedBuffer Buffer::Seal() && { return SharedBuffer(Detach()); }
 
-SharedBuffer::SharedBuffer(const SharedBuffer& other) : cell_(other.cell_) {
-  if (cell_ != nullptr) cell_->AddHolder();
-}
-
-SharedBuffer& SharedBuffer::operator=(SharedBuffer other) noexcept {
-  std::swap(cell_, other.cell_);
-  return *this;
-}
-
-void SharedBuffer::Reset() {
-  if (BufferCell* cell = Detach()) cell->DropHolder();
-}
-
-BufferCell* SharedBuffer::Detach() { return std::exchange(cell_, nullptr); }
-
 absl::StatusOr<Buffer> SharedBuffer::Unseal() && {
-  const int holders = cell_->holders();
-  if (holders != 1) {
+  if (const int all = holders(); all != 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a shared buffer of ", size(), " bytes still has ", holders, " holders"));
+        absl::StrCat("a shared buffer of ", size(), " bytes still has ", all, " holders"));
   }
   return Buffer(Detach());
 }

@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
@@ -48,65 +49,75 @@ class BufferCell {
   size_t size_;  // bytes
 };
 
-class SharedBuffer;
-
-// Move-only, mutable, exactly one holder. Empty (operator bool false) after a move.
-class Buffer {
+// What both handles are: one holder of a cell, or of none (after a move).
+class BufferHandle {
  public:
-  Buffer() = default;
-  // Takes over one holder of `cell` (already counted).
-  explicit Buffer(BufferCell* cell) : cell_(cell) {}
-  Buffer(Buffer&& other) noexcept : cell_(other.Detach()) {}
-  Buffer& operator=(Buffer&& other) noexcept;
-  ~Buffer() { Reset(); }
-
   explicit operator bool() const { return cell_ != nullptr; }
-  std::byte* data() const { return cell_->data(); }
   size_t size() const { return cell_->size(); }
-  // The whole payload as values of T (size / sizeof(T) of them).
-  template <typename T>
-  std::span<T> as() const {
-    return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
-  }
   void Reset();
-  // Freezes the contents; this handle becomes empty.
-  SharedBuffer Seal() &&;
+  // For transports; Detach moves the holder to the caller.
+  BufferCell* cell() const { return cell_; }
+  BufferCell* Detach();
 
-  BufferCell* cell() const { return cell_; }  // for transports
-  BufferCell* Detach();                       // for transports: the holder moves to the caller
+ protected:
+  BufferHandle() = default;
+  explicit BufferHandle(BufferCell* cell) : cell_(cell) {}
+  BufferHandle(BufferHandle&& other) noexcept : cell_(other.Detach()) {}
+  ~BufferHandle() { Reset(); }
+  // By way of a copy, which takes along what was held here.
+  void Swap(BufferHandle& other) noexcept { std::swap(cell_, other.cell_); }
 
  private:
   BufferCell* cell_ = nullptr;
 };
 
+class SharedBuffer;
+
+// Move-only, mutable, exactly one holder.
+class Buffer : public BufferHandle {
+ public:
+  Buffer() = default;
+  // Takes over one holder of `cell` (already counted).
+  explicit Buffer(BufferCell* cell) : BufferHandle(cell) {}
+  Buffer(Buffer&& other) noexcept = default;
+  Buffer& operator=(Buffer other) noexcept {
+    Swap(other);
+    return *this;
+  }
+
+  std::byte* data() const { return cell()->data(); }
+  // The whole payload as values of T (size / sizeof(T) of them).
+  template <typename T>
+  std::span<T> as() const {
+    return {reinterpret_cast<T*>(data()), size() / sizeof(T)};
+  }
+  // Freezes the contents; this handle becomes empty.
+  SharedBuffer Seal() &&;
+};
+
 // Copyable, immutable, counted.
-class SharedBuffer {
+class SharedBuffer : public BufferHandle {
  public:
   SharedBuffer() = default;
-  explicit SharedBuffer(BufferCell* cell) : cell_(cell) {}  // takes over one holder
-  SharedBuffer(const SharedBuffer& other);
-  SharedBuffer(SharedBuffer&& other) noexcept : cell_(other.Detach()) {}
-  SharedBuffer& operator=(SharedBuffer other) noexcept;
-  ~SharedBuffer() { Reset(); }
+  explicit SharedBuffer(BufferCell* cell) : BufferHandle(cell) {}  // as Buffer's
+  SharedBuffer(const SharedBuffer& other) : BufferHandle(other.cell()) {
+    if (cell() != nullptr) cell()->AddHolder();
+  }
+  SharedBuffer(SharedBuffer&& other) noexcept = default;
+  SharedBuffer& operator=(SharedBuffer other) noexcept {
+    Swap(other);
+    return *this;
+  }
 
-  explicit operator bool() const { return cell_ != nullptr; }
-  const std::byte* data() const { return cell_->data(); }
-  size_t size() const { return cell_->size(); }
+  const std::byte* data() const { return cell()->data(); }
   template <typename T>
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data()), size() / sizeof(T)};
   }
-  int holders() const { return cell_->holders(); }
-  void Reset();
+  int holders() const { return cell()->holders(); }
   // Writable again, in place. FailedPrecondition (and *this unchanged) unless this is the only
   // holder.
   absl::StatusOr<Buffer> Unseal() &&;
-
-  BufferCell* cell() const { return cell_; }
-  BufferCell* Detach();
-
- private:
-  BufferCell* cell_ = nullptr;
 };
 
 // A buffer of ordinary, zeroed, 64-byte aligned memory of this process. Throws std::bad_alloc, as

@@ -30,15 +30,10 @@ void Sha256::Update(std::span<const std::byte> bytes) {
   RZ_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1, "SHA-256");
 }
 
-Digest Sha256::Finish() {
+std::string Sha256::FinishHex() {
   Digest digest;
   RZ_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1, "SHA-256");
   Begin(context_.get());
-  return digest;
-}
-
-std::string Sha256::FinishHex() {
-  const Digest digest = Finish();
   return absl::BytesToHexString(std::string(digest.begin(), digest.end()));
 }
 

@@ -22,6 +22,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -146,27 +147,24 @@ absl::Status ReadError(const std::string& path) {
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Open(const std::string& path, As as) {
   struct stat info {};
   const bool there = Look(path, info);
-  std::string target = path, temporary;
-  int fd = -1;
-  const bool in_place = WrittenInPlace(path);
-  if (in_place) {
-    fd = OpenInPlace(path, info);
+  std::unique_ptr<OutputFile> file(new OutputFile(path));
+  if (WrittenInPlace(path)) {
+    file->fd_ = OpenInPlace(path, info);
   } else if (as != As::kWhole) {
     const int how = as == As::kGrowing ? O_TRUNC : O_APPEND;
-    fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
+    file->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | how, 0666);
+    file->grows_ = true;
   } else {
-    RZ_ASSIGN_OR_RETURN(target, FollowLinks(path));
+    RZ_ASSIGN_OR_RETURN(file->target_, FollowLinks(path));
     if (there && access(path.c_str(), W_OK) != 0) return WriteError(path, errno);
-    temporary = UnguessableName(target);
-    fd = open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    const std::string temporary = UnguessableName(file->target_);
+    file->fd_ = open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd_ >= 0) file->temporary_ = temporary;
+    if (there && file->fd_ >= 0 && fchmod(file->fd_, info.st_mode & 0777) != 0) {
+      return WriteError(path, errno);
+    }
   }
-  if (fd < 0) return WriteError(path, errno);
-  std::unique_ptr<OutputFile> file(
-      new OutputFile(path, std::move(target), std::move(temporary), fd));
-  file->grows_ = as != As::kWhole && !in_place;
-  if (there && !file->temporary_.empty() && fchmod(fd, info.st_mode & 0777) != 0) {
-    return WriteError(path, errno);
-  }
+  if (file->fd_ < 0) return WriteError(path, errno);
   return file;
 }
 
@@ -296,14 +294,11 @@ absl::Status CheckOutputFiles(const std::vector<NamedPath>& outputs,
 
 absl::Status CheckFolder(const NamedPath& folder) {
   std::error_code missing;
-  for (std::filesystem::path at = folder.path; at.has_relative_path(); at = at.parent_path()) {
-    const std::filesystem::file_type type = std::filesystem::status(at, missing).type();
-    if (type == std::filesystem::file_type::directory) return absl::OkStatus();
-    if (type == std::filesystem::file_type::not_found) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder.by, ": ", at.string(), ": wanted a folder, found a file"));
-  }
-  return absl::OkStatus();
+  std::filesystem::path at = folder.path;
+  while (at.has_relative_path() && !std::filesystem::exists(at, missing)) at = at.parent_path();
+  if (at.empty() || std::filesystem::is_directory(at, missing)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder.by, ": ", at.string(), ": wanted a folder, found a file"));
 }
 
 absl::Status MakeFolders(const std::string& folder) {
@@ -350,11 +345,12 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most) 
 std::string FieldOfFile(const std::string& path, absl::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const absl::string_view text = line;
-    if (absl::StripAsciiWhitespace(text.substr(0, colon)) != name) continue;
-    return std::string(absl::StripAsciiWhitespace(text.substr(colon + 1)));
+    absl::string_view rest = line;
+    if (!absl::ConsumePrefix(&rest, name)) continue;
+    absl::string_view value = absl::StripLeadingAsciiWhitespace(rest);
+    if (!absl::ConsumePrefix(&value, ":") && value.size() == rest.size())
+      continue;  // a longer name
+    return std::string(absl::StripAsciiWhitespace(value));
   }
   return "";
 }

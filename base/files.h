@@ -57,17 +57,13 @@ class OutputFile {
   absl::Status CheckRoom(uint64_t bytes) const;
 
  private:
-  OutputFile(std::string path, std::string target, std::string temporary, int fd)
-      : path_(std::move(path)),
-        target_(std::move(target)),
-        temporary_(std::move(temporary)),
-        fd_(fd) {}
+  explicit OutputFile(std::string path) : path_(std::move(path)) {}
 
   const std::string path_;
-  const std::string target_;  // where path_'s symlinks lead
-  std::string temporary_;     // of a whole file, until Finish; else empty
-  bool grows_ = false;        // a regular file of kGrowing or kAppended
-  int fd_;                    // -1 after Finish
+  std::string target_;     // of a whole file: where path_'s symlinks lead
+  std::string temporary_;  // of a whole file, until Finish; else empty
+  bool grows_ = false;     // a regular file of kGrowing or kAppended
+  int fd_ = -1;            // again after Finish
 };
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
@@ -118,8 +114,8 @@ absl::Status CheckStandardStreams();
 // PermissionDenied: anything else. Thread-safe.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most = SIZE_MAX);
 
-// Of a file of lines "name : value", as /proc has them: the value in the first line of that name.
-// Empty: there is no such line, or no such file. Thread-safe.
+// Of a file of lines "name : value" or "name value", as /proc has them: the value in the first line
+// of that name. Empty: there is no such line, or no such file. Thread-safe.
 std::string FieldOfFile(const std::string& path, absl::string_view name);
 
 }  // namespace ringzero

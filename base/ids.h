@@ -2,16 +2,12 @@
 //
 //   WorkerId owner(2);
 //   Version next = Version(iteration.value + 1);
-//   ToString(owner);   // "2"
 //
 // Each is a plain int underneath (`.value`); arithmetic is done on the int, on purpose.
 #ifndef RINGZERO_BASE_IDS_H_
 #define RINGZERO_BASE_IDS_H_
 
 #include <compare>
-#include <cstdint>
-#include <functional>
-#include <string>
 
 namespace ringzero {
 
@@ -34,16 +30,6 @@ using Iteration = Id<struct IterationTag>;
 // lap l = 0..K-1 of an iteration: one micro-batch per worker.
 using Lap = Id<struct LapTag>;
 
-template <typename Tag>
-std::string ToString(Id<Tag> id) {
-  return std::to_string(id.value);
-}
-
 }  // namespace ringzero
-
-template <typename Tag>
-struct std::hash<ringzero::Id<Tag>> {
-  size_t operator()(ringzero::Id<Tag> id) const noexcept { return std::hash<int>()(id.value); }
-};
 
 #endif  // RINGZERO_BASE_IDS_H_

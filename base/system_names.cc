@@ -5,14 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
+#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <vector>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_split.h"
+#include "base/files.h"
 
 namespace ringzero {
 namespace {
@@ -32,21 +28,12 @@ std::string ThreadName() {
 }
 
 void NameProcess(absl::string_view title) {
-  // proc(5), of /proc/PID/stat: behind the name in brackets comes field 3; arg_start is 48.
-  constexpr size_t kArgStart = 48 - 3;
-  std::string stat;
-  std::getline(std::ifstream("/proc/self/stat"), stat);
-  const std::vector<std::string> fields =
-      absl::StrSplit(stat.substr(std::min(stat.size(), stat.rfind(')') + 2)), ' ');
-  uintptr_t begin = 0;
-  uintptr_t end = 0;
-  if (fields.size() < kArgStart + 2 || !absl::SimpleAtoi(fields[kArgStart], &begin) ||
-      !absl::SimpleAtoi(fields[kArgStart + 1], &end) || begin == 0 || begin >= end) {
-    return;
-  }
-  auto* const words = reinterpret_cast<char*>(begin);
-  std::memset(words, 0, end - begin);
-  std::memcpy(words, title.data(), std::min<size_t>(title.size(), end - begin - 1));
+  char* const words = program_invocation_name;  // main's argv[0]; the other words lie behind it
+  const std::string shown = ReadWholeFile("/proc/self/cmdline").value_or("");
+  // A program that ld.so was told to start has words before those of main.
+  if (words == nullptr || shown.empty() || std::strcmp(shown.c_str(), words) != 0) return;
+  std::memset(words, 0, shown.size());
+  std::memcpy(words, title.data(), std::min(title.size(), shown.size() - 1));
 }
 
 }  // namespace ringzero

@@ -21,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status.h"
+#include "p2p/unique_fd.h"
 #include "zero/update/arithmetic.h"
 #include "zero/update/kernels.h"
 
@@ -180,12 +181,6 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<TensorSpec>& tensors,
   return length + text;
 }
 
-// Closes a file descriptor on the way out.
-struct Closer {
-  ~Closer() { close(fd); }
-  int fd;
-};
-
 // Values in a file may lie at any address.
 void Widen(WireType type, const std::byte* from, std::span<float> out) {
   for (float& value : out) {
@@ -208,23 +203,20 @@ SafetensorsReader::~SafetensorsReader() {
 absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
     const std::string& path) {
   // A FIFO does not keep this waiting: it is refused below.
-  const Closer file = {.fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-  if (file.fd < 0) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file) {
     const std::string message = absl::StrCat(path, ": cannot be opened: ", std::strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(message) : absl::InvalidArgumentError(message);
   }
   struct stat info;
-  if (fstat(file.fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+  if (fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return Wrong(path, "is not a regular file");
   }
   const auto size = static_cast<size_t>(info.st_size);
   if (size < 8) {
-    return Wrong(
-        path,
-        absl::StrCat("truncated: ", size,
-                     " bytes, where a safetensors file begins with 8 for the header's length"));
+    return Wrong(path, absl::StrCat("truncated: ", size, " bytes; the header's length has 8"));
   }
-  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
+  void* memory = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (memory == MAP_FAILED) {
     return Wrong(path, absl::StrCat("cannot be mapped: ", std::strerror(errno)));
   }

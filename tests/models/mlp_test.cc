@@ -49,7 +49,7 @@ TEST(Mlp, ErrorsNameTheKey) {
   EXPECT_THAT(std::string(CheckMlp({.sizes = {}}).message()),
               HasSubstr("model.hidden, classes) has 0 sizes"));
   EXPECT_THAT(std::string(CheckMlp({.sizes = {5}}).message()), HasSubstr("has 1 sizes"));
-  EXPECT_THAT(std::string(CheckMlp({.sizes = {5, 0}}).message()), HasSubstr("the size 0"));
+  EXPECT_THAT(std::string(CheckMlp({.sizes = {5, 0}}).message()), HasSubstr("classes) is 0"));
   EXPECT_TRUE(CheckMlp({.sizes = {5, 2}}).ok());
 }
 

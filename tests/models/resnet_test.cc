@@ -258,8 +258,8 @@ TEST(ResNet, ErrorsNameTheKey) {
   EXPECT_THAT(std::string(CheckResNet({.width = -1}).message()), HasSubstr("model.width is -1"));
   EXPECT_THAT(std::string(CheckResNet({.channels = 2}).message()),
               HasSubstr("model.channels is 2"));
-  EXPECT_THAT(std::string(CheckResNet({.classes = 1}).message()), HasSubstr("1 classes"));
-  EXPECT_THAT(std::string(CheckResNet({.image_size = 3}).message()), HasSubstr("3 rows"));
+  EXPECT_THAT(std::string(CheckResNet({.classes = 1}).message()), HasSubstr("classes is 1"));
+  EXPECT_THAT(std::string(CheckResNet({.image_size = 3}).message()), HasSubstr("rows is 3"));
   EXPECT_TRUE(CheckResNet({}).ok());
 }
 

@@ -115,7 +115,7 @@ auto Initializer(int64_t layers) {
   const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(layers));
   return [residual](const std::string& parameter, at::Tensor values, at::Generator generator) {
     if (values.dim() == 2) {
-      FillNormal(values, parameter == "project.weight" ? residual : 0.02, generator);
+      values.normal_(0.0, parameter == "project.weight" ? residual : 0.02, generator);
     } else if (LastName(parameter) == "weight") {
       values.fill_(1.0);
     } else {
@@ -140,19 +140,14 @@ LayerCost MlpCost(const GptOptions& o) {
          ElementwiseCost(o.seq * o.dim);
 }
 
-absl::Status CheckRange(const char* key, int64_t value, int64_t most) {
-  if (value >= 1 && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, " is ", value, ": wanted 1 to ", most));
-}
-
 }  // namespace
 
 absl::Status CheckGpt(const GptOptions& options) {
-  for (const absl::Status& status : {CheckRange("model.layers", options.layers, 1000),
-                                     CheckRange("model.dim", options.dim, 1 << 16),
-                                     CheckRange("model.heads", options.heads, options.dim),
-                                     CheckRange("model.vocab", options.vocab, 1 << 24),
-                                     CheckRange("model.seq", options.seq, 1 << 20)}) {
+  for (const absl::Status& status : {CheckRange("model.layers", options.layers, 1, 1000),
+                                     CheckRange("model.dim", options.dim, 1, 1 << 16),
+                                     CheckRange("model.heads", options.heads, 1, options.dim),
+                                     CheckRange("model.vocab", options.vocab, 1, 1 << 24),
+                                     CheckRange("model.seq", options.seq, 1, 1 << 20)}) {
     if (!status.ok()) return status;
   }
   if (options.dim % options.heads != 0) {

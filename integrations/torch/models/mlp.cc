@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "integrations/torch/models/models.h"
 #include "integrations/torch/models/parts.h"
 
@@ -45,7 +46,7 @@ LayerFactory MakeLinear(int64_t in, int64_t out, Place place) {
   factory.initialize = [deviation](const std::string& parameter, at::Tensor values,
                                    at::Generator generator) {
     if (parameter == "weight") {
-      FillNormal(values, deviation, generator);
+      values.normal_(0.0, deviation, generator);
     } else {
       values.zero_();
     }
@@ -62,11 +63,8 @@ absl::Status CheckMlp(const MlpOptions& options) {
                      " sizes: at least two are wanted, the input's features and the classes"));
   }
   for (int64_t size : options.sizes) {
-    if (size < 1 || size > (1 << 24)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a perceptron (data.input, model.hidden, classes) has the size ", size,
-                       ": wanted 1 to ", 1 << 24));
-    }
+    RZ_RETURN_IF_ERROR(CheckRange("a size of the perceptron (data.input, model.hidden, classes)",
+                                  size, 1, 1 << 24));
   }
   return absl::OkStatus();
 }

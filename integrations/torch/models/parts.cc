@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "base/philox.h"
 #include "integrations/torch/micro_batch_context.h"
 
@@ -28,19 +29,6 @@ void FillMask(float* mask, int64_t count, uint64_t key, double probability) {
   }
 }
 
-class DropoutLayer final : public Layer {
- public:
-  explicit DropoutLayer(double probability)
-      : dropout_(register_module("dropout", std::make_shared<Dropout>(probability))) {}
-  TensorList forward(TensorList inputs) override {
-    inputs[0] = dropout_->forward(inputs[0]);
-    return inputs;
-  }
-
- private:
-  std::shared_ptr<Dropout> dropout_;
-};
-
 }  // namespace
 
 LinearPart::LinearPart(int64_t in, int64_t out, Bias bias)
@@ -52,10 +40,6 @@ ConvPart::ConvPart(const ConvShape& shape)
     : weight_(register_parameter("weight",
                                  at::empty({shape.out, shape.in, shape.kernel, shape.kernel}))),
       shape_(shape) {}
-
-void FillNormal(at::Tensor values, double standard_deviation, at::Generator generator) {
-  values.normal_(0.0, standard_deviation, generator);
-}
 
 std::string LastName(const std::string& parameter) {
   return parameter.substr(parameter.rfind('.') + 1);  // npos + 1 is 0: the whole name
@@ -93,8 +77,10 @@ at::Tensor Dropout::forward(const at::Tensor& x) {
   return x * mask.to(x.options());
 }
 
-std::shared_ptr<Layer> MakeDropoutLayer(double probability) {
-  return std::make_shared<DropoutLayer>(probability);
+absl::Status CheckRange(absl::string_view key, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(key, " is ", value, ": wanted ", least, " to ", most));
 }
 
 }  // namespace ringzero

@@ -8,9 +8,10 @@
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_PARTS_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "integrations/torch/layer.h"
 #include "integrations/torch/linear.h"
 #include "integrations/torch/torch.h"
@@ -51,8 +52,6 @@ class ConvPart : public torch::nn::Module {
   ConvShape shape_;
 };
 
-// Fills `values` from a normal distribution with mean 0.
-void FillNormal(at::Tensor values, double standard_deviation, at::Generator generator);
 // The last part of a dotted parameter name: "weight" of "conv.weight".
 std::string LastName(const std::string& parameter);
 
@@ -71,7 +70,6 @@ LayerCost operator+(LayerCost a, LayerCost b);
 //   class Block : public Layer {
 //     Block() : dropout_(register_module("dropout", std::make_shared<Dropout>(0.1))) {}
 //     …  x + dropout_->forward(h);
-//   MakeDropoutLayer(0.1)   // a layer of its own
 //
 // In training each element is zero with the given probability, else divided by 1 - probability; in
 // eval() it is the identity. Element i (in row-major order) of the c-th draw of a layer is kept or
@@ -91,8 +89,8 @@ class Dropout : public torch::nn::Module {
   double probability_;
 };
 
-// Dropout of the list's first tensor.
-std::shared_ptr<Layer> MakeDropoutLayer(double probability);
+// InvalidArgument "model.dim is 0: wanted 1 to 65536".
+absl::Status CheckRange(absl::string_view key, int64_t value, int64_t least, int64_t most);
 
 }  // namespace ringzero
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "integrations/torch/models/models.h"
 #include "integrations/torch/models/parts.h"
 
@@ -112,9 +113,9 @@ class ResNetHead final : public Layer {
 void Initialize(const std::string& parameter, at::Tensor values, at::Generator generator) {
   if (values.dim() == 4) {
     const int64_t fan_out = values.size(0) * values.size(2) * values.size(3);
-    FillNormal(values, std::sqrt(2.0 / static_cast<double>(fan_out)), generator);
+    values.normal_(0.0, std::sqrt(2.0 / static_cast<double>(fan_out)), generator);
   } else if (values.dim() == 2) {
-    FillNormal(values, std::sqrt(1.0 / static_cast<double>(values.size(1))), generator);
+    values.normal_(0.0, std::sqrt(1.0 / static_cast<double>(values.size(1))), generator);
   } else if (LastName(parameter) == "weight") {
     values.fill_(1.0);
   } else {
@@ -236,23 +237,13 @@ absl::Status CheckResNet(const ResNetOptions& options) {
                      ": wanted 18, 34 or 50, or 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, "
                      "110, …)"));
   }
-  if (options.width < 0 || options.width > 4096) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.width is ", options.width, ": wanted 1 to 4096"));
-  }
+  RZ_RETURN_IF_ERROR(CheckRange("model.width", options.width, 0, 4096));
   if (options.channels != 1 && options.channels != 3) {
     return absl::InvalidArgumentError(
         absl::StrCat("model.channels is ", options.channels, ": wanted 1 (grey) or 3 (colour)"));
   }
-  if (options.classes < 2) {
-    return absl::InvalidArgumentError(absl::StrCat("the data has ", options.classes,
-                                                   " classes: a residual network wants 2 or more"));
-  }
-  if (options.image_size < 4 || options.image_size > 4096) {
-    return absl::InvalidArgumentError(absl::StrCat("the data's images have ", options.image_size,
-                                                   " rows: a residual network wants 4 to 4096"));
-  }
-  return absl::OkStatus();
+  RZ_RETURN_IF_ERROR(CheckRange("the data's number of classes", options.classes, 2, 1 << 24));
+  return CheckRange("the data's number of rows", options.image_size, 4, 4096);
 }
 
 std::vector<LayerFactory> MakeResNet(const ResNetOptions& options) {
