@@ -10,11 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <filesystem>
 #include <iterator>
 #include <memory>
@@ -23,9 +23,11 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "base/system_names.h"
 #include "p2p/awake_clock.h"
@@ -43,6 +45,8 @@ using Clock = std::chrono::steady_clock;
 // timeout(1) sends its signal to the process and to the process' group: that is one, not a second.
 constexpr std::chrono::milliseconds kOneSignal(200);
 
+constexpr std::chrono::seconds kPatience(1);  // from SIGTERM to SIGKILL
+
 // Whether somebody (nohup) has asked for it before this program began.
 bool IsIgnored(int signal) {
   struct sigaction action = {};
@@ -54,31 +58,6 @@ bool IsIgnored(int signal) {
 // descriptor while this lives.
 class SignalScope {
  public:
-  static absl::StatusOr<std::unique_ptr<SignalScope>> Create(const std::vector<int>& pass_on) {
-    std::unique_ptr<SignalScope> scope(new SignalScope(pass_on));
-    if (!scope->descriptor_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("cannot make a signalfd: ", std::strerror(errno)));
-    }
-    return scope;
-  }
-  ~SignalScope() {
-    // What still pends is delivered as if we had not been here.
-    sigaction(SIGCHLD, &previous_child_action_, nullptr);
-    sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
-  }
-
-  int descriptor() const { return descriptor_.get(); }
-  const sigset_t& previous_mask() const { return previous_mask_; }
-  // The next one that came, or 0.
-  int Next() {
-    signalfd_siginfo info = {};
-    const ssize_t got = read(descriptor_.get(), &info, sizeof(info));
-    return got == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
-  }
-  void Close() { descriptor_.Reset(); }  // in a child
-
- private:
   explicit SignalScope(const std::vector<int>& pass_on) {
     struct sigaction child_action = {};
     child_action.sa_handler = SIG_DFL;  // ignored, children would vanish without a status
@@ -91,64 +70,67 @@ class SignalScope {
     sigprocmask(SIG_BLOCK, &mask, &previous_mask_);
     descriptor_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   }
+  ~SignalScope() {
+    // What still pends is delivered as if we had not been here.
+    sigaction(SIGCHLD, &previous_child_action_, nullptr);
+    sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
+  }
 
+  int descriptor() const { return descriptor_.get(); }  // -1: there are no more (errno)
+  const sigset_t& previous_mask() const { return previous_mask_; }
+  // The next one that came, or 0.
+  int Next() {
+    signalfd_siginfo info = {};
+    const ssize_t got = read(descriptor_.get(), &info, sizeof(info));
+    return got == sizeof(info) ? static_cast<int>(info.ssi_signo) : 0;
+  }
+  void Close() { descriptor_.Reset(); }  // in a child
+
+ private:
   sigset_t previous_mask_;
   struct sigaction previous_child_action_;
   UniqueFd descriptor_;
 };
 
-// Of MakeLaunchRendezvous.
-absl::StatusOr<UniqueFd> MakeLog() {
-  UniqueFd log(memfd_create("ringzero-rendezvous", MFD_CLOEXEC));
-  if (!log) return SystemError("cannot make a memory file");
-  return log;
-}
-
 class Launch {
  public:
   Launch(const LaunchOptions& options, SignalScope& signals)
-      : options_(options),
-        signals_(signals),
-        awake_(Clock::now(), options.peer_timeout / 5),
-        stops_(options.workers),
-        results_(options.workers) {}
+      : options_(options), signals_(signals) {}
 
   absl::Status Start(const WorkerBody& body);
   absl::StatusOr<std::vector<std::string>> Run();
 
  private:
+  struct Worker {
+    explicit Worker(WorkerId id) : process(id) {}
+
+    WorkerProcess process;
+    std::optional<std::string> result;
+    bool told = false;  // a failure of its own
+    int stops = 0;      // so far
+    std::optional<Deadline> stop_limit;
+    bool lost = false;  // its stop took too long, and was said
+  };
   struct Failure {
-    WorkerId worker;
     absl::Status status;  // names its worker, or is an echo
     bool killed = false;  // by SIGKILL, from outside
   };
-  struct Stop {
-    int count = 0;            // which of the worker's stops
-    Clock::time_point since;  // awake time
-    bool lost = false;        // it took too long, and was said
-  };
   enum class Phase { kRunning, kInterrupted, kGrace, kTerminated, kKilled };
 
-  void Wait();
-  void ReadRecords(WorkerProcess& child);
-  void ReadSignals();
-  void ReapAll();
-  void Fail(const Failure& failure);
-  void Enter(Phase phase);
-  void CheckStopped();
-  void Lose(WorkerProcess& child);
-  void CheckDeadline();
   bool AnyAlive() const;
+  void Wait();
+  void ReadRecords(Worker& worker);
+  void ReadSignals();
+  void Reap(Worker& worker);
+  void Fail(Worker& worker, const absl::Status& status, bool killed = false);
+  void Enter(Phase phase);
+  void CheckStopped(Worker& worker);
+  void Lose(Worker& worker);
   absl::Status Cause() const;
-  absl::Status AllKilled() const;
 
   const LaunchOptions& options_;
   SignalScope& signals_;
-  std::vector<WorkerProcess> children_;
-  AwakeClock awake_;
-  std::vector<Stop> stops_;                                     // by worker
-  Clock::time_point stop_deadline_ = Clock::time_point::max();  // when CheckStopped is due
-  std::vector<std::optional<std::string>> results_;
+  std::deque<Worker> workers_;
   std::vector<Failure> failures_;  // in order of time
   int interrupted_by_ = 0;
   Clock::time_point interrupted_at_;
@@ -159,8 +141,8 @@ class Launch {
 absl::Status Launch::Start(const WorkerBody& body) {
   RZ_ASSIGN_OR_RETURN(std::vector<ShmEndpoint> endpoints, MakeShmEndpoints(options_.workers));
   RZ_ASSIGN_OR_RETURN(const std::string secret, RandomBytes(kSecretBytes));
-  RZ_ASSIGN_OR_RETURN(const UniqueFd log, MakeLog());
-  children_.reserve(options_.workers);
+  const UniqueFd log(memfd_create("ringzero-rendezvous", MFD_CLOEXEC));  // of MakeLaunchRendezvous
+  if (!log) return SystemError("cannot make a memory file");
   for (int w = 0; w < options_.workers; ++w) {
     const auto run = [&, w](RecordWriter& records) {
       WorkerContext context({.self = WorkerId(w),
@@ -170,13 +152,12 @@ absl::Status Launch::Start(const WorkerBody& body) {
                             std::move(endpoints[w]), records);
       // What belongs to others is closed here, or their deaths would not be seen.
       endpoints.clear();
-      for (WorkerProcess& other : children_) other.Abandon();
+      for (Worker& other : workers_) other.process.Abandon();
       signals_.Close();
       return body(context);
     };
-    RZ_ASSIGN_OR_RETURN(WorkerProcess child,
-                        WorkerProcess::Fork(WorkerId(w), {signals_.previous_mask(), run}));
-    children_.push_back(std::move(child));
+    WorkerProcess& process = workers_.emplace_back(WorkerId(w)).process;
+    RZ_RETURN_IF_ERROR(process.Fork(signals_.previous_mask(), run));
   }
   return absl::OkStatus();
 }
@@ -184,50 +165,54 @@ absl::Status Launch::Start(const WorkerBody& body) {
 absl::StatusOr<std::vector<std::string>> Launch::Run() {
   while (AnyAlive()) {
     Wait();
-    for (WorkerProcess& child : children_) ReadRecords(child);
+    for (Worker& worker : workers_) ReadRecords(worker);
     ReadSignals();
-    ReapAll();
-    CheckStopped();
-    CheckDeadline();
+    for (Worker& worker : workers_) Reap(worker);
+    for (Worker& worker : workers_) CheckStopped(worker);
+    if (deadline_.has_value() && deadline_->over()) {
+      Enter(phase_ == Phase::kTerminated ? Phase::kKilled : Phase::kTerminated);
+    }
   }
-  if (interrupted_by_ != 0) {
-    const bool all = std::all_of(results_.begin(), results_.end(),
-                                 [](const auto& result) { return result.has_value(); });
-    if (options_.interrupt.signal == 0 || !all) return InterruptedBy(interrupted_by_);
-  } else {
-    RZ_RETURN_IF_ERROR(Cause());
-  }
+  if (interrupted_by_ == 0) RZ_RETURN_IF_ERROR(Cause());
   std::vector<std::string> results;
-  for (std::optional<std::string>& result : results_) results.push_back(*std::move(result));
+  for (Worker& worker : workers_) {
+    if (worker.result.has_value()) results.push_back(*std::move(worker.result));
+  }
+  const bool early = options_.interrupt.signal != 0 && results.size() == workers_.size();
+  if (interrupted_by_ != 0 && !early) return InterruptedBy(interrupted_by_);
   return results;
+}
+
+bool Launch::AnyAlive() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const Worker& worker) { return worker.process.alive(); });
 }
 
 void Launch::Wait() {
   std::vector<pollfd> files = {{signals_.descriptor(), POLLIN, 0}};
-  for (const WorkerProcess& child : children_) {
-    if (child.socket() >= 0) files.push_back({child.socket(), POLLIN, 0});
+  for (const Worker& worker : workers_) {
+    const int socket = worker.process.socket();
+    if (socket >= 0) files.push_back({socket, POLLIN, 0});
   }
-  int64_t limit = deadline_.has_value() ? deadline_->Look().count() : -1;
-  if (stop_deadline_ != Clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(stop_deadline_ - Clock::now());
-    limit = std::clamp<int64_t>(left.count(), 0, limit < 0 ? INT_MAX : limit);
-  }
-  poll(files.data(), files.size(), static_cast<int>(limit));
+  poll(files.data(), files.size(), static_cast<int>(kAwakeLook.count()));
 }
 
-void Launch::ReadRecords(WorkerProcess& child) {
+void Launch::ReadRecords(Worker& worker) {
   std::vector<Record> records;
-  child.ReadRecords(records);
+  worker.process.ReadRecords(records);
   for (Record& record : records) {
     switch (record.type) {
       case Record::Type::kReport:
-        if (options_.on_report) options_.on_report(child.worker(), record.kind, record.text);
+        if (options_.on_report) {
+          options_.on_report(worker.process.worker(), record.kind, record.text);
+        }
         break;
-      case Record::Type::kResult: results_[child.worker().value] = std::move(record.text); break;
+      case Record::Type::kResult: worker.result = std::move(record.text); break;
       case Record::Type::kFailure:
-        Fail({child.worker(),
-              ReportedBy(child.worker(),
-                         absl::Status(static_cast<absl::StatusCode>(record.code), record.text))});
+        int code = 0;
+        RZ_CHECK(absl::SimpleAtoi(record.kind, &code), record.kind);
+        const absl::Status why(static_cast<absl::StatusCode>(code), record.text);
+        Fail(worker, ReportedBy(worker.process.worker(), why));
         break;
     }
   }
@@ -235,10 +220,10 @@ void Launch::ReadRecords(WorkerProcess& child) {
 
 void Launch::ReadSignals() {
   while (const int signal = signals_.Next()) {
-    if (signal == SIGCHLD) continue;  // ReapAll asks every child anyway
+    if (signal == SIGCHLD) continue;  // every child is asked anyway
     const std::vector<int>& pass_on = options_.pass_on;
     if (std::find(pass_on.begin(), pass_on.end(), signal) != pass_on.end()) {
-      for (WorkerProcess& child : children_) child.Signal(signal);
+      for (Worker& worker : workers_) worker.process.Signal(signal);
       continue;
     }
     if (interrupted_by_ != 0) {
@@ -254,67 +239,48 @@ void Launch::ReadSignals() {
   }
 }
 
-void Launch::ReapAll() {
-  for (WorkerProcess& child : children_) {
-    const std::optional<WorkerProcess::End> end = child.Reap();
-    if (!end.has_value()) continue;
-    ReadRecords(child);  // the last it said
-    const bool ended_by_us =
-        (end->signal == SIGTERM || end->signal == SIGKILL) && phase_ >= Phase::kTerminated;
-    const int worker = child.worker().value;
-    if (results_[worker].has_value() || ended_by_us || stops_[worker].lost) continue;
-    const bool killed = end->signal == SIGKILL;
-    const bool told = std::any_of(failures_.begin(), failures_.end(), [&](const Failure& failure) {
-      return failure.worker.value == worker;
-    });
-    if (told && !killed) continue;
-    const char* const rest = end->signal == 0 ? " and without a result" : "";
-    Fail({child.worker(),
-          absl::UnavailableError(absl::StrCat("worker ", worker, " ", end->words, rest)), killed});
-  }
+void Launch::Reap(Worker& worker) {
+  const std::optional<WorkerProcess::End> end = worker.process.Reap();
+  if (!end.has_value()) return;
+  ReadRecords(worker);  // the last it said
+  const bool killed = end->signal == SIGKILL;
+  const bool ended_by_us = (end->signal == SIGTERM || killed) && phase_ >= Phase::kTerminated;
+  if (worker.result.has_value() || ended_by_us || worker.lost || (worker.told && !killed)) return;
+  const char* const rest = end->signal == 0 ? " and without a result" : "";
+  Fail(worker,
+       absl::UnavailableError(
+           absl::StrCat("worker ", worker.process.worker().value, " ", end->words, rest)),
+       killed);
 }
 
-void Launch::Fail(const Failure& failure) {
+void Launch::Fail(Worker& worker, const absl::Status& status, bool killed) {
   // Its peers may be first to miss a worker that we know more about.
-  const std::optional<WorkerId> silent = SilentWorker(failure.status);
-  if (silent.has_value() && silent->value < options_.workers) Lose(children_[silent->value]);
-  failures_.push_back(failure);
+  const std::optional<WorkerId> silent = SilentWorker(status);
+  if (silent.has_value() && silent->value < options_.workers) Lose(workers_[silent->value]);
+  worker.told = true;
+  failures_.push_back({status, killed});
   Enter(Phase::kGrace);
 }
 
-void Launch::CheckStopped() {
-  const Clock::time_point now = Clock::now();
-  const Clock::time_point awake = awake_.Tick(now);
-  stop_deadline_ = Clock::time_point::max();
-  for (WorkerProcess& child : children_) {
-    Stop& stop = stops_[child.worker().value];
-    const WorkerProcess::Stop stopped = child.Stopped();
-    if (stopped.signal == 0 || stop.lost) continue;
-    if (stop.count != stopped.count) {
-      stop.count = stopped.count;
-      stop.since = awake;
-    }
-    const Clock::duration left = options_.peer_timeout - (awake - stop.since);
-    if (left <= Clock::duration::zero()) {
-      Lose(child);
-    } else {
-      // Often enough for awake_ to see when we were stopped ourselves.
-      const Clock::duration interval = options_.peer_timeout / 5;
-      stop_deadline_ = std::min(stop_deadline_, now + std::min(left, interval));
-    }
+void Launch::CheckStopped(Worker& worker) {
+  const WorkerProcess::Stop stopped = worker.process.Stopped();
+  if (stopped.signal == 0) return;
+  if (std::exchange(worker.stops, stopped.count) != stopped.count) {
+    worker.stop_limit.emplace(options_.peer_timeout);
   }
+  if (worker.stop_limit->over()) Lose(worker);
 }
 
 // If it is stopped: that is a failure, and it could not end by itself.
-void Launch::Lose(WorkerProcess& child) {
-  const int signal = child.Stopped().signal;
-  if (signal == 0 || std::exchange(stops_[child.worker().value].lost, true)) return;
+void Launch::Lose(Worker& worker) {
+  const int signal = worker.process.Stopped().signal;
+  if (signal == 0 || std::exchange(worker.lost, true)) return;
   const double seconds = std::chrono::duration<double>(options_.peer_timeout).count();
-  const std::string words =
-      absl::StrCat("worker ", child.worker().value, " was stopped by signal ", signal, " (",
-                   strsignal(signal), "); peer_timeout is ", seconds, " s");
-  failures_.push_back({child.worker(), absl::UnavailableError(words)});
-  child.Signal(SIGKILL);
+  worker.told = true;
+  failures_.push_back({absl::UnavailableError(
+      absl::StrCat("worker ", worker.process.worker().value, " was stopped by signal ", signal,
+                   " (", strsignal(signal), "); peer_timeout is ", seconds, " s"))});
+  worker.process.Signal(SIGKILL);
   Enter(Phase::kGrace);
 }
 
@@ -327,40 +293,26 @@ void Launch::Enter(Phase phase) {
   }
   const bool kill = phase == Phase::kKilled;
   const bool ask = phase == Phase::kInterrupted;
-  for (WorkerProcess& child : children_) {
-    const bool stopped = child.Stopped().signal != 0;
-    child.Signal(kill || stopped ? SIGKILL : ask ? options_.interrupt.signal : SIGTERM);
+  for (Worker& worker : workers_) {
+    const bool stopped = worker.process.Stopped().signal != 0;
+    worker.process.Signal(kill || stopped ? SIGKILL : ask ? options_.interrupt.signal : SIGTERM);
   }
   deadline_.reset();
-  if (!kill) deadline_.emplace(ask ? options_.interrupt.patience : options_.patience);
-}
-
-void Launch::CheckDeadline() {
-  if (!deadline_.has_value() || !deadline_->over()) return;
-  Enter(phase_ == Phase::kTerminated ? Phase::kKilled : Phase::kTerminated);
-}
-
-bool Launch::AnyAlive() const {
-  return std::any_of(children_.begin(), children_.end(),
-                     [](const WorkerProcess& child) { return child.alive(); });
+  if (!kill) deadline_.emplace(ask ? options_.interrupt.patience : kPatience);
 }
 
 absl::Status Launch::Cause() const {
-  if (failures_.empty()) return absl::OkStatus();
+  std::vector<absl::string_view> killed;
   for (const Failure& failure : failures_) {
-    if (!IsEcho(failure.status)) return failure.killed ? AllKilled() : failure.status;
+    if (failure.killed) killed.push_back(failure.status.message());
+  }
+  for (const Failure& failure : failures_) {
+    if (IsEcho(failure.status)) continue;
+    // No worker dies by SIGKILL because another did: each of them is a cause.
+    return failure.killed ? absl::UnavailableError(absl::StrJoin(killed, "; ")) : failure.status;
   }
   // The worker where it began did not come to report; the echo still names it.
-  return CauseOf(failures_.front().status);
-}
-
-// No worker dies by SIGKILL because another did: each of them is a cause.
-absl::Status Launch::AllKilled() const {
-  std::vector<absl::string_view> words;
-  for (const Failure& failure : failures_) {
-    if (failure.killed) words.push_back(failure.status.message());
-  }
-  return absl::UnavailableError(absl::StrJoin(words, "; "));
+  return failures_.empty() ? absl::OkStatus() : CauseOf(failures_.front().status);
 }
 
 absl::Status CheckOneThread() {
@@ -440,7 +392,7 @@ WorkerContext::~WorkerContext() = default;
 
 std::function<ShmEndpoint()> WorkerContext::EndpointTaker() {
   if (!launched()) return nullptr;
-  return [this] { return TakeEndpoint(); };
+  return [this] { return std::move(endpoint_); };
 }
 
 absl::Status WorkerContext::Agree(const absl::StatusOr<std::vector<AgreementSection>>& statement) {
@@ -472,19 +424,17 @@ void WorkerContext::HearSignals() {
 }
 
 absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {
-  if (launched()) return Write({Record::Type::kReport, 0, kind, text});
+  if (launched()) return Write({Record::Type::kReport, kind, text});
   if (options_->on_report) options_->on_report(self(), kind, text);
   return absl::OkStatus();
 }
 
 absl::Status WorkerContext::Fail(const absl::Status& why) {
-  if (!launched()) return absl::OkStatus();
-  return Write(
-      {Record::Type::kFailure, static_cast<int>(why.code()), "", std::string(why.message())});
+  return launched() ? Write(FailureRecord(why)) : absl::OkStatus();
 }
 
 absl::Status WorkerContext::Write(const Record& record) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return records_->Write(record);
 }
 
@@ -496,9 +446,9 @@ absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& op
   }
   RZ_RETURN_IF_ERROR(CheckOneThread());
   RZ_RETURN_IF_ERROR(CheckLimits({.workers = options.workers, .tasks = options.tasks}));
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<SignalScope> signals,
-                      SignalScope::Create(options.pass_on));
-  Launch launch(options, *signals);
+  SignalScope signals(options.pass_on);
+  if (signals.descriptor() < 0) return SystemError("cannot make a signalfd");
+  Launch launch(options, signals);
   RZ_RETURN_IF_ERROR(launch.Start(body));
   return launch.Run();
 }

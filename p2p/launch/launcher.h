@@ -21,7 +21,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +30,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "p2p/connect.h"
 #include "p2p/launch/worker_process.h"
 #include "p2p/rendezvous/agreement.h"
@@ -46,9 +46,8 @@ struct LaunchOptions {
   // Nothing else is read meanwhile.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
   // After a first failure the others may take `grace` to end by themselves; then they get SIGTERM
-  // (after a signal that ends the launching process: at once), and SIGKILL `patience` later.
+  // (after a signal that ends the launching process: at once), and SIGKILL a second later.
   std::chrono::milliseconds grace = std::chrono::milliseconds(600);
-  std::chrono::milliseconds patience = std::chrono::milliseconds(1000);
   // A worker that is stopped (SIGSTOP) for so long is lost; one that has to end gets SIGKILL.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   // Signals to the launching process that are handed on to all workers, and mean nothing to it.
@@ -82,7 +81,7 @@ class WorkerContext {
   int workers() const { return seat_.workers; }
   const JobSeat& Seat() const { return seat_; }
   // Then all workers have the program and the configuration of one process, and are where it is.
-  bool launched() const { return records_ != nullptr; }
+  bool launched() const { return options_ == nullptr; }
 
   // What all workers must have alike is compared (rendezvous/agreement.h); an error in place of it
   // ends all of them. If they are launched there is nothing to compare.
@@ -94,10 +93,9 @@ class WorkerContext {
   absl::StatusOr<Connection> Connect(ConnectRequest request);
   // In place of Connect: nothing travels between the workers.
   void StayAlone();
-  // The launcher's end for CreateShmTransport; once. If it is never taken, the others' transports
-  // wait for this worker's hello until the body returns.
-  ShmEndpoint TakeEndpoint() { return std::move(endpoint_); }
-  std::function<ShmEndpoint()> EndpointTaker();  // of ConnectRequest; null in a seat
+  // Gives the launcher's end for CreateShmTransport, once; null in a seat. If it is never taken, the
+  // others' transports wait for this worker's hello until the body returns.
+  std::function<ShmEndpoint()> EndpointTaker();
 
   // To on_report; never waits for it. Unavailable when the launching process is gone,
   // ResourceExhausted (and not reported) when it has left 1 MiB unread.
@@ -113,7 +111,7 @@ class WorkerContext {
 
   const JobSeat seat_;
   ShmEndpoint endpoint_;
-  std::mutex mutex_;
+  Mutex mutex_;
   RecordWriter* const records_ ABSL_PT_GUARDED_BY(mutex_) = nullptr;  // null: in a seat
   const LaunchOptions* const options_ = nullptr;                      // null: launched
   bool agreed_ = false;

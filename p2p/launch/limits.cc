@@ -1,7 +1,6 @@
 // Counts descriptors; makes tasks in a process that ends at once.
 #include "p2p/launch/limits.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -14,11 +13,12 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <new>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "p2p/unique_fd.h"
+#include "p2p/mapping.h"
 
 namespace ringzero {
 namespace {
@@ -26,14 +26,14 @@ namespace {
 constexpr int64_t kLaunchFiles = 5;   // the launching process', beside one for each pair of ends
 constexpr int64_t kWorkerFiles = 28;  // a worker's, beside its sockets: UCX alone has half of them
 
-std::string LimitWords(int resource) {
+rlim_t LimitOf(int resource) {
   rlimit limit = {};
-  getrlimit(resource, &limit);
-  return limit.rlim_cur == RLIM_INFINITY ? "unlimited" : absl::StrCat(limit.rlim_cur);
+  return getrlimit(resource, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
 }
 
 std::string TaskLimits() {
-  return absl::StrCat("`ulimit -u` is ", LimitWords(RLIMIT_NPROC),
+  const rlim_t limit = LimitOf(RLIMIT_NPROC);
+  return absl::StrCat("`ulimit -u` is ", limit == RLIM_INFINITY ? "unlimited" : absl::StrCat(limit),
                       " for all that this user runs, and a cgroup's pids.max may be less");
 }
 
@@ -48,13 +48,11 @@ absl::Status CheckFileLimit(int workers) {
   std::error_code unknown;
   const int64_t open = std::distance(Entries("/proc/self/fd", unknown), Entries()) - 1;  // this one
   const int64_t wanted = open + std::max(sockets + kLaunchFiles, workers - 1 + kWorkerFiles);
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || static_cast<rlim_t>(wanted) <= limit.rlim_cur) {
-    return absl::OkStatus();
-  }
+  const rlim_t limit = LimitOf(RLIMIT_NOFILE);
+  if (static_cast<rlim_t>(wanted) <= limit) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(wanted, " open files are wanted in one process ", ForWorkers(workers), " (",
-                   sockets, " sockets among them), but `ulimit -n` is ", limit.rlim_cur));
+                   sockets, " sockets among them), but `ulimit -n` is ", limit));
 }
 
 struct MadeTasks {
@@ -62,8 +60,9 @@ struct MadeTasks {
   int error = 0;  // why there are no more
 };
 
-[[noreturn]] void MakeTasks(int wanted, int channel) {
-  MadeTasks made = {.count = 1};
+// `made` is shared with the process that reads it.
+[[noreturn]] void MakeTasks(int wanted, MadeTasks& made) {
+  made.count = 1;
   const auto wait = [](void*) -> void* {
     while (true) pause();
   };
@@ -76,28 +75,20 @@ struct MadeTasks {
     made.error = pthread_create(&thread, &small, wait, nullptr);
     made.count += made.error == 0 ? 1 : 0;
   }
-  _exit(write(channel, &made, sizeof(made)) == sizeof(made) ? 0 : 1);
+  _exit(0);
 }
 
 absl::Status CheckTaskLimit(const LaunchNeeds& needs) {
   const int wanted = needs.workers * needs.tasks;
-  int ends[2] = {-1, -1};
-  if (pipe2(ends, O_CLOEXEC) != 0) return SystemError("cannot make a pipe");
-  const UniqueFd from_child(ends[0]);
-  UniqueFd to_parent(ends[1]);
+  RZ_ASSIGN_OR_RETURN(const Mapping memory, Mapping::SharedWithChildren(sizeof(MadeTasks)));
+  MadeTasks& made = *new (memory.data()) MadeTasks;
   const pid_t child = fork();
-  if (child == 0) MakeTasks(wanted, to_parent.get());
-  MadeTasks made = {.error = errno};
-  to_parent.Reset();
-  if (child > 0) {
-    ssize_t got = 0;
-    while ((got = read(from_child.get(), &made, sizeof(made))) < 0 && errno == EINTR) {
-    }
-    while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    if (got != sizeof(made)) return absl::OkStatus();  // somebody ended it: nothing is known
+  if (child == 0) MakeTasks(wanted, made);
+  if (child < 0) made.error = errno;
+  while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
-  if (made.count == wanted) return absl::OkStatus();
+  // A child that somebody has ended says nothing.
+  if (made.count == wanted || made.error == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       wanted, " processes and threads are wanted ", ForWorkers(needs.workers),
       ", but the system made ", made.count, " (", std::strerror(made.error), "): ", TaskLimits()));
@@ -111,13 +102,12 @@ absl::Status CheckLimits(const LaunchNeeds& needs) {
 }
 
 absl::Status OutOfMemory(absl::string_view what) {
-  rlimit limit = {};
-  getrlimit(RLIMIT_AS, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) {
+  const rlim_t limit = LimitOf(RLIMIT_AS);
+  if (limit == RLIM_INFINITY) {
     return absl::ResourceExhaustedError(absl::StrCat("out of memory: ", what));
   }
   return absl::InvalidArgumentError(absl::StrCat("out of memory: ", what, "; `ulimit -v` is ",
-                                                 limit.rlim_cur / 1024, " KiB for one process"));
+                                                 limit / 1024, " KiB for one process"));
 }
 
 absl::Status FromSystemError(const std::system_error& error) {

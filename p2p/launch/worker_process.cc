@@ -15,7 +15,6 @@
 #include <fstream>
 #include <iostream>
 #include <new>
-#include <sstream>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "base/texts.h"
 #include "p2p/launch/limits.h"
@@ -37,37 +37,25 @@ constexpr int kFailedExitCode = 1;
 // How many processes of a control group the kernel has ended for lack of memory: the line
 // "oom_kill N" of `file`, -1 without one.
 int64_t OomKillsIn(const std::string& file) {
-  std::ifstream lines(file);
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    std::string key;
-    int64_t count = 0;
-    if (words >> key >> count && key == "oom_kill") return count;
-  }
-  return -1;
+  int64_t kills = 0;
+  return absl::SimpleAtoi(FieldOfFile(file, "oom_kill"), &kills) ? kills : -1;
 }
 
 // The nearest counter there is: of this process' group in either version of cgroups, of the group
 // that a container sees as the root, or of the whole machine.
-OomCounter FindOomCounter() {
-  std::vector<std::string> files;
+std::string FindOomCounter() {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {  // "4:memory:/a/b", "0::/a/b"
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (parts.size() != 3) continue;
+    if (parts.size() != 3 || (!parts[1].empty() && parts[1] != "memory")) continue;
+    const bool v2 = parts[1].empty();
     for (const std::string& path : {parts[2] == "/" ? "" : parts[2], std::string()}) {
-      if (parts[1].empty()) files.push_back("/sys/fs/cgroup" + path + "/memory.events");
-      if (parts[1] == "memory") {
-        files.push_back("/sys/fs/cgroup/memory" + path + "/memory.oom_control");
-      }
+      std::string file = absl::StrCat("/sys/fs/cgroup", v2 ? "" : "/memory", path,
+                                      v2 ? "/memory.events" : "/memory.oom_control");
+      if (OomKillsIn(file) >= 0) return file;
     }
   }
-  files.emplace_back("/proc/vmstat");
-  for (const std::string& file : files) {
-    const int64_t kills = OomKillsIn(file);
-    if (kills >= 0) return {file, kills};
-  }
-  return {};
+  return "/proc/vmstat";
 }
 
 // Who holds the memory is to be ended for lack of it, not who can tell of it. -1000 stays: somebody
@@ -115,9 +103,9 @@ void FlushOutput() {
   std::fflush(nullptr);
 }
 
-absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn, RecordWriter& records) {
+absl::StatusOr<std::string> RunBody(const WorkerProcess::Body& body, RecordWriter& records) {
   try {
-    return spawn.body(records);
+    return body(records);
   } catch (const std::system_error& error) {
     return FromSystemError(error);
   } catch (const std::bad_alloc& error) {
@@ -125,49 +113,47 @@ absl::StatusOr<std::string> RunBody(const WorkerProcess::Spawn& spawn, RecordWri
   }
 }
 
-[[noreturn]] void RunChild(const WorkerProcess::Spawn& spawn, int socket) {
+[[noreturn]] void RunChild(const WorkerProcess::Body& body, int socket) {
   RecordWriter records(socket);
-  absl::StatusOr<std::string> result = RunBody(spawn, records);
-  Record last;
-  last.type = result.ok() ? Record::Type::kResult : Record::Type::kFailure;
-  last.code = static_cast<int>(result.status().code());
-  last.text = result.ok() ? *std::move(result) : std::string(result.status().message());
+  const absl::StatusOr<std::string> result = RunBody(body, records);
   FlushOutput();
-  const bool told = records.Finish(last).ok();
+  const bool told = records
+                        .Finish(result.ok() ? Record{Record::Type::kResult, "", *result}
+                                            : FailureRecord(result.status()))
+                        .ok();
   // Not exit: the parent's handlers and static objects are not ours to run.
-  _exit(told && last.type == Record::Type::kResult ? 0 : kFailedExitCode);
+  _exit(told && result.ok() ? 0 : kFailedExitCode);
 }
 
 std::string ToText(const Record& record) {
-  return JoinTexts({absl::StrCat(static_cast<int>(record.type)), absl::StrCat(record.code),
-                    record.kind, record.text});
+  return JoinTexts({absl::StrCat(static_cast<int>(record.type)), record.kind, record.text});
 }
 
 // The first record of `bytes`, which then begins behind it. Nothing: it has not come completely.
 std::optional<Record> TakeRecord(absl::string_view& bytes) {
   absl::string_view rest = bytes;
-  std::array<std::string, 4> parts;
+  std::array<std::string, 3> parts;
   for (std::string& part : parts) {
     std::optional<std::string> text = TakeText(rest);
     if (!text.has_value()) return std::nullopt;
     part = *std::move(text);
   }
   int type = 0;
-  Record record{.kind = std::move(parts[2]), .text = std::move(parts[3])};
-  RZ_CHECK(absl::SimpleAtoi(parts[0], &type) && absl::SimpleAtoi(parts[1], &record.code), parts[0]);
-  record.type = static_cast<Record::Type>(type);
+  RZ_CHECK(absl::SimpleAtoi(parts[0], &type), parts[0]);
   bytes = rest;
-  return record;
+  return Record{static_cast<Record::Type>(type), std::move(parts[1]), std::move(parts[2])};
 }
 
 }  // namespace
 
+Record FailureRecord(const absl::Status& why) {
+  return {Record::Type::kFailure, absl::StrCat(why.raw_code()), std::string(why.message())};
+}
+
 absl::Status RecordWriter::Write(const Record& record) {
+  RZ_RETURN_IF_ERROR(Send(MSG_DONTWAIT));
   if (waiting_.size() > kMaxWaitingBytes) {
-    RZ_RETURN_IF_ERROR(Send(MSG_DONTWAIT));
-    if (waiting_.size() > kMaxWaitingBytes) {
-      return absl::ResourceExhaustedError("the launching process does not read its reports");
-    }
+    return absl::ResourceExhaustedError("the launching process does not read its reports");
   }
   waiting_ += ToText(record);
   return Send(MSG_DONTWAIT);
@@ -193,41 +179,28 @@ absl::Status RecordWriter::Send(int flags) {
       absl::StrCat("cannot report to the launching process: ", std::strerror(error)));
 }
 
-absl::StatusOr<WorkerProcess> WorkerProcess::Fork(WorkerId worker, const Spawn& spawn) {
+absl::Status WorkerProcess::Fork(const sigset_t& signal_mask, const Body& body) {
   int pair[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot make worker ", worker.value, "'s socket: ", std::strerror(errno)));
+    return SystemError(absl::StrCat("cannot make worker ", worker_.value, "'s socket"));
   }
-  UniqueFd parents(pair[0]);
-  UniqueFd childs(pair[1]);
+  socket_ = UniqueFd(pair[0]);
+  const UniqueFd childs(pair[1]);
   FlushOutput();  // or the child would write it once more
-  const OomCounter before = FindOomCounter();
+  oom_file_ = FindOomCounter();
+  oom_kills_ = OomKillsIn(oom_file_);
   const pid_t parent = getpid();
-  const pid_t pid = fork();
-  if (pid < 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("cannot start worker ", worker.value, "'s process: ", std::strerror(errno)));
+  pid_ = fork();
+  if (pid_ < 0) {
+    return SystemError(absl::StrCat("cannot start worker ", worker_.value, "'s process"));
   }
-  if (pid == 0) {
-    SetUpChild(worker, parent, spawn.signal_mask);
-    parents.Reset();
-    RunChild(spawn, childs.get());
+  if (pid_ == 0) {
+    SetUpChild(worker_, parent, signal_mask);
+    Abandon();
+    RunChild(body, childs.get());
   }
-  return WorkerProcess(worker, pid, std::move(parents), before);
+  return absl::OkStatus();
 }
-
-WorkerProcess::WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket, OomCounter oom)
-    : worker_(worker), pid_(pid), oom_(std::move(oom)), socket_(std::move(socket)) {}
-
-WorkerProcess::WorkerProcess(WorkerProcess&& other) noexcept
-    : worker_(other.worker_),
-      pid_(std::exchange(other.pid_, -1)),
-      oom_(std::move(other.oom_)),
-      stop_(other.stop_),
-      end_(std::move(other.end_)),
-      socket_(std::move(other.socket_)),
-      arrived_(std::move(other.arrived_)) {}
 
 WorkerProcess::~WorkerProcess() {
   if (pid_ <= 0) return;
@@ -276,9 +249,9 @@ void WorkerProcess::AskSystem() {
 }
 
 std::string WorkerProcess::OomWords() const {
-  const int64_t kills = OomKillsIn(oom_.file) - oom_.kills;
+  const int64_t kills = OomKillsIn(oom_file_) - oom_kills_;
   if (kills <= 0) return "";
-  return absl::StrCat(": out of memory, says the kernel (oom_kill in ", oom_.file, " rose by ",
+  return absl::StrCat(": out of memory, says the kernel (oom_kill in ", oom_file_, " rose by ",
                       kills, ")");
 }
 

@@ -1,9 +1,10 @@
 // WorkerProcess: one forked child that runs a body and reports; ended and reaped by its owner.
 //
-//   RZ_ASSIGN_OR_RETURN(WorkerProcess child, WorkerProcess::Fork(worker, spawn));
+//   WorkerProcess child(worker);
+//   RZ_RETURN_IF_ERROR(child.Fork(signal_mask, body));
 //   poll(child.socket()) ...; child.ReadRecords(records);   child.Signal(SIGTERM);
 //
-// In the child: records.Write({Record::Type::kReport, 0, "progress", "step 7"});
+// In the child: records.Write({Record::Type::kReport, "progress", "step 7"});
 #ifndef RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_
 #define RINGZERO_P2P_LAUNCH_WORKER_PROCESS_H_
 
@@ -28,13 +29,14 @@ struct Record {
   enum class Type {
     kReport = 1,  // kind and text, while it runs
     kResult,      // text: the body's value; the last record
-    kFailure,     // code and text: an error of the body, which goes on to its end
+    kFailure,     // an error: kind is its code in digits; the body goes on to its end
   };
   Type type = Type::kReport;
-  int code = 0;  // absl::StatusCode
   std::string kind;
   std::string text;
 };
+
+Record FailureRecord(const absl::Status& why);
 
 // Sends records of any size over a stream socket. Not thread-safe.
 class RecordWriter {
@@ -56,30 +58,22 @@ class RecordWriter {
   std::string waiting_;
 };
 
-// A file of the kernel that counts the processes it has ended for lack of memory, and the count.
-struct OomCounter {
-  std::string file;
-  int64_t kills = -1;
-};
-
-// Move-only; used by one thread, of a process that has only this one when it forks.
+// Used by one thread, of a process that has only this one when it forks.
 class WorkerProcess {
  public:
   // Runs in the child; what it returns becomes the last record. Everything that the child must not
   // keep open is closed by it first.
   using Body = std::function<absl::StatusOr<std::string>(RecordWriter& records)>;
-  struct Spawn {
-    sigset_t signal_mask;  // the child's
-    Body body;
-  };
 
-  // ResourceExhausted when the system refuses.
-  static absl::StatusOr<WorkerProcess> Fork(WorkerId worker, const Spawn& spawn);
-
-  WorkerProcess(WorkerProcess&&) noexcept;
-  WorkerProcess& operator=(WorkerProcess&&) = delete;
+  explicit WorkerProcess(WorkerId worker) : worker_(worker) {}
+  WorkerProcess(const WorkerProcess&) = delete;
+  WorkerProcess& operator=(const WorkerProcess&) = delete;
   // Kills (SIGKILL) and reaps it if it still lives.
   ~WorkerProcess();
+
+  // Once, before anything else. `signal_mask`: the child's. ResourceExhausted when the system
+  // refuses.
+  absl::Status Fork(const sigset_t& signal_mask, const Body& body);
 
   WorkerId worker() const { return worker_; }
   // For poll; -1 once it is closed.
@@ -107,13 +101,13 @@ class WorkerProcess {
   void Abandon();
 
  private:
-  WorkerProcess(WorkerId worker, pid_t pid, UniqueFd socket, OomCounter oom);
   void AskSystem();
   std::string OomWords() const;
 
-  WorkerId worker_;
-  pid_t pid_;       // -1: reaped
-  OomCounter oom_;  // at the fork
+  const WorkerId worker_;
+  pid_t pid_ = -1;          // -1: reaped
+  std::string oom_file_;    // where the kernel counts the processes it has ended for lack of memory
+  int64_t oom_kills_ = -1;  // its count at the fork
   Stop stop_;
   std::optional<End> end_;
   UniqueFd socket_;

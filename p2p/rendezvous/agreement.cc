@@ -31,11 +31,10 @@ using Told = absl::StatusOr<std::string>;
 absl::Status Tell(const JobSeat& seat, absl::string_view what, const Told& mine) {
   const std::string key = absl::StrCat(what, "/", seat.self.value);
   const std::string text = mine.ok() ? *mine : std::string(mine.status().message());
-  const size_t parts = (text.size() + kMaxRendezvousValueBytes - 1) / kMaxRendezvousValueBytes;
-  for (size_t part = 0; part < parts; ++part) {
-    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(
-        absl::StrCat(key, "/", part),
-        text.substr(part * kMaxRendezvousValueBytes, kMaxRendezvousValueBytes)));
+  size_t parts = 0;
+  for (size_t at = 0; at < text.size(); at += kMaxRendezvousValueBytes) {
+    RZ_RETURN_IF_ERROR(seat.rendezvous->Put(absl::StrCat(key, "/", parts++),
+                                            text.substr(at, kMaxRendezvousValueBytes)));
   }
   return seat.rendezvous->Put(key,
                               absl::StrCat(static_cast<int>(mine.status().code()), " ", parts));
@@ -86,47 +85,36 @@ std::optional<Sections> Read(absl::string_view all) {
   return sections;
 }
 
-// "cyclic.slack" and "0" of "cyclic.slack = 0".
-std::pair<absl::string_view, absl::string_view> Split(absl::string_view line) {
-  const size_t at = line.find(" = ");
-  if (at == absl::string_view::npos) return {"", line};
-  return {line.substr(0, at), line.substr(at + 3)};
-}
+// {"cyclic.slack", "0"} of the line "cyclic.slack = 0"; {"line 3", the line} of any other.
+using Values = std::vector<std::pair<std::string, std::string>>;
 
-using Lines = std::vector<absl::string_view>;
-
-Lines LinesOf(absl::string_view text) {
-  return absl::StrSplit(text.substr(0, kShownBytes), '\n', absl::SkipEmpty());
-}
-
-const absl::string_view* Find(const Lines& lines, absl::string_view name) {
-  const auto found = std::find_if(lines.begin(), lines.end(), [&](absl::string_view line) {
-    return !name.empty() && Split(line).first == name;
-  });
-  return found == lines.end() ? nullptr : &*found;
+Values ValuesOf(absl::string_view text) {
+  Values values;
+  for (const absl::string_view line :
+       absl::StrSplit(text.substr(0, kShownBytes), '\n', absl::SkipEmpty())) {
+    const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(" = ", 1));
+    const bool named = parts.size() == 2;
+    values.emplace_back(named ? parts[0] : absl::StrCat("line ", values.size() + 1), parts.back());
+  }
+  return values;
 }
 
 // What differs first, in words; `mine` is worker 0's.
-std::string Difference(int worker, const Lines& theirs, const Lines& mine) {
+std::string Difference(int worker, const Values& theirs, const Values& mine) {
+  const auto find = [](const Values& values, const std::string& name) {
+    return std::find_if(values.begin(), values.end(),
+                        [&](const auto& value) { return value.first == name; });
+  };
   const std::string who = absl::StrCat("worker ", worker);
-  for (const absl::string_view line : theirs) {
-    const absl::string_view name = Split(line).first;
-    if (name.empty()) continue;
-    const absl::string_view* other = Find(mine, name);
-    if (other == nullptr) return absl::StrCat(who, " has ", line, ", worker 0 has no such value");
-    if (*other != line) {
-      return absl::StrCat(who, " has ", line, ", worker 0 has ", Split(*other).second);
-    }
+  for (const auto& [name, value] : theirs) {
+    const auto other = find(mine, name);
+    if (other != mine.end() && other->second == value) continue;
+    return absl::StrCat(who, " has ", name, " = ", value, ", worker 0 has ",
+                        other == mine.end() ? "no such value" : other->second);
   }
-  for (const absl::string_view line : mine) {
-    const absl::string_view name = Split(line).first;
-    if (name.empty() || Find(theirs, name) != nullptr) continue;
-    return absl::StrCat(who, " has no ", name, ", worker 0 has ", line);
-  }
-  for (size_t i = 0; i < std::min(theirs.size(), mine.size()); ++i) {
-    if (theirs[i] == mine[i]) continue;
-    return absl::StrCat(who, " has in line ", i + 1, " \"", theirs[i], "\", worker 0 has \"",
-                        mine[i], "\"");
+  for (const auto& [name, value] : mine) {
+    if (find(theirs, name) != theirs.end()) continue;
+    return absl::StrCat(who, " has no ", name, ", worker 0 has ", name, " = ", value);
   }
   return absl::StrCat(who, "'s differs from worker 0's");
 }
@@ -142,7 +130,7 @@ absl::Status Compare(int worker, const Sections& theirs, const Sections& mine) {
   for (size_t i = 0; i < mine.size(); ++i) {
     if (theirs[i].text == mine[i].text) continue;
     return absl::InvalidArgumentError(
-        absl::StrCat(Difference(worker, LinesOf(theirs[i].text), LinesOf(mine[i].text)), " (",
+        absl::StrCat(Difference(worker, ValuesOf(theirs[i].text), ValuesOf(mine[i].text)), " (",
                      mine[i].name, ")"));
   }
   return absl::OkStatus();

@@ -7,17 +7,19 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <set>
+#include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -28,25 +30,6 @@
 
 namespace ringzero {
 namespace {
-
-absl::Status CannotTell(absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat("cannot tell this host from others: ", why));
-}
-
-absl::StatusOr<std::string> BootId() {
-  const auto text = ReadWholeFile("/proc/sys/kernel/random/boot_id");
-  if (!text.ok()) return CannotTell(text.status().message());
-  return std::string(absl::StripAsciiWhitespace(*text));
-}
-
-absl::StatusOr<std::string> Namespace(const std::string& kind) {
-  const std::string path = "/proc/self/ns/" + kind;
-  struct stat facts = {};
-  if (stat(path.c_str(), &facts) != 0) {
-    return CannotTell(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  return absl::StrCat(facts.st_dev, ":", facts.st_ino);
-}
 
 struct InterfaceAddress {
   std::string interface;
@@ -60,31 +43,37 @@ std::string AddressInNumbers(const sockaddr* address, socklen_t bytes) {
   return failed == 0 ? text : "";
 }
 
-// Of the interfaces that are up. Addresses that mean something on one cable alone (fe80::…) are
-// left out.
-absl::StatusOr<std::vector<InterfaceAddress>> AddressesOfThisHost() {
+using Addresses = std::vector<InterfaceAddress>;
+
+// Of the interfaces that are up. Addresses that mean something on one cable alone (fe80::1%eth0)
+// are left out.
+absl::StatusOr<Addresses> AddressesOfThisHost() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) {
     return absl::UnavailableError(
         absl::StrCat("the network interfaces cannot be listed: ", std::strerror(errno)));
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
-  std::vector<InterfaceAddress> found;
+  Addresses found;
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || (each->ifa_flags & IFF_UP) == 0) continue;
-    const int family = each->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    if (family == AF_INET6 &&
-        IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<sockaddr_in6*>(each->ifa_addr)->sin6_addr)) {
-      continue;
-    }
+    const bool v4 = each->ifa_addr->sa_family == AF_INET;
+    if (!v4 && each->ifa_addr->sa_family != AF_INET6) continue;
+    std::string address =
+        AddressInNumbers(each->ifa_addr, v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (absl::StrContains(address, '%')) continue;
     const std::string name = each->ifa_name;
     found.push_back({name.substr(0, name.find(':')),  // "eth0:1" is an alias of eth0
-                     AddressInNumbers(each->ifa_addr, family == AF_INET ? sizeof(sockaddr_in)
-                                                                        : sizeof(sockaddr_in6)),
-                     (each->ifa_flags & IFF_LOOPBACK) != 0});
+                     std::move(address), (each->ifa_flags & IFF_LOOPBACK) != 0});
   }
   return found;
+}
+
+const InterfaceAddress* Find(const Addresses& own, const std::string& address) {
+  const auto found = std::find_if(own.begin(), own.end(), [&](const InterfaceAddress& each) {
+    return each.address == address;
+  });
+  return found == own.end() ? nullptr : &*found;
 }
 
 // This host's address by which `host` is reached, "" if there is no way. `flags`: of getaddrinfo.
@@ -107,56 +96,49 @@ std::string SourceTo(const std::string& host, int flags) {
   return "";
 }
 
-class Interfaces {
- public:
-  explicit Interfaces(std::vector<InterfaceAddress> addresses) : own_(std::move(addresses)) {}
-
-  // What this worker tells the others.
-  std::vector<std::string> Told(const std::string& store_host) const {
-    const std::string source = store_host.empty() ? "" : SourceTo(store_host, 0);
-    const InterfaceAddress* leading = Find(source);
-    if (leading != nullptr && !leading->loopback) return {source};
-    std::vector<std::string> all;
-    for (const InterfaceAddress& each : own_) {
-      if (!each.loopback) all.push_back(each.address);
-    }
-    return all;
+// What this worker tells the others.
+std::vector<std::string> AddressesToTell(const Addresses& own, const std::string& store_host) {
+  const std::string source = store_host.empty() ? "" : SourceTo(store_host, 0);
+  const InterfaceAddress* leading = Find(own, source);
+  if (leading != nullptr && !leading->loopback) return {source};
+  std::vector<std::string> all;
+  for (const InterfaceAddress& each : own) {
+    if (!each.loopback) all.push_back(each.address);
   }
+  return all;
+}
 
-  // By which the worker with these addresses is reached.
-  std::set<std::string> To(const std::vector<std::string>& theirs) const {
-    std::set<std::string> names;
-    bool is_here = true;
-    for (const std::string& each : theirs) {
-      if (Find(each) != nullptr) continue;  // of a bridge that every host has, say
-      is_here = false;
-      const InterfaceAddress* leading = Find(SourceTo(each, AI_NUMERICHOST));
-      if (leading != nullptr) names.insert(leading->interface);
-    }
-    for (const InterfaceAddress& each : own_) {
-      if (is_here && each.loopback) names.insert(each.interface);
-    }
-    return names;
+// The interfaces by which the worker with the addresses `theirs` is reached.
+std::set<std::string> InterfacesTo(const Addresses& own, const std::vector<std::string>& theirs) {
+  std::set<std::string> names;
+  bool is_here = true;
+  for (const std::string& each : theirs) {
+    if (Find(own, each) != nullptr) continue;  // of a bridge that every host has, say
+    is_here = false;
+    const InterfaceAddress* leading = Find(own, SourceTo(each, AI_NUMERICHOST));
+    if (leading != nullptr) names.insert(leading->interface);
   }
-
- private:
-  const InterfaceAddress* Find(const std::string& address) const {
-    const auto found = std::find_if(own_.begin(), own_.end(), [&](const InterfaceAddress& each) {
-      return each.address == address;
-    });
-    return found == own_.end() ? nullptr : &*found;
+  for (const InterfaceAddress& each : own) {
+    if (is_here && each.loopback) names.insert(each.interface);
   }
-
-  const std::vector<InterfaceAddress> own_;
-};
+  return names;
+}
 
 }  // namespace
 
 absl::StatusOr<std::string> HostIdentity() {
-  RZ_ASSIGN_OR_RETURN(const std::string boot, BootId());
-  RZ_ASSIGN_OR_RETURN(const std::string network, Namespace("net"));
-  RZ_ASSIGN_OR_RETURN(const std::string users, Namespace("user"));
-  return absl::StrCat("boot ", boot, ", network ", network, ", users ", users);
+  RZ_ASSIGN_OR_RETURN(const std::string boot, ReadWholeFile("/proc/sys/kernel/random/boot_id"));
+  std::string identity = absl::StrCat("boot ", absl::StripAsciiWhitespace(boot));
+  for (const char* kind : {"net", "user"}) {
+    std::error_code error;
+    const auto name = std::filesystem::read_symlink(absl::StrCat("/proc/self/ns/", kind), error);
+    if (error) {
+      return absl::UnavailableError(absl::StrCat(
+          "cannot tell this host from others: /proc/self/ns/", kind, ": ", error.message()));
+    }
+    absl::StrAppend(&identity, ", ", name.string());
+  }
+  return identity;
 }
 
 absl::StatusOr<std::string> ThisHost() {
@@ -187,17 +169,18 @@ std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hos
 
 absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
     const JobSeat& seat, const std::vector<std::string>& hosts) {
-  if (std::set<std::string>(hosts.begin(), hosts.end()).size() == 1)
+  if (std::set<std::string>(hosts.begin(), hosts.end()).size() == 1) {
     return std::vector<std::string>();
-  RZ_ASSIGN_OR_RETURN(std::vector<InterfaceAddress> own, AddressesOfThisHost());
-  const Interfaces here(std::move(own));
+  }
+  RZ_ASSIGN_OR_RETURN(const Addresses own, AddressesOfThisHost());
+  const std::string mine = absl::StrJoin(AddressesToTell(own, seat.store_host), " ");
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> told,
-                      TellAll(seat, "addresses", absl::StrJoin(here.Told(seat.store_host), " "),
-                              "has not told its addresses"));
+                      TellAll(seat, "addresses", mine, "has not told its addresses"));
   std::set<std::string> names;
   for (int w = 0; w < seat.workers; ++w) {
     if (hosts[w] == hosts[seat.self.value]) continue;
-    const std::set<std::string> leading = here.To(absl::StrSplit(told[w], ' ', absl::SkipEmpty()));
+    const std::set<std::string> leading =
+        InterfacesTo(own, absl::StrSplit(told[w], ' ', absl::SkipEmpty()));
     if (leading.empty() && std::getenv("UCX_NET_DEVICES") == nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat("no network interface leads to worker ", w, " (", told[w],

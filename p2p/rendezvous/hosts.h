@@ -22,8 +22,8 @@
 
 namespace ringzero {
 
-// One line, equal for two processes if and only if they are on one host: "boot 6f1c…, network
-// 4:4026531840, users 4:4026531837". Unavailable where /proc does not tell.
+// One line, equal for two processes if and only if they are on one host: "boot 6f1c…,
+// net:[4026531840], user:[4026531837]". An error where /proc does not tell.
 absl::StatusOr<std::string> HostIdentity();
 
 // This host's name, a space, and its identity. RINGZERO_HOST in the environment stands for both.

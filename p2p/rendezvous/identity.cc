@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -122,7 +123,9 @@ class Reader {
     if (flags_.worker.has_value()) identity_.source = "command line";
     if (const char* job = Set({"RINGZERO_JOB_ID"})) identity_.job = ValueOf(job);
     RZ_ASSIGN_OR_RETURN(identity_.rendezvous, FindPlace());
-    RZ_RETURN_IF_ERROR(CheckPlace(identity_.rendezvous));
+    if (!identity_.rendezvous.empty()) {
+      RZ_RETURN_IF_ERROR(ParseMeetingPlace(identity_.rendezvous).status());
+    }
     return identity_;
   }
 
@@ -180,10 +183,9 @@ class Reader {
   absl::Status CheckNoPart() const {
     const auto part = [](absl::string_view source, absl::string_view found,
                          absl::string_view missing) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(found, " is set, but ", missing, " is not: a worker of ", source,
-                       " has both. --worker W and --workers N would say who this is; without ",
-                       found, " in the environment this process starts a job of its own"));
+      return Alone(found, missing,
+                   absl::StrCat(": a worker of ", source,
+                                " has both. --worker W and --workers N would say who this is"));
     };
     for (const Launcher& launcher : Launchers()) {
       const char* found = Set(launcher.others);
@@ -192,6 +194,13 @@ class Reader {
     }
     if (IsStrayTask()) return part(kSlurm, "SLURM_PROCID", "SLURM_STEP_ID");
     return absl::OkStatus();
+  }
+
+  static absl::Status Alone(absl::string_view found, absl::string_view missing,
+                            absl::string_view hint) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(found, " is set, but ", missing, " is not", hint, ". Without ", found,
+                     " in the environment this process starts a job of its own"));
   }
 
   // `by`: what says which worker this is.
@@ -209,10 +218,8 @@ class Reader {
     RZ_ASSIGN_OR_RETURN(std::optional<int> workers, Number(launcher.workers));
     if (!workers.has_value()) workers = flags_.workers;
     if (!workers.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(by, " is set, but ", absl::StrJoin(launcher.workers, " or "),
-                       " is not; --workers N would say how many there are. Without ", by,
-                       " in the environment this process starts a job of its own"));
+      return Alone(by, absl::StrJoin(launcher.workers, " or "),
+                   "; --workers N would say how many there are");
     }
     RZ_RETURN_IF_ERROR(TakeNumbers(by, *worker, *workers));
     identity_.source = std::string(launcher.source);
@@ -262,9 +269,7 @@ class Reader {
       return absl::StrCat("tcp://", v6 ? "[" : "", ValueOf(host), v6 ? "]:" : ":", ValueOf(port));
     }
     if (host != nullptr || port != nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(host != nullptr ? "MASTER_ADDR" : "MASTER_PORT", " is set, but ",
-                       host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
+      return host != nullptr ? Alone(host, "MASTER_PORT", "") : Alone(port, "MASTER_ADDR", "");
     }
     if (identity_.workers == 1) return std::string();
     std::string place = PlaceOnOneHost();
@@ -290,24 +295,30 @@ class Reader {
                         getuid());
   }
 
-  static absl::Status CheckPlace(const std::string& place) {
-    if (place.empty() || absl::StartsWith(place, "file:///")) return absl::OkStatus();
-    const size_t colon = place.rfind(':');
-    int port = 0;
-    if (absl::StartsWith(place, "tcp://") && colon > 6 &&
-        absl::SimpleAtoi(place.substr(colon + 1), &port) && port > 0 && port < 65536) {
-      return absl::OkStatus();
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "rendezvous: wanted file:///folder or tcp://host:port, found \"", place, "\""));
-  }
-
   const IdentityFlags& flags_;
   const Environment& environment_;
   Identity identity_;
 };
 
 }  // namespace
+
+absl::StatusOr<MeetingPlace> ParseMeetingPlace(absl::string_view text) {
+  absl::string_view rest = text;
+  if (absl::ConsumePrefix(&rest, "file://") && absl::StartsWith(rest, "/")) {
+    return MeetingPlace{.folder = std::string(rest)};
+  }
+  const bool tcp = absl::ConsumePrefix(&rest, "tcp://");
+  const size_t colon = rest.rfind(':');
+  int port = 0;
+  if (!tcp || colon == 0 || colon == absl::string_view::npos ||
+      !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rendezvous: wanted file:///folder or tcp://host:port, found \"", text, "\""));
+  }
+  absl::string_view host = rest.substr(0, colon);
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return MeetingPlace{.host = std::string(host), .port = port};
+}
 
 Environment CurrentEnvironment() {
   Environment environment;

@@ -26,77 +26,46 @@ namespace {
 constexpr char kMadeSecretKey[] = "secret";
 constexpr char kSecretVariable[] = "RINGZERO_JOB_SECRET";
 
-std::string BytesOf(const Digest& digest) { return {digest.begin(), digest.end()}; }
-
-// Of "10.0.0.1:29500" and "[fd00::1]:29500".
-std::string HostOf(absl::string_view place) {
-  absl::string_view host = place.substr(0, place.rfind(':'));
-  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
-  return std::string(host);
+// Of `what` and the start's name.
+std::string Hmac(const std::string& secret, absl::string_view what, const JobSeat& seat) {
+  const Digest digest = HmacSha256(secret, absl::StrCat(what, seat.rendezvous->start()));
+  return {digest.begin(), digest.end()};
 }
 
-absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcp(absl::string_view place,
-                                                         const Identity& identity,
-                                                         const JoinOptions& options) {
+absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& identity,
+                                                           const MeetingPlace& place,
+                                                           const JoinOptions& options) {
+  if (!place.folder.empty()) return OpenFileStore(place.folder, identity.job);
   if (!options.open_tcp) {
     return absl::InvalidArgumentError(absl::StrCat("rendezvous ", identity.rendezvous,
                                                    ": this program has no TCPStore (LibTorch); a "
                                                    "folder would do: file:///…"));
   }
-  const size_t colon = place.rfind(':');
-  TcpPlace tcp{.host = HostOf(place), .job = identity.job, .limit = options.limit};
-  if (colon == absl::string_view::npos || !absl::SimpleAtoi(place.substr(colon + 1), &tcp.port)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous ", identity.rendezvous, ": wanted tcp://host:port"));
-  }
+  TcpPlace tcp{.host = place.host, .port = place.port, .job = identity.job, .limit = options.limit};
   tcp.of_worker_0 = identity.store == Identity::Store::kWorker0;
   if (tcp.of_worker_0 && identity.self.value == 0) tcp.side = TcpPlace::Side::kServe;
   return options.open_tcp(tcp);
 }
 
-absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& identity,
-                                                           const JoinOptions& options) {
-  absl::string_view place = identity.rendezvous;
-  if (absl::ConsumePrefix(&place, "file://")) {
-    return OpenFileStore({.folder = std::string(place), .job = identity.job});
-  }
-  if (absl::ConsumePrefix(&place, "tcp://")) return OpenTcp(place, identity, options);
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rendezvous: wanted file:///folder or tcp://host:port, found \"", identity.rendezvous, "\""));
-}
-
-// What the workers show of the secrets that they were given, by worker: HMACs, or "" for none.
-// Equal secrets have equal marks, and no mark says what the secret is.
-absl::StatusOr<std::vector<std::string>> ShareSecretMarks(const JobSeat& seat,
-                                                          const JoinOptions& options) {
-  std::string mine;
-  if (!options.secret.empty()) {
-    mine = BytesOf(
-        HmacSha256(options.secret, absl::StrCat("ringzero mark ", seat.rendezvous->start())));
-  }
-  return TellAll(seat, "secret", mine, "has not shown its secret");
-}
-
-// An error that names the first worker whose mark is not that of most; of two, worker 1.
+// An error that names the first worker whose mark is not worker 0's.
 absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
-  const auto usual =
-      std::max_element(marks.begin(), marks.end(), [&](const std::string& a, const std::string& b) {
-        return std::count(marks.begin(), marks.end(), a) <
-               std::count(marks.begin(), marks.end(), b);
-      });
-  const auto odd =
-      std::find_if(marks.begin(), marks.end(), [&](const auto& mark) { return mark != *usual; });
-  if (odd == marks.end()) return absl::OkStatus();
-  const std::string one = absl::StrCat("worker ", odd - marks.begin());
-  const std::string others = absl::StrCat("worker ", usual - marks.begin());
-  const std::string what = odd->empty()     ? absl::StrCat("none, ", others, " has one")
-                           : usual->empty() ? absl::StrCat("one, ", others, " has none")
-                                            : absl::StrCat("another than ", others);
-  return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, ": ", one, " has ", what));
+  for (size_t w = 1; w < marks.size(); ++w) {
+    if (marks[w] == marks[0]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, ": worker ", w, " has ",
+                                                   marks[w].empty()   ? "none, worker 0 has one"
+                                                   : marks[0].empty() ? "one, worker 0 has none"
+                                                                      : "another than worker 0"));
+  }
+  return absl::OkStatus();
 }
 
+// What the workers show of the secrets that they were given are marks: HMACs, or "" for none. Equal
+// secrets have equal marks, and no mark says what the secret is.
 absl::StatusOr<std::string> ShareSecret(const JobSeat& seat, const JoinOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> marks, ShareSecretMarks(seat, options));
+  const std::string mine =
+      options.secret.empty() ? "" : Hmac(options.secret, "ringzero mark ", seat);
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> marks,
+                      TellAll(seat, "secret", mine, "has not shown its secret"));
   RZ_RETURN_IF_ERROR(CompareSecretMarks(marks));
   if (!options.secret.empty()) return options.secret;
   if (seat.self.value != 0) return seat.rendezvous->Get(kMadeSecretKey, options.limit);
@@ -112,16 +81,16 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
   if (identity.workers == 1) {
     seat.rendezvous = MakeLocalRendezvous();
   } else {
-    RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> store, OpenStore(identity, options));
+    RZ_ASSIGN_OR_RETURN(const MeetingPlace place, ParseMeetingPlace(identity.rendezvous));
+    RZ_ASSIGN_OR_RETURN(auto store, OpenStore(identity, place, options));
+    seat.store_host = place.host;
     Gathering gathering{.self = identity.self,
                         .workers = identity.workers,
                         .restart = identity.restart,
                         .limit = options.limit,
                         .peer_timeout = options.peer_timeout};
-    absl::string_view place = identity.rendezvous;
-    const bool tcp = absl::ConsumePrefix(&place, "tcp://");
-    if (tcp) seat.store_host = HostOf(place);
-    if (tcp && identity.self.value == 0 && identity.store == Identity::Store::kWorker0) {
+    if (!place.host.empty() && identity.self.value == 0 &&
+        identity.store == Identity::Store::kWorker0) {
       // The store ends with us; others may still be reading why.
       gathering.leave_limit = std::chrono::seconds(1);
     }
@@ -132,8 +101,7 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     Disagree(seat, secret.status());  // the others wait for our statement
     return secret.status();
   }
-  seat.secret =
-      BytesOf(HmacSha256(*secret, absl::StrCat("ringzero start ", seat.rendezvous->start())));
+  seat.secret = Hmac(*secret, "ringzero start ", seat);
   return seat;
 }
 

@@ -6,12 +6,12 @@
 
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "base/texts.h"
 #include "p2p/deadline.h"
@@ -21,22 +21,16 @@ namespace ringzero {
 namespace {
 
 // Excludes other processes while it lives. The kernel frees the lock of a process that ends, and the
-// launcher ends a process that is stopped.
+// launcher ends a process that is stopped. Nothing where `file` is -1.
 class FileLock {
  public:
-  explicit FileLock(int file) : file_(file) { Set(F_WRLCK); }
-  ~FileLock() { Set(F_UNLCK); }
-
- private:
-  void Set(short type) const {
-    if (file_ < 0) return;
-    struct flock whole = {};
-    whole.l_type = type;
-    whole.l_whence = SEEK_SET;
-    while (fcntl(file_, F_SETLKW, &whole) != 0 && errno == EINTR) {
+  explicit FileLock(int file) : file_(file) {
+    while (lockf(file_, F_LOCK, 0) != 0 && errno == EINTR) {
     }
   }
+  ~FileLock() { (void)lockf(file_, F_ULOCK, 0); }
 
+ private:
   const int file_;
 };
 
@@ -49,25 +43,26 @@ class MapRendezvous final : public Rendezvous {
 
   absl::Status Put(const std::string& key, const std::string& value) override {
     RZ_RETURN_IF_ERROR(CheckSize(key, value));
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     const FileLock alone(log_);
-    ReadOn();
-    const auto found = values_.find(key);
-    if (found == values_.end()) return Append(key, value);
-    if (found->second == value) return absl::OkStatus();
+    const std::optional<std::string> found = Find(key);
+    if (!found.has_value()) return Append(key, value);
+    if (*found == value) return absl::OkStatus();
     return absl::AlreadyExistsError(
         absl::StrCat("rendezvous ", name_, ": '", key, "' was put before"));
   }
 
   absl::StatusOr<std::string> Get(const std::string& key,
                                   std::chrono::milliseconds limit) override {
-    return WaitFor(key, limit, [&] { return Find(key); });
+    return WaitFor(key, limit, [&] {
+      const MutexLock lock(mutex_);
+      const FileLock alone(log_);
+      return Find(key);
+    });
   }
 
  private:
-  std::optional<std::string> Find(const std::string& key) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const FileLock alone(log_);
+  std::optional<std::string> Find(const std::string& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     ReadOn();
     const auto found = values_.find(key);
     return found == values_.end() ? std::nullopt : std::optional(found->second);
@@ -104,7 +99,7 @@ class MapRendezvous final : public Rendezvous {
 
   const std::string name_;
   const int log_;
-  std::mutex mutex_;
+  Mutex mutex_;
   off_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // of the log
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
 };

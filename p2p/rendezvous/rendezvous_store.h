@@ -3,7 +3,7 @@
 // (p2p/rendezvous/store_rendezvous.h).
 //
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<RendezvousStore> folder,
-//                       OpenFileStore({.folder = "/shared/job7", .job = "4711"}));
+//                       OpenFileStore("/shared/job7", "4711"));
 //   CheckedStore store(std::move(folder));
 //   RZ_RETURN_IF_ERROR(store.Write("join.1", "4f…"));   // "ringzero 1 <digest>\n4f…"
 #ifndef RINGZERO_P2P_RENDEZVOUS_RENDEZVOUS_STORE_H_
@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "p2p/rendezvous/rendezvous.h"
 
 namespace ringzero {
@@ -46,18 +46,15 @@ class RendezvousStore {
   virtual void Gathered() {}
 };
 
-struct FileStoreOptions {
-  std::string folder;  // absolute
-  std::string job;     // any text; tells jobs apart that share the folder
-};
-
 // file:///shared/job7: a folder that all workers see, also over NFS. It is made if it is not there
 // (its parent must be), and must be the user's alone: another reader would have the job's secret. A
 // job's files lie in a subfolder of its id; the last worker that leaves removes them. Values appear
-// whole or not at all, by link(2) and rename(2).
+// whole or not at all, by link(2) and rename(2). `job`: any text; tells jobs apart that share the
+// folder.
 // PermissionDenied when the folder belongs to another user, or others may enter it; NotFound when
 // it cannot be made; InvalidArgument when it is no folder or its path is not absolute.
-absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const FileStoreOptions& options);
+absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string& folder,
+                                                               const std::string& job);
 
 // A RendezvousStore that several threads use, one call at a time, and that tells what our workers
 // have written from anything else that lies there. A digest of key and value stands before the
@@ -65,9 +62,10 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const FileStoreOp
 // RendezvousStore, and as said.
 class CheckedStore {
  public:
-  explicit CheckedStore(std::unique_ptr<RendezvousStore> store) : store_(std::move(store)) {}
+  explicit CheckedStore(std::unique_ptr<RendezvousStore> store)
+      : name_(store->name()), store_(std::move(store)) {}
 
-  std::string name() const { return store_->name(); }
+  std::string name() const { return name_; }
   // Puts or replaces.
   absl::Status Write(const std::string& key, const std::string& value);
   // AlreadyExists when there is another value, InvalidArgument when none of our workers wrote it.
@@ -76,12 +74,19 @@ class CheckedStore {
   absl::StatusOr<std::optional<std::string>> Read(const std::string& key);
   // "" for nothing, and for what none of our workers wrote.
   absl::StatusOr<std::string> ReadOrEmpty(const std::string& key);
-  void Clear(const std::string& prefix);
-  void Gathered();
+  void Clear(const std::string& prefix) {
+    const MutexLock lock(mutex_);
+    store_->Clear(prefix);
+  }
+  void Gathered() {
+    const MutexLock lock(mutex_);
+    store_->Gathered();
+  }
 
  private:
-  std::mutex mutex_;
-  const std::unique_ptr<RendezvousStore> store_ ABSL_PT_GUARDED_BY(mutex_);  // but for its name
+  const std::string name_;
+  Mutex mutex_;
+  const std::unique_ptr<RendezvousStore> store_ ABSL_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringzero

@@ -35,8 +35,6 @@ constexpr size_t kLastWordsBytes = 16 << 10;
 constexpr absl::string_view kLeft = " left";
 constexpr absl::string_view kFailed = " failed ";
 
-std::string AliveKey(int worker) { return absl::StrCat(kAliveKeys, worker); }
-
 // Signals are for the program's own threads.
 std::thread ThreadWithoutSignals(std::function<void()> body) {
   sigset_t all, before;
@@ -61,135 +59,39 @@ absl::Status ReadLastWords(absl::string_view text) {
 constexpr char kJoin[] = "join.";
 constexpr char kAccepted[] = "accepted.";
 constexpr char kStartKey[] = "start";
-std::string JoinKey(int worker) { return absl::StrCat(kJoin, worker); }
-std::string AcceptedKey(int worker) { return absl::StrCat(kAccepted, worker); }
-
-double Seconds(std::chrono::milliseconds limit) {
-  return std::chrono::duration<double>(limit).count();
-}
 
 // "worker 2", "workers 2, 3".
 std::string Workers(const std::vector<int>& workers) {
   return absl::StrCat(workers.size() == 1 ? "worker " : "workers ", absl::StrJoin(workers, ", "));
 }
 
-// A worker's place at the store, before and after the workers have gathered.
-struct Meeting {
-  std::shared_ptr<CheckedStore> store;
-  std::unique_ptr<Presence> presence;
-  std::string number;  // this worker's
-};
-
-// One worker's side of the gathering; its result is the name of the start.
-class Gatherer {
- public:
-  Gatherer(Meeting& meeting, const Gathering& gathering)
-      : store_(*meeting.store),
-        presence_(*meeting.presence),
-        gathering_(gathering),
-        number_(meeting.number),
-        numbers_(gathering.workers) {}
-
-  absl::StatusOr<std::string> Run() {
-    const bool leads = gathering_.self.value == 0;
-    if (leads) {
-      RZ_ASSIGN_OR_RETURN(const std::string name, RandomHex(8));
-      start_ = absl::StrCat("r", gathering_.restart, "-", name);
-    }
-    RZ_RETURN_IF_ERROR(store_.Write(JoinKey(gathering_.self.value), number_));
-    Patience patience(gathering_.limit);
-    while (true) {
-      RZ_RETURN_IF_ERROR(StayJoined());
-      RZ_ASSIGN_OR_RETURN(const bool done, leads ? Lead() : Follow());
-      if (done) break;
-      RZ_RETURN_IF_ERROR(presence_.status());
-      if (patience.over()) return Missing();
-      patience.Wait();
-    }
-    presence_.Know(numbers_);
-    return start_;
-  }
-
- private:
-  // What lies there and is no worker's counts as nothing: it may be gone as soon as worker 0 comes.
-  absl::StatusOr<std::string> Read(const std::string& key) { return store_.ReadOrEmpty(key); }
-
-  // Worker 0 clears the store when it comes, maybe after us.
-  absl::Status StayJoined() {
-    const std::string key = JoinKey(gathering_.self.value);
-    RZ_ASSIGN_OR_RETURN(const std::string there, Read(key));
-    if (there == number_) return absl::OkStatus();
-    if (there.empty()) return store_.Write(key, number_);
-    return absl::AlreadyExistsError(absl::StrCat(
-        "rendezvous ", store_.name(), ": another process is worker ", gathering_.self.value,
-        " there, too: another job needs another place, or a job id of its own (RINGZERO_JOB_ID)"));
-  }
-
-  absl::StatusOr<bool> Lead() {
-    for (int w = 0; w < gathering_.workers; ++w) {
-      RZ_ASSIGN_OR_RETURN(numbers_[w], Read(JoinKey(w)));
-      if (numbers_[w].empty()) return false;
-    }
-    const std::string answer = absl::StrCat(start_, " ", absl::StrJoin(numbers_, " "));
-    RZ_ASSIGN_OR_RETURN(const std::string there, Read(kStartKey));
-    if (there != answer) RZ_RETURN_IF_ERROR(store_.Write(kStartKey, answer));
-    for (int w = 1; w < gathering_.workers; ++w) {
-      RZ_ASSIGN_OR_RETURN(const std::string accepted, Read(AcceptedKey(w)));
-      if (accepted != start_) return false;
-    }
-    return true;
-  }
-
-  absl::StatusOr<bool> Follow() {
-    RZ_ASSIGN_OR_RETURN(const std::string answer, Read(kStartKey));
-    const std::vector<std::string> words = absl::StrSplit(answer, ' ');
-    const size_t mine = static_cast<size_t>(gathering_.self.value) + 1;
-    if (words.size() <= mine || words[mine] != number_) return false;
-    if (const size_t theirs = words.size() - 1; theirs != numbers_.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("rendezvous ", store_.name(), ": worker ", gathering_.self.value,
-                       " was told of ", numbers_.size(), " workers, worker 0 of ", theirs));
-    }
-    start_ = words[0];
-    numbers_.assign(words.begin() + 1, words.end());
-    RZ_RETURN_IF_ERROR(store_.Write(AcceptedKey(gathering_.self.value), start_));
-    return true;
-  }
-
-  absl::Status Missing() {
-    std::vector<int> missing;
-    std::vector<int> silent;  // left a number, maybe long ago, and did not take the answer
-    for (int w = 0; w < gathering_.workers; ++w) {
-      RZ_ASSIGN_OR_RETURN(const std::string number, Read(JoinKey(w)));
-      if (number.empty()) missing.push_back(w);
-      if (gathering_.self.value != 0 || w == 0) continue;
-      RZ_ASSIGN_OR_RETURN(const std::string accepted, Read(AcceptedKey(w)));
-      if (accepted != start_) silent.push_back(w);
-    }
-    if (missing.empty()) missing = silent;
-    // All have left their numbers; then it is worker 0 who did not answer.
-    if (missing.empty()) missing.push_back(0);
-    return absl::DeadlineExceededError(
-        absl::StrCat("rendezvous ", store_.name(), ": ", Workers(missing), " of ",
-                     gathering_.workers, " did not come within ", Seconds(gathering_.limit), " s"));
-  }
-
-  CheckedStore& store_;
-  Presence& presence_;
-  const Gathering gathering_;
-  const std::string number_;          // mine
-  std::vector<std::string> numbers_;  // all, as worker 0 has them
-  std::string start_;
-};
-
 class StoreRendezvous final : public Rendezvous {
  public:
-  StoreRendezvous(Meeting meeting, const Gathering& gathering, std::string start)
-      : meeting_(std::move(meeting)),
-        store_(*meeting_.store),
+  StoreRendezvous(std::unique_ptr<RendezvousStore> store, const Gathering& gathering)
+      : store_(std::move(store)),
         gathering_(gathering),
-        start_(std::move(start)) {}
-  ~StoreRendezvous() override { End(); }
+        self_(gathering.self.value),
+        numbers_(gathering.workers) {}
+  ~StoreRendezvous() override {
+    if (gathered_) End();
+  }
+
+  // Before anything else.
+  absl::Status Gather() {
+    RZ_ASSIGN_OR_RETURN(number_, RandomHex(16));
+    if (self_ == 0) store_.Clear("");  // whatever earlier starts have left
+    presence_.emplace(store_, gathering_, number_);
+    absl::Status met = Meet();
+    gathered_ = met.ok();
+    if (gathered_) {
+      presence_->Know(numbers_);
+      store_.Gathered();
+    } else if (!absl::IsAlreadyExists(met)) {  // else another process speaks for this worker
+      Leave(met);
+      presence_->AwaitOthers(gathering_.leave_limit);
+    }
+    return met;
+  }
 
   std::string name() const override { return store_.name(); }
   std::string start() const override { return start_; }
@@ -204,34 +106,110 @@ class StoreRendezvous final : public Rendezvous {
     return WaitFor(key, limit, [&] { return store_.Read(Full(key)); });
   }
 
-  absl::Status status() override { return meeting_.presence->status(); }
-  void Leave(const absl::Status& why) override { meeting_.presence->Leave(why); }
+  absl::Status status() override { return presence_->status(); }
+  void Leave(const absl::Status& why) override { presence_->Leave(why); }
 
  private:
   std::string Full(const std::string& key) const { return absl::StrCat(start_, "/", key); }
   std::string LeftKey(int worker) const { return Full(absl::StrCat("left.", worker)); }
 
-  bool HasLeft(int worker) const {
-    const auto left = store_.Read(LeftKey(worker));
-    return left.ok() && left->has_value();
+  // What lies there and is no worker's counts as nothing: it may be gone as soon as worker 0 comes.
+  absl::StatusOr<std::string> Look(const char* key, int worker) {
+    return store_.ReadOrEmpty(absl::StrCat(key, worker));
   }
 
-  // All but those who never will.
-  bool OthersHaveLeft() const {
+  absl::Status Meet() {
+    if (self_ == 0) {
+      RZ_ASSIGN_OR_RETURN(const std::string name, RandomHex(8));
+      start_ = absl::StrCat("r", gathering_.restart, "-", name);
+    }
+    RZ_RETURN_IF_ERROR(store_.Write(absl::StrCat(kJoin, self_), number_));
+    Patience patience(gathering_.limit);
+    while (true) {
+      RZ_RETURN_IF_ERROR(StayJoined());
+      RZ_ASSIGN_OR_RETURN(const bool done, self_ == 0 ? Lead() : Follow());
+      if (done) return absl::OkStatus();
+      RZ_RETURN_IF_ERROR(status());
+      if (patience.over()) return Missing();
+      patience.Wait();
+    }
+  }
+
+  // Worker 0 clears the store when it comes, maybe after us.
+  absl::Status StayJoined() {
+    RZ_ASSIGN_OR_RETURN(const std::string there, Look(kJoin, self_));
+    if (there == number_) return absl::OkStatus();
+    if (there.empty()) return store_.Write(absl::StrCat(kJoin, self_), number_);
+    return absl::AlreadyExistsError(absl::StrCat(
+        "rendezvous ", name(), ": another process is worker ", self_,
+        " there, too: another job needs another place, or a job id of its own (RINGZERO_JOB_ID)"));
+  }
+
+  absl::StatusOr<bool> Lead() {
     for (int w = 0; w < gathering_.workers; ++w) {
-      if (!HasLeft(w) && !meeting_.presence->IsSilent(WorkerId(w))) return false;
+      RZ_ASSIGN_OR_RETURN(numbers_[w], Look(kJoin, w));
+      if (numbers_[w].empty()) return false;
+    }
+    const std::string answer = absl::StrCat(start_, " ", absl::StrJoin(numbers_, " "));
+    RZ_ASSIGN_OR_RETURN(const std::string there, store_.ReadOrEmpty(kStartKey));
+    if (there != answer) RZ_RETURN_IF_ERROR(store_.Write(kStartKey, answer));
+    for (int w = 1; w < gathering_.workers; ++w) {
+      RZ_ASSIGN_OR_RETURN(const std::string accepted, Look(kAccepted, w));
+      if (accepted != start_) return false;
+    }
+    return true;
+  }
+
+  absl::StatusOr<bool> Follow() {
+    RZ_ASSIGN_OR_RETURN(const std::string answer, store_.ReadOrEmpty(kStartKey));
+    const std::vector<std::string> words = absl::StrSplit(answer, ' ');
+    const size_t mine = static_cast<size_t>(self_) + 1;
+    if (words.size() <= mine || words[mine] != number_) return false;
+    if (const size_t theirs = words.size() - 1; theirs != numbers_.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name(), ": worker ", self_,
+                                                     " was told of ", numbers_.size(),
+                                                     " workers, worker 0 of ", theirs));
+    }
+    start_ = words[0];
+    numbers_.assign(words.begin() + 1, words.end());
+    RZ_RETURN_IF_ERROR(store_.Write(absl::StrCat(kAccepted, self_), start_));
+    return true;
+  }
+
+  absl::Status Missing() {
+    std::vector<int> missing;
+    std::vector<int> silent;  // left a number, maybe long ago, and did not take the answer
+    for (int w = 0; w < gathering_.workers; ++w) {
+      RZ_ASSIGN_OR_RETURN(const std::string number, Look(kJoin, w));
+      RZ_ASSIGN_OR_RETURN(const std::string accepted, Look(kAccepted, w));
+      if (number.empty()) missing.push_back(w);
+      if (self_ == 0 && w != 0 && accepted != start_) silent.push_back(w);
+    }
+    if (missing.empty()) missing = silent;
+    // All have left their numbers; then it is worker 0 who did not answer.
+    if (missing.empty()) missing.push_back(0);
+    const double seconds = std::chrono::duration<double>(gathering_.limit).count();
+    return absl::DeadlineExceededError(absl::StrCat("rendezvous ", name(), ": ", Workers(missing),
+                                                    " of ", gathering_.workers,
+                                                    " did not come within ", seconds, " s"));
+  }
+
+  // Whether all have left, but for those who never will: the silent ones, if they count as gone.
+  bool AllHaveLeft(bool silent_count) {
+    for (int w = 0; w < gathering_.workers; ++w) {
+      const auto left = store_.Read(LeftKey(w));
+      if (left.ok() && left->has_value()) continue;
+      if (!silent_count || !presence_->IsSilent(WorkerId(w))) return false;
     }
     return true;
   }
 
   void End() {
     Leave(absl::UnavailableError("it ended before it was connected"));
-    if (!store_.Write(LeftKey(gathering_.self.value), "").ok()) return;
+    if (!store_.Write(LeftKey(self_), "").ok()) return;
     Patience patience(gathering_.leave_limit);
-    while (!OthersHaveLeft() && !patience.over()) patience.Wait();
-    for (int w = 0; w < gathering_.workers; ++w) {
-      if (!HasLeft(w)) return;
-    }
+    while (!AllHaveLeft(true) && !patience.over()) patience.Wait();
+    if (!AllHaveLeft(false)) return;
     store_.Clear(Full(""));
     // Unless the job has started again meanwhile.
     const absl::StatusOr<std::string> start = store_.ReadOrEmpty(kStartKey);
@@ -239,57 +217,41 @@ class StoreRendezvous final : public Rendezvous {
     for (const char* prefix : {kJoin, kAccepted, kStartKey, kAliveKeys}) store_.Clear(prefix);
   }
 
-  const Meeting meeting_;
-  CheckedStore& store_;
+  CheckedStore store_;
   const Gathering gathering_;
-  const std::string start_;
+  const int self_;
+  std::string number_;                // this worker's
+  std::vector<std::string> numbers_;  // all, as worker 0 has them
+  std::string start_;
+  std::optional<Presence> presence_;
+  bool gathered_ = false;
 };
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousStore> store,
                                                      const Gathering& gathering) {
-  if (gathering.workers < 1 || gathering.self.value < 0 ||
-      gathering.self.value >= gathering.workers) {
+  if (gathering.self.value < 0 || gathering.self.value >= gathering.workers) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no worker ", gathering.self.value, " among ", gathering.workers));
   }
-  Meeting meeting{.store = std::make_shared<CheckedStore>(std::move(store)), .presence = nullptr};
-  RZ_ASSIGN_OR_RETURN(meeting.number, RandomHex(16));
-  if (gathering.self.value == 0) meeting.store->Clear("");  // whatever earlier starts have left
-  meeting.presence = std::make_unique<Presence>(
-      meeting.store, PresenceOptions{.self = gathering.self,
-                                     .workers = gathering.workers,
-                                     .number = meeting.number,
-                                     .peer_timeout = gathering.peer_timeout});
-  absl::StatusOr<std::string> start = Gatherer(meeting, gathering).Run();
-  if (start.ok()) {
-    meeting.store->Gathered();
-    return std::make_shared<StoreRendezvous>(std::move(meeting), gathering, *std::move(start));
-  }
-  if (!absl::IsAlreadyExists(start.status())) {  // else another process speaks for this worker
-    meeting.presence->Leave(start.status());
-    meeting.presence->AwaitOthers(gathering.leave_limit);
-  }
-  return start.status();
+  const auto rendezvous = std::make_shared<StoreRendezvous>(std::move(store), gathering);
+  RZ_RETURN_IF_ERROR(rendezvous->Gather());
+  return rendezvous;
 }
 
-Presence::Presence(std::shared_ptr<CheckedStore> store, PresenceOptions options)
-    : store_(std::move(store)),
-      options_(std::move(options)),
-      interval_(
-          std::min<Clock::duration>(options_.peer_timeout / kBeatsInTimeout, kLongestInterval)),
+Presence::Presence(CheckedStore& store, const Gathering& gathering, std::string number)
+    : store_(store),
+      gathering_(gathering),
+      number_(std::move(number)),
       // A look may take a while; twice this is no time to be silent in (p2p/heartbeat.h).
-      clock_(Clock::now(), options_.peer_timeout / 5),
-      peers_(static_cast<size_t>(options_.workers)) {
-  thread_ = ThreadWithoutSignals([this] { Run(); });
-}
-
-Presence::~Presence() { Stop(); }
+      clock_(Clock::now(), gathering.peer_timeout / 5),
+      peers_(static_cast<size_t>(gathering.workers)),
+      thread_(ThreadWithoutSignals([this] { Run(); })) {}
 
 void Presence::Stop() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stopping_ = true;
   }
   stopped_.notify_all();
@@ -297,35 +259,34 @@ void Presence::Stop() {
 }
 
 void Presence::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
-    absl::Status status = Beat();
+  const Clock::duration interval =
+      std::min<Clock::duration>(gathering_.peer_timeout / kBeatsInTimeout, kLongestInterval);
+  for (uint64_t beats = 0;; ++beats) {
+    absl::Status status = store_.Write(absl::StrCat(kAliveKeys, gathering_.self.value),
+                                       absl::StrCat(number_, " ", beats));
     if (status.ok()) status = Look();
-    lock.lock();
+    const MutexLock lock(mutex_);
     if (lost_.ok()) lost_ = status;
-    stopped_.wait_for(lock, interval_, [this] { return stopping_; });
+    stopped_.wait_for(mutex_, interval,
+                      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
+    if (stopping_) return;
   }
-}
-
-absl::Status Presence::Beat() {
-  return store_->Write(AliveKey(options_.self.value), absl::StrCat(options_.number, " ", beats_++));
 }
 
 absl::Status Presence::Look() {
   absl::Status found;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     now_ = clock_.Tick(Clock::now());
   }
-  for (int w = 0; w < options_.workers; ++w) {
-    if (w == options_.self.value) continue;
-    RZ_ASSIGN_OR_RETURN(const std::string sign, store_->ReadOrEmpty(AliveKey(w)));
-    const std::lock_guard<std::mutex> lock(mutex_);
+  for (int w = 0; w < gathering_.workers; ++w) {
+    if (w == gathering_.self.value) continue;
+    RZ_ASSIGN_OR_RETURN(const std::string sign, store_.ReadOrEmpty(absl::StrCat(kAliveKeys, w)));
+    const MutexLock lock(mutex_);
     const absl::Status taken = Take(w, sign);
     if (found.ok()) found = taken;
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   looked_ = true;
   return found;
 }
@@ -334,7 +295,7 @@ absl::Status Presence::Take(int worker, const std::string& sign) {
   Peer& peer = peers_[static_cast<size_t>(worker)];
   if (sign == std::exchange(peer.sign, sign) || sign.empty()) {
     const Clock::duration silence = now_ - peer.heard;
-    if (peer.state != Peer::State::kAlive || silence < options_.peer_timeout) {
+    if (peer.state != Peer::State::kAlive || silence < gathering_.peer_timeout) {
       return absl::OkStatus();
     }
     peer.state = Peer::State::kSilent;
@@ -360,7 +321,7 @@ absl::Status Presence::Take(int worker, const std::string& sign) {
 }
 
 void Presence::Know(std::vector<std::string> numbers) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   numbers_ = std::move(numbers);
   // From now on each of them is missed, and the next look takes its sign as new: it may be dead.
   looked_ = true;
@@ -369,18 +330,18 @@ void Presence::Know(std::vector<std::string> numbers) {
 }
 
 absl::Status Presence::status() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return left_ ? absl::OkStatus() : lost_;
 }
 
 bool Presence::IsSilent(WorkerId worker) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return peers_[static_cast<size_t>(worker.value)].state == Peer::State::kSilent;
 }
 
 void Presence::Leave(const absl::Status& why) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (std::exchange(left_, true)) return;
   }
   Stop();
@@ -388,19 +349,21 @@ void Presence::Leave(const absl::Status& why) {
                                     : absl::StrCat(kFailed, static_cast<int>(why.code()), " ",
                                                    why.message().substr(0, kLastWordsBytes));
   // Who cannot be told finds out by our silence.
-  store_->Write(AliveKey(options_.self.value), options_.number + last).IgnoreError();
+  store_.Write(absl::StrCat(kAliveKeys, gathering_.self.value), number_ + last).IgnoreError();
 }
 
 void Presence::AwaitOthers(std::chrono::milliseconds limit) {
-  const auto all_gone = [this] {
-    return std::none_of(peers_.begin(), peers_.end(),
-                        [](const Peer& peer) { return peer.state == Peer::State::kAlive; });
-  };
   Patience patience(limit);
-  while (!all_gone() && !patience.over()) {
+  while (AnyAlive() && !patience.over()) {
     patience.Wait();
     Look().IgnoreError();
   }
+}
+
+bool Presence::AnyAlive() const {
+  const MutexLock lock(mutex_);
+  return std::any_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.state == Peer::State::kAlive; });
 }
 
 }  // namespace ringzero

@@ -15,9 +15,7 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "p2p/awake_clock.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/rendezvous/rendezvous_store.h"
@@ -54,17 +53,10 @@ absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousS
 
 inline constexpr char kAliveKeys[] = "alive.";  // what its keys begin with
 
-struct PresenceOptions {
-  WorkerId self{0};
-  int workers = 1;
-  std::string number;  // random: tells this process from others that are or were this worker
-  std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-};
-
 // A worker's signs of life at the store, and what those of the others say: from its first moment
 // there until it leaves.
 //
-//   Presence presence(store, {.self = WorkerId(1), .workers = 4, .number = number});
+//   Presence presence(store, {.self = WorkerId(1), .workers = 4}, number);
 //   while (…) RZ_RETURN_IF_ERROR(presence.status());   // "worker 2 gave no sign of life for 5.0 s"
 //   presence.Leave(absl::OkStatus());                  // its transport watches from now on
 //
@@ -72,8 +64,9 @@ struct PresenceOptions {
 // least ten times in peer_timeout. Why so: docs/decisions/0040-signs-of-life-at-the-store.md.
 class Presence {
  public:
-  Presence(std::shared_ptr<CheckedStore> store, PresenceOptions options);
-  ~Presence();  // gives no sign any more, and no last one
+  // `number`: random: tells this process from others that are or were this worker.
+  Presence(CheckedStore& store, const Gathering& gathering, std::string number);
+  ~Presence() { Stop(); }  // gives no sign any more, and no last one
 
   // All have come, with these numbers, by worker: a process that has another is of another start.
   // Before that, only a worker that gave a sign since this one came is known to be of this start.
@@ -98,22 +91,21 @@ class Presence {
 
   void Run();
   void Stop();
-  absl::Status Beat();
   absl::Status Look();
   absl::Status Take(int worker, const std::string& sign) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AnyAlive() const;
 
-  const std::shared_ptr<CheckedStore> store_;
-  const PresenceOptions options_;
-  const Clock::duration interval_;
-  AwakeClock clock_;    // the thread's; after it has ended the caller's
-  uint64_t beats_ = 0;  // the thread's
+  CheckedStore& store_;
+  const Gathering gathering_;
+  const std::string number_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable stopped_;
+  mutable Mutex mutex_;
+  std::condition_variable_any stopped_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // what lies there is new since an earlier look
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  AwakeClock clock_ ABSL_GUARDED_BY(mutex_);
   Clock::time_point now_ ABSL_GUARDED_BY(mutex_);             // of the last look, in awake time
   std::vector<std::string> numbers_ ABSL_GUARDED_BY(mutex_);  // empty: not known
   std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);

@@ -85,8 +85,7 @@ TEST(AgreementTest, EverybodySaysWhatDiffersAndWhere) {
   ExpectAll(AgreeAll(2, kOurs, Ours(1, "cyclic.rule = \"dp\"\n")),
             "worker 1 has no cyclic.slack, worker 0 has cyclic.slack = 1 (configuration)");
   ExpectAll(AgreeAll(2, kOurs, Ours(2, "stage 0: 1 layer\nstage 1: 3 layers\n")),
-            "worker 1 has in line 2 \"stage 1: 3 layers\", worker 0 has \"stage 1: 2 layers\" "
-            "(plan)");
+            "worker 1 has line 2 = stage 1: 3 layers, worker 0 has stage 1: 2 layers (plan)");
   ExpectAll(AgreeAll(2, kOurs, {kOurs[0], kOurs[1]}),
             "worker 1 compares other things than worker 0: another version of ringzero?");
 }

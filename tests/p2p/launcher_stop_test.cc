@@ -30,7 +30,7 @@ constexpr std::chrono::milliseconds kAllowance(1000);  // after the timeout
 absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
   TransportOptions options = SmallOptions();
   options.peer_timeout = kTimeout;
-  return CreateShmTransport(context.TakeEndpoint(), options);
+  return CreateShmTransport(context.EndpointTaker()(), options);
 }
 
 // Waits for a message that never comes, from the worker before.

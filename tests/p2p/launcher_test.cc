@@ -71,7 +71,7 @@ class LauncherTest : public testing::Test {
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> Connect(WorkerContext& context) {
-  return CreateShmTransport(context.TakeEndpoint(), SmallOptions());
+  return CreateShmTransport(context.EndpointTaker()(), SmallOptions());
 }
 
 // Waits for a message that never comes.
