@@ -217,47 +217,42 @@ PssWatch::PssWatch() : thread_(NamedThread("rz-memory", [this] { Run(); })) {}
 
 PssWatch::~PssWatch() {
   {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   stop_changed_.notify_all();
   thread_.join();
 }
 
-void PssWatch::Sample() {
+double PssWatch::Sample() {
   const int64_t kib = ReadField("/proc/self/smaps_rollup", "Pss").value_or(0);
-  const double now = static_cast<double>(kib) / 1024;
-  std::lock_guard<std::mutex> lock(mutex_);
-  last_mib_ = now;
-  peak_mib_ = std::max(peak_mib_, now);
-}
-
-double PssWatch::peak_mib() {
-  Sample();
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
+  last_mib_ = static_cast<double>(kib) / 1024;
+  peak_mib_ = std::max(peak_mib_, last_mib_);
   return peak_mib_;
 }
 
+double PssWatch::peak_mib() { return Sample(); }
+
 double PssWatch::last_mib() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  if (last_mib_ == 0) {
-    lock.unlock();
-    Sample();
-    lock.lock();
-  }
-  return last_mib_;
+  const auto last = [this] {
+    const MutexLock lock(mutex_);
+    return last_mib_;
+  };
+  if (last() == 0) Sample();
+  return last();
 }
 
 void PssWatch::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
   // A look walks the page tables, which steals time from steps: often while memory still grows,
   // seldom later.
-  std::chrono::seconds pause(1);
-  for (; !stop_changed_.wait_for(lock, pause, [this] { return stop_; });
-       pause = std::min(2 * pause, std::chrono::seconds(32))) {
-    lock.unlock();
+  for (std::chrono::seconds pause(1);; pause = std::min(2 * pause, std::chrono::seconds(32))) {
+    {
+      const MutexLock lock(mutex_);
+      const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
+      if (stop_changed_.wait_for(mutex_, pause, stopped)) return;
+    }
     Sample();
-    lock.lock();
   }
 }
 

@@ -11,10 +11,11 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "base/mutex.h"
 #include "sharding/fit_certificate.h"
 
 namespace ringzero {
@@ -75,13 +76,13 @@ class PssWatch {
 
  private:
   void Run();
-  void Sample();
+  double Sample();  // the greatest so far
 
-  std::mutex mutex_;
-  std::condition_variable stop_changed_;
-  bool stop_ = false;
-  double peak_mib_ = 0;
-  double last_mib_ = 0;
+  Mutex mutex_;
+  std::condition_variable_any stop_changed_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  double peak_mib_ ABSL_GUARDED_BY(mutex_) = 0;
+  double last_mib_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

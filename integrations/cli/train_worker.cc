@@ -9,14 +9,15 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "integrations/cli/commands.h"
 #include "integrations/cli/parameter_files.h"
@@ -229,12 +230,12 @@ class Worker {
   // An output that cannot be written is no reason to lose the run. Any thread.
   void Miss(const std::string& what, const absl::Status& why) {
     if (why.ok()) return;
-    std::lock_guard lock(not_written_mutex_);
+    const MutexLock lock(not_written_mutex_);
     not_written_.emplace(what, why.message());
   }
 
   void SayWhatIsMissing() {
-    std::lock_guard lock(not_written_mutex_);
+    const MutexLock lock(not_written_mutex_);
     if (not_written_said_ == not_written_.size()) return;
     not_written_said_ = not_written_.size();
     for (const auto& [what, why] : not_written_) {
@@ -491,7 +492,7 @@ class Worker {
     report.worker = task_.self.value;
     report.interrupted = interrupted;
     {
-      std::lock_guard lock(not_written_mutex_);
+      const MutexLock lock(not_written_mutex_);
       report.not_written = not_written_;
     }
     if (meter_.has_value()) meter_->WriteTo(report);
@@ -533,9 +534,9 @@ class Worker {
   std::optional<PaceMeter> pace_;
   int skipped_updates_ = 0;  // of those whose norm has been told
   std::optional<StepMeter> meter_;
-  std::mutex not_written_mutex_;
-  NotWritten not_written_;
-  size_t not_written_said_ = 0;
+  Mutex not_written_mutex_;
+  NotWritten not_written_ ABSL_GUARDED_BY(not_written_mutex_);
+  size_t not_written_said_ ABSL_GUARDED_BY(not_written_mutex_) = 0;
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<OpCosts> costs_;  // ring_ writes them
   std::unique_ptr<RingModel> ring_;

@@ -152,19 +152,19 @@ std::vector<Scalar> RingTotals::Scalars(std::span<const double> sums, int worker
 
 std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> ReportInbox::Listener() {
   return [this](Iteration iteration, LapTask::Kind kind, const std::vector<double>& metrics) {
-    std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (closed_) return;
     reports_.push_back({iteration, kind, metrics, std::chrono::steady_clock::now()});
   };
 }
 
 void ReportInbox::Close() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = true;
 }
 
 std::vector<ReportInbox::Report> ReportInbox::Take() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(reports_, {});
 }
 

@@ -21,14 +21,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/sight/metrics.h"
 #include "integrations/sight/pace.h"
@@ -105,9 +106,9 @@ class ReportInbox {
   std::vector<Report> Take();
 
  private:
-  std::mutex mutex_;
-  bool closed_ = false;
-  std::vector<Report> reports_;
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Report> reports_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct IterationResult {

@@ -118,19 +118,19 @@ FlightDesk::Seat::~Seat() {
 }
 
 FlightDesk::Seat FlightDesk::Add(WorkerId worker, Callbacks callbacks) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (interrupted_ && callbacks.interrupt) callbacks.interrupt();
   workers_[worker.value] = {.callbacks = std::move(callbacks)};
   return Seat(this, worker);
 }
 
 void FlightDesk::TraceWith(WorkerId worker, std::function<void()> trace) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   workers_[worker.value].trace = std::move(trace);
 }
 
 void FlightDesk::TraceAll() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [worker, each] : workers_) {
     if (each.trace) {
       each.trace();
@@ -144,7 +144,7 @@ void FlightDesk::TraceAll() {
 }
 
 void FlightDesk::Remove(WorkerId worker) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   workers_.erase(worker.value);
 }
 
@@ -154,7 +154,7 @@ void FlightDesk::Wake() {
 }
 
 void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = workers_.find(worker.value);
   if (found == workers_.end() || std::exchange(found->second.failed, true)) return;
   FlightRecord record = found->second.callbacks.take(std::string(why.message()));
@@ -163,14 +163,14 @@ void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
 }
 
 void FlightDesk::WriteAll(const std::string& why) {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const auto& [worker, each] : workers_) {
     WriteOrWarn(folder_, each.callbacks.take(why), each.callbacks.missing);
   }
 }
 
 void FlightDesk::Interrupt() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   interrupted_ = true;
   for (const auto& [worker, each] : workers_) {
     if (each.callbacks.interrupt) each.callbacks.interrupt();
@@ -178,7 +178,7 @@ void FlightDesk::Interrupt() {
 }
 
 void FlightDesk::WriteFailed() {
-  std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   for (auto& [worker, each] : workers_) {
     if (each.failed) continue;
     FlightRecord record = each.callbacks.take("");

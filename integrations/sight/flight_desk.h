@@ -18,13 +18,14 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "base/ids.h"
+#include "base/mutex.h"
 #include "p2p/unique_fd.h"
 #include "zero/flight_record.h"
 
@@ -98,9 +99,9 @@ class FlightDesk {
   const std::string folder_;
   UniqueFd signals_, wake_, stop_;
   std::atomic<bool> woken_ = false;
-  std::mutex mutex_;
-  std::map<int, Worker> workers_;
-  bool interrupted_ = false;
+  Mutex mutex_;
+  std::map<int, Worker> workers_ ABSL_GUARDED_BY(mutex_);
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

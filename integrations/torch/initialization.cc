@@ -5,9 +5,9 @@
 
 #include <cstring>
 #include <map>
-#include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/philox.h"
 #include "base/status.h"
 #include "integrations/torch/layer_parts.h"
@@ -16,25 +16,22 @@
 namespace ringzero {
 namespace {
 
-// torch::nn's constructors draw from at::detail::getDefaultCPUGenerator(), which is a global of
-// torch: no instance of ours could own this mutex.
-std::mutex& DefaultGeneratorMutex() {
-  static std::mutex mutex;
-  return mutex;
-}
+// Of at::detail::getDefaultCPUGenerator(), from which torch::nn's constructors draw: that is a
+// global of torch's, which no annotation of ours could name.
+Mutex default_generator_mutex;
 
 // Seeds the default generator for a scope and puts its old state back.
 class SeededScope {
  public:
   explicit SeededScope(uint64_t key)
-      : lock_(DefaultGeneratorMutex()), generator_(at::detail::getDefaultCPUGenerator()) {
+      : lock_(default_generator_mutex), generator_(at::detail::getDefaultCPUGenerator()) {
     state_ = generator_.get_state();
     generator_.set_current_seed(key);
   }
   ~SeededScope() { generator_.set_state(state_); }
 
  private:
-  std::lock_guard<std::mutex> lock_;
+  const MutexLock lock_;
   at::Generator generator_;
   at::Tensor state_;
 };

@@ -12,7 +12,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "base/status.h"
 #include "p2p/launch/limits.h"
 
@@ -37,8 +39,8 @@ struct Named {
 
 // A signal handler has no context but globals: the table that it reads, and the handler before it.
 constexpr int kSlots = 4096;
-std::array<Named, kSlots> table;
-std::mutex table_mutex;  // writers; the handler takes nothing
+Mutex table_mutex;  // of who writes there
+std::array<Named, kSlots> table ABSL_GUARDED_BY(table_mutex);
 struct sigaction previous;
 
 void Say(const char* text, size_t size) {
@@ -66,7 +68,8 @@ void NameRange(const Named& range, size_t offset) {
   Say(". A stage's parameters may be read only in its own forward and backward.\n");
 }
 
-void OnFault(int signal, siginfo_t* info, void* context) {
+// Takes no lock, as a handler must not: a slot's begin, which is atomic, is written last.
+void OnFault(int signal, siginfo_t* info, void* context) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   const auto* address = static_cast<const std::byte*>(info->si_addr);
   for (const Named& range : table) {
     const std::byte* begin = range.begin.load(std::memory_order_acquire);
@@ -110,7 +113,7 @@ absl::StatusOr<ReleasedRange> ReleasedRange::Reserve(
   }
   entry->begin = static_cast<std::byte*>(begin);
   InstallHandler();
-  std::lock_guard lock(table_mutex);
+  const MutexLock lock(table_mutex);
   for (int slot = 0; slot < kSlots; ++slot) {
     Named& named = table[slot];
     if (named.begin.load() != nullptr) continue;
@@ -133,7 +136,7 @@ ReleasedRange& ReleasedRange::operator=(ReleasedRange&& other) noexcept {
 
 ReleasedRange::~ReleasedRange() {
   if (entry_ == nullptr) return;
-  std::lock_guard lock(table_mutex);
+  const MutexLock lock(table_mutex);
   if (entry_->slot >= 0) table[entry_->slot].begin.store(nullptr);
   munmap(entry_->begin, entry_->bytes);
 }
