@@ -73,12 +73,13 @@ function(ringzero_program)
   endif()
 endfunction()
 
-# ringzero_test(NAME <name> SRCS ... [DEPS ...] [LABELS ...] [ENV VAR=VALUE ...] [LOCKS ...] [PROCESSORS <n>]
+# ringzero_test(NAME <name> [SRCS ...] [DEPS ...] [LABELS ...] [ENV VAR=VALUE ...] [LOCKS ...] [PROCESSORS <n>]
 #               [COST <seconds>] [TIMEOUT <seconds>] [TORCH] [ROOM <room> | ALONE])
 #   GoogleTest cases: the sources become part of their room's program <room>_test, and the cases in them one ctest entry
 #   <name>, which runs them in the project's root (golden files are read by their path there). By hand:
 #   `build/test/bin/zero_test --files=engine_test.cc`.
-#   ROOM: the folder's name unless given. ALONE: a program of its own, <name>, for what would disturb others.
+#   SRCS: <name>.cc unless given. ROOM: the folder's name unless given.
+#   ALONE: a program of its own, <name>, for what would disturb others.
 #   TORCH: they use LibTorch. Then they are compiled as units where libraries are; other cases never are.
 #   LABELS say when and where it runs; RINGZERO_TESTS which of them are built:
 #     everyday        in `./rz test`; every entry has it but those labelled `full`, which run in `./rz test --full` alone
@@ -103,6 +104,9 @@ function(ringzero_test)
   endif()
   if(NOT arg_ROOM)
     get_filename_component(arg_ROOM ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  endif()
+  if(NOT arg_SRCS)
+    set(arg_SRCS ${arg_NAME}.cc)
   endif()
   set(program ${arg_ROOM}_test)
   if(arg_ALONE)

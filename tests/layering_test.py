@@ -34,7 +34,7 @@ LIBRARIES = (
     (r"liburing", r"uring.*\.cc$"),
     (r"hwy/", r"^(zero/update/(matrix_)?kernels\.cc$|tests/)"),  # what it sets for the preprocessor stays in one file
     (r"openssl/", r"^base/"),
-    (r"CLI/", r"^(integrations/cli/command_line\.cc|bench/.*\.cc)$"),  # slow to compile
+    (r"CLI/", r"^(integrations/cli/command_line\.cc|bench/.*\.cc|tests/hosts/link\.cc)$"),  # slow to compile
     (TORCH, MAY_REACH_TORCH),
 )
 

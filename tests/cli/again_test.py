@@ -4,7 +4,7 @@ import json
 import os
 import unittest
 
-from ringzero import TestCase
+from ringzero import TestCase, inject
 
 SECRETS = {"RINGZERO_JOB_SECRET": "sesame-1", "UCX_TOKEN": "sesame-2", "WANDB_API_KEY": "sesame-3"}
 
@@ -15,21 +15,18 @@ def processor():
 
 
 class Again(TestCase):
-    def read(self, name):
-        return self.json(name)
-
     def again(self, *options):
         """The summary of the run, its comparison with the run before, and what it printed."""
         done = self.runs("train", "--again", "run", "--summary", "again.json", *options)
-        summary = self.read("again.json")
+        summary = self.json("again.json")
         return summary, summary["again"], done.stdout
 
     def test_a_folder_and_a_summary_say_what_was_run(self):
         command = ["train", self.config(), "--set", "seed=11", "--metrics", "run", "--summary", "summary.json"]
         environment = dict(os.environ, UCX_LOG_LEVEL="warn", HOME_TOWN="Delft", **SECRETS)
         self.runs(*command, env=environment)
-        summary = self.read("summary.json")
-        self.assertEqual(self.read("run/summary.json"), summary)
+        summary = self.json("summary.json")
+        self.assertEqual(self.json("run/summary.json"), summary)
         ran = summary["provenance"]
         self.assertEqual(ran["command"][1:], command)
         self.assertEqual(ran["working_folder"], os.path.realpath(self.folder))
@@ -45,7 +42,7 @@ class Again(TestCase):
         self.assertEqual((place["host"], place["processor"]), (os.uname().nodename, processor()))
         self.assertEqual((place["cores"], place["transport"], place["workers"]),
                          (len(os.sched_getaffinity(0)), "shm", [0, 1]))
-        begun = self.read("run/provenance.json")["provenance"]
+        begun = self.json("run/provenance.json")["provenance"]
         self.assertEqual(begun["configuration"], ran["configuration"])
         self.check_no_secret()
 
@@ -67,7 +64,7 @@ class Again(TestCase):
 
     def test_another_result_names_what_differs(self):
         self.train(self.config(), "--metrics", "run")
-        before = self.read("run/summary.json")
+        before = self.json("run/summary.json")
         before["parameters_sha256"] = "0" * 64
         before["provenance"]["places"][0]["processor"] = "Z80"
         self.write("run/summary.json", json.dumps(before))
@@ -81,9 +78,7 @@ class Again(TestCase):
 
     def test_a_run_that_did_not_end_is_made_again(self):
         config = self.config()
-        done = self.run_program("train", config, "--metrics", "run", "--set", "cyclic.inject.action=kill",
-                                "--set", "cyclic.inject.at=lap", "--set", "cyclic.inject.worker=1",
-                                "--set", "cyclic.inject.number=4")
+        done = self.run_program("train", config, "--metrics", "run", *inject("kill", at="lap", worker=1, number=4))
         self.fails(done, 3, "worker 1 was killed")
         _, comparison, printed = self.again("--set", "cyclic.inject.number=1000")  # a lap that never comes
         self.assertIsNone(comparison["same_parameters"])

@@ -112,29 +112,13 @@ class Data(TestCase):
         self.fails(self.run_program("train", self.config(data={"type": "idx", "path": "/nowhere"})), 2, "/nowhere")
         self.fails(self.run_program("train", self.config(data={"type": "idx"})), 2, "data.path")
 
-    def test_wrong_magic(self):
+    def test_damaged(self):
+        """What else can be wrong with a file: tests/data/images_test.cc."""
         name = "train-images-idx3-ubyte.gz"
-        self.bad({**self.good(), name: gzip.compress(idx(0x999, 20, 4, 4))}, name)
-
-    def test_truncated(self):
-        name = "train-images-idx3-ubyte.gz"
-        self.bad({**self.good(), name: gzip.compress(idx(0x803, 20, 4, 4)[:-1])}, name)
-        self.bad({**self.good(), name: gzip.compress(idx(0x803, 20, 4, 4))[:-9]}, name)
-
-    def test_bad_gzip(self):
-        name = "t10k-labels-idx1-ubyte.gz"
-        broken = bytearray(self.good()[name])
-        broken[len(broken) // 2] ^= 0xFF
-        self.bad({**self.good(), name: bytes(broken)}, name)
-
-    def test_cifar10(self):
+        self.bad({**self.good(), name: self.good()[name][:-9]}, name)
         record = b"\x03" + bytes(range(256)) * 12
         files = {f"data_batch_{batch}.bin": record * 2 for batch in range(1, 6)} | {"test_batch.bin": record}
-        for spoilt, contents, words in (
-                ("data_batch_2.bin", record[:-1], ("3072 bytes", "multiple of 3073")),
-                ("data_batch_5.bin", b"", ("0 bytes",)),
-                ("data_batch_4.bin", record + b"\x0a" + record[1:], ("record 1", "class 10"))):
-            self.bad({**files, spoilt: contents}, spoilt, *words, kind="cifar10")
+        self.bad({**files, "data_batch_2.bin": record[:-1]}, "data_batch_2.bin", "3072 bytes", kind="cifar10")
         self.bad(files, "model.channels", kind="cifar10", model={"type": "resnet", "depth": 18, "channels": 1})
         # An archive's parent folder is named by mistake.
         self.fails(self.run_program("train", self.config(data={"type": "cifar10", "path": self.folder})), 2,

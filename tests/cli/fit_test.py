@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """The fit certificate: what `plan` prints, what `train` refuses, and what the summary keeps of it."""
-import json
 import os
 import re
 import unittest
@@ -71,10 +70,7 @@ class Train(TestCase):
         self.assertFalse(os.path.exists(summary) or os.path.exists(dump))
 
     def test_summary_has_the_certificate(self):
-        summary = self.path("summary.json")
-        self.runs("train", self.config(**{"cyclic.memory_budget.host": "900GiB"}), "--summary", summary)
-        with open(summary, encoding="utf-8") as file:
-            memory = json.load(file)["memory"]
+        memory = self.train(self.config(**{"cyclic.memory_budget.host": "900GiB"}))["memory"]
         host = memory["certificate"]["host"]
         self.assertEqual(list(host), [*CATEGORIES, "peak", "budget"])
         self.assertEqual(host["budget"], 900 << 30)

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """Leaving: Ctrl-C, SIGTERM, a hang-up and whoever is killed end everything within two seconds; nothing is left."""
-import json
 import signal
 import time
 import unittest
@@ -62,8 +61,7 @@ class Leaving(TestCase):
         self.assertIsNone(told["parameters_sha256"])
         self.assertEqual(set(told["not_written"]), {"parameters"})
         self.assertIn(f"interrupted after {told['iterations']} of 1000000 iterations in ", self.out)
-        with open(self.path(run + "/metrics.jsonl"), encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
+        lines = self.json_lines(run + "/metrics.jsonl")
         trained = [line for line in lines if "Train/Samples/train_loss" in line["scalars"]]
         self.assertEqual(len(trained), told["iterations"])
         self.runs("report", run, "--out", "report.html")

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tiny trainings in 16 bits: the same bits whatever the transport, and half of the bytes. Numbers that are not finite."""
 import csv
-import json
 import os
 import unittest
 
@@ -49,8 +48,7 @@ class Precision(TestCase):
         overflows = {"cyclic.inject": {"overflows": [1, 0, 0, 3, 1, 1, 5, 0, 1]}}
         summary = self.train(self.config(iterations=6, fp16=fp16, **overflows), "--metrics", "run")
         self.assertEqual((summary["skipped_updates"], summary["loss_scale"]), (3, 32))
-        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as lines:
-            found = [json.loads(line) for line in lines]
+        found = self.json_lines("run/metrics.jsonl")
         scales = {line["iteration"]: line["scalars"]["Train/Samples/loss_scale"] for line in found
                   if "Train/Samples/loss_scale" in line["scalars"]}
         self.assertEqual(scales[1], 256)
@@ -78,8 +76,7 @@ class NotFinite(TestCase):
         with open(self.path("run/csv/Train_Samples_train_loss.csv"), encoding="utf-8") as file:
             losses = [value for _, value in csv.reader(file)][1:]
         self.assertEqual(losses[1:], 5 * ["nan"])
-        with open(self.path("run/metrics.jsonl"), encoding="utf-8") as file:
-            scalars = [json.loads(line)["scalars"] for line in file]
+        scalars = [line["scalars"] for line in self.json_lines("run/metrics.jsonl")]
         found = [each["Train/Samples/train_loss"] for each in scalars if "Train/Samples/train_loss" in each]
         self.assertEqual(found[1:], 5 * [None])
         self.assertIsNone(self.json("summary.json")["loss"]["last"])

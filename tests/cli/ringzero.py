@@ -52,6 +52,12 @@ def processes(name="ringzero"):
     return found
 
 
+def inject(action, **fields):
+    """Options of a run with a fault: inject("kill", at="lap", worker=1, number=4)."""
+    return [word for key, value in {"action": action, **fields}.items()
+            for word in ("--set", f"cyclic.inject.{key}={value}")]
+
+
 def children(pid):
     """Living children of a process, oldest first."""
     try:
@@ -86,6 +92,9 @@ class TestCase(unittest.TestCase):
 
     def json(self, name):
         return json.loads(self.text(name))
+
+    def json_lines(self, name):
+        return [json.loads(line) for line in self.text(name).splitlines()]
 
     def write(self, name, contents):
         with open(self.path(name), "wb") as file:

@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from ringzero import TestCase, children
+from ringzero import TestCase, children, inject
 
 SMALL = {"cyclic.workers": 3, "iterations": 12, "model.hidden": [24, 24, 24, 16]}
 
@@ -84,8 +84,7 @@ class Names(TestCase):
 class Flight(TestCase):
     def hang(self, *options):
         config = self.config(**{**SMALL, "cyclic.wait_timeout": 2})
-        return self.run_program("train", config, "--set", "cyclic.inject.action=hang", "--set", "cyclic.inject.at=lap",
-                                "--set", "cyclic.inject.worker=1", "--set", "cyclic.inject.number=3", *options)
+        return self.run_program("train", config, *inject("hang", at="lap", worker=1, number=3), *options)
 
     def test_a_deadline_leaves_records_that_name_who_hangs(self):
         done = self.fails(self.hang("--flight", "records"), 4, "worker 1 has been outside of the engine")
@@ -100,9 +99,7 @@ class Flight(TestCase):
         self.assertEqual(set(slices(self.json("trace.json"), "compute")), {0, 1, 2})
 
     def test_a_killed_worker_is_the_first_cause(self):
-        config = self.config(**SMALL)
-        done = self.run_program("train", config, "--set", "cyclic.inject.action=kill", "--set", "cyclic.inject.at=lap",
-                                "--set", "cyclic.inject.worker=2", "--set", "cyclic.inject.number=4")
+        done = self.run_program("train", self.config(**SMALL), *inject("kill", at="lap", worker=2, number=4))
         self.fails(done, 3, "worker 2 was killed")
         blame = self.runs("blame", "ringzero-flight")
         self.assertIn("no record of worker 2", blame.stdout)
@@ -133,9 +130,8 @@ class Flight(TestCase):
 
     def test_records_asked_for_before_a_death_do_not_hide_it(self):
         config = self.config(**{**SMALL, "iterations": 2000, "evaluation.every": 0})
-        process = self.start("train", config, "--flight", "asked", "--set", "cyclic.inject.action=kill",
-                             "--set", "cyclic.inject.at=lap", "--set", "cyclic.inject.worker=2",
-                             "--set", "cyclic.inject.number=1900")
+        process = self.start("train", config, "--flight", "asked",
+                             *inject("kill", at="lap", worker=2, number=1900))
         self.ask_for_records(process, "asked")
         _, errors = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 3, errors)
@@ -174,57 +170,26 @@ class Flight(TestCase):
 
 
 class Trace(TestCase):
-    def planned(self, config, worker):
-        """What the plan says that a worker does in the first iterations, by kind of line."""
-        done = self.run_program("plan", config, "--program", worker)
-        lines = done.stdout.splitlines()
-        start = next(i for i, line in enumerate(lines) if line.startswith("program"))
-        return [line for line in lines[start + 1:] if line]
-
-    def check(self, trace, config):
+    def check(self, trace):
+        """Nothing is lost, and all workers are there. What it tells of a plan: tests/sight/chrome_trace_test.cc."""
         self.assertEqual(trace["otherData"]["lost_events"], "0")
-        begins, ends = {}, {}
-        for event in trace["traceEvents"]:
-            for field in ("ph", "pid", "tid", "name"):
-                self.assertIn(field, event)
-            if event["ph"] == "X":
-                self.assertGreaterEqual(event["ts"], 0)
-                self.assertGreater(event["dur"], 0)
-            elif event["ph"] in "sf":
-                self.assertNotIn(event["id"], begins if event["ph"] == "s" else ends)
-                (begins if event["ph"] == "s" else ends)[event["id"]] = event
-            else:
-                self.assertEqual(event["ph"], "M")
-        self.assertTrue(begins)
-        self.assertEqual(set(begins), set(ends))
-        for identity, begin in begins.items():
-            self.assertLessEqual(begin["ts"], ends[identity]["ts"])
-            self.assertEqual(begin["name"], ends[identity]["name"])
-        done = {category: slices(trace, category)
-                for category in ("compute", "copies in", "copies out", "sums", "updates")}
-        for worker in range(3):
-            planned = self.planned(config, worker)
-            every = [op for tracks in done.values() for op in tracks.get(worker, [])]
-            self.assertEqual(len(every), len(set(every)))
-            self.assertLessEqual(set(planned), set(every))
-            computing = [line for line in planned if re.match(r"[FBE]\d|End|Collect", line)]
-            # The lines are of the run's first iterations, which end with the last of them.
-            self.assertEqual(done["compute"][worker][:len(computing)], computing)
+        for category in ("compute", "copies in", "copies out", "sums", "updates"):
+            self.assertEqual(set(slices(trace, category)), {0, 1, 2}, category)
 
-    def test_a_run_tells_of_every_planned_operation_and_keeps_its_bits(self):
+    def test_a_traced_run_keeps_its_bits(self):
         config = self.config(**{**SMALL, "cyclic.rule": "cdp_v1"})
         plain = self.train(config)["parameters_sha256"]
         traced = self.train(config, "--trace", "run.json.trace")["parameters_sha256"]
         self.assertEqual(plain, traced)
         self.assertFalse(os.path.exists(self.path("run.json.trace.parts")))
         trace = self.json("run.json.trace")
-        self.check(trace, config)
+        self.check(trace)
         self.assertEqual(trace["otherData"]["clocks"], "aligned")
 
     def test_threads_of_one_process_are_traced_too(self):
         config = self.config(**{**SMALL, "cyclic.transport": "local"})
         self.train(config, "--trace", "trace.json")
-        self.check(self.json("trace.json"), config)
+        self.check(self.json("trace.json"))
 
     def test_a_window_is_cut_out_of_the_whole_trace(self):
         config = self.config(**SMALL)
@@ -268,7 +233,7 @@ class Trace(TestCase):
         config = self.config(**SMALL)
         self.runs("plan", config, "--trace", "trace.json")
         trace = self.json("trace.json")
-        self.check(trace, config)
+        self.check(trace)
         self.assertIn("predicted", trace["otherData"]["note"])
 
 

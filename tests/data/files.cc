@@ -1,7 +1,6 @@
 // Makes the files that the tests read.
 #include "tests/data/files.h"
 
-#include <stdlib.h>
 #include <zlib.h>
 
 #include <fstream>
@@ -10,17 +9,6 @@
 #include "base/check.h"
 
 namespace ringzero::testing {
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "ringzero-test-XXXXXX").string();
-  RZ_CHECK(mkdtemp(name.data()) != nullptr, name);
-  path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
 
 void WriteFile(const std::string& path, std::span<const uint8_t> bytes) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

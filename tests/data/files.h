@@ -1,31 +1,17 @@
-// Folders and files for tests of the readers.
+// Files for tests of the readers.
 #ifndef RINGZERO_TESTS_DATA_FILES_H_
 #define RINGZERO_TESTS_DATA_FILES_H_
 
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tests/p2p/temporary_folder.h"
+
 namespace ringzero::testing {
 
 using Bytes = std::vector<uint8_t>;
-
-// A new folder, removed with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 void WriteFile(const std::string& path, std::span<const uint8_t> bytes);
 Bytes ReadFile(const std::string& path);

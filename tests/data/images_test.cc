@@ -7,6 +7,7 @@
 
 #include "integrations/data/dataset.h"
 #include "tests/data/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -34,21 +35,16 @@ struct SmallIdx {
   }
 };
 
-std::string ErrorOf(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset) {
-  return dataset.ok() ? "no error" : std::string(dataset.status().message());
-}
-
 TEST(Idx, ReadsPlainAndPackedFiles) {
   TemporaryFolder folder;
   const SmallIdx small;
   small.Write(folder);
-  const auto dataset = OpenIdx(folder.path());
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ((*dataset)->shape().kind, SampleShape::Kind::kImage);
-  EXPECT_THAT((*dataset)->shape().input, ElementsAre(1, 2, 3));
-  EXPECT_EQ((*dataset)->shape().classes, 3);
-  EXPECT_EQ((*dataset)->train().size(), 5);
-  EXPECT_EQ((*dataset)->test().size(), 2);
+  RZ_ASSIGN(const auto dataset, OpenIdx(folder.path()));
+  EXPECT_EQ(dataset->shape().kind, SampleShape::Kind::kImage);
+  EXPECT_THAT(dataset->shape().input, ElementsAre(1, 2, 3));
+  EXPECT_EQ(dataset->shape().classes, 3);
+  EXPECT_EQ(dataset->train().size(), 5);
+  EXPECT_EQ(dataset->test().size(), 2);
 
   double sum = 0, squares = 0;
   for (uint8_t x : small.train_pixels) {
@@ -59,13 +55,13 @@ TEST(Idx, ReadsPlainAndPackedFiles) {
   const double mean = sum / count, deviation = std::sqrt(squares / count - mean * mean);
   std::vector<float> inputs(12);
   std::vector<int64_t> targets(2);
-  (*dataset)->train().Read(std::vector<int64_t>{3, 1}, inputs.data(), nullptr, targets.data());
+  dataset->train().Read(std::vector<int64_t>{3, 1}, inputs.data(), nullptr, targets.data());
   EXPECT_THAT(targets, ElementsAre(1, 1));
   for (int i = 0; i < 6; ++i) {
     EXPECT_NEAR(inputs[i], (small.train_pixels[18 + i] / 255.0 - mean) / deviation, 1e-6);
     EXPECT_NEAR(inputs[6 + i], (small.train_pixels[6 + i] / 255.0 - mean) / deviation, 1e-6);
   }
-  (*dataset)->test().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
+  dataset->test().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
   EXPECT_EQ(targets[0], 2);
   EXPECT_NEAR(inputs[0], (1 / 255.0 - mean) / deviation, 1e-6);  // by the training set's numbers
 }
@@ -74,8 +70,8 @@ TEST(Idx, MissingFilesAreNamed) {
   TemporaryFolder folder;
   const auto dataset = OpenIdx(folder.path());
   EXPECT_EQ(dataset.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr(folder / "train-images-idx3-ubyte"),
-                                      HasSubstr("dataset-fashion-mnist")));
+  EXPECT_THAT(dataset, Says(AllOf(HasSubstr(folder / "train-images-idx3-ubyte"),
+                                  HasSubstr("dataset-fashion-mnist"))));
 }
 
 struct BadIdx {
@@ -93,8 +89,8 @@ TEST_P(IdxErrors, AreClear) {
   small.Write(folder);
   const auto dataset = OpenIdx(folder.path());
   EXPECT_EQ(dataset.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(ErrorOf(dataset), HasSubstr(folder.path()));
-  for (const std::string& word : GetParam().words) EXPECT_THAT(ErrorOf(dataset), HasSubstr(word));
+  EXPECT_THAT(dataset, Says(folder.path()));
+  for (const std::string& word : GetParam().words) EXPECT_THAT(dataset, Says(word));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -160,7 +156,7 @@ TEST(Idx, EveryTruncationOfAPackedFileIsAnError) {
     WriteFile(path, std::span(whole).first(length));
     const auto dataset = OpenIdx(folder.path());
     ASSERT_FALSE(dataset.ok()) << length;
-    EXPECT_THAT(ErrorOf(dataset), HasSubstr(path)) << length;
+    EXPECT_THAT(dataset, Says(path)) << length;
   }
 }
 
@@ -173,7 +169,7 @@ TEST(Idx, EveryTruncationOfAPlainFileIsAnError) {
     WriteFile(path, std::span(whole).first(length));
     const auto dataset = OpenIdx(folder.path());
     ASSERT_FALSE(dataset.ok()) << length;
-    EXPECT_THAT(ErrorOf(dataset), AllOf(HasSubstr(path), HasSubstr("truncated"))) << length;
+    EXPECT_THAT(dataset, Says(AllOf(HasSubstr(path), HasSubstr("truncated")))) << length;
   }
 }
 
@@ -208,15 +204,14 @@ TEST(Idx, GzipDataHaveMembersAndWhatFollowsThemIsNotRead) {
 TEST(Idx, FashionMnist) {
   const std::string folder = "/usr/share/datasets/fashion-mnist";
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
-  const auto dataset = OpenIdx(folder);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_THAT((*dataset)->shape().input, ElementsAre(1, 28, 28));
-  EXPECT_EQ((*dataset)->shape().classes, 10);
-  EXPECT_EQ((*dataset)->train().size(), 60000);
-  EXPECT_EQ((*dataset)->test().size(), 10000);
+  RZ_ASSIGN(const auto dataset, OpenIdx(folder));
+  EXPECT_THAT(dataset->shape().input, ElementsAre(1, 28, 28));
+  EXPECT_EQ(dataset->shape().classes, 10);
+  EXPECT_EQ(dataset->train().size(), 60000);
+  EXPECT_EQ(dataset->test().size(), 10000);
   std::vector<float> inputs(784);
   std::vector<int64_t> targets(1);
-  (*dataset)->train().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
+  dataset->train().Read(std::vector<int64_t>{0}, inputs.data(), nullptr, targets.data());
   EXPECT_EQ(targets[0], 9);                        // the first one is a boot
   EXPECT_NEAR(inputs[0], -0.2860 / 0.3530, 1e-3);  // black; the known mean and deviation
 }
@@ -232,24 +227,23 @@ TEST(Cifar10, ReadsRecords) {
     if (batch == 6) record[0] = 3;
     WriteFile(folder / name, record + record);
   }
-  auto dataset = OpenCifar10(folder.path());
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ((*dataset)->train().size(), 10);
-  EXPECT_EQ((*dataset)->test().size(), 2);
-  EXPECT_THAT((*dataset)->shape().input, ElementsAre(3, 32, 32));
-  EXPECT_EQ((*dataset)->shape().classes, 10);  // of the format, though only five occur
+  RZ_ASSIGN(auto dataset, OpenCifar10(folder.path()));
+  EXPECT_EQ(dataset->train().size(), 10);
+  EXPECT_EQ(dataset->test().size(), 2);
+  EXPECT_THAT(dataset->shape().input, ElementsAre(3, 32, 32));
+  EXPECT_EQ(dataset->shape().classes, 10);  // of the format, though only five occur
   std::vector<float> inputs(2 * 3072);
   std::vector<int64_t> targets(2);
-  (*dataset)->train().Read(std::vector<int64_t>{4, 9}, inputs.data(), nullptr, targets.data());
+  dataset->train().Read(std::vector<int64_t>{4, 9}, inputs.data(), nullptr, targets.data());
   EXPECT_THAT(targets, ElementsAre(3, 5));
 
   WriteFile(folder / "data_batch_3.bin", Bytes(3072));
-  EXPECT_THAT(ErrorOf(OpenCifar10(folder.path())),
-              AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("3072 bytes")));
+  EXPECT_THAT(OpenCifar10(folder.path()),
+              Says(AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("3072 bytes"))));
   WriteFile(folder / "data_batch_3.bin", Bytes(3073, 10));
-  EXPECT_THAT(ErrorOf(OpenCifar10(folder.path())), HasSubstr("class 10"));
+  EXPECT_THAT(OpenCifar10(folder.path()), Says("class 10"));
   std::filesystem::remove(folder / "data_batch_3.bin");
-  EXPECT_THAT(ErrorOf(OpenCifar10(folder.path())), HasSubstr("data_batch_3.bin"));
+  EXPECT_THAT(OpenCifar10(folder.path()), Says("data_batch_3.bin"));
 }
 
 }  // namespace

@@ -11,13 +11,12 @@
 
 #include "base/files.h"
 #include "tests/data/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
 
-using testing::Bytes;
 using ::testing::HasSubstr;
-using testing::TemporaryFolder;
 using testing::ToBytes;
 using ::testing::UnorderedElementsAre;
 
@@ -41,9 +40,8 @@ TEST(OutputFile, TheOldFileStaysUntilTheNewOneIsWhole) {
   Put(path, "old");
   ASSERT_EQ(chmod(path.c_str(), 0640), 0);
   {
-    const auto given_up = OutputFile::Open(path, OutputFile::As::kWhole);
-    ASSERT_TRUE(given_up.ok()) << given_up.status();
-    ASSERT_EQ((*given_up)->Write("half"), absl::OkStatus());
+    RZ_ASSIGN(const auto given_up, OutputFile::Open(path, OutputFile::As::kWhole));
+    ASSERT_EQ(given_up->Write("half"), absl::OkStatus());
     EXPECT_EQ(Get(path), "old");
   }
   EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("out"));
@@ -67,9 +65,8 @@ TEST(OutputFile, ItsTemporaryNameCannotBeTaken) {
   ASSERT_EQ(WriteWholeFile(path, "new"), absl::OkStatus());
   EXPECT_EQ(Get(folder / "victim"), "mine");
   EXPECT_EQ(Get(path), "new");
-  const auto first = OutputFile::Open(path, OutputFile::As::kWhole);
-  const auto second = OutputFile::Open(path, OutputFile::As::kWhole);
-  ASSERT_TRUE(first.ok() && second.ok());
+  RZ_ASSIGN(const auto first, OutputFile::Open(path, OutputFile::As::kWhole));
+  RZ_ASSIGN(const auto second, OutputFile::Open(path, OutputFile::As::kWhole));
   EXPECT_EQ(NamesIn(folder.path()).size(), 6u);  // two names of its own
 }
 
@@ -124,8 +121,7 @@ TEST(OutputFile, WhatCannotBeWrittenIsSaidBefore) {
   for (const std::string& bad :
        {folder / "none/new", folder / "file/new", folder.path(), std::string("/dev/full")}) {
     const absl::Status status = CheckWritable(bad);
-    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied) << bad;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(bad + ": cannot write it: "));
+    EXPECT_THAT(status, Fails(absl::StatusCode::kPermissionDenied, bad + ": cannot write it: "));
   }
   EXPECT_THAT(NamesIn(folder.path()), UnorderedElementsAre("file"));
   EXPECT_EQ(Get(folder / "file"), "kept");
@@ -136,8 +132,7 @@ TEST(OutputFile, RoomIsLookedAtBefore) {
   EXPECT_EQ(CheckWritable(folder / "new", 1 << 20), absl::OkStatus());
   EXPECT_EQ(CheckWritable("/dev/null", uint64_t{1} << 50), absl::OkStatus());
   const absl::Status status = CheckWritable(folder / "new", uint64_t{1} << 50);  // a pebibyte
-  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("new: cannot write it: "));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kPermissionDenied, "new: cannot write it: "));
   EXPECT_TRUE(NamesIn(folder.path()).empty());
 }
 
@@ -149,33 +144,30 @@ TEST(OutputFile, AGrowingFileThatWasDeletedTakesNoMore) {
     ASSERT_EQ((*file)->Write("one"), absl::OkStatus());
     std::filesystem::remove(folder / "out");
     const absl::Status status = (*file)->Write("two");
-    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("out: cannot write it: No such file"));
+    EXPECT_THAT(status,
+                Fails(absl::StatusCode::kPermissionDenied, "out: cannot write it: No such file"));
   }
 }
 
 TEST(OutputFile, WhoCannotFinishGoesOnElsewhere) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "gone");
-  const auto file = OutputFile::Open(folder / "gone/out", OutputFile::As::kWhole);
-  ASSERT_TRUE(file.ok()) << file.status();
+  RZ_ASSIGN(const auto file, OutputFile::Open(folder / "gone/out", OutputFile::As::kWhole));
   const std::string text(3 << 20, 'a');  // more than is copied at a time
-  ASSERT_EQ((*file)->Write(text + "torn"), absl::OkStatus());
+  ASSERT_EQ(file->Write(text + "torn"), absl::OkStatus());
   std::filesystem::remove_all(folder / "gone");
-  EXPECT_EQ((*file)->Finish().code(), absl::StatusCode::kPermissionDenied);
-  const auto copy = (*file)->CopyTo(folder / "spare", text.size());
-  ASSERT_TRUE(copy.ok()) << copy.status();
-  ASSERT_EQ((*copy)->Write("b"), absl::OkStatus());
-  ASSERT_EQ((*copy)->Finish(), absl::OkStatus());
+  EXPECT_EQ(file->Finish().code(), absl::StatusCode::kPermissionDenied);
+  RZ_ASSIGN(const auto copy, file->CopyTo(folder / "spare", text.size()));
+  ASSERT_EQ(copy->Write("b"), absl::OkStatus());
+  ASSERT_EQ(copy->Finish(), absl::OkStatus());
   EXPECT_EQ(Get(folder / "spare"), text + "b");
 }
 
 TEST(OutputFile, ASparePathIsInAFolderOfItsOwn) {
-  const auto first = MakeSparePath("/nowhere/model.safetensors");
-  const auto second = MakeSparePath("/nowhere/model.safetensors");
-  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
-  EXPECT_NE(*first, *second);
-  for (const std::string& path : {*first, *second}) {
+  RZ_ASSIGN(const auto first, MakeSparePath("/nowhere/model.safetensors"));
+  RZ_ASSIGN(const auto second, MakeSparePath("/nowhere/model.safetensors"));
+  EXPECT_NE(first, second);
+  for (const std::string& path : {first, second}) {
     EXPECT_THAT(path, HasSubstr("/model.safetensors"));
     const std::filesystem::path at = std::filesystem::path(path).parent_path();
     EXPECT_EQ(std::filesystem::status(at).permissions(), std::filesystem::perms::owner_all);
@@ -188,9 +180,8 @@ TEST(OutputFile, AGrowingFileBeginsAnewAndAnAppendedOneGoesOn) {
   for (int run = 0; run < 2; ++run) {
     for (const auto as : {OutputFile::As::kGrowing, OutputFile::As::kAppended}) {
       const std::string path = folder / (as == OutputFile::As::kGrowing ? "growing" : "appended");
-      const auto file = OutputFile::Open(path, as);
-      ASSERT_TRUE(file.ok()) << file.status();
-      ASSERT_EQ((*file)->Write("line\n"), absl::OkStatus());
+      RZ_ASSIGN(const auto file, OutputFile::Open(path, as));
+      ASSERT_EQ(file->Write("line\n"), absl::OkStatus());
       EXPECT_THAT(Get(path), HasSubstr("line\n"));  // at once
     }
   }

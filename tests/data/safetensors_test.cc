@@ -13,6 +13,7 @@
 #include <limits>
 
 #include "tests/data/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -21,14 +22,6 @@ using namespace ringzero::testing;  // NOLINT(google-build-using-namespace): the
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-template <typename T>
-std::string ErrorOf(const absl::StatusOr<T>& result) {
-  return result.ok() ? "no error" : std::string(result.status().message());
-}
-std::string ErrorOf(const absl::Status& status) {
-  return status.ok() ? "no error" : std::string(status.message());
-}
 
 // A file from its header and its values.
 Bytes File(const std::string& header, const Bytes& values) {
@@ -45,36 +38,34 @@ const std::vector<float> kWeight = {1,    -2, 0.5f, 3e-40f, std::numeric_limits<
                                     -0.0f};
 
 void WriteSmall(const std::string& path) {
-  auto writer = SafetensorsWriter::Create(path, kSpecs, {{"format", "pt"}});
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  ASSERT_TRUE((*writer)->Write("a.weight", kWeight).ok());
-  ASSERT_TRUE((*writer)->Write("a.count", std::vector<int64_t>{1LL << 40}).ok());
-  ASSERT_TRUE((*writer)->Write("empty", std::vector<float>{}).ok());
+  RZ_ASSIGN(auto writer, SafetensorsWriter::Create(path, kSpecs, {{"format", "pt"}}));
+  ASSERT_TRUE(writer->Write("a.weight", kWeight).ok());
+  ASSERT_TRUE(writer->Write("a.count", std::vector<int64_t>{1LL << 40}).ok());
+  ASSERT_TRUE(writer->Write("empty", std::vector<float>{}).ok());
   ASSERT_FALSE(std::filesystem::exists(path));
-  ASSERT_TRUE((*writer)->Write("b \"quoted\" ü", std::vector<float>{7}).ok());
-  ASSERT_TRUE((*writer)->Finish().ok());
+  ASSERT_TRUE(writer->Write("b \"quoted\" ü", std::vector<float>{7}).ok());
+  ASSERT_TRUE(writer->Finish().ok());
 }
 
 TEST(Safetensors, ReadsWhatWasWritten) {
   TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
   ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
-  const auto reader = SafetensorsReader::Open(path);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ((*reader)->entries().size(), 4u);
-  EXPECT_EQ((*reader)->metadata().at("format"), "pt");
+  RZ_ASSIGN(const auto reader, SafetensorsReader::Open(path));
+  EXPECT_EQ(reader->entries().size(), 4u);
+  EXPECT_EQ(reader->metadata().at("format"), "pt");
   std::vector<float> weight(6);
-  ASSERT_TRUE((*reader)->Read("a.weight", {2, 3}, std::span(weight)).ok());
+  ASSERT_TRUE(reader->Read("a.weight", {2, 3}, std::span(weight)).ok());
   for (int i = 0; i < 6; ++i) {
     EXPECT_EQ(std::bit_cast<uint32_t>(weight[i]), std::bit_cast<uint32_t>(kWeight[i]));
   }
   std::vector<int64_t> count(1);
-  ASSERT_TRUE((*reader)->Read("a.count", {}, std::span(count)).ok());
+  ASSERT_TRUE(reader->Read("a.count", {}, std::span(count)).ok());
   EXPECT_EQ(count[0], 1LL << 40);
   std::vector<float> none;
-  EXPECT_TRUE((*reader)->Read("empty", {0, 4}, std::span(none)).ok());
-  EXPECT_NE((*reader)->Find("b \"quoted\" ü"), nullptr);
-  EXPECT_EQ((*reader)->Find("c"), nullptr);
+  EXPECT_TRUE(reader->Read("empty", {0, 4}, std::span(none)).ok());
+  EXPECT_NE(reader->Find("b \"quoted\" ü"), nullptr);
+  EXPECT_EQ(reader->Find("c"), nullptr);
 }
 
 TEST(Safetensors, HeaderIsTheFormats) {
@@ -98,10 +89,9 @@ TEST(Safetensors, ReadsHalvesExactly) {
   const Bytes values = {0x00, 0x3c, 0x00, 0xc0, 0xff, 0x7b, 0x01, 0x00, 0x00,
                         0x7c, 0x01, 0x7e, 0x00, 0x80, 0x80, 0x3f, 0x40, 0xc0};
   WriteFile(folder / "f", File(header, values));
-  const auto reader = SafetensorsReader::Open(folder / "f");
-  ASSERT_TRUE(reader.ok()) << reader.status();
+  RZ_ASSIGN(const auto reader, SafetensorsReader::Open(folder / "f"));
   std::vector<float> h(7), b(2);
-  ASSERT_TRUE((*reader)->Read("h", {7}, std::span(h)).ok());
+  ASSERT_TRUE(reader->Read("h", {7}, std::span(h)).ok());
   EXPECT_EQ(h[0], 1);
   EXPECT_EQ(h[1], -2);
   EXPECT_EQ(h[2], 65504);
@@ -109,7 +99,7 @@ TEST(Safetensors, ReadsHalvesExactly) {
   EXPECT_TRUE(std::isinf(h[4]));
   EXPECT_TRUE(std::isnan(h[5]));
   EXPECT_EQ(std::bit_cast<uint32_t>(h[6]), 0x80000000u);
-  ASSERT_TRUE((*reader)->Read("b", {2}, std::span(b)).ok());
+  ASSERT_TRUE(reader->Read("b", {2}, std::span(b)).ok());
   EXPECT_THAT(b, ElementsAre(1, -3));
 }
 
@@ -122,10 +112,10 @@ TEST(Safetensors, EveryTruncationIsAnErrorThatNamesTheFile) {
     WriteFile(path, std::span(whole).first(length));
     const auto reader = SafetensorsReader::Open(path);
     ASSERT_FALSE(reader.ok()) << length;
-    EXPECT_THAT(ErrorOf(reader), HasSubstr(path)) << length;
+    EXPECT_THAT(reader, Says(path)) << length;
   }
   WriteFile(path, whole + Bytes{0});
-  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(path)), HasSubstr("1 bytes follow"));
+  EXPECT_THAT(SafetensorsReader::Open(path), Says("1 bytes follow"));
 }
 
 TEST(Safetensors, ChangedBitsNeverCrash) {
@@ -161,8 +151,8 @@ TEST_P(SafetensorsErrors, AreClear) {
   WriteFile(folder / "f", File(GetParam().header, Bytes(8)));
   const auto reader = SafetensorsReader::Open(folder / "f");
   EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(ErrorOf(reader), HasSubstr(folder / "f"));
-  for (const std::string& word : GetParam().words) EXPECT_THAT(ErrorOf(reader), HasSubstr(word));
+  EXPECT_THAT(reader, Says(folder / "f"));
+  for (const std::string& word : GetParam().words) EXPECT_THAT(reader, Says(word));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -223,12 +213,12 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(Safetensors, HeaderTooLarge) {
   TemporaryFolder folder;
   WriteFile(folder / "f", Bytes(64, 0x7f));
-  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(folder / "f")),
-              AllOf(HasSubstr(folder / "f"), HasSubstr("the most is 100000000")));
+  EXPECT_THAT(SafetensorsReader::Open(folder / "f"),
+              Says(AllOf(HasSubstr(folder / "f"), HasSubstr("the most is 100000000"))));
   WriteFile(folder / "g", Bytes{200, 0, 0, 0, 0, 0, 0, 0, '{', '}'});
-  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(folder / "g")), HasSubstr("truncated"));
+  EXPECT_THAT(SafetensorsReader::Open(folder / "g"), Says("truncated"));
   EXPECT_EQ(SafetensorsReader::Open(folder / "none").status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(ErrorOf(SafetensorsReader::Open(folder.path())), HasSubstr("regular file"));
+  EXPECT_THAT(SafetensorsReader::Open(folder.path()), Says("regular file"));
 }
 
 TEST(Safetensors, ReadingAsSomethingElseIsAnError) {
@@ -238,12 +228,11 @@ TEST(Safetensors, ReadingAsSomethingElseIsAnError) {
   const auto reader = SafetensorsReader::Open(path);
   std::vector<float> six(6), one(1);
   std::vector<int64_t> count(6);
-  EXPECT_THAT(ErrorOf((*reader)->Read("a.weight", {3, 2}, std::span(six))),
-              AllOf(HasSubstr("'a.weight'"), HasSubstr("{2, 3}"), HasSubstr("{3, 2}")));
-  EXPECT_THAT(ErrorOf((*reader)->Read("a.weight", {2, 3}, std::span(one))), HasSubstr("1 values"));
-  EXPECT_THAT(ErrorOf((*reader)->Read("a.weight", {2, 3}, std::span(count))),
-              HasSubstr("wanted I64"));
-  EXPECT_THAT(ErrorOf((*reader)->Read("a.count", {}, std::span(one))), HasSubstr("is I64"));
+  EXPECT_THAT((*reader)->Read("a.weight", {3, 2}, std::span(six)),
+              Says(AllOf(HasSubstr("'a.weight'"), HasSubstr("{2, 3}"), HasSubstr("{3, 2}"))));
+  EXPECT_THAT((*reader)->Read("a.weight", {2, 3}, std::span(one)), Says("1 values"));
+  EXPECT_THAT((*reader)->Read("a.weight", {2, 3}, std::span(count)), Says("wanted I64"));
+  EXPECT_THAT((*reader)->Read("a.count", {}, std::span(one)), Says("is I64"));
   EXPECT_EQ((*reader)->Read("c", {}, std::span(one)).code(), absl::StatusCode::kNotFound);
 }
 
@@ -251,9 +240,8 @@ TEST(Safetensors, ReadingAsSomethingElseIsAnError) {
 TEST(SafetensorsWriter, MovesToAnotherFile) {
   TemporaryFolder folder;
   std::filesystem::create_directory(folder / "full");
-  auto writer = SafetensorsWriter::Create(folder / "full/m.safetensors", kSpecs);
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  ASSERT_TRUE((*writer)->Write("a.weight", kWeight).ok());
+  RZ_ASSIGN(auto writer, SafetensorsWriter::Create(folder / "full/m.safetensors", kSpecs));
+  ASSERT_TRUE(writer->Write("a.weight", kWeight).ok());
   const auto half_written = *std::filesystem::directory_iterator(folder / "full");
   rlimit before = {};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -261,23 +249,22 @@ TEST(SafetensorsWriter, MovesToAnotherFile) {
   const rlimit small = {half_written.file_size() + 4, before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
   const std::vector<int64_t> count = {1LL << 40};
-  const absl::Status full = (*writer)->Write("a.count", count);
+  const absl::Status full = writer->Write("a.count", count);
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   EXPECT_EQ(full.code(), absl::StatusCode::kPermissionDenied);
-  ASSERT_EQ((*writer)->MoveTo(folder / "spare"), absl::OkStatus());
+  ASSERT_EQ(writer->MoveTo(folder / "spare"), absl::OkStatus());
   EXPECT_TRUE(std::filesystem::is_empty(folder / "full"));
-  ASSERT_TRUE((*writer)->Write("a.count", count).ok());
-  ASSERT_TRUE((*writer)->Write("empty", std::vector<float>{}).ok());
-  ASSERT_TRUE((*writer)->Write("b \"quoted\" ü", std::vector<float>{7}).ok());
-  ASSERT_EQ((*writer)->Finish(), absl::OkStatus());
-  const auto reader = SafetensorsReader::Open(folder / "spare");
-  ASSERT_TRUE(reader.ok()) << reader.status();
+  ASSERT_TRUE(writer->Write("a.count", count).ok());
+  ASSERT_TRUE(writer->Write("empty", std::vector<float>{}).ok());
+  ASSERT_TRUE(writer->Write("b \"quoted\" ü", std::vector<float>{7}).ok());
+  ASSERT_EQ(writer->Finish(), absl::OkStatus());
+  RZ_ASSIGN(const auto reader, SafetensorsReader::Open(folder / "spare"));
   std::vector<float> weight(kWeight.size());
-  ASSERT_TRUE((*reader)->Read("a.weight", {2, 3}, weight).ok());
+  ASSERT_TRUE(reader->Read("a.weight", {2, 3}, weight).ok());
   EXPECT_EQ(weight, kWeight);
   std::vector<int64_t> counted(1);
-  ASSERT_TRUE((*reader)->Read("a.count", {}, counted).ok());
+  ASSERT_TRUE(reader->Read("a.count", {}, counted).ok());
   EXPECT_EQ(counted, count);
 }
 
@@ -285,24 +272,21 @@ TEST(SafetensorsWriter, WantsTheListInOrderAndWhole) {
   TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
   {
-    auto writer = SafetensorsWriter::Create(path, kSpecs);
-    ASSERT_TRUE(writer.ok());
-    EXPECT_THAT(ErrorOf((*writer)->Write("a.count", std::vector<int64_t>{1})),
-                HasSubstr("'a.weight' is next"));
-    EXPECT_THAT(ErrorOf((*writer)->Write("a.weight", std::vector<float>(5))),
-                AllOf(HasSubstr("'a.weight'"), HasSubstr("20 bytes"), HasSubstr("wants 24")));
-    EXPECT_THAT(ErrorOf((*writer)->Write("a.weight", std::vector<int64_t>(3))), HasSubstr("I64"));
-    EXPECT_THAT(ErrorOf((*writer)->Finish()), HasSubstr("'a.weight' was not written"));
+    RZ_ASSIGN(auto writer, SafetensorsWriter::Create(path, kSpecs));
+    EXPECT_THAT(writer->Write("a.count", std::vector<int64_t>{1}), Says("'a.weight' is next"));
+    EXPECT_THAT(writer->Write("a.weight", std::vector<float>(5)),
+                Says(AllOf(HasSubstr("'a.weight'"), HasSubstr("20 bytes"), HasSubstr("wants 24"))));
+    EXPECT_THAT(writer->Write("a.weight", std::vector<int64_t>(3)), Says("I64"));
+    EXPECT_THAT(writer->Finish(), Says("'a.weight' was not written"));
     EXPECT_FALSE(std::filesystem::exists(path));
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));  // given up: nothing left behind
-  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(folder / "no/such", kSpecs)), HasSubstr("no/such"));
-  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(path, {{.name = "a"}, {.name = "a"}})),
-              HasSubstr("'a' stands twice"));
-  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(path, {{.name = "a", .type = TensorType::kF16}})),
-              HasSubstr("F16 is not written"));
-  EXPECT_THAT(ErrorOf(SafetensorsWriter::Create(path, {{.name = "a", .shape = {-1}}})),
-              HasSubstr("extent -1"));
+  EXPECT_THAT(SafetensorsWriter::Create(folder / "no/such", kSpecs), Says("no/such"));
+  EXPECT_THAT(SafetensorsWriter::Create(path, {{.name = "a"}, {.name = "a"}}),
+              Says("'a' stands twice"));
+  EXPECT_THAT(SafetensorsWriter::Create(path, {{.name = "a", .type = TensorType::kF16}}),
+              Says("F16 is not written"));
+  EXPECT_THAT(SafetensorsWriter::Create(path, {{.name = "a", .shape = {-1}}}), Says("extent -1"));
 }
 
 }  // namespace

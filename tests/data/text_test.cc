@@ -2,11 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <thread>
-
 #include "integrations/data/dataset.h"
 #include "tests/data/files.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -17,28 +15,23 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::string ErrorOf(const absl::StatusOr<std::unique_ptr<Dataset>>& dataset) {
-  return dataset.ok() ? "no error" : std::string(dataset.status().message());
-}
-
 TEST(Text, CutsSamplesWithTheNextByteAsTarget) {
   TemporaryFolder folder;
   const Bytes text = ToBytes("abcdefghijklmnopqrstuvwxyz0123");  // 30 bytes: 27 and 3
   WriteFile(folder / "plain", text);
   WriteFile(folder / "packed", Gzip(text));
   for (const char* name : {"plain", "packed"}) {
-    const auto dataset = OpenText(folder / name, 2);
-    ASSERT_TRUE(dataset.ok()) << dataset.status();
-    EXPECT_EQ((*dataset)->shape().kind, SampleShape::Kind::kTokens);
-    EXPECT_THAT((*dataset)->shape().input, ElementsAre(2));
-    EXPECT_EQ((*dataset)->shape().classes, 256);
-    EXPECT_EQ((*dataset)->train().size(), 13);
-    EXPECT_EQ((*dataset)->test().size(), 1);
+    RZ_ASSIGN(const auto dataset, OpenText(folder / name, 2));
+    EXPECT_EQ(dataset->shape().kind, SampleShape::Kind::kTokens);
+    EXPECT_THAT(dataset->shape().input, ElementsAre(2));
+    EXPECT_EQ(dataset->shape().classes, 256);
+    EXPECT_EQ(dataset->train().size(), 13);
+    EXPECT_EQ(dataset->test().size(), 1);
     std::vector<int64_t> inputs(4), targets(4);
-    (*dataset)->train().Read(std::vector<int64_t>{12, 0}, nullptr, inputs.data(), targets.data());
+    dataset->train().Read(std::vector<int64_t>{12, 0}, nullptr, inputs.data(), targets.data());
     EXPECT_THAT(inputs, ElementsAre('y', 'z', 'a', 'b'));
     EXPECT_THAT(targets, ElementsAre('z', '0', 'b', 'c'));
-    (*dataset)->test().Read(std::vector<int64_t>{0}, nullptr, inputs.data(), targets.data());
+    dataset->test().Read(std::vector<int64_t>{0}, nullptr, inputs.data(), targets.data());
     EXPECT_THAT(targets, ElementsAre('2', '3', 'b', 'c'));
   }
 }
@@ -46,13 +39,14 @@ TEST(Text, CutsSamplesWithTheNextByteAsTarget) {
 TEST(Text, ErrorsNameTheFileOrTheKey) {
   TemporaryFolder folder;
   WriteFile(folder / "short", ToBytes("abcdefghijklmnopqrst"));
-  EXPECT_THAT(ErrorOf(OpenText(folder / "short", 2)),
-              AllOf(HasSubstr(folder / "short"), HasSubstr("20 bytes"), HasSubstr("model.seq")));
-  EXPECT_THAT(ErrorOf(OpenText(folder / "short", 0)), HasSubstr("model.seq is 0"));
+  EXPECT_THAT(
+      OpenText(folder / "short", 2),
+      Says(AllOf(HasSubstr(folder / "short"), HasSubstr("20 bytes"), HasSubstr("model.seq"))));
+  EXPECT_THAT(OpenText(folder / "short", 0), Says("model.seq is 0"));
   EXPECT_EQ(OpenText(folder / "none", 2).status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(ErrorOf(OpenText(folder.path(), 2)), HasSubstr("folder"));
+  EXPECT_THAT(OpenText(folder.path(), 2), Says("folder"));
   WriteFile(folder / "empty", {});
-  EXPECT_THAT(ErrorOf(OpenText(folder / "empty", 2)), HasSubstr("0 bytes"));
+  EXPECT_THAT(OpenText(folder / "empty", 2), Says("0 bytes"));
 }
 
 // A window of literal codes only: each of 9 bits.
@@ -80,9 +74,8 @@ Bytes SmallBible() {
 TEST(BibleText, UnpacksWindows) {
   const Bytes file = SmallBible();
   EXPECT_TRUE(IsBibleData(file));
-  const auto text = DecodeBibleData(file, "path");
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_EQ(std::string(text->begin(), text->end()), "In the begin");
+  RZ_ASSIGN(const auto text, DecodeBibleData(file, "path"));
+  EXPECT_EQ(std::string(text.begin(), text.end()), "In the begin");
 }
 
 TEST(BibleText, NothingMadeOfItsBytesCrashes) {
@@ -90,7 +83,7 @@ TEST(BibleText, NothingMadeOfItsBytesCrashes) {
   for (size_t length = 24; length < file.size() - 5; ++length) {
     const auto text = DecodeBibleData(std::span(file).first(length), "path");
     ASSERT_FALSE(text.ok()) << length;
-    EXPECT_THAT(std::string(text.status().message()), HasSubstr("path: "));
+    EXPECT_THAT(text, Says("path: "));
   }
   for (size_t bit = 0; bit < 8 * file.size(); ++bit) {
     Bytes changed = file;
@@ -103,16 +96,14 @@ TEST(BibleText, NothingMadeOfItsBytesCrashes) {
 TEST(BibleText, KingJames) {
   const std::string path = "/usr/lib/bible.data";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << "bible-kjv-text is not installed";
-  const auto text = DecodeBibleData(ReadFile(path), path);
-  ASSERT_TRUE(text.ok()) << text.status();
-  const std::string words(text->begin(), text->end());
+  RZ_ASSIGN(const auto text, DecodeBibleData(ReadFile(path), path));
+  const std::string words(text.begin(), text.end());
   EXPECT_EQ(words.size(), 4404475u);
   EXPECT_EQ(std::count(words.begin(), words.end(), '\n'), 31103);  // a title and the verses
   EXPECT_THAT(words, HasSubstr("\nGe1:1 In the beginning God created the heaven and the earth.\n"));
   EXPECT_TRUE(words.ends_with("The grace of our Lord Jesus Christ be with you all. Amen.\n"));
-  const auto dataset = OpenText(path, 128);
-  ASSERT_TRUE(dataset.ok()) << dataset.status();
-  EXPECT_EQ((*dataset)->train().size(), (4404475 - 440447 - 1) / 128);
+  RZ_ASSIGN(const auto dataset, OpenText(path, 128));
+  EXPECT_EQ(dataset->train().size(), (4404475 - 440447 - 1) / 128);
 }
 
 TEST(Random, IsAFunctionOfSeedAndIndex) {
@@ -148,15 +139,16 @@ TEST(Random, IsAFunctionOfSeedAndIndex) {
 }
 
 TEST(Random, HasTheRightMomentsAndRanges) {
-  const auto data = OpenDataset(
-      {.type = "random", .random_input = {1000}, .random_classes = 4, .random_samples = 100});
-  ASSERT_TRUE(data.ok());
+  RZ_ASSIGN(
+      const auto data,
+      OpenDataset(
+          {.type = "random", .random_input = {1000}, .random_classes = 4, .random_samples = 100}));
   double sum = 0, squares = 0;
   std::vector<int> counts(4);
   for (int64_t i = 0; i < 100; ++i) {
     std::vector<float> inputs(1000);
     int64_t target;
-    (*data)->train().Read(std::vector<int64_t>{i}, inputs.data(), nullptr, &target);
+    data->train().Read(std::vector<int64_t>{i}, inputs.data(), nullptr, &target);
     for (float x : inputs) sum += x, squares += double{x} * x;
     ++counts.at(target);
   }
@@ -166,30 +158,27 @@ TEST(Random, HasTheRightMomentsAndRanges) {
 }
 
 TEST(Random, TokensAreFollowedByTheirTargets) {
-  const auto data = OpenDataset({.type = "random",
-                                 .sequence = 50,
-                                 .vocabulary = 7,
-                                 .random_kind = SampleShape::Kind::kTokens,
-                                 .random_samples = 20});
-  ASSERT_TRUE(data.ok());
-  EXPECT_EQ((*data)->shape().classes, 7);
+  RZ_ASSIGN(const auto data, OpenDataset({.type = "random",
+                                          .sequence = 50,
+                                          .vocabulary = 7,
+                                          .random_kind = SampleShape::Kind::kTokens,
+                                          .random_samples = 20}));
+  EXPECT_EQ(data->shape().classes, 7);
   std::vector<int64_t> inputs(50), targets(50);
-  (*data)->train().Read(std::vector<int64_t>{3}, nullptr, inputs.data(), targets.data());
+  data->train().Read(std::vector<int64_t>{3}, nullptr, inputs.data(), targets.data());
   EXPECT_EQ(std::vector<int64_t>(inputs.begin() + 1, inputs.end()),
             std::vector<int64_t>(targets.begin(), targets.end() - 1));
   EXPECT_THAT(inputs, Each(::testing::AllOf(::testing::Ge(0), ::testing::Lt(7))));
 }
 
 TEST(OpenDataset, ErrorsNameTheKey) {
-  EXPECT_THAT(ErrorOf(OpenDataset({.type = "parquet"})),
-              AllOf(HasSubstr("data.type is \"parquet\""), HasSubstr("\"idx\"")));
-  EXPECT_THAT(ErrorOf(OpenDataset({.type = "idx"})), HasSubstr("data.path is missing"));
-  EXPECT_THAT(ErrorOf(OpenDataset({.type = "random"})), HasSubstr("data.samples is 0"));
-  EXPECT_THAT(ErrorOf(OpenDataset({.type = "random", .random_samples = 1})),
-              HasSubstr("data.input is empty"));
-  EXPECT_THAT(
-      ErrorOf(OpenDataset({.type = "random", .random_input = {3, -1}, .random_samples = 1})),
-      HasSubstr("data.input is -1"));
+  EXPECT_THAT(OpenDataset({.type = "parquet"}),
+              Says(AllOf(HasSubstr("data.type is \"parquet\""), HasSubstr("\"idx\""))));
+  EXPECT_THAT(OpenDataset({.type = "idx"}), Says("data.path is missing"));
+  EXPECT_THAT(OpenDataset({.type = "random"}), Says("data.samples is 0"));
+  EXPECT_THAT(OpenDataset({.type = "random", .random_samples = 1}), Says("data.input is empty"));
+  EXPECT_THAT(OpenDataset({.type = "random", .random_input = {3, -1}, .random_samples = 1}),
+              Says("data.input is -1"));
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from points import ITERATIONS, WORKERS, all_points, point_of, points_of_day  # noqa: E402
-from ringzero import PROGRAM, shared_memory  # noqa: E402
+from ringzero import PROGRAM, TINY, shared_memory  # noqa: E402
 from run import Run, session_of  # noqa: E402
 
 PEER_TIMEOUT = 1.0
@@ -28,16 +28,10 @@ WAIT_TIMEOUT = 3.0  # of a point whose worker hangs; long enough for a start on 
 AT_ONCE = 3
 
 SMALL = {
+    **TINY,
     "model": {"type": "mlp", "hidden": [24, 24, 24, 24, 24, 24, 16]},
-    "data": {"type": "random", "samples": 256, "input": [1, 6, 6], "classes": 5},
-    "train_micro_batch_size_per_gpu": 8,
-    "gradient_accumulation_steps": 1,
-    "gradient_clipping": 0,
-    "optimizer": {"type": "SGD", "params": {"lr": 0.05, "momentum": 0.9}},
     "iterations": ITERATIONS,
-    "evaluation": {"every": 5},
     "steps_per_print": 1,
-    "seed": 3,
     "cyclic": {"rule": "cdp_v2", "workers": WORKERS, "peer_timeout": PEER_TIMEOUT, "checksums": True},
 }
 # A lap of a tenth of a second or two: ten times slower, it takes longer than peer_timeout.

@@ -4,6 +4,6 @@
         subprocess.run([*hosts[1].enter, "ringzero", "train", …])
         hosts.cut(0, 1)
 """
-from hosts.network import Bridge, Host, Hosts, HostsError, Link, why_not
+from hosts.network import Host, Hosts, HostsError, Link, why_not
 
-__all__ = ["Bridge", "Host", "Hosts", "HostsError", "Link", "why_not"]
+__all__ = ["Host", "Hosts", "HostsError", "Link", "why_not"]

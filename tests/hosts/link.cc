@@ -18,11 +18,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -32,8 +31,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "tests/hosts/switch.h"
 
 namespace ringzero {
@@ -45,47 +44,12 @@ constexpr size_t kLargestFrame = 65536 + 64;
 constexpr size_t kOffloadHeader = 10;
 constexpr int kFramesPerTurn = 16;  // of one port, before others have their turn
 
-struct Arguments {
-  SwitchOptions wire;
-  std::vector<std::string> namespaces;
-};
-
 absl::Status SystemError(const std::string& what) { return absl::ErrnoToStatus(errno, what); }
 
 int64_t NowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-absl::StatusOr<Arguments> Parse(const std::vector<std::string>& words) {
-  Arguments found;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (!words[i].starts_with("--")) {
-      found.namespaces.push_back(words[i]);
-      continue;
-    }
-    double value = 0;
-    if (i + 1 == words.size() || !absl::SimpleAtod(words[i + 1], &value) || value < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(words[i], ": wanted a number of at least 0 after it"));
-    }
-    if (words[i] == "--delay-ms") {
-      found.wire.delay_ns = static_cast<int64_t>(value * 1e6);
-    } else if (words[i] == "--loss") {
-      found.wire.loss = value;
-    } else if (words[i] == "--gbit") {
-      found.wire.bits_per_second = value * 1e9;
-    } else if (words[i] == "--seed") {
-      found.wire.seed = static_cast<uint64_t>(value);
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("unknown option ", words[i]));
-    }
-    ++i;
-  }
-  found.wire.ports = static_cast<int>(found.namespaces.size());
-  if (found.wire.ports < 2) return absl::InvalidArgumentError("wanted at least two namespaces");
-  return found;
 }
 
 // The device belongs to the namespace in which the file was opened.
@@ -115,7 +79,7 @@ class Link {
   // Until standard input ends.
   absl::Status Run() {
     while (!is_ended_) {
-      if (absl::Status status = Wait(); !status.ok()) return status;
+      RZ_RETURN_IF_ERROR(Wait());
       if (polled_[0].revents != 0) ReadCommands();
       for (size_t port = 0; port < devices_.size(); ++port) {
         if (polled_[port + 1].revents != 0) ReadFrames(static_cast<int>(port));
@@ -213,28 +177,37 @@ class Link {
   bool is_ended_ = false;
 };
 
-absl::Status Main(const std::vector<std::string>& words) {
-  absl::StatusOr<Arguments> arguments = Parse(words);
-  if (!arguments.ok()) return arguments.status();
+absl::Status Join(const SwitchOptions& wire, const std::vector<std::string>& namespaces) {
   std::vector<int> devices;
-  for (const std::string& name : arguments->namespaces) {
-    absl::StatusOr<int> device = MakeDevice(name);
-    if (!device.ok()) return device.status();
-    devices.push_back(*device);
+  for (const std::string& name : namespaces) {
+    RZ_ASSIGN_OR_RETURN(devices.emplace_back(), MakeDevice(name));
   }
   // A cable does not wait for a core: woken at the time it asked for, and before those who compute.
   prctl(PR_SET_TIMERSLACK, 1);
   const sched_param first = {.sched_priority = 1};
   if (sched_setscheduler(0, SCHED_RR, &first) != 0) setpriority(PRIO_PROCESS, 0, -15);
   std::cout << "ready" << std::endl;
-  return Link(arguments->wire, std::move(devices)).Run();
+  return Link(wire, std::move(devices)).Run();
 }
 
 }  // namespace
 }  // namespace ringzero
 
 int main(int argc, char** argv) {
-  const absl::Status status = ringzero::Main(std::vector<std::string>(argv + 1, argv + argc));
+  CLI::App app("Joins network namespaces by one switch.");
+  ringzero::SwitchOptions wire;
+  std::vector<std::string> namespaces;
+  double delay_ms = 0, gbit = 0;
+  app.add_option("--delay-ms", delay_ms)->check(CLI::NonNegativeNumber);
+  app.add_option("--loss", wire.loss)->check(CLI::NonNegativeNumber);
+  app.add_option("--gbit", gbit)->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", wire.seed);
+  app.add_option("NAMESPACE_FILE", namespaces)->required()->expected(2, -1);
+  CLI11_PARSE(app, argc, argv);
+  wire.delay_ns = static_cast<int64_t>(delay_ms * 1e6);
+  wire.bits_per_second = gbit * 1e9;
+  wire.ports = static_cast<int>(namespaces.size());
+  const absl::Status status = ringzero::Join(wire, namespaces);
   if (!status.ok()) std::cerr << "hosts_link: error: " << status.message() << std::endl;
   return status.ok() ? 0 : 1;
 }

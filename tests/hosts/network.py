@@ -1,4 +1,4 @@
-"""Hosts and what joins them: Link, a switch of our own in user space (delay, rate, losses), or Bridge, the kernel's veth pairs."""
+"""Hosts and what joins them: Link, a switch of our own in user space, with a delay, a rate and losses."""
 import atexit
 import os
 import selectors
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hosts import namespaces
 from hosts.namespaces import HostsError, run, why_not
 
-__all__ = ["Bridge", "Host", "Hosts", "HostsError", "Link", "why_not"]
+__all__ = ["Host", "Hosts", "HostsError", "Link", "why_not"]
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _PROGRAM = os.environ.get("RINGZERO_HOSTS_LINK", os.path.join(_ROOT, "build", "bin", "hosts_link"))
@@ -44,19 +44,6 @@ class Link:
     gbit: float = 0        # Gbit/s of each host's line, both ways at once; 0: as fast as it goes
     frame_bytes: int = 9000
     seed: int = 1
-
-    def join(self, hosts: list[Host]) -> "_LinkProcess":
-        return _LinkProcess(self, hosts)
-
-
-@dataclass(frozen=True)
-class Bridge:
-    """A veth pair for each host, and the kernel's bridge. Its rate is shaped by tbf; it has no delay and no losses."""
-    gbit: float = 0
-    frame_bytes: int = 1500
-
-    def join(self, hosts: list[Host]) -> "_KernelBridge":
-        return _KernelBridge(self, hosts)
 
 
 class _LinkProcess:
@@ -113,52 +100,11 @@ class _LinkProcess:
         self._process.stderr.close()
 
 
-class _KernelBridge:
-    """The bridge lies in a namespace of its own, as a switch lies in a box of its own."""
-
-    def __init__(self, bridge: Bridge, hosts: list[Host]) -> None:
-        self._count = len(hosts)
-        self._space = namespaces.name_of("bridge")
-        self._cuts: set[frozenset[int]] = set()
-        namespaces.make(self._space)
-        try:
-            self._connect(bridge, hosts)
-        except BaseException:
-            self.close()
-            raise
-
-    def _connect(self, bridge: Bridge, hosts: list[Host]) -> None:
-        run("ip", "-n", self._space, "link", "add", "bridge0", "type", "bridge")
-        run("ip", "-n", self._space, "link", "set", "bridge0", "up")
-        for host in hosts:
-            port = f"port{host.index}"
-            run("ip", "link", "add", port, "netns", self._space, "type", "veth", "peer", "name", INTERFACE, "netns",
-                host.namespace)
-            run("ip", "-n", self._space, "link", "set", port, "master", "bridge0", "mtu", str(bridge.frame_bytes), "up")
-            if bridge.gbit:
-                for space, device in ((self._space, port), (host.namespace, INTERFACE)):
-                    run("tc", "-n", space, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{bridge.gbit}gbit",
-                        "burst", "256k", "latency", "50ms")
-
-    def set_cut(self, a: int, b: int, command: str) -> None:
-        """A bridge has one cable per host: it is down while all of its connections are cut."""
-        (self._cuts.add if command == "cut" else self._cuts.discard)(frozenset((a, b)))
-        for host in (a, b):
-            gone = sum(host in pair for pair in self._cuts) == self._count - 1
-            run("ip", "-n", self._space, "link", "set", f"port{host}", "down" if gone else "up")
-
-    def counts(self) -> dict[str, int]:
-        raise HostsError("a bridge counts nothing")
-
-    def close(self) -> None:
-        namespaces.remove(self._space)
-
-
 class Hosts:
     """`count` hosts in a list: hosts[0] has address 10.77.0.1, and so on. Close it, or leave the `with`; an exit of the
     process closes it too, and what a killed process leaves is removed by the next Hosts."""
 
-    def __init__(self, count: int, network: Link | Bridge) -> None:
+    def __init__(self, count: int, link: Link) -> None:
         namespaces.remove_stale()
         self._hosts = [Host(i, namespaces.name_of(f"host{i}")) for i in range(count)]
         self._network = None
@@ -166,9 +112,9 @@ class Hosts:
         try:
             for host in self._hosts:
                 namespaces.make(host.namespace)
-            self._network = network.join(self._hosts)
+            self._network = _LinkProcess(link, self._hosts)
             for host in self._hosts:
-                self._configure(host, network.frame_bytes)
+                self._configure(host, link.frame_bytes)
         except BaseException:
             self.close()
             raise

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
-#include <utility>
 
 #include "gtest/gtest.h"
 

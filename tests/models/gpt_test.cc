@@ -7,6 +7,7 @@
 #include "integrations/torch/micro_batch_context.h"
 #include "integrations/torch/models/models.h"
 #include "tests/models/model.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -14,7 +15,6 @@ namespace {
 using ::ringzero::testing::Model;
 using ::ringzero::testing::RandomInput;
 using ::ringzero::testing::RandomTokens;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr GptOptions kSmall = {.layers = 2, .dim = 16, .heads = 4, .vocab = 11, .seq = 12};
@@ -190,16 +190,13 @@ TEST(Gpt, CostsAreTheAnalyticCounts) {
 }
 
 TEST(Gpt, ErrorsNameTheKey) {
-  const auto message = [](const GptOptions& options) {
-    return std::string(CheckGpt(options).message());
-  };
-  EXPECT_THAT(message({.dim = 130, .heads = 4}), HasSubstr("model.dim is 130"));
-  EXPECT_THAT(message({.layers = 0}), HasSubstr("model.layers is 0"));
-  EXPECT_THAT(message({.dim = 0}), HasSubstr("model.dim is 0"));
-  EXPECT_THAT(message({.heads = -1}), HasSubstr("model.heads is -1"));
-  EXPECT_THAT(message({.vocab = 0}), HasSubstr("model.vocab is 0"));
-  EXPECT_THAT(message({.seq = 0}), HasSubstr("model.seq is 0"));
-  EXPECT_THAT(message({.dropout = 1}), HasSubstr("model.dropout is 1"));
+  EXPECT_THAT(CheckGpt({.dim = 130, .heads = 4}), Says("model.dim is 130"));
+  EXPECT_THAT(CheckGpt({.layers = 0}), Says("model.layers is 0"));
+  EXPECT_THAT(CheckGpt({.dim = 0}), Says("model.dim is 0"));
+  EXPECT_THAT(CheckGpt({.heads = -1}), Says("model.heads is -1"));
+  EXPECT_THAT(CheckGpt({.vocab = 0}), Says("model.vocab is 0"));
+  EXPECT_THAT(CheckGpt({.seq = 0}), Says("model.seq is 0"));
+  EXPECT_THAT(CheckGpt({.dropout = 1}), Says("model.dropout is 1"));
   EXPECT_TRUE(CheckGpt({}).ok());
 }
 

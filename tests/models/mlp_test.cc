@@ -4,13 +4,13 @@
 
 #include "integrations/torch/models/models.h"
 #include "tests/models/model.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
 
 using ::ringzero::testing::Model;
 using ::ringzero::testing::RandomInput;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(Mlp, IsLinearLayersWithReluBetween) {
@@ -46,10 +46,9 @@ TEST(Mlp, CostsAreTheAnalyticCounts) {
 }
 
 TEST(Mlp, ErrorsNameTheKey) {
-  EXPECT_THAT(std::string(CheckMlp({.sizes = {}}).message()),
-              HasSubstr("model.hidden, classes) has 0 sizes"));
-  EXPECT_THAT(std::string(CheckMlp({.sizes = {5}}).message()), HasSubstr("has 1 sizes"));
-  EXPECT_THAT(std::string(CheckMlp({.sizes = {5, 0}}).message()), HasSubstr("classes) is 0"));
+  EXPECT_THAT(CheckMlp({.sizes = {}}), Says("model.hidden, classes) has 0 sizes"));
+  EXPECT_THAT(CheckMlp({.sizes = {5}}), Says("has 1 sizes"));
+  EXPECT_THAT(CheckMlp({.sizes = {5, 0}}), Says("classes) is 0"));
   EXPECT_TRUE(CheckMlp({.sizes = {5, 2}}).ok());
 }
 

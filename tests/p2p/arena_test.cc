@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "p2p/shm/shm_arena.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -24,51 +25,44 @@ TEST(Arena, HoldsWhatItsSizePromises) {
   const ShmArena made = Make(bytes);
   std::vector<Buffer> held;
   for (const size_t size : sizes) {
-    absl::StatusOr<Buffer> buffer = made.arena->Allocate(size);
-    ASSERT_TRUE(buffer.ok()) << buffer.status();
-    EXPECT_EQ(buffer->size(), size);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % kPayloadAlignment, 0u);
-    held.push_back(*std::move(buffer));
+    RZ_ASSIGN(Buffer buffer, made.arena->Allocate(size));
+    EXPECT_EQ(buffer.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % kPayloadAlignment, 0u);
+    held.push_back(std::move(buffer));
   }
   EXPECT_EQ(made.arena->Allocate(1).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(Arena, UsesAFreeBlockOfTheSameSizeAgain) {
   const ShmArena made = Make(2 * 128);
-  absl::StatusOr<Buffer> first = made.arena->Allocate(64);
-  const absl::StatusOr<Buffer> second = made.arena->Allocate(64);
-  ASSERT_TRUE(first.ok() && second.ok());
-  const std::byte* const place = first->data();
-  first->Reset();
+  RZ_ASSIGN(Buffer first, made.arena->Allocate(64));
+  RZ_ASSIGN(const Buffer second, made.arena->Allocate(64));
+  const std::byte* const place = first.data();
+  first.Reset();
   EXPECT_FALSE(made.arena->Allocate(32).ok());
-  const absl::StatusOr<Buffer> again = made.arena->Allocate(64);
-  ASSERT_TRUE(again.ok());
-  EXPECT_EQ(again->data(), place);
+  RZ_ASSIGN(const Buffer again, made.arena->Allocate(64));
+  EXPECT_EQ(again.data(), place);
 }
 
 TEST(Arena, AnotherViewSeesBytesAndHolders) {
   const ShmArena made = Make(4096);
-  const auto view = MapShmArena(WorkerId(1), MemoryUse::kSums, 4096, made.files);
-  ASSERT_TRUE(view.ok()) << view.status();
-  absl::StatusOr<Buffer> buffer = made.arena->Allocate(64);
-  ASSERT_TRUE(buffer.ok());
-  buffer->as<int>()[0] = 42;
-  auto* cell = dynamic_cast<ArenaCell*>(buffer->cell());
+  RZ_ASSIGN(const auto view, MapShmArena(WorkerId(1), MemoryUse::kSums, 4096, made.files));
+  RZ_ASSIGN(Buffer buffer, made.arena->Allocate(64));
+  buffer.as<int>()[0] = 42;
+  auto* cell = dynamic_cast<ArenaCell*>(buffer.cell());
   const ArenaBlock block = cell->block();
   cell->AddHolder();
   cell->SendHolder();
-  absl::StatusOr<Buffer> there = (*view)->Adopt(block);
-  ASSERT_TRUE(there.ok()) << there.status();
-  EXPECT_EQ(there->as<int>()[0], 42);
+  RZ_ASSIGN(Buffer there, view->Adopt(block));
+  EXPECT_EQ(there.as<int>()[0], 42);
   EXPECT_EQ(cell->holders(), 2);
-  there->Reset();
+  there.Reset();
   EXPECT_EQ(cell->holders(), 1);
 }
 
 TEST(Arena, RefusesBlocksThatCannotBe) {
   const ShmArena made = Make(4096);
-  const absl::StatusOr<Buffer> buffer = made.arena->Allocate(64);
-  ASSERT_TRUE(buffer.ok());
+  RZ_ASSIGN(const Buffer buffer, made.arena->Allocate(64));
   const std::vector<ArenaBlock> wrong = {
       {0, 64, 64}, {0, 0, 128}, {1u << 30, 0, 64}, {1, 4096, 1}, {1, 1, ~uint64_t{0}}};
   for (const ArenaBlock& block : wrong) {

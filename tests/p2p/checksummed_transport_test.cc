@@ -9,6 +9,7 @@
 
 #include "p2p/checksum.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -53,15 +54,14 @@ TEST_P(ChecksummedTransportTest, AFlippedBitIsFoundWhereItArrives) {
       ASSERT_TRUE(cluster[1].Share(WorkerId(2), {1, 43}, at1.Take()).ok());
       status = at2.TakeResult().status();
     }
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
     const std::string words =
         at_relay ? "worker 0 sent worker 1 \"kind 1, tag 42\", which was damaged on its way: "
                  : "worker 1 sent worker 2 \"kind 1, tag 43\", which was damaged on its way: ";
-    EXPECT_NE(status.ToString().find(words), std::string::npos) << status;
+    EXPECT_THAT(status, Fails(absl::StatusCode::kDataLoss, words));
     // It ends all, and no other memory was touched.
     for (int w = 0; w < 3; ++w) {
       EXPECT_TRUE(Eventually([&] { return !cluster[w].status().ok(); }));
-      EXPECT_NE(cluster[w].status().ToString().find(words), std::string::npos);
+      EXPECT_THAT(cluster[w].status(), Says(words));
     }
     for (int i = 0; i < 100; ++i) ASSERT_EQ(version.as<float>()[i], 5 + i);
   }
@@ -91,8 +91,7 @@ TEST_P(ChecksummedTransportTest, AnOwnedPayloadIsCheckedAfterEachChange) {
       EXPECT_TRUE(status.ok()) << status;
       EXPECT_EQ(sum.as<float>()[4], 6);
     } else {
-      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
-      EXPECT_NE(status.ToString().find("\"kind 0, tag 2\""), std::string::npos) << status;
+      EXPECT_THAT(status, Fails(absl::StatusCode::kDataLoss, "\"kind 0, tag 2\""));
     }
   }
 }
@@ -104,15 +103,13 @@ TEST_P(ChecksummedTransportTest, WhatWasReceivedAndChangedMayBeShared) {
   Waiter<Buffer> owned;
   ExpectOwned(cluster[1], 0, {0, 1}, owned, 400);
   Give(cluster[0], 1, {0, 1}, 0, 100);
-  absl::StatusOr<Buffer> sum = owned.TakeResult();
-  ASSERT_TRUE(sum.ok()) << sum.status();
-  sum->as<float>()[7] = 42;
+  RZ_ASSIGN(Buffer sum, owned.TakeResult());
+  sum.as<float>()[7] = 42;
   Waiter<SharedBuffer> shared;
   ExpectShared(cluster[0], 1, {1, 1}, shared, 400);
-  ASSERT_TRUE(cluster[1].Share(WorkerId(0), {1, 1}, std::move(*sum).Seal()).ok());
-  absl::StatusOr<SharedBuffer> got = shared.TakeResult();
-  ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->as<float>()[7], 42);
+  ASSERT_TRUE(cluster[1].Share(WorkerId(0), {1, 1}, std::move(sum).Seal()).ok());
+  RZ_ASSIGN(SharedBuffer got, shared.TakeResult());
+  EXPECT_EQ(got.as<float>()[7], 42);
 }
 
 TEST_P(ChecksummedTransportTest, WithoutChecksumsADamagedPayloadGoesThrough) {
@@ -145,10 +142,9 @@ TEST_P(ChecksummedTransportTest, OneVersionAfterTheOtherInOnePlace) {
     EXPECT_EQ(got.size(), 400u);
     got.Reset();
     ASSERT_TRUE(Eventually([&] { return version.holders() == 1; }));
-    absl::StatusOr<Buffer> again = std::move(version).Unseal();
-    ASSERT_TRUE(again.ok()) << again.status();
-    again->as<float>()[0] += 1;
-    version = (*std::move(again)).Seal();
+    RZ_ASSIGN(Buffer again, std::move(version).Unseal());
+    again.as<float>()[0] += 1;
+    version = std::move(again).Seal();
   }
 }
 

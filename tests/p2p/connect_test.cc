@@ -14,6 +14,7 @@
 #include "p2p/rendezvous/hosts.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -32,9 +33,8 @@ TEST(ConnectTest, OneHostTakesSharedMemory) {
 TEST(ConnectTest, SeveralHostsNeedUcx) {
   const auto chosen = ChooseTransport(Choice::kAuto, {"a x", "b y", "a x"});
   if (UcxVersion().empty()) {
-    EXPECT_EQ(chosen.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(absl::StrContains(chosen.status().message(), "the workers are on 2 hosts"));
-    EXPECT_TRUE(absl::StrContains(chosen.status().message(), "RINGZERO_WITH_UCX"));
+    EXPECT_THAT(chosen, Fails(absl::StatusCode::kInvalidArgument, "the workers are on 2 hosts"));
+    EXPECT_THAT(chosen, Says("RINGZERO_WITH_UCX"));
     return;
   }
   ASSERT_TRUE(chosen.ok()) << chosen.status();
@@ -169,7 +169,7 @@ TEST(ConnectTest, WhoDiesBeforeItToldItsLinkIsNotAwaited) {
   EXPECT_EQ(at1.get().status(), absl::DataLossError("nothing works any more"));
   const absl::Status end = at0.get().status();
   EXPECT_NE(end.code(), absl::StatusCode::kDeadlineExceeded) << end;
-  EXPECT_TRUE(absl::StrContains(end.message(), "worker 1")) << end;
+  EXPECT_THAT(end, Says("worker 1"));
 }
 
 }  // namespace

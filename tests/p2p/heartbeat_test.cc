@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "p2p/deadline.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -62,9 +63,7 @@ TEST(DeadlineTest, EndsAWaitThatLooks) {
 class HeartbeatTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto made = PulseBoard::Create(3);
-    ASSERT_TRUE(made.ok()) << made.status();
-    board_ = *made;
+    RZ_ASSIGN(board_, PulseBoard::Create(3));
     heartbeat_ = std::make_unique<Heartbeat>(WorkerId(0), board_,
                                              HeartbeatOptions{.timeout = milliseconds(1000)});
     now_ = Clock::now();

@@ -12,6 +12,7 @@
 #include "p2p/nccl/lane_word.h"
 #include "p2p/nccl/memory_lane.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -103,8 +104,8 @@ TEST(LaneDriverTest, WhatIsStuckIsNamed) {
                 .buffer = MakeHeapBuffer(64),
                 .done = [called = done.Callback()](Buffer sent) { called(std::move(sent)); }});
   const absl::Status why = failed.TakeResult().status();
-  EXPECT_EQ(why.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_THAT(std::string(why.message()), HasSubstr("lane memory 0 -> 1: 64 bytes to worker 1"));
+  EXPECT_THAT(
+      why, Fails(absl::StatusCode::kDeadlineExceeded, "lane memory 0 -> 1: 64 bytes to worker 1"));
   EXPECT_EQ(done.calls(), 0);
 }
 
@@ -129,9 +130,8 @@ TEST(LaneDriverTest, AnAbortIsToldToNobody) {
 
 TEST(LaneWordTest, ParsesItsOwnAndRefusesTheRest) {
   const LaneWord word = {.type = LaneWord::Type::kGo, .kind = 3, .tag = 7, .bytes = 9, .number = 4};
-  const absl::StatusOr<LaneWord> again = ParseLaneWord(ToText(word));
-  ASSERT_TRUE(again.ok());
-  EXPECT_EQ(ToText(*again), ToText(word));
+  RZ_ASSIGN(const LaneWord again, ParseLaneWord(ToText(word)));
+  EXPECT_EQ(ToText(again), ToText(word));
   EXPECT_TRUE(IsLaneWord(ToText(word)));
   EXPECT_FALSE(IsLaneHello(ToText(word)));
   EXPECT_TRUE(IsLaneHello(ToText(LaneHello())));
@@ -163,22 +163,21 @@ TEST(LaneWireTest, NonsenseFromAPeerIsNamed) {
   for (const std::string& text : {mark, mark + "nonsense", ToText(LaneHello()), ToText(huge),
                                   ToText(overflowing), ToText(large), go}) {
     auto news = std::make_shared<LaneNews>();
-    auto words = LocalTransports()({LaneWordsOptions(SmallOptions(), news), SmallOptions()});
-    ASSERT_TRUE(words.ok());
+    RZ_ASSIGN(auto words,
+              LocalTransports()({LaneWordsOptions(SmallOptions(), news), SmallOptions()}));
     const auto group = MakeMemoryLaneGroup("0 -> 1", {WorkerId(0), WorkerId(1)}, HostMemory());
     LaneParts parts = {.name = "lanes",
-                       .words = std::move((*words)[0]),
+                       .words = std::move(words[0]),
                        .news = news,
                        .routes = {.to = {kNoLane, 0}, .from = {kNoLane, 0}},
                        .memory = HostMemory()};
     parts.lanes.push_back(MakeMemoryLane(group, WorkerId(0)));
-    auto transport = CreateLaneTransport(std::move(parts), SmallOptions());
-    ASSERT_TRUE(transport.ok()) << transport.status();
+    RZ_ASSIGN(auto transport, CreateLaneTransport(std::move(parts), SmallOptions()));
     Waiter<std::string> answer;
-    ASSERT_TRUE((*words)[1]->Ask(WorkerId(0), text, answer.Callback()).ok());
-    EXPECT_TRUE(Eventually([&] { return !(*transport)->status().ok(); }));
-    EXPECT_THAT(std::string((*transport)->status().message()),
-                testing::AnyOf(HasSubstr("from worker 1"), HasSubstr("received_bytes")));
+    ASSERT_TRUE(words[1]->Ask(WorkerId(0), text, answer.Callback()).ok());
+    EXPECT_TRUE(Eventually([&] { return !transport->status().ok(); }));
+    EXPECT_THAT(transport->status(),
+                Says(testing::AnyOf(HasSubstr("from worker 1"), HasSubstr("received_bytes"))));
   }
 }
 
@@ -195,15 +194,15 @@ TEST(LaneTransportTest, RefusesWhatCannotBe) {
   };
   const LaneRoutes none = {.to = {kNoLane}, .from = {kNoLane}};
   EXPECT_TRUE(make(none, SmallOptions()).ok());
-  EXPECT_THAT(std::string(make({.to = {0}, .from = {kNoLane}}, SmallOptions()).message()),
-              HasSubstr("a route takes lane 0; there are 0"));
-  EXPECT_THAT(std::string(make({}, SmallOptions()).message()), HasSubstr("routes for 0 workers"));
+  EXPECT_THAT(make({.to = {0}, .from = {kNoLane}}, SmallOptions()),
+              Says("a route takes lane 0; there are 0"));
+  EXPECT_THAT(make({}, SmallOptions()), Says("routes for 0 workers"));
   TransportOptions options = SmallOptions();
   options.memory = MemoryKind::kCuda;
-  EXPECT_THAT(std::string(make(none, options).message()), HasSubstr("the host's memory only"));
+  EXPECT_THAT(make(none, options), Says("the host's memory only"));
   options = SmallOptions();
   options.progress = ProgressMode::kCaller;
-  EXPECT_THAT(std::string(make(none, options).message()), HasSubstr("threads of its own"));
+  EXPECT_THAT(make(none, options), Says("threads of its own"));
 }
 
 }  // namespace

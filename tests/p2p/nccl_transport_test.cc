@@ -5,12 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <memory>
 #include <sstream>
 #include <string>
 
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/transports.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -37,14 +37,13 @@ TEST(ANcclTest, NothingIsLoadedBeforeItIsAskedFor) {
 TEST(ANcclTest, SaysWhyItCannot) {
   const absl::Status status = NcclAvailable();
   if (!status.ok()) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr("transport nccl: "));
+    EXPECT_THAT(status, Says("transport nccl: "));
   }
   if (status.code() == absl::StatusCode::kUnimplemented) GTEST_SKIP() << status.message();
   EXPECT_NE(status.code(), absl::StatusCode::kFailedPrecondition)
       << "it was built with these libraries, and every function must be found: " << status;
-  const absl::StatusOr<std::string> versions = NcclVersions();
-  ASSERT_TRUE(versions.ok()) << versions.status();
-  EXPECT_THAT(*versions, AllOf(HasSubstr("NCCL 2."), HasSubstr("CUDA runtime ")));
+  RZ_ASSIGN(const std::string versions, NcclVersions());
+  EXPECT_THAT(versions, AllOf(HasSubstr("NCCL 2."), HasSubstr("CUDA runtime ")));
 }
 
 TEST(ANcclTest, WithoutAGpuItIsAnError) {

@@ -13,9 +13,7 @@
 #include <future>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +23,7 @@
 #include "p2p/shm/shm_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/losing_rendezvous.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -74,6 +73,16 @@ std::set<std::string> ListeningNames() {
   return names;
 }
 
+// Calls bind or connect with an abstract name.
+template <typename Call>
+int WithAddress(Call call, const UniqueFd& socket, const std::string& name) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  return call(socket.get(), reinterpret_cast<const sockaddr*>(&address), bytes);
+}
+
 TEST(ShmConnect, AllWorkersOfAHostMeet) {
   const auto rendezvous = MakeLocalRendezvous();
   std::vector<Joining> joinings;
@@ -86,9 +95,8 @@ TEST(ShmConnect, AllWorkersOfAHostMeet) {
     }
   }
   for (int w = 0; w < 4; ++w) {
-    auto name = rendezvous->Get("shm/" + std::to_string(w), std::chrono::milliseconds(0));
-    ASSERT_TRUE(name.ok()) << name.status();
-    EXPECT_EQ(ListeningNames().count("@" + *name), 0u);
+    RZ_ASSIGN(auto name, rendezvous->Get("shm/" + std::to_string(w), std::chrono::milliseconds(0)));
+    EXPECT_EQ(ListeningNames().count("@" + name), 0u);
   }
 }
 
@@ -99,22 +107,20 @@ TEST(ShmConnect, WorkersOfOtherHostsAreNoPeers) {
     joinings.push_back(Join(SeatOf(w, 4, rendezvous), {WorkerId(w), WorkerId((w + 2) % 4)}));
   }
   for (int w = 0; w < 4; ++w) {
-    const absl::StatusOr<ShmEndpoint> endpoint = joinings[w].get();
-    ASSERT_TRUE(endpoint.ok()) << endpoint.status();
-    EXPECT_EQ(endpoint->self, WorkerId(w));
-    ASSERT_EQ(endpoint->sockets.size(), 4u);
+    RZ_ASSIGN(const ShmEndpoint endpoint, joinings[w].get());
+    EXPECT_EQ(endpoint.self, WorkerId(w));
+    ASSERT_EQ(endpoint.sockets.size(), 4u);
     for (int peer = 0; peer < 4; ++peer) {
-      EXPECT_EQ(static_cast<bool>(endpoint->sockets[peer]), peer == (w + 2) % 4);
+      EXPECT_EQ(static_cast<bool>(endpoint.sockets[peer]), peer == (w + 2) % 4);
     }
-    EXPECT_EQ(endpoint->board->workers(), 4);
+    EXPECT_EQ(endpoint.board->workers(), 4);
   }
 }
 
 TEST(ShmConnect, AloneOnAHostNobodyIsAwaited) {
-  const absl::StatusOr<ShmEndpoint> endpoint =
-      ConnectShmEndpoint(SeatOf(1, 3, MakeLocalRendezvous()), {});
-  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
-  EXPECT_EQ(endpoint->sockets.size(), 3u);
+  RZ_ASSIGN(const ShmEndpoint endpoint,
+            ConnectShmEndpoint(SeatOf(1, 3, MakeLocalRendezvous()), {}));
+  EXPECT_EQ(endpoint.sockets.size(), 3u);
 }
 
 TEST(ShmConnect, WhoIsMissingIsNamedInTime) {
@@ -125,19 +131,17 @@ TEST(ShmConnect, WhoIsMissingIsNamedInTime) {
   last.join_limit = std::chrono::milliseconds(100);
   Joining at0 = Join(first, {WorkerId(1), WorkerId(2)});
   const absl::Status at2 = ConnectShmEndpoint(last, std::vector{WorkerId(0), WorkerId(1)}).status();
-  EXPECT_EQ(at2.code(), absl::StatusCode::kDeadlineExceeded) << at2;
-  EXPECT_THAT(at2.ToString(), HasSubstr("worker 1 is missing on this host"));
+  EXPECT_THAT(at2, Fails(absl::StatusCode::kDeadlineExceeded, "worker 1 is missing on this host"));
   const absl::Status status = at0.get().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
-  EXPECT_THAT(status.ToString(), HasSubstr("did not connect on this host within 100 ms"));
+  EXPECT_THAT(status, Fails(absl::StatusCode::kDeadlineExceeded,
+                            "did not connect on this host within 100 ms"));
   EXPECT_THAT(status.ToString(), HasSubstr("1"));
 
   const auto nobody = MakeLocalRendezvous();
   JobSeat alone = SeatOf(2, 3, nobody);
   alone.join_limit = std::chrono::milliseconds(50);
   const absl::Status lost = HostsOfWorkers(alone).status();
-  EXPECT_EQ(lost.code(), absl::StatusCode::kDeadlineExceeded) << lost;
-  EXPECT_THAT(lost.ToString(), HasSubstr("worker 0 has not told its host"));
+  EXPECT_THAT(lost, Fails(absl::StatusCode::kDeadlineExceeded, "worker 0 has not told its host"));
 }
 
 TEST(ShmConnect, AnotherSecretIsRefused) {
@@ -170,11 +174,7 @@ TEST(ShmConnect, WhoClosesIsBlamedOnlyIfItDoesNotSayWhy) {
     const auto losing = std::make_shared<LosingRendezvous>();
     const std::string name = "ringzero-shm-connect-test-" + std::to_string(getpid());
     UniqueFd listener(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
-    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), bytes), 0);
+    ASSERT_EQ(WithAddress(bind, listener, name), 0);
     ASSERT_EQ(listen(listener.get(), 1), 0);
     ASSERT_TRUE(losing->Put("shm/0", name).ok());
     Joining at1 = Join(SeatOf(1, 3, losing), {WorkerId(0), WorkerId(2)});
@@ -192,11 +192,7 @@ class Stranger {
  public:
   explicit Stranger(const std::string& name)
       : socket_(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
-    const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    connected_ = connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0;
+    connected_ = WithAddress(connect, socket_, name) == 0;
   }
   bool connected() const { return connected_; }
   void Send(const std::string& packet, const std::vector<int>& descriptors = {}) {
@@ -297,9 +293,8 @@ TEST(ShmConnect, APeerThatIsNoneIsRefused) {
 }
 
 TEST(HostIdentity, ANetworkNamespaceIsAHost) {
-  const absl::StatusOr<std::string> here = HostIdentity();
-  ASSERT_TRUE(here.ok()) << here.status();
-  EXPECT_EQ(*HostIdentity(), *here);
+  RZ_ASSIGN(const std::string here, HostIdentity());
+  EXPECT_EQ(*HostIdentity(), here);
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   const pid_t child = fork();
@@ -317,8 +312,8 @@ TEST(HostIdentity, ANetworkNamespaceIsAHost) {
   if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no right to make a network namespace";
   ASSERT_GT(got, 0);
   there.resize(static_cast<size_t>(got));
-  EXPECT_NE(there, *here);
-  EXPECT_EQ(there.substr(0, there.find(',')), here->substr(0, here->find(',')));  // one boot
+  EXPECT_NE(there, here);
+  EXPECT_EQ(there.substr(0, there.find(',')), here.substr(0, here.find(',')));  // one boot
 }
 
 }  // namespace

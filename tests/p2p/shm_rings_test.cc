@@ -6,20 +6,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <thread>
-#include <vector>
 
 #include "p2p/memory_file.h"
-#include "p2p/shm/packet_socket.h"
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/shm/shm_wire.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -239,32 +237,28 @@ TEST(ShmRings, AWriterThatIsKilledLeavesWholeWords) {
 
 TEST(ShmRings, NumbersThatCannotBeTrueCountAsFull) {
   const size_t bytes = ShmRings::FileBytes(1);
-  absl::StatusOr<UniqueFd> file = MakeMemoryFile("test-rings", bytes);
-  ASSERT_TRUE(file.ok());
-  auto rings = ShmRings::OfFile(file->get(), 1);
-  auto memory = Mapping::OfFile(file->get(), bytes, Mapping::Access::kReadWrite);
-  ASSERT_TRUE(rings.ok() && memory.ok());
-  RingWriter writer = (*rings)->Writer(0, 0);
+  RZ_ASSIGN(UniqueFd file, MakeMemoryFile("test-rings", bytes));
+  RZ_ASSIGN(auto rings, ShmRings::OfFile(file.get(), 1));
+  RZ_ASSIGN(auto memory, Mapping::OfFile(file.get(), bytes, Mapping::Access::kReadWrite));
+  RingWriter writer = rings->Writer(0, 0);
   while (writer.Push(WordOf(1))) {
   }
   std::mt19937_64 random(1);
   for (size_t i = 0; i + 8 <= bytes; i += 8) {
     const uint64_t nonsense = random() | 1ull << 63;
-    std::memcpy(memory->data() + i, &nonsense, sizeof(nonsense));
+    std::memcpy(memory.data() + i, &nonsense, sizeof(nonsense));
   }
   EXPECT_FALSE(writer.HasRoom());
-  RingReader reader = (*rings)->Reader(0, 0);
+  RingReader reader = rings->Reader(0, 0);
   EXPECT_FALSE(reader.HasWord());
 }
 
 // Worker 1 is a process of ours that says hello as it should, and then writes what it likes.
 TEST(ShmRings, NonsenseFromAPeerIsAnErrorThatNamesIt) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    auto endpoints = MakeShmEndpoints(2);
-    ASSERT_TRUE(endpoints.ok());
-    const std::shared_ptr<ShmRings> rings = (*endpoints)[0].rings;
-    auto victim = CreateShmTransport(std::move((*endpoints)[0]), SmallOptions());
-    ASSERT_TRUE(victim.ok()) << victim.status();
+    RZ_ASSIGN(auto endpoints, MakeShmEndpoints(2));
+    const std::shared_ptr<ShmRings> rings = endpoints[0].rings;
+    RZ_ASSIGN(auto victim, CreateShmTransport(std::move(endpoints[0]), SmallOptions()));
     std::mt19937_64 random(seed);
     RingWriter writer = rings->Writer(1, 0);
     for (int i = 0; i < 100; ++i) {
@@ -275,9 +269,8 @@ TEST(ShmRings, NonsenseFromAPeerIsAnErrorThatNamesIt) {
       if (!writer.Push(word)) break;
     }
     rings->bell(0).Ring();
-    ASSERT_TRUE(Eventually([&] { return !(*victim)->status().ok(); })) << "seed " << seed;
-    EXPECT_NE((*victim)->status().message().find("worker 1"), std::string::npos)
-        << (*victim)->status();
+    ASSERT_TRUE(Eventually([&] { return !victim->status().ok(); })) << "seed " << seed;
+    EXPECT_THAT(victim->status(), Says("worker 1"));
   }
 }
 

@@ -10,7 +10,6 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "p2p/shm/shm_packet.h"
 #include "p2p/shm/shm_rings.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -158,10 +158,9 @@ class Forger {
     for (int kind = 0; kind < kMaxMessageKinds; ++kind) hello.slots[kind] = slots;
     std::vector<int> files;
     for (int i = 0; i < kMemoryUses; ++i) {
-      auto arena = MakeShmArena(WorkerId(1), static_cast<MemoryUse>(i), size_t{1} << 20);
-      ASSERT_TRUE(arena.ok()) << arena.status();
-      hello.arena_bytes[i] = arena->bytes;
-      arenas_.push_back(*std::move(arena));
+      RZ_ASSIGN(auto arena, MakeShmArena(WorkerId(1), static_cast<MemoryUse>(i), size_t{1} << 20));
+      hello.arena_bytes[i] = arena.bytes;
+      arenas_.push_back(std::move(arena));
       files.push_back(arenas_.back().files.data.get());
       files.push_back(arenas_.back().files.counts.get());
     }

@@ -29,7 +29,10 @@ class TemporaryFolder {
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
-  std::string path(const std::string& name) const { return (root_ / name).string(); }
+  std::string path(const std::string& name = "") const {
+    return name.empty() ? root_.string() : (root_ / name).string();
+  }
+  std::string operator/(const std::string& name) const { return path(name); }
   void Write(const std::string& name, const std::string& text) const {
     std::ofstream(root_ / name, std::ios::binary) << text;
   }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/p2p/implementations.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -50,13 +51,12 @@ TEST_P(TransportContract, GivesTheSamePhysicalBytes) {
   // The owner keeps looking at its block while the other writes: only shared memory shows that.
   SharedBuffer sum = Filled(cluster[0], MemoryUse::kSums, kValues, 1).Seal();
   const float* bytes = sum.as<float>().data();
-  absl::StatusOr<Buffer> owned = std::move(sum).Unseal();
-  ASSERT_TRUE(owned.ok());
+  RZ_ASSIGN(Buffer owned, std::move(sum).Unseal());
   Waiter<Buffer> there;
   Waiter<Buffer> back;
   ExpectOwned(cluster[1], 0, {0, 1}, there, kBytes);
   ExpectOwned(cluster[0], 1, {0, 2}, back, kBytes);
-  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 1}, *std::move(owned)).ok());
+  ASSERT_TRUE(cluster[0].Give(WorkerId(1), {0, 1}, std::move(owned)).ok());
   Buffer got = there.Take();
   ASSERT_TRUE(got);
   got.as<float>()[5] = 1234;
@@ -119,9 +119,8 @@ TEST_P(TransportContract, MismatchedKeysFailBothAndNameBoth) {
   Give(cluster[0], 1, {2, 222}, 0);
   for (Waiter<Buffer>* waiter : {&sums, &senders}) {
     const absl::Status status = waiter->TakeResult().status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-    EXPECT_NE(status.ToString().find("tag 111"), std::string::npos) << status;
-    EXPECT_NE(status.ToString().find("tag 222"), std::string::npos) << status;
+    EXPECT_THAT(status, Fails(absl::StatusCode::kInternal, "tag 111"));
+    EXPECT_THAT(status, Says("tag 222"));
   }
 }
 
@@ -142,7 +141,7 @@ TEST_P(TransportContract, MismatchedSizeOrOwnershipFails) {
     const size_t sent = 64 + GetParam().hidden_bytes;
     const std::string word =
         absl::StrCat(sent, size_differs ? " bytes shared; worker 1 expected" : " bytes owned");
-    EXPECT_NE(status.ToString().find(word), std::string::npos) << status;
+    EXPECT_THAT(status, Says(word));
   }
 }
 
@@ -438,9 +437,8 @@ TEST_P(TransportContract, LargeMismatchesFailBothAndNameBoth) {
         absl::StrCat("tag ", key.tag, ", ", bytes + GetParam().hidden_bytes, " bytes");
     for (Waiter<Buffer>* waiter : {&sums, &senders}) {
       const absl::Status status = waiter->TakeResult().status();
-      EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
-      EXPECT_NE(status.ToString().find(sent), std::string::npos) << status;
-      EXPECT_NE(status.ToString().find(awaited), std::string::npos) << status;
+      EXPECT_THAT(status, Fails(absl::StatusCode::kInternal, sent));
+      EXPECT_THAT(status, Says(awaited));
     }
   }
 }

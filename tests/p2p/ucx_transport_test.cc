@@ -8,14 +8,13 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <memory>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "p2p/mixed_transport.h"
 #include "p2p/nccl/nccl_lane.h"
 #include "p2p/nccl/nccl_memory.h"
@@ -23,6 +22,7 @@
 #include "p2p/ucx/ucx_links.h"
 #include "p2p/ucx/ucx_worker.h"
 #include "tests/p2p/cluster.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -60,20 +60,24 @@ std::set<std::string> Descriptors() {
   return all;
 }
 
+// A table of /proc: the words of each line after its head.
+std::vector<std::vector<std::string>> Rows(const char* table) {
+  std::vector<std::vector<std::string>> rows;
+  std::ifstream lines(table);
+  std::string line;
+  std::getline(lines, line);
+  while (std::getline(lines, line)) rows.push_back(absl::StrSplit(line, ' ', absl::SkipEmpty()));
+  return rows;
+}
+
 // The local addresses, without ports, of this process' listening TCP sockets, as /proc/net has
 // them: "0100007F" is 127.0.0.1.
 std::set<std::string> ListeningAddresses() {
   const std::set<std::string> descriptors = Descriptors();
   std::set<std::string> addresses;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
-    std::ifstream lines(table);
-    std::string line;
-    std::getline(lines, line);  // its head
-    while (std::getline(lines, line)) {
-      std::istringstream words(line);
-      std::string number, local, remote, state, queues, timer, again, user, limit, inode;
-      words >> number >> local >> remote >> state >> queues >> timer >> again >> user >> limit >>
-          inode;
+    for (const std::vector<std::string>& row : Rows(table)) {
+      const std::string &local = row[1], &state = row[3], &inode = row[9];
       if (state != "0A" || !descriptors.contains(absl::StrCat("socket:[", inode, "]"))) continue;
       addresses.insert(local.substr(0, local.find(':')));
     }
@@ -106,15 +110,8 @@ TEST(UcxTransportTest, NobodyElseCanMapItsMemory) {
     EXPECT_EQ(facts.st_mode & 07777, 0600U) << name;
   }
   EXPECT_GT(segments, 0);
-  std::ifstream lines("/proc/sysvipc/shm");
-  std::string line;
-  std::getline(lines, line);  // its head
-  while (std::getline(lines, line)) {
-    std::istringstream words(line);
-    std::string key, id, mode, bytes;
-    int maker = 0;
-    words >> key >> id >> mode >> bytes >> maker;
-    EXPECT_NE(maker, getpid()) << "a System V segment of mode " << mode;
+  for (const std::vector<std::string>& row : Rows("/proc/sysvipc/shm")) {
+    EXPECT_NE(row[4], absl::StrCat(getpid())) << "a System V segment of mode " << row[2];
   }
 }
 
@@ -147,14 +144,13 @@ TEST(UcxTransportTest, ASeatThatIsNoneIsRefused) {
 // By the ways of a GPU's memory, in memory that the host can read. Both workers have one GPU.
 TEST(UcxTransportTest, PayloadInMemoryOfAGpu) {
   if (const absl::Status there = NcclAvailable(); !there.ok()) GTEST_SKIP() << there.message();
-  absl::StatusOr<PayloadMemory> memory = MakeCudaMemory(0, CudaPlace::kManaged);
-  ASSERT_TRUE(memory.ok()) << memory.status();
-  memory->kind = MemoryKind::kCuda;
+  RZ_ASSIGN(PayloadMemory memory, MakeCudaMemory(0, CudaPlace::kManaged));
+  memory.kind = MemoryKind::kCuda;
   TransportOptions options = SmallOptions();
   options.memory = MemoryKind::kCuda;
   const auto made =
       MakeTogether({options, options}, [&](const JobSeat& seat, const TransportOptions& each) {
-        return CreateUcxTransport(seat, each, {.memory = *memory});
+        return CreateUcxTransport(seat, each, {.memory = memory});
       });
   ASSERT_TRUE(made.ok()) << made.status();
   uint64_t tag = 0;
@@ -176,14 +172,11 @@ TEST(UcxTransportTest, MemoryOfAnotherKindThanAskedForIsRefused) {
 // The endpoint says who is here, the seat who there is.
 TEST(UcxTransportTest, AnEndpointOfAnotherSeatIsRefused) {
   for (const int workers : {1, 3}) {
-    auto endpoints = MakeShmEndpoints(2);
-    ASSERT_TRUE(endpoints.ok()) << endpoints.status();
+    RZ_ASSIGN(auto endpoints, MakeShmEndpoints(2));
     const JobSeat seat = {
         .self = WorkerId(0), .workers = workers, .rendezvous = MakeLocalRendezvous()};
-    const auto made = CreateMixedTransport(seat, std::move((*endpoints)[0]), SmallOptions());
-    EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_TRUE(absl::StrContains(made.status().message(), absl::StrCat("of ", workers)))
-        << made.status();
+    const auto made = CreateMixedTransport(seat, std::move(endpoints[0]), SmallOptions());
+    EXPECT_THAT(made, Fails(absl::StatusCode::kInvalidArgument, absl::StrCat("of ", workers)));
   }
 }
 
@@ -195,18 +188,17 @@ TEST(UcxTransportTest, APostedReceiveEndsByCancelAlone) {
     void OnBroken(int, const absl::Status&) override {}
     absl::Status done = absl::UnknownError("not yet");
   } listener;
-  auto worker =
-      UcxWorker::Create({.peers = 1, .listener = &listener, .progress = ProgressMode::kCaller});
-  ASSERT_TRUE(worker.ok()) << worker.status();
+  RZ_ASSIGN(
+      auto worker,
+      UcxWorker::Create({.peers = 1, .listener = &listener, .progress = ProgressMode::kCaller}));
   std::vector<std::byte> memory(100);
   UcxOperation operation{.listener = &listener};
-  const auto receiving =
-      (*worker)->ReceiveTagged({.tag = 1, .data = memory, .operation = &operation});
+  const auto receiving = worker->ReceiveTagged({.tag = 1, .data = memory, .operation = &operation});
   ASSERT_EQ(receiving.fate, UcxWorker::Fate::kUnderWay);
-  for (int i = 0; i < 1000; ++i) (*worker)->Progress();
+  for (int i = 0; i < 1000; ++i) worker->Progress();
   EXPECT_EQ(listener.done.code(), absl::StatusCode::kUnknown);
-  (*worker)->Cancel(operation);
-  for (int i = 0; i < 1000; ++i) (*worker)->Progress();
+  worker->Cancel(operation);
+  for (int i = 0; i < 1000; ++i) worker->Progress();
   EXPECT_EQ(listener.done.code(), absl::StatusCode::kCancelled);
 }
 
@@ -217,29 +209,24 @@ TEST(UcxTransportTest, TheBlockOfACancelledReceiveIsKept) {
   options.seat = {.self = WorkerId(0), .workers = 2};
   options.peers = {WorkerId(0), WorkerId(1)};
   options.slots.assign(kMaxMessageKinds, 2);
-  absl::StatusOr<ArenaPtr> arena =
-      MakeArena(WorkerId(0), HostMemory(), MemoryUse::kSums, 4 * kBytes);
-  ASSERT_TRUE(arena.ok()) << arena.status();
+  RZ_ASSIGN(ArenaPtr arena, MakeArena(WorkerId(0), HostMemory(), MemoryUse::kSums, 4 * kBytes));
   const std::byte* posted = nullptr;
   {
-    absl::StatusOr<Buffer> first = (*arena)->Allocate(kBytes);
-    ASSERT_TRUE(first.ok()) << first.status();
-    posted = first->data();  // free again, and so the next one of its size
+    RZ_ASSIGN(Buffer first, arena->Allocate(kBytes));
+    posted = first.data();  // free again, and so the next one of its size
   }
   UcxLinks links(options);
-  auto worker =
-      UcxWorker::Create({.peers = 2, .listener = &links, .progress = ProgressMode::kCaller});
-  ASSERT_TRUE(worker.ok()) << worker.status();
-  links.Begin(nullptr, worker->get(), {arena->get(), arena->get()},
+  RZ_ASSIGN(auto worker,
+            UcxWorker::Create({.peers = 2, .listener = &links, .progress = ProgressMode::kCaller}));
+  links.Begin(nullptr, worker.get(), {arena.get(), arena.get()},
               {std::string(kUcxNonceBytes, 1), std::string(kUcxNonceBytes, 2)});
   links.Await(WorkerId(1), {.key = {0, 5}, .ownership = Ownership::kOwned, .bytes = kBytes});
   ASSERT_TRUE(links.Receiving());
   links.Shut();
-  for (int i = 0; i < 1000 && links.Receiving(); ++i) (*worker)->Progress();
+  for (int i = 0; i < 1000 && links.Receiving(); ++i) worker->Progress();
   ASSERT_FALSE(links.Receiving());
-  absl::StatusOr<Buffer> next = (*arena)->Allocate(kBytes);
-  ASSERT_TRUE(next.ok()) << next.status();
-  EXPECT_NE(next->data(), posted);
+  RZ_ASSIGN(Buffer next, arena->Allocate(kBytes));
+  EXPECT_NE(next.data(), posted);
 }
 
 }  // namespace

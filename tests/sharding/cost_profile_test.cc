@@ -4,11 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
-
-using ::testing::HasSubstr;
 
 // A profile with as many layers as the plan has stages, a layer each.
 CostProfile ProfileOf(const Plan& plan, const StageTicks& each) {
@@ -35,14 +34,13 @@ TEST(CostProfileTest, AStageTakesWhatItsLayersTake) {
       .layers = {{"a", {1, 2, 3, 4}}, {"b", {10, 20, 30, 40}}, {"c", {100, 200, 300, 400}}},
       .lap_nanoseconds = 5,
       .message_nanoseconds = 6};
-  const auto speed = TicksOf(profile, plan);
-  ASSERT_TRUE(speed.ok());
-  EXPECT_EQ(speed->stage_ticks[0].forward, 11);
-  EXPECT_EQ(speed->stage_ticks[0].backward, 22);
-  EXPECT_EQ(speed->stage_ticks[0].add, 33);
-  EXPECT_EQ(speed->stage_ticks[1].update, 400);
-  EXPECT_EQ(speed->lap_ticks, 5);
-  EXPECT_EQ(speed->message_ticks, 6);
+  RZ_ASSIGN(const auto speed, TicksOf(profile, plan));
+  EXPECT_EQ(speed.stage_ticks[0].forward, 11);
+  EXPECT_EQ(speed.stage_ticks[0].backward, 22);
+  EXPECT_EQ(speed.stage_ticks[0].add, 33);
+  EXPECT_EQ(speed.stage_ticks[1].update, 400);
+  EXPECT_EQ(speed.lap_ticks, 5);
+  EXPECT_EQ(speed.message_ticks, 6);
 }
 
 TEST(CostProfileTest, RefusesAnotherModelsLayers) {
@@ -51,7 +49,7 @@ TEST(CostProfileTest, RefusesAnotherModelsLayers) {
   profile.layers.pop_back();
   const auto speed = TicksOf(profile, plan);
   EXPECT_EQ(speed.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(speed.status().message(), HasSubstr("wanted the times of 3 layers, found 2"));
+  EXPECT_THAT(speed, Says("wanted the times of 3 layers, found 2"));
 }
 
 // Alone, with nothing that is sent: a step is the sum of all.
@@ -60,24 +58,22 @@ TEST(ForecastStepTest, OneWorkerDoesOneThingAfterTheOther) {
   CostProfile profile = ProfileOf(plan, {100, 200, 10, 50});
   profile.lap_nanoseconds = 7;
   SimulationOptions speed = *TicksOf(profile, plan);
-  const auto step = ForecastStep(plan, speed);
-  ASSERT_TRUE(step.ok()) << step.status();
+  RZ_ASSIGN(const auto step, ForecastStep(plan, speed));
   // The last add and update, of stage 0, are in the way of its next forward.
-  EXPECT_NEAR(1e9 * step->seconds, 4 * 300 + 7 + 60, 8);
-  EXPECT_GT(step->waits.update, 0);
+  EXPECT_NEAR(1e9 * step.seconds, 4 * 300 + 7 + 60, 8);
+  EXPECT_GT(step.waits.update, 0);
 }
 
 // What two workers do on one core takes twice as long, and the waits of the others are gone.
 TEST(ForecastStepTest, CoresAreShared) {
   const Plan plan = LayeredPlan({.workers = 2, .stages = 4, .rule = Rule::kCdpV1});
   SimulationOptions speed = *TicksOf(ProfileOf(plan, {1000, 2000, 100, 500}), plan);
-  const auto apart = ForecastStep(plan, speed);
+  RZ_ASSIGN(const auto apart, ForecastStep(plan, speed));
   speed.cores = 1;
-  const auto together = ForecastStep(plan, speed);
-  ASSERT_TRUE(apart.ok() && together.ok());
+  RZ_ASSIGN(const auto together, ForecastStep(plan, speed));
   // Each computes 12,000; adds and updates take 2 x 400 and 2,000 of the shared core.
-  EXPECT_NEAR(1e9 * apart->seconds, 12000, 600);
-  EXPECT_NEAR(1e9 * together->seconds, 2 * 12000 + 2 * 400 + 2000, 1200);
+  EXPECT_NEAR(1e9 * apart.seconds, 12000, 600);
+  EXPECT_NEAR(1e9 * together.seconds, 2 * 12000 + 2 * 400 + 2000, 1200);
 }
 
 TEST(ForecastStepTest, SharesAddUpToTheStep) {
@@ -87,16 +83,15 @@ TEST(ForecastStepTest, SharesAddUpToTheStep) {
     speed.message_ticks = 20;
     speed.latency_ticks = 50;
     speed.cores = 2;
-    const auto step = ForecastStep(plan, speed);
-    ASSERT_TRUE(step.ok());
-    const auto& waits = step->waits;
+    RZ_ASSIGN(const auto step, ForecastStep(plan, speed));
+    const auto& waits = step.waits;
     EXPECT_NEAR(
-        step->computing + waits.parameters + waits.gradient_sums + waits.update + waits.token, 1,
+        step.computing + waits.parameters + waits.gradient_sums + waits.update + waits.token, 1,
         0.05)
         << ToString(rule);
-    EXPECT_GE(step->hidden_share, 0);
-    EXPECT_LE(step->hidden_share, 1);
-    EXPECT_FALSE(step->channels.empty());
+    EXPECT_GE(step.hidden_share, 0);
+    EXPECT_LE(step.hidden_share, 1);
+    EXPECT_FALSE(step.channels.empty());
   }
 }
 

@@ -1,7 +1,6 @@
 // Events keep what they say in 32 bytes, and a prediction tells of every operation.
 #include "sharding/event.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -9,6 +8,7 @@
 #include "sharding/predicted_events.h"
 #include "tests/sharding/event_rules.h"
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -21,9 +21,8 @@ TEST(EventTest, PacksAndUnpacksEveryOperationOfPrograms) {
       for (const EventKind kind : {EventKind::kBegin, EventKind::kEnd, EventKind::kWait}) {
         const Event event{
             .time = 1000000000 * int64_t{message}, .kind = kind, .op = op, .message = message++};
-        const absl::StatusOr<Event> back = Unpack(Pack(event));
-        ASSERT_TRUE(back.ok()) << back.status();
-        EXPECT_EQ(*back, event) << ToString(event);
+        RZ_ASSIGN(const Event back, Unpack(Pack(event)));
+        EXPECT_EQ(back, event) << ToString(event);
       }
     }
   }
@@ -81,26 +80,11 @@ TEST(EventTest, NamesWhyAWorkerWaits) {
 }
 
 TEST(PredictedEventsTest, TellOfEveryPlannedOperation) {
-  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
-    for (const auto& [workers, stages] : {std::pair(1, 2), std::pair(2, 5), std::pair(4, 8)}) {
-      const PlanShape shape{.workers = workers,
-                            .stages = stages,
-                            .zero_stage = (workers + static_cast<int>(rule)) % 4,
-                            .laps = 2,
-                            .rule = rule,
-                            .stagger = rule != Rule::kDp,
-                            .evaluate_every = 2,
-                            .collect_every = 3,
-                            .statistics = true,
-                            .tied = true,
-                            .costs = Costs::kRandom};
-      SCOPED_TRACE(Describe(shape));
-      const Plan plan = MakeResolvedPlan(shape);
-      const absl::StatusOr<std::vector<std::vector<Event>>> events =
-          PredictEvents(plan, {.latency_ticks = 1, .add_ticks = 1, .update_ticks = 2});
-      ASSERT_TRUE(events.ok()) << events.status();
-      EXPECT_EQ(CheckEvents(plan, *events), absl::OkStatus());
-    }
+  for (const PlanShape& shape : PairwiseShapes()) {
+    const Plan plan = MakeResolvedPlan(shape);
+    RZ_ASSIGN(const std::vector<std::vector<Event>> events,
+              PredictEvents(plan, {.latency_ticks = 1, .add_ticks = 1, .update_ticks = 2}));
+    EXPECT_EQ(CheckEvents(plan, events), absl::OkStatus()) << Describe(shape);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "sharding/cost_profile.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -25,13 +26,12 @@ TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
   for (const int laps : {2, 4}) {
     SCOPED_TRACE(laps);
     const Plan plan = MakeTestPlan(Shape(absl::StrCat("16x16 dp backward_twice laps=", laps)));
-    const absl::StatusOr<int> bound = ChooseWindow(plan);
-    const absl::StatusOr<int> free = ChooseFreeWindow(plan);
-    ASSERT_TRUE(bound.ok() && free.ok()) << bound.status() << free.status();
+    RZ_ASSIGN(const int bound, ChooseWindow(plan));
+    RZ_ASSIGN(const int free, ChooseFreeWindow(plan));
     const double shortest = StepWith(plan, kNoLimit);
-    EXPECT_GT(StepWith(plan, *bound), 1.2 * shortest);
-    EXPECT_LE(StepWith(plan, *free), 1.01 * shortest);
-    EXPECT_GT(StepWith(plan, *free - 1), 1.01 * shortest) << "a smaller window would do";
+    EXPECT_GT(StepWith(plan, bound), 1.2 * shortest);
+    EXPECT_LE(StepWith(plan, free), 1.01 * shortest);
+    EXPECT_GT(StepWith(plan, free - 1), 1.01 * shortest) << "a smaller window would do";
   }
 }
 
@@ -39,22 +39,20 @@ TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
 TEST(FreeWindowTest, AFewPerCentAreWorthASlot) {
   const Plan plan = MakeTestPlan(
       {.workers = 5, .stages = 10, .laps = 4, .rule = Rule::kDp, .costs = Costs::kBackwardTwice});
-  const absl::StatusOr<int> free = ChooseFreeWindow(plan);
-  ASSERT_TRUE(free.ok()) << free.status();
+  RZ_ASSIGN(const int free, ChooseFreeWindow(plan));
   const double shortest = StepWith(plan, kNoLimit);
-  EXPECT_LE(StepWith(plan, *free), 1.01 * shortest);
-  EXPECT_GT(StepWith(plan, *free - 1), 1.01 * shortest);
-  EXPECT_LT(StepWith(plan, *free - 1), 1.1 * shortest);
+  EXPECT_LE(StepWith(plan, free), 1.01 * shortest);
+  EXPECT_GT(StepWith(plan, free - 1), 1.01 * shortest);
+  EXPECT_LT(StepWith(plan, free - 1), 1.1 * shortest);
 }
 
 TEST(FreeWindowTest, WhereSlotsAreEnoughOrGivenItIsTheOther) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     Plan plan = MakeTestPlan({.workers = 4, .stages = 8, .rule = rule});
-    const absl::StatusOr<int> free = ChooseFreeWindow(plan);
-    ASSERT_TRUE(free.ok()) << free.status();
-    EXPECT_EQ(*free, *ChooseWindow(plan)) << ToString(rule);
-    plan.window = *free + 3;
-    EXPECT_EQ(*ChooseFreeWindow(plan), *free + 3);
+    RZ_ASSIGN(const int free, ChooseFreeWindow(plan));
+    EXPECT_EQ(free, *ChooseWindow(plan)) << ToString(rule);
+    plan.window = free + 3;
+    EXPECT_EQ(*ChooseFreeWindow(plan), free + 3);
   }
 }
 

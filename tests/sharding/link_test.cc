@@ -6,37 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
-
-using ::testing::HasSubstr;
-
-std::vector<PlanShape> Shapes() {
-  std::vector<PlanShape> shapes;
-  for (const std::vector<int>& c : PairwiseCases({4, 3, 2, 3, 2, 3, 2, 2, 3, 3, 4, 7})) {
-    shapes.push_back({.workers = 1 + c[0],
-                      .stages = 1 + 2 * c[1],
-                      .zero_stage = c[10],
-                      .laps = 1 + c[2],
-                      .rule = static_cast<Rule>(c[3]),
-                      .stagger = c[4] == 1 && c[3] != 0,
-                      .evaluate_every = c[5],
-                      .evaluation_laps = 2,
-                      .statistics = c[6] == 1,
-                      .tied = c[7] == 1,
-                      .retain = c[8],
-                      .frozen = static_cast<Frozen>(c[9]),
-                      .owners = Owners::kRandom,
-                      .clipping = static_cast<Clipping>(c[11] % 4),
-                      .skip_overflows = c[11] >= 4});
-  }
-  return shapes;
-}
 
 std::vector<LinkedOp> Link(const Plan& plan, const Program& program) {
   const auto linked = Linker(plan, program.worker).Append(program.ops);
@@ -45,7 +21,7 @@ std::vector<LinkedOp> Link(const Plan& plan, const Program& program) {
 }
 
 TEST(LinkTest, AppendingByPartsLinksTheSame) {
-  for (const PlanShape& shape : Shapes()) {
+  for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
     for (const Program& program : ProgramsOf(plan)) {
       const std::vector<LinkedOp> whole = Link(plan, program);
@@ -53,9 +29,8 @@ TEST(LinkTest, AppendingByPartsLinksTheSame) {
       size_t at = 0;
       std::optional<ProgramPart> part = ProgramPart();
       for (; part.has_value(); part = NextPart(plan, *part)) {
-        const auto ops = MakeProgramPart(plan, program.worker, *part);
-        ASSERT_TRUE(ops.ok());
-        const auto linked = linker.Append(*ops);
+        RZ_ASSIGN(const auto ops, MakeProgramPart(plan, program.worker, *part));
+        const auto linked = linker.Append(ops);
         ASSERT_TRUE(linked.ok()) << Describe(shape) << ": " << linked.status();
         for (const LinkedOp& op : *linked) {
           ASSERT_LT(at, whole.size());
@@ -76,7 +51,7 @@ TEST(LinkTest, AppendingByPartsLinksTheSame) {
 
 // A received copy is dropped when as many readers are done as `users` says.
 TEST(LinkTest, UsersAreWhoReads) {
-  for (const PlanShape& shape : Shapes()) {
+  for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
     for (const Program& program : ProgramsOf(plan)) {
       const std::vector<LinkedOp> linked = Link(plan, program);
@@ -160,9 +135,8 @@ TEST(LinkTest, ErrorsNameLineAndOperation) {
   });
   program.ops.erase(receive);
   const auto linked = Linker(plan, WorkerId(1)).Append(program.ops);
-  EXPECT_EQ(linked.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(linked.status().message()), HasSubstr("line "));
-  EXPECT_THAT(std::string(linked.status().message()), HasSubstr("does not come before it"));
+  EXPECT_THAT(linked, Fails(absl::StatusCode::kFailedPrecondition, "line "));
+  EXPECT_THAT(linked, Says("does not come before it"));
 }
 
 }  // namespace

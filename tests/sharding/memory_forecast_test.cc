@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <vector>
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -60,14 +60,14 @@ TEST(MemoryForecastTest, PredictionsAreAThirdBuffer) {
 }
 
 TEST(MemoryForecastTest, WhoHoldsIt) {
-  const auto memory = ForecastMemory(FourStages(2, Rule::kCdpV2), {.moment_bytes = {1, 2, 4, 8}});
-  ASSERT_TRUE(memory.ok());
-  ASSERT_EQ(memory->workers.size(), 2u);
-  EXPECT_EQ(memory->workers[0].masters, 200 + 400);
-  EXPECT_EQ(memory->workers[1].versions, 100 + 300);
-  EXPECT_EQ(memory->workers[0].moments, 2 + 8);
-  EXPECT_EQ(memory->workers[0].sums, 1040) << "worker 0 begins all sums";
-  EXPECT_EQ(memory->workers[1].sums, 0);
+  RZ_ASSIGN(const auto memory,
+            ForecastMemory(FourStages(2, Rule::kCdpV2), {.moment_bytes = {1, 2, 4, 8}}));
+  ASSERT_EQ(memory.workers.size(), 2u);
+  EXPECT_EQ(memory.workers[0].masters, 200 + 400);
+  EXPECT_EQ(memory.workers[1].versions, 100 + 300);
+  EXPECT_EQ(memory.workers[0].moments, 2 + 8);
+  EXPECT_EQ(memory.workers[0].sums, 1040) << "worker 0 begins all sums";
+  EXPECT_EQ(memory.workers[1].sums, 0);
 }
 
 TEST(MemoryForecastTest, GradientsThatWait) {
@@ -126,10 +126,9 @@ TEST(MemoryForecastTest, WhatZeroStagesShard) {
   wanted.versions *= 4;
   wanted.moments *= 4;
   EXPECT_EQ(HostBytes(plan), wanted);
-  const auto memory = ForecastMemory(plan, {});
-  ASSERT_TRUE(memory.ok());
-  EXPECT_EQ(memory->workers[0].sums, 1040) << "still one of each stage, for all";
-  EXPECT_EQ(memory->workers[3].sums, 0);
+  RZ_ASSIGN(const auto memory, ForecastMemory(plan, {}));
+  EXPECT_EQ(memory.workers[0].sums, 1040) << "still one of each stage, for all";
+  EXPECT_EQ(memory.workers[3].sums, 0);
 }
 
 // Sums that wait for the norm, one of a stage that its worker updates.
@@ -150,15 +149,13 @@ TEST(MemoryForecastTest, TakenSums) {
 
 TEST(MemoryForecastTest, Errors) {
   const auto memory = ForecastMemory(FourStages(2, Rule::kDp), {.moment_bytes = {1, 2}});
-  EXPECT_THAT(std::string(memory.status().message()),
-              HasSubstr("wanted moment_bytes of 4 stages, found 2"));
+  EXPECT_THAT(memory, Says("wanted moment_bytes of 4 stages, found 2"));
 }
 
 TEST(MemoryForecastTest, Table) {
-  const auto memory =
-      ForecastMemory(FourStages(1, Rule::kDp), {.moment_bytes = {200, 400, 600, 800}});
-  ASSERT_TRUE(memory.ok());
-  const std::string table = DescribeMemory(*memory, 250);
+  RZ_ASSIGN(const auto memory,
+            ForecastMemory(FourStages(1, Rule::kDp), {.moment_bytes = {200, 400, 600, 800}}));
+  const std::string table = DescribeMemory(memory, 250);
   EXPECT_THAT(table, HasSubstr("moments               2000             8.00\n"));
   EXPECT_THAT(table, HasSubstr("total                 4760            19.04\n"));
 }

@@ -10,6 +10,7 @@
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -131,9 +132,8 @@ TEST_P(MutationTest, ChangedFields) {
     const std::vector<Op> ops = programs_[w].ops;
     for (size_t i = 0; i < ops.size(); ++i) {
       for (const Op& mutant : FieldMutations(plan_, ops[i])) {
-        const auto parsed = ParseOp(ToString(mutant));
-        ASSERT_TRUE(parsed.ok()) << parsed.status();
-        EXPECT_EQ(*parsed, mutant) << ToString(mutant);
+        RZ_ASSIGN(const auto parsed, ParseOp(ToString(mutant)));
+        EXPECT_EQ(parsed, mutant) << ToString(mutant);
         std::vector<Op> mutated = ops;
         mutated[i] = mutant;
         ExpectRefused(w, mutated, ToString(ops[i]) + " became " + ToString(mutant));
@@ -215,13 +215,12 @@ TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
       continue;
     }
     ++accepted;
-    const auto ring = LinkedRing::Make(plan_, moved);
-    ASSERT_TRUE(ring.ok()) << ring.status();
+    RZ_ASSIGN(const auto ring, LinkedRing::Make(plan_, moved));
     for (uint64_t seed = 1; seed <= 3; ++seed) {
       const auto times =
-          RunTimeline(plan_, *ring, {.update_ticks = 3, .jitter_ticks = 20, .seed = seed});
+          RunTimeline(plan_, ring, {.update_ticks = 3, .jitter_ticks = 20, .seed = seed});
       ASSERT_TRUE(times.ok()) << ToString(op) << " from " << from << " to " << to << times.status();
-      EXPECT_EQ(CheckRun(plan_, *ring, *times), absl::OkStatus())
+      EXPECT_EQ(CheckRun(plan_, ring, *times), absl::OkStatus())
           << ToString(op) << " from " << from << " to " << to;
     }
   }

@@ -8,13 +8,12 @@
 #include <algorithm>
 #include <random>
 
-#include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 LayerInfo Layer(int64_t bytes, int64_t forward, int64_t backward) {
   return {.name = "layer",
@@ -65,12 +64,11 @@ TEST(PartitionTest, HeaviestStageIsAsLightAsPossible) {
     }
     for (int stages = 1; stages <= static_cast<int>(layers.size()); ++stages) {
       for (const Balance balance : {Balance::kCost, Balance::kBytes}) {
-        const auto cut = PartitionLayers(layers, {.balance = balance, .stages = stages});
-        ASSERT_TRUE(cut.ok()) << cut.status();
-        ASSERT_EQ(static_cast<int>(cut->size()), stages);
+        RZ_ASSIGN(const auto cut, PartitionLayers(layers, {.balance = balance, .stages = stages}));
+        ASSERT_EQ(static_cast<int>(cut.size()), stages);
         int64_t heaviest = 0;
         int end = 0;
-        for (const StagePlan& stage : *cut) {
+        for (const StagePlan& stage : cut) {
           EXPECT_EQ(stage.first_layer, end);
           EXPECT_GT(stage.end_layer, stage.first_layer);
           end = stage.end_layer;
@@ -103,26 +101,25 @@ TEST(PartitionTest, StageAddsUpItsLayers) {
   layers[0].name = "first";
   layers[1].name = "second";
   layers[1].buffer_bytes = 8;
-  const auto stages = PartitionLayers(layers, {.balance = Balance::kGiven, .first_layers = {0, 2}});
-  ASSERT_TRUE(stages.ok()) << stages.status();
-  EXPECT_EQ((*stages)[0].name, "first..second");
-  EXPECT_EQ((*stages)[1].name, "layer");
-  EXPECT_EQ((*stages)[0].parameter_bytes, 192);
-  EXPECT_EQ((*stages)[0].sum_bytes, 192);
-  EXPECT_EQ((*stages)[0].buffer_bytes, 8);
-  EXPECT_EQ((*stages)[0].forward_cost, 4);
-  EXPECT_EQ((*stages)[0].backward_cost, 6);
-  EXPECT_EQ((*stages)[1].end_layer, 3);
+  RZ_ASSIGN(const auto stages,
+            PartitionLayers(layers, {.balance = Balance::kGiven, .first_layers = {0, 2}}));
+  EXPECT_EQ(stages[0].name, "first..second");
+  EXPECT_EQ(stages[1].name, "layer");
+  EXPECT_EQ(stages[0].parameter_bytes, 192);
+  EXPECT_EQ(stages[0].sum_bytes, 192);
+  EXPECT_EQ(stages[0].buffer_bytes, 8);
+  EXPECT_EQ(stages[0].forward_cost, 4);
+  EXPECT_EQ(stages[0].backward_cost, 6);
+  EXPECT_EQ(stages[1].end_layer, 3);
 }
 
 TEST(PartitionTest, FrozenPrefixHasNoBackwardAndCostsNone) {
   std::vector<LayerInfo> layers(4, Layer(64, 1, 10));
   layers[0].trainable = layers[1].trainable = layers[3].trainable = false;
-  const auto stages = PartitionLayers(layers, {.stages = 4});
-  ASSERT_TRUE(stages.ok());
+  RZ_ASSIGN(const auto stages, PartitionLayers(layers, {.stages = 4}));
   std::vector<bool> backward;
   std::vector<int64_t> sums, costs;
-  for (const StagePlan& stage : *stages) {
+  for (const StagePlan& stage : stages) {
     backward.push_back(stage.has_backward);
     sums.push_back(stage.sum_bytes);
     costs.push_back(stage.backward_cost);
@@ -138,12 +135,11 @@ TEST(PartitionTest, TiedLayersHoldTheirStageToTheirLastUse) {
   std::vector<LayerInfo> layers(4, Layer(64, 1, 1));
   layers[0].last_use = 3;
   layers[2].last_use = 3;
-  const auto stages =
-      PartitionLayers(layers, {.balance = Balance::kGiven, .first_layers = {0, 1, 2}});
-  ASSERT_TRUE(stages.ok());
-  EXPECT_EQ((*stages)[0].last_use, StageId(2));
-  EXPECT_EQ((*stages)[1].last_use, StageId(-1));
-  EXPECT_EQ((*stages)[2].last_use, StageId(-1)) << "its last use is in the stage itself";
+  RZ_ASSIGN(const auto stages,
+            PartitionLayers(layers, {.balance = Balance::kGiven, .first_layers = {0, 1, 2}}));
+  EXPECT_EQ(stages[0].last_use, StageId(2));
+  EXPECT_EQ(stages[1].last_use, StageId(-1));
+  EXPECT_EQ(stages[2].last_use, StageId(-1)) << "its last use is in the stage itself";
 }
 
 TEST(PartitionTest, DefaultStagesAreUpToFourPerWorkerThatHaveParameters) {
@@ -160,28 +156,22 @@ TEST(PartitionTest, DefaultStagesAreUpToFourPerWorkerThatHaveParameters) {
 
 TEST(PartitionTest, ErrorsNameWhatIsWrong) {
   const std::vector<LayerInfo> layers(3, Layer(64, 1, 1));
-  const auto message = [&](const PartitionOptions& options) {
-    const auto stages = PartitionLayers(layers, options);
-    EXPECT_EQ(stages.status().code(), absl::StatusCode::kInvalidArgument);
-    return std::string(stages.status().message());
-  };
-  EXPECT_THAT(message({.stages = 0}), HasSubstr("stages must be 1 to 3"));
-  EXPECT_THAT(message({.stages = 4}), HasSubstr("stages must be 1 to 3"));
+  EXPECT_THAT(PartitionLayers(layers, {.stages = 0}), Says("stages must be 1 to 3"));
+  EXPECT_THAT(PartitionLayers(layers, {.stages = 4}), Says("stages must be 1 to 3"));
   const auto given = [](std::vector<int> first) {
     return PartitionOptions{.balance = Balance::kGiven, .first_layers = std::move(first)};
   };
-  EXPECT_THAT(message(given({})), HasSubstr("begin at layer 0"));
-  EXPECT_THAT(message(given({1, 2})), HasSubstr("begin at layer 0"));
-  EXPECT_THAT(message(given({0, 2, 2})), HasSubstr("stage 2 must begin after layer 2"));
-  EXPECT_THAT(message(given({0, 3})), HasSubstr("stage 1 begins at layer 3"));
+  EXPECT_THAT(PartitionLayers(layers, given({})), Says("begin at layer 0"));
+  EXPECT_THAT(PartitionLayers(layers, given({1, 2})), Says("begin at layer 0"));
+  EXPECT_THAT(PartitionLayers(layers, given({0, 2, 2})), Says("stage 2 must begin after layer 2"));
+  EXPECT_THAT(PartitionLayers(layers, given({0, 3})), Says("stage 1 begins at layer 3"));
   std::vector<LayerInfo> bad = layers;
   bad[1].last_use = 0;
-  EXPECT_THAT(std::string(PartitionLayers(bad, {}).status().message()),
-              HasSubstr("last_use of layer 1"));
+  EXPECT_THAT(PartitionLayers(bad, {}), Says("last_use of layer 1"));
   bad = layers;
   bad[2].sum_bytes = -1;
-  EXPECT_THAT(std::string(PartitionLayers(bad, {}).status().message()), HasSubstr("layer 2"));
-  EXPECT_THAT(std::string(PartitionLayers({}, {}).status().message()), HasSubstr("no layers"));
+  EXPECT_THAT(PartitionLayers(bad, {}), Says("layer 2"));
+  EXPECT_THAT(PartitionLayers({}, {}), Says("no layers"));
 }
 
 Plan WithBytes(int workers, const std::vector<int64_t>& bytes) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -74,15 +75,12 @@ TEST(SamplesTest, WhereTheyAreNotCountedAllAreFull) {
 
 TEST(SamplesTest, PlansParseBackAndNameWhatIsWrong) {
   const Plan plan = PlanOf(17, 3);
-  const auto parsed = ParsePlan(PlanToString(plan));
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->samples.per_epoch, 17);
-  EXPECT_EQ(parsed->samples.micro_batch, 3);
-  EXPECT_EQ(PlanToString(*parsed), PlanToString(plan));
-  EXPECT_THAT(std::string(CheckPlan(PlanOf(-1, 3)).message()),
-              testing::HasSubstr("samples.per_epoch must be at least 0, found -1"));
-  EXPECT_THAT(std::string(CheckPlan(PlanOf(1, 0)).message()),
-              testing::HasSubstr("samples.micro_batch must be at least 1, found 0"));
+  RZ_ASSIGN(const auto parsed, ParsePlan(PlanToString(plan)));
+  EXPECT_EQ(parsed.samples.per_epoch, 17);
+  EXPECT_EQ(parsed.samples.micro_batch, 3);
+  EXPECT_EQ(PlanToString(parsed), PlanToString(plan));
+  EXPECT_THAT(CheckPlan(PlanOf(-1, 3)), Says("samples.per_epoch must be at least 0, found -1"));
+  EXPECT_THAT(CheckPlan(PlanOf(1, 0)), Says("samples.micro_batch must be at least 1, found 0"));
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <iterator>
@@ -143,17 +142,7 @@ Plan MakeResolvedPlan(const PlanShape& shape) {
   return plan;
 }
 
-std::string Describe(const PlanShape& s) {
-  return absl::StrCat(
-      "N ", s.workers, " S ", s.stages, " zero ", s.zero_stage, " K ", s.laps, " ",
-      ToString(s.rule), " slack ", s.slack, s.stagger ? " stagger" : "",
-      s.predict ? " predict" : "", " T ", s.iterations, " clipping ", ToString(s.clipping),
-      s.skip_overflows ? " skips" : "", s.strict ? " strict" : "", " evaluate ", s.evaluate_every,
-      "x", s.evaluation_laps, " collect ", s.collect_every, "+", s.collect_versions.size(), "@",
-      s.collector, s.statistics ? " statistics" : "", s.tied ? " tied" : "", " retain ", s.retain,
-      " pending ", s.pending, " frozen ", static_cast<int>(s.frozen), " owners ",
-      static_cast<int>(s.owners), " costs ", static_cast<int>(s.costs), " seed ", s.seed);
-}
+std::string Describe(const PlanShape& shape) { return PlanToString(MakeTestPlan(shape)); }
 
 std::vector<Program> ProgramsOf(const Plan& plan) {
   absl::StatusOr<std::vector<Program>> programs = MakePrograms(plan, WholeRun(plan));
@@ -167,6 +156,9 @@ LinkedRing RingOf(const Plan& plan) {
   return ring.ok() ? *std::move(ring) : LinkedRing();
 }
 
+namespace {
+
+// Any two values of any two factors occur together: sizes[i] values of factor i, each row one case.
 std::vector<std::vector<int>> PairwiseCases(const std::vector<int>& sizes) {
   using Pair = std::tuple<size_t, int, size_t, int>;
   std::set<Pair> open;
@@ -208,6 +200,58 @@ std::vector<std::vector<int>> PairwiseCases(const std::vector<int>& sizes) {
     rows.push_back(best);
   }
   return rows;
+}
+
+}  // namespace
+
+const std::vector<RuleShape>& AllRules() {
+  static const auto* const all =
+      new std::vector<RuleShape>{{Rule::kDp, 0, false},          {Rule::kCdpV1, 0, false},
+                                 {Rule::kCdpV1, 0, true},        {Rule::kCdpV2, 0, false},
+                                 {Rule::kCdpV2, 1, false},       {Rule::kCdpV2, 2, false},
+                                 {Rule::kCdpV2, 0, true},        {Rule::kCdpV2, 1, true},
+                                 {Rule::kCdpV2, 2, true},        {Rule::kCdpV1, 0, false, true},
+                                 {Rule::kCdpV2, 0, false, true}, {Rule::kCdpV2, 1, false, true},
+                                 {Rule::kCdpV1, 0, true, true},  {Rule::kCdpV2, 1, true, true}};
+  return *all;
+}
+
+PlanShape WithRule(PlanShape shape, const RuleShape& rule) {
+  shape.rule = rule.rule;
+  shape.slack = rule.slack;
+  shape.stagger = rule.stagger;
+  shape.predict = rule.predict;
+  return shape;
+}
+
+std::vector<PlanShape> PairwiseShapes() {
+  std::vector<PlanShape> shapes;
+  const int rules = static_cast<int>(AllRules().size());
+  for (const std::vector<int>& c :
+       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7})) {
+    const int n = 1 + c[0];
+    const int stages[] = {std::max(1, n - 1), n, n + 1, 2 * n, 2 * n + 1};
+    PlanShape shape = WithRule({.workers = n, .stages = stages[c[1]]}, AllRules()[c[3]]);
+    shape.zero_stage = c[14];
+    shape.laps = 1 + c[2];
+    shape.owners = static_cast<Owners>(c[4]);
+    shape.costs = static_cast<Costs>(c[5]);
+    shape.evaluate_every = c[6] == 3 ? 2 : c[6];
+    shape.evaluation_laps = c[6] == 3 ? 3 : 1;
+    shape.statistics = shape.strict = c[7] == 1;
+    shape.tied = c[8] == 1;
+    shape.retain = c[9];
+    shape.frozen = static_cast<Frozen>(c[10]);
+    shape.pending = 1 + c[11] * 2;
+    shape.collect_every = c[12] % 3;
+    if (c[12] == 3) shape.collect_versions = {2, 3};
+    shape.collector = c[13] == 0 ? 0 : c[13] == 1 ? n - 1 : n / 2;
+    shape.clipping = static_cast<Clipping>(c[15] % 4);
+    shape.skip_overflows = c[15] >= 4;
+    shape.seed = shapes.size() + 1;
+    shapes.push_back(shape);
+  }
+  return shapes;
 }
 
 bool FullTier() {

@@ -63,9 +63,18 @@ std::string Describe(const PlanShape& shape);
 std::vector<Program> ProgramsOf(const Plan& plan);
 LinkedRing RingOf(const Plan& plan);
 
-// A small set of combinations in which any two values of any two factors occur together: sizes[i]
-// values of factor i, each row one case.
-std::vector<std::vector<int>> PairwiseCases(const std::vector<int>& sizes);
+// Rules with what goes with some of them.
+struct RuleShape {
+  Rule rule;
+  int slack;
+  bool stagger;
+  bool predict = false;
+};
+const std::vector<RuleShape>& AllRules();
+PlanShape WithRule(PlanShape shape, const RuleShape& rule);
+
+// A small set of shapes in which any two values of any two things that a plan may have occur together.
+std::vector<PlanShape> PairwiseShapes();
 
 // RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of them.
 bool FullTier();

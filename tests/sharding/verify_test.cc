@@ -14,6 +14,7 @@
 #include "sharding/schedule.h"
 #include "sharding/wait_graph.h"
 #include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -104,31 +105,7 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
 
 // The obligations are written from the definitions, the programs from the schedule: one set.
 TEST(ObligationsTest, AreWhatProgramsDo) {
-  const auto cases = PairwiseCases({4, 4, 3, 3, 3, 2, 3, 2, 2, 2, 3, 4, 4, 4, 7});
-  for (const std::vector<int>& c : cases) {
-    const PlanShape shape{
-        .workers = 1 + c[0],
-        .stages = 1 + 2 * c[1],
-        .zero_stage = c[13],
-        .laps = 1 + c[2],
-        .rule = static_cast<Rule>(c[3]),
-        .slack = c[4],
-        .stagger = c[5] == 1 && c[3] != 0,
-        .evaluate_every = c[6],
-        .evaluation_laps = 1 + c[2],
-        .collect_every = c[11] % 3,
-        .collect_versions = c[11] == 3 ? std::vector<int>{1, 4} : std::vector<int>{},
-        .collector = c[12] % (1 + c[0]),
-        .statistics = c[7] == 1,
-        .tied = c[8] == 1,
-        .retain = c[9],
-        .frozen = static_cast<Frozen>(c[10]),
-        .owners = Owners::kRandom,
-        .costs = Costs::kRandom,
-        .seed = static_cast<uint64_t>(c[0] + 5 * c[1]),
-        .clipping = static_cast<Clipping>(c[14] % 4),
-        .skip_overflows = c[14] >= 4,
-        .strict = c[7] == 1};
+  for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
     const Obligations must = DeriveObligations(plan);
     for (const Program& program : ProgramsOf(plan)) {
@@ -259,8 +236,7 @@ TEST(WaitGraphTest, NoticesAnUpdateThatWaitsForNoReader) {
       LinkedRing without = ring;
       std::erase_if(without.ops[i].after,
                     [&](int64_t a) { return ring.op(a).kind != OpKind::kUpdate; });
-      EXPECT_THAT(std::string(WaitGraph(without).CheckOverwrites(plan).message()),
-                  HasSubstr("may still be reading"))
+      EXPECT_THAT(WaitGraph(without).CheckOverwrites(plan), Says("may still be reading"))
           << ring.Describe(i);
       ++checked;
     }
@@ -278,8 +254,7 @@ TEST(WaitGraphTest, NoticesReadersOnOtherWorkers) {
     LinkedRing without = ring;
     std::erase(without.ops[i].after, without.ops[i].takes);
     const absl::Status status = WaitGraph(without).CheckOverwrites(plan);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("may still be reading"))
-        << ring.Describe(i);
+    EXPECT_THAT(status, Says("may still be reading")) << ring.Describe(i);
   }
 }
 

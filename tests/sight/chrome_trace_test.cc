@@ -16,6 +16,7 @@
 #include "sharding/program.h"
 #include "sharding/verify.h"
 #include "tests/p2p/temporary_folder.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/trace_stream.h"
 
@@ -121,9 +122,8 @@ TEST(ChromeTraceTest, AMeasuredRun) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV2}) {
     for (const int workers : {1, 3}) {
       const ToyOptions options = Shape(workers, rule);
-      const absl::StatusOr<ToyResult> result = RunToyRing(options, ShmTransports());
-      ASSERT_TRUE(result.ok()) << result.status();
-      const Json trace = Json::parse(ChromeTrace(result->flights, {}));
+      RZ_ASSIGN(const ToyResult result, RunToyRing(options, ShmTransports()));
+      const Json trace = Json::parse(ChromeTrace(result.flights, {}));
       EXPECT_EQ(CheckSchema(trace), absl::OkStatus());
       ExpectPlan(PlanOf(options), trace);
       EXPECT_EQ(trace["otherData"]["clocks"], "aligned");
@@ -133,12 +133,12 @@ TEST(ChromeTraceTest, AMeasuredRun) {
 
 TEST(ChromeTraceTest, APredictedRun) {
   const Plan plan = PlanOf(Shape(4, Rule::kCdpV2));
-  const auto events = PredictEvents(plan, {.latency_ticks = 1, .add_ticks = 2, .update_ticks = 7});
-  ASSERT_TRUE(events.ok());
+  RZ_ASSIGN(const auto events,
+            PredictEvents(plan, {.latency_ticks = 1, .add_ticks = 2, .update_ticks = 7}));
   std::vector<FlightRecord> records;
   for (int w = 0; w < plan.workers; ++w) {
     records.push_back({.worker = WorkerId(w), .workers = plan.workers, .clock = "ticks"});
-    records.back().events = (*events)[w];
+    records.back().events = events[w];
   }
   const Json trace = Json::parse(ChromeTrace(records, {.microseconds_per_unit = 1000}));
   EXPECT_EQ(CheckSchema(trace), absl::OkStatus());
@@ -147,9 +147,8 @@ TEST(ChromeTraceTest, APredictedRun) {
 
 TEST(ChromeTraceTest, TheCheckFindsFaults) {
   const ToyOptions options = Shape(2, Rule::kCdpV2);
-  const absl::StatusOr<ToyResult> result = RunToyRing(options, LocalTransports());
-  ASSERT_TRUE(result.ok()) << result.status();
-  const Json good = Json::parse(ChromeTrace(result->flights, {}));
+  RZ_ASSIGN(const ToyResult result, RunToyRing(options, LocalTransports()));
+  const Json good = Json::parse(ChromeTrace(result.flights, {}));
   ASSERT_EQ(CheckSchema(good), absl::OkStatus());
   int found = 0;
   for (const char* field : {"ts", "dur", "pid", "id", "ph", "cat"}) {
@@ -242,97 +241,79 @@ TEST(SlicesTest, OfTwoAlikeTheFirstEndsFirst) {
   EXPECT_FALSE(slices[2].ended);
 }
 
-// Far more than a ring holds, while it runs: the stream's own thread has written each part before
-// the next comes.
-TEST(TraceStreamTest, StreamsWhileItRuns) {
-  const TemporaryFolder folder;
-  constexpr size_t kCapacity = 1 << 10;
-  constexpr int kParts = 8, kPart = 600;
-  FlightRecorder recorder({.capacity = kCapacity});
-  const FlightRecord head{.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"};
-  auto stream =
-      TraceStream::Create({.folder = folder.path("a/parts"), .head = head, .recorder = &recorder});
-  ASSERT_TRUE(stream.ok()) << stream.status();
-  const std::string path = FlightPath(folder.path("a/parts"), WorkerId(1));
-  const auto written = [&] {
-    const absl::StatusOr<FlightRecord> now = ReadFlightFile(path);
-    return now.ok() ? now->events.size() : 0;
-  };
-  for (int part = 0; part < kParts; ++part) {
-    for (int n = 0; n < kPart; ++n) {
-      const Op op{.kind = OpKind::kForward, .iteration = Iteration(part * kPart + n)};
-      recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, op});
-    }
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
-    while (written() < static_cast<size_t>((part + 1) * kPart)) {
-      ASSERT_LT(std::chrono::steady_clock::now(), limit) << "part " << part << " was not written";
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+// A recorder, and a stream of it into a folder: what a trace of worker 1 of two has.
+struct Streamed {
+  explicit Streamed(size_t capacity, TraceWindow window = {}) : recorder({.capacity = capacity}) {
+    auto made = TraceStream::Create(
+        {.folder = folder.path("a/parts"),
+         .head = {.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"},
+         .recorder = &recorder,
+         .window = window});
+    EXPECT_TRUE(made.ok()) << made.status();
+    stream = *std::move(made);
   }
-  ASSERT_EQ((*stream)->Finish(), absl::OkStatus());
-  const auto record = ReadFlightFile(path);
-  ASSERT_TRUE(record.ok()) << record.status();
-  EXPECT_EQ(record->lost, 0u);
-  ASSERT_EQ(record->events.size(), static_cast<size_t>(kParts * kPart));
-  for (int n = 0; n < kParts * kPart; ++n) {
-    ASSERT_EQ(record->events[static_cast<size_t>(n)].op.iteration, Iteration(n));
-  }
-}
-
-std::vector<int> IterationsIn(const std::string& path) {
-  std::vector<int> iterations;
-  const absl::StatusOr<FlightRecord> record = ReadFlightFile(path);
-  EXPECT_TRUE(record.ok()) << record.status();
-  for (const Event& event : record.ok() ? record->events : std::vector<Event>()) {
-    iterations.push_back(event.op.iteration.value);
-  }
-  return iterations;
-}
-
-TEST(TraceStreamTest, WritesItsWindowAlone) {
-  const TemporaryFolder folder;
-  FlightRecorder recorder({.capacity = 1 << 10});
-  const auto record = [&](int from, int to) {
+  void Record(int from, int to) {
     for (int t = from; t < to; ++t) {
       const Op op{.kind = OpKind::kForward, .iteration = Iteration(t)};
       recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, op});
     }
-  };
-  const FlightRecord head{.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"};
-  auto stream = TraceStream::Create({.folder = folder.path("parts"),
-                                     .head = head,
-                                     .recorder = &recorder,
-                                     .window = {.from = Iteration(3), .to = Iteration(5)}});
-  ASSERT_TRUE(stream.ok()) << stream.status();
-  record(0, 10);
-  (*stream)->OpenWindow(2);
-  record(10, 12);
-  (*stream)->OpenWindow(4);  // while it is open: it becomes longer
-  record(12, 30);
-  ASSERT_EQ((*stream)->Finish(), absl::OkStatus());
-  EXPECT_THAT(IterationsIn(FlightPath(folder.path("parts"), WorkerId(1))),
-              ::testing::ElementsAre(3, 4, 10, 11, 12, 13, 14, 15));
+  }
+  absl::StatusOr<FlightRecord> Read() const {
+    return ReadFlightFile(FlightPath(folder.path("a/parts"), WorkerId(1)));
+  }
+  const TemporaryFolder folder;
+  FlightRecorder recorder;
+  std::unique_ptr<TraceStream> stream;
+};
+
+// Far more than a ring holds, while it runs: the stream's own thread has written each part before
+// the next comes.
+TEST(TraceStreamTest, StreamsWhileItRuns) {
+  constexpr int kParts = 8, kPart = 600;
+  Streamed trace(1 << 10);
+  for (int part = 1; part <= kParts; ++part) {
+    trace.Record((part - 1) * kPart, part * kPart);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    for (size_t written = 0; written < static_cast<size_t>(part * kPart);) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit) << "part " << part << " was not written";
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      const absl::StatusOr<FlightRecord> now = trace.Read();
+      if (now.ok()) written = now->events.size();
+    }
+  }
+  ASSERT_EQ(trace.stream->Finish(), absl::OkStatus());
+  RZ_ASSIGN(const FlightRecord record, trace.Read());
+  EXPECT_EQ(record.lost, 0u);
+  ASSERT_EQ(record.events.size(), static_cast<size_t>(kParts * kPart));
+  for (int n = 0; n < kParts * kPart; ++n) {
+    ASSERT_EQ(record.events[static_cast<size_t>(n)].op.iteration, Iteration(n));
+  }
+}
+
+TEST(TraceStreamTest, WritesItsWindowAlone) {
+  Streamed trace(1 << 10, {.from = Iteration(3), .to = Iteration(5)});
+  trace.Record(0, 10);
+  trace.stream->OpenWindow(2);
+  trace.Record(10, 12);
+  trace.stream->OpenWindow(4);  // while it is open: it becomes longer
+  trace.Record(12, 30);
+  ASSERT_EQ(trace.stream->Finish(), absl::OkStatus());
+  RZ_ASSIGN(const FlightRecord record, trace.Read());
+  std::vector<int> iterations;
+  for (const Event& event : record.events) iterations.push_back(event.op.iteration.value);
+  EXPECT_THAT(iterations, ::testing::ElementsAre(3, 4, 10, 11, 12, 13, 14, 15));
 }
 
 TEST(TraceStreamTest, CountsWhatIsLost) {
-  const TemporaryFolder folder;
-  FlightRecorder recorder({.capacity = 1 << 12});
-  const FlightRecord head{.worker = WorkerId(1), .workers = 2, .why = "a trace", .clock = "boot 1"};
-  auto stream =
-      TraceStream::Create({.folder = folder.path("parts"), .head = head, .recorder = &recorder});
-  ASSERT_TRUE(stream.ok()) << stream.status();
   constexpr int kEvents = 50000;
-  for (int n = 0; n < kEvents; ++n) {
-    const Op op{.kind = OpKind::kForward, .iteration = Iteration(n)};
-    recorder.Record(FlightRecorder::Writer::kPool, {EventKind::kBegin, op});
-  }
-  ASSERT_EQ((*stream)->Finish(), absl::OkStatus());
-  const auto record = ReadFlightFile(FlightPath(folder.path("parts"), WorkerId(1)));
-  ASSERT_TRUE(record.ok()) << record.status();
-  EXPECT_EQ(record->why, "a trace");
-  EXPECT_EQ(record->events.size() + record->lost, static_cast<size_t>(kEvents));
-  EXPECT_GT(record->lost, 0u);
-  EXPECT_EQ(record->events.back().op.iteration, Iteration(kEvents - 1));
+  Streamed trace(1 << 12);
+  trace.Record(0, kEvents);
+  ASSERT_EQ(trace.stream->Finish(), absl::OkStatus());
+  RZ_ASSIGN(const FlightRecord record, trace.Read());
+  EXPECT_EQ(record.why, "a trace");
+  EXPECT_EQ(record.events.size() + record.lost, static_cast<size_t>(kEvents));
+  EXPECT_GT(record.lost, 0u);
+  EXPECT_EQ(record.events.back().op.iteration, Iteration(kEvents - 1));
 }
 
 }  // namespace

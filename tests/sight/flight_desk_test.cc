@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/p2p/temporary_folder.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -22,6 +23,11 @@ FlightRecord RecordOf(int worker, const std::string& why) {
           .why = why,
           .has_waits = true,
           .now = {.says = "waits for nothing"}};
+}
+
+// What a worker gives the desk to write.
+FlightDesk::Callbacks TakenOf(int worker) {
+  return {.take = [worker](const std::string& why) { return RecordOf(worker, why); }};
 }
 
 // Polls for what another thread does; the limit is for a broken desk only.
@@ -38,16 +44,13 @@ TEST(FlightDeskTest, WritesAllWorkersOnTheSignal) {
   const TemporaryFolder folder;
   FlightDesk desk(folder.path("flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
-  const auto first =
-      desk.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
-  const auto second =
-      desk.Add(WorkerId(1), {.take = [](const std::string& why) { return RecordOf(1, why); }});
+  const auto first = desk.Add(WorkerId(0), TakenOf(0));
+  const auto second = desk.Add(WorkerId(1), TakenOf(1));
   ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
   ASSERT_TRUE(Soon([&] { return ReadFlightFile(FlightPath(desk.folder(), WorkerId(1))).ok(); }));
-  const auto records = ReadFlightFolder(desk.folder());
-  ASSERT_TRUE(records.ok()) << records.status();
-  ASSERT_EQ(records->size(), 2u);
-  EXPECT_THAT((*records)[0].why, HasSubstr("signal 10"));
+  RZ_ASSIGN(const auto records, ReadFlightFolder(desk.folder()));
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_THAT(records[0].why, HasSubstr("signal 10"));
 }
 
 TEST(FlightDeskTest, TheOtherSignalAsksForATrace) {
@@ -56,8 +59,7 @@ TEST(FlightDeskTest, TheOtherSignalAsksForATrace) {
   FlightDesk desk(folder.path("flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
   std::atomic<int> asked = 0;
-  const auto seat =
-      desk.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
+  const auto seat = desk.Add(WorkerId(0), TakenOf(0));
   desk.TraceWith(WorkerId(0), [&] { ++asked; });
   ASSERT_EQ(kill(getpid(), SIGUSR2), 0);
   EXPECT_TRUE(Soon([&] { return asked > 0; }));
@@ -82,9 +84,8 @@ TEST(FlightDeskTest, AFailureIsWrittenOnce) {
   desk.Wake();
   ASSERT_TRUE(Soon([&] { return taken > 0; }));
   desk.WriteFailure(WorkerId(0), absl::InternalError("later"));
-  const auto record = ReadFlightFile(FlightPath(desk.folder(), WorkerId(0)));
-  ASSERT_TRUE(record.ok()) << record.status();
-  EXPECT_EQ(record->why, "waited too long");
+  RZ_ASSIGN(const auto record, ReadFlightFile(FlightPath(desk.folder(), WorkerId(0))));
+  EXPECT_EQ(record.why, "waited too long");
   EXPECT_EQ(taken, 1);
 }
 
@@ -92,17 +93,14 @@ TEST(FlightDeskTest, MakesItsFolderOrSaysWhyNot) {
   const TemporaryFolder folder;
   FlightDesk desk(folder.path("a/b/flight"));
   ASSERT_EQ(desk.Start(), absl::OkStatus());
-  const auto seat =
-      desk.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
+  const auto seat = desk.Add(WorkerId(0), TakenOf(0));
   desk.WriteFailure(WorkerId(0), absl::InternalError("mine"));
-  const auto record = ReadFlightFile(FlightPath(desk.folder(), WorkerId(0)));
-  ASSERT_TRUE(record.ok()) << record.status();
-  EXPECT_EQ(record->error, absl::InternalError("mine"));
+  RZ_ASSIGN(const auto record, ReadFlightFile(FlightPath(desk.folder(), WorkerId(0))));
+  EXPECT_EQ(record.error, absl::InternalError("mine"));
   folder.Write("file", "in the way");
   FlightDesk barred(folder.path("file/flight"));
   ASSERT_EQ(barred.Start(), absl::OkStatus());
-  const auto other =
-      barred.Add(WorkerId(0), {.take = [](const std::string& why) { return RecordOf(0, why); }});
+  const auto other = barred.Add(WorkerId(0), TakenOf(0));
   ::testing::internal::CaptureStderr();
   barred.WriteFailure(WorkerId(0), absl::InternalError("mine"));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),

@@ -10,10 +10,10 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "integrations/sight/report.h"
 #include "tests/p2p/temporary_folder.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -30,11 +30,10 @@ std::string Read(const std::string& path) {
 TEST(CsvWriterTest, WritesDeepSpeedsLayout) {
   const TemporaryFolder folder;
   for (int run = 0; run < 2; ++run) {
-    auto writer = MakeCsvWriter({.output_path = folder.path("a/b"), .job_name = "job"});
-    ASSERT_TRUE(writer.ok()) << writer.status();
+    RZ_ASSIGN(auto writer, MakeCsvWriter({.output_path = folder.path("a/b"), .job_name = "job"}));
     for (int i = 1; i <= 2; ++i) {
-      ASSERT_EQ((*writer)->Write({.samples = 32 * i}, {{"Train/Samples/lr", 0.5 / i},
-                                                       {"Train/Samples/train loss", 2.0}}),
+      ASSERT_EQ(writer->Write({.samples = 32 * i},
+                              {{"Train/Samples/lr", 0.5 / i}, {"Train/Samples/train loss", 2.0}}),
                 absl::OkStatus());
     }
   }
@@ -47,19 +46,17 @@ TEST(CsvWriterTest, WritesDeepSpeedsLayout) {
 
 TEST(CsvWriterTest, WritesNanWithoutItsSign) {
   const TemporaryFolder folder;
-  auto writer = MakeCsvWriter({.output_path = folder.path("a"), .job_name = "job"});
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  RZ_ASSIGN(auto writer, MakeCsvWriter({.output_path = folder.path("a"), .job_name = "job"}));
   for (const double value : {-std::nan(""), double(-INFINITY)}) {
-    ASSERT_EQ((*writer)->Write({.samples = 32}, {{"loss", value}}), absl::OkStatus());
+    ASSERT_EQ(writer->Write({.samples = 32}, {{"loss", value}}), absl::OkStatus());
   }
   EXPECT_EQ(Read(folder.path("a/job/loss.csv")), "step,loss\n32,nan\n32,-inf\n");
 }
 
 TEST(JsonLinesTest, OneObjectALine) {
   const TemporaryFolder folder;
-  auto writer = MakeJsonLinesWriter(folder.path("m.jsonl"));
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  ASSERT_EQ((*writer)->Write({.samples = 32, .iteration = 3}, {{"a", 0.1}, {"b", std::nan("")}}),
+  RZ_ASSIGN(auto writer, MakeJsonLinesWriter(folder.path("m.jsonl")));
+  ASSERT_EQ(writer->Write({.samples = 32, .iteration = 3}, {{"a", 0.1}, {"b", std::nan("")}}),
             absl::OkStatus());
   const Json line = Json::parse(Read(folder.path("m.jsonl")));
   EXPECT_EQ(line["iteration"], 3);
@@ -95,9 +92,9 @@ struct Reader {
 
 TEST(TensorBoardTest, RecordsHoldEvents) {
   const TemporaryFolder folder;
-  auto writer = MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "job"});
-  ASSERT_TRUE(writer.ok()) << writer.status();
-  ASSERT_EQ((*writer)->Write({.samples = 300, .wall_seconds = 12.5}, {{"loss", 0.25}}),
+  RZ_ASSIGN(auto writer,
+            MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "job"}));
+  ASSERT_EQ(writer->Write({.samples = 300, .wall_seconds = 12.5}, {{"loss", 0.25}}),
             absl::OkStatus());
   const std::vector<std::string> files = folder.List("runs/job");
   ASSERT_EQ(files.size(), 1u);
@@ -131,8 +128,8 @@ TEST(TensorBoardTest, RecordsHoldEvents) {
 // By the slow and plain loop, which is checked by the polynomial's own test value.
 TEST(TensorBoardTest, LengthsAreChecked) {
   const TemporaryFolder folder;
-  auto writer = MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "a"});
-  ASSERT_TRUE(writer.ok()) << writer.status();
+  RZ_ASSIGN(auto writer,
+            MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "a"}));
   const std::string bytes = Read(folder.path("runs/a/" + folder.List("runs/a").at(0)));
   const auto crc32c = [](const std::string& text) {
     uint32_t crc = ~0u;
@@ -152,28 +149,24 @@ TEST(RunFolderTest, RefusesWhatIsMalformed) {
   const TemporaryFolder folder;
   EXPECT_EQ(ReadRunFolder(folder.path("none")).status().code(), absl::StatusCode::kNotFound);
   folder.Write("run.json", "{");
-  EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
-              HasSubstr("run.json: not a JSON object"));
+  EXPECT_THAT(ReadRunFolder(folder.path(".")), Says("run.json: not a JSON object"));
   folder.Write("run.json", R"({"ringzero_run": 2})");
-  EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
-              HasSubstr("wanted ringzero_run 1, found 2"));
+  EXPECT_THAT(ReadRunFolder(folder.path(".")), Says("wanted ringzero_run 1, found 2"));
   Json good = {{"ringzero_run", 1}, {"plan", PlanToString({.workers = 2})}, {"parameters", 10}};
   folder.Write("run.json", good.dump());
   folder.Write("metrics.jsonl", "");
-  EXPECT_THAT(std::string(ReadRunFolder(folder.path(".")).status().message()),
-              HasSubstr("run.json: plan: stages must be at least 1, found 0"));
+  EXPECT_THAT(ReadRunFolder(folder.path(".")),
+              Says("run.json: plan: stages must be at least 1, found 0"));
   const StagePlan stage{.end_layer = 1, .forward_cost = 1, .backward_cost = 2};
   good["plan"] = PlanToString({.workers = 2, .stages = {stage}});
   folder.Write("run.json", good.dump());
   folder.Write("metrics.jsonl", "{\"iteration\": 1, \"scalars\": {\"a\": 1}}\nnoise\n");
-  EXPECT_THAT(ReadRunFolder(folder.path(".")).status().message(),
-              HasSubstr("metrics.jsonl: line 2: not a JSON object"));
+  EXPECT_THAT(ReadRunFolder(folder.path(".")), Says("metrics.jsonl: line 2: not a JSON object"));
   // A line that was cut when the run died.
   folder.Write("metrics.jsonl", "{\"iteration\": 1, \"scalars\": {\"a\": 1}}\n{\"sam");
-  const auto run = ReadRunFolder(folder.path("."));
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_THAT(run->scalars.at("a"), ElementsAre(std::pair(1.0, 1.0)));
-  EXPECT_TRUE(run->config.empty());
+  RZ_ASSIGN(const auto run, ReadRunFolder(folder.path(".")));
+  EXPECT_THAT(run.scalars.at("a"), ElementsAre(std::pair(1.0, 1.0)));
+  EXPECT_TRUE(run.config.empty());
   folder.Write("config.json", "{\"cyclic\": {\"rule\": \"dp\"  // user\n}}");
   EXPECT_EQ(ReadRunFolder(folder.path("."))->config, Json({{"/cyclic/rule", "dp"}}));
 }

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

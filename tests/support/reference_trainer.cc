@@ -9,46 +9,63 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
-#include "base/philox.h"
+#include "sharding/schedule.h"
 #include "tests/support/reference_model.h"
-#include "tests/support/reference_updates.h"
+#include "zero/gradient_norm.h"
+#include "zero/gradient_sum.h"
+#include "zero/loss_scale.h"
+#include "zero/optimizer.h"
+#include "zero/optimizer_state.h"
 
 namespace ringzero {
 namespace {
 
-// In double, in blocks of 65,536 values, of which each has 16 sums of every sixteenth value.
-double SquaresOf(const at::Tensor& tensor) {
-  const float* values = tensor.const_data_ptr<float>();
-  double squares = 0;
-  for (int64_t begin = 0; begin < tensor.numel(); begin += 65536) {
-    double parts[16] = {};
-    for (int64_t i = begin; i < std::min<int64_t>(tensor.numel(), begin + 65536); ++i) {
-      parts[(i - begin) % 16] += double(values[i]) * double(values[i]);
-    }
-    double block = 0;
-    for (const double part : parts) block += part;
-    squares += block;
+// One parameter as its owner has it: alone in a stage, in its own strides. What its sum, its update
+// and its state are is proven without autograd (tests/zero) and beside torch's optimizers
+// (optimizer_torch_test.cc).
+struct Owned {
+  Owned(const TrainingTask& task, const ReferenceParameter& p)
+      : layout(StageLayout::Make({{.name = p.name,
+                                   .shape = p.initial.sizes().vec(),
+                                   .strides = p.initial.strides().vec(),
+                                   .trainable = p.trainable}},
+                                 {}, {.sums = task.precision.sums})),
+        states(StateLayout::Make(task.optimizer, layout)),
+        now(p.initial.clone()),
+        before(p.initial.clone()),
+        sum(MakeHeapBuffer(std::max<int64_t>(1, layout.sum_bytes))),
+        optimizer(task.optimizer, layout) {}
+  bool contributed() const {
+    return layout.trainable_count > 0 && HasContribution(layout, sum.data(), 0);
   }
-  return squares;
-}
+  // Row-major, of fp32 in the parameter's own order.
+  std::vector<float> Shown(const float* values) const {
+    at::Tensor tensor = at::empty_like(now);
+    std::memcpy(tensor.mutable_data_ptr<float>(), values, tensor.nbytes());
+    return ValuesOf(tensor);
+  }
+  StageLayout layout;
+  StateLayout states;
+  at::Tensor now, before;  // θ_t and θ_{t-1}
+  Buffer sum;
+  StageOptimizer optimizer;
+};
 
 class Trainer {
  public:
-  Trainer(const TrainingTask& task, const Plan& plan) : task_(task), plan_(plan), model_(task) {
-    for (const ReferenceParameter& p : model_.parameters()) {
-      ReferenceState s;
-      s.now = p.initial.clone();
-      s.before = p.initial.clone();
-      s.sum = at::zeros_like(p.initial);
-      s.first = at::zeros_like(p.initial);
-      s.second = at::zeros_like(p.initial);
-      states_.push_back(std::move(s));
-    }
+  Trainer(const TrainingTask& task, const Plan& plan)
+      : task_(task),
+        plan_(plan),
+        model_(task),
+        scale_(task.precision.loss_scale, plan.scale_lag()) {
+    for (const ReferenceParameter& p : model_.parameters()) owned_.emplace_back(task, p);
     for (ReferenceNorm& norm : model_.norms()) {
       norm.part.set_momentum(1.0);
       running_.push_back({norm.initial_mean.clone(), norm.initial_variance.clone()});
@@ -57,148 +74,63 @@ class Trainer {
   }
 
   TrainingResult Train() {
-    const int every = plan_.evaluation.laps > 0 ? plan_.evaluation.every : 0;
     for (int t = 0; t < plan_.iterations; ++t) {
       double loss = 0;
-      weight_of_all_ = 0;
-      SetScale(t);
-      if (samples_left_ == 0) samples_left_ = task_.epoch_samples;
+      for (Owned& own : owned_) StartSum(own.layout, own.sum.data());
       for (int m = 0; m < plan_.workers * plan_.laps; ++m) loss += MicroBatch(t, m);
       result_.losses.push_back(loss);
-      Update();
-      const int version = t + 1;
-      if (every > 0 && (version % every == 0 || version == plan_.iterations)) Evaluate(version);
-      const CollectionPlan& collection = plan_.collection;
-      const bool named =
-          std::count(collection.versions.begin(), collection.versions.end(), version) > 0;
-      if (named || (collection.every > 0 && version % collection.every == 0)) Show(version);
+      Update(t);
+      const Version version(t + 1);
+      if (IsEvaluated(plan_, version)) Evaluate(version.value);
+      if (IsCollected(plan_, version)) Show(version.value, scale_.Of(t));
     }
     Collect();
     return std::move(result_);
   }
 
  private:
-  int StageOf(int layer) const {
+  StageId StageOf(int layer) const {
     int j = 0;
     while (plan_.stages[j].end_layer <= layer) ++j;
-    return j;
+    return StageId(j);
   }
 
-  // algorithm.md section 4, in exact integers: everything times N·S.
-  bool Fresh(int m, int j) const {
-    if (plan_.rule == Rule::kDp || m >= plan_.workers) return true;
-    if (plan_.rule == Rule::kCdpV1) return false;
-    __int128 total = 0, before = 0;
-    for (int i = 0; i < plan_.stage_count(); ++i) {
-      const StagePlan& stage = plan_.stages[i];
-      const int64_t cost = stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
-      total += cost;
-      if (i < j) before += plan_.strict ? stage.forward_cost : cost;
-    }
-    const __int128 n = plan_.workers, s = plan_.stage_count();
-    const __int128 slack = std::min<__int128>(plan_.slack * total * n, total * s);
-    return before * n * s >= (n - 1 - m) * total * s + slack;
+  // Only the first lap reads what is not fresh; in which stages: tests/sharding/schedule_test.cc.
+  bool Fresh(int m, StageId j) const {
+    return m >= plan_.workers || ReadsFresh(plan_, WorkerId(m), j);
   }
 
   double MicroBatch(int t, int m) {
-    TaskBatch batch = task_.batch(t, m, false);
-    float weight = 1;
-    double counted = 1;
-    if (task_.epoch_samples > 0) {
-      const int64_t samples = std::min(task_.micro_batch, samples_left_);
-      if (samples == 0) return 0;
-      samples_left_ -= samples;
-      batch = FirstSamples(batch, samples, task_.micro_batch);
-      weight = float(samples) / float(task_.micro_batch);
-      counted = double(samples);
-    }
-    weight_of_all_ += int64_t(counted);
-    LoadParameters(m);
+    const TaskBatch batch = task_.batch(t, m, false);
+    LoadParameters([&](StageId j) { return Fresh(m, j); });
     ZeroNorms();
-    const at::Tensor loss = task_.loss(model_.Forward(batch.inputs, t, m, scale_), batch.target);
+    const at::Tensor loss =
+        task_.loss(model_.Forward(batch.inputs, t, m, scale_.Of(t)), batch.target);
     if (loss.requires_grad()) loss.backward();
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < states_.size(); ++i) {
-      const ReferenceParameter& parameter = model_.parameters()[i];
-      at::Tensor gradient = ReferenceModel::TakeGradient(parameter);
+    for (size_t i = 0; i < owned_.size(); ++i) {
+      Owned& own = owned_[i];
+      const at::Tensor gradient = ReferenceModel::TakeGradient(model_.parameters()[i]);
       if (!gradient.defined()) continue;
-      if (weight != 1) gradient = gradient.to(at::kFloat).mul(weight);
-      ReferenceState& s = states_[i];
-      if (task_.precision.sums == ValueType::kBf16) {
-        AddByChance(parameter.name, t, m, gradient, s);
-      } else if (!std::exchange(s.contributed, true)) {
-        s.sum.copy_(gradient);
-      } else {
-        s.sum.add_(gradient);
-      }
+      const at::Tensor ordered =
+          at::empty_strided(own.now.sizes(), own.now.strides(), gradient.options()).copy_(gradient);
+      AddContribution(own.layout, 0, {ordered.const_data_ptr(), task_.precision.compute},
+                      {task_.seed, t, m}, own.sum.data());
     }
     ApplyNorms();
-    return counted * loss.item<double>();
+    return loss.item<double>();
   }
 
-  // What the sum of an iteration is divided by: the micro-batches, smaller ones by their share,
-  // times the loss's scale.
-  double Divisor() const {
-    const double full = task_.epoch_samples > 0 ? double(task_.micro_batch) : 1;
-    return double(weight_of_all_) / full * scale_;
-  }
+  // What the sum of an iteration is divided by, but for the loss's scale.
+  double MicroBatches() const { return plan_.workers * plan_.laps; }
 
-  // The loss's scale of iteration t: DeepSpeed's recurrence over what is known when t begins, which
-  // in dp is all before it, under the other rules all but the last.
-  void SetScale(int t) {
-    const LossScaleOptions& o = task_.precision.loss_scale;
-    scale_ = o.initial;
-    const int known = plan_.rule == Rule::kDp ? t : t - 1;
-    int patience = o.hysteresis, last = -1;
-    for (int i = 0; o.dynamic && i < known; ++i) {
-      if (overflowed_[i]) {
-        last = i;
-        if (patience <= 1) scale_ = std::max(scale_ / 2, o.minimum);
-        if (patience > 1) --patience;
-        continue;
-      }
-      const bool doubled = i - last > 1 && (i - last - 1) % o.window == 0;
-      if (doubled) scale_ *= 2;
-      if (doubled || o.consecutive_hysteresis) patience = o.hysteresis;
-    }
-  }
-
-  // Whether no update is made: any value of any sum is infinite or none.
-  bool Overflowed() const {
-    return std::any_of(states_.begin(), states_.end(), [](const ReferenceState& s) {
-      return s.contributed && !at::isfinite(s.sum).all().item<bool>();
-    });
-  }
-
-  // fp32 in memory, of values that bf16 has: the exact result goes up where 16 random bits, those
-  // of the value's place, and the bits that bf16 lacks exceed 16 bits.
-  void AddByChance(const std::string& name, int t, int m, const at::Tensor& gradient,
-                   ReferenceState& s) {
-    const at::Tensor ordered = at::empty_like(s.sum).copy_(gradient);
-    const float* g = ordered.const_data_ptr<float>();
-    float* sum = s.sum.mutable_data_ptr<float>();
-    const uint64_t key = MixKeys({task_.seed, HashName("sum"), HashName(name)});
-    const uint64_t stream = (uint64_t(t) << 32) + uint64_t(m);
-    const bool first = !std::exchange(s.contributed, true);
-    for (int64_t i = 0; i < s.sum.numel(); ++i) {
-      const PhiloxBlock block = PhiloxAt(key, stream, uint64_t(i / 8));
-      const uint32_t word = block[i % 8 / 2], random = i % 2 == 0 ? word & 0xffff : word >> 16;
-      const float value = first ? g[i] : sum[i] + g[i];
-      uint32_t bits;
-      std::memcpy(&bits, &value, sizeof(bits));
-      if (std::isfinite(value)) bits = (bits + random) & 0xffff0000;
-      std::memcpy(&sum[i], &bits, sizeof(bits));
-    }
-  }
-
-  void LoadParameters(int m) {
+  void LoadParameters(const std::function<bool(StageId)>& fresh) {
     const at::NoGradGuard no_grad;
-    for (size_t i = 0; i < states_.size(); ++i) {
+    for (size_t i = 0; i < owned_.size(); ++i) {
       const ReferenceParameter& parameter = model_.parameters()[i];
-      const bool fresh = m < 0 || Fresh(m, StageOf(parameter.layer));
-      for (at::Tensor leaf : parameter.leaves) {
-        leaf.copy_(fresh ? states_[i].now : states_[i].before);
-      }
+      const Owned& own = owned_[i];
+      const at::Tensor& values = fresh(StageOf(parameter.layer)) ? own.now : own.before;
+      for (at::Tensor leaf : parameter.leaves) leaf.copy_(values);
     }
   }
 
@@ -228,41 +160,41 @@ class Trainer {
     }
   }
 
-  // As torch.nn.utils.clip_grad_norm_.
-  void SetClips() {
-    if (plan_.clipping == Clipping::kOff) return;
-    double squares = 0;  // undivided
-    for (const ReferenceState& s : states_) squares += s.contributed ? SquaresOf(s.sum) : 0;
-    const double wanted = task_.optimizer.max_norm / (std::sqrt(squares) / Divisor() + 1e-6);
-    for (ReferenceState& s : states_) s.clip = wanted < 1 ? float(wanted) : 1.0f;
+  // Of the averaged gradient of all parameters.
+  double Norm(int t) const {
+    std::vector<SumSquares> all;
+    std::vector<std::span<const double>> squares;
+    for (const Owned& own : owned_) {
+      SumSquares& one = all.emplace_back(own.layout, own.sum.data(), nullptr);
+      while (one.Step()) {
+      }
+    }
+    for (const SumSquares& one : all) squares.push_back(one.values());
+    return NormOf(squares, MicroBatches() * scale_.Of(t));
   }
 
-  void Update() {
-    overflowed_.push_back(task_.precision.skip_overflows && Overflowed());
-    if (overflowed_.back()) {
-      ++result_.skipped;
-      for (ReferenceState& s : states_) {
-        s.before.copy_(s.now);
-        s.updated = std::exchange(s.contributed, false);  // it is shown what was not updated with
-      }
-      return;
-    }
-    SetClips();
-    const float divisor = float(Divisor());
-    for (size_t i = 0; i < states_.size(); ++i) {
-      ReferenceState& s = states_[i];
-      s.before.copy_(s.now);
-      s.updated = std::exchange(s.contributed, false);
-      if (s.updated) {
-        UpdateReference(task_.optimizer, model_.parameters()[i].name, divisor, s);
-        ++s.updates;
-      }
+  void Update(int t) {
+    const double norm = Norm(t);
+    const bool skips = task_.precision.skip_overflows && !std::isfinite(norm);
+    RZ_CHECK(scale_.Note(t, skips).ok(), "the loss scale is at its minimum");
+    result_.skipped += skips;
+    const bool clips = plan_.clipping != Clipping::kOff;
+    for (Owned& own : owned_) {
+      own.before.copy_(own.now);
+      if (skips || !own.contributed()) continue;
+      own.optimizer.Update({.iteration = scale_.UpdatesBefore(t),
+                            .divisor = MicroBatches(),
+                            .loss_scale = scale_.Of(t),
+                            .clip = clips ? ClipFactor(norm, task_.optimizer.max_norm) : 1,
+                            .theta = static_cast<const std::byte*>(own.before.const_data_ptr()),
+                            .sum = own.sum.data()},
+                           static_cast<std::byte*>(own.now.mutable_data_ptr()));
     }
   }
 
   void Evaluate(int version) {
     const at::NoGradGuard no_grad;
-    LoadParameters(-1);
+    LoadParameters([](StageId) { return true; });
     model_.SetTraining(false);
     for (size_t i = 0; i < running_.size(); ++i) {
       model_.norms()[i].part.mean.copy_(running_[i].first);
@@ -277,54 +209,59 @@ class Trainer {
     model_.SetTraining(true);
   }
 
-  // All that there is after update number `version`.
-  void Show(int version) {
+  // All that there is after update number `version`, of gradients of a loss times `scale`.
+  void Show(int version, double scale) {
     auto& shown = result_.collected[version];
-    const bool narrow = task_.precision.sums == ValueType::kBf16;
-    for (size_t i = 0; i < states_.size(); ++i) {
-      const ReferenceState& s = states_[i];
+    for (size_t i = 0; i < owned_.size(); ++i) {
+      const Owned& own = owned_[i];
       const std::string& name = model_.parameters()[i].name;
-      const auto [first, second] = ReferenceStateNames(task_.optimizer, name, s.now);
-      shown["parameter " + name] = ValuesOf(s.now);
-      if (!model_.parameters()[i].trainable) continue;
-      if (s.updated) {
-        const at::Tensor average = s.sum / float(Divisor());
-        shown["gradient " + name] = ValuesOf(narrow ? average.to(at::kBFloat16) : average);
+      shown["parameter " + name] = ValuesOf(own.now);
+      if (own.contributed()) {
+        const Buffer average = MakeHeapBuffer(own.layout.sum_bytes);
+        AverageSum(own.layout, own.sum.data(), float(MicroBatches() * scale), average.data());
+        std::vector<float> values;
+        ForSumValues(own.layout, own.layout.parameters[0], average.data(), 0, own.now.numel(),
+                     [&](const float* from, int64_t, int64_t count) {
+                       values.insert(values.end(), from, from + count);
+                     });
+        shown["gradient " + name] = own.Shown(values.data());
       }
-      shown["step " + name] = {float(s.updates)};
-      if (!first.empty()) shown[first + " " + name] = ValuesOf(s.first);
-      if (!second.empty()) shown[second + " " + name] = ValuesOf(s.second);
+      const StageOptimizer::ParameterState state = own.optimizer.state(0);
+      for (const StateSpec& spec : own.states.specs) {
+        const auto& moment = spec.kind == StateSpec::Kind::kFirst ? state.first : state.second;
+        shown[spec.name + " " + name] = spec.kind == StateSpec::Kind::kStep
+                                            ? std::vector<float>{float(state.updates)}
+                                            : own.Shown(moment.data());
+      }
     }
+    for (const auto& [name, values] : Statistics()) shown["statistic " + name] = values;
+  }
+
+  std::map<std::string, std::vector<float>> Statistics() {
+    std::map<std::string, std::vector<float>> statistics;
     for (size_t i = 0; i < running_.size(); ++i) {
-      const std::string prefix = "statistic " + model_.norms()[i].prefix;
-      shown[prefix + "running_mean"] = ValuesOf(running_[i].first);
-      shown[prefix + "running_var"] = ValuesOf(running_[i].second);
-      shown[prefix + "num_batches_tracked"] = {float(counts_[i])};
+      const std::string& prefix = model_.norms()[i].prefix;
+      statistics[prefix + "running_mean"] = ValuesOf(running_[i].first);
+      statistics[prefix + "running_var"] = ValuesOf(running_[i].second);
+      statistics[prefix + "num_batches_tracked"] = {float(counts_[i])};
     }
+    return statistics;
   }
 
   void Collect() {
-    for (size_t i = 0; i < states_.size(); ++i) {
-      result_.parameters[model_.parameters()[i].name] = ValuesOf(states_[i].now);
+    for (size_t i = 0; i < owned_.size(); ++i) {
+      result_.parameters[model_.parameters()[i].name] = ValuesOf(owned_[i].now);
     }
-    for (size_t i = 0; i < running_.size(); ++i) {
-      const std::string& prefix = model_.norms()[i].prefix;
-      result_.statistics[prefix + "running_mean"] = ValuesOf(running_[i].first);
-      result_.statistics[prefix + "running_var"] = ValuesOf(running_[i].second);
-      result_.statistics[prefix + "num_batches_tracked"] = {float(counts_[i])};
-    }
+    result_.statistics = Statistics();
   }
 
   const TrainingTask& task_;
   const Plan& plan_;
   ReferenceModel model_;
-  std::vector<ReferenceState> states_;
+  std::vector<Owned> owned_;  // by parameter of the model
   std::vector<std::pair<at::Tensor, at::Tensor>> running_;
   std::vector<int64_t> counts_;
-  int64_t samples_left_ = 0;      // of the epoch
-  int64_t weight_of_all_ = 0;     // of this iteration: its samples or, uncounted, its micro-batches
-  double scale_ = 1;              // of this iteration's loss
-  std::vector<bool> overflowed_;  // by iteration
+  LossScale scale_;
   TrainingResult result_;
 };
 
@@ -415,6 +352,13 @@ TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int
     result.statistics[norm.prefix + "num_batches_tracked"] = ValuesOf(norm.part.count);
   }
   return result;
+}
+
+double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before) {
+  const at::Tensor scale =
+      at::maximum(at::maximum(a.abs(), b.abs()), at::maximum(before.abs(), (b - before).abs()));
+  const at::Tensor ulp = at::nextafter(scale, at::full_like(scale, INFINITY)) - scale;
+  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
 }
 
 }  // namespace ringzero

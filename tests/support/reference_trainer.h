@@ -2,10 +2,10 @@
 //
 //   TrainingResult wanted = TrainReference(task, planned.plan);
 //
-// Written apart from the engine: it takes stage cuts and integer costs from the plan and works out
-// staleness, sums, updates and running statistics itself, from algorithm.md sections 4 and 5. What
-// needs no autograd is proven with the toy model (tests/zero/toy_ring.h): predictions, injected
-// overflows, clipping by stage or by the norm before.
+// Apart from the engine and from how layers hand their gradients over: one model, all its leaves,
+// ordinary backwards, statistics blended by itself. What needs no autograd (which version a
+// micro-batch reads, sums, updates, the loss's scale) is the library's and is proven without LibTorch,
+// for every option of a plan: tests/zero/engine_test.cc, tests/sharding/schedule_test.cc.
 #ifndef RINGZERO_TESTS_SUPPORT_REFERENCE_TRAINER_H_
 #define RINGZERO_TESTS_SUPPORT_REFERENCE_TRAINER_H_
 
@@ -26,6 +26,10 @@ void ExpectReferenceBits(const TrainingTask& task, const absl::StatusOr<PlannedT
 // An ordinary LibTorch loop: `accumulation` micro-batches, .grad divided once, a torch::optim step.
 // BatchNorm keeps its own running statistics.
 TrainingResult TrainOrdinaryLoop(const TrainingTask& task, int accumulation, int iterations);
+
+// Between a and b, in units of the last place of the largest number that took part: a, b, what was
+// `before`, or what was added to it. All of one shape, fp32.
+double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const at::Tensor& before);
 
 }  // namespace ringzero
 

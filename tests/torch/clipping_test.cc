@@ -1,10 +1,10 @@
 // Clipping by a model's gradient norm: the reference's bits, and torch's clip_grad_norm_.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "tests/support/reference_trainer.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
@@ -39,22 +39,20 @@ TEST(ClippingTest, BitsOfTheReference) {
 // In dp with one worker an ordinary loop with clip_grad_norm_ comes to the same.
 TEST(ClippingTest, IsThatOfTorch) {
   const TrainingTask task = Clipped(GptTask());
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = 1,
-                                                              .laps = 2,
-                                                              .rule = Rule::kDp,
-                                                              .clipping = Clipping::kExact,
-                                                              .stages = 3,
-                                                              .iterations = 6});
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
-  ASSERT_TRUE(ring.ok()) << ring.status();
+  RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.workers = 1,
+                                                       .laps = 2,
+                                                       .rule = Rule::kDp,
+                                                       .clipping = Clipping::kExact,
+                                                       .stages = 3,
+                                                       .iterations = 6}));
+  RZ_ASSIGN(const TrainingResult ring, RunRing(task, planned));
   TrainingTask unclipped = task;
   const TrainingResult torchs = TrainOrdinaryLoop(task, 2, 6);
   unclipped.optimizer.max_norm = 0;
   const TrainingResult plain = TrainOrdinaryLoop(unclipped, 2, 6);
   double apart = 0, without = 0, size = 0;  // sums of squares
   for (const auto& [name, values] : torchs.parameters) {
-    const std::vector<float>& ours = ring->parameters.at(name);
+    const std::vector<float>& ours = ring.parameters.at(name);
     const std::vector<float>& others = plain.parameters.at(name);
     ASSERT_EQ(ours.size(), values.size());
     for (size_t i = 0; i < values.size(); ++i) {

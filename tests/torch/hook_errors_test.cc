@@ -17,8 +17,8 @@
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/micro_batch_context.h"
-#include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
@@ -57,9 +57,16 @@ absl::Status Backward(const at::Tensor& loss, bool retain_graph = false) {
   });
 }
 
+absl::Status Forward(Lone& lone) {
+  return Guard([&] {
+    lone.Loss();
+    return absl::OkStatus();
+  });
+}
+
 TEST(HookErrorsTest, RetainGraph) {
   Lone lone = MakeLone(MlpTask(3));
-  EXPECT_THAT(std::string(Backward(lone.Loss(), true).message()), HasSubstr("retain_graph"));
+  EXPECT_THAT(Backward(lone.Loss(), true), Says("retain_graph"));
 }
 
 TEST(HookErrorsTest, SecondBackward) {
@@ -68,13 +75,13 @@ TEST(HookErrorsTest, SecondBackward) {
   const at::Tensor out = lone.model->Forward(batch.inputs)[0];
   const at::Tensor one = out.sum(), two = out.mean();
   EXPECT_TRUE(Backward(one).ok());
-  EXPECT_THAT(std::string(Backward(two).message()),
-              AllOf(HasSubstr("second backward"), HasSubstr("stage 4 (linear2)")));
+  EXPECT_THAT(Backward(two),
+              Says(AllOf(HasSubstr("second backward"), HasSubstr("stage 4 (linear2)"))));
   // The first one's gradients are whole.
   EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
   // A graph of an earlier micro-batch.
   const at::Tensor next = lone.Loss();
-  EXPECT_THAT(std::string(Backward(two).message()), HasSubstr("second backward"));
+  EXPECT_THAT(Backward(two), Says("second backward"));
   EXPECT_TRUE(Backward(next).ok());
   EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
 }
@@ -84,26 +91,23 @@ TEST(HookErrorsTest, AnotherThreadsBackward) {
   const at::Tensor loss = lone.Loss();
   absl::Status status;
   std::thread([&] { status = Backward(loss); }).join();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("another thread"));
+  EXPECT_THAT(status, Says("another thread"));
 }
 
 TEST(HookErrorsTest, AutocastsCache) {
   Lone lone = MakeLone(MlpTask(3));
   at::autocast::set_autocast_enabled(at::kCPU, true);
-  const absl::Status status = Guard([&] {
-    lone.Loss();
-    return absl::OkStatus();
-  });
+  const absl::Status status = Forward(lone);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("autocast"));
+  EXPECT_THAT(status, Says("autocast"));
 }
 
 TEST(HookErrorsTest, TorchDropout) {
   TrainingTask task = MlpTask(3);
   task.layers[1] = {.name = "drop", .build = [] { return MakeLayer(torch::nn::Dropout(0.1)); }};
-  EXPECT_THAT(std::string(DescribeModel(task.layers, task.example).status().message()),
-              AllOf(HasSubstr("drop"), HasSubstr("Dropout")));
+  EXPECT_THAT(DescribeModel(task.layers, task.example),
+              Says(AllOf(HasSubstr("drop"), HasSubstr("Dropout"))));
   task.layers[1].build = [] { return MakeLayer(torch::nn::Dropout(0.0)); };
   EXPECT_TRUE(DescribeModel(task.layers, task.example).ok());
 }
@@ -119,18 +123,13 @@ TEST(HookErrorsTest, InputThatRequiresAGradient) {
 
 TEST(HookErrorsTest, OrderOfCalls) {
   Lone lone = MakeLone(MlpTask(3), 1);
-  EXPECT_THAT(std::string(lone.model->EndMicroBatch({0.0}).message()), HasSubstr("before"));
+  EXPECT_THAT(lone.model->EndMicroBatch({0.0}), Says("before"));
   at::Tensor loss = lone.Loss();
-  const auto forward = [&] {
-    lone.Loss();
-    return absl::OkStatus();
-  };
-  EXPECT_THAT(std::string(Guard(forward).message()), HasSubstr("EndMicroBatch is missing"));
-  EXPECT_THAT(std::string(lone.model->EndMicroBatch({0.0}).message()),
-              HasSubstr("loss.backward()"));
+  EXPECT_THAT(Forward(lone), Says("EndMicroBatch is missing"));
+  EXPECT_THAT(lone.model->EndMicroBatch({0.0}), Says("loss.backward()"));
   EXPECT_TRUE(Backward(loss).ok());
   EXPECT_TRUE(lone.model->EndMicroBatch({0.0}).ok());
-  EXPECT_THAT(std::string(Guard(forward).message()), HasSubstr("no more micro-batches"));
+  EXPECT_THAT(Forward(lone), Says("no more micro-batches"));
 }
 
 // Throws in the backward when told to.
@@ -167,34 +166,32 @@ TrainingTask BombTask(bool in_backward) {
 TEST(HookErrorsTest, AnExceptionEndsTheRunWithItsStage) {
   for (const bool in_backward : {false, true}) {
     const TrainingTask task = BombTask(in_backward);
-    const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = 1,
-                                                                .laps = 2,
-                                                                .rule = Rule::kCdpV2,
-                                                                .stages = int(task.layers.size()),
-                                                                .iterations = 3});
-    ASSERT_TRUE(planned.ok()) << planned.status();
+    RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.workers = 1,
+                                                         .laps = 2,
+                                                         .rule = Rule::kCdpV2,
+                                                         .stages = int(task.layers.size()),
+                                                         .iterations = 3}));
     const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
       const absl::Status failed = TrainStep(task, model, batch);
       if (failed.ok()) return failed;
-      EXPECT_THAT(std::string(failed.message()), HasSubstr("bang"));
+      EXPECT_THAT(failed, Says("bang"));
       const absl::Status ended = model.EndMicroBatch({0.0});
-      EXPECT_THAT(std::string(ended.message()), HasSubstr("stage 3 (bomb)"));
+      EXPECT_THAT(ended, Says("stage 3 (bomb)"));
       const absl::Status again = TrainStep(task, model, batch);
-      EXPECT_THAT(std::string(again.message()),
-                  AllOf(HasSubstr("a forward after a failure"), HasSubstr("stage 3 (bomb)")));
+      EXPECT_THAT(again,
+                  Says(AllOf(HasSubstr("a forward after a failure"), HasSubstr("stage 3 (bomb)"))));
       return failed;
     };
-    EXPECT_THAT(std::string(RunRing(task, *planned, {.step = step}).status().message()),
-                HasSubstr("bang"));
+    EXPECT_THAT(RunRing(task, planned, {.step = step}), Says("bang"));
   }
 }
 
 TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
   const TrainingTask task = BombTask(true);
-  const absl::StatusOr<PlannedTask> planned = PlanTask(
-      task,
-      {.workers = 2, .rule = Rule::kCdpV2, .stages = int(task.layers.size()), .iterations = 3});
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.workers = 2,
+                                                       .rule = Rule::kCdpV2,
+                                                       .stages = int(task.layers.size()),
+                                                       .iterations = 3}));
   std::mutex mutex;
   std::vector<std::string> errors;
   const auto step = [&](RingModel& model, const LapTask&, const TaskBatch& batch) {
@@ -203,7 +200,7 @@ TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
     if (!status.ok()) errors.push_back(std::string(status.message()));
     return status;
   };
-  EXPECT_FALSE(RunRing(task, *planned, {.step = step}).ok());
+  EXPECT_FALSE(RunRing(task, planned, {.step = step}).ok());
   ASSERT_FALSE(errors.empty());
   EXPECT_THAT(errors[0], HasSubstr("bang"));
   if (errors.size() > 1) {
@@ -214,16 +211,14 @@ TEST(HookErrorsTest, AFailureEndsTheOtherWorkersWithItsReason) {
 TEST(HookErrorsDeathTest, ReadingAReleasedParameter) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   TrainingTask task = MlpTask(3);
-  const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.rule = Rule::kCdpV2, .stages = 5});
-  ASSERT_TRUE(planned.ok()) << planned.status();
+  RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.rule = Rule::kCdpV2, .stages = 5}));
   at::Tensor kept;  // the user's own handle; built first is what the model keeps
   task.layers[2].build = [&kept] {
     torch::nn::Linear linear(9, 10);
     if (!kept.defined()) kept = linear->weight;
     return MakeLayer(linear);
   };
-  absl::StatusOr<std::unique_ptr<RingModel>> model = MakeLoneModel(task, *planned);
-  ASSERT_TRUE(model.ok()) << model.status();
+  RZ_ASSIGN(std::unique_ptr<RingModel> model, MakeLoneModel(task, planned));
   EXPECT_DEATH(kept.sum().item<float>(),
                "released parameter of stage 2 \\(linear1\\): linear1.weight");
 }
@@ -256,8 +251,7 @@ TEST(HookErrorsTest, AGradientAfterItsStageIsOver) {
                     .build = [] { return std::make_shared<LateGradient>(); },
                     .cost = LayerCost{1, 1}};
   Lone lone = MakeLone(task);
-  EXPECT_THAT(std::string(Backward(lone.Loss()).message()),
-              AllOf(HasSubstr("late.w"), HasSubstr("was over")));
+  EXPECT_THAT(Backward(lone.Loss()), Says(AllOf(HasSubstr("late.w"), HasSubstr("was over"))));
 }
 
 TEST(HookErrorsTest, BatchNormTwiceInOneForward) {
@@ -300,7 +294,7 @@ TEST(HookErrorsTest, AGraphMayOutliveItsModel) {
   Lone lone = MakeLone(MlpTask(3));
   const at::Tensor loss = lone.Loss();
   lone.model.reset();
-  EXPECT_THAT(std::string(Backward(loss).message()), HasSubstr("gone"));
+  EXPECT_THAT(Backward(loss), Says("gone"));
 }
 
 }  // namespace

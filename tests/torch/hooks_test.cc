@@ -1,5 +1,4 @@
 // Models that strain the hooks: each still gives the reference's bits, alone and on a ring.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
@@ -8,6 +7,7 @@
 #include "integrations/torch/micro_batch_context.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
@@ -118,13 +118,10 @@ TEST(HooksTest, UnusedParameters) {
                                       LinearLayer("b", 6, 4)});
   ExpectBits(task);
   const TrainingResult untouched = TrainOrdinaryLoop(task, 1, 0);
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(task, {.rule = Rule::kCdpV2, .iterations = 2});
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
-  ASSERT_TRUE(ring.ok()) << ring.status();
+  RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.rule = Rule::kCdpV2, .iterations = 2}));
+  RZ_ASSIGN(const TrainingResult ring, RunRing(task, planned));
   // Not even decayed.
-  EXPECT_EQ(ring->parameters.at("fickle.never.weight"),
+  EXPECT_EQ(ring.parameters.at("fickle.never.weight"),
             untouched.parameters.at("fickle.never.weight"));
 }
 

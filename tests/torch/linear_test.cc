@@ -21,12 +21,11 @@
 #include "integrations/torch/micro_batch_context.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
 namespace {
-
-using ::testing::HasSubstr;
 
 class Sink final : public GradientSink {
  public:
@@ -287,16 +286,15 @@ TEST(LinearTest, ProductsThatAreAlwaysMadeFirstHaveTheSameBits) {
   const TrainingTask task =
       LinearTask({Reads("a", 64, 5, Once), Reads("b", 96, 64, Once), Reads("c", 4, 96, Once)});
   for (const int n : {1, 2, 3}) {
-    const absl::StatusOr<PlannedTask> planned =
-        PlanTask(task, {.workers = n, .laps = 2, .stages = 3, .iterations = 3});
-    ASSERT_TRUE(planned.ok()) << planned.status();
+    RZ_ASSIGN(const PlannedTask planned,
+              PlanTask(task, {.workers = n, .laps = 2, .stages = 3, .iterations = 3}));
     const CountsAddedProducts counts;
-    const absl::StatusOr<TrainingResult> added = RunRing(task, *planned);
+    const absl::StatusOr<TrainingResult> added = RunRing(task, planned);
     if (n == 1) {  // its second lap finds the first one's sums
       EXPECT_GT(added_products, 0);
     }
     added_products = 0;
-    const absl::StatusOr<TrainingResult> first = RunRing(task, *planned, {.products_first = true});
+    const absl::StatusOr<TrainingResult> first = RunRing(task, planned, {.products_first = true});
     EXPECT_EQ(added_products, 0) << n;
     ASSERT_TRUE(added.ok() && first.ok()) << added.status() << first.status();
     EXPECT_EQ(first->losses, added->losses) << n;
@@ -309,11 +307,10 @@ TEST(LinearTest, AWeightThatIsReadElsewhereTooIsNamed) {
       {Reads("a", 64, 5, Once), Reads("b", 4, 64, [](const at::Tensor& x, const at::Tensor& w) {
          return Linear(x, w) + w.pow(2).sum();
        })});
-  const absl::StatusOr<PlannedTask> planned =
-      PlanTask(task, {.rule = Rule::kCdpV2, .stages = 2, .iterations = 2});
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  EXPECT_THAT(std::string(RunRing(task, *planned, {}).status().message()),
-              HasSubstr("\"b.weight\" is read by ringzero::Linear and elsewhere"));
+  RZ_ASSIGN(const PlannedTask planned,
+            PlanTask(task, {.rule = Rule::kCdpV2, .stages = 2, .iterations = 2}));
+  EXPECT_THAT(RunRing(task, planned, {}),
+              Says("\"b.weight\" is read by ringzero::Linear and elsewhere"));
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
 
 #include "integrations/torch/models/models.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
@@ -97,10 +97,9 @@ TEST(MixedBitsTest, AScaleThatIsTooLargeComesDown) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1}) {
     PlanRequest request{.workers = 2, .rule = rule, .iterations = 16};
     request.optimizer = task.optimizer;
-    const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
-    ASSERT_TRUE(planned.ok()) << planned.status();
+    RZ_ASSIGN(const PlannedTask planned, PlanTask(task, request));
     ExpectReferenceBits(task, planned);
-    const int skipped = TrainReference(task, planned->plan()).skipped;
+    const int skipped = TrainReference(task, planned.plan()).skipped;
     EXPECT_GT(skipped, 2);
     EXPECT_LT(skipped, 16);
   }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
+#include "tests/support/status_matchers.h"
 #include "tests/support/tasks.h"
 
 namespace ringzero {
@@ -107,20 +108,17 @@ std::vector<LayerFactory> AsLayers(const std::vector<LayerFactory>& marked) {
 }
 
 TEST(StageMarksTest, TrainsLikeLayers) {
-  const absl::StatusOr<std::vector<LayerFactory>> marked = LayersOf(Net(), {at::zeros({1, 5})});
-  ASSERT_TRUE(marked.ok()) << marked.status();
-  EXPECT_EQ((*marked)[1].cost->forward, 2 * 36 + 12);
-  const TrainingTask task = TaskOf(*marked), reference_task = TaskOf(AsLayers(*marked));
+  RZ_ASSIGN(const std::vector<LayerFactory> marked, LayersOf(Net(), {at::zeros({1, 5})}));
+  EXPECT_EQ(marked[1].cost->forward, 2 * 36 + 12);
+  const TrainingTask task = TaskOf(marked), reference_task = TaskOf(AsLayers(marked));
   for (const int stages : {2, 3, 4}) {
     PlanRequest request{
         .workers = 2, .laps = 2, .rule = Rule::kCdpV2, .stages = stages, .iterations = 3};
     request.evaluation = {.every = 1, .laps = 1};
-    const absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
-    ASSERT_TRUE(planned.ok()) << planned.status();
-    const absl::StatusOr<TrainingResult> ring = RunRing(task, *planned);
-    ASSERT_TRUE(ring.ok()) << ring.status();
-    EXPECT_EQ(*ring, TrainReference(reference_task, planned->plan()));
-    EXPECT_EQ(ring->parameters.count("first.a.weight"), 1u);
+    RZ_ASSIGN(const PlannedTask planned, PlanTask(task, request));
+    RZ_ASSIGN(const TrainingResult ring, RunRing(task, planned));
+    EXPECT_EQ(ring, TrainReference(reference_task, planned.plan()));
+    EXPECT_EQ(ring.parameters.count("first.a.weight"), 1u);
   }
 }
 
@@ -163,16 +161,14 @@ TEST(StageMarksTest, Refusals) {
   const TensorList example = {at::zeros({1, 5})};
   MarkedModule net = Net();
   net.marks[1].modules = {"nowhere"};
-  EXPECT_THAT(std::string(LayersOf(net, example).status().message()), HasSubstr("nowhere"));
+  EXPECT_THAT(LayersOf(net, example), Says("nowhere"));
   net = Net();
   net.marks[1].modules = {};
-  EXPECT_THAT(std::string(LayersOf(net, example).status().message()),
-              AllOf(HasSubstr("b.weight"), HasSubstr("no mark")));
+  EXPECT_THAT(LayersOf(net, example), Says(AllOf(HasSubstr("b.weight"), HasSubstr("no mark"))));
   net = Net();
   net.marks[2].modules = {"c", "b"};
-  EXPECT_THAT(std::string(LayersOf(net, example).status().message()),
-              AllOf(HasSubstr("second"), HasSubstr("third")));
-  EXPECT_THAT(std::string(LayersOf(Net(), {}).status().message()), HasSubstr("example"));
+  EXPECT_THAT(LayersOf(net, example), Says(AllOf(HasSubstr("second"), HasSubstr("third"))));
+  EXPECT_THAT(LayersOf(Net(), {}), Says("example"));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "p2p/rendezvous/store_rendezvous.h"
 #include "p2p/unique_fd.h"
 #include "tests/p2p/rendezvous_contract.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -164,8 +165,7 @@ TEST(TcpRendezvousTest, AnswersMayBeLateOnlyUntilAllHaveCome) {
   ASSERT_TRUE((*joined)->Put("key", "value").ok());
   relay.Hold(true);
   const absl::Status status = (*joined)->Get("key", std::chrono::seconds(20)).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "no answer within 0.2 s")) << status;
+  EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, "no answer within 0.2 s"));
 }
 
 TEST(TcpRendezvousTest, GarbageInTheStoreIsRefused) {
@@ -201,9 +201,8 @@ TEST(TcpRendezvousTest, NobodyThereIsAnErrorInTime) {
   place.limit = std::chrono::seconds(1);
   const auto start = std::chrono::steady_clock::now();
   const absl::Status status = OpenTcpStore(place).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(absl::StrContains(status.message(), absl::StrCat("tcp://localhost:", place.port)))
-      << status;
+  EXPECT_THAT(status,
+              Fails(absl::StatusCode::kUnavailable, absl::StrCat("tcp://localhost:", place.port)));
   EXPECT_FALSE(absl::StrContains(status.message(), "\n"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
@@ -228,8 +227,7 @@ TEST(TcpRendezvousTest, AStoreThatNeverAnswersIsAnErrorInTime) {
   place.answer_limit = std::chrono::milliseconds(500);
   const auto start = std::chrono::steady_clock::now();
   const absl::Status status = OpenTcpStore(place).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), "no answer within 1.5 s")) << status;
+  EXPECT_THAT(status, Fails(absl::StatusCode::kUnavailable, "no answer within 1.5 s"));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
 

@@ -1,5 +1,5 @@
-// An optimizer for ordinary loops: torch's steps, the same bits for any number of workers, and what
-// it says of tensors that it cannot take.
+// An optimizer for ordinary loops: torch's steps, and what it says of tensors that it cannot take.
+// The same bits for any number of workers: run_loop_test.cc, tests/zero/sharded_optimizer_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -7,19 +7,13 @@
 #include <torch/optim.h>
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <map>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/status.h"
 #include "integrations/torch/run_loop.h"
-#include "integrations/torch/run_workers.h"
-#include "p2p/rendezvous/rendezvous.h"
-#include "tests/support/reference_updates.h"
+#include "tests/support/reference_trainer.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -120,88 +114,16 @@ TEST(TorchShardedOptimizerTest, ClipsAsTorchDoes) {
   SmallNet ours, theirs;
   OptimizerOptions options{.type = Type::kSgd, .learning_rate = 1};
   options.max_norm = 0.5;
-  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*ours), {.optimizer = options});
-  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  RZ_ASSIGN(auto optimizer,
+            TorchShardedOptimizer::Create(ParametersOf(*ours), {.optimizer = options}));
   ours->forward(1).backward();
   theirs->forward(1).backward();
   const double norm = torch::nn::utils::clip_grad_norm_(TensorsOf(theirs), 0.5);
-  EXPECT_EQ((*optimizer)->Step(), absl::OkStatus());
+  EXPECT_EQ(optimizer->Step(), absl::OkStatus());
   EXPECT_GT(norm, 1);
-  EXPECT_NEAR((*optimizer)->gradient_norm(), norm, 1e-5 * norm);
+  EXPECT_NEAR(optimizer->gradient_norm(), norm, 1e-5 * norm);
   const at::Tensor wanted = theirs->matrix.detach() - theirs->matrix.grad();
   EXPECT_TRUE(at::allclose(ours->matrix, wanted, 1e-6, 1e-7));
-}
-
-struct Result {
-  absl::Status status;
-  std::vector<at::Tensor> values;
-  std::map<std::string, int> states;  // by parameter
-};
-
-// Six micro-batches in each update, shared by `workers`.
-Result Train(const OptimizerOptions& options, int self, int workers,
-             const std::optional<ShardJob>& job) {
-  PrepareTorch(1);
-  SmallNet net;
-  // Other initial values than the owners' do not matter.
-  net->matrix.data().mul_(1 + self);
-  Result result;
-  auto optimizer = TorchShardedOptimizer::Create(
-      ParametersOf(*net), {.optimizer = options, .micro_batches = 6 / workers}, job);
-  result.status = optimizer.status();
-  for (int update = 0; update < 4 && result.status.ok(); ++update) {
-    for (int m = self; m < 6 && result.status.ok(); m += workers) {
-      (*optimizer)->ZeroGrad();
-      net->forward(6 * update + m).backward();
-      result.status = (*optimizer)->Step();
-    }
-  }
-  if (!result.status.ok()) return result;
-  result.values = ValuesOf(net);
-  (*optimizer)->VisitStates([&](const ShardedOptimizer::NamedState& state) {
-    ++result.states[state.parameter];
-  });
-  return result;
-}
-
-std::vector<Result> RunThreads(const OptimizerOptions& options, int workers) {
-  const auto rendezvous = MakeLocalRendezvous();
-  std::vector<Result> results(static_cast<size_t>(workers));
-  std::vector<std::thread> running;
-  for (int w = 0; w < workers; ++w) {
-    running.emplace_back([&, w] {
-      results[w] = Train(options, w, workers,
-                         ShardJob{.seat = {.self = WorkerId(w),
-                                           .workers = workers,
-                                           .secret = "secret",
-                                           .rendezvous = rendezvous,
-                                           .join_limit = std::chrono::seconds(60)}});
-    });
-  }
-  for (std::thread& thread : running) thread.join();
-  return results;
-}
-
-TEST(TorchShardedOptimizerTest, AnyNumberOfWorkersGivesTheSameBits) {
-  OptimizerOptions adamw{.learning_rate = 3e-3, .max_norm = 0.5};
-  adamw.groups = {{.pattern = "conv*", .rate_factor = 0.5}};
-  for (const OptimizerOptions& options : {adamw, Sgd()}) {
-    const Result alone = Train(options, 0, 1, std::nullopt);
-    ASSERT_TRUE(alone.status.ok()) << alone.status;
-    for (const int workers : {2, 3}) {
-      std::map<std::string, int> states;
-      for (Result& result : RunThreads(options, workers)) {
-        ASSERT_TRUE(result.status.ok()) << result.status;
-        for (size_t p = 0; p < alone.values.size(); ++p) {
-          EXPECT_TRUE(at::equal(result.values[p], alone.values[p]))
-              << workers << " workers, parameter " << p;
-        }
-        EXPECT_LT(result.states.size(), alone.states.size());
-        states.merge(result.states);
-      }
-      EXPECT_EQ(states, alone.states);
-    }
-  }
 }
 
 std::string StepOf(const SmallNet& net, const std::function<void()>& spoil) {
@@ -259,13 +181,12 @@ TEST(TorchShardedOptimizerTest, NamesTheParameterThatCannotBe) {
 // As with torch's optimizers.
 TEST(TorchShardedOptimizerTest, AGraphOfBeforeDoesNotGoOnAfterAStep) {
   torch::nn::Linear linear(3, 3);
-  auto optimizer = TorchShardedOptimizer::Create(ParametersOf(*linear), {});
-  ASSERT_TRUE(optimizer.ok()) << optimizer.status();
+  RZ_ASSIGN(auto optimizer, TorchShardedOptimizer::Create(ParametersOf(*linear), {}));
   const at::Tensor hidden = linear->forward(at::ones({1, 3}));
   const at::Tensor loss = linear->forward(hidden).sum();
   loss.backward({}, /*retain_graph=*/true);
-  EXPECT_EQ((*optimizer)->Step(), absl::OkStatus());
-  EXPECT_EQ((*optimizer)->updates(), 1);
+  EXPECT_EQ(optimizer->Step(), absl::OkStatus());
+  EXPECT_EQ(optimizer->updates(), 1);
   EXPECT_THROW(loss.backward(), c10::Error);
 }
 

@@ -3,8 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
+
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -60,18 +61,16 @@ TEST(BlameChain, EndsThoughEveryAnswerIsANewOne) {
 TEST(BlameText, ReadsBack) {
   for (const BlameQuestion& question :
        {BlameQuestion{WorkerId(7), MessageKey{11, ~uint64_t{0}}}, BlameQuestion{WorkerId(0), {}}}) {
-    const auto read = ParseQuestion(WriteQuestion(question));
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->waiter, question.waiter);
-    EXPECT_EQ(read->message, question.message);
+    RZ_ASSIGN(const auto read, ParseQuestion(WriteQuestion(question)));
+    EXPECT_EQ(read.waiter, question.waiter);
+    EXPECT_EQ(read.message, question.message);
   }
   for (const BlameAnswer& answer : {Waits(5, 42), BlameAnswer{.says = "has spoken"},
                                     BlameAnswer{.says = "is full", .next = WorkerId(2)}}) {
-    const auto read = ParseAnswer(WriteAnswer(answer));
-    ASSERT_TRUE(read.ok()) << read.status();
-    EXPECT_EQ(read->says, answer.says);
-    EXPECT_EQ(read->next, answer.next);
-    EXPECT_EQ(read->message, answer.message);
+    RZ_ASSIGN(const auto read, ParseAnswer(WriteAnswer(answer)));
+    EXPECT_EQ(read.says, answer.says);
+    EXPECT_EQ(read.next, answer.next);
+    EXPECT_EQ(read.message, answer.message);
   }
 }
 

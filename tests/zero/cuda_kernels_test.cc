@@ -5,18 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <string>
 #include <vector>
 
+#include "tests/support/status_matchers.h"
 #include "tests/zero/pass_cases.h"
 #include "tests/zero/update_reference.h"
 #include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {
-
-using ::testing::HasSubstr;
 
 // A copy of a vector on the GPU.
 template <class T>
@@ -152,12 +149,12 @@ TEST_F(CudaKernelsTest, RoundsByChance) {
 TEST(CudaKernelErrorsTest, WithoutAGpuEveryPassSaysSo) {
   const absl::Status available = cuda::Available();
   if (available.ok()) GTEST_SKIP() << "there is a GPU";
-  EXPECT_THAT(std::string(available.message()), HasSubstr("cuda::Available: "));
+  EXPECT_THAT(available, Says("cuda::Available: "));
   for (const PassCase& each : PassCases({3})) {
     PassMemory memory(each);
     const absl::Status status = cuda::UpdatePass(each.step, memory.Span(), {});
     EXPECT_EQ(status.code(), available.code()) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr("Pass: "));
+    EXPECT_THAT(status, Says("Pass: "));
   }
   for (const absl::Status& status :
        {cuda::Pass(cuda::AddSpan{.count = 1}, {}), cuda::Pass(cuda::SquaresSpan{.count = 1}, {}),
@@ -172,11 +169,11 @@ TEST(CudaKernelErrorsTest, CountsAreChecked) {
   for (const PassCase& each : PassCases({0})) {
     EXPECT_EQ(cuda::UpdatePass(each.step, {.count = 0}, {}), absl::OkStatus());
     const absl::Status status = cuda::UpdatePass(each.step, {.count = -1}, {});
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("count is -1, it must be 0 or more"));
+    EXPECT_THAT(status,
+                Fails(absl::StatusCode::kInvalidArgument, "count is -1, it must be 0 or more"));
   }
-  EXPECT_THAT(std::string(cuda::Pass(cuda::SquaresSpan{.count = 1, .block = 0}, {}).message()),
-              HasSubstr("block is 0, it must be 1 or more"));
+  EXPECT_THAT(cuda::Pass(cuda::SquaresSpan{.count = 1, .block = 0}, {}),
+              Says("block is 0, it must be 1 or more"));
 }
 
 }  // namespace

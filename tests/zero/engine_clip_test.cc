@@ -4,18 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/gradient_norm.h"
 
 namespace ringzero {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr std::chrono::microseconds kMaxDelay(300);
 
@@ -52,9 +50,7 @@ TEST(EngineClipTest, BitsOfEveryFormRuleAndShape) {
           o.strict = runs % 2 == 1;
           if (runs % 3 == 1) o.evaluation = {.every = 2, .laps = 1};
           if (runs % 4 == 2) o.collection = {.every = 2, .worker = WorkerId(runs % n)};
-          const MakeTransports transports = runs % 3 == 0   ? LocalTransports()
-                                            : runs % 3 == 1 ? ShmTransports()
-                                                            : LaneTransports();
+          const MakeTransports transports = TransportsOfRun(runs);
           ExpectClippedBits(o, runs % 2 == 0 ? Delayed(transports, runs, kMaxDelay) : transports);
           ++runs;
         }
@@ -78,16 +74,13 @@ TEST(EngineClipTest, TheLastNormsReachWorkerZero) {
         o.zero_stage = runs % 4;
         if (clipping == Clipping::kOff) o.optimizer.max_norm = 0;
         SCOPED_TRACE(absl::StrCat(ToString(clipping), " ", ToString(rule), " ", iterations));
-        const MakeTransports transports = runs % 3 == 0   ? LocalTransports()
-                                          : runs % 3 == 1 ? ShmTransports()
-                                                          : LaneTransports();
-        const absl::StatusOr<ToyResult> ring = RunToyRing(o, Delayed(transports, runs, kMaxDelay));
-        ASSERT_TRUE(ring.ok()) << ring.status();
+        const MakeTransports transports = TransportsOfRun(runs);
+        RZ_ASSIGN(const ToyResult ring, RunToyRing(o, Delayed(transports, runs, kMaxDelay)));
         const std::vector<double> all = RunToyReference(o).norms;
         const size_t last = std::min<size_t>(3, all.size());
-        ASSERT_EQ(ring->norms.size(), last);
+        ASSERT_EQ(ring.norms.size(), last);
         for (size_t i = 0; i < last; ++i) {
-          EXPECT_NEAR(ring->norms[i] / all[all.size() - last + i], 1, 1e-6) << i;
+          EXPECT_NEAR(ring.norms[i] / all[all.size() - last + i], 1, 1e-6) << i;
         }
         ++runs;
       }
@@ -103,9 +96,8 @@ TEST(EngineClipTest, OneResultForAnyNumberOfWorkers) {
   for (const int workers : {1, 2, 4}) {
     o.workers = workers;
     o.laps = 4 / workers;
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-    ASSERT_TRUE(ring.ok()) << ring.status();
-    EXPECT_EQ(ring->parameters, one.parameters) << workers;
+    RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
+    EXPECT_EQ(ring.parameters, one.parameters) << workers;
   }
 }
 
@@ -133,13 +125,11 @@ TEST(EngineClipTest, TakenSumsAreWhatTheForecastSays) {
   for (const int zero_stage : {0, 3}) {
     ToyOptions o = Clipped(3, 5, Rule::kCdpV1, Clipping::kExact);
     o.zero_stage = zero_stage;
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-    ASSERT_TRUE(ring.ok()) << ring.status();
-    const absl::StatusOr<MemoryForecast> forecast = ForecastMemory(ToyPlan(o), {});
-    ASSERT_TRUE(forecast.ok());
+    RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
+    RZ_ASSIGN(const MemoryForecast forecast, ForecastMemory(ToyPlan(o), {}));
     for (int w = 0; w < o.workers; ++w) {
-      EXPECT_EQ(ring->memory[w].taken, forecast->workers[w].taken);
-      EXPECT_GT(ring->memory[w].taken, 0);
+      EXPECT_EQ(ring.memory[w].taken, forecast.workers[w].taken);
+      EXPECT_GT(ring.memory[w].taken, 0);
     }
   }
 }
@@ -147,8 +137,7 @@ TEST(EngineClipTest, TakenSumsAreWhatTheForecastSays) {
 TEST(EngineClipTest, PlanAndOptimizerMustAgree) {
   ToyOptions o = Clipped(1, 2, Rule::kDp, Clipping::kExact);
   o.optimizer.max_norm = 0;
-  EXPECT_THAT(std::string(RunToyRing(o, LocalTransports()).status().message()),
-              HasSubstr("max_norm 0 with clipping exact"));
+  EXPECT_THAT(RunToyRing(o, LocalTransports()), Says("max_norm 0 with clipping exact"));
 }
 
 TEST(ClipFactorTest, IsTorchs) {

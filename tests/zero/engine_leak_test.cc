@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/transport_needs.h"
 
@@ -38,8 +39,7 @@ struct Held {
 const ToyOptions kToy{.workers = 4, .stages = 4, .iterations = 2, .window = 2};
 
 void RunToTheEnd(const MakeTransports& transports) {
-  const absl::StatusOr<ToyResult> result = RunToyRing(kToy, transports);
-  ASSERT_TRUE(result.ok()) << result.status();
+  RZ_ASSIGN(const ToyResult result, RunToyRing(kToy, transports));
 }
 
 // Each engine leaves with its first forward begun, while the others wait for it.
@@ -50,18 +50,16 @@ void StopInTheMiddle(const MakeTransports& transports) {
     EXPECT_TRUE(each.ok()) << each.status();
     needs.push_back(*std::move(each));
   }
-  auto made = transports(needs);
-  ASSERT_TRUE(made.ok()) << made.status();
+  RZ_ASSIGN(auto made, transports(needs));
   std::vector<std::unique_ptr<Engine>> ring;
   for (int w = 0; w < kToy.workers; ++w) {
     EngineOptions options{.plan = ToyPlan(kToy),
                           .self = WorkerId(w),
-                          .transport = std::move((*made)[w]),
+                          .transport = std::move(made[w]),
                           .layouts = ToyLayouts(kToy)};
     options.metrics_count = 1;
-    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(std::move(options));
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    ring.push_back(*std::move(engine));
+    RZ_ASSIGN(std::unique_ptr<Engine> engine, Engine::Create(std::move(options)));
+    ring.push_back(std::move(engine));
   }
   for (std::unique_ptr<Engine>& engine : ring) {
     EXPECT_TRUE(engine->BeginForward(StageId(0)).ok());

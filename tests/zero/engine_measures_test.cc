@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "sharding/program.h"
 #include "sharding/schedule.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 
@@ -18,9 +19,8 @@ TEST(EngineMeasuresTest, NothingIsCopiedOnOneHost) {
   ToyOptions o{.workers = 4, .stages = 8, .evaluation = {.every = 2, .laps = 2}};
   for (const MakeTransports& transports : {LocalTransports(), ShmTransports()}) {
     for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, transports);
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      EXPECT_EQ(ring->bytes_copied, 0);
+      RZ_ASSIGN(const ToyResult ring, RunToyRing(o, transports));
+      EXPECT_EQ(ring.bytes_copied, 0);
     }
   }
 }
@@ -40,10 +40,9 @@ TEST(EngineMeasuresTest, MeasuredBytesEqualTheFormula) {
         // Four iterations more: the first is not steady where copies are held.
         for (const int iterations : {1, 5}) {
           o.iterations = iterations;
-          const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-          ASSERT_TRUE(ring.ok()) << ring.status();
-          parameters = ring->parameter_bytes_sent - parameters;
-          sums = ring->sum_bytes_sent - sums;
+          RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
+          parameters = ring.parameter_bytes_sent - parameters;
+          sums = ring.sum_bytes_sent - sums;
         }
         const WireBytes steady = SteadyWireBytes(ToyPlan(o));
         EXPECT_EQ(parameters, 4 * steady.parameters);
@@ -65,15 +64,14 @@ TEST(EngineMeasuresTest, WhatIsKnownAtOnceDoesNotGrowWithTheLaps) {
       int64_t eight_laps = 0;
       for (int w = 0; w < o.workers; ++w) {
         o.laps = 8;
-        const auto program = MakeProgram(ToyPlan(o), WorkerId(w), {Iteration(1), Iteration(2)});
-        ASSERT_TRUE(program.ok());
-        eight_laps = std::max(eight_laps, static_cast<int64_t>(program->ops.size()));
+        RZ_ASSIGN(const auto program,
+                  MakeProgram(ToyPlan(o), WorkerId(w), {Iteration(1), Iteration(2)}));
+        eight_laps = std::max(eight_laps, static_cast<int64_t>(program.ops.size()));
       }
       o.laps = 40;
       ExpectReferenceBits(o, Delayed(LocalTransports(), 5, std::chrono::microseconds(20)));
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      for (const int64_t known : ring->operations) {
+      RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
+      for (const int64_t known : ring.operations) {
         EXPECT_LE(known, eight_laps) << ToString(rule) << " zero " << zero_stage;
         EXPECT_GT(known, eight_laps / 6);
       }

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sharding/memory_forecast.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/optimizer_state.h"
 
@@ -16,16 +17,15 @@ void ExpectForecast(const ToyOptions& options, const MakeTransports& transports)
                             ToString(options.rule), " zero ", options.zero_stage, " frozen ",
                             options.frozen_prefix, " tied ", options.tied, " retain ",
                             options.retain));
-  const absl::StatusOr<ToyResult> run = RunToyRing(options, transports);
-  ASSERT_TRUE(run.ok()) << run.status();
+  RZ_ASSIGN(const ToyResult run, RunToyRing(options, transports));
   const std::vector<StageLayout> layouts = ToyLayouts(options);
-  const auto forecast =
-      ForecastMemory(ToyPlan(options), {.moment_bytes = MomentBytes(options.optimizer, layouts),
-                                        .scratch_bytes = ScratchBytes(options.optimizer, layouts)});
-  ASSERT_TRUE(forecast.ok()) << forecast.status();
+  RZ_ASSIGN(const auto forecast,
+            ForecastMemory(ToyPlan(options),
+                           {.moment_bytes = MomentBytes(options.optimizer, layouts),
+                            .scratch_bytes = ScratchBytes(options.optimizer, layouts)}));
   for (int w = 0; w < options.workers; ++w) {
     SCOPED_TRACE(absl::StrCat("worker ", w));
-    const MemoryBytes &wanted = forecast->workers[w], &found = run->memory[w];
+    const MemoryBytes &wanted = forecast.workers[w], &found = run.memory[w];
     EXPECT_EQ(found.masters, wanted.masters);
     EXPECT_EQ(found.versions, wanted.versions);
     EXPECT_EQ(found.moments, wanted.moments);

@@ -3,18 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <string>
 #include <vector>
 
+#include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/loss_scale.h"
 
 namespace ringzero {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr std::chrono::microseconds kMaxDelay(300);
 constexpr ValueType kFp16 = ValueType::kFp16, kBf16 = ValueType::kBf16;
@@ -49,9 +46,7 @@ TEST(EngineOverflowTest, BitsOfEveryRuleAndShape) {
                        {Iteration(3), StageId(s - 1), 0},
                        {Iteration(4), StageId(0), batch - 1},
                        {Iteration(8), StageId((runs + 1) % s), (runs + 1) % batch}};
-        const MakeTransports transports = runs % 3 == 0   ? LocalTransports()
-                                          : runs % 3 == 1 ? ShmTransports()
-                                                          : LaneTransports();
+        const MakeTransports transports = TransportsOfRun(runs);
         ExpectReferenceBits(o, runs % 2 == 0 ? Delayed(transports, runs, kMaxDelay) : transports);
         EXPECT_EQ(RunToyReference(o).skipped, 4);
         ++runs;
@@ -123,23 +118,21 @@ TEST(EngineOverflowTest, EndsWhereTheScaleCannotBeLowered) {
   o.precision.loss_scale.minimum = 256;
   o.overflows = {{Iteration(2), StageId(1), 0}};
   const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-  EXPECT_THAT(std::string(ring.status().message()),
-              HasSubstr("gradients of iteration 2 are not finite, and the loss scale is already "
-                        "256, fp16.min_loss_scale"));
+  EXPECT_THAT(ring, Says("gradients of iteration 2 are not finite, and the loss scale is already "
+                         "256, fp16.min_loss_scale"));
 }
 
 TEST(EngineOverflowTest, PlansThatCannotBe) {
   ToyOptions o = Scaled(2, 4, Rule::kCdpV2);
   Plan plan = ToyPlan(o);
   plan.strict = false;
-  EXPECT_THAT(std::string(CheckPlan(plan).message()),
-              HasSubstr("skipping overflows with cdp_v2 needs its strict form"));
+  EXPECT_THAT(CheckPlan(plan), Says("skipping overflows with cdp_v2 needs its strict form"));
   plan = ToyPlan(o);
   plan.clipping = Clipping::kPrevious;
-  EXPECT_THAT(std::string(CheckPlan(plan).message()), HasSubstr("clip by that"));
+  EXPECT_THAT(CheckPlan(plan), Says("clip by that"));
   o.precision.skip_overflows = false;
-  EXPECT_THAT(std::string(RunToyRing(o, LocalTransports()).status().message()),
-              HasSubstr("a dynamic loss scale needs a plan that skips overflows"));
+  EXPECT_THAT(RunToyRing(o, LocalTransports()),
+              Says("a dynamic loss scale needs a plan that skips overflows"));
 }
 
 TEST(LossScaleTest, CountsTheUpdatesThatWereMade) {

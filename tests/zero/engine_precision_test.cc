@@ -4,11 +4,11 @@
 
 #include <cstring>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "sharding/memory_forecast.h"
 #include "sharding/schedule.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "tests/zero/update_reference.h"
@@ -44,16 +44,7 @@ TEST(EnginePrecisionTest, BitsOverTypesRulesAndShapes) {
         o.zero_stage = zero_stage;
         o.precision = precision;
         o.width = 3 + int(random() % 40);
-        o.retain = int(random() % 2);
-        o.frozen_prefix = random() % 4 == 0 && o.stages > 1 ? 1 : 0;
-        o.tied = o.frozen_prefix == 0 && o.stages > 1 && random() % 3 == 0;
-        if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1};
-        if (random() % 2 == 0) {
-          o.collection = {.every = 2, .worker = WorkerId(int(random() % o.workers))};
-        }
-        o.optimizer.type =
-            random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
-        o.optimizer.sgd.momentum = 0.9;
+        DrawTheRest(random, o);
         const MakeTransports transports = run % 2 == 0 ? LocalTransports() : ShmTransports();
         ExpectReferenceBits(o, transports);
         if (HasFatalFailure()) return;
@@ -71,14 +62,13 @@ TEST(EnginePrecisionTest, CollectionsShowMasters) {
     o.collection = {.every = 1, .worker = WorkerId(1)};
     ExpectReferenceBits(o, Delayed(ShmTransports(), 3, std::chrono::microseconds(300)));
     // Some of what is shown is no bf16.
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-    ASSERT_TRUE(ring.ok()) << ring.status();
+    RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
     int narrow = 0;
-    for (const float value : ring->parameters) {
+    for (const float value : ring.parameters) {
       narrow +=
           reference::FromWire(WireType::kBf16, reference::ToWire(WireType::kBf16, value)) == value;
     }
-    EXPECT_LT(narrow, static_cast<int>(ring->parameters.size()));
+    EXPECT_LT(narrow, static_cast<int>(ring.parameters.size()));
   }
 }
 
@@ -86,15 +76,14 @@ TEST(EnginePrecisionTest, HalfOfTheBytesTravel) {
   for (int zero_stage = 0; zero_stage <= 3; ++zero_stage) {
     ToyOptions o{.workers = 3, .stages = 4, .zero_stage = zero_stage, .laps = 2};
     o.width = 320;
-    const absl::StatusOr<ToyResult> wide = RunToyRing(o, LocalTransports());
+    RZ_ASSIGN(const ToyResult wide, RunToyRing(o, LocalTransports()));
     o.precision = {.compute = kBf16, .sums = kBf16};
-    const absl::StatusOr<ToyResult> narrow = RunToyRing(o, LocalTransports());
-    ASSERT_TRUE(wide.ok() && narrow.ok()) << wide.status() << narrow.status();
+    RZ_ASSIGN(const ToyResult narrow, RunToyRing(o, LocalTransports()));
     // Of the 320 values; 3 unused ones and a trailer take 64 bytes in any type.
-    const int64_t messages = wide->sum_bytes_sent / (1280 + 64 + 64);
-    EXPECT_EQ(narrow->sum_bytes_sent, messages * (640 + 64 + 64));
-    const int64_t copies = wide->parameter_bytes_sent / (1280 + 64);
-    EXPECT_EQ(narrow->parameter_bytes_sent, copies * (640 + 64));
+    const int64_t messages = wide.sum_bytes_sent / (1280 + 64 + 64);
+    EXPECT_EQ(narrow.sum_bytes_sent, messages * (640 + 64 + 64));
+    const int64_t copies = wide.parameter_bytes_sent / (1280 + 64);
+    EXPECT_EQ(narrow.parameter_bytes_sent, copies * (640 + 64));
     o.iterations = 1;
     EXPECT_EQ(SteadyWireBytes(ToyPlan(o)).sums % (640 + 64 + 64), 0);
   }
@@ -107,19 +96,18 @@ TEST(EnginePrecisionTest, AllocatesWhatTheForecastSays) {
       o.precision = {.compute = kBf16, .parameters = kBf16};
       o.collection.every = every;
       SCOPED_TRACE(PlanToString(ToyPlan(o)));
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      const auto forecast =
-          ForecastMemory(ToyPlan(o), {.moment_bytes = MomentBytes(o.optimizer, ToyLayouts(o))});
-      ASSERT_TRUE(forecast.ok()) << forecast.status();
+      RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
+      RZ_ASSIGN(
+          const auto forecast,
+          ForecastMemory(ToyPlan(o), {.moment_bytes = MomentBytes(o.optimizer, ToyLayouts(o))}));
       // Per stage 256 values, and 3 that take 64 bytes in any type.
       constexpr int64_t kMasters = 1024 + 64, kVersion = 512 + 64;
       for (int w = 0; w < o.workers; ++w) {
-        EXPECT_EQ(ring->memory[w].masters, forecast->workers[w].masters);
-        EXPECT_EQ(ring->memory[w].versions, forecast->workers[w].versions);
-        EXPECT_EQ(ring->memory[w].masters, 2 * kMasters);
+        EXPECT_EQ(ring.memory[w].masters, forecast.workers[w].masters);
+        EXPECT_EQ(ring.memory[w].versions, forecast.workers[w].versions);
+        EXPECT_EQ(ring.memory[w].masters, 2 * kMasters);
         const int64_t second = rule == Rule::kDp ? 0 : kVersion + (every > 0 ? kMasters : 0);
-        EXPECT_EQ(ring->memory[w].versions, 2 * (kVersion + second));
+        EXPECT_EQ(ring.memory[w].versions, 2 * (kVersion + second));
       }
     }
   }
@@ -129,10 +117,9 @@ TEST(EnginePrecisionTest, ParametersTravelInTheTypeThatComputes) {
   const ModelDescription model{
       .layers = {{.name = "a", .parameters = {{.name = "w", .shape = {64}}}, .cost = {1, 2}}},
       .parameter_count = 64};
-  const absl::StatusOr<PlannedModel> planned = PlanModel(model, {.precision = {.compute = kBf16}});
-  ASSERT_TRUE(planned.ok()) << planned.status();
-  EXPECT_EQ(planned->layouts[0].parameter_type, kBf16);
-  EXPECT_EQ(planned->layouts[0].parameter_bytes, 128);
+  RZ_ASSIGN(const PlannedModel planned, PlanModel(model, {.precision = {.compute = kBf16}}));
+  EXPECT_EQ(planned.layouts[0].parameter_type, kBf16);
+  EXPECT_EQ(planned.layouts[0].parameter_bytes, 128);
 }
 
 TEST(EnginePrecisionTest, EveryParameterBeginsAtAMultipleOf64Bytes) {

@@ -6,13 +6,13 @@
 #include <cmath>
 #include <cstdlib>
 #include <random>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "p2p/ucx/ucx_transport.h"
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/long_hops.h"
@@ -21,16 +21,6 @@ namespace ringzero {
 namespace {
 
 constexpr std::chrono::microseconds kMaxDelay(300);
-
-std::string Describe(const ToyOptions& o) {
-  return absl::StrCat("N ", o.workers, " S ", o.stages, " zero ", o.zero_stage, " K ", o.laps, " ",
-                      ToString(o.rule), " slack ", o.slack, " pending ", o.pending, " stagger ",
-                      o.stagger, " predict ", o.predict, " retain ", o.retain, " frozen ",
-                      o.frozen_prefix, " tied ", o.tied, " evaluate ", o.evaluation.every,
-                      " collect ", o.collection.every, "@", o.collection.worker.value, " clipping ",
-                      ToString(o.clipping), o.strict ? " strict" : "", " adamw ",
-                      o.optimizer.type == OptimizerOptions::Type::kAdamW);
-}
 
 TEST(EngineTest, OneWorkerTrains) { ExpectReferenceBits({.workers = 1, .stages = 2}); }
 
@@ -59,25 +49,11 @@ TEST(EngineTest, BitsOverShapesAndRules) {
             if (!full && random() % 12 != 0) continue;
             ToyOptions o{.workers = n, .stages = s, .laps = k, .rule = rule, .slack = slack};
             o.zero_stage = i % 4;
-            o.pending = 1 + int(random() % 2);
-            o.stagger = rule != Rule::kDp && random() % 3 == 0;
-            o.retain = int(random() % 2);
-            o.frozen_prefix = random() % 4 == 0 && s > 1 ? 1 : 0;
-            o.tied = o.frozen_prefix == 0 && s > 1 && random() % 3 == 0;
-            if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1 + int(random() % 2)};
-            o.optimizer.type =
-                random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
-            o.optimizer.sgd.momentum = 0.9;
+            DrawTheRest(random, o);
             const bool sgd = o.optimizer.type == OptimizerOptions::Type::kSgd;
             o.predict = sgd && rule != Rule::kDp && i % 2 == 0;
-            if (random() % 2 == 0) {
-              o.collection = {.every = 1 + int(random() % 3),
-                              .worker = WorkerId(int(random() % n))};
-            }
             const uint64_t how = random() % 6;
-            MakeTransports transports = how % 3 == 0   ? LocalTransports()
-                                        : how % 3 == 1 ? ShmTransports()
-                                                       : LaneTransports();
+            MakeTransports transports = TransportsOfRun(int(how));
             if (runs % 8 == 7 && !UcxVersion().empty()) transports = UcxTransports();
             if (how / 3 == 0) transports = Delayed(transports, random(), kMaxDelay);
             ExpectReferenceBits(o, transports);
@@ -104,7 +80,7 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
         if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
         Plan plan = ToyPlan(o);
         const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
-        ASSERT_TRUE(window.ok()) << Describe(o) << window.status();
+        ASSERT_TRUE(window.ok()) << PlanToString(plan) << window.status();
         o.window = *window;
         LongHopLanes long_hops = {.order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
                                   .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
@@ -127,8 +103,7 @@ TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
       o.zero_stage = type == OptimizerOptions::Type::kSgd ? 3 : static_cast<int>(rule);
       o.frozen_prefix = 1;
       o.evaluation = {.every = 3, .laps = 1};
-      const absl::StatusOr<ToyResult> plain = RunToyRing(o, LocalTransports());
-      ASSERT_TRUE(plain.ok()) << plain.status();
+      RZ_ASSIGN(const ToyResult plain, RunToyRing(o, LocalTransports()));
       for (const CollectionPlan& when :
            {CollectionPlan{.every = 1}, CollectionPlan{.every = 3, .versions = {7}},
             CollectionPlan{.versions = {1, 2, 5}}}) {
@@ -138,14 +113,13 @@ TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
           o.collection = when;
           o.collection.worker = WorkerId(worker);
           ExpectReferenceBits(o, Delayed(ShmTransports(), 3 * worker + when.every, kMaxDelay));
-          const absl::StatusOr<ToyResult> shown = RunToyRing(o, LocalTransports());
-          ASSERT_TRUE(shown.ok()) << shown.status();
-          EXPECT_FALSE(shown->collected.empty());
-          EXPECT_EQ(shown->parameters, plain->parameters);
-          EXPECT_EQ(shown->losses, plain->losses);
-          EXPECT_EQ(shown->evaluations, plain->evaluations);
-          EXPECT_EQ(shown->parameter_bytes_sent, plain->parameter_bytes_sent);
-          EXPECT_EQ(shown->sum_bytes_sent, plain->sum_bytes_sent);
+          RZ_ASSIGN(const ToyResult shown, RunToyRing(o, LocalTransports()));
+          EXPECT_FALSE(shown.collected.empty());
+          EXPECT_EQ(shown.parameters, plain.parameters);
+          EXPECT_EQ(shown.losses, plain.losses);
+          EXPECT_EQ(shown.evaluations, plain.evaluations);
+          EXPECT_EQ(shown.parameter_bytes_sent, plain.parameter_bytes_sent);
+          EXPECT_EQ(shown.sum_bytes_sent, plain.sum_bytes_sent);
         }
       }
       o.collection = {};
@@ -163,14 +137,7 @@ TEST(EngineTest, IncompleteBatches) {
         for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
           ToyOptions o{.workers = n, .stages = n + 1, .laps = k, .iterations = 5, .rule = rule};
           o.zero_stage = static_cast<int>(random() % 4);
-          o.pending = 1 + static_cast<int>(random() % 2);
-          o.stagger = rule != Rule::kDp && random() % 3 == 0;
-          o.frozen_prefix = random() % 4 == 0 ? 1 : 0;
-          o.tied = o.frozen_prefix == 0 && random() % 3 == 0;
-          o.optimizer.type =
-              random() % 2 == 0 ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
-          if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 1};
-          if (random() % 2 == 0) o.collection = {.every = 1};
+          DrawTheRest(random, o);
           // One complete batch, or none, before it.
           const int64_t complete = random() % 3 == 0 ? 0 : n * k * kFull;
           o.samples = {.per_epoch = complete + rest, .micro_batch = kFull};
@@ -185,12 +152,11 @@ TEST(EngineTest, IncompleteBatches) {
 
 TEST(EngineTest, CompleteBatchesGiveTheBitsOfUncountedOnes) {
   ToyOptions o{.workers = 3, .stages = 4, .laps = 2};
-  const absl::StatusOr<ToyResult> uncounted = RunToyRing(o, LocalTransports());
+  RZ_ASSIGN(const ToyResult uncounted, RunToyRing(o, LocalTransports()));
   o.samples = {.per_epoch = 2 * 3 * 2 * 7, .micro_batch = 7};
-  const absl::StatusOr<ToyResult> counted = RunToyRing(o, LocalTransports());
-  ASSERT_TRUE(uncounted.ok() && counted.ok()) << counted.status();
-  EXPECT_EQ(counted->parameters, uncounted->parameters);
-  EXPECT_EQ(counted->statistics, uncounted->statistics);
+  RZ_ASSIGN(const ToyResult counted, RunToyRing(o, LocalTransports()));
+  EXPECT_EQ(counted.parameters, uncounted.parameters);
+  EXPECT_EQ(counted.statistics, uncounted.statistics);
 }
 
 // The engine of one worker, with samples for its first micro-batch only.
@@ -201,34 +167,31 @@ TEST(EngineTest, MissingMicroBatchesAreSkipped) {
   plan.window = 2;
   EngineOptions options{.plan = plan, .layouts = ToyLayouts(o)};
   options.metrics_count = 1;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(std::move(options));
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->NextLap()->samples, 3);
-  const absl::Status refused = (*engine)->SkipMicroBatch({0});
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("is not missing"));
+  RZ_ASSIGN(std::unique_ptr<Engine> engine, Engine::Create(std::move(options)));
+  EXPECT_EQ(engine->NextLap()->samples, 3);
+  const absl::Status refused = engine->SkipMicroBatch({0});
+  EXPECT_THAT(refused, Fails(absl::StatusCode::kFailedPrecondition, "is not missing"));
   for (int j = 0; j < 2; ++j) {
-    ASSERT_TRUE((*engine)->BeginForward(StageId(j)).ok());
+    ASSERT_TRUE(engine->BeginForward(StageId(j)).ok());
     Buffer statistics = MakeHeapBuffer(ToyLayouts(o)[j].statistics_bytes);
-    ASSERT_TRUE((*engine)->EndForward(StageId(j), std::move(statistics)).ok());
+    ASSERT_TRUE(engine->EndForward(StageId(j), std::move(statistics)).ok());
   }
   for (int j = 1; j >= 0; --j) {
-    ASSERT_TRUE((*engine)->BeginBackward(StageId(j)).ok());
+    ASSERT_TRUE(engine->BeginBackward(StageId(j)).ok());
     // It is weighted, and so handed over.
-    EXPECT_EQ((*engine)->OpenSum(StageId(j)), nullptr);
-    ASSERT_TRUE((*engine)->EndBackward(StageId(j), {}).ok());
+    EXPECT_EQ(engine->OpenSum(StageId(j)), nullptr);
+    ASSERT_TRUE(engine->EndBackward(StageId(j), {}).ok());
   }
-  ASSERT_TRUE((*engine)->EndMicroBatch({1}).ok());
-  EXPECT_TRUE((*engine)->NextLap()->missing());
+  ASSERT_TRUE(engine->EndMicroBatch({1}).ok());
+  EXPECT_TRUE(engine->NextLap()->missing());
   for (int j = 0; j < 2; ++j) {
-    ASSERT_TRUE((*engine)->BeginForward(StageId(j)).ok());
-    ASSERT_TRUE((*engine)->EndForward(StageId(j), Buffer()).ok());
+    ASSERT_TRUE(engine->BeginForward(StageId(j)).ok());
+    ASSERT_TRUE(engine->EndForward(StageId(j), Buffer()).ok());
   }
-  ASSERT_TRUE((*engine)->BeginBackward(StageId(1)).ok());
+  ASSERT_TRUE(engine->BeginBackward(StageId(1)).ok());
   const std::vector<float> values(5);
-  const absl::Status added = (*engine)->EndBackward(StageId(1), {{0, values.data(), nullptr}});
-  EXPECT_EQ(added.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(added.message()), testing::HasSubstr("has no samples"));
+  const absl::Status added = engine->EndBackward(StageId(1), {{0, values.data(), nullptr}});
+  EXPECT_THAT(added, Fails(absl::StatusCode::kInvalidArgument, "has no samples"));
 }
 
 TEST(EngineTest, AWindowLargerThanNeededGivesTheSameBits) {
@@ -285,10 +248,9 @@ TEST(EngineTest, PredictionsAreStableAtRatesWhereADelayIsNot) {
   o.optimizer.learning_rate = 1.8;
   for (const bool predict : {false, true}) {
     o.predict = predict;
-    const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-    ASSERT_TRUE(ring.ok()) << ring.status();
+    RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
     const float largest =
-        std::abs(*std::max_element(ring->parameters.begin(), ring->parameters.end(),
+        std::abs(*std::max_element(ring.parameters.begin(), ring.parameters.end(),
                                    [](float a, float b) { return std::abs(a) < std::abs(b); }));
     if (predict) {
       EXPECT_LT(largest, 50);
@@ -305,8 +267,7 @@ TEST(EngineTest, PredictionsNeedHeavyBallSgd) {
     if (wrong == 1) o.optimizer.sgd.momentum = 0;
     if (wrong == 2) o.optimizer.sgd.nesterov = SgdOptions::Nesterov::kOn;
     const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-    EXPECT_THAT(std::string(ring.status().message()),
-                testing::HasSubstr("optimizer.params.momentum above 0"));
+    EXPECT_THAT(ring, Says("optimizer.params.momentum above 0"));
   }
 }
 
@@ -318,9 +279,8 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {
     o.laps = 4 / n;
     o.evaluation.laps = 4 / n;
     for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
-      const absl::StatusOr<ToyResult> ring = RunToyRing(o, LocalTransports());
-      ASSERT_TRUE(ring.ok()) << ring.status();
-      results.push_back(*ring);
+      RZ_ASSIGN(const ToyResult ring, RunToyRing(o, LocalTransports()));
+      results.push_back(ring);
     }
   }
   for (const ToyResult& result : results) EXPECT_EQ(result, results[0]);
@@ -328,10 +288,9 @@ TEST(EngineTest, DpDoesNotDependOnTheNumberOfWorkersNorOnWhatIsSharded) {
 
 TEST(EngineTest, TwiceTheSame) {
   const ToyOptions o{.workers = 4, .stages = 8, .iterations = 6};
-  const absl::StatusOr<ToyResult> first = RunToyRing(o, LocalTransports());
-  const absl::StatusOr<ToyResult> second = RunToyRing(o, LocalTransports());
-  ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(*first, *second);
+  RZ_ASSIGN(const ToyResult first, RunToyRing(o, LocalTransports()));
+  RZ_ASSIGN(const ToyResult second, RunToyRing(o, LocalTransports()));
+  EXPECT_EQ(first, second);
 }
 
 }  // namespace

@@ -6,10 +6,33 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "absl/strings/str_cat.h"
 #include "tests/zero/toy_ring.h"
 
 namespace ringzero {
+
+// What else a plan of these workers, stages and rule may have, by chance.
+inline void DrawTheRest(std::mt19937& random, ToyOptions& o) {
+  const auto one_in = [&](unsigned n) { return random() % n == 0; };
+  o.pending = one_in(2) ? 2 : 1;
+  o.stagger = o.rule != Rule::kDp && one_in(3);
+  o.retain = one_in(2) ? 1 : 0;
+  o.frozen_prefix = o.stages > 1 && one_in(4) ? 1 : 0;
+  o.tied = o.frozen_prefix == 0 && o.stages > 1 && one_in(3);
+  if (one_in(2)) o.evaluation = {.every = 2, .laps = one_in(2) ? 2 : 1};
+  if (one_in(2)) {
+    o.collection = {.every = 1 + int(random() % 3), .worker = WorkerId(int(random() % o.workers))};
+  }
+  o.optimizer.type = one_in(2) ? OptimizerOptions::Type::kAdamW : OptimizerOptions::Type::kSgd;
+  o.optimizer.sgd.momentum = 0.9;
+}
+
+// Local, shm and lanes by turns.
+inline MakeTransports TransportsOfRun(int run) {
+  return run % 3 == 0 ? LocalTransports() : run % 3 == 1 ? ShmTransports() : LaneTransports();
+}
 
 inline void ExpectReferenceBits(const ToyOptions& o,
                                 const MakeTransports& transports = LocalTransports()) {

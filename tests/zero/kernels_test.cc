@@ -69,44 +69,19 @@ struct Buffers {
   int64_t shift_;
 };
 
-// Ordinary values and a few that are not.
 void Fill(Values& values, uint64_t seed, bool squares) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  const float special[] = {0.0f,
-                           -0.0f,
-                           1e-42f,
-                           3e-6f,
-                           70000.0f,
-                           std::numeric_limits<float>::max(),
-                           std::numeric_limits<float>::min(),
-                           std::numeric_limits<float>::infinity(),
-                           std::numeric_limits<float>::quiet_NaN()};
-  for (int64_t i = 0; i < values.count(); ++i) {
-    float value = normal(random);
-    if (random() % 16 == 0) value = special[random() % std::size(special)];
-    values.data()[i] = squares ? std::fabs(value) : value;
-  }
+  std::vector<float> drawn = MixedValues(values.count(), seed);
+  for (float& value : drawn) value = squares ? std::fabs(value) : value;
+  std::copy(drawn.begin(), drawn.end(), values.data());
 }
 
-// NaNs are equal, whatever their bits: which of two operands a processor takes them from is open.
 void ExpectSame(const Values& wanted, const Values& found, const std::string& what) {
-  const std::vector<float> a = wanted.all(), b = found.all();
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (std::isnan(a[i]) && std::isnan(b[i])) continue;
-    ASSERT_EQ(std::memcmp(&a[i], &b[i], sizeof(float)), 0)
-        << what << ", value " << i << ": " << a[i] << ", " << b[i];
-  }
+  ringzero::ExpectSame(wanted.all(), found.all(), what);
 }
 
 // Writes a version, in all its forms; else `out` is for the next pass.
 bool WritesVersions(const UpdateStep& step) {
   return !std::holds_alternative<LambStep>(step) && !std::holds_alternative<MuonStep>(step);
-}
-
-bool IsNan(WireType type, uint16_t value) {
-  const uint16_t infinite = type == WireType::kBf16 ? 0x7f80 : 0x7c00;
-  return (value & 0x7fff) > infinite;
 }
 
 struct Case {
@@ -279,11 +254,7 @@ TEST(WireTest, RoundsToNearestTiesToEven) {
   EXPECT_TRUE(IsNan(WireType::kFp16, fp16(std::numeric_limits<float>::quiet_NaN())));
 }
 
-class KernelsTest : public testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
-};
+using KernelsTest = TargetsTest;
 
 TEST_P(KernelsTest, GiveTheBitsOfPlainLoops) {
   EXPECT_STREQ(KernelTarget(), hwy::TargetName(GetParam()));
@@ -296,20 +267,7 @@ TEST_P(KernelsTest, ProductsAreThoseOfPlainLoops) {
   }
 }
 
-// Those that are compiled and that this processor has.
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    if (std::string(KernelTarget()) == hwy::TargetName(target)) targets.push_back(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  return targets;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, KernelsTest, testing::ValuesIn(Targets()),
-                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+INSTANTIATE_TEST_SUITE_P(All, KernelsTest, testing::ValuesIn(KernelTargets()), NameOfTarget);
 
 }  // namespace
 }  // namespace ringzero

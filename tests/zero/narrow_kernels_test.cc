@@ -1,6 +1,5 @@
 // The narrow passes give the bits of their plain loops, and stochastic rounding is what it says.
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "tests/zero/pass_cases.h"
 #include "tests/zero/update_reference.h"
 #include "zero/update/kernels.h"
 
@@ -18,10 +18,6 @@ namespace ringzero {
 namespace {
 
 constexpr RoundingKey kKey{.key = 0x123456789abcdef0, .stream = 0x300000007};
-
-bool IsNan(WireType type, uint16_t value) {
-  return (value & 0x7fff) > (type == WireType::kBf16 ? 0x7f80 : 0x7c00);
-}
 
 // Every pattern of 16 bits is among them where `count` allows.
 std::vector<uint16_t> Patterns(int64_t count) {
@@ -38,22 +34,6 @@ std::vector<float> Floats(int64_t count) {
     std::memcpy(&value, &bits, sizeof(value));
   }
   return values;
-}
-
-void ExpectSame(WireType type, const std::vector<uint16_t>& wanted,
-                const std::vector<uint16_t>& found, const std::string& what) {
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (type != WireType::kNone && IsNan(type, wanted[i]) && IsNan(type, found[i])) continue;
-    ASSERT_EQ(wanted[i], found[i]) << what << ", value " << i;
-  }
-}
-
-void ExpectSame(const std::vector<float>& wanted, const std::vector<float>& found,
-                const std::string& what) {
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    if (std::isnan(wanted[i]) && std::isnan(found[i])) continue;
-    ASSERT_EQ(std::memcmp(&wanted[i], &found[i], sizeof(float)), 0) << what << ", value " << i;
-  }
 }
 
 TEST(NarrowReferenceTest, WidensWhatWasNarrowed) {
@@ -119,11 +99,7 @@ TEST(RoundingTest, DrawsByKeyStreamAndPosition) {
   }
 }
 
-class NarrowKernelsTest : public testing::TestWithParam<int64_t> {
- protected:
-  void SetUp() override { hwy::SetSupportedTargetsForTest(GetParam()); }
-  void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
-};
+using NarrowKernelsTest = TargetsTest;
 
 TEST_P(NarrowKernelsTest, GiveTheBitsOfPlainLoops) {
   for (const WireType type : {WireType::kBf16, WireType::kFp16}) {
@@ -169,19 +145,7 @@ TEST_P(NarrowKernelsTest, RoundAlikeInAnyBlocks) {
   }
 }
 
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    hwy::SetSupportedTargetsForTest(left & -left);
-    if (std::string(KernelTarget()) != hwy::TargetName(left & -left)) continue;
-    targets.push_back(left & -left);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  return targets;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, NarrowKernelsTest, testing::ValuesIn(Targets()),
-                         [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
+INSTANTIATE_TEST_SUITE_P(All, NarrowKernelsTest, testing::ValuesIn(KernelTargets()), NameOfTarget);
 
 }  // namespace
 }  // namespace ringzero

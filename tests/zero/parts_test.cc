@@ -1,7 +1,6 @@
 // The small parts of the engine: layout, sums, statistics, the pool.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <memory>

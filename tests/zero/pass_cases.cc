@@ -2,6 +2,7 @@
 #include "tests/zero/pass_cases.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,11 +30,11 @@ void AddSgdSteps(SgdStep step, std::vector<UpdateStep>& steps) {
   }
 }
 
+}  // namespace
+
 bool IsNan(WireType type, uint16_t value) {
   return (value & 0x7fff) > (type == WireType::kBf16 ? 0x7f80 : 0x7c00);
 }
-
-}  // namespace
 
 std::vector<UpdateStep> PassSteps(float divisor) {
   const float clip = divisor == 8 ? 1.0f : 0.37f;
@@ -207,6 +208,24 @@ void ExpectSame(const PassMemory& wanted, const PassMemory& found) {
   ExpectSame(wanted.first, found.first, what + ", first");
   ExpectSame(wanted.second, found.second, what + ", second");
   ExpectSame(wanted.of.wire_type, wanted.wire, found.wire, what + ", wire");
+}
+
+std::vector<int64_t> KernelTargets() {
+  std::vector<int64_t> targets;
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    hwy::SetSupportedTargetsForTest(target);
+    if (std::string(KernelTarget()) == hwy::TargetName(target)) targets.push_back(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  return targets;
+}
+
+void TargetsTest::SetUp() { hwy::SetSupportedTargetsForTest(GetParam()); }
+void TargetsTest::TearDown() { hwy::SetSupportedTargetsForTest(0); }
+
+std::string NameOfTarget(const testing::TestParamInfo<int64_t>& info) {
+  return hwy::TargetName(info.param);
 }
 
 }  // namespace ringzero

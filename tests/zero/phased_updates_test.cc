@@ -1,6 +1,5 @@
-// LAMB and Muon against their formulas in double, and that neither blocks, nor neighbours, nor how
-// a matrix is stored, change a bit.
-#include <gmock/gmock.h>
+// LAMB against its formulas in double (Muon: optimizer_torch_test.cc), and that neither blocks, nor
+// neighbours, nor how a matrix is stored, change a bit of either.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "base/buffer.h"
+#include "tests/support/status_matchers.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer.h"
 #include "zero/optimizer_state.h"
@@ -18,7 +18,6 @@
 namespace ringzero {
 namespace {
 
-using testing::HasSubstr;
 using Type = OptimizerOptions::Type;
 
 std::vector<float> Random(int64_t count, uint64_t seed) {
@@ -60,51 +59,36 @@ double Norm(const std::vector<double>& values) {
   return std::sqrt(squares);
 }
 
-TEST(LambTest, FollowsThePaper) {
-  OptimizerOptions options{.type = Type::kLamb, .learning_rate = 0.01};
-  options.lamb.weight_decay = 0.1;
-  options.lamb.form = UpdateForm::kPaper;
-  constexpr int64_t kValues = 150000;  // three blocks
-  const std::vector<float> initial = Random(kValues, 1), gradient = Random(kValues, 2);
-  Stage stage(options, {{.name = "w", .shape = {kValues}}});
-  stage.Set(0, initial, gradient);
-  std::vector<double> theta(initial.begin(), initial.end()), m(kValues), v(kValues), u(kValues);
-  for (int t = 1; t <= 3; ++t) {
-    stage.Update();
-    for (int64_t i = 0; i < kValues; ++i) {
-      m[i] = 0.9 * m[i] + 0.1 * gradient[i];
-      v[i] = 0.999 * v[i] + 0.001 * gradient[i] * gradient[i];
-      u[i] = m[i] / (1 - std::pow(0.9, t)) / (std::sqrt(v[i] / (1 - std::pow(0.999, t))) + 1e-8) +
-             0.1 * theta[i];
-    }
-    const double ratio = Norm(theta) / Norm(u);
-    for (int64_t i = 0; i < kValues; ++i) theta[i] -= 0.01 * ratio * u[i];
-    const std::vector<float> found = stage.Values(0);
-    for (int64_t i = 0; i < kValues; ++i) ASSERT_NEAR(found[i], theta[i], 2e-6) << t << ", " << i;
-  }
-}
-
-// FusedLamb's (csrc/lamb/fused_lamb_cuda_kernel.cu): the rate is corrected, not the moments.
+// The paper's and FusedLamb's (csrc/lamb/fused_lamb_cuda_kernel.cu): there the rate is corrected, not
+// the moments.
 TEST(LambTest, IsDeepSpeedsUnlessThePapersIsAskedFor) {
-  OptimizerOptions options{.type = Type::kLamb, .learning_rate = 0.01};
-  options.lamb.weight_decay = 0.1;
-  constexpr int64_t kValues = 1000;
-  const std::vector<float> initial = Random(kValues, 1), gradient = Random(kValues, 2);
-  Stage stage(options, {{.name = "w", .shape = {kValues}}});
-  stage.Set(0, initial, gradient);
-  std::vector<double> theta(initial.begin(), initial.end()), m(kValues), v(kValues), u(kValues);
-  for (int t = 1; t <= 3; ++t) {
-    stage.Update();
-    for (int64_t i = 0; i < kValues; ++i) {
-      m[i] = 0.9 * m[i] + 0.1 * gradient[i];
-      v[i] = 0.999 * v[i] + 0.001 * gradient[i] * gradient[i];
-      u[i] = m[i] / (std::sqrt(v[i]) + 1e-8) + 0.1 * theta[i];
+  for (const UpdateForm form : {UpdateForm::kDeepSpeed, UpdateForm::kPaper}) {
+    SCOPED_TRACE(form == UpdateForm::kPaper ? "paper" : "DeepSpeed");
+    OptimizerOptions options{.type = Type::kLamb, .learning_rate = 0.01};
+    options.lamb.weight_decay = 0.1;
+    if (form == UpdateForm::kPaper) options.lamb.form = form;
+    constexpr int64_t kValues = 150000;  // three blocks
+    const std::vector<float> initial = Random(kValues, 1), gradient = Random(kValues, 2);
+    Stage stage(options, {{.name = "w", .shape = {kValues}}});
+    stage.Set(0, initial, gradient);
+    std::vector<double> theta(initial.begin(), initial.end()), m(kValues), v(kValues), u(kValues);
+    for (int t = 1; t <= 3; ++t) {
+      stage.Update();
+      const double start1 = 1 - std::pow(0.9, t), start2 = 1 - std::pow(0.999, t);
+      const bool paper = form == UpdateForm::kPaper;
+      for (int64_t i = 0; i < kValues; ++i) {
+        m[i] = 0.9 * m[i] + 0.1 * gradient[i];
+        v[i] = 0.999 * v[i] + 0.001 * gradient[i] * gradient[i];
+        u[i] = paper ? m[i] / start1 / (std::sqrt(v[i] / start2) + 1e-8)
+                     : m[i] / (std::sqrt(v[i]) + 1e-8);
+        u[i] += 0.1 * theta[i];
+      }
+      const double rate = paper ? 0.01 : 0.01 * std::sqrt(start2) / start1;
+      const double ratio = Norm(theta) / Norm(u);
+      for (int64_t i = 0; i < kValues; ++i) theta[i] -= rate * ratio * u[i];
+      const std::vector<float> found = stage.Values(0);
+      for (int64_t i = 0; i < kValues; ++i) ASSERT_NEAR(found[i], theta[i], 2e-6) << t << " " << i;
     }
-    const double ratio = Norm(theta) / Norm(u);
-    const double rate = 0.01 * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t));
-    for (int64_t i = 0; i < kValues; ++i) theta[i] -= rate * ratio * u[i];
-    const std::vector<float> found = stage.Values(0);
-    for (int64_t i = 0; i < kValues; ++i) ASSERT_NEAR(found[i], theta[i], 2e-6) << t << ", " << i;
   }
 }
 
@@ -122,74 +106,6 @@ TEST(LambTest, TheRatioIsCutAndOneWhereANormIsZero) {
   EXPECT_NEAR(moved(100.0f), 0.5 * 2, 1e-5);
   EXPECT_NEAR(moved(0.001f), 0.5 * 0.01, 1e-6);
   EXPECT_NEAR(moved(0.0f), 0.5, 1e-6);
-}
-
-std::vector<double> Product(const std::vector<double>& a, const std::vector<double>& b, int n,
-                            int inner, int m) {
-  std::vector<double> out(static_cast<size_t>(n) * m);
-  for (int i = 0; i < n; ++i) {
-    for (int k = 0; k < inner; ++k) {
-      for (int j = 0; j < m; ++j) out[i * m + j] += a[i * inner + k] * b[k * m + j];
-    }
-  }
-  return out;
-}
-
-std::vector<double> Transposed(const std::vector<double>& a, int n, int m) {
-  std::vector<double> out(a.size());
-  for (int i = 0; i < n; ++i) {
-    for (int j = 0; j < m; ++j) out[j * n + i] = a[i * m + j];
-  }
-  return out;
-}
-
-// As published, whatever the shape.
-std::vector<double> Orthogonal(std::vector<double> x, int n, int m) {
-  const double norm = Norm(x) + 1e-7;
-  for (double& value : x) value /= norm;
-  const bool stands = n > m;
-  if (stands) {
-    x = Transposed(x, n, m);
-    std::swap(n, m);
-  }
-  for (int step = 0; step < 5; ++step) {
-    const std::vector<double> a = Product(x, Transposed(x, n, m), n, m, n);
-    std::vector<double> b = Product(a, a, n, n, n);
-    for (size_t i = 0; i < b.size(); ++i) b[i] = -4.7750 * a[i] + 2.0315 * b[i];
-    const std::vector<double> bx = Product(b, x, n, n, m);
-    for (size_t i = 0; i < x.size(); ++i) x[i] = 3.4445 * x[i] + bx[i];
-  }
-  return stands ? Transposed(x, n, m) : x;
-}
-
-TEST(MuonTest, FollowsItsDefinition) {
-  OptimizerOptions options{.type = Type::kMuon, .learning_rate = 0.1};
-  options.muon.weight_decay = 0.2;
-  for (const auto& [n, m] : {std::pair(40, 60), std::pair(60, 40), std::pair(33, 33)}) {
-    const int64_t count = int64_t{n} * m;
-    const std::vector<float> initial = Random(count, 1);
-    Stage stage(options, {{.name = "w", .shape = {n, m}}});
-    std::vector<double> theta(initial.begin(), initial.end()), buffer(count), update(count);
-    stage.Set(0, initial, Random(count, 2));
-    for (int t = 1; t <= 3; ++t) {
-      if (t > 1) {
-        StartSum(stage.layout, stage.sum.data());
-        AddContribution(stage.layout, 0, Random(count, 1 + t).data(), stage.sum.data());
-      }
-      stage.Update();
-      const std::vector<float> g = Random(count, 1 + t);
-      for (int64_t i = 0; i < count; ++i) {
-        buffer[i] += 0.05 * (g[i] - buffer[i]);
-        update[i] = 0.05 * g[i] + 0.95 * buffer[i];
-      }
-      const std::vector<double> x = Orthogonal(update, n, m);
-      const double rate = 0.1 * std::sqrt(std::max(1.0, double(n) / m));
-      for (int64_t i = 0; i < count; ++i) {
-        theta[i] = theta[i] * (1 - 0.1 * 0.2) - rate * x[i];
-        ASSERT_NEAR(stage.Values(0)[i], theta[i], 2e-5) << n << " by " << m << ", " << t;
-      }
-    }
-  }
 }
 
 // Stored by columns, or as a convolution's outputs by the rest.
@@ -288,18 +204,6 @@ TEST(PhasedUpdateTest, WhatDidNotContributeIsCarriedOver) {
     stage.optimizer.Update({.theta = stage.theta.data(), .sum = stage.sum.data()}, out.data());
     EXPECT_EQ(std::memcmp(out.data(), initial.data(), 1500 * sizeof(float)), 0);
   }
-}
-
-TEST(CheckOptimizerTest, LambAndMuonNameTheKey) {
-  OptimizerOptions options{.type = Type::kLamb};
-  options.lamb.max_ratio = 0.001;
-  EXPECT_THAT(
-      std::string(CheckOptimizer(options).message()),
-      HasSubstr("optimizer.params.max_coeff must be at least min_coeff, 0.01, found 0.001"));
-  options = {.type = Type::kMuon};
-  options.muon.momentum = 1;
-  EXPECT_THAT(std::string(CheckOptimizer(options).message()),
-              HasSubstr("optimizer.params.momentum must be in [0, 1), found 1"));
 }
 
 }  // namespace

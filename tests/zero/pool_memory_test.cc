@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "sharding/memory_forecast.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 #include "zero/optimizer_state.h"
 
@@ -69,25 +70,23 @@ void ExpectPools(const ToyOptions& options) {
   SCOPED_TRACE(testing::Message() << options.workers << " workers, " << ToString(options.rule));
   const Plan plan = ToyPlan(options);
   const std::vector<StageLayout> layouts = ToyLayouts(options);
-  const auto forecast =
-      ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts)});
-  ASSERT_TRUE(forecast.ok()) << forecast.status();
+  RZ_ASSIGN(const auto forecast,
+            ForecastMemory(plan, {.moment_bytes = MomentBytes(options.optimizer, layouts)}));
   int64_t predicted = 0, with_rings = 0;
   for (int w = 0; w < options.workers; ++w) {
-    const MemoryBytes& states = forecast->workers[w];
+    const MemoryBytes& states = forecast.workers[w];
     for (const PoolKind kind : {PoolKind::kHandles, PoolKind::kShared}) {
-      const auto pools = PoolBytes({.plan = plan,
-                                    .layouts = layouts,
-                                    .states = states,
-                                    .self = WorkerId(w),
-                                    .metrics_count = 2,
-                                    .kind = kind});
-      ASSERT_TRUE(pools.ok()) << pools.status();
-      ASSERT_GE(*pools, 0);
+      RZ_ASSIGN(const auto pools, PoolBytes({.plan = plan,
+                                             .layouts = layouts,
+                                             .states = states,
+                                             .self = WorkerId(w),
+                                             .metrics_count = 2,
+                                             .kind = kind}));
+      ASSERT_GE(pools, 0);
       const bool handles = kind == PoolKind::kHandles;
       // In stage 0 of ZeRO masters do not travel, and are not there.
       const int64_t parameters = plan.zero_stage > 0 ? states.masters + states.versions : 0;
-      (handles ? predicted : with_rings) += parameters + states.sums + *pools;
+      (handles ? predicted : with_rings) += parameters + states.sums + pools;
     }
   }
   EXPECT_GT(with_rings, predicted);
@@ -118,12 +117,11 @@ TEST(PoolMemoryTest, ShmBacksWhatTheCertificateSays) {
 TEST(PoolMemoryTest, NothingWhereNothingTravels) {
   ToyOptions options{.workers = 1, .stages = 2, .iterations = 2};
   const MemoryBytes none;
-  const auto pools = PoolBytes({.plan = ToyPlan(options),
-                                .layouts = ToyLayouts(options),
-                                .states = none,
-                                .kind = PoolKind::kShared});
-  ASSERT_TRUE(pools.ok()) << pools.status();
-  EXPECT_EQ(*pools, 0);
+  RZ_ASSIGN(const auto pools, PoolBytes({.plan = ToyPlan(options),
+                                         .layouts = ToyLayouts(options),
+                                         .states = none,
+                                         .kind = PoolKind::kShared}));
+  EXPECT_EQ(pools, 0);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "base/buffer.h"
 #include "sharding/program.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringzero {
 namespace {
@@ -64,15 +65,14 @@ TEST(ReceivedNeedsTest, UseIsWithinTheNeeds) {
         Plan plan = MakePlan(workers, 4 * workers, rule);
         plan.zero_stage = each % 4;
         const int w = each / 4;
-        const auto needs = ReceivedNeeds(plan, WorkerId(w), 1);
-        const auto use = ReceivedUse(plan, WorkerId(w), 1);
-        ASSERT_TRUE(needs.ok() && use.ok());
-        EXPECT_LE(use->parameters, needs->parameters);
-        EXPECT_LE(use->sums, needs->sums);
+        RZ_ASSIGN(const auto needs, ReceivedNeeds(plan, WorkerId(w), 1));
+        RZ_ASSIGN(const auto use, ReceivedUse(plan, WorkerId(w), 1));
+        EXPECT_LE(use.parameters, needs.parameters);
+        EXPECT_LE(use.sums, needs.sums);
         // In stage 0 of ZeRO no parameters travel.
         const size_t least = plan.zero_stage == 0 ? 0 : static_cast<size_t>(plan.window);
-        EXPECT_GE(use->parameters, least * (64 + kPayloadAlignment));
-        EXPECT_GT(use->sums, 0u);
+        EXPECT_GE(use.parameters, least * (64 + kPayloadAlignment));
+        EXPECT_GT(use.sums, 0u);
       }
     }
   }
@@ -84,12 +84,11 @@ TEST(ReceivedNeedsTest, AFewIterationsTellOfAll) {
       for (const int stages : {2, 5, 12}) {
         const Plan plan = MakePlan(workers, stages, rule);
         for (int w = 0; w < workers; ++w) {
-          const auto needs = ReceivedNeeds(plan, WorkerId(w), 1);
-          ASSERT_TRUE(needs.ok()) << needs.status();
+          RZ_ASSIGN(const auto needs, ReceivedNeeds(plan, WorkerId(w), 1));
           const ReceivedBytes most = MostInAnyWindow(plan, WorkerId(w));
-          EXPECT_GE(needs->parameters, most.parameters)
+          EXPECT_GE(needs.parameters, most.parameters)
               << ToString(rule) << " " << workers << " " << stages << " " << w;
-          EXPECT_GE(needs->sums, most.sums)
+          EXPECT_GE(needs.sums, most.sums)
               << ToString(rule) << " " << workers << " " << stages << " " << w;
         }
       }
@@ -102,23 +101,21 @@ TEST(ReceivedNeedsTest, HeldCopiesAreCountedBySlots) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     Plan plan = MakePlan(3, 6, rule);
     plan.zero_stage = 2;
-    const auto needs = ReceivedNeeds(plan, WorkerId(1), 1);
-    ASSERT_TRUE(needs.ok()) << needs.status();
+    RZ_ASSIGN(const auto needs, ReceivedNeeds(plan, WorkerId(1), 1));
     size_t others = 0;  // of one version
     for (const StagePlan& stage : plan.stages) {
       if (stage.owner == WorkerId(1)) continue;
       others += AlignPayload(static_cast<size_t>(stage.parameter_bytes)) + kPayloadAlignment;
     }
-    EXPECT_GE(needs->parameters, (rule == Rule::kDp ? 1 : 2) * others);
+    EXPECT_GE(needs.parameters, (rule == Rule::kDp ? 1 : 2) * others);
     plan.iterations = 75;  // ends as far after an evaluation
-    EXPECT_EQ(ReceivedNeeds(plan, WorkerId(1), 1)->parameters, needs->parameters);
+    EXPECT_EQ(ReceivedNeeds(plan, WorkerId(1), 1)->parameters, needs.parameters);
   }
 }
 
 TEST(ReceivedNeedsTest, NothingTravelsToOneWorker) {
-  const auto needs = ReceivedNeeds(MakePlan(1, 4, Rule::kCdpV2), WorkerId(0), 1);
-  ASSERT_TRUE(needs.ok());
-  EXPECT_EQ(needs->parameters + needs->sums, 0u);
+  RZ_ASSIGN(const auto needs, ReceivedNeeds(MakePlan(1, 4, Rule::kCdpV2), WorkerId(0), 1));
+  EXPECT_EQ(needs.parameters + needs.sums, 0u);
 }
 
 }  // namespace

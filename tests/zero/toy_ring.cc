@@ -4,9 +4,12 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
+#include "base/check.h"
 #include "base/philox.h"
 #include "base/status.h"
 #include "sharding/op.h"
@@ -14,6 +17,7 @@
 #include "sharding/verify.h"
 #include "tests/zero/update_reference.h"
 #include "zero/gradient_sum.h"
+#include "zero/loss_scale.h"
 #include "zero/optimizer_state.h"
 #include "zero/trace_stream.h"
 #include "zero/transport_needs.h"
@@ -379,32 +383,13 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
 
 namespace {
 
-// To a bf16: up where 16 random bits, those of value i's place, exceed what is missing to it.
-float ByChance(float value, int stage, int i, std::pair<int, int> iteration_and_micro_batch) {
-  const uint64_t key =
-      MixKeys({kSeed, HashName("sum"), HashName("s" + std::to_string(stage) + ".used")});
-  const auto [t, m] = iteration_and_micro_batch;
-  const PhiloxBlock block = PhiloxAt(key, uint64_t(t) * (uint64_t{1} << 32) + m, i / 8);
-  const uint32_t word = block[(i % 8) / 2], random = i % 2 == 0 ? word % 65536 : word / 65536;
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  bits = bits % 65536 + random >= 65536 ? bits + 65536 : bits;
-  bits -= bits % 65536;
-  std::memcpy(&value, &bits, sizeof(bits));
-  return value;
-}
-
-// Of values in double: blocks of 65,536, in each 16 sums of every sixteenth value.
+// In blocks of 65,536 values.
 double SquaresOf(const float* values, int count) {
   double squares = 0;
   for (int begin = 0; begin < count; begin += 65536) {
-    double parts[16] = {};
-    for (int i = begin; i < std::min(count, begin + 65536); ++i) {
-      parts[(i - begin) % 16] += double(values[i]) * double(values[i]);
-    }
-    double block = 0;
-    for (const double part : parts) block += part;
-    squares += block;
+    double lanes[kSquareLanes] = {};
+    reference::SquaresPass(values + begin, std::min(count - begin, 65536), lanes);
+    squares += std::accumulate(std::begin(lanes), std::end(lanes), 0.0);
   }
   return squares;
 }
@@ -412,31 +397,6 @@ double SquaresOf(const float* values, int count) {
 // By the norm of an averaged gradient.
 float ClippedBy(double norm, double max_norm) {
   return norm + 1e-6 > max_norm ? float(max_norm / (norm + 1e-6)) : 1.0f;
-}
-
-// The loss's scale after iterations of which some overflowed, as DeepSpeed's DynamicLossScaler has
-// it after so many calls of update_scale.
-double ScaleAfter(const LossScaleOptions& o, const std::vector<bool>& overflowed) {
-  double scale = o.initial;
-  int cur_hysteresis = o.hysteresis, last_overflow_iter = -1;
-  for (int cur_iter = 0; o.dynamic && cur_iter < int(overflowed.size()); ++cur_iter) {
-    if (overflowed[cur_iter]) {
-      if (o.hysteresis == 1 || cur_hysteresis == 1) {
-        scale = std::max(scale / 2, o.minimum);
-      } else {
-        cur_hysteresis -= 1;
-      }
-      last_overflow_iter = cur_iter;
-      continue;
-    }
-    if (o.consecutive_hysteresis) cur_hysteresis = o.hysteresis;
-    const int stable_interval = (cur_iter - last_overflow_iter) - 1;
-    if (stable_interval > 0 && stable_interval % o.window == 0) {
-      if (!o.consecutive_hysteresis) cur_hysteresis = o.hysteresis;
-      scale *= 2;
-    }
-  }
-  return scale;
 }
 
 // By stage, what each gradient is multiplied by; `norms` has those of all iterations up to this.
@@ -492,7 +452,9 @@ ToyResult RunToyReference(const ToyOptions& o) {
   // Samples, dealt one micro-batch after the other until an epoch has no more.
   const int64_t full = o.samples.micro_batch, epoch = o.samples.per_epoch;
   int64_t left = 0, in_iteration = 0;
-  std::vector<bool> overflowed;  // by iteration
+  // In dp an iteration knows of all before it, else not of the last one. The recurrence is proven
+  // beside DeepSpeed's (tests/zero/config/deepspeed_test.cc).
+  LossScale scales(precision.loss_scale, o.rule == Rule::kDp ? 1 : 2);
   const auto average = [&] { return double(in_iteration) / double(full); };
   const auto evaluate = [&](int version) {
     double sum = 0;
@@ -529,10 +491,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
   for (int t = 0; t < o.iterations; ++t) {
     const bool evaluated = o.evaluation.every > 0 && t > 0 && t % o.evaluation.every == 0;
     if (evaluated) evaluate(t);
-    // What iteration t knows of: in dp all before it, else not of the last one.
-    const int known = std::max(0, o.rule == Rule::kDp ? t : t - 1);
-    const double scale =
-        ScaleAfter(precision.loss_scale, {overflowed.begin(), overflowed.begin() + known});
+    const double scale = scales.Of(t);
     result.scales.push_back(scale);
     double loss = 0;
     in_iteration = 0;
@@ -570,11 +529,20 @@ ToyResult RunToyReference(const ToyOptions& o) {
         toy.Gradient(theta[j].data(), o.tied && j == s - 1 && j > 0 ? theta[0].data() : nullptr,
                      a[j], scale, &gradient);
         float* sum = sums[j].as<float>().data();
+        std::vector<uint16_t> narrow(o.width);
         for (int i = 0; i < o.width; ++i) {
-          float g = Rounded(precision.compute, gradient[i]);
-          if (samples < full) g *= weight;
-          sum[i] = m == 0 ? g : sum[i] + g;
-          if (precision.sums == ValueType::kBf16) sum[i] = ByChance(sum[i], j, i, {t, m});
+          gradient[i] = Rounded(precision.compute, gradient[i]);
+          if (samples < full) gradient[i] *= weight;
+          narrow[i] = reference::ToWire(WireType::kBf16, sum[i]);
+          sum[i] = m == 0 ? gradient[i] : sum[i] + gradient[i];
+        }
+        if (precision.sums == ValueType::kBf16) {
+          const uint64_t name = HashName("s" + std::to_string(j) + ".used");
+          const RoundingKey key{MixKeys({kSeed, HashName("sum"), name}),
+                                (uint64_t(t) << 32) + uint64_t(m)};
+          reference::AddRoundedPass(key, 0, m == 0 ? nullptr : narrow.data(), gradient.data(),
+                                    narrow.data(), o.width);
+          reference::WidenPass(WireType::kBf16, narrow.data(), sum, o.width);
         }
         const OverflowPlace place{Iteration(t), StageId(j), m};
         if (std::count(o.overflows.begin(), o.overflows.end(), place) > 0) sum[0] = INFINITY;
@@ -592,7 +560,7 @@ ToyResult RunToyReference(const ToyOptions& o) {
     const std::vector<float> clip = ClipFactors(o, squares, result.norms, scale);
     const bool skips = precision.skip_overflows && !std::isfinite(all);
     const int updates = t - result.skipped;
-    overflowed.push_back(skips);
+    RZ_CHECK(scales.Note(t, skips).ok(), "the loss scale is at its minimum");
     if (skips) ++result.skipped;
     for (int j = o.frozen_prefix; j < s; ++j) {
       sums[j].data()[layouts[j].trailer_offset_bytes] = std::byte{1};  // only the first contributed

@@ -9,7 +9,6 @@
 #define RINGZERO_TESTS_ZERO_TOY_RING_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
