@@ -152,7 +152,7 @@ class Table {
          [this](const std::string& text) { line_.trace_iterations = ParseTraceIterations(text); });
     Text("trace|report", "--out", "FILE", line_.out, "where to write it");
     Flag("config", "--schema", line_.schema, "print the JSON Schema of any configuration");
-    Flag("config", "--markdown", line_.markdown, "print docs/config.md: every key");
+    Flag("config", "--markdown", line_.markdown, "print docs/config_keys.md: every key");
   }
 
   void AddPlanOptions() {
@@ -270,10 +270,10 @@ absl::Status CheckTogether(CommandLine& line, const std::string& command) {
 
 std::string Keys() {
   std::string text =
-      "keys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, docs/config.md):\n";
+      "keys of CONFIG beside DeepSpeed's (all: ringzero config --markdown, docs/config_keys.md):\n";
   for (const KeySpec& key : AllKeys()) {
     const bool works = key.state == KeyState::kWorks && key.built.empty();
-    if (!works || key.type == KeyType::kSection || ReadingOf(key) != Reading::kOurs) continue;
+    if (!works || key.type == KeyType::kSection || !IsOurs(key)) continue;
     const std::string standard =
         key.default_json.empty() ? "" : absl::StrCat(" [", key.default_json, "]");
     absl::StrAppendFormat(&text, "  %-32s %s%s\n", key.path, key.meaning, standard);

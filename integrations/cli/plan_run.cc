@@ -127,8 +127,7 @@ PlanRequest RequestOf(const Config& config, const RunLength& length) {
           .stages = cyclic.boundaries.empty() ? cyclic.stages
                                               : static_cast<int>(cyclic.boundaries.size()),
           .boundaries = cyclic.boundaries,
-          .balance = cyclic.balance == CyclicConfig::Balance::kBytes ? PlanRequest::Balance::kBytes
-                                                                     : PlanRequest::Balance::kCost,
+          .balance = cyclic.balance,
           .micro_batch = static_cast<int>(config.batch.micro_batch),
           .epoch_samples = length.epoch_samples,
           .window = cyclic.window,

@@ -79,7 +79,7 @@ class Config(TestCase):
 
     def test_the_schema_is_json_and_the_markdown_is_the_committed_one(self):
         self.assertIn("cyclic", json.loads(self.show("--schema").stdout)["properties"])
-        self.assertEqual(self.show("--markdown").stdout, (DOCS / "config.md").read_text(encoding="utf-8"))
+        self.assertEqual(self.show("--markdown").stdout, (DOCS / "config_keys.md").read_text(encoding="utf-8"))
 
 
 class Schedule(TestCase):

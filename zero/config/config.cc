@@ -17,9 +17,6 @@
 namespace ringzero {
 namespace {
 
-enum class OverridesFrom { kCommandLine, kEnvironment };
-
-constexpr size_t kMaxOverrides = 1000;
 constexpr size_t kMaxShownOverride = 200;  // bytes of one in messages
 
 struct Override {
@@ -27,23 +24,26 @@ struct Override {
   JsonValue value;
 };
 
-void MarkOverride(JsonValue& value, const std::string& text) {
-  value.line = 0;
-  value.override_text = text;
-  for (JsonValue& child : value.children) MarkOverride(child, text);
+void SetPlace(JsonValue& value, const Place& place, Origin origin) {
+  value.place = place;
+  value.origin = origin;
+  for (JsonValue& child : value.children) SetPlace(child, place, origin);
 }
 
 // Every value that the option gives keeps this.
 std::string Shown(absl::string_view text) {
   if (text.size() <= kMaxShownOverride) return std::string(text);
   const absl::string_view shown = text.substr(0, kMaxShownOverride);
-  return absl::StrCat(shown.substr(0, FindBrokenUtf8(shown)), "...");
+  return absl::StrCat(shown.substr(0, WholeUtf8(shown)), "...");
 }
 
-absl::StatusOr<Override> ParseOverride(const std::string& text) {
+absl::StatusOr<Override> ParseOverride(const std::string& text, Origin origin) {
   const size_t equals = text.find('=');
+  const Place place = {.text = origin == Origin::kEnvironment
+                                   ? absl::StrCat("environment (", Shown(text), ")")
+                                   : absl::StrCat("--set ", Shown(text))};
   const auto error = [&](absl::string_view message) {
-    return absl::InvalidArgumentError(absl::StrCat("--set ", Shown(text), ": ", message));
+    return absl::InvalidArgumentError(absl::StrCat(place.text, ": ", message));
   };
   if (equals == std::string::npos || equals == 0) {
     return error("wanted KEY.PATH=VALUE, as in --set cyclic.rule=dp");
@@ -59,20 +59,8 @@ absl::StatusOr<Override> ParseOverride(const std::string& text) {
   const std::string value = text.substr(equals + 1);
   const absl::StatusOr<JsonValue> json = ReadJson(value, "value");
   result.value = json.ok() ? *json : JsonValue::String(value);
-  MarkOverride(result.value, Shown(text));
+  SetPlace(result.value, place, origin);
   return result;
-}
-
-absl::Status CheckSize(const std::vector<std::string>& overrides) {
-  size_t bytes = 0;
-  for (const std::string& text : overrides) bytes += text.size();
-  if (bytes > kMaxConfigBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--set: more than ", kMaxConfigBytes >> 10, " KiB in all"));
-  }
-  if (overrides.size() <= kMaxOverrides) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--set: wanted at most ", kMaxOverrides, " of them, found ", overrides.size()));
 }
 
 void Drop(JsonValue& object, absl::string_view key) {
@@ -97,39 +85,32 @@ absl::Status Write(const Override& change, JsonValue& root) {
   std::string path;
   for (size_t i = 0; i < names.size(); ++i) {
     if (!at->is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat("--set ", change.value.override_text, ": ",
-                                                     path, " is ", Describe(*at),
-                                                     " and has no keys"));
+      return absl::InvalidArgumentError(absl::StrCat(change.value.place.text, ": ", path, " is ",
+                                                     Describe(*at), " and has no keys"));
     }
-    absl::StrAppend(&path, path.empty() ? "" : ".", names[i]);
+    path = Join(path, names[i]);
     JsonValue* next = at->Find(names[i]);
     if (next == nullptr) {
-      JsonValue section = JsonValue::Object();
-      section.key = names[i];
-      section.override_text = change.value.override_text;
-      at->children.push_back(std::move(section));
+      at->children.push_back(change.value.With({.kind = JsonValue::Kind::kObject}));
+      at->children.back().key = names[i];
       next = &at->children.back();
     }
     at = next;
   }
-  std::string key = at->key;
   *at = change.value;
-  at->key = std::move(key);
+  at->key = names.back();
   return absl::OkStatus();
 }
 
 // --set KEY.PATH=VALUE: VALUE is JSON where it parses as JSON, else a string. `X.type=…` replaces
 // section X: keys that do not belong to the new type are dropped, unless they are set too.
 // `iterations=…` drops `epochs` and the other way round. The order of the overrides does not
-// matter, but of two for one key the last wins. There may be as much of them as of a file: 256 KiB and 64
-// levels; and at most 1000.
-absl::Status ApplyOverrides(const std::vector<std::string>& overrides, OverridesFrom from,
+// matter, but of two for one key the last wins.
+absl::Status ApplyOverrides(const std::vector<std::string>& overrides, Origin origin,
                             JsonValue& root) {
-  RZ_RETURN_IF_ERROR(CheckSize(overrides));
   std::vector<Override> changes;
   for (const std::string& text : overrides) {
-    RZ_ASSIGN_OR_RETURN(Override change, ParseOverride(text));
-    change.value.from_environment = from == OverridesFrom::kEnvironment;
+    RZ_ASSIGN_OR_RETURN(Override change, ParseOverride(text, origin));
     std::erase_if(changes, [&](const Override& earlier) { return earlier.path == change.path; });
     changes.push_back(std::move(change));
   }
@@ -144,10 +125,8 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, Overrides
     }
   }
   // Whole sections before their keys, so that the order of the options does not matter.
-  std::stable_sort(changes.begin(), changes.end(), [](const Override& a, const Override& b) {
-    return std::count(a.path.begin(), a.path.end(), '.') <
-           std::count(b.path.begin(), b.path.end(), '.');
-  });
+  std::ranges::stable_sort(
+      changes, {}, [](const Override& change) { return std::ranges::count(change.path, '.'); });
   for (const Override& change : changes) RZ_RETURN_IF_ERROR(Write(change, root));
   return absl::OkStatus();
 }
@@ -155,8 +134,8 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, Overrides
 absl::StatusOr<JsonValue> ReadSource(absl::string_view text, const ConfigSource& source) {
   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, source.file));
   if (!root.is_object()) return root;  // the file is to blame, not what is set in it
-  RZ_RETURN_IF_ERROR(ApplyOverrides(source.overrides, OverridesFrom::kCommandLine, root));
-  RZ_RETURN_IF_ERROR(ApplyOverrides(source.environment, OverridesFrom::kEnvironment, root));
+  RZ_RETURN_IF_ERROR(ApplyOverrides(source.overrides, Origin::kCommandLine, root));
+  RZ_RETURN_IF_ERROR(ApplyOverrides(source.environment, Origin::kEnvironment, root));
   return root;
 }
 
@@ -164,11 +143,6 @@ absl::Status FirstOf(absl::string_view line, size_t count) {
   const std::string more =
       count == 1 ? "" : absl::StrCat(" (and ", count - 1, " more: ringzero config lists them)");
   return absl::InvalidArgumentError(absl::StrCat(line, more));
-}
-
-bool Speaks(const Finding& finding) {
-  return finding.kind == Finding::Kind::kNoEffect || finding.kind == Finding::Kind::kMinor ||
-         finding.kind == Finding::Kind::kNote || finding.kind == Finding::Kind::kAuto;
 }
 
 }  // namespace
@@ -195,8 +169,7 @@ absl::Status CheckedConfig::status() const {
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
   CheckedConfig checked;
   const auto fail = [&](const absl::Status& status) {
-    checked.findings.all().push_back(
-        {.kind = Finding::Kind::kError, .path = "", .line = std::string(status.message())});
+    checked.findings.Add(Finding::Kind::kError, {}, "", status.message());
   };
   const absl::StatusOr<JsonValue> root = ReadSource(text, source);
   if (!root.ok()) {
@@ -238,7 +211,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
   const std::vector<std::string> refused = FillForTraining(checked);
   if (!refused.empty()) return FirstOf(refused[0], refused.size());
   for (const Finding& finding : findings.all()) {
-    if (Speaks(finding)) checked.config.notes.push_back(finding.line);
+    if (!RefusedByTraining(finding.kind)) checked.config.notes.push_back(finding.line);
   }
   return std::move(checked.config);
 }

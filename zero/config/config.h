@@ -19,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "sharding/plan.h"
 #include "zero/config/resolve.h"
+#include "zero/model_plan.h"
 #include "zero/optimizer.h"
 
 namespace ringzero {
@@ -33,9 +34,8 @@ struct BatchTriple {
   int64_t laps = 0;         // K (gradient_accumulation_steps)
 };
 
-// What is missing (0) is derived: two of the three give the third; one batch size alone means K
-// = 1. InvalidArgument, in words without a place, when they do not divide or do not agree, or make
-// more than 2^31 - 1 samples.
+// What is missing (0) is derived: two of the three give the third; one batch size alone has K = 1.
+// InvalidArgument, without a place, when they do not agree or make more than 2^31 - 1 samples.
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
 struct ModelConfig {
@@ -104,7 +104,7 @@ struct CyclicConfig {
   bool track_activations = false;
   bool flight_recorder = true;
   enum class OnNonfinite { kWarn, kStop } on_nonfinite = OnNonfinite::kWarn;
-  enum class Balance { kCost, kBytes } balance = Balance::kCost;
+  PlanRequest::Balance balance = PlanRequest::Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
   std::string profile;          // a file of frozen costs; empty: they are counted
   int threads = 1;
@@ -184,8 +184,8 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 
-// What the registry says of itself: docs/config.md, and a JSON Schema 2020-12, which knows types,
-// ranges, choices and which keys there are; rules over several keys are beyond it. Pure functions.
+// What the registry says of itself: docs/config_keys.md, and a JSON Schema 2020-12, which knows
+// types, ranges, choices and keys, but no rules over several keys. Pure functions.
 std::string ConfigMarkdown();
 std::string ConfigSchema();
 

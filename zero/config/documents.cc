@@ -1,7 +1,6 @@
-// What the registry says of itself: docs/config.md, a table per section, and a JSON Schema, a node
-// per key.
+// What the registry says of itself: docs/config_keys.md, a table per section, and a JSON Schema, a
+// node per key.
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -9,9 +8,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -22,41 +19,8 @@ namespace ringzero {
 namespace {
 
 constexpr char kHead[] =
-    R"(# Configuration
-
-Written by `ringzero config --markdown` from the table `zero/config/keys.txt`; a test compares.
-`ringzero config --schema` prints the same as a JSON Schema, and an installation has it as
-`share/ringzero/config.schema.json`. `ringzero config FILE [--set KEY=VALUE ...]` prints the
-resolved configuration of a file, every value with its origin (user, environment, default, derived,
-auto). That reads back as it is.
-
-A configuration is a file of DeepSpeed 0.19.8's keys and of our own sections `model`, `data`,
-`evaluation` and `cyclic`.
-
-- It is read as HJSON, as DeepSpeed does: comments (`#`, `//`, `/* */`), commas left out or too
-  many, keys without quotes, a text without quotes up to the end of its line. A key that stands
-  twice is an error, at every level, and so is an empty key.
-- Values are read as pydantic's lax mode reads them for DeepSpeed, in every section: a number may be
-  in quotes (not in the batch triple) and have a fraction of 0 where it is an integer (`5e8`); a
-  bool may be 0, 1, or a word such as `"yes"`; `true` is the number 1. `null` is as absent.
-- A number has no leading 0. `010` is a text, in a file and in `--set`, and an error where a number
-  is wanted.
-- A key that is not in these tables is an error, at every depth, with the nearest known key. Removed
-  keys, most of them by DeepSpeed, say so. Common names of HuggingFace, torchtitan, nanoGPT and
-  Megatron are errors, too: the message says [what they are here](#names-of-other-programs).
-- A key that has no meaning with the configured `cyclic.rule` is an error: `cyclic.slack` and a true
-  `cyclic.strict` with `dp` or `cdp_v1`, a true `cyclic.predict` or `cyclic.stagger` with `dp`.
-- A file has at most 256 KiB and 64 levels of brackets. All `--set` together have as much, in at
-  most 1000 options. After 1000 findings only a first error is added. An integer is below 2^63 where
-  its row names no maximum. An update has at most 2147483647 samples, a run at most 2147483646
-  iterations.
-- `"auto"` takes the value that the last column names; where none is named, a run asks for one
-  (`--set`). DeepSpeed's own `"auto"` inside of a section silently is the default. A choice of names
-  in any case is never `"auto"`, and our own keys know no `"auto"`.
-- *Does nothing here*: accepted, with one line that says why. *Only ...*: `ringzero config` takes
-  every value, `ringzero train` refuses the others by name until they are built. `ringzero config`
-  lists all that `train` would refuse, as far as it can tell without the data.
-)";
+    "# Every key of a configuration\n\nWritten by `ringzero config --markdown` from the table "
+    "`zero/config/keys.txt`; a test compares. [config.md](config.md) says how values are read.\n";
 
 std::string Cell(absl::string_view text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
 
@@ -66,25 +30,16 @@ std::string Code(absl::string_view text) {
 
 std::string TypeCell(const KeySpec& key) {
   const std::string choices = AllChoices(key);
-  absl::string_view type = Describe(key.type);
+  absl::string_view type = key.is_list ? "list of objects" : Describe(key.type);
   if (!absl::ConsumePrefix(&type, "an ")) absl::ConsumePrefix(&type, "a ");
   std::string text = choices.empty() ? std::string(type) : OneOf(choices);
-  std::string range = DescribeRange(key.range);
-  if (absl::StrContains(range, " and at most ")) {
-    range = absl::StrReplaceAll(range, {{"at least ", ""}, {" and at most ", " to "}});
-  }
+  const std::string range = DescribeRange(key.range);
   if (!range.empty()) absl::StrAppend(&text, ", ", range);
   if (key.list_length != 0) absl::StrAppend(&text, ", ", key.list_length, " of them");
   if (key.needs_items) absl::StrAppend(&text, ", at least one");
   if (key.unquoted) absl::StrAppend(&text, ", without quotes");
   if (!key.types.empty()) absl::StrAppend(&text, "; for ", OneOf(key.types));
   return Cell(text);
-}
-
-std::string AutoText(const KeySpec& key) {
-  if (key.automatic.empty() || !TakesAuto(key)) return "";
-  if (key.automatic[0] == '=') return absl::StrCat("auto: that of `", key.automatic.substr(1), "`");
-  return absl::StrCat("auto: ", key.automatic);
 }
 
 std::string HereCell(const KeySpec& key) {
@@ -98,15 +53,18 @@ std::string HereCell(const KeySpec& key) {
     add(absl::StrCat("only ", OneOf(key.built),
                      key.outside ? " (the rest is outside of this engine)" : " yet"));
   }
-  if (key.need == KeyNeed::kRequired) add("required");
-  if (key.need == KeyNeed::kTraining) add("required by train and plan");
-  if (!key.also.empty()) add(absl::StrCat("also called ", key.also));
-  add(AutoText(key));
+  if (key.required) add("required");
+  if (key.training) add("required by train and plan");
+  if (!key.also.empty()) add(absl::StrCat("also called ", OneOf(key.also)));
+  if (!key.automatic.empty() && TakesAuto(key)) {
+    const bool from = key.automatic[0] == '=';
+    add(absl::StrCat("auto: ", from ? "that of " : "", key.automatic.substr(from ? 1 : 0)));
+  }
   return Cell(text);
 }
 
 // Its name is without `section`, under whose title the row stands.
-std::string Row(const KeySpec& key, absl::string_view section = "") {
+std::string TableRow(const KeySpec& key, absl::string_view section = "") {
   const absl::string_view name =
       absl::string_view(key.path).substr(section.empty() ? 0 : section.size() + 1);
   const std::string deepspeed = key.deepspeed.empty() ? "" : "DeepSpeed: " + Cell(key.deepspeed);
@@ -116,9 +74,23 @@ std::string Row(const KeySpec& key, absl::string_view section = "") {
                       deepspeed, " |\n");
 }
 
-constexpr char kTable[] =
-    "| key | type | default | meaning | here, and what DeepSpeed 0.19.8 does otherwise |\n"
-    "| --- | --- | --- | --- | --- |\n";
+enum class Removed { kNone, kOnly };
+
+// The keys of a section; of "": those at the top.
+std::string TableOf(absl::string_view section, Removed removed = Removed::kNone) {
+  std::string text =
+      "| key | type | default | meaning | here, and what DeepSpeed 0.19.8 does otherwise |\n"
+      "| --- | --- | --- | --- | --- |\n";
+  for (const KeySpec& key : AllKeys()) {
+    const bool here = section.empty() ? key.type != KeyType::kSection : !key.parent().empty();
+    const bool inside = key.section() == section || (section.empty() && key.parent().empty());
+    const bool only = removed == Removed::kOnly, gone = key.state == KeyState::kRemoved;
+    if (gone == only && (only || (here && inside)) && key.state != KeyState::kTesting) {
+      absl::StrAppend(&text, TableRow(key, section));
+    }
+  }
+  return text;
+}
 
 // A row for each line of the table, which has one key or one advice.
 std::string ForeignTable() {
@@ -169,12 +141,11 @@ Json Number(const KeySpec& key, bool whole) {
 }
 
 // What stands for a number.
-void AddNumbers(const KeySpec& key, bool whole, std::vector<Json>& choices) {
-  choices.push_back(Number(key, whole));
-  choices.push_back({{"type", "boolean"}});
-  constexpr absl::string_view kNumber = "-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?";
-  if (key.unquoted) return;
-  choices.push_back({{"type", "string"}, {"pattern", absl::StrCat("^\\s*", kNumber, "\\s*$")}});
+std::vector<Json> Numbers(const KeySpec& key, bool whole) {
+  constexpr char kNumber[] = "^\\s*-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?\\s*$";
+  std::vector<Json> choices = {Number(key, whole), {{"type", "boolean"}}};
+  if (!key.unquoted) choices.push_back({{"type", "string"}, {"pattern", kNumber}});
+  return choices;
 }
 
 Json List(Json items, const KeySpec& key) {
@@ -184,86 +155,63 @@ Json List(Json items, const KeySpec& key) {
   return node;
 }
 
-void AddStrings(const KeySpec& key, std::vector<Json>& choices) {
-  if (key.choices.empty() && key.exact.empty()) return choices.push_back({{"type", "string"}});
+std::vector<Json> Strings(const KeySpec& key) {
+  if (key.choices.empty() && key.exact.empty()) return {{{"type", "string"}}};
+  std::vector<Json> choices;
   if (!key.choices.empty()) {
     choices.push_back({{"type", "string"}, {"pattern", AnyCase(key.choices)}});
   }
-  if (key.exact.empty()) return;
-  Json names = Json::array();
-  for (const absl::string_view name : absl::StrSplit(key.exact, '|'))
-    names.push_back(std::string(name));
-  choices.push_back({{"enum", std::move(names)}});
+  if (!key.exact.empty()) {
+    choices.push_back({{"enum", std::vector<std::string>(absl::StrSplit(key.exact, '|'))}});
+  }
+  return choices;
 }
 
 // What a key may hold, "auto" and null aside.
 std::vector<Json> Values(const KeySpec& key) {
-  std::vector<Json> choices;
   const bool whole = key.type == KeyType::kInteger || key.type == KeyType::kBytes ||
                      key.type == KeyType::kIntegerList;
+  std::vector<Json> choices = Numbers(key, whole);
   switch (key.type) {
-    case KeyType::kSection: break;
-    case KeyType::kAny: choices.push_back(Json::object()); break;
-    case KeyType::kObject: choices.push_back({{"type", "object"}}); break;
+    case KeyType::kSection:
+    case KeyType::kNull: return {};
+    case KeyType::kAny: return {Json::object()};
+    case KeyType::kObject: return {{{"type", "object"}}};
     case KeyType::kBool:
-      choices = {
-          {{"type", "boolean"}},
-          {{"enum", {0, 1}}},
-          {{"type", "string"}, {"pattern", AnyCase("1|t|true|y|yes|on|0|f|false|n|no|off")}}};
-      break;
+      return {{{"type", "boolean"}},
+              {{"enum", {0, 1}}},
+              {{"type", "string"}, {"pattern", AnyCase("1|t|true|y|yes|on|0|f|false|n|no|off")}}};
+    case KeyType::kInteger:
+    case KeyType::kNumber: return choices;
     case KeyType::kBytes:
       choices.push_back({{"type", "string"}, {"pattern", "^(0|[1-9]\\d*)(\\.\\d+)? ?[KMGT]iB$"}});
-      AddNumbers(key, whole, choices);
-      break;
+      return choices;
     case KeyType::kRate:
       choices.push_back(
           {{"type", "array"}, {"items", Number(key, false)}, {"minItems", 1}, {"maxItems", 1}});
-      [[fallthrough]];
-    case KeyType::kInteger:
-    case KeyType::kNumber: AddNumbers(key, whole, choices); break;
-    case KeyType::kString: AddStrings(key, choices); break;
-    case KeyType::kStrings: choices.push_back({{"type", "string"}}); [[fallthrough]];
-    case KeyType::kStringList: choices.push_back(List({{"type", "string"}}, key)); break;
+      return choices;
+    case KeyType::kString: return Strings(key);
+    case KeyType::kStringList: return {List({{"type", "string"}}, key)};
     case KeyType::kIntegerList:
-    case KeyType::kNumberList: {
-      std::vector<Json> items;
-      AddNumbers(key, whole, items);
-      choices.push_back(List(Alternatives(std::move(items)), key));
-      break;
-    }
+    case KeyType::kNumberList: return {List(Alternatives(std::move(choices)), key)};
   }
   return choices;
 }
 
 Json ObjectOf(absl::string_view parent, absl::string_view type);
 
-// The values of a section's "type" that have keys of their own, those with the same keys together.
-std::map<std::string, std::vector<std::string>> TypesByKeys(absl::string_view section,
-                                                            const KeySpec& type) {
-  std::map<std::string, std::vector<std::string>> groups;
-  for (const absl::string_view name : absl::StrSplit(AllChoices(type), '|')) {
-    std::string keys;
-    for (size_t i = 0; i < AllKeys().size(); ++i) {
-      const KeySpec& key = AllKeys()[i];
-      if (key.section() == section && BelongsTo(key, name)) absl::StrAppend(&keys, i, " ");
-    }
-    groups[keys].emplace_back(name);
-  }
-  return groups;
-}
-
 Json TypedSection(const KeySpec& section, const KeySpec& type) {
   Json branches = Json::array();
-  for (const auto& [keys, names] : TypesByKeys(section.path, type)) {
+  for (const absl::string_view name : absl::StrSplit(AllChoices(type), '|')) {
     Json branch;
-    branch["if"] = {{"properties", {{"type", {{"pattern", AnyCase(absl::StrJoin(names, "|"))}}}}},
+    branch["if"] = {{"properties", {{"type", {{"pattern", AnyCase(name)}}}}},
                     {"required", {"type"}}};
-    branch["then"] = ObjectOf(section.path, names[0]);
+    branch["then"] = ObjectOf(section.path, name);
     branches.push_back(std::move(branch));
   }
   Json node{{"type", "object"}};
   node["properties"]["type"] = Alternatives(Values(type));
-  if (type.need == KeyNeed::kRequired) node["required"] = {"type"};
+  if (type.required) node["required"] = {"type"};
   node["allOf"] = std::move(branches);
   return node;
 }
@@ -273,7 +221,8 @@ Json Node(const KeySpec& key, absl::string_view type) {
   if (key.type == KeyType::kSection) {
     const KeySpec* own_type = FindKey(absl::StrCat(key.path, ".type"));
     const bool typed = own_type != nullptr && key.parent().empty();
-    choices.push_back(typed ? TypedSection(key, *own_type) : ObjectOf(key.path, type));
+    const Json section = typed ? TypedSection(key, *own_type) : ObjectOf(key.path, type);
+    choices.push_back(key.is_list ? List(section, key) : section);
     if (key.path == "zero_optimization") choices.push_back({{"type", "boolean"}});
   } else {
     choices = Values(key);
@@ -300,8 +249,10 @@ Json ObjectOf(absl::string_view parent, absl::string_view type) {
     }
     const std::string name(key.name());
     node["properties"][name] = Node(key, type);
-    if (!key.also.empty()) node["properties"][key.also] = node["properties"][name];
-    if (key.need == KeyNeed::kRequired) required.push_back(name);
+    for (const absl::string_view also : absl::StrSplit(key.also, '|', absl::SkipEmpty())) {
+      node["properties"][std::string(also)] = node["properties"][name];
+    }
+    if (key.required) required.push_back(name);
   }
   if (!required.empty()) node["required"] = std::move(required);
   return node;
@@ -310,33 +261,16 @@ Json ObjectOf(absl::string_view parent, absl::string_view type) {
 }  // namespace
 
 std::string ConfigMarkdown() {
-  std::string top = absl::StrCat("\n## At the top\n\n", kTable);
-  std::string removed = absl::StrCat("\n## Removed\n\n", kTable);
-  std::vector<const KeySpec*> sections;
+  std::string text = absl::StrCat(kHead, "\n## At the top\n\n", TableOf(""));
   for (const KeySpec& key : AllKeys()) {
-    if (key.state == KeyState::kTesting) continue;
-    if (key.state == KeyState::kRemoved) {
-      absl::StrAppend(&removed, Row(key));
-    } else if (key.type == KeyType::kSection && key.parent().empty()) {
-      sections.push_back(&key);
-    } else if (key.parent().empty()) {
-      absl::StrAppend(&top, Row(key));
-    }
-  }
-  std::string text = absl::StrCat(kHead, top);
-  for (const KeySpec* section : sections) {
-    absl::StrAppend(&text, "\n## ", section->path, "\n\n", section->meaning, ".");
-    const std::string here = HereCell(*section);
+    if (key.type != KeyType::kSection || !key.parent().empty()) continue;
+    const std::string here = HereCell(key);
+    absl::StrAppend(&text, "\n## ", key.path, "\n\n", key.meaning, ".");
     if (!here.empty()) absl::StrAppend(&text, " Here: ", here, ".");
-    if (!section->deepspeed.empty()) absl::StrAppend(&text, " DeepSpeed ", section->deepspeed, ".");
-    absl::StrAppend(&text, "\n\n", kTable);
-    for (const KeySpec& key : AllKeys()) {
-      const bool inside = key.section() == section->path && !key.parent().empty();
-      const bool shown = key.state != KeyState::kTesting && key.state != KeyState::kRemoved;
-      if (inside && shown) absl::StrAppend(&text, Row(key, section->path));
-    }
+    if (!key.deepspeed.empty()) absl::StrAppend(&text, " DeepSpeed ", key.deepspeed, ".");
+    absl::StrAppend(&text, "\n\n", TableOf(key.path));
   }
-  return text + removed + ForeignTable();
+  return absl::StrCat(text, "\n## Removed\n\n", TableOf("", Removed::kOnly), ForeignTable());
 }
 
 std::string ConfigSchema() {

@@ -1,11 +1,11 @@
-// The JSON tree: reading HJSON as hjson 3.1 for Python does, which DeepSpeed uses, with the lines of
-// values; finding members; and writing on one line.
+// Reads HJSON as hjson 3.1 for Python does, which DeepSpeed uses, and writes JSON on one line.
 #include "zero/config/json_value.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <locale>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -21,8 +21,7 @@
 namespace ringzero {
 namespace {
 
-constexpr size_t kMaxNumber = 400;    // characters
-constexpr size_t kMaxShownWord = 40;  // likewise
+constexpr size_t kMaxShownWord = 40;  // characters
 
 // hjson's white space: form feeds and vertical tabs are none.
 constexpr absl::string_view kSpace = " \t\n\r";
@@ -31,15 +30,11 @@ bool IsSpace(char c) { return kSpace.find(c) != absl::string_view::npos; }
 
 bool IsPunctuation(char c) { return absl::string_view("{}[],:").find(c) != std::string::npos; }
 
-// "-1.5e3", exactly as JSON writes numbers. nlohmann's reader refuses what is too large, so it sees
-// the exponent alone.
+// "-1.5e3", exactly as JSON writes numbers, and not too large.
 bool IsJsonNumber(absl::string_view text) {
-  const size_t end = std::min(text.find_first_of("eE"), text.size());
-  const absl::string_view mantissa = text.substr(0, end);
-  if (mantissa.empty() || !absl::ascii_isdigit(mantissa.back())) return false;
-  return (mantissa[0] == '-' || absl::ascii_isdigit(mantissa[0])) &&
-         nlohmann::json::accept(mantissa) &&
-         nlohmann::json::accept(absl::StrCat("0", text.substr(end)));
+  return (absl::StartsWith(text, "-") ||
+          absl::ascii_isdigit(static_cast<unsigned char>(text[0]))) &&
+         nlohmann::json::accept(text);
 }
 
 class Reader {
@@ -53,8 +48,7 @@ class Reader {
     RZ_RETURN_IF_ERROR(CheckText());
     RZ_RETURN_IF_ERROR(SkipSpace());
     if (at_ < text_.size() && (text_[at_] == '{' || text_[at_] == '[')) return ReadRoot();
-    JsonValue root = JsonValue::Object();  // the outermost braces may be missing
-    root.line = line_;
+    JsonValue root = {.kind = JsonValue::Kind::kObject, .place = Here()};  // without braces
     if (at_ < text_.size()) RZ_RETURN_IF_ERROR(ReadMembers(root, /*closing=*/'\0'));
     return root;
   }
@@ -70,19 +64,23 @@ class Reader {
   }
 
  private:
+  Place Here() const { return {.text = absl::StrCat(source_, ":", line_), .line = line_}; }
+
+  absl::Status ErrorAt(int line, absl::string_view message) const {
+    return absl::InvalidArgumentError(absl::StrCat(source_, ":", line, ": ", message));
+  }
   absl::Status Error(absl::string_view message) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source_, ":", line_, ": not valid JSON: ", message));
+    return ErrorAt(line_, absl::StrCat("not valid JSON: ", message));
   }
 
   // Where the text ends too early, perhaps because a word without quotes has taken a bracket.
   absl::Status EndError(absl::string_view message) const {
     if (greedy_word_.empty()) return Error(message);
     const absl::string_view shown = greedy_word_.substr(0, kMaxShownWord);
-    return absl::InvalidArgumentError(absl::StrCat(
-        source_, ":", greedy_line_, ": not valid JSON: ", message, ": the word without quotes ",
-        absl::Utf8SafeCEscape(shown.substr(0, FindBrokenUtf8(shown))),
-        " goes on to the end of its line"));
+    return ErrorAt(greedy_line_,
+                   absl::StrCat("not valid JSON: ", message, ": the word without quotes ",
+                                absl::Utf8SafeCEscape(shown.substr(0, WholeUtf8(shown))),
+                                " goes on to the end of its line"));
   }
 
   char Peek(size_t ahead = 0) const {
@@ -99,8 +97,8 @@ class Reader {
           absl::StrCat(source_, ": more than ", kMaxConfigBytes >> 10, " KiB"));
     }
     if (absl::StartsWith(text_, "\xef\xbb\xbf")) text_.remove_prefix(3);
-    const size_t broken = FindBrokenUtf8(text_);
-    if (broken == absl::string_view::npos) return absl::OkStatus();
+    const size_t broken = WholeUtf8(text_);
+    if (broken == text_.size()) return absl::OkStatus();
     Advance(broken);
     return Error("ill-formed UTF-8");
   }
@@ -124,7 +122,7 @@ class Reader {
   }
 
   absl::Status ReadValue(JsonValue& out) {
-    out.line = line_;
+    out.place = Here();
     const char c = Peek();
     if (AtEnd()) return EndError("the text ends where a value was wanted");
     if (c == '{' || c == '[') return ReadBrackets(out);
@@ -136,17 +134,15 @@ class Reader {
   absl::Status ReadBrackets(JsonValue& out) {
     const bool object = Peek() == '{';
     if (++depth_ > kMaxJsonDepth) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(source_, ":", line_, ": more than ", kMaxJsonDepth, " levels of brackets"));
+      return ErrorAt(line_, absl::StrCat("more than ", kMaxJsonDepth, " levels of brackets"));
     }
     out.kind = object ? JsonValue::Kind::kObject : JsonValue::Kind::kArray;
     Advance(1);
     RZ_RETURN_IF_ERROR(SkipSpace());
-    if (object) {
-      RZ_RETURN_IF_ERROR(Peek() == '}' ? Close() : ReadMembers(out, '}'));
-    } else {
-      RZ_RETURN_IF_ERROR(Peek() == ']' ? Close() : ReadItems(out));
-    }
+    const char closing = object ? '}' : ']';
+    RZ_RETURN_IF_ERROR(Peek() == closing ? Close()
+                       : object          ? ReadMembers(out, closing)
+                                         : ReadItems(out));
     --depth_;
     return absl::OkStatus();
   }
@@ -169,7 +165,11 @@ class Reader {
     do {
       JsonValue member;
       RZ_RETURN_IF_ERROR(ReadKey(member.key));
-      if (!names.insert(member.key).second) return Duplicate(object, member.key);
+      if (!names.insert(member.key).second) {
+        return ErrorAt(line_,
+                       absl::StrCat(Path(member.key), ": duplicate key, first given on line ",
+                                    object.Find(member.key)->place.line));
+      }
       RZ_RETURN_IF_ERROR(SkipSpace());
       if (Peek() != ':') return Error(absl::StrCat("wanted ':' after the key ", Path(member.key)));
       Advance(1);
@@ -196,12 +196,6 @@ class Reader {
     std::string path;
     for (const std::string& outer : path_) absl::StrAppend(&path, outer, ".");
     return absl::Utf8SafeCEscape(path + name);
-  }
-
-  absl::Status Duplicate(const JsonValue& object, const std::string& name) const {
-    return absl::InvalidArgumentError(absl::StrCat(source_, ":", line_, ": ", Path(name),
-                                                   ": duplicate key, first given on line ",
-                                                   object.Find(name)->line));
   }
 
   absl::Status ReadKey(std::string& key) {
@@ -252,9 +246,10 @@ class Reader {
       const bool comment = c == '#' || (c == '/' && (next == '/' || next == '*'));
       if (!eol && !comment && c != ',' && c != '}' && c != ']') continue;
       const absl::string_view word = text_.substr(begin, end - begin);
-      if (ReadWord(word, out)) {
+      if (const std::optional<JsonValue> read = ReadWord(word); read.has_value()) {
+        out = out.With(*read);
         Advance(end - begin);
-        return CheckNumber(out, word);
+        return absl::OkStatus();
       }
       if (!eol) continue;
       if (quoteless_ == Quoteless::kRefused) return Error("a word without quotes");
@@ -269,24 +264,13 @@ class Reader {
     }
   }
 
-  static bool ReadWord(absl::string_view text, JsonValue& out) {
+  static std::optional<JsonValue> ReadWord(absl::string_view text) {
     const absl::string_view word = absl::StripTrailingAsciiWhitespace(text);
     const absl::string_view number = text.substr(0, text.find_last_not_of(" \t") + 1);
-    const int line = out.line;
-    std::string key = std::move(out.key);
-    bool found = true;
-    if (word == "null") {
-      out = JsonValue();
-    } else if (word == "true" || word == "false") {
-      out = JsonValue::Bool(word == "true");
-    } else if (number.size() < kMaxNumber && IsJsonNumber(number)) {
-      out = ReadNumber(number);
-    } else {
-      found = false;
-    }
-    out.line = line;
-    out.key = std::move(key);
-    return found;
+    if (word == "null") return JsonValue();
+    if (word == "true" || word == "false") return JsonValue::Bool(word == "true");
+    if (!number.empty() && IsJsonNumber(number)) return ReadNumber(number);
+    return {};
   }
 
   // As hjson does: 5e8 and 1.0 are integers, below 1e10.
@@ -301,13 +285,6 @@ class Reader {
     return JsonValue::Number(number);
   }
 
-  absl::Status CheckNumber(const JsonValue& value, absl::string_view word) const {
-    if (value.kind != JsonValue::Kind::kNumber || std::isfinite(value.number)) {
-      return absl::OkStatus();
-    }
-    return Error(absl::StrCat("the number ", word.substr(0, 40), " is too large"));
-  }
-
   absl::string_view text_;
   const std::string& source_;
   const Quoteless quoteless_;
@@ -320,12 +297,8 @@ class Reader {
 };
 
 std::string WriteNumber(double value) {
-  if (std::floor(value) == value && std::abs(value) < 1e15) return absl::StrFormat("%.0f", value);
-  for (int digits = 1; digits < 17; ++digits) {
-    std::string text = absl::StrFormat("%.*g", digits, value);
-    if (std::strtod(text.c_str(), nullptr) == value) return text;
-  }
-  return absl::StrFormat("%.17g", value);
+  if (std::floor(value) == value && std::abs(value) < 1e16) return absl::StrFormat("%.0f", value);
+  return nlohmann::json(value).dump();
 }
 
 std::string Quote(const std::string& text) {
@@ -334,26 +307,13 @@ std::string Quote(const std::string& text) {
 
 }  // namespace
 
-size_t FindBrokenUtf8(absl::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (size_t at = 0; at < text.size();) {
-    const unsigned char first = byte(at);
-    const size_t length = first < 0x80                     ? 1
-                          : first >= 0xc2 && first <= 0xdf ? 2
-                          : (first & 0xf0) == 0xe0         ? 3
-                          : first >= 0xf0 && first <= 0xf4 ? 4
-                                                           : 0;
-    if (length == 0 || at + length > text.size()) return at;
-    for (size_t i = 1; i < length; ++i) {
-      if ((byte(at + i) & 0xc0) != 0x80) return at;
-    }
-    const unsigned char second = length > 2 ? byte(at + 1) : 0x80;
-    const bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
-    const bool beyond = (first == 0xed && second > 0x9f) || (first == 0xf4 && second > 0x8f);
-    if (overlong || beyond) return at;
-    at += length;
-  }
-  return absl::string_view::npos;
+size_t WholeUtf8(absl::string_view text) {
+  using Utf8 = std::codecvt<char32_t, char8_t, std::mbstate_t>;
+  std::mbstate_t state{};
+  const auto* begin = reinterpret_cast<const char8_t*>(text.data());
+  const int whole = std::use_facet<Utf8>(std::locale::classic())
+                        .length(state, begin, begin + text.size(), text.size());
+  return static_cast<size_t>(whole);
 }
 
 absl::StatusOr<JsonValue> ReadHjson(absl::string_view text, const std::string& source) {
@@ -374,6 +334,13 @@ const JsonValue* JsonValue::Find(absl::string_view member) const {
 
 JsonValue* JsonValue::Find(absl::string_view member) {
   return const_cast<JsonValue*>(std::as_const(*this).Find(member));
+}
+
+JsonValue JsonValue::With(JsonValue value) const {
+  value.key = key;
+  value.place = place;
+  value.origin = origin;
+  return value;
 }
 
 std::string WriteJson(const JsonValue& value) {

@@ -1,7 +1,7 @@
 // Reads HJSON, the JSON with comments that DeepSpeed reads, into a tree that remembers lines.
 //
 //   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, "gpt.json"));
-//   const JsonValue* lr = root.Find("lr");        // lr->kind, lr->number, lr->line
+//   const JsonValue* lr = root.Find("lr");        // lr->kind, lr->number, lr->place
 //
 // Order of members is kept; duplicate keys are refused at every level. Errors are InvalidArgument
 // and begin with "gpt.json:12: ".
@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,14 +20,23 @@
 
 namespace ringzero {
 
+// Where something was given: "run.json:12", "--set a.b=1", "run.json".
+struct Place {
+  std::string text;
+  int line = std::numeric_limits<int>::max();  // in the file; that of no line comes last
+};
+
+enum class Origin { kFile, kCommandLine, kEnvironment, kDefault, kDerived, kAuto };
+// "user", "user (--set)", "environment", "default", "derived", "auto"
+absl::string_view ToString(Origin origin);
+
 struct JsonValue {
   enum class Kind { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
 
   Kind kind = Kind::kNull;
-  std::string key = {};            // this value's name, when it is a member of an object
-  int line = 0;                    // in the text that it was read from; 0: not from a file
-  std::string override_text = {};  // "a.b=1" when it came from --set a.b=1
-  bool from_environment = false;   // then override_text is what a launcher says
+  std::string key = {};  // this value's name, when it is a member of an object
+  Place place = {};
+  Origin origin = Origin::kFile;
   bool boolean = false;
   int64_t integer = 0;                   // kInteger
   double number = 0;                     // kInteger and kNumber
@@ -37,8 +47,8 @@ struct JsonValue {
   bool is_number() const { return kind == Kind::kInteger || kind == Kind::kNumber; }
   const JsonValue* Find(absl::string_view member) const;  // null: not an object, or not there
   JsonValue* Find(absl::string_view member);
+  JsonValue With(JsonValue value) const;  // `value`, with this one's key, place and origin
 
-  static JsonValue Object() { return {.kind = Kind::kObject}; }
   static JsonValue Bool(bool value) { return {.kind = Kind::kBool, .boolean = value}; }
   static JsonValue Integer(int64_t value) {
     return {.kind = Kind::kInteger, .integer = value, .number = static_cast<double>(value)};
@@ -64,8 +74,8 @@ absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& so
 // The value on one line: {"a": [1, 2.5], "b": "x"}. Numbers print shortest, and read back equal.
 std::string WriteJson(const JsonValue& value);
 
-// Where the first byte stands that no UTF-8 character explains, or npos.
-size_t FindBrokenUtf8(absl::string_view text);
+// How many bytes `text` begins with that are whole characters of UTF-8.
+size_t WholeUtf8(absl::string_view text);
 
 // "a string", "an object", "true", "7": what an error says was found.
 std::string Describe(const JsonValue& value);

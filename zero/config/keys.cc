@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 
 namespace ringzero {
@@ -20,14 +21,25 @@ extern const char kKeysText[];  // keys.txt (ringzero_embed)
 
 namespace {
 
-constexpr absl::string_view kKinds =
-    "section|bool|integer|bytes|number|rate|text|integers|numbers|texts|strings|object|any";
+// In the order of KeyType: how the table calls a kind, and a message.
+constexpr std::pair<absl::string_view, absl::string_view> kKinds[] = {
+    {"section", "an object"},
+    {"bool", "true or false"},
+    {"integer", "an integer"},
+    {"bytes", "bytes, an integer or as in \"12GiB\""},
+    {"number", "a number"},
+    {"rate", "a number (or a list of one)"},
+    {"text", "a string"},
+    {"integers", "a list of integers"},
+    {"numbers", "a list of numbers"},
+    {"texts", "a list of strings"},
+    {"object", "an object"},
+    {"any", "anything"},
+    {"null", "null"}};
 
 double End(absl::string_view text) {
-  if (text == "int32") return std::numeric_limits<int>::max();
-  if (text == "2^53") return 9007199254740992.0;
-  double value = 0;
-  RZ_CHECK(absl::SimpleAtod(text, &value), std::string(text));
+  double value = std::numeric_limits<int>::max();
+  RZ_CHECK(text == "int32" || absl::SimpleAtod(text, &value), std::string(text));
   return value;
 }
 
@@ -43,107 +55,106 @@ KeyRange RangeOf(absl::string_view text) {
   return range;
 }
 
-// "a|b|=c|d|-e": in any case; from the first "=" on exact; from the first "-" on gone.
+// "a|b|=c|d": in any case; from the first "=" on exact.
 void SetChoices(absl::string_view text, KeySpec& key) {
-  std::string* list = &key.choices;
-  for (absl::string_view choice : absl::StrSplit(text, '|')) {
-    if (absl::ConsumePrefix(&choice, "=")) list = &key.exact;
-    if (absl::ConsumePrefix(&choice, "-")) list = &key.gone;
-    absl::StrAppend(list, list->empty() ? "" : "|", absl::StripAsciiWhitespace(choice));
-  }
+  const std::pair<std::string, std::string> split = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  key.choices = std::string(absl::StripSuffix(split.first, "|"));
+  key.exact = split.second;
 }
 
 class Table {
  public:
   Table() {
-    std::string row;
-    for (const absl::string_view line : absl::StrSplit(kKeysText, '\n')) {
-      if (absl::StartsWith(line, "#") || line.empty()) continue;
-      if (line[0] != ' ') {
-        ReadRow(row);
-        row.clear();
-      }
-      absl::StrAppend(&row, row.empty() ? "" : " ", absl::StripAsciiWhitespace(line));
+    const std::string joined = absl::StrReplaceAll(kKeysText, {{"|\n    ", "|"}, {"\n    ", " "}});
+    for (const absl::string_view row : absl::StrSplit(joined, '\n', absl::SkipEmpty())) {
+      if (row[0] != '#') ReadRow(row);
     }
-    ReadRow(row);
   }
 
   std::vector<KeySpec> keys;
   std::vector<ForeignName> foreign;
 
  private:
-  void ReadRow(const std::string& row) {
-    if (row.empty()) return;
-    std::vector<absl::string_view> cells;
-    for (const absl::string_view cell : absl::StrSplit(row, "  ", absl::SkipWhitespace())) {
-      cells.push_back(absl::StripAsciiWhitespace(cell));
-    }
-    if (absl::StartsWith(row, "let ")) return ReadLet(row);
+  void ReadRow(absl::string_view row) {
+    if (absl::ConsumePrefix(&row, "let ")) return ReadLet(row);
+    const std::vector<std::string> cells = absl::StrSplit(row, "  ");
     if (absl::StartsWith(row, "alias ")) return ReadAlias(cells);
     KeySpec key;
-    key.path = Join(section_, cells[0]);
     if (row[0] == '[') {
-      section_ = std::string(cells[0].substr(1, cells[0].size() - 2));
+      section_ = cells[0].substr(1, cells[0].size() - 2);
       if (cells.size() == 1) return;  // the top, or a section that goes on
       key.path = section_;
       key.type = KeyType::kSection;
-    } else if (cells[1] == "removed") {
+      if (cells.size() == 3) SetWords(cells[1], key);
+      key.meaning = ReadText(cells.back(), key);
+      return keys.push_back(std::move(key));
+    }
+    if (cells[1] == "removed") {
       key.state = KeyState::kRemoved;
       key.why = Expanded(cells[2]);
-      return keys.push_back(std::move(key));
     } else {
-      SetKind(cells[1], key);
+      const std::pair<absl::string_view, absl::string_view> kind =
+          absl::StrSplit(cells[1], absl::MaxSplits(' ', 1));
+      SetKind(kind.first, key);
+      SetWords(kind.second, key);
+      key.meaning = ReadText(cells[2], key);
     }
-    more_.clear();
-    for (const absl::string_view word : absl::StrSplit(cells[row[0] == '[' ? 1 : 2], ' ')) {
-      if (word != "-") SetWord(word, key);
-    }
-    key.meaning = ReadText(cells.back(), key);
-    keys.push_back(key);
-    for (const std::string& name : more_) {
+    for (const absl::string_view name : absl::StrSplit(cells[0], ", ")) {
       key.path = Join(section_, name);
+      if (!key.default_json.empty()) key.standard = Standard(key);
       keys.push_back(key);
+      keys.back().also = absl::StrReplaceAll(key.also, {{"*", absl::StripPrefix(name, "stage3_")}});
     }
+  }
+
+  static JsonValue Standard(const KeySpec& key) {
+    absl::StatusOr<JsonValue> value = ReadJson(key.default_json, key.path);
+    if (value.ok()) value = ConvertValue(*value, key);
+    RZ_CHECK(value.ok(), std::string(value.status().message()));
+    value->place = {};
+    return *std::move(value);
   }
 
   void ReadLet(absl::string_view row) {
-    const std::pair<std::string, std::string> let =
-        absl::StrSplit(row.substr(4), absl::MaxSplits('=', 1));
-    const std::string value(absl::StripAsciiWhitespace(let.second));
-    lets_.emplace_back(absl::StrCat("$", absl::StripAsciiWhitespace(let.first)), Expanded(value));
+    const std::pair<absl::string_view, absl::string_view> let =
+        absl::StrSplit(row, absl::MaxSplits('=', 1));
+    lets_.emplace_back(absl::StrCat("$", absl::StripAsciiWhitespace(let.first)),
+                       Expanded(absl::StripAsciiWhitespace(let.second)));
   }
 
-  void ReadAlias(const std::vector<absl::string_view>& cells) {
+  void ReadAlias(const std::vector<std::string>& cells) {
     KeySpec hint;
     const std::string names = ReadText(cells[1], hint);
-    const absl::string_view key = cells[0].substr(6);
+    const std::string key = cells[0].substr(6);
     std::string whose;  // of a name alone: the one before
     for (const absl::string_view entry : absl::StrSplit(names, ", ")) {
       const std::vector<std::string> words = absl::StrSplit(entry, ' ');
       if (words.size() > 1) whose = words[0] == "-" ? "" : words[0];
-      foreign.push_back({.name = words.back(),
-                         .whose = whose,
-                         .key = key == "-" ? "" : std::string(key),
-                         .hint = hint.why});
+      foreign.push_back(
+          {.name = words.back(), .whose = whose, .key = key == "-" ? "" : key, .hint = hint.why});
     }
   }
 
   // With what each $Name stands for.
-  std::string Expanded(absl::string_view text) const {
-    return absl::StrReplaceAll(absl::StrReplaceAll(text, {{"| ", "|"}}), lets_);
-  }
+  std::string Expanded(absl::string_view text) const { return absl::StrReplaceAll(text, lets_); }
 
   // "integer=20"
   static void SetKind(absl::string_view cell, KeySpec& key) {
     const std::pair<std::string, std::string> kind = absl::StrSplit(cell, absl::MaxSplits('=', 1));
-    const std::vector<absl::string_view> kinds = absl::StrSplit(kKinds, '|');
-    const auto found = std::find(kinds.begin(), kinds.end(), kind.first);
-    RZ_CHECK(found != kinds.end(), absl::StrCat(key.path, ": no kind ", kind.first));
-    key.type = static_cast<KeyType>(found - kinds.begin());
+    const auto* found =
+        std::ranges::find(kKinds, kind.first, [](auto& known) { return known.first; });
+    RZ_CHECK(found != std::end(kKinds), absl::StrCat("no kind ", kind.first));
+    key.type = static_cast<KeyType>(found - kKinds);
     key.default_json = kind.second;
   }
 
-  // The meaning, without the words in braces: "share of it {for: Muon} {deepspeed: has none}".
+  void SetWords(absl::string_view words, KeySpec& key) {
+    for (const absl::string_view word : absl::StrSplit(words, ' ', absl::SkipEmpty())) {
+      SetWord(word, key);
+    }
+  }
+
+  // The meaning, without the words in braces: "share of it {deepspeed: has none}".
   std::string ReadText(absl::string_view text, KeySpec& key) {
     const std::vector<absl::string_view> parts = absl::StrSplit(text, '{');
     for (size_t i = 1; i < parts.size(); ++i) SetWord(parts[i].substr(0, parts[i].find('}')), key);
@@ -153,57 +164,47 @@ class Table {
   // "only:false", "required", "0..1", "a|b"
   void SetWord(absl::string_view word, KeySpec& key) {
     static constexpr std::pair<absl::string_view, std::string KeySpec::*> kTexts[] = {
-        {"also", &KeySpec::also},
-        {"auto", &KeySpec::automatic},
-        {"default", &KeySpec::default_json},
-        {"deepspeed", &KeySpec::deepspeed},
-        {"for", &KeySpec::types},
-        {"hint", &KeySpec::why},
-        {"idle", &KeySpec::why},
-        {"note", &KeySpec::why},
-        {"only", &KeySpec::built},
-        {"outside", &KeySpec::built},
-        {"warns", &KeySpec::why}};
+        {"also", &KeySpec::also},  {"auto", &KeySpec::automatic},
+        {"for", &KeySpec::types},  {"deepspeed", &KeySpec::deepspeed},
+        {"hint", &KeySpec::why},   {"idle", &KeySpec::why},
+        {"note", &KeySpec::why},   {"warns", &KeySpec::why},
+        {"only", &KeySpec::built}, {"outside", &KeySpec::built}};
+    static constexpr std::pair<absl::string_view, KeyState> kStates[] = {
+        {"warns", KeyState::kWarns},
+        {"idle", KeyState::kMinor},
+        {"note", KeyState::kNote},
+        {"test", KeyState::kTesting}};
+    static constexpr std::pair<absl::string_view, bool KeySpec::*> kFlags[] = {
+        {"+", &KeySpec::needs_items},     {"optional", &KeySpec::may_be_absent},
+        {"list", &KeySpec::is_list},      {"outside", &KeySpec::outside},
+        {"required", &KeySpec::required}, {"training", &KeySpec::training},
+        {"unquoted", &KeySpec::unquoted}};
     const std::pair<absl::string_view, absl::string_view> split =
         absl::StrSplit(word, absl::MaxSplits(':', 1));
-    const absl::string_view name = split.first;
-    const std::string value = Expanded(absl::StripAsciiWhitespace(split.second));
-    for (const auto& [known, member] : kTexts) {
-      if (known == name) key.*member = value;
-    }
-    if (name == "and") more_ = absl::StrSplit(value, ", ");
-    if (name == "warns") key.state = KeyState::kWarns;
-    if (name == "idle") key.state = KeyState::kMinor;
-    if (name == "note") key.state = KeyState::kNote;
-    if (name == "outside") key.outside = true;
-    if (name == "values") {
-      for (const absl::string_view part : absl::StrSplit(value, ' ')) SetWord(part, key);
-    }
-    if (name.size() != word.size()) return;
-    if (name == "test") {
-      key.state = KeyState::kTesting;
-    } else if (name == "required") {
-      key.need = KeyNeed::kRequired;
-    } else if (name == "training") {
-      key.need = KeyNeed::kTraining;
-    } else if (name == "optional") {
-      key.may_be_absent = true;
-    } else if (name == "unquoted") {
-      key.unquoted = true;
-    } else if (name == "+") {
-      key.needs_items = true;
-    } else if (name == "x2") {
+    bool known = false;
+    const auto set = [&](const auto& table, const auto& put) {
+      for (const auto& [name, target] : table) {
+        if (name != split.first) continue;
+        put(target);
+        known = true;
+      }
+    };
+    const std::string text = Expanded(absl::StripAsciiWhitespace(split.second));
+    set(kTexts, [&](auto member) { key.*member = text; });
+    set(kStates, [&](auto state) { key.state = state; });
+    set(kFlags, [&](auto flag) { key.*flag = true; });
+    if (known) return;
+    if (word == "x2") {
       key.list_length = 2;
-    } else if (absl::StrContains(name, "..")) {
-      key.range = RangeOf(name);
+    } else if (absl::StrContains(word, "..")) {
+      key.range = RangeOf(word);
     } else {
-      SetChoices(Expanded(name), key);
+      SetChoices(Expanded(word), key);
     }
   }
 
   std::vector<std::pair<std::string, std::string>> lets_;
   std::string section_;
-  std::vector<std::string> more_;  // names of `and:`
 };
 
 const Table& TheTable() {
@@ -217,9 +218,11 @@ using Index = std::multimap<std::string, const KeySpec*, std::less<>>;
 const Index& KeysByPath() {
   static const Index* const index = [] {
     auto* made = new Index;
-    for (const KeySpec& key : AllKeys()) made->emplace(key.path, &key);
     for (const KeySpec& key : AllKeys()) {
-      if (!key.also.empty()) made->emplace(Join(key.parent(), key.also), &key);
+      made->emplace(key.path, &key);
+      for (const absl::string_view name : absl::StrSplit(key.also, '|', absl::SkipEmpty())) {
+        made->emplace(Join(key.parent(), name), &key);
+      }
     }
     return made;
   }();
@@ -228,24 +231,7 @@ const Index& KeysByPath() {
 
 }  // namespace
 
-absl::string_view Describe(KeyType type) {
-  switch (type) {
-    case KeyType::kSection:
-    case KeyType::kObject: return "an object";
-    case KeyType::kBool: return "true or false";
-    case KeyType::kInteger: return "an integer";
-    case KeyType::kBytes: return "bytes, an integer or as in \"12GiB\"";
-    case KeyType::kNumber: return "a number";
-    case KeyType::kRate: return "a number (or a list of one)";
-    case KeyType::kString: return "a string";
-    case KeyType::kIntegerList: return "a list of integers";
-    case KeyType::kNumberList: return "a list of numbers";
-    case KeyType::kStringList: return "a list of strings";
-    case KeyType::kStrings: return "a list of strings, or one";
-    case KeyType::kAny: return "anything";
-  }
-  return "";
-}
+absl::string_view Describe(KeyType type) { return kKinds[static_cast<int>(type)].second; }
 
 absl::string_view KeySpec::name() const {
   return absl::string_view(path).substr(path.rfind('.') + 1);  // npos + 1 is 0
@@ -264,9 +250,9 @@ bool KeySpec::is_idle() const {
   return state == KeyState::kWarns || state == KeyState::kMinor || state == KeyState::kNote;
 }
 
-Reading ReadingOf(const KeySpec& key) {
+bool IsOurs(const KeySpec& key) {
   constexpr absl::string_view kOurs = "model|data|iterations|epochs|seed|evaluation|cyclic";
-  return FindChoice(kOurs, key.section()).empty() ? Reading::kDeepSpeeds : Reading::kOurs;
+  return !FindChoice(kOurs, key.section()).empty();
 }
 
 std::string Join(absl::string_view parent, absl::string_view name) {

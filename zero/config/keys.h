@@ -33,19 +33,13 @@ enum class KeyType {
   kIntegerList,
   kNumberList,
   kStringList,
-  kStrings,  // a list of strings, or one string
-  kObject,   // nothing below it is looked at
-  kAny,      // nor at it
+  kObject,  // nothing below it is looked at
+  kAny,     // nor at it
+  kNull,    // nothing but null
 };
 
 // "an integer", "a list of numbers", …
 absl::string_view Describe(KeyType type);
-
-enum class KeyNeed {
-  kOptional,
-  kRequired,  // by its section, when that is there
-  kTraining,  // by `train` and `plan`; `config` does without
-};
 
 // What is done with a key. A key that does nothing here is accepted, with one line that says `why`.
 enum class KeyState {
@@ -69,23 +63,25 @@ struct KeySpec {
   std::string path;          // "optimizer.params.lr"
   std::string meaning;       // a sentence
   std::string default_json;  // empty: none; then absent or derived
+  JsonValue standard;        // its value
   std::string choices;       // strings, in any case: "shm|local"; empty: any
   std::string exact;         // more choices, in this case only
-  std::string gone;          // choices that DeepSpeed has removed
   std::string types;         // values of the section's "type": "SGD|AdamW"; empty: all
   std::string built;         // what `train` can do: JSON or "a|b" of choices; empty: all
   std::string deepspeed;     // what DeepSpeed 0.19.8 does differently
   std::string why;           // it does nothing here, or is removed
   std::string automatic;     // what "auto" takes: JSON, or "=path" of another key
-  std::string also;          // another name of it in DeepSpeed: "prefetch_bucket_size"
+  std::string also;          // other names of it in DeepSpeed: "prefetch_bucket_size"
   KeyRange range;
   int list_length = 0;         // 0: any
-  bool needs_items = false;    // a list without items is an error
+  bool needs_items = false;    // an empty list or text is an error
+  bool required = false;       // by its section, when that is there
+  bool training = false;       // by `train` and `plan`; `config` does without
   bool outside = false;        // what is not `built` is outside of this engine, for good
   bool unquoted = false;       // a number in quotes is an error, as in DeepSpeed
+  bool is_list = false;        // a section: a list of such objects
   bool may_be_absent = false;  // a section: where it is not given, its keys have no defaults
   KeyType type = KeyType::kAny;
-  KeyNeed need = KeyNeed::kOptional;
   KeyState state = KeyState::kWorks;
 
   absl::string_view name() const;     // "lr"
@@ -126,12 +122,12 @@ bool IsForeignSection(absl::string_view path);
 // "HuggingFace's max_steps is iterations here".
 std::string ToString(const ForeignName& foreign);
 
-// Is it the name of no key, but of a remark: "_comment", "//"?
-bool IsLikeComment(absl::string_view name);
+// What an error says of an unknown key: the known one that it most likely meant, if any.
+// `name`: its last one.
+std::string UnknownKey(absl::string_view path, absl::string_view name);
 
-// Whose key it is. One of ours is of this engine alone, and "auto" is no word for it.
-enum class Reading { kOurs, kDeepSpeeds };
-Reading ReadingOf(const KeySpec& key);
+// Is it a key of this engine alone? Then "auto" is no word for it.
+bool IsOurs(const KeySpec& key);
 
 // Does `key` have a meaning when its section's type is `type`? Ignores case.
 bool BelongsTo(const KeySpec& key, absl::string_view type);

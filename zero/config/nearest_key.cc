@@ -1,6 +1,5 @@
 // The known key that an unknown one most likely meant, by other programs' names or by likeness.
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,34 +10,26 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
 namespace {
 
-constexpr size_t kMaxName = 64;  // of an unknown key that is compared with the known ones
+constexpr size_t kMaxName = 64;  // of an unknown name that is compared with the known ones
 
-// How far a key is from what was given. So first comes an edit here, then a longer name here, then
-// the very name elsewhere, then a shorter name here.
-constexpr int kEdit = 10;
-constexpr int kPartOfName = 12;    // a word left out
-constexpr int kOtherSection = 13;  // in another section, in addition
-constexpr int kWordTooMany = 14;
-constexpr int kWordLeft = 1;  // for each word that only one of the two has, in addition
-constexpr int kRemoved = 10;  // likewise: the last resort
-constexpr int kTooFar = std::numeric_limits<int>::max();
+// How far a name is from what was given. So first comes an edit here, then a longer name here, then
+// the very name elsewhere, then a shorter name here. Among these, edits count again.
+constexpr int kEdit = 1000;
+constexpr int kRemoved = 1000;       // in addition: the last resort
+constexpr int kPartOfName = 1200;    // words left out
+constexpr int kOtherSection = 1300;  // in addition
+constexpr int kWordsTooMany = 1400;
+constexpr int kWordApart = 100;  // in addition, for each
+constexpr int kTooFar = 100000;
 
 absl::string_view LastName(absl::string_view path) {
   return path.substr(path.rfind('.') + 1);  // npos + 1 is 0
-}
-
-// "queue" and "queue_depth", "batch_size" and "train_batch_size": one is the beginning of the
-// other, up to a word's end or to its half, or its last words.
-bool IsPartOfName(absl::string_view a, absl::string_view b) {
-  if (a.size() > b.size()) std::swap(a, b);
-  if (a.size() < 3 || a.size() == b.size()) return false;
-  if (absl::StartsWithIgnoreCase(b, a)) return b[a.size()] == '_' || 2 * a.size() >= b.size();
-  return a.size() >= 6 && absl::EndsWithIgnoreCase(b, a) && b[b.size() - a.size() - 1] == '_';
 }
 
 // Every other section has one: in which, says nothing.
@@ -46,122 +37,80 @@ bool IsEverywhere(absl::string_view name) {
   return name == "enabled" || name == "type" || name == "name" || name == "device";
 }
 
-std::vector<std::string> SortedWords(absl::string_view name) {
-  std::vector<std::string> words = absl::StrSplit(absl::AsciiStrToLower(name), '_');
-  std::sort(words.begin(), words.end());
-  return words;
+std::vector<std::string> WordsOf(absl::string_view name) {
+  return absl::StrSplit(absl::AsciiStrToLower(name), absl::ByAnyChar("_- "));
 }
 
-// Do the letters of `part` stand in `whole`, in this order?
-bool IsSubsequence(absl::string_view part, absl::string_view whole) {
-  for (const char c : whole) {
-    if (!part.empty() && part[0] == c) part.remove_prefix(1);
-  }
-  return part.empty();
-}
-
-// "clip" and "clipping", "grad" and "gradient".
-bool IsSameWord(absl::string_view a, absl::string_view b) {
+// "clip" and "clipping", "grad" and "gradient", "cpuadam" and "adam".
+bool IsLikeWord(absl::string_view a, absl::string_view b) {
   if (a.size() > b.size()) std::swap(a, b);
-  return a == b || (a.size() >= 4 && absl::StartsWith(b, a));
+  const bool begins = absl::StartsWith(b, a) && a.size() >= 3 && 2 * a.size() >= b.size();
+  return begins || (absl::EndsWith(b, a) && a.size() >= 4);
 }
 
-// How many words the longer of two names has more, where it has all of the shorter one's, and these
-// are at least two: 1 for "warmup_steps" and "warmup_num_steps". Else none.
-std::optional<int> WordsLeft(std::vector<std::string> a, std::vector<std::string> b) {
+// How many words differ, where the longer of two names has all of the shorter one's, in any order:
+// 1 for "warmup_steps" and "warmup_num_steps". Else none.
+std::optional<int> WordsApart(std::vector<std::string> a, std::vector<std::string> b) {
   if (a.size() > b.size()) std::swap(a, b);
-  if (a.size() < 2) return {};
-  const size_t left = b.size() - a.size();
+  int apart = static_cast<int>(b.size() - a.size());
   for (const std::string& word : a) {
-    const auto same = std::find_if(
-        b.begin(), b.end(), [&](const std::string& other) { return IsSameWord(word, other); });
+    auto same = std::find(b.begin(), b.end(), word);
+    if (same == b.end()) {
+      ++apart;
+      same = std::find_if(b.begin(), b.end(),
+                          [&](const std::string& other) { return IsLikeWord(word, other); });
+    }
     if (same == b.end()) return {};
     b.erase(same);
   }
-  return static_cast<int>(left);
+  return apart;
 }
 
-struct Unknown {
-  absl::string_view parent;
-  absl::string_view name;
-  std::vector<std::string> words;
+int MostEdits(int length) { return std::max(length < 4 ? 1 : 2, length / 3); }
 
-  // In another section a name must be more alike, or nearly every word would be.
-  int MostEdits(const KeySpec& key) const {
-    const int length = static_cast<int>(name.size());
-    return key.parent() == parent ? std::max(length < 4 ? 1 : 2, length / 3)
-           : length < 6           ? 0
-                                  : length / 4;
-  }
-
-  int EditsTo(absl::string_view other, int most) const {
-    const int longer =
-        static_cast<int>(std::max(name.size(), other.size()) - std::min(name.size(), other.size()));
-    return longer > most ? longer : EditDistance(name, other);
-  }
-
-  int DistanceTo(const KeySpec& key) const {
-    const bool here = key.parent() == parent;
-    const bool removed = key.state == KeyState::kRemoved;
-    const bool around = parent == key.path ||
-                        (absl::StartsWith(parent, key.path) && parent[key.path.size()] == '.');
-    if (key.state == KeyState::kTesting || key.name() == "*" || (removed && !here) || around) {
-      return kTooFar;
-    }
-    const bool below = !parent.empty() && absl::StartsWith(key.parent(), parent);
-    if (!here && !below && IsEverywhere(key.name())) return kTooFar;
-    const int most = MostEdits(key);
-    const int edits = EditsTo(key.name(), most);
-    int distance = edits > most ? kTooFar : kEdit * edits;
-    const bool reordered = name.size() == key.name().size() && SortedWords(key.name()) == words;
-    if (reordered) distance = std::min(distance, kEdit);
-    const size_t shorter = std::min(name.size(), key.name().size());
-    const int part = name.size() < key.name().size() ? kPartOfName : kWordTooMany;
-    if (IsPartOfName(name, key.name()) && (here || shorter >= 5)) {
-      distance = std::min(distance, part);
-    }
-    if (words.size() > 1) {
-      const std::optional<int> left = WordsLeft(words, SortedWords(key.name()));
-      if (left.has_value() && *left <= 2) distance = std::min(distance, part + *left * kWordLeft);
-    }
-    if (distance == kTooFar) return kTooFar;
-    return distance + (here ? 0 : kOtherSection) + (removed ? kRemoved : 0);
-  }
-
-  // A slip of the pen in another program's name for `key`.
-  int DistanceTo(const ForeignName& foreign, const KeySpec& key) const {
-    const int most = MostEdits(key);
-    const int edits = EditsTo(foreign.name, most);
-    return edits > most ? kTooFar : kEdit * edits + kOtherSection;
-  }
-};
+int Distance(absl::string_view given, absl::string_view known, int most_edits, bool here) {
+  const auto [shorter, longer] = std::minmax({given.size(), known.size()});
+  const std::optional<int> apart = WordsApart(WordsOf(given), WordsOf(known));
+  const bool alike = apart.has_value() && *apart <= (here ? 2 : 1) && shorter >= (here ? 3 : 5);
+  if (!alike && longer - shorter > static_cast<size_t>(most_edits)) return kTooFar;
+  const int edits = EditDistance(given, known);
+  const int distance = edits > most_edits ? kTooFar : kEdit * edits;
+  if (!alike) return distance;
+  const int whole = shorter == given.size() ? kPartOfName : kWordsTooMany;
+  return std::min(distance, whole + *apart * kWordApart + edits);
+}
 
 }  // namespace
 
 const KeySpec* NearestKey(absl::string_view path) {
-  const size_t dot = path.rfind('.');
-  Unknown unknown{.parent = dot == absl::string_view::npos ? "" : path.substr(0, dot),
-                  .name = LastName(path),
-                  .words = {}};
-  if (unknown.name.empty() || unknown.name.size() > kMaxName) return nullptr;
+  const absl::string_view name = LastName(path);
+  const absl::string_view parent =
+      absl::StripSuffix(path.substr(0, path.size() - name.size()), ".");
+  const int length = static_cast<int>(name.size());
   // A section within itself: that it also stands elsewhere is no help.
-  if (unknown.name == LastName(unknown.parent)) return nullptr;
-  unknown.words = SortedWords(unknown.name);
+  if (name.empty() || name.size() > kMaxName || name == LastName(parent)) return nullptr;
   const KeySpec* best = nullptr;
-  int best_distance = kTooFar;
-  for (const KeySpec& key : AllKeys()) {
-    const int distance = unknown.DistanceTo(key);
-    if (distance >= best_distance) continue;
+  int nearest = kTooFar;
+  const auto compare = [&](const KeySpec& key, absl::string_view known, int more) {
+    const bool here = key.parent() == parent;
+    // In another section a name must be more alike, or nearly every word would be.
+    const int most = here ? MostEdits(length) : length < 6 ? 0 : length / 4;
+    const int distance = Distance(name, known, most, here) + more + (here ? 0 : kOtherSection);
+    if (distance >= nearest) return;
     best = &key;
-    best_distance = distance;
+    nearest = distance;
+  };
+  for (const KeySpec& key : AllKeys()) {
+    const bool here = key.parent() == parent;
+    const bool below = !parent.empty() && absl::StartsWith(key.parent(), parent);
+    const bool around = absl::StartsWith(absl::StrCat(parent, "."), absl::StrCat(key.path, "."));
+    const bool removed = key.state == KeyState::kRemoved;
+    if (key.state == KeyState::kTesting || key.name() == "*" || around) continue;
+    if (!here && (removed || (!below && IsEverywhere(key.name())))) continue;
+    compare(key, key.name(), removed ? kRemoved : 0);
   }
   for (const ForeignName& foreign : ForeignNames()) {
-    const KeySpec* key = FindKey(foreign.key);
-    if (key == nullptr) continue;
-    const int distance = unknown.DistanceTo(foreign, *key);
-    if (distance >= best_distance) continue;
-    best = key;
-    best_distance = distance;
+    if (const KeySpec* key = FindKey(foreign.key)) compare(*key, foreign.name, kOtherSection);
   }
   return best;
 }
@@ -191,37 +140,30 @@ std::string ToString(const ForeignName& foreign) {
   return absl::StrCat(theirs, " is ", foreign.key, " here", hint);
 }
 
-bool IsLikeComment(absl::string_view name) {
-  return absl::StartsWith(name, "_") || absl::StartsWith(name, "//") ||
-         absl::StartsWith(name, "#") || absl::StartsWith(name, "$") ||
-         absl::EqualsIgnoreCase(name, "comment") || absl::EqualsIgnoreCase(name, "comments");
+std::string UnknownKey(absl::string_view path, absl::string_view name) {
+  std::string message = "unknown key";
+  const bool comment =
+      name.find_first_of("_/#$") == 0 || absl::StartsWithIgnoreCase(name, "comment");
+  if (const ForeignName* foreign = FindForeignName(path); foreign != nullptr) {
+    absl::StrAppend(&message, "; ", ToString(*foreign));
+  } else if (absl::StrContains(name, '.')) {
+    absl::StrAppend(&message, "; a section is an object of its own, not a name with a dot");
+  } else if (comment) {
+    absl::StrAppend(&message, "; a comment is written // or #");
+  } else if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
+    absl::StrAppend(&message, "; the nearest known one is ", nearest->path);
+  }
+  return message;
 }
 
 absl::string_view NearestChoice(absl::string_view choices, absl::string_view text) {
-  if (text.size() > kMaxName) return {};
-  const int size = static_cast<int>(text.size());
-  const std::vector<absl::string_view> words = absl::StrSplit(text, absl::ByAnyChar("_- "));
-  const std::string lower = absl::AsciiStrToLower(text);
-  // How a choice resembles the text, the surest way first, and how far it is in that way.
-  const auto likeness = [&](absl::string_view choice) -> std::pair<int, int> {
-    const int edits = EditDistance(choice, text), length = static_cast<int>(choice.size());
-    const bool is_word = std::any_of(words.begin(), words.end(), [&](absl::string_view word) {
-      return absl::EqualsIgnoreCase(word, choice);
-    });
-    // A slip of the pen, before anything that is only a part: "WarmupCosine" is not Cosine.
-    if (edits <= std::min(2, size / 4)) return {0, edits};
-    // A whole word of it: "adamw_torch" is AdamW. Or its end: "DeepSpeedCPUAdam" is Adam.
-    if (is_word) return {1, -length};
-    if (length >= 3 && absl::EndsWithIgnoreCase(text, choice)) return {2, -length};
-    // Letters left out: "cdp2" is cdp_v2.
-    if (size >= 4 && IsSubsequence(lower, absl::AsciiStrToLower(choice))) return {3, 0};
-    return {edits <= size / 2 ? 4 : 5, edits};
-  };
   absl::string_view best;
-  std::pair<int, int> nearest = {5, 0};
+  int nearest = kTooFar;
+  if (text.size() > kMaxName) return best;
+  const int most = MostEdits(static_cast<int>(text.size()));
   for (const absl::string_view choice : absl::StrSplit(choices, '|', absl::SkipEmpty())) {
-    const std::pair<int, int> found = likeness(choice);
-    if (found.first < 5 && found < nearest) nearest = found, best = choice;
+    const int distance = Distance(text, choice, most, true);
+    if (distance < nearest) nearest = distance, best = choice;
   }
   return best;
 }

@@ -3,7 +3,6 @@
 #include "zero/config/resolve.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/escaping.h"
@@ -22,7 +21,6 @@ constexpr size_t kMaxFindings = 1000;
 using Kind = Finding::Kind;
 
 constexpr absl::string_view kBf16 = "bf16";
-constexpr absl::string_view kClipping = "gradient_clipping";
 constexpr absl::string_view kZero = "zero_optimization";
 constexpr absl::string_view kStage = "zero_optimization.stage";
 constexpr absl::string_view kOffloadedParameters = "zero_optimization.offload_param";
@@ -42,16 +40,6 @@ bool IsPresent(const KeySpec& key, const ResolvedKeys& keys) {
   return true;
 }
 
-// Where `value` comes from.
-Place PlaceOfValue(const JsonValue& value, const std::string& file) {
-  if (value.from_environment) {
-    return {.text = absl::StrCat("environment (", value.override_text, ")")};
-  }
-  if (!value.override_text.empty()) return {.text = absl::StrCat("--set ", value.override_text)};
-  if (value.line == 0) return {.text = file};
-  return {.text = absl::StrCat(file, ":", value.line), .line = value.line};
-}
-
 class Resolver {
  public:
   Resolver(const JsonValue& root, const std::string& file, Findings& findings)
@@ -59,7 +47,7 @@ class Resolver {
 
   ResolvedKeys Run() {
     if (!root_.is_object()) {
-      findings_.Add(Kind::kError, PlaceOfValue(root_, file_), "",
+      findings_.Add(Kind::kError, root_.place, "",
                     absl::StrCat("wanted an object at the top, found ", Describe(root_)));
       return std::move(keys_);
     }
@@ -74,7 +62,7 @@ class Resolver {
 
   Finding* Add(Kind kind, const JsonValue& value, absl::string_view path,
                absl::string_view message) {
-    return findings_.Add(kind, PlaceOfValue(value, file_), absl::Utf8SafeCEscape(path), message);
+    return findings_.Add(kind, value.place, absl::Utf8SafeCEscape(path), message);
   }
 
   std::string TypeOf(absl::string_view path) const { return SectionType(keys_, path); }
@@ -86,13 +74,13 @@ class Resolver {
   }
 
   void CheckObject(const JsonValue& object, absl::string_view parent, Voice voice) {
-    // The type first: it says what the other keys mean.
-    if (const JsonValue* type = object.Find("type"); type != nullptr) {
-      CheckMember(*type, parent, voice);
+    // First the type, which says what the other keys mean, and the stage.
+    for (const char* first : {"type", "stage"}) {
+      if (const JsonValue* member = object.Find(first)) CheckMember(*member, parent, voice);
     }
     if (TypeIsMissing(parent) && parent.find('.') != absl::string_view::npos) return;
     for (const JsonValue& member : object.children) {
-      if (member.key != "type") CheckMember(member, parent, voice);
+      if (member.key != "type" && member.key != "stage") CheckMember(member, parent, voice);
     }
   }
 
@@ -109,12 +97,10 @@ class Resolver {
     if (value.key.empty()) return (void)Add(Kind::kError, value, parent, "an empty key");
     const std::string given = Join(parent, value.key);
     const KeySpec* key = Find(parent, value.key);
-    if (key == nullptr) return UnknownKey(value, given);
+    if (key == nullptr) return AddUnknown(value, given);
     if (key->state == KeyState::kRemoved) {
-      const bool ours = key->section() == "cyclic";
-      Add(Kind::kError, value, given,
-          absl::StrCat(ours ? "removed; " : "removed from DeepSpeed; ", key->why));
-      return;
+      const absl::string_view by = key->section() == "cyclic" ? "; " : " from DeepSpeed; ";
+      return (void)Add(Kind::kError, value, given, absl::StrCat("removed", by, key->why));
     }
     if (!key->types.empty() && !BelongsTo(*key, TypeOf(key->path))) {
       if (TypeIsMissing(key->path)) return;
@@ -123,15 +109,26 @@ class Resolver {
                        ", only for ", OneOf(TypesOf(key->path))));
       return;
     }
-    if (key->name() == "*") return SetAny(value, given);
-    if (YieldsToNewName(value, given, *key) || !IsFirst(value, given, *key)) return;
+    if (key->name() == "*") {  // of a type that is not built: its own line says so
+      return keys_.Set(given, value, IsAuto(value) ? Origin::kAuto : value.origin);
+    }
+    // Of bf16 and its old name DeepSpeed looks at the old one only where the new one is null.
+    const JsonValue* now = root_.Find(kBf16);
+    if (given == key->also && key->path == kBf16 && now != nullptr && !IsNull(*now)) {
+      return (void)Add(Kind::kMinor, value, given, "does nothing here: bf16 is given, too");
+    }
+    if (given == kBf16 && IsNull(value)) return keys_.SetNull(given, value.place);
+    if (absl::StartsWith(value.key, "cpu_offload") && !key->is_idle() && !IsAuto(value)) {
+      return ReplaceOffload(value, *key, voice);
+    }
+    if (!IsFirst(value, given, *key)) return;
     if (voice == Voice::kAloud && key->is_idle()) return TakeIdle(value, *key);
     Take(value, *key, voice);
   }
 
   void Take(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (IsAuto(value) && TakesAuto(key)) return SetAuto(value, key, voice);
-    if (IsNull(value)) return keys_.SetNull(key.path, value);
+    if (IsNull(value)) return keys_.SetNull(key.path, value.place);
     if (key.type == KeyType::kSection) return CheckSection(value, key, voice);
     SetValue(value, key, voice);
   }
@@ -147,7 +144,7 @@ class Resolver {
     if (IsAuto(value) && TakesAuto(key)) {
       Finding* said = Add(kind, value, key.path, absl::StrCat(idle, "; \"auto\" needs no value"));
       if (said != nullptr) said->is_auto = true;
-      return keys_.Set(key.path, value, OriginOf(value));
+      return keys_.Set(key.path, value, value.origin);
     }
     const bool section = key.type == KeyType::kSection;
     const bool right = section ? value.is_object() : ConvertValue(value, key).ok();
@@ -163,66 +160,55 @@ class Resolver {
     return false;
   }
 
-  // bf16 and its old name bfloat16, both given: DeepSpeed looks at the old one only where the new
-  // one is null.
-  bool YieldsToNewName(const JsonValue& value, const std::string& given, const KeySpec& key) {
-    if (key.path != kBf16) return false;
-    const JsonValue* other = root_.Find(given == kBf16 ? key.also : kBf16);
-    if (other == nullptr) return false;
-    if (given == kBf16) return IsNull(value);
-    if (IsNull(*other)) return false;
-    Add(Kind::kMinor, value, given, "does nothing here: bf16, its new name, is given, too");
-    return true;
+  // cpu_offload and cpu_offload_param are old words for sections with device cpu.
+  void ReplaceOffload(const JsonValue& value, const KeySpec& key, Voice voice) {
+    JsonValue section = value;
+    section.kind = JsonValue::Kind::kObject;
+    section.key = absl::EndsWith(key.path, "param") ? "offload_param" : "offload_optimizer";
+    const KeySpec& now = *FindKey(Join(key.parent(), section.key));
+    const absl::StatusOr<JsonValue> on = ConvertValue(value, key);
+    if (!IsFirst(value, key.path, now) || IsNull(value)) return;
+    if (!on.ok()) return (void)Add(Kind::kError, value, key.path, on.status().message());
+    Add(Kind::kNote, value, key.path, absl::StrCat("an old word for ", now.path));
+    JsonValue device = value;
+    device.kind = JsonValue::Kind::kString;
+    device.key = "device";
+    device.text = on->boolean ? "cpu" : "none";
+    section.children = {std::move(device)};
+    Take(section, now, voice);
   }
 
-  void UnknownKey(const JsonValue& value, const std::string& path) {
+  void AddUnknown(const JsonValue& value, const std::string& path) {
     if (findings_.IsFull() && findings_.First(Kind::kError) != nullptr) return;
     if (value.is_object() && !value.children.empty() && IsForeignSection(path)) {
-      for (const JsonValue& member : value.children) UnknownKey(member, Join(path, member.key));
+      for (const JsonValue& member : value.children) AddUnknown(member, Join(path, member.key));
       return;
     }
-    std::string message = "unknown key";
-    if (const ForeignName* foreign = FindForeignName(path); foreign != nullptr) {
-      absl::StrAppend(&message, "; ", ToString(*foreign));
-    } else if (value.key.find('.') != std::string::npos) {
-      absl::StrAppend(&message, "; a section is an object of its own, not a name with a dot");
-    } else if (IsLikeComment(value.key)) {
-      absl::StrAppend(&message, "; a comment is written // or #");
-    } else if (const KeySpec* nearest = NearestKey(path); nearest != nullptr) {
-      absl::StrAppend(&message, "; the nearest known one is ", nearest->path);
-    }
-    Add(Kind::kError, value, path, message);
-  }
-
-  static Origin OriginOf(const JsonValue& value) {
-    if (value.from_environment) return Origin::kEnvironment;
-    return value.override_text.empty() ? Origin::kFile : Origin::kCommandLine;
+    Add(Kind::kError, value, path, UnknownKey(path, value.key));
   }
 
   // What it becomes, the rules say (rules.cc): other keys may be needed for it.
   void SetAuto(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (voice == Voice::kSilent || key.type == KeyType::kAny) {
       Add(Kind::kAuto, value, key.path, "\"auto\" needs no value here");
-      keys_.Set(key.path, value, OriginOf(value));
+      keys_.Set(key.path, value, value.origin);
     } else {
       keys_.Set(key.path, value, Origin::kAuto);
     }
   }
 
-  // What a type takes that is not built: its own line says so.
-  void SetAny(const JsonValue& value, const std::string& path) {
-    keys_.Set(path, value, IsAuto(value) ? Origin::kAuto : OriginOf(value));
-  }
-
   void CheckSection(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (key.path == kZero && value.kind == JsonValue::Kind::kBool) return SetOldZero(value);
-    if (!value.is_object()) return WrongType(value, key);
-    if (key.path == kOffloadedParameters && GivenStage() != 3 && voice == Voice::kAloud) {
+    const bool list = value.kind == JsonValue::Kind::kArray;
+    if (key.is_list && list) return keys_.Set(key.path, value, value.origin);  // read by FillRun
+    if (key.is_list || !value.is_object()) return WrongType(value, key);
+    const bool sharded = keys_.Has(kStage) && keys_.Json(kStage).integer == 3;
+    if (key.path == kOffloadedParameters && !sharded && voice == Voice::kAloud) {
       Add(IsOffloaded(value) ? Kind::kNoEffect : Kind::kNote, value, key.path,
-          absl::StrCat("does nothing here: ", kOnlyStage3Shards));
+          "does nothing here: only stage 3 shards parameters; DeepSpeed ignores it, too");
       voice = Voice::kSilent;
     }
-    keys_.SetSection(key.path, value);
+    keys_.SetSection(key.path, value.place);
     if (voice == Voice::kSilent) keys_.Silence(key.path);
     CheckObject(value, key.path, voice);
     // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
@@ -233,17 +219,7 @@ class Resolver {
 
   static bool IsOffloaded(const JsonValue& section) {
     const JsonValue* device = section.Find("device");
-    return device != nullptr &&
-           !(device->kind == JsonValue::Kind::kString && device->text == "none");
-  }
-
-  // The stage that the file says, as DeepSpeed reads it: 0 unless given.
-  int64_t GivenStage() const {
-    const JsonValue* zero = root_.Find(kZero);
-    const JsonValue* stage = zero == nullptr ? nullptr : zero->Find("stage");
-    if (stage == nullptr) return 0;
-    const absl::StatusOr<JsonValue> value = ConvertValue(*stage, *FindKey(kStage));
-    return value.ok() ? value->integer : 0;
+    return device != nullptr && device->text != "none";
   }
 
   // zero_optimization: true is an old way to say stage 1.
@@ -256,7 +232,8 @@ class Resolver {
   void WrongType(const JsonValue& value, const KeySpec& key) {
     const ForeignName* foreign = FindForeignName(key.path);
     Add(Kind::kError, value, key.path,
-        absl::StrCat("wanted ", Describe(key.type), ", found ", Describe(value),
+        absl::StrCat("wanted ", key.is_list ? "a list of objects" : Describe(key.type), ", found ",
+                     Describe(value),
                      foreign == nullptr ? "" : absl::StrCat("; ", ToString(*foreign))));
   }
 
@@ -266,30 +243,21 @@ class Resolver {
       Add(Kind::kError, value, key.path, converted.status().message());
       return;
     }
-    if (key.path == kClipping && converted->number < 0) {
-      Add(Kind::kNote, value, key.path,
-          absl::StrCat(WriteJson(value), " is as good as 0: off, as in DeepSpeed"));
-      converted->number = 0;
-    }
     if (voice == Voice::kAloud) CheckBuilt(value, *converted, key);
-    keys_.Set(key.path, *std::move(converted), OriginOf(value));
+    keys_.Set(key.path, *std::move(converted), value.origin);
   }
 
   void CheckBuilt(const JsonValue& value, const JsonValue& converted, const KeySpec& key) {
     if (IsBuilt(converted, key)) return;
-    const std::string found = WriteJson(converted);
-    if (key.outside) {
-      Add(Kind::kOutside, value, key.path,
-          absl::StrCat(found, " is outside of this engine, only ", OneOf(key.built)));
-      return;
-    }
-    Add(Kind::kNotBuilt, value, key.path,
-        absl::StrCat(found, " is not built yet, only ", OneOf(key.built)));
+    Add(key.outside ? Kind::kOutside : Kind::kNotBuilt, value, key.path,
+        absl::StrCat(WriteJson(converted),
+                     key.outside ? " is outside of this engine" : " is not built yet", ", only ",
+                     OneOf(key.built)));
   }
 
   void CheckRequired() {
     for (const KeySpec& key : AllKeys()) {
-      if (key.need != KeyNeed::kRequired || !keys_.HasSection(key.section())) continue;
+      if (!key.required || !keys_.HasSection(key.section())) continue;
       if (names_.contains(key.path) && !keys_.IsNull(key.path)) continue;
       if (!BelongsTo(key, TypeOf(key.path))) continue;
       const std::string choices = AllChoices(key);
@@ -316,38 +284,26 @@ bool RefusedByTraining(Finding::Kind kind) {
 Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
                        absl::string_view message) {
   // The first error is never left out: it decides.
-  if (IsFull() && (kind != Finding::Kind::kError || First(kind) != nullptr)) {
-    return nullptr;
-  }
-  std::string line = absl::StrCat(place.text, ": ", path, path.empty() ? "" : ": ", message);
+  if (IsFull() && (kind != Kind::kError || First(kind) != nullptr)) return nullptr;
+  std::string line = absl::StrCat(place.text, place.text.empty() ? "" : ": ", path,
+                                  path.empty() ? "" : ": ", message);
   if (line.size() > kMaxLine) {
-    size_t end = kMaxLine;
-    while ((static_cast<unsigned char>(line[end]) & 0xc0) == 0x80) --end;  // not inside UTF-8
-    line = absl::StrCat(line.substr(0, end), "...");
+    line = absl::StrCat(line.substr(0, WholeUtf8(line.substr(0, kMaxLine))), "...");
   }
   all_.push_back(
       {.kind = kind, .path = std::string(path), .line = std::move(line), .file_line = place.line});
   return &all_.back();
 }
 
-void Findings::Sort() {
-  const auto order = [](const Finding& finding) {
-    return finding.file_line == 0 ? std::numeric_limits<int>::max() : finding.file_line;
-  };
-  std::stable_sort(all_.begin(), all_.end(),
-                   [&](const Finding& a, const Finding& b) { return order(a) < order(b); });
-}
+void Findings::Sort() { std::ranges::stable_sort(all_, {}, &Finding::file_line); }
 
 const Finding* Findings::First(Finding::Kind kind) const {
-  for (const Finding& finding : all_) {
-    if (finding.kind == kind) return &finding;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(all_, kind, &Finding::kind);
+  return found == all_.end() ? nullptr : &*found;
 }
 
 int Findings::Count(Finding::Kind kind) const {
-  return static_cast<int>(
-      std::count_if(all_.begin(), all_.end(), [&](const Finding& f) { return f.kind == kind; }));
+  return static_cast<int>(std::ranges::count(all_, kind, &Finding::kind));
 }
 
 bool Findings::IsFull() const { return all_.size() >= kMaxFindings; }
@@ -359,37 +315,24 @@ bool Findings::HasAuto() const {
 }
 
 absl::string_view ToString(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::kAccept: return "accept";
-    case Verdict::kAcceptAuto: return "accept_auto";
-    case Verdict::kWarn: return "warn";
-    case Verdict::kReject: return "reject";
-  }
-  return "";
+  constexpr absl::string_view kNames[] = {"accept", "accept_auto", "warn", "reject"};
+  return kNames[static_cast<int>(verdict)];
 }
 
 absl::string_view ToString(Origin origin) {
-  switch (origin) {
-    case Origin::kFile: return "user";
-    case Origin::kCommandLine: return "user (--set)";
-    case Origin::kEnvironment: return "environment";
-    case Origin::kDefault: return "default";
-    case Origin::kDerived: return "derived";
-    case Origin::kAuto: return "auto";
-  }
-  return "";
+  constexpr absl::string_view kNames[] = {"user",    "user (--set)", "environment",
+                                          "default", "derived",      "auto"};
+  return kNames[static_cast<int>(origin)];
 }
 
-const ResolvedKeys::Value& ResolvedKeys::at(absl::string_view path) const {
+const JsonValue& ResolvedKeys::Json(absl::string_view path) const {
   const auto found = values_.find(path);
   RZ_CHECK(found != values_.end(), absl::StrCat("no value of ", path));
   return found->second;
 }
 
 bool ResolvedKeys::Given(absl::string_view path) const {
-  if (!Has(path)) return false;
-  const Origin from = origin(path);
-  return from == Origin::kFile || from == Origin::kCommandLine || from == Origin::kEnvironment;
+  return Has(path) && origin(path) <= Origin::kEnvironment;
 }
 
 bool ResolvedKeys::MustBeSet(absl::string_view path) const {
@@ -401,23 +344,14 @@ bool ResolvedKeys::IsOn(absl::string_view path) const {
 }
 
 void ResolvedKeys::Set(absl::string_view path, JsonValue value, Origin origin) {
-  values_.insert_or_assign(std::string(path), Value{.json = std::move(value), .origin = origin});
-}
-
-void ResolvedKeys::SetSection(absl::string_view path, const JsonValue& value) {
-  JsonValue place = value;
-  place.children.clear();
-  sections_.insert_or_assign(std::string(path), std::move(place));
+  value.origin = origin;
+  values_.insert_or_assign(std::string(path), std::move(value));
 }
 
 Place ResolvedKeys::PlaceOf(absl::string_view path) const {
-  if (const auto found = values_.find(path); found != values_.end()) {
-    return PlaceOfValue(found->second.json, file_);
-  }
+  if (Has(path) && !Json(path).place.text.empty()) return Json(path).place;
   for (const auto* given : {&sections_, &nulls_}) {
-    if (const auto found = given->find(path); found != given->end()) {
-      return PlaceOfValue(found->second, file_);
-    }
+    if (const auto found = given->find(path); found != given->end()) return found->second;
   }
   return {.text = file_};
 }
@@ -438,8 +372,7 @@ std::string ResolvedKeys::SharedLines() const {
     const KeySpec* key = FindKey(path);
     const bool testing = key != nullptr && key->state == KeyState::kTesting;
     if (testing || path == "data.path" || path == "steps_per_print") continue;
-    if (key != nullptr && key->type == KeyType::kSection) continue;
-    absl::StrAppend(&lines, path, " = ", WriteJson(value.json), "\n");
+    absl::StrAppend(&lines, path, " = ", WriteJson(value), "\n");
   }
   return lines;
 }
@@ -453,17 +386,17 @@ bool ResolvedKeys::HasBelow(absl::string_view section) const {
 void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string& out) const {
   // In the registry's order, each path once; then what only a wildcard knows.
   std::vector<std::string> paths;
-  std::set<std::string> seen;
+  const auto add = [&](const std::string& path) {
+    if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);
+  };
   for (const KeySpec& key : AllKeys()) {
-    if (key.parent() != parent) continue;
     const bool shown = Has(key.path) || HasBelow(key.path) || HasSection(key.path);
-    if (shown && seen.insert(std::string(key.path)).second) paths.emplace_back(key.path);
+    if (key.parent() == parent && shown) add(key.path);
   }
   const std::string prefix = absl::StrCat(parent, ".");
-  for (auto at = values_.lower_bound(prefix); !parent.empty() && at != values_.end(); ++at) {
-    if (!absl::StartsWith(at->first, prefix)) break;
-    const bool direct = at->first.find('.', prefix.size()) == std::string::npos;
-    if (direct && seen.insert(at->first).second) paths.push_back(at->first);
+  for (const auto& [path, value] : values_) {
+    const bool direct = path.find('.', prefix.size()) == std::string::npos;
+    if (absl::StartsWith(path, prefix) && direct) add(path);
   }
   const std::string indent(2 * static_cast<size_t>(depth), ' ');
   for (const std::string& path : paths) {
@@ -486,22 +419,10 @@ ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Finding
 }
 
 void FillDefaults(ResolvedKeys& keys) {
-  using Defaults = std::vector<std::pair<const KeySpec*, JsonValue>>;
-  static const Defaults* const defaults = [] {
-    auto* all = new Defaults;
-    for (const KeySpec& key : AllKeys()) {
-      if (key.default_json.empty() || key.state != KeyState::kWorks) continue;
-      absl::StatusOr<JsonValue> value = ReadJson(key.default_json, key.path);
-      if (value.ok()) value = ConvertValue(*value, key);
-      RZ_CHECK(value.ok(), std::string(value.status().message()));
-      value->line = 0;
-      all->emplace_back(&key, *std::move(value));
-    }
-    return all;
-  }();
-  for (const auto& [key, value] : *defaults) {
-    if (keys.Has(key->path) || !BelongsTo(*key, SectionType(keys, key->path))) continue;
-    if (IsPresent(*key, keys)) keys.Set(key->path, value, Origin::kDefault);
+  for (const KeySpec& key : AllKeys()) {
+    if (key.default_json.empty() || key.state != KeyState::kWorks || keys.Has(key.path)) continue;
+    if (!BelongsTo(key, SectionType(keys, key.path)) || !IsPresent(key, keys)) continue;
+    keys.Set(key.path, key.standard, Origin::kDefault);
   }
 }
 

@@ -22,12 +22,6 @@
 
 namespace ringzero {
 
-// Where something was given: "run.json:12", "--set a.b=1", "run.json".
-struct Place {
-  std::string text;
-  int line = 0;  // in the file; 0: of no line of it
-};
-
 struct Finding {
   enum class Kind {
     kError,     // the configuration is refused
@@ -42,7 +36,7 @@ struct Finding {
   Kind kind;
   std::string path;
   std::string line;      // "place: path: message", one line
-  int file_line = 0;     // the place's
+  int file_line;         // the place's
   bool is_auto = false;  // of what does nothing here: its value is "auto", and the line says so
 };
 
@@ -76,10 +70,6 @@ enum class Verdict {
 };
 absl::string_view ToString(Verdict verdict);  // "accept", "accept_auto", "warn", "reject"
 
-enum class Origin { kFile, kCommandLine, kEnvironment, kDefault, kDerived, kAuto };
-// "user", "user (--set)", "environment", "default", "derived", "auto"
-absl::string_view ToString(Origin origin);
-
 class ResolvedKeys {
  public:
   explicit ResolvedKeys(std::string file) : file_(std::move(file)) {}
@@ -87,12 +77,12 @@ class ResolvedKeys {
   const std::string& file() const { return file_; }
   // Has a value: given, derived or by default. The getters below need one, of that type.
   bool Has(absl::string_view path) const { return values_.contains(path); }
-  bool Bool(absl::string_view path) const { return at(path).json.boolean; }
-  int64_t Integer(absl::string_view path) const { return at(path).json.integer; }
-  double Number(absl::string_view path) const { return at(path).json.number; }
-  const std::string& String(absl::string_view path) const { return at(path).json.text; }
-  const JsonValue& Json(absl::string_view path) const { return at(path).json; }
-  Origin origin(absl::string_view path) const { return at(path).origin; }
+  bool Bool(absl::string_view path) const { return Json(path).boolean; }
+  int64_t Integer(absl::string_view path) const { return Json(path).integer; }
+  double Number(absl::string_view path) const { return Json(path).number; }
+  const std::string& String(absl::string_view path) const { return Json(path).text; }
+  const JsonValue& Json(absl::string_view path) const;
+  Origin origin(absl::string_view path) const { return Json(path).origin; }
   // Was it given: in the file, on the command line, by the environment?
   bool Given(absl::string_view path) const;
   // Is it "auto", and nothing has given it a value?
@@ -102,12 +92,14 @@ class ResolvedKeys {
 
   void Set(absl::string_view path, JsonValue value, Origin origin);
   void Erase(absl::string_view path) { values_.erase(std::string(path)); }
-  // Is there a section of that path? `value` is where it was given.
-  void SetSection(absl::string_view path, const JsonValue& value);
+  // Is there a section of that path, given at `place`?
+  void SetSection(absl::string_view path, const Place& place) {
+    sections_.insert_or_assign(std::string(path), place);
+  }
   bool HasSection(absl::string_view path) const { return sections_.contains(path); }
   // Was it given as null?
-  void SetNull(absl::string_view path, JsonValue value) {
-    nulls_.insert_or_assign(std::string(path), std::move(value));
+  void SetNull(absl::string_view path, const Place& place) {
+    nulls_.insert_or_assign(std::string(path), place);
   }
   bool IsNull(absl::string_view path) const { return nulls_.contains(path); }
   // A section that does nothing here: what it holds is kept and not spoken of.
@@ -126,19 +118,14 @@ class ResolvedKeys {
   std::string SharedLines() const;
 
  private:
-  struct Value {
-    JsonValue json;
-    Origin origin = Origin::kDefault;
-  };
-  const Value& at(absl::string_view path) const;
   bool HasBelow(absl::string_view section) const;  // is there a value in it?
   void PrintSection(absl::string_view parent, int depth, std::string& out) const;
 
   std::string file_;
-  std::map<std::string, Value, std::less<>> values_;
-  std::map<std::string, JsonValue, std::less<>> sections_;  // without their members
+  std::map<std::string, JsonValue, std::less<>> values_;
+  std::map<std::string, Place, std::less<>> sections_;
+  std::map<std::string, Place, std::less<>> nulls_;
   std::set<std::string, std::less<>> silent_;
-  std::map<std::string, JsonValue, std::less<>> nulls_;
 };
 
 }  // namespace ringzero

@@ -15,9 +15,6 @@
 
 namespace ringzero {
 
-inline constexpr absl::string_view kOnlyStage3Shards =
-    "only stage 3 shards parameters; DeepSpeed ignores it, too";
-
 // What is given, checked against the registry. Findings begin with the place: "gpt.json:12: " or
 // "--set cyclic.slack=x: ". All are found, not only the first; what is wrong has no value then.
 ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings);
@@ -25,16 +22,15 @@ ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Finding
 // And the rest.
 void FillDefaults(ResolvedKeys& keys);
 
-// Old words and what they became, defaults, contradictions, "auto", the batch triple. They hold for
-// any number of workers unless that number is given.
+// Defaults, contradictions, "auto", the batch triple, for any number of workers that is not given.
 void ApplyRules(ResolvedKeys& keys, Findings& findings);
 
 // The fields of config.keys' sections of ours, which are right one by one and have no "auto". Goes
 // on after what is wrong, and returns all of it.
 std::vector<absl::Status> FillOurs(Config& config);
 
-// The same of what a run needs. Leaves out `refused`: sections (or keys at the top) with a value that
-// no run takes.
+// The same of what a run needs. Leaves out `refused`: sections (or keys at the top) with a value
+// that no run takes.
 std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused);
 
 }  // namespace ringzero

@@ -1,7 +1,5 @@
 // Types, ranges and choices of one value; numbers and bools are read as pydantic's lax mode does.
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -12,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "base/status.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
@@ -48,37 +45,38 @@ bool HasLeadingZero(absl::string_view number) {
 }
 
 absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
-  // "False," is Python's, and the comma belongs to it, as it has no quotes.
-  const bool pythons =
-      key.type == KeyType::kBool && value.kind == JsonKind::kString &&
-      (absl::StartsWith(value.text, "True") || absl::StartsWith(value.text, "False"));
-  const bool number =
-      IsWholeType(key.type) || key.type == KeyType::kNumber || key.type == KeyType::kRate;
-  const absl::string_view hint = pythons ? " (JSON has no capitals here)"
-                                 : number && HasLeadingZero(value.text)
-                                     ? " (a number has no leading 0)"
-                                     : "";
+  const absl::string_view hint = HasLeadingZero(value.text) ? " (a number has no leading 0)" : "";
   return absl::InvalidArgumentError(
       absl::StrCat("wanted ", DescribeType(key), ", found ", Describe(value), hint));
 }
 
-// A value with the place of `from`.
-JsonValue Like(const JsonValue& from, JsonValue value) {
-  value.key = from.key;
-  value.line = from.line;
-  value.override_text = from.override_text;
-  value.from_environment = from.from_environment;
-  return value;
+// "12GiB", "1.5 MiB": a number and one of the units.
+std::optional<int64_t> BytesIn(absl::string_view text) {
+  constexpr absl::string_view kUnits = "KMGT";
+  if (text.size() < 4 || !absl::EndsWith(text, "iB")) return {};
+  const size_t unit = kUnits.find(text[text.size() - 3]);
+  if (unit == absl::string_view::npos) return {};
+  absl::string_view digits = text.substr(0, text.size() - 3);
+  if (absl::EndsWith(digits, " ")) digits.remove_suffix(1);
+  const absl::StatusOr<JsonValue> number = ReadJson(digits, "");
+  if (!number.ok() || !number->is_number()) return {};
+  const double bytes = std::ldexp(number->number, 10 * static_cast<int>(unit + 1));
+  if (!(std::abs(bytes) < kIntegerLimit)) return {};
+  return static_cast<int64_t>(std::llround(bytes));
 }
 
 // The number that `value` stands for, or nothing.
 std::optional<JsonValue> NumberOf(const JsonValue& value, const KeySpec& key) {
   if (value.is_number()) return value;
-  if (value.kind == JsonKind::kBool) return Like(value, JsonValue::Integer(value.boolean ? 1 : 0));
+  if (value.kind == JsonKind::kBool) return value.With(JsonValue::Integer(value.boolean ? 1 : 0));
   if (value.kind != JsonKind::kString || key.unquoted) return {};
+  if (const std::optional<int64_t> bytes = BytesIn(value.text);
+      bytes && key.type == KeyType::kBytes) {
+    return value.With(JsonValue::Integer(*bytes));
+  }
   absl::StatusOr<JsonValue> quoted = ReadJson(value.text, "");
   if (!quoted.ok() || !quoted->is_number()) return {};
-  return Like(value, *std::move(quoted));
+  return value.With(*std::move(quoted));
 }
 
 absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& key) {
@@ -104,53 +102,14 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
   return *std::move(number);
 }
 
-// "12GiB", "1.5 MiB": a number and one of the units.
-std::optional<int64_t> BytesIn(absl::string_view text) {
-  constexpr absl::string_view kUnits = "KMGT";
-  if (text.size() < 4 || !absl::EndsWith(text, "iB")) return {};
-  const size_t unit = kUnits.find(text[text.size() - 3]);
-  if (unit == absl::string_view::npos) return {};
-  absl::string_view digits = text.substr(0, text.size() - 3);
-  if (absl::EndsWith(digits, " ")) digits.remove_suffix(1);
-  const absl::StatusOr<JsonValue> number = ReadJson(digits, "");
-  if (!number.ok() || !number->is_number()) return {};
-  const double bytes = std::ldexp(number->number, 10 * static_cast<int>(unit + 1));
-  if (!(std::abs(bytes) < kIntegerLimit)) return {};
-  return static_cast<int64_t>(std::llround(bytes));
-}
-
-absl::StatusOr<JsonValue> ConvertBytes(const JsonValue& value, const KeySpec& key) {
-  const std::optional<int64_t> bytes =
-      value.kind == JsonKind::kString ? BytesIn(value.text) : std::nullopt;
-  if (!bytes.has_value()) return ConvertNumber(value, key);
-  return ConvertNumber(Like(value, JsonValue::Integer(*bytes)), key);
-}
-
-absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key) {
-  if (value.kind != JsonKind::kArray) return WrongType(value, key);
-  JsonValue out = value;
-  out.children.clear();
-  for (const JsonValue& item : value.children) {
-    absl::StatusOr<JsonValue> number = ConvertNumber(item, key);
-    if (!number.ok()) {
-      const std::optional<JsonValue> read = NumberOf(item, key);
-      if (!read.has_value() || InRange(read->number, key.range)) return WrongType(value, key);
-      return absl::InvalidArgumentError(
-          absl::StrCat(number.status().message(), " in ", Describe(value)));
-    }
-    out.children.push_back(*std::move(number));
-  }
-  const size_t length = static_cast<size_t>(key.list_length);
-  if (length != 0 && out.children.size() != length) return WrongType(value, key);
-  if (out.children.empty() && key.needs_items) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted ", DescribeType(key), ", at least one, found ", Describe(value)));
-  }
-  return out;
+absl::Status Empty(const JsonValue& value, const KeySpec& key) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("wanted ", DescribeType(key), " that is not empty, found ", Describe(value)));
 }
 
 absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& key) {
   if (value.kind != JsonKind::kString) return WrongType(value, key);
+  if (value.text.empty() && key.needs_items) return Empty(value, key);
   const std::string all = AllChoices(key);
   if (all.empty()) return value;
   JsonValue out = value;
@@ -158,35 +117,33 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
   if (!out.text.empty() || FindChoice(key.exact, value.text) == value.text) {
     return out.text.empty() ? value : out;
   }
-  if (!FindChoice(key.gone, value.text).empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(WriteJson(value), " is removed from DeepSpeed"));
-  }
-  // Of many choices only those that `train` can do are shown, if these are some of the choices.
-  const absl::string_view built = FindChoice(all, key.built.substr(0, key.built.find('|'))).empty()
-                                      ? absl::string_view()
-                                      : key.built;
-  const bool many = !built.empty() && std::count(all.begin(), all.end(), '|') > 4;
-  std::string message = absl::StrCat("wanted ", OneOf(many ? built : absl::string_view(all)),
-                                     ", found ", Describe(value));
-  const std::string built_first = absl::StrCat(built, "|", all);
+  // Of the choices those that `train` can do are shown, if these are some of the choices.
+  const bool some = !FindChoice(all, key.built.substr(0, key.built.find('|'))).empty();
+  const std::string built_first = absl::StrCat(key.built, "|", all);
   const absl::string_view nearest = NearestChoice(built_first, value.text);
+  std::string message =
+      absl::StrCat("wanted ", OneOf(some ? key.built : all), ", found ", Describe(value));
   if (!nearest.empty()) absl::StrAppend(&message, "; the nearest known one is ", nearest);
   return absl::InvalidArgumentError(message);
 }
 
-absl::StatusOr<JsonValue> ConvertStrings(const JsonValue& value, const KeySpec& key) {
-  if (value.kind == JsonKind::kString && key.type == KeyType::kStrings) {
-    JsonValue list = Like(value, JsonValue());
-    list.kind = JsonKind::kArray;
-    list.children.push_back(JsonValue::String(value.text));
-    return list;
-  }
+absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key) {
   if (value.kind != JsonKind::kArray) return WrongType(value, key);
+  JsonValue out = value;
+  out.children.clear();
   for (const JsonValue& item : value.children) {
-    if (item.kind != JsonKind::kString) return WrongType(value, key);
-    RZ_RETURN_IF_ERROR(ConvertString(item, key).status());
+    const bool text = key.type == KeyType::kStringList;
+    absl::StatusOr<JsonValue> read = text ? ConvertString(item, key) : ConvertNumber(item, key);
+    if (!read.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(read.status().message(), " in ", Describe(value)));
+    }
+    out.children.push_back(*std::move(read));
   }
-  return value;
+  const size_t length = static_cast<size_t>(key.list_length);
+  if (length != 0 && out.children.size() != length) return WrongType(value, key);
+  if (out.children.empty() && key.needs_items) return Empty(value, key);
+  return out;
 }
 
 absl::StatusOr<JsonValue> ConvertBool(const JsonValue& value, const KeySpec& key) {
@@ -196,7 +153,7 @@ absl::StatusOr<JsonValue> ConvertBool(const JsonValue& value, const KeySpec& key
                                                            : "";
   const bool on = !FindChoice("1|t|true|y|yes|on", text).empty();
   if (!on && FindChoice("0|f|false|n|no|off", text).empty()) return WrongType(value, key);
-  return Like(value, JsonValue::Bool(on));
+  return value.With(JsonValue::Bool(on));
 }
 
 }  // namespace
@@ -205,22 +162,20 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
   switch (key.type) {
     case KeyType::kSection:
     case KeyType::kAny: return value;
+    case KeyType::kNull: return WrongType(value, key);
     case KeyType::kObject:
       if (!value.is_object()) return WrongType(value, key);
       return value;
     case KeyType::kBool: return ConvertBool(value, key);
-    case KeyType::kBytes: return ConvertBytes(value, key);
+    case KeyType::kBytes:
     case KeyType::kInteger:
     case KeyType::kNumber: return ConvertNumber(value, key);
-    case KeyType::kRate:
-      if (value.kind == JsonKind::kArray && value.children.size() == 1) {
-        RZ_ASSIGN_OR_RETURN(const JsonValue number, ConvertNumber(value.children[0], key));
-        return Like(value, number);
-      }
-      return ConvertNumber(value, key);
+    case KeyType::kRate: {
+      const bool list = value.kind == JsonKind::kArray && value.children.size() == 1;
+      return ConvertNumber(list ? value.children[0] : value, key);
+    }
     case KeyType::kString: return ConvertString(value, key);
     case KeyType::kStringList:
-    case KeyType::kStrings: return ConvertStrings(value, key);
     case KeyType::kIntegerList:
     case KeyType::kNumberList: return ConvertList(value, key);
   }
@@ -234,7 +189,7 @@ bool IsBuilt(const JsonValue& value, const KeySpec& key) {
 }
 
 bool TakesAuto(const KeySpec& key) {
-  if (ReadingOf(key) == Reading::kOurs || key.name() == "type") return false;
+  if (IsOurs(key) || key.name() == "type") return false;
   return key.choices.empty() && FindChoice(key.exact, "auto").empty();
 }
 

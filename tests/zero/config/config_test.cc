@@ -275,14 +275,10 @@ TEST(Overrides, ValuesAreJsonElseStrings) {
             std::numeric_limits<int>::max());
 }
 
-TEST(Overrides, HaveTheReadersLimits) {
+TEST(Overrides, HaveTheReadersLevels) {
   std::string deep = "a";
   for (int i = 0; i < 50000; ++i) deep += ".a";
   EXPECT_THAT(Message(kResNet, {deep + "=1"}), HasSubstr("...: more than 64 levels"));
-  EXPECT_THAT(Message(kResNet, {"seed=" + std::string(300 << 10, '1')}),
-              StartsWith("--set: more than 256 KiB in all"));
-  EXPECT_THAT(Message(kResNet, std::vector<std::string>(1001, "seed=1")),
-              StartsWith("--set: wanted at most 1000 of them, found 1001"));
   // Each of these values knows its option, but no copy of all of it.
   std::string many = "zzz={";
   for (int i = 0; i < 20000; ++i) absl::StrAppend(&many, "\"k", i, "\": 1, ");
@@ -568,11 +564,7 @@ TEST(Keys, TheTableIsSound) {
     EXPECT_EQ(says_why, !key.why.empty()) << path;
     EXPECT_EQ(key.state == KeyState::kRemoved, key.meaning.empty()) << path;
     if (key.default_json.empty()) continue;
-    const absl::StatusOr<JsonValue> standard = ReadJson(key.default_json, path);
-    ASSERT_TRUE(standard.ok()) << standard.status();
-    const absl::StatusOr<JsonValue> value = ConvertValue(*standard, key);
-    ASSERT_TRUE(value.ok()) << path << ": " << value.status();
-    EXPECT_TRUE(IsBuilt(*value, key)) << path << ": train must take the default";
+    EXPECT_TRUE(IsBuilt(key.standard, key)) << path << ": train must take the default";
   }
 }
 

@@ -51,7 +51,7 @@ TEST(Findings, AreAsInTheGoldenFiles) {
   }
 }
 
-TEST(Documents, AreWhatTheRegistrySays) { ExpectGolden("docs/config.md", ConfigMarkdown()); }
+TEST(Documents, AreWhatTheRegistrySays) { ExpectGolden("docs/config_keys.md", ConfigMarkdown()); }
 
 }  // namespace
 }  // namespace ringzero
