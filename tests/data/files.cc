@@ -52,4 +52,20 @@ Bytes operator+(Bytes a, const Bytes& b) {
 
 Bytes ToBytes(const std::string& text) { return Bytes(text.begin(), text.end()); }
 
+std::vector<Bytes> Truncated(const Bytes& whole, size_t least) {
+  std::vector<Bytes> all;
+  for (size_t length = least; length < whole.size(); ++length) {
+    all.emplace_back(whole.begin(), whole.begin() + length);
+  }
+  return all;
+}
+
+std::vector<Bytes> WithABitChanged(const Bytes& whole) {
+  std::vector<Bytes> all(8 * whole.size(), whole);
+  for (size_t bit = 0; bit < all.size(); ++bit) {
+    all[bit][bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+  }
+  return all;
+}
+
 }  // namespace ringzero::testing

@@ -21,6 +21,10 @@ Bytes Gzip(const Bytes& plain);
 Bytes BigEndianWords(const std::vector<uint32_t>& numbers, const Bytes& rest);
 Bytes operator+(Bytes a, const Bytes& b);
 Bytes ToBytes(const std::string& text);
+// All that `whole` begins with, from `least` bytes on.
+std::vector<Bytes> Truncated(const Bytes& whole, size_t least = 0);
+// `whole`, one of its bits changed: each in turn.
+std::vector<Bytes> WithABitChanged(const Bytes& whole);
 
 }  // namespace ringzero::testing
 

@@ -139,12 +139,10 @@ TEST(OutputFile, RoomIsLookedAtBefore) {
 TEST(OutputFile, AGrowingFileThatWasDeletedTakesNoMore) {
   const TemporaryFolder folder;
   for (const auto as : {OutputFile::As::kGrowing, OutputFile::As::kAppended}) {
-    const auto file = OutputFile::Open(folder / "out", as);
-    ASSERT_TRUE(file.ok()) << file.status();
-    ASSERT_EQ((*file)->Write("one"), absl::OkStatus());
+    RZ_ASSIGN(const auto file, OutputFile::Open(folder / "out", as));
+    ASSERT_EQ(file->Write("one"), absl::OkStatus());
     std::filesystem::remove(folder / "out");
-    const absl::Status status = (*file)->Write("two");
-    EXPECT_THAT(status,
+    EXPECT_THAT(file->Write("two"),
                 Fails(absl::StatusCode::kPermissionDenied, "out: cannot write it: No such file"));
   }
 }

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "tests/data/files.h"
 #include "tests/support/status_matchers.h"
 
@@ -71,9 +72,9 @@ TEST(Safetensors, ReadsWhatWasWritten) {
 TEST(Safetensors, HeaderIsTheFormats) {
   TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
-  auto writer = SafetensorsWriter::Create(path, {{.name = "x", .shape = {2}}});
-  ASSERT_TRUE((*writer)->Write("x", std::vector<float>{1, 2}).ok());
-  ASSERT_TRUE((*writer)->Finish().ok());
+  RZ_ASSIGN(auto writer, SafetensorsWriter::Create(path, {{.name = "x", .shape = {2}}}));
+  ASSERT_TRUE(writer->Write("x", std::vector<float>{1, 2}).ok());
+  ASSERT_TRUE(writer->Finish().ok());
   const Bytes bytes = ReadFile(path);
   const std::string header(bytes.begin() + 8, bytes.end() - 8);
   EXPECT_EQ(header.size() % 8, 0u);
@@ -108,11 +109,9 @@ TEST(Safetensors, EveryTruncationIsAnErrorThatNamesTheFile) {
   const std::string path = folder / "m.safetensors";
   ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
   const Bytes whole = ReadFile(path);
-  for (size_t length = 0; length < whole.size(); ++length) {
-    WriteFile(path, std::span(whole).first(length));
-    const auto reader = SafetensorsReader::Open(path);
-    ASSERT_FALSE(reader.ok()) << length;
-    EXPECT_THAT(reader, Says(path)) << length;
+  for (const Bytes& shorter : Truncated(whole)) {
+    WriteFile(path, shorter);
+    ASSERT_THAT(SafetensorsReader::Open(path), Says(path)) << shorter.size();
   }
   WriteFile(path, whole + Bytes{0});
   EXPECT_THAT(SafetensorsReader::Open(path), Says("1 bytes follow"));
@@ -122,10 +121,7 @@ TEST(Safetensors, ChangedBitsNeverCrash) {
   TemporaryFolder folder;
   const std::string path = folder / "m.safetensors";
   ASSERT_NO_FATAL_FAILURE(WriteSmall(path));
-  const Bytes whole = ReadFile(path);
-  for (size_t bit = 0; bit < 8 * whole.size(); ++bit) {
-    Bytes changed = whole;
-    changed[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+  for (const Bytes& changed : WithABitChanged(ReadFile(path))) {
     WriteFile(path, changed);
     const auto reader = SafetensorsReader::Open(path);
     if (!reader.ok()) continue;
@@ -140,9 +136,14 @@ TEST(Safetensors, ChangedBitsNeverCrash) {
 
 struct BadHeader {
   const char* name;
-  const char* header;
+  std::string header;
   std::vector<std::string> words;
 };
+
+std::string TensorA(const std::string& type, const std::string& shape, const std::string& offsets) {
+  return absl::StrCat(R"({"a":{"dtype":")", type, R"(","shape":)", shape, R"(,"data_offsets":)",
+                      offsets, "}}");
+}
 
 class SafetensorsErrors : public ::testing::TestWithParam<BadHeader> {};
 
@@ -166,40 +167,25 @@ INSTANTIATE_TEST_SUITE_P(
                   R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"z":1}})",
                   {"tensor 'a'", "'z'"}},
         BadHeader{"NoType", R"({"a":{"shape":[2],"data_offsets":[0,8]}})", {"'a'", "no dtype"}},
-        BadHeader{"UnknownType",
-                  R"({"a":{"dtype":"F31","shape":[2],"data_offsets":[0,8]}})",
-                  {"'a'", "'F31'"}},
-        BadHeader{"NegativeShape",
-                  R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})",
-                  {"'a'", "list of sizes"}},
-        BadHeader{"RealShape",
-                  R"({"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})",
-                  {"'a'", "list of sizes"}},
+        BadHeader{"UnknownType", TensorA("F31", "[2]", "[0,8]"), {"'a'", "'F31'"}},
+        BadHeader{"NegativeShape", TensorA("F32", "[-2]", "[0,8]"), {"'a'", "list of sizes"}},
+        BadHeader{"RealShape", TensorA("F32", "[2.0]", "[0,8]"), {"'a'", "list of sizes"}},
         BadHeader{"HugeShape",
-                  R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,0]}})",
+                  TensorA("F32", "[4294967296,4294967296,0]", "[0,0]"),
                   {"'a'", "too large"}},
-        BadHeader{"ThreeOffsets",
-                  R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}})",
-                  {"'a'", "two sizes"}},
-        BadHeader{"HugeOffsets",
-                  R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615]}})",
-                  {"'a'", "two sizes"}},
+        BadHeader{"ThreeOffsets", TensorA("F32", "[2]", "[0,8,9]"), {"'a'", "two sizes"}},
+        BadHeader{
+            "HugeOffsets", TensorA("F32", "[2]", "[0,18446744073709551615]"), {"'a'", "two sizes"}},
         BadHeader{"OutOfRange",
-                  R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})",
+                  TensorA("F32", "[3]", "[0,12]"),
                   {"'a'", "bytes 0 to 12", "8 bytes of values"}},
-        BadHeader{"Backwards",
-                  R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[8,0]}})",
-                  {"'a'", "bytes 8 to 0"}},
-        BadHeader{"WrongSize",
-                  R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,8]}})",
-                  {"'a'", "have 8 bytes", "wants 4"}},
+        BadHeader{"Backwards", TensorA("F32", "[0]", "[8,0]"), {"'a'", "bytes 8 to 0"}},
+        BadHeader{"WrongSize", TensorA("F32", "[1]", "[0,8]"), {"'a'", "have 8 bytes", "wants 4"}},
         BadHeader{"Overlap",
                   R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
                   R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
                   {"'b'", "begin at byte 4", "end at 8"}},
-        BadHeader{"Gap",
-                  R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-                  {"'a'", "begin at byte 4", "end at 0"}},
+        BadHeader{"Gap", TensorA("F32", "[1]", "[4,8]"), {"'a'", "begin at byte 4", "end at 0"}},
         BadHeader{"Twice",
                   R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                   R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",

@@ -12,6 +12,8 @@ import subprocess
 import threading
 import time
 
+from ringzero import children
+
 
 def session_of(session):
     """Process ids of a session and their states; zombies are 'Z'."""
@@ -73,11 +75,7 @@ class Run:
 
     def workers(self):
         """The launcher's children, oldest first: process ids."""
-        try:
-            with open(f"/proc/{self.launcher}/task/{self.launcher}/children", encoding="utf-8") as file:
-                return [int(word) for word in file.read().split()]
-        except OSError:
-            return []
+        return children(self.launcher)
 
     def processes(self):
         """Of its session, those that are no zombies."""

@@ -54,13 +54,13 @@ std::vector<PlanShape> AllShapes() {
 
 TEST(MergedOrderTest, FourKIsEnoughForPlainPlans) {
   for (const PlanShape& shape : AllShapes()) {
+    SCOPED_TRACE(Describe(shape));
     const Plan plan = MakeTestPlan(shape);
-    const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kPerPair);
-    ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
+    RZ_ASSIGN(const int window, ChooseWindow(plan, Merging::kPerPair));
     // Verify counts slots by messages in between: a copy that is held has many of these behind it,
     // and sums that go around once more are many.
     if (!shape.stagger && plan.zero_stage == 3) {
-      EXPECT_EQ(*window, 4 * plan.stages_per_worker()) << Describe(shape);
+      EXPECT_EQ(window, 4 * plan.stages_per_worker());
     }
   }
 }
@@ -68,9 +68,7 @@ TEST(MergedOrderTest, FourKIsEnoughForPlainPlans) {
 TEST(MergedOrderTest, LongHopsInOneOrderNeedNoLargerWindow) {
   for (const PlanShape& shape : AllShapes()) {
     const Plan plan = MakeTestPlan(shape);
-    const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
-    ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
-    EXPECT_EQ(*window, *ChooseWindow(plan)) << Describe(shape);
+    EXPECT_EQ(*ChooseWindow(plan, Merging::kLongHops), *ChooseWindow(plan)) << Describe(shape);
   }
 }
 
@@ -80,10 +78,9 @@ TEST(MergedOrderTest, PlansWithEverythingAreAccepted) {
     if (shape.workers == 1) continue;
     for (const Merging merging : {Merging::kLongHops, Merging::kPerPair}) {
       Plan plan = MakeTestPlan(shape);
-      const absl::StatusOr<int> window = ChooseWindow(plan, merging);
-      ASSERT_TRUE(window.ok()) << Describe(shape) << ": " << window.status();
-      plan.window = *window;
-      EXPECT_EQ(Verify(plan, ProgramsOf(plan), merging), absl::OkStatus()) << Describe(shape);
+      SCOPED_TRACE(Describe(shape));
+      RZ_ASSIGN(plan.window, ChooseWindow(plan, merging));
+      EXPECT_EQ(Verify(plan, ProgramsOf(plan), merging), absl::OkStatus());
     }
   }
 }

@@ -13,6 +13,7 @@
 #include "integrations/sight/plan_figure.h"
 #include "integrations/sight/slices.h"
 #include "sharding/verify.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
 
 namespace ringzero {
@@ -113,11 +114,10 @@ TEST(ReportTest, HasEveryStageOfTheIterations) {
 TEST(PlanFigureTest, HasTheScheduleAndWhatIsSentAndHeld) {
   Plan plan = ToyPlan({.workers = 2, .stages = 4, .iterations = 8});
   plan.window = *SmallestWindow(plan);
-  const absl::StatusOr<std::string> svg = PlanFigure(plan, {});
-  ASSERT_TRUE(svg.ok()) << svg.status();
+  RZ_ASSIGN(const std::string svg, PlanFigure(plan, {}));
   for (const char* part : {"<svg", "B3", "by channel", "versions", "copies", "sums", "activations",
                            "iterations 3 and 4, simulated"}) {
-    EXPECT_THAT(*svg, HasSubstr(part));
+    EXPECT_THAT(svg, HasSubstr(part));
   }
 }
 

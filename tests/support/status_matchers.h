@@ -23,16 +23,20 @@ const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 
-MATCHER_P(Says, wanted, "") {
-  const absl::Status& status = StatusOf(arg);
-  const std::string message(status.message());
-  *result_listener << "which is " << status << " ";
-  if constexpr (std::is_constructible_v<std::string, decltype(wanted)>) {
-    return ::testing::ExplainMatchResult(::testing::HasSubstr(std::string(wanted)), message,
-                                         result_listener);
+template <typename T>
+auto WordsMatcher(const T& wanted) {
+  if constexpr (std::is_constructible_v<std::string, T>) {
+    return ::testing::HasSubstr(std::string(wanted));
   } else {
-    return ::testing::ExplainMatchResult(wanted, message, result_listener);
+    return wanted;
   }
+}
+
+MATCHER_P(Says, wanted, ::testing::DescribeMatcher<std::string>(WordsMatcher(wanted), negation)) {
+  const absl::Status& status = StatusOf(arg);
+  *result_listener << "which is " << status << " ";
+  return ::testing::ExplainMatchResult(WordsMatcher(wanted), std::string(status.message()),
+                                       result_listener);
 }
 
 MATCHER_P2(Fails, code, wanted, "") {

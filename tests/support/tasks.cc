@@ -119,28 +119,42 @@ at::Tensor CrossEntropy(const TensorList& outputs, const at::Tensor& target) {
   return at::cross_entropy_loss(outputs[0], target);
 }
 
-TrainingTask MlpTask(int layers) {
+TrainingTask MakeTask(std::vector<LayerFactory> layers, std::vector<int64_t> shape,
+                      int64_t classes) {
   TrainingTask task;
+  task.layers = std::move(layers);
+  task.batch = KeyedBatches(shape, classes);
+  shape[0] = 1;
+  task.example = {at::zeros(shape)};
+  task.loss = CrossEntropy;
+  task.optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
+  return task;
+}
+
+LayerFactory LinearLayer(const std::string& name, int64_t in, int64_t out) {
+  return {.name = name, .build = [in, out] { return MakeLayer(torch::nn::Linear(in, out)); }};
+}
+
+LayerFactory OneToOne(const std::string& name, std::function<at::Tensor(at::Tensor)> f) {
+  return {.name = name, .build = [f] { return MakeLayer(f); }};
+}
+
+TrainingTask MlpTask(int layers) {
+  TrainingTask task = MakeTask({}, {3, 7}, 4);
   const int64_t width = 9;
   for (int i = 0; i < layers; ++i) {
     const int64_t in = i == 0 ? 7 : width + i - 1, out = i == layers - 1 ? 4 : width + i;
-    task.layers.push_back({.name = "linear" + std::to_string(i),
-                           .build = [in, out] { return MakeLayer(torch::nn::Linear(in, out)); }});
+    task.layers.push_back(LinearLayer("linear" + std::to_string(i), in, out));
     if (i == layers - 1) continue;
-    task.layers.push_back({.name = "act" + std::to_string(i), .build = [] {
-                             return MakeLayer([](at::Tensor x) { return x.relu(); });
-                           }});
+    task.layers.push_back(
+        OneToOne("act" + std::to_string(i), [](at::Tensor x) { return x.relu(); }));
   }
-  task.example = {at::zeros({1, 7})};
-  task.batch = KeyedBatches({3, 7}, 4);
-  task.loss = CrossEntropy;
-  task.optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
   task.optimizer.sgd = {.momentum = 0.9, .weight_decay = 0.01};
   return task;
 }
 
 TrainingTask ConvTask() {
-  TrainingTask task;
+  TrainingTask task = MakeTask({}, {4, 2, 6, 6}, 3);
   static constexpr int64_t width = 4;
   task.layers.push_back({.name = "stem", .build = [] {
                            torch::nn::Conv2d conv(torch::nn::Conv2dOptions(2, width, 3).padding(1));
@@ -156,15 +170,9 @@ TrainingTask ConvTask() {
     task.layers.push_back(
         {.name = "block" + std::to_string(i), .build = [] { return MakeLayer(Residual(width)); }});
   }
-  task.layers.push_back({.name = "pool", .build = [] {
-                           return MakeLayer([](at::Tensor x) { return x.mean({2, 3}); });
-                         }});
-  task.layers.push_back(
-      {.name = "head", .build = [] { return MakeLayer(torch::nn::Linear(width, 3)); }});
-  task.example = {at::zeros({1, 2, 6, 6})};
-  task.batch = KeyedBatches({4, 2, 6, 6}, 3);
-  task.loss = CrossEntropy;
-  task.optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.05};
+  task.layers.push_back(OneToOne("pool", [](at::Tensor x) { return x.mean({2, 3}); }));
+  task.layers.push_back(LinearLayer("head", width, 3));
+  task.optimizer.learning_rate = 0.05;
   task.optimizer.sgd = {.momentum = 0.9, .nesterov = SgdOptions::Nesterov::kOn};
   return task;
 }
@@ -214,16 +222,12 @@ TrainingTask GptTask() {
 }
 
 TrainingTask LstmTask() {
-  TrainingTask task;
-  task.layers.push_back({.name = "in", .build = [] { return MakeLayer(torch::nn::Linear(5, 6)); }});
-  task.layers.push_back({.name = "lstm",
-                         .build = [] { return std::make_shared<LastOfLstm>(); },
-                         .cost = LayerCost{2000, 4000}});
-  task.layers.push_back(
-      {.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(8, 3)); }});
-  task.example = {at::zeros({1, 4, 5})};
-  task.batch = KeyedBatches({3, 4, 5}, 3);
-  task.loss = CrossEntropy;
+  TrainingTask task = MakeTask({LinearLayer("in", 5, 6),
+                                {.name = "lstm",
+                                 .build = [] { return std::make_shared<LastOfLstm>(); },
+                                 .cost = LayerCost{2000, 4000}},
+                                LinearLayer("out", 8, 3)},
+                               {3, 4, 5}, 3);
   task.optimizer = {.type = OptimizerOptions::Type::kLion, .learning_rate = 0.003};
   task.optimizer.lion.weight_decay = 0.1;
   return task;

@@ -25,6 +25,11 @@ uint64_t BatchKey(int64_t iteration, int64_t micro_batch, bool evaluation);
 std::function<TaskBatch(int64_t, int64_t, bool)> KeyedBatches(std::vector<int64_t> shape,
                                                               int64_t classes);
 at::Tensor CrossEntropy(const TensorList& outputs, const at::Tensor& target);
+// Such batches, cross-entropy, and SGD of rate 0.1.
+TrainingTask MakeTask(std::vector<LayerFactory> layers, std::vector<int64_t> shape,
+                      int64_t classes);
+LayerFactory LinearLayer(const std::string& name, int64_t in, int64_t out);
+LayerFactory OneToOne(const std::string& name, std::function<at::Tensor(at::Tensor)> f);
 
 }  // namespace ringzero
 

@@ -13,23 +13,12 @@
 namespace ringzero {
 namespace {
 
-LayerFactory LinearLayer(const std::string& name, int64_t in, int64_t out) {
-  return {.name = name, .build = [in, out] { return MakeLayer(torch::nn::Linear(in, out)); }};
-}
-LayerFactory OneToOne(const std::string& name, std::function<at::Tensor(at::Tensor)> f) {
-  return {.name = name, .build = [f] { return MakeLayer(f); }};
-}
 LayerFactory Lists(const std::string& name, std::function<TensorList(TensorList)> f) {
   return {.name = name, .build = [f] { return MakeLayer(f); }};
 }
 
 TrainingTask TaskWith(std::vector<LayerFactory> layers) {
-  TrainingTask task;
-  task.layers = std::move(layers);
-  task.example = {at::zeros({1, 5})};
-  task.batch = KeyedBatches({3, 5}, 4);
-  task.loss = CrossEntropy;
-  task.optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
+  TrainingTask task = MakeTask(std::move(layers), {3, 5}, 4);
   task.optimizer.sgd = {.momentum = 0.9, .weight_decay = 0.1};
   return task;
 }

@@ -211,13 +211,7 @@ at::Tensor Twice(const at::Tensor& x, const at::Tensor& weight) {
 }
 
 TrainingTask LinearTask(std::vector<LayerFactory> layers) {
-  TrainingTask task;
-  task.layers = std::move(layers);
-  task.example = {at::zeros({1, 5})};
-  task.batch = KeyedBatches({24, 5}, 4);
-  task.loss = CrossEntropy;
-  task.optimizer = {.type = OptimizerOptions::Type::kSgd, .learning_rate = 0.1};
-  return task;
+  return MakeTask(std::move(layers), {24, 5}, 4);
 }
 
 // An output that the loss does not need: its weight has no gradient, and no update.

@@ -61,10 +61,7 @@ MarkedModule Net() {
 
 // The same as layers; the values come from the marked module, as it draws them all together.
 TrainingTask TaskOf(std::vector<LayerFactory> layers) {
-  TrainingTask task;
-  task.layers = std::move(layers);
-  task.batch = KeyedBatches({3, 5}, 4);
-  task.loss = CrossEntropy;
+  TrainingTask task = MakeTask(std::move(layers), {3, 5}, 4);
   task.optimizer = {.type = OptimizerOptions::Type::kAdamW, .learning_rate = 0.01};
   return task;
 }

@@ -79,9 +79,8 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
         if (random() % 2 == 0) o.evaluation = {.every = 2, .laps = 2};
         if (random() % 2 == 0) o.collection = {.every = 2, .worker = WorkerId(int(random() % n))};
         Plan plan = ToyPlan(o);
-        const absl::StatusOr<int> window = ChooseWindow(plan, Merging::kLongHops);
-        ASSERT_TRUE(window.ok()) << PlanToString(plan) << window.status();
-        o.window = *window;
+        SCOPED_TRACE(PlanToString(plan));
+        RZ_ASSIGN(o.window, ChooseWindow(plan, Merging::kLongHops));
         LongHopLanes long_hops = {.order = [plan](WorkerId self) { return LongHopsOf(plan, self); },
                                   .word_kinds = {static_cast<uint8_t>(Channel::kToken)}};
         ExpectReferenceBits(o, LaneTransportsWithLongHops(std::move(long_hops)));

@@ -204,10 +204,9 @@ TEST(FlightFilesTest, AFolderOfOneRun) {
   ASSERT_EQ(WriteFlightFile(place, record), absl::OkStatus());
   record.worker = WorkerId(0);
   ASSERT_EQ(WriteFlightFile(place, record), absl::OkStatus());
-  const auto records = ReadFlightFolder(place);
-  ASSERT_TRUE(records.ok()) << records.status();
-  ASSERT_EQ(records->size(), 2u);
-  EXPECT_EQ((*records)[0].worker, WorkerId(0));
+  RZ_ASSIGN(const auto records, ReadFlightFolder(place));
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].worker, WorkerId(0));
   record.worker = WorkerId(1);
   record.workers = 5;
   ASSERT_EQ(WriteFlightFile(place, record), absl::OkStatus());
