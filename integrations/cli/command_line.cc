@@ -13,18 +13,13 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/provenance.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
 namespace {
-
-using Command = CommandLine::Command;
-
-constexpr size_t kMaxWord = 64;  // of an unknown word that is compared with the known ones
-constexpr char kNoCheckpoints[] =
-    "checkpoints are not built yet; --dump-parameters and --init write and read parameters alone";
 
 // As written in a configuration: no sign, no leading 0.
 bool IsNumber(const std::string& text, int least, int& number) {
@@ -63,30 +58,30 @@ class Table {
  private:
   struct Row {
     const char* name;
-    Command command;
+    absl::Status (*run)(const CommandLine&);
     const char* argument;
     const char* help;
   };
   void AddCommands() {
     constexpr Row kRows[] = {
-        {"train", Command::kTrain, "CONFIG", "train a model"},
-        {"plan", Command::kPlan, "CONFIG", "show partition and schedule without training"},
-        {"config", Command::kConfig, "CONFIG", "check it and show every value with its origin"},
-        {"blame", Command::kBlame, "FOLDER",
+        {"train", RunTrain, "CONFIG", "train a model"},
+        {"plan", RunPlan, "CONFIG", "show partition and schedule without training"},
+        {"config", RunConfig, "CONFIG", "check it and show every value with its origin"},
+        {"blame", RunBlame, "FOLDER",
          "who waits for whom, from flight records, and the first cause"},
-        {"trace", Command::kTrace, "FOLDER",
+        {"trace", RunTrace, "FOLDER",
          "flight records as a trace for Perfetto; for blame and trace FOLDER may be that of "
          "--metrics"},
-        {"report", Command::kReport, "FOLDER",
+        {"report", RunReport, "FOLDER",
          "a run's metrics as one page of HTML; of several folders the page compares the runs"},
-        {"help", Command::kHelp, "COMMAND",
+        {"help", RunHelp, "COMMAND",
          "this text, or that of COMMAND; of `man` a man page, of `bash` bash's completion"}};
     for (const Row& row : kRows) {
       CLI::App* const added = app_.add_subcommand(row.name, row.help);
       added->allow_extras();
       added->set_version_flag("--version", "", "print the version and exit");
-      added->callback([this, command = row.command] { line_.command = command; });
-      added->add_option(row.argument, row.command == Command::kHelp ? line_.help_of : line_.config)
+      added->callback([this, run = row.run] { line_.run = run; });
+      added->add_option(row.argument, row.run == RunHelp ? line_.help_of : line_.config)
           ->type_name("");
     }
     app_.get_subcommand("report")->add_option("FOLDERS", line_.others, "")->type_name("");
@@ -174,19 +169,12 @@ class Table {
   CLI::App app_{"Trains models with their states travelling around a ring.", "ringzero"};
 };
 
-// "; the nearest known one is --summary", of the name with the fewest edits from `word`; empty
-// where none is like it.
+// "; the nearest known one is --summary"; empty where none is like `word`.
 std::string NearestOf(const std::vector<std::string>& names, absl::string_view word) {
-  if (word.size() > kMaxWord) return "";
-  int fewest = std::max(2, static_cast<int>(word.size()) / 3) + 1;
-  const std::string* nearest = nullptr;
-  for (const std::string& name : names) {
-    const int edits = EditDistance(word, name);
-    if (edits >= fewest) continue;
-    fewest = edits;
-    nearest = &name;
-  }
-  return nearest == nullptr ? "" : absl::StrCat("; the nearest known one is ", *nearest);
+  const std::string all = absl::StrJoin(names, "|");
+  const absl::string_view nearest = NearestChoice(all, word);
+  const bool like = EditDistance(nearest, word) <= std::max(2, static_cast<int>(word.size()) / 3);
+  return nearest.empty() || !like ? "" : absl::StrCat("; the nearest known one is ", nearest);
 }
 
 // "--summary", …, of a command.
@@ -200,7 +188,10 @@ std::vector<std::string> OptionNames(const CLI::App& command) {
 
 absl::Status UnknownOption(Table& table, const std::string& command, const std::string& name) {
   if (name == "--resume" || name == "--save") {
-    return absl::UnimplementedError(absl::StrCat(name, ": ", kNoCheckpoints));
+    return absl::UnimplementedError(
+        absl::StrCat(name,
+                     ": checkpoints are not built yet; --dump-parameters and --init write "
+                     "and read parameters alone"));
   }
   std::vector<std::string> all;
   for (const CLI::App* other : table.commands()) {
@@ -253,12 +244,12 @@ absl::Status CheckTogether(CommandLine& line, const std::string& command) {
       return absl::InvalidArgumentError(
           absl::StrCat("--again ", line.again, ": has the configuration; leave out ", line.config));
     }
-    line.config = RecordedConfig(line.again);
+    line.config = absl::StrCat(line.again, "/config.json");
   }
   if (line.trace.empty() && line.trace_iterations.has_value()) {
     return absl::InvalidArgumentError("--trace-iterations: wants --trace FILE, too");
   }
-  if (line.config.empty() && !line.schema && !line.markdown && line.command != Command::kHelp) {
+  if (line.config.empty() && !line.schema && !line.markdown && line.run != RunHelp) {
     const bool folder = command == "blame" || command == "trace" || command == "report";
     return absl::InvalidArgumentError(
         absl::StrCat("ringzero ", command, ": which ",
@@ -336,9 +327,9 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    return CommandLine{.command = Command::kHelp, .help_of = command()};
+    return CommandLine{.run = RunHelp, .help_of = command()};
   } catch (const CLI::CallForVersion&) {
-    return CommandLine{.command = Command::kVersion};
+    return CommandLine{.run = RunVersion};
   } catch (const CLI::ParseError& error) {
     const std::string what = error.what();  // of a flag with a value: "grid was given …"
     return absl::InvalidArgumentError(absl::StrCat(what.starts_with("--") ? "" : "--", what));
@@ -359,5 +350,12 @@ absl::StatusOr<std::string> HelpText(const std::string& of) {
   }
   return UnknownCommand(table, of);
 }
+
+absl::Status RunHelp(const CommandLine& line) {
+  RZ_ASSIGN_OR_RETURN(const std::string text, HelpText(line.help_of));
+  return PrintToStdout(text);
+}
+
+absl::Status RunVersion(const CommandLine&) { return PrintToStdout(VersionText() + "\n"); }
 
 }  // namespace ringzero

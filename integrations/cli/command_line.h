@@ -1,7 +1,8 @@
-// The command line: `ringzero COMMAND [CONFIG or FOLDER] [OPTION …]`, strictly; and exit codes.
+// The command line: `ringzero COMMAND [CONFIG or FOLDER] [OPTION …]`, strictly; the commands, and
+// exit codes.
 //
 //   RZ_ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(argc, argv));
-//   line.command; line.config; line.overrides;
+//   absl::Status status = line.run(line);
 //
 // An option takes its value as `--set X` or `--set=X`. Unknown ones are InvalidArgument with the
 // nearest known option, if one is like it; planned ones say that they are.
@@ -15,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "p2p/rendezvous/identity.h"
+#include "zero/config/config.h"
 
 namespace ringzero {
 
@@ -28,18 +31,9 @@ struct TraceIterations {
 };
 
 struct CommandLine {
-  enum class Command {
-    kTrain,
-    kPlan,
-    kConfig,
-    kBlame,
-    kTrace,
-    kReport,
-    kHelp,
-    kVersion
-  } command = Command::kHelp;
-  std::vector<std::string> words;      // all of it, the program's name first
-  std::string help_of;                 // help: HelpText's
+  absl::Status (*run)(const CommandLine& line) = nullptr;  // the command
+  std::vector<std::string> words;                          // all of it, the program's name first
+  std::string help_of;                                     // help: HelpText's
   std::string config;                  // file; the folder that blame, trace and report read
   std::vector<std::string> others;     // report: more folders
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
@@ -73,30 +67,15 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 // page, of "bash" the completion for bash. InvalidArgument if it is none of these.
 absl::StatusOr<std::string> HelpText(const std::string& of = "");
 
-// Exit codes of every program:
-//
-//   0    done
-//   2    bad input: an option, the configuration, the data or another file that was named;
-//        an output that cannot be written, standard output included; too little memory where
-//        `ulimit -v` limits it
-//   3    a worker was lost: it died, its connection closed, it gave no sign of life for too long, or
-//        a signal interrupted it while another launcher's job went on
-//   4    a deadline: everybody lives, but one wait took too long
-//   5    an internal error: our own bug, or the machine's (no memory, too few files or processes
-//        allowed, a damaged payload)
-//   6    numbers that are not finite ended the run: an overflow at the smallest loss scale, or
-//        cyclic.on_nonfinite is stop
-//   7    done, but --dump-parameters or --summary could not be written where it was to be at the
-//        end; the last line says where it is instead, or that it is lost
-//   128+n  ended by signal n (129: SIGHUP, 130: Ctrl-C, 137: SIGKILL, 143: SIGTERM)
+// Of every program (README.md).
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitLostPeer = 3;
 inline constexpr int kExitDeadline = 4;
 inline constexpr int kExitInternal = 5;
 inline constexpr int kExitNonfinite = 6;
-inline constexpr int kExitElsewhere = 7;
-inline constexpr int kExitSignal = 128;
+inline constexpr int kExitElsewhere = 7;  // done, but an output is not where it was to be
+inline constexpr int kExitSignal = 128;   // plus the number of the signal that ended it
 
 inline int ExitCode(const absl::Status& status) {
   switch (status.code()) {
@@ -113,6 +92,38 @@ inline int ExitCode(const absl::Status& status) {
     default: return kExitInternal;
   }
 }
+
+// The commands. Each prints to stdout; what goes wrong is the Status.
+
+absl::Status RunHelp(const CommandLine& line);
+absl::Status RunVersion(const CommandLine& line);
+// Checks everything that can be checked, starts the workers, gathers what they report; or is one
+// worker of a job that a launcher from outside has started. Call it while the process has one
+// thread. Progress goes to stderr, the summary to stdout.
+absl::Status RunTrain(const CommandLine& line);
+// What a run would do, without running it.
+absl::Status RunPlan(const CommandLine& line);
+// What a configuration means, or what any may hold. Errors, warnings and notes go to stderr, a line
+// each. InvalidArgument when the file is refused: all its errors are on stderr then.
+absl::Status RunConfig(const CommandLine& line);
+// What a run has left, for a person.
+absl::Status RunBlame(const CommandLine& line);
+absl::Status RunTrace(const CommandLine& line);
+absl::Status RunReport(const CommandLine& line);
+
+// Where a configuration's values come from. `identity`: what a launcher's environment says.
+ConfigSource SourceOf(const CommandLine& line, const std::optional<Identity>& identity);
+
+// What a command says to a person: to standard output; to stderr where "-" has given standard
+// output to a file of the command.
+absl::Status PrintText(const CommandLine& line, absl::string_view text);
+
+// The folder of a trace's parts, one per worker, while a run goes on: beside `file`, or in the
+// current folder if that is a device, a FIFO or standard output.
+std::string TraceParts(const std::string& file);
+// Joins the parts to the trace `file` and removes them. FailedPrecondition, naming what to do, if
+// not all of `workers` are here: the others are on their hosts.
+absl::Status JoinTrace(const std::string& file, int workers);
 
 }  // namespace ringzero
 

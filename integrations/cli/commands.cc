@@ -1,6 +1,4 @@
 // The commands that only read: config, blame, trace, report.
-#include "integrations/cli/commands.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "integrations/cli/command_line.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/flight_desk.h"

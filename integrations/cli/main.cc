@@ -13,16 +13,12 @@
 #include <exception>
 #include <memory>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/command_line.h"
-#include "integrations/cli/commands.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/sight/flight_desk.h"
 
@@ -50,18 +46,13 @@ constexpr char kTerminationLog[] = "/dev/termination-log";  // Kubernetes' termi
 
 // As ErrorHandler.record_exception of torch.distributed.elastic.multiprocessing.errors. torchrun's
 // report shows py_callstack, and takes the failure with the smallest timestamp as the first.
-std::string TorchelasticJson(const std::string& error) {
-  using Json = nlohmann::ordered_json;
-  const Json extra = {{"py_callstack", error}, {"timestamp", absl::StrCat(std::time(nullptr))}};
-  const Json json = {{"message", {{"message", error}, {"extraInfo", extra}}}};
-  // Names of files need not be UTF-8.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 absl::Status TellTorchrun(const std::string& error) {
   const char* file = std::getenv(kErrorFile);
   if (file == nullptr || *file == '\0') return absl::OkStatus();
-  return Annotate(WriteWholeFile(file, TorchelasticJson(error), OutputFile::Sync::kNo), kErrorFile);
+  const OrderedJson extra = {{"py_callstack", error},
+                             {"timestamp", absl::StrCat(std::time(nullptr))}};
+  const OrderedJson json = {{"message", {{"message", error}, {"extraInfo", extra}}}};
+  return Annotate(WriteWholeFile(file, Dump(json, -1), OutputFile::Sync::kNo), kErrorFile);
 }
 
 // Kubernetes makes the file; elsewhere there is none, and none is made.
@@ -132,11 +123,6 @@ void LookForMemory(int, char**, char**) {
 [[gnu::used, gnu::section(".preinit_array")]] void (*look_for_memory)(int, char**,
                                                                       char**) = &LookForMemory;
 
-absl::Status PrintHelp(const std::string& of) {
-  RZ_ASSIGN_OR_RETURN(const std::string text, HelpText(of));
-  return PrintToStdout(text);
-}
-
 int Main(int argc, char** argv) {
   // Before torch's libraries make threads of their own; cyclic.threads says how many a worker has.
   setenv("OMP_NUM_THREADS", "1", 1);
@@ -148,17 +134,7 @@ int Main(int argc, char** argv) {
   if (!streams.ok()) return Fail(streams);
   const absl::StatusOr<CommandLine> line = ParseCommandLine(argc, argv);
   if (!line.ok()) return Fail(line.status());
-  absl::Status status;
-  switch (line->command) {
-    case CommandLine::Command::kHelp: status = PrintHelp(line->help_of); break;
-    case CommandLine::Command::kVersion: status = PrintToStdout(VersionText() + "\n"); break;
-    case CommandLine::Command::kTrain: status = RunTrain(*line); break;
-    case CommandLine::Command::kPlan: status = RunPlan(*line); break;
-    case CommandLine::Command::kConfig: status = RunConfig(*line); break;
-    case CommandLine::Command::kBlame: status = RunBlame(*line); break;
-    case CommandLine::Command::kTrace: status = RunTrace(*line); break;
-    case CommandLine::Command::kReport: status = RunReport(*line); break;
-  }
+  const absl::Status status = line->run(*line);
   return status.ok() ? kExitDone : Fail(status);
 }
 

@@ -1,11 +1,10 @@
 // Names and shapes of a model, compared with those of a file and written into one.
 #include "integrations/cli/parameter_files.h"
 
-#include <algorithm>
 #include <bit>
 #include <map>
+#include <numeric>
 #include <span>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -23,10 +22,8 @@ TensorSpec SpecOf(const ParameterSpec& parameter) {
 }
 
 TensorSpec SpecOf(const StatisticSpec& statistic) {
-  if (statistic.kind == StatisticSpec::Kind::kCount) {
-    return {.name = statistic.name, .type = TensorType::kI64, .shape = {}};
-  }
-  return {.name = statistic.name, .type = TensorType::kF32, .shape = {statistic.numel}};
+  if (statistic.kind == StatisticSpec::Kind::kCount) return {statistic.name, TensorType::kI64, {}};
+  return {statistic.name, TensorType::kF32, {statistic.numel}};
 }
 
 std::vector<TensorSpec> SpecsOf(const std::vector<StageLayout>& layouts) {
@@ -36,6 +33,11 @@ std::vector<TensorSpec> SpecsOf(const std::vector<StageLayout>& layouts) {
     for (const StatisticSpec& statistic : layout.statistics) tensors.push_back(SpecOf(statistic));
   }
   return tensors;
+}
+
+size_t NumelOf(const TensorSpec& tensor) {
+  return std::accumulate(tensor.shape.begin(), tensor.shape.end(), size_t{1},
+                         std::multiplies<size_t>());
 }
 
 std::string Shape(const std::vector<int64_t>& shape) {
@@ -53,17 +55,12 @@ absl::Status CheckInitFile(const std::string& path, const SafetensorsReader& rea
                            const WantedTensors& all) {
   for (const SafetensorsReader::Entry& entry : reader.entries()) {
     if (all.contains(entry.spec.name)) continue;
-    const auto edits = [&](const auto& known) {
-      return EditDistance(known.first, entry.spec.name);
-    };
-    const auto nearest = std::min_element(
-        all.begin(), all.end(),
-        [&](const auto& one, const auto& other) { return edits(one) < edits(other); });
-    return Mismatch(
-        path, entry.spec.name,
-        nearest == all.end()
-            ? "the model has no parameters"
-            : absl::StrCat("the model has no such parameter; the nearest is ", nearest->first));
+    const auto name = [](std::string* to, const auto& known) { to->append(known.first); };
+    const std::string names = absl::StrJoin(all, "|", name);
+    const absl::string_view nearest = NearestChoice(names, entry.spec.name);
+    return Mismatch(path, entry.spec.name,
+                    absl::StrCat("the model has no such parameter",
+                                 nearest.empty() ? "" : "; the nearest is ", nearest));
   }
   for (const auto& [name, spec] : all) {
     const SafetensorsReader::Entry* entry = reader.Find(name);
@@ -106,9 +103,7 @@ absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescript
       values = {static_cast<float>(count)};
       return true;
     }
-    size_t numel = 1;
-    for (const int64_t extent : spec.shape) numel *= static_cast<size_t>(extent);
-    values.resize(numel);
+    values.resize(NumelOf(spec));
     RZ_RETURN_IF_ERROR(reader->Read(name, spec.shape, std::span<float>(values)));
     return true;
   };
@@ -117,9 +112,7 @@ absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescript
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts) {
   uint64_t bytes = 0;
   for (const TensorSpec& tensor : SpecsOf(layouts)) {
-    uint64_t of_tensor = tensor.type == TensorType::kI64 ? sizeof(int64_t) : sizeof(float);
-    for (const int64_t extent : tensor.shape) of_tensor *= static_cast<uint64_t>(extent);
-    bytes += of_tensor;
+    bytes += NumelOf(tensor) * (tensor.type == TensorType::kI64 ? sizeof(int64_t) : sizeof(float));
   }
   return bytes;
 }

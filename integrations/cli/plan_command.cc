@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -15,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "base/files.h"
 #include "base/status.h"
-#include "integrations/cli/commands.h"
+#include "integrations/cli/command_line.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/train_worker.h"
@@ -39,49 +38,40 @@ namespace {
 constexpr int kLeftOut = 4;
 constexpr int kMeasured = 6;
 
+constexpr int64_t StageTicks::*kParts[] = {&StageTicks::forward, &StageTicks::backward,
+                                           &StageTicks::add, &StageTicks::update};
+
 // The configuration with fewer workers and nothing else that happens.
-Config ConfigOfProfile(const Config& config) {
-  Config shorter = config;
-  const int at_once = std::max(1, static_cast<int>(UsableCores() / config.cyclic.threads));
-  shorter.cyclic.workers = std::min(config.cyclic.workers, at_once);
-  shorter.zero_stage = 3;  // each update is one worker's
-  shorter.cyclic.stagger = false;
-  shorter.cyclic.retain = 0;
-  shorter.cyclic.window = 0;
-  shorter.cyclic.exchange = true;
-  shorter.cyclic.inject = {};
-  shorter.cyclic.track_activations = false;
-  shorter.tensorboard.reset();
-  shorter.csv_monitor.reset();
-  return shorter;
+Config ConfigOfProfile(Config config) {
+  CyclicConfig& cyclic = config.cyclic;
+  const int at_once = std::max(1, static_cast<int>(UsableCores() / cyclic.threads));
+  config.zero_stage = 3;  // each update is one worker's
+  config.tensorboard.reset();
+  config.csv_monitor.reset();
+  cyclic.workers = std::min(cyclic.workers, at_once);
+  cyclic.stagger = cyclic.track_activations = false;
+  cyclic.retain = cyclic.window = 0;
+  cyclic.exchange = true;
+  cyclic.inject = {};
+  return config;
 }
 
-CostProfile Combine(const Config& config, const std::vector<MeasuredCosts>& workers) {
+// The mean of what the workers have measured.
+CostProfile Combine(const std::vector<CostProfile>& workers) {
   const auto count = static_cast<int64_t>(workers.size());
-  CostProfile profile{.micro_batch = static_cast<int>(config.batch.micro_batch),
-                      .threads = config.cyclic.threads,
-                      .workers = static_cast<int>(workers.size()),
-                      .layers = workers[0].stages};
-  int64_t other = 0, messages = 0;
-  for (const MeasuredCosts& worker : workers) {
+  CostProfile profile = workers[0];
+  profile.lap_nanoseconds = profile.message_nanoseconds = 0;
+  for (const CostProfile& worker : workers) {
     profile.lap_nanoseconds += worker.lap_nanoseconds / count;
-    other += worker.other_nanoseconds;
-    messages += worker.messages;
+    profile.message_nanoseconds += worker.message_nanoseconds / count;
   }
-  // Where torch has threads of its own, what those take cannot be told from messages.
-  const bool told = messages > 0 && config.cyclic.threads == 1;
-  profile.message_nanoseconds = told ? other / messages : 0;
   for (size_t i = 0; i < profile.layers.size(); ++i) {
-    StageTicks sum;
-    for (const MeasuredCosts& worker : workers) {
-      const StageTicks& times = worker.stages[i].nanoseconds;
-      sum.forward += times.forward;
-      sum.backward += times.backward;
-      sum.add += times.add;
-      sum.update += times.update;  // one worker's, its owner's
+    for (int64_t StageTicks::*const part : kParts) {
+      int64_t sum = 0;
+      for (const CostProfile& worker : workers) sum += worker.layers[i].nanoseconds.*part;
+      const bool of_owner = part == &StageTicks::update;  // one worker's; the others have 0
+      profile.layers[i].nanoseconds.*part = of_owner ? sum : sum / count;
     }
-    for (int64_t* const ticks : {&sum.forward, &sum.backward, &sum.add}) *ticks /= count;
-    profile.layers[i].nanoseconds = sum;
   }
   return profile;
 }
@@ -90,95 +80,66 @@ CostProfile Combine(const Config& config, const std::vector<MeasuredCosts>& work
 // has, but no more than there are cores. Workers that compute at the same time share caches and
 // memory, so that one alone would look too fast. They are processes, as in the run itself, with a
 // stage for each layer. To be called before this process uses torch. Says on stderr what it does.
-absl::StatusOr<CostProfile> MeasureCosts(const Config& config, const Dataset& data,
-                                         const RunLength& length) {
-  const Config shorter = ConfigOfProfile(config);
-  RunLength few = length;
-  few.iterations = kLeftOut + kMeasured;
-  few.evaluation = {};
+absl::StatusOr<CostProfile> MeasureCosts(const RunInput& input) {
+  RunInput few = input;
+  few.config = ConfigOfProfile(input.config);
+  few.hosts = 1;
+  few.stage_per_layer = true;
+  few.length.iterations = kLeftOut + kMeasured;
+  few.length.evaluation = {};
+  const CyclicConfig& cyclic = few.config.cyclic;
   std::fprintf(stderr, "ringzero: measuring %d iterations with %d workers at a time ...\n",
-               few.iterations, shorter.cyclic.workers);
+               few.length.iterations, cyclic.workers);
   const RunWorkersOptions options{
-      .launch = {.workers = shorter.cyclic.workers, .peer_timeout = shorter.cyclic.peer_timeout},
-      .threads = shorter.cyclic.threads,
+      .launch = {.workers = cyclic.workers, .peer_timeout = cyclic.peer_timeout},
+      .threads = cyclic.threads,
       .metrics_count = kMetricsCount};
+  const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
+    RZ_ASSIGN_OR_RETURN(const WorkerReport report,
+                        TrainWorker({.input = few,
+                                     .run = seat.run,
+                                     .self = seat.self,
+                                     .transport = std::move(seat.transport),
+                                     .costs_from = Iteration(kLeftOut)}));
+    return ToBytes(report);
+  };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       RunWorkers(
-                          options, [&] { return PlanLayers(shorter, few, data.shape()); },
-                          [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
-                            TrainTask task{.config = shorter,
-                                           .data = data,
-                                           .length = few,
-                                           .run = seat.run,
-                                           .self = seat.self,
-                                           .transport = std::move(seat.transport)};
-                            task.costs_from = Iteration(kLeftOut);
-                            RZ_ASSIGN_OR_RETURN(const WorkerReport report,
-                                                TrainWorker(std::move(task)));
-                            return ToBytes(report);
-                          }));
-  std::vector<MeasuredCosts> costs;
+                          options, [&] { return PlanRun(few); }, work));
+  std::vector<CostProfile> costs;
   for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
     if (!report.costs.has_value()) return absl::InternalError("a worker has measured nothing");
     costs.push_back(*std::move(report.costs));
   }
-  return Combine(shorter, costs);
+  return Combine(costs);
 }
-
-struct PlanTimesRequest {
-  const Config& config;
-  const PlannedRun& run;
-  const std::optional<SavedProfile>& profile;
-  std::string profile_path;
-  int hosts = 1;
-};
 
 struct PlanTimes {
   SimulationOptions speed;  // nanoseconds
-  std::string text;         // where the times come from; of PredictTimes: and what they lead to
+  std::string text;         // where the times come from, and what they lead to
 };
-
-absl::StatusOr<PlanTimes> FromProfile(const PlanTimesRequest& request) {
-  const absl::Status fits = CheckProfile(*request.profile, request.config, request.run.model);
-  if (!fits.ok()) return Annotate(fits, request.profile_path);
-  const CostProfile& profile = request.profile->profile;
-  PlanTimes source;
-  RZ_ASSIGN_OR_RETURN(source.speed, TicksOf(profile, request.run.planned.plan));
-  source.text =
-      absl::StrCat("a profile of ", profile.workers, " worker",
-                   profile.workers == 1 ? "" : "s at a time (", request.profile_path, ")");
-  return source;
-}
-
-PlanTimes FromCounts(const PlanTimesRequest& request) {
-  const MachineSpeed machine = MeasureSpeed();
-  return {.speed = EstimateTicks(request.run.planned.plan,
-                                 MomentBytes(request.config.optimizer, request.run.planned.layouts),
-                                 machine),
-          .text = absl::StrFormat(
-              "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run "
-              "here; small ones are slower, and messages are free: --profile FILE measures",
-              1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second)};
-}
 
 // Simulate shares whole cores. Less than one makes all that computes take longer.
 void UseCores(double cores, SimulationOptions& speed) {
   speed.cores = std::max(1, static_cast<int>(cores));
   if (cores >= 1) return;
-  std::vector<int64_t*> all = {&speed.message_ticks, &speed.lap_ticks, &speed.add_ticks,
-                               &speed.update_ticks};
-  for (StageTicks& stage : speed.stage_ticks) {
-    all.insert(all.end(), {&stage.forward, &stage.backward, &stage.add, &stage.update});
+  const auto stretch = [cores](int64_t& ticks) {
+    ticks = std::llround(static_cast<double>(ticks) / cores);
+  };
+  for (int64_t* const ticks :
+       {&speed.message_ticks, &speed.lap_ticks, &speed.add_ticks, &speed.update_ticks}) {
+    stretch(*ticks);
   }
-  for (int64_t* const ticks : all) *ticks = std::llround(static_cast<double>(*ticks) / cores);
+  for (StageTicks& stage : speed.stage_ticks) {
+    for (int64_t StageTicks::*const part : kParts) stretch(stage.*part);
+  }
 }
 
 // Where slots hold bytes: what the window of slots that hold none would give here, and cost.
-absl::StatusOr<std::string> DescribeLargerWindow(const PlanTimesRequest& request) {
-  const bool chosen = request.config.cyclic.window == 0;
-  if (!chosen || PoolKindOf(request.config, request.hosts) != PoolKind::kReceived) return "";
-  const Plan& plan = request.run.planned.plan;
+absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const Plan& plan) {
+  const bool chosen = input.config.cyclic.window == 0;
+  if (!chosen || PoolKindOf(input) != PoolKind::kReceived) return "";
   Plan larger = plan;
   larger.window = 0;
   RZ_ASSIGN_OR_RETURN(larger.window, ChooseFreeWindow(larger));
@@ -201,23 +162,35 @@ absl::StatusOr<std::string> DescribeLargerWindow(const PlanTimesRequest& request
 
 // How long an iteration of the plan will take here, and why: from a measured profile, or from FLOPs
 // and bytes. Cores are shared. Uses torch. InvalidArgument if the profile is of another run.
-absl::StatusOr<PlanTimes> PredictTimes(const PlanTimesRequest& request) {
-  PlanTimes source;
-  if (request.profile.has_value()) {
-    RZ_ASSIGN_OR_RETURN(source, FromProfile(request));
+absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& run,
+                                       const std::optional<SavedProfile>& profile) {
+  const Plan& plan = run.planned.plan;
+  PlanTimes times;
+  if (profile.has_value()) {
+    RZ_RETURN_IF_ERROR(CheckProfile(*profile, input.config, run.model));
+    RZ_ASSIGN_OR_RETURN(times.speed, TicksOf(profile->profile, plan));
+    const int workers = profile->profile.workers;
+    times.text = absl::StrCat("a profile of ", workers, " worker", workers == 1 ? "" : "s",
+                              " at a time (", profile->path, ")");
   } else {
-    source = FromCounts(request);
+    const MachineSpeed machine = MeasureSpeed();
+    times.speed =
+        EstimateTicks(plan, MomentBytes(input.config.optimizer, run.planned.layouts), machine);
+    times.text = absl::StrFormat(
+        "FLOPs at %.1f GFLOP/s and bytes at %.1f GB/s, as large products and copies run here; "
+        "small ones are slower, and messages are free: --profile FILE measures",
+        1e-9 * machine.flops_per_second, 1e-9 * machine.bytes_per_second);
   }
+  const int hosts = input.hosts;
   const double cores = UsableCores();
-  UseCores(cores * request.hosts / request.config.cyclic.threads, source.speed);
-  RZ_ASSIGN_OR_RETURN(const StepForecast step,
-                      ForecastStep(request.run.planned.plan, source.speed));
-  RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(request));
-  const std::string hosts =
-      request.hosts == 1 ? "" : absl::StrCat(" of each of ", request.hosts, " hosts like this one");
-  return PlanTimes{.speed = source.speed,
-                   .text = absl::StrCat("\ntimes       from ", source.text, "; ", CoresText(cores),
-                                        hosts, "\n", DescribeStep(step), window)};
+  UseCores(cores * hosts / input.config.cyclic.threads, times.speed);
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(plan, times.speed));
+  RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, plan));
+  times.text =
+      absl::StrCat("\ntimes       from ", times.text, "; ", CoresText(cores),
+                   hosts == 1 ? "" : absl::StrCat(" of each of ", hosts, " hosts like this one"),
+                   "\n", DescribeStep(step), window);
+  return times;
 }
 
 // What is printed: the first iterations show all that repeats.
@@ -243,31 +216,26 @@ absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
 }
 
 // The profile to predict with, measured now if its file is not there; none without --profile.
-absl::StatusOr<std::optional<SavedProfile>> FindProfile(const CommandLine& line,
-                                                        const Config& config, const Dataset& data,
-                                                        const RunLength& length) {
-  if (line.profile.empty()) return std::nullopt;
-  absl::StatusOr<SavedProfile> saved = ReadProfile(line.profile);
-  const bool known = saved.ok();
-  if (absl::IsNotFound(saved.status())) {
-    saved = SavedProfile();
-    RZ_ASSIGN_OR_RETURN(saved->profile, MeasureCosts(config, data, length));
-  }
-  RZ_RETURN_IF_ERROR(saved.status());
-  if (!known) RZ_RETURN_IF_ERROR(WriteProfile(line.profile, *saved));
-  return *saved;
+absl::StatusOr<std::optional<SavedProfile>> FindProfile(const std::string& path,
+                                                        const RunInput& input) {
+  if (path.empty()) return std::nullopt;
+  absl::StatusOr<SavedProfile> saved = ReadProfile(path);
+  if (!absl::IsNotFound(saved.status())) return saved;
+  SavedProfile measured{.path = path};
+  RZ_ASSIGN_OR_RETURN(measured.profile, MeasureCosts(input));
+  RZ_RETURN_IF_ERROR(WriteProfile(measured));
+  return measured;
 }
 
 // Marks the file as frozen, so that its times make the plan; and what `plan`, the first to plan
 // with it, returns. A file whose times can make none stays as it was.
-absl::StatusOr<std::string> Freeze(const std::string& path, SavedProfile saved,
+absl::StatusOr<std::string> Freeze(SavedProfile saved,
                                    const std::function<absl::StatusOr<std::string>()>& plan) {
   const bool was_frozen = std::exchange(saved.frozen, true);
-  RZ_RETURN_IF_ERROR(WriteProfile(path, saved));
+  RZ_RETURN_IF_ERROR(WriteProfile(saved));
   absl::StatusOr<std::string> planned = plan();
-  if (planned.ok() || was_frozen) return planned;
-  saved.frozen = false;
-  RZ_RETURN_IF_ERROR(WriteProfile(path, saved));
+  saved.frozen = was_frozen;
+  if (!planned.ok()) RZ_RETURN_IF_ERROR(WriteProfile(saved));
   return planned;
 }
 
@@ -287,14 +255,11 @@ absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
 
 // The certificate's table and, where the run does not fit, a warning. Plans and certifies in a child
 // process: this one has not planned, and its own memory is not to be touched.
-absl::StatusOr<std::string> DescribeFitInChild(const Config& config, const RunLength& length,
-                                               const Dataset& data, int hosts) {
+absl::StatusOr<std::string> DescribeFitInChild(const RunInput& input) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
-    PrepareTorch(config.cyclic.threads);
-    RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data.shape(), hosts));
-    RZ_ASSIGN_OR_RETURN(
-        const RunFit fit,
-        CertifyRun({.config = config, .length = length, .data = data, .run = run, .hosts = hosts}));
+    PrepareTorch(input.config.cyclic.threads);
+    RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
+    RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
     const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
     return absl::StrCat(DescribeFit(fit.certificate, fit.budgets, fit.unit),
                         fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
@@ -324,41 +289,34 @@ absl::Status RunPlan(const CommandLine& line) {
   if (line.freeze && line.profile.empty()) {
     return absl::InvalidArgumentError("--freeze: wanted --profile FILE beside it");
   }
-  RZ_ASSIGN_OR_RETURN(Config config, LoadConfig(SourceOf(line, std::nullopt)));
-  if (line.program >= config.cyclic.workers) {
+  RZ_ASSIGN_OR_RETURN(Config loaded, LoadConfig(SourceOf(line, std::nullopt)));
+  if (line.program >= loaded.cyclic.workers) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--program: wanted a worker below ", config.cyclic.workers, ", found ", line.program));
+        "--program: wanted a worker below ", loaded.cyclic.workers, ", found ", line.program));
   }
-  RZ_RETURN_IF_ERROR(CheckPlanFiles(line, config));
-  RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(config, line.hosts));
-  RZ_ASSIGN_OR_RETURN(const std::unique_ptr<Dataset> data, OpenData(config));
-  RZ_ASSIGN_OR_RETURN(const RunLength length, MeasureRun(config, *data));
+  RZ_RETURN_IF_ERROR(CheckPlanFiles(line, loaded));
+  RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts));
+  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(loaded), line.hosts));
+  const Config& config = input.config;
   // These two first: they need a process that has not computed.
-  RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile,
-                      FindProfile(line, config, *data, length));
-  if (line.freeze) config.cyclic.profile = line.profile;
-  const auto certify = [&] { return DescribeFitInChild(config, length, *data, line.hosts); };
-  RZ_ASSIGN_OR_RETURN(const std::string fit,
-                      line.freeze ? Freeze(line.profile, *profile, certify) : certify());
+  RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile, FindProfile(line.profile, input));
+  if (line.freeze) input.config.cyclic.profile = line.profile;
+  const auto certify = [&] { return DescribeFitInChild(input); };
+  RZ_ASSIGN_OR_RETURN(const std::string fit, line.freeze ? Freeze(*profile, certify) : certify());
   PrepareTorch(config.cyclic.threads);
-  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(config, length, data->shape(), line.hosts));
+  RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
   const Plan& plan = run.planned.plan;
   RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
   absl::StrAppend(&text, "transport: ", transport, "\n");
-  RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes({.config = config,
-                                                           .run = run,
-                                                           .profile = profile,
-                                                           .profile_path = line.profile,
-                                                           .hosts = line.hosts}));
+  RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes(input, run, profile));
   absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count), fit);
   const std::string slow = DescribeSlowType(config);
   if (!slow.empty()) absl::StrAppend(&text, slow, "\n");
   for (const std::string& warning : run.planned.warnings) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }
-  for (const std::string& note : config.notes) absl::StrAppend(&text, note, "\n");
-  for (const std::string& note : length.notes) absl::StrAppend(&text, note, "\n");
+  for (const std::string& note : input.length.notes) absl::StrAppend(&text, note, "\n");
   const int shown = std::min(kShownIterations, plan.iterations);
   if (line.grid) absl::StrAppend(&text, "\n", RenderText(plan, shown));
   if (line.program >= 0) {

@@ -4,30 +4,30 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/worker_report.h"
-#include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/pass_memory.h"
 #include "sharding/schedule.h"
 #include "zero/optimizer_state.h"
-#include "zero/pool_memory.h"
 
 namespace ringzero {
+
+using Json = nlohmann::json;
+
+constexpr char kProfileFormat[] = "ringzero cost profile 1";
+
 namespace {
 
 absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) {
@@ -54,67 +54,43 @@ absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) 
   return absl::OkStatus();
 }
 
-constexpr char kProfileFormat[] = "ringzero cost profile 1";
-
-// A whole number of a profile, from 0 to a day's nanoseconds.
-template <typename T>
-absl::Status Read(const nlohmann::json& object, const char* key, T& value) {
-  constexpr int64_t kMost = int64_t{86400} * 1000000000;
-  const auto found = object.find(key);
-  if (found == object.end()) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is missing"));
-  }
-  if (!found->is_number_integer() || *found < 0 || *found > kMost) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"", key, "\": wanted a whole number from 0 to ", kMost, ", found ", found->dump()));
-  }
-  value = static_cast<T>(found->get<int64_t>());
-  return absl::OkStatus();
-}
-
-absl::Status ReadTimes(const nlohmann::json& json, StageTicks& times) {
-  RZ_RETURN_IF_ERROR(Read(json, "forward_ns", times.forward));
-  RZ_RETURN_IF_ERROR(Read(json, "backward_ns", times.backward));
-  RZ_RETURN_IF_ERROR(Read(json, "add_ns", times.add));
-  return Read(json, "update_ns", times.update);
-}
-
+// Every member must be there and be of its kind; a number: whole, from 0 to a day's nanoseconds.
 absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("format", nlohmann::json()) != kProfileFormat) {
+  constexpr int64_t kMost = int64_t{86400} * 1000000000;
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
     return absl::InvalidArgumentError(
         absl::StrCat("wanted JSON with \"format\": \"", kProfileFormat, "\""));
   }
   SavedProfile saved;
-  CostProfile& profile = saved.profile;
-  if (!json.contains("frozen") || !json["frozen"].is_boolean()) {
-    return absl::InvalidArgumentError("\"frozen\": wanted true or false");
-  }
-  saved.frozen = json["frozen"].get<bool>();
-  RZ_RETURN_IF_ERROR(Read(json, "micro_batch", profile.micro_batch));
-  RZ_RETURN_IF_ERROR(Read(json, "threads", profile.threads));
-  RZ_RETURN_IF_ERROR(Read(json, "workers", profile.workers));
-  RZ_RETURN_IF_ERROR(Read(json, "lap_ns", profile.lap_nanoseconds));
-  RZ_RETURN_IF_ERROR(Read(json, "message_ns", profile.message_nanoseconds));
-  if (!json.contains("layers") || !json["layers"].is_array()) {
-    return absl::InvalidArgumentError("\"layers\": wanted a list");
-  }
-  for (const nlohmann::json& entry : json["layers"]) {
-    if (!entry.is_object() || !entry.contains("name") || !entry["name"].is_string()) {
-      return absl::InvalidArgumentError("\"layers\": each wants a \"name\"");
+  const Json layers = json.value("layers", Json());
+  if (!layers.is_array()) return absl::InvalidArgumentError("\"layers\": wanted a list");
+  saved.profile.layers.resize(layers.size());
+  Json sample = saved.profile;
+  sample["frozen"] = false;
+  sample = sample.flatten();
+  const Json found = json.flatten();
+  for (const auto& [path, wanted] : sample.items()) {
+    const Json value = found.value(path, Json());
+    const bool number = wanted.is_number();
+    if (number ? value.is_number_integer() && value >= 0 && value <= kMost
+               : value.type() == wanted.type()) {
+      continue;
     }
-    LayerTimes& layer = profile.layers.emplace_back();
-    layer.name = entry["name"].get<std::string>();
-    const absl::Status read = ReadTimes(entry, layer.nanoseconds);
-    if (!read.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layer \"", layer.name, "\": ", read.message()));
-    }
+    const std::string kind = number ? absl::StrCat("a whole number from 0 to ", kMost)
+                             : wanted.is_boolean() ? "true or false"
+                                                   : "a text";
+    return absl::InvalidArgumentError(absl::StrCat("\"", path.substr(1), "\": wanted ", kind,
+                                                   ", found ",
+                                                   value.is_null() ? "nothing" : value.dump()));
   }
+  json.get_to(saved.profile);
+  json["frozen"].get_to(saved.frozen);
   return saved;
 }
 
-PlanRequest RequestOf(const Config& config, const RunLength& length) {
+PlanRequest RequestOf(const RunInput& input) {
+  const auto& [config, data, length, hosts, stage_per_layer] = input;
   const CyclicConfig& cyclic = config.cyclic;
   return {.workers = cyclic.workers,
           .zero_stage = config.zero_stage,
@@ -164,37 +140,19 @@ double FlopsOf(const std::vector<LayerDescription>& layers, const Plan& plan) {
   return flops;
 }
 
-using Requested = std::function<absl::StatusOr<PlanRequest>(ModelDescription&)>;
-
-absl::StatusOr<PlannedRun> PlanRequested(const Config& config, const SampleShape& shape,
-                                         const Requested& requested) {
-  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, shape);
-  if (!made.ok()) return PlanError(config, made.status());
-  PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
-  const std::vector<LayerDescription> counted = run.model.layers;
-  // Its errors have the file's name already.
-  RZ_ASSIGN_OR_RETURN(const PlanRequest request, requested(run.model));
-  absl::StatusOr<PlannedModel> planned = PlanModel(run.model, request);
-  if (!planned.ok()) return PlanError(config, planned.status());
-  run.planned = *std::move(planned);
-  run.sample_flops = FlopsOf(counted, run.planned.plan);
-  return run;
-}
-
 // The costs of a frozen profile instead of counted ones.
 absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
   absl::StatusOr<SavedProfile> saved = ReadProfile(config.cyclic.profile);
   if (!saved.ok()) return config.Error("cyclic.profile", saved.status().message());
-  const auto refuse = [&](absl::string_view why) {
-    return config.Error("cyclic.profile", absl::StrCat(config.cyclic.profile, ": ", why));
-  };
   if (!saved->frozen) {
-    return refuse(
-        "it is not frozen: a plan made from it would not be the same for all; ringzero plan CONFIG "
-        "--profile FILE --freeze");
+    return config.Error(
+        "cyclic.profile",
+        absl::StrCat(saved->path,
+                     ": it is not frozen: a plan made from it would not be the same for "
+                     "all; ringzero plan CONFIG --profile FILE --freeze"));
   }
   const absl::Status fits = CheckProfile(*saved, config, model);
-  if (!fits.ok()) return refuse(fits.message());
+  if (!fits.ok()) return config.Error("cyclic.profile", fits.message());
   for (size_t i = 0; i < model.layers.size(); ++i) {
     const StageTicks& times = saved->profile.layers[i].nanoseconds;
     model.layers[i].cost = {.forward = std::max<int64_t>(times.forward, 1),
@@ -203,27 +161,21 @@ absl::Status TakeFrozenCosts(const Config& config, ModelDescription& model) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<PassMemory> MeasureRunPass(const RunFitRequest& request) {
-  LapRunner laps(request.data, BatchesOf(request.config, request.length));
+absl::StatusOr<PassMemory> MeasureRunPass(const RunInput& input, const PlannedRun& run) {
+  LapRunner laps(*input.data, BatchesOf(input));
   const std::vector<double> metrics(kMetricsCount);
   PassMemoryOptions options{.metrics_count = kMetricsCount};
   options.train = [&](RingModel& ring, const LapTask& lap) {
     laps.Train(ring, lap);
     return ring.EndMicroBatch(metrics);
   };
-  if (request.length.evaluation.every > 0) {
+  if (input.length.evaluation.every > 0) {
     options.evaluate = [&](RingModel& ring, const LapTask&) {
       laps.Evaluate(ring, 0);
       return absl::OkStatus();
     };
   }
-  return MeasurePass(request.run, options);
-}
-
-std::vector<int> HostsOf(int workers, int hosts) {
-  std::vector<int> of;
-  for (int w = 0; w < workers; ++w) of.push_back(w * hosts / workers);
-  return of;
+  return MeasurePass(run, options);
 }
 
 // What a stage's moments take beyond their bytes: one block, whose last page is whole.
@@ -232,11 +184,12 @@ int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   return (bytes + page - 1) / page * page - bytes;
 }
 
-absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
+absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
+                                                   const PlannedModel& planned,
                                                    const MemoryForecast& states) {
-  const Plan& plan = request.run.planned.plan;
-  const std::vector<StageLayout>& layouts = request.run.planned.layouts;
-  const std::vector<int64_t> moments = MomentBytes(request.config.optimizer, layouts);
+  const Plan& plan = planned.plan;
+  const std::vector<StageLayout>& layouts = planned.layouts;
+  const std::vector<int64_t> moments = MomentBytes(input.config.optimizer, layouts);
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
   const int64_t huge_page = HugePageBytes();
   for (int w = 0; w < plan.workers; ++w) {
@@ -246,7 +199,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunFitRequest& request,
                                                .states = states.workers[static_cast<size_t>(w)],
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
-                                               .kind = PoolKindOf(request.config, request.hosts)}));
+                                               .kind = PoolKindOf(input)}));
     for (int j = 0; j < plan.stage_count(); ++j) {
       // In its modules; and at worker 0 the initial ones.
       mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;
@@ -271,19 +224,16 @@ FitBudgets FindBudgets(const Config& config) {
   for (const auto& [place, bytes] :
        {std::pair(MemoryPlace::kHost, given.host), std::pair(MemoryPlace::kDevice, given.device),
         std::pair(MemoryPlace::kDisk, given.disk)}) {
-    FitBudget& budget = budgets[static_cast<size_t>(place)];
-    if (bytes.has_value()) {
-      budget = {.bytes = bytes, .source = absl::StrCat("cyclic.memory_budget.", ToString(place))};
-    } else if (place == MemoryPlace::kHost) {
-      budget = FindHostMemory("/");
-    }
+    if (!bytes.has_value()) continue;
+    budgets[static_cast<size_t>(place)] = {
+        .bytes = bytes, .source = absl::StrCat("cyclic.memory_budget.", ToString(place))};
   }
+  FitBudget& host = budgets[static_cast<size_t>(MemoryPlace::kHost)];
+  if (!given.host.has_value()) host = FindHostMemory("/");
   return budgets;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Dataset>> OpenData(const Config& config) {
+absl::StatusOr<std::shared_ptr<const Dataset>> OpenData(const Config& config) {
   const bool tokens = config.model.type == ModelConfig::Type::kGpt;
   DatasetOptions options;
   options.type = config.data.type;
@@ -301,7 +251,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenData(const Config& config) {
 }
 
 absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) {
-  RunLength length;
+  RunLength length{.notes = config.notes};
   const int64_t samples = data.train().size();
   const int64_t batch = config.batch.train_batch;
   length.iterations_per_epoch = samples / batch;
@@ -348,21 +298,29 @@ absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) 
   return length;
 }
 
-BatchesOptions BatchesOf(const Config& config, const RunLength& length) {
-  return {.seed = config.seed,
-          .micro_batch = config.batch.micro_batch,
-          .train_batch = config.batch.train_batch,
-          .iterations_per_epoch = length.iterations_per_epoch,
-          .evaluation_batch = config.evaluation.batch_size,
-          .test_samples = length.test_samples};
+}  // namespace
+
+absl::StatusOr<RunInput> OpenRun(Config config, int hosts) {
+  RunInput input{.config = std::move(config), .hosts = hosts};
+  RZ_ASSIGN_OR_RETURN(input.data, OpenData(input.config));
+  RZ_ASSIGN_OR_RETURN(input.length, MeasureRun(input.config, *input.data));
+  if (input.config.curve_ends_with_run) {
+    EndCurve(input.length.iterations, input.config.optimizer.curve);
+  }
+  return input;
+}
+
+BatchesOptions BatchesOf(const RunInput& input) {
+  return {.seed = input.config.seed,
+          .micro_batch = input.config.batch.micro_batch,
+          .train_batch = input.config.batch.train_batch,
+          .iterations_per_epoch = input.length.iterations_per_epoch,
+          .evaluation_batch = input.config.evaluation.batch_size,
+          .test_samples = input.length.test_samples};
 }
 
 int64_t TokensPerSample(const Config& config) {
   return config.model.type == ModelConfig::Type::kGpt ? config.model.seq : 0;
-}
-
-void EndCurve(int iterations, Config& config) {
-  if (config.curve_ends_with_run) EndCurve(iterations, config.optimizer.curve);
 }
 
 TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
@@ -376,40 +334,28 @@ TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
   return TransportChoice::kAuto;
 }
 
-absl::Status WriteProfile(const std::string& path, const SavedProfile& saved) {
-  const CostProfile& profile = saved.profile;
-  OrderedJson json = {{"format", kProfileFormat},
-                      {"frozen", saved.frozen},
-                      {"micro_batch", profile.micro_batch},
-                      {"threads", profile.threads},
-                      {"workers", profile.workers},
-                      {"lap_ns", profile.lap_nanoseconds},
-                      {"message_ns", profile.message_nanoseconds},
-                      {"layers", OrderedJson::array()}};
-  for (const LayerTimes& layer : profile.layers) {
-    const StageTicks& times = layer.nanoseconds;
-    json["layers"].push_back({{"name", layer.name},
-                              {"forward_ns", times.forward},
-                              {"backward_ns", times.backward},
-                              {"add_ns", times.add},
-                              {"update_ns", times.update}});
-  }
-  return WriteWholeFile(path, json.dump(2) + "\n");
+absl::Status WriteProfile(const SavedProfile& saved) {
+  Json json = saved.profile;
+  json["format"] = kProfileFormat;
+  json["frozen"] = saved.frozen;
+  return WriteWholeFile(saved.path, json.dump(2) + "\n");
 }
 
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   absl::StatusOr<SavedProfile> saved = ParseProfile(text);
   if (!saved.ok()) return Annotate(saved.status(), path);
+  saved->path = path;
   return saved;
 }
 
 absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
                           const ModelDescription& model) {
   const CostProfile& profile = saved.profile;
-  const auto differs = [](const std::string& what, const auto& wanted, const auto& found) {
-    return absl::InvalidArgumentError(absl::StrCat("it was measured for another run: wanted ", what,
-                                                   " ", wanted, ", found ", found));
+  const auto differs = [&](const std::string& what, const auto& wanted, const auto& found) {
+    return absl::InvalidArgumentError(absl::StrCat(saved.path,
+                                                   ": it was measured for another run: wanted ",
+                                                   what, " ", wanted, ", found ", found));
   };
   if (profile.layers.size() != model.layers.size()) {
     return differs("layers", model.layers.size(), profile.layers.size());
@@ -428,37 +374,38 @@ absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
   return absl::OkStatus();
 }
 
-PoolKind PoolKindOf(const Config& config, int hosts) {
+PoolKind PoolKindOf(const RunInput& input) {
   using Transport = CyclicConfig::Transport;
-  switch (config.cyclic.transport) {
+  switch (input.config.cyclic.transport) {
     case Transport::kLocal: return PoolKind::kHandles;
     case Transport::kShm: return PoolKind::kShared;
     case Transport::kUcx:
     case Transport::kNccl: return PoolKind::kReceived;
     case Transport::kAuto: break;
   }
-  return hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
+  return input.hosts == 1 ? PoolKind::kShared : PoolKind::kReceived;
 }
 
-absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
-                                   const SampleShape& shape, int hosts) {
-  return PlanRequested(config, shape, [&](ModelDescription& model) -> absl::StatusOr<PlanRequest> {
-    if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, model));
-    PlanRequest request = RequestOf(config, length);
-    request.free_slots = PoolKindOf(config, hosts) != PoolKind::kReceived;
-    return request;
-  });
-}
-
-absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& length,
-                                      const SampleShape& shape) {
-  return PlanRequested(config, shape, [&](ModelDescription& model) -> absl::StatusOr<PlanRequest> {
-    PlanRequest request = RequestOf(config, length);
-    request.stages = static_cast<int>(model.layers.size());
-    request.boundaries.resize(model.layers.size());
+absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
+  const Config& config = input.config;
+  absl::StatusOr<ConfiguredModel> made = MakeConfiguredModel(config.model, input.data->shape());
+  if (!made.ok()) return PlanError(config, made.status());
+  PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
+  const std::vector<LayerDescription> counted = run.model.layers;
+  PlanRequest request = RequestOf(input);
+  if (input.stage_per_layer) {
+    request.stages = static_cast<int>(counted.size());
+    request.boundaries.resize(counted.size());
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
-    return request;
-  });
+  } else {
+    if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, run.model));
+    request.free_slots = PoolKindOf(input) != PoolKind::kReceived;
+  }
+  absl::StatusOr<PlannedModel> planned = PlanModel(run.model, request);
+  if (!planned.ok()) return PlanError(config, planned.status());
+  run.planned = *std::move(planned);
+  run.sample_flops = FlopsOf(counted, run.planned.plan);
+  return run;
 }
 
 std::string DescribeSlowType(const Config& config) {
@@ -488,21 +435,21 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
   return ForecastMemory(run.planned.plan, options);
 }
 
-absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
-  const Plan& plan = request.run.planned.plan;
+absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& run, Parent parent) {
+  const Config& config = run_input.config;
   // Before this process takes any of what there is.
-  RunFit fit{.budgets = FindBudgets(request.config)};
+  RunFit fit{.budgets = FindBudgets(config)};
   FitInput input;
-  RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(request.config, request.run));
-  RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(request, input.states));
-  input.hosts = HostsOf(plan.workers, request.hosts);
-  input.one_process = request.config.cyclic.transport == CyclicConfig::Transport::kLocal;
-  const PoolKind kind = PoolKindOf(request.config, request.hosts);
-  fit.unit = kind == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
+  RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(config, run));
+  RZ_ASSIGN_OR_RETURN(input.extras, ExtrasOf(run_input, run.planned, input.states));
+  const int workers = config.cyclic.workers;
+  for (int w = 0; w < workers; ++w) input.hosts.push_back(w * run_input.hosts / workers);
+  input.one_process = config.cyclic.transport == CyclicConfig::Transport::kLocal;
+  fit.unit = PoolKindOf(run_input) == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
   // Where not even this fits, there may be no room to measure the rest.
   fit.certificate = Certify(input);
   if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
-  RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(request));
+  RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(run_input, run));
   input.pass = {.setup = pass.setup,
                 .activations = pass.activations,
                 .evaluation = pass.evaluation,
@@ -510,12 +457,10 @@ absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request) {
   // What the micro-batch took is still there, and is not the process' own.
   const int64_t passed = std::max({pass.setup, pass.with_waiting_gradients, pass.evaluation});
   const ProcessPages mine = PagesOfProcess("self");
-  ProcessPages parent;
-  if (request.parent == RunFitRequest::Parent::kLauncher) {
-    parent = PagesOfProcess(absl::StrCat(getppid()));
-  }
+  ProcessPages above;
+  if (parent == Parent::kLauncher) above = PagesOfProcess(absl::StrCat(getppid()));
   input.process_bytes = std::max<int64_t>(0, mine.private_dirty - passed);
-  input.process_once_bytes = parent.pss + mine.pss - mine.private_dirty;
+  input.process_once_bytes = above.pss + mine.pss - mine.private_dirty;
   fit.certificate = Certify(input);
   return fit;
 }

@@ -1,10 +1,8 @@
 // From a configuration to its data, the length of the run, and its plan.
 //
-//   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Dataset> data, OpenData(config));
-//   RZ_ASSIGN_OR_RETURN(RunLength length, MeasureRun(config, *data));
-//   RZ_ASSIGN_OR_RETURN(PlannedRun run, PlanRun(config, length, data->shape(), /*hosts=*/1));
-//   run.planned.plan;
-//   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun({.config = config, …, .run = run}));
+//   RZ_ASSIGN_OR_RETURN(const RunInput input, OpenRun(config, /*hosts=*/1));
+//   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
+//   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
 //   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
 //
 // Plans use torch on the calling thread; the rest does not. Every worker computes the same.
@@ -33,27 +31,33 @@
 
 namespace ringzero {
 
-// Opens the data and checks that the model fits it: InvalidArgument names the key, or the file.
-absl::StatusOr<std::unique_ptr<Dataset>> OpenData(const Config& config);
-
 struct RunLength {
   int iterations = 0;
   int64_t iterations_per_epoch = 0;
   int64_t epoch_samples = 0;  // 0: every batch is complete; else the last of an epoch is not
   int64_t test_samples = 0;   // that an evaluation reads
   EvaluationPlan evaluation;
-  std::vector<std::string> notes;  // for the user: what is dropped
+  std::vector<std::string> notes;  // for the user: the configuration's, and what is dropped
 };
-absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data);
+
+// What is to run.
+struct RunInput {
+  Config config;
+  std::shared_ptr<const Dataset> data;
+  RunLength length;
+  int hosts = 1;  // in equal runs of the workers' numbers; 1 only if all workers surely are on one
+  bool stage_per_layer = false;  // in place of the configuration's stages
+};
+
+// Opens the data and checks that the model fits it: InvalidArgument names the key, or the file. A
+// rate curve that is to end with the run ends there.
+absl::StatusOr<RunInput> OpenRun(Config config, int hosts);
 
 // Which samples make which batch.
-BatchesOptions BatchesOf(const Config& config, const RunLength& length);
+BatchesOptions BatchesOf(const RunInput& input);
 
 // Of data that are tokens; 0 where they are none.
 int64_t TokensPerSample(const Config& config);
-
-// A rate curve that is to end with the run, of so many iterations, ends there.
-void EndCurve(int iterations, Config& config);
 
 // What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
@@ -62,29 +66,25 @@ TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 struct SavedProfile {
   CostProfile profile;
   bool frozen = false;  // its costs may make a plan (cyclic.profile)
+  std::string path;
 };
 
 // Whole or not at all.
-absl::Status WriteProfile(const std::string& path, const SavedProfile& saved);
+absl::Status WriteProfile(const SavedProfile& saved);
 // NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path);
 
-// InvalidArgument if it was measured for other layers, another micro-batch or other threads.
+// InvalidArgument, naming its file, if it was measured for other layers, another micro-batch or
+// other threads.
 absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
                           const ModelDescription& model);
 
-// How payload gets to another worker, with workers on so many hosts.
-PoolKind PoolKindOf(const Config& config, int hosts);
+// How payload gets to another worker.
+PoolKind PoolKindOf(const RunInput& input);
 
 // The model of a configuration, built as layer factories, described and cut into a plan.
-// InvalidArgument begins with the configuration's file. `hosts`: 1 if all workers surely are on one
-// (PoolKindOf): then the window is that of slots that hold no bytes. Equal at all workers.
-absl::StatusOr<PlannedRun> PlanRun(const Config& config, const RunLength& length,
-                                   const SampleShape& shape, int hosts);
-
-// The same model with a stage for each layer.
-absl::StatusOr<PlannedRun> PlanLayers(const Config& config, const RunLength& length,
-                                      const SampleShape& shape);
+// InvalidArgument begins with the configuration's file. Equal at all workers.
+absl::StatusOr<PlannedRun> PlanRun(const RunInput& input);
 
 // One line where products in the type that computes take more than twice as long on this processor
 // as in fp32, by a probe of 50 ms; else empty.
@@ -93,15 +93,8 @@ std::string DescribeSlowType(const Config& config);
 // What the run will hold of model states and buffers.
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run);
 
-struct RunFitRequest {
-  const Config& config;
-  const RunLength& length;
-  const Dataset& data;
-  const PlannedRun& run;
-  int hosts = 1;  // in equal runs of the workers' numbers
-  // Whether the process above this one launches the workers, and so shares its pages with them.
-  enum class Parent { kLauncher, kStranger } parent = Parent::kLauncher;
-};
+// Whether the process above this one launches the workers, and so shares its pages with them.
+enum class Parent { kLauncher, kStranger };
 
 struct RunFit {
   FitCertificate certificate;
@@ -112,7 +105,7 @@ struct RunFit {
 // The fit certificate of a configured run: measured, counted, and held against the budget. It
 // computes with torch and measures the calling process: call it in a child of the process that
 // launches the workers, before anything else has computed there.
-absl::StatusOr<RunFit> CertifyRun(const RunFitRequest& request);
+absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, Parent parent);
 
 // For the summary: by place, bytes by category, and the peak.
 OrderedJson RunFitJson(const RunFit& fit);

@@ -51,14 +51,7 @@ std::string NowUtc() {
   return text;
 }
 
-OrderedJson PlaceJson(const WorkerPlace& place) {
-  return {{"host", place.host},           {"system", place.system},
-          {"processor", place.processor}, {"instructions", place.instructions},
-          {"cores", place.cores},         {"transport", OrNull(place.transport)}};
-}
-
-// What may change a result, of a run's provenance, by path. Throws OrderedJson::exception where it
-// is none.
+// What may change a result, of a run's provenance. Throws OrderedJson::exception where it is none.
 OrderedJson WhatMakesBits(const OrderedJson& provenance) {
   std::set<std::string> processors, instructions;
   for (const OrderedJson& place : provenance.at("places")) {
@@ -70,38 +63,36 @@ OrderedJson WhatMakesBits(const OrderedJson& provenance) {
   for (const char* const key : {"versions", "environment", "init", "configuration"}) {
     json[key] = provenance.at(key);
   }
-  return json.flatten();
+  return json;
 }
 
 // "processor: "A" there, "B" here", a line for each value that is not the same.
 std::vector<std::string> DifferencesOf(const OrderedJson& there, const OrderedJson& here) {
-  std::set<std::string> paths;
-  for (const OrderedJson* const values : {&there, &here}) {
-    for (const auto& item : values->items()) paths.insert(item.key());
-  }
-  const auto show = [](const OrderedJson& values, const std::string& path) {
+  const auto show = [](const OrderedJson& values, const OrderedJson::json_pointer& path) {
     return values.contains(path) ? Dump(values[path], -1) : "nothing";
   };
   std::vector<std::string> lines;
-  for (const std::string& path : paths) {
-    const std::string was = show(there, path), is = show(here, path);
-    if (was == is) continue;
-    lines.push_back(absl::StrCat(path.substr(1), ": ", was, " there, ", is, " here"));
+  for (const OrderedJson& change : OrderedJson::diff(there, here)) {
+    const std::string path = change["path"];
+    const OrderedJson::json_pointer at(path);
+    lines.push_back(
+        absl::StrCat(path.substr(1), ": ", show(there, at), " there, ", show(here, at), " here"));
   }
   return lines;
 }
 
 }  // namespace
 
-WorkerPlace ThisPlace() {
+OrderedJson ThisPlace() {
   utsname system{};
   uname(&system);
   const std::string processor = FieldOfFile("/proc/cpuinfo", "model name");
-  return {.host = system.nodename,
-          .system = absl::StrCat(system.sysname, " ", system.release, " ", system.machine),
-          .processor = processor.empty() ? "unknown" : processor,
-          .instructions = LibTorchInstructions(),
-          .cores = UsableCores()};
+  return {{"host", system.nodename},
+          {"system", absl::StrCat(system.sysname, " ", system.release, " ", system.machine)},
+          {"processor", processor.empty() ? "unknown" : processor},
+          {"instructions", LibTorchInstructions()},
+          {"cores", UsableCores()},
+          {"transport", nullptr}};
 }
 
 OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
@@ -128,14 +119,13 @@ OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
   return provenance;
 }
 
-void AddPlace(const WorkerPlace& place, int worker, OrderedJson& provenance) {
-  OrderedJson added = PlaceJson(place);
+void AddPlace(OrderedJson place, int worker, OrderedJson& provenance) {
   for (OrderedJson& known : provenance["places"]) {
-    added["workers"] = known["workers"];
-    if (added == known) return known["workers"].push_back(worker);
+    place["workers"] = known["workers"];
+    if (place == known) return known["workers"].push_back(worker);
   }
-  added["workers"] = worker < 0 ? OrderedJson::array() : OrderedJson::array({worker});
-  provenance["places"].push_back(std::move(added));
+  place["workers"] = worker < 0 ? OrderedJson::array() : OrderedJson::array({worker});
+  provenance["places"].push_back(std::move(place));
 }
 
 std::string Dump(const OrderedJson& json, int indent) {
@@ -152,19 +142,11 @@ std::string VersionText() {
                       ", LibTorch ", LibTorchVersion());
 }
 
-std::string RecordedConfig(const std::string& folder) {
-  return absl::StrCat(folder, "/config.json");
-}
-
 absl::Status WriteRunRecord(const std::string& folder, const Config& config,
                             const OrderedJson& provenance) {
-  RZ_RETURN_IF_ERROR(WriteWholeFile(RecordedConfig(folder), config.Print()));
+  RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/config.json"), config.Print()));
   return WriteWholeFile(absl::StrCat(folder, "/provenance.json"),
                         Dump({{"provenance", provenance}}, 2) + "\n");
-}
-
-absl::Status WriteRunSummary(const std::string& folder, const std::string& summary) {
-  return WriteWholeFile(absl::StrCat(folder, "/summary.json"), summary);
 }
 
 absl::StatusOr<RunRecord> ReadRunRecord(const std::string& folder) {
@@ -178,16 +160,13 @@ absl::StatusOr<RunRecord> ReadRunRecord(const std::string& folder) {
   try {
     const OrderedJson json = OrderedJson::parse(*text);
     const OrderedJson& provenance = json.at("provenance");
-    RunRecord record{.folder = folder,
-                     .makes_bits = WhatMakesBits(provenance),
-                     .init = "",
-                     .parameters_sha256 = ""};
-    const auto take = [](const OrderedJson& value, std::string& to) {
-      if (!value.is_null()) value.get_to(to);
+    const auto text_of = [](const OrderedJson& value) {
+      return value.is_null() ? "" : value.get<std::string>();
     };
-    take(provenance.at("init"), record.init);
-    take(json.value("parameters_sha256", OrderedJson()), record.parameters_sha256);
-    return record;
+    return RunRecord{.folder = folder,
+                     .makes_bits = WhatMakesBits(provenance),
+                     .init = text_of(provenance.at("init")),
+                     .parameters_sha256 = text_of(json.value("parameters_sha256", OrderedJson()))};
   } catch (const OrderedJson::exception&) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": wanted what a run with --metrics writes there, found something else"));

@@ -4,7 +4,7 @@
 //   OrderedJson provenance = BeginProvenance(line, config, "torchrun");   // when the run begins
 //   for (const WorkerReport& report : reports) AddPlace(report.place, report.worker, provenance);
 //   RZ_ASSIGN_OR_RETURN(RunRecord before, ReadRunRecord("run"));
-//   … the run, with before.init and RecordedConfig("run") …
+//   … the run, with the configuration and the --init of the run before …
 //   CompareRuns(before, provenance, digest).text;   // "same result as that of run: …"
 //
 // A folder holds config.json (every value, as `ringzero config` prints it), provenance.json and,
@@ -24,17 +24,11 @@ namespace ringzero {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Where a worker ran.
-struct WorkerPlace {
-  std::string host;
-  std::string system;        // "Linux 6.1.0 x86_64"
-  std::string processor;     // "AMD EPYC 7B13"; "unknown" where /proc/cpuinfo does not say
-  std::string instructions;  // which of LibTorch's kernels run there: "AVX2"
-  double cores = 0;          // that the process may use; 0.5 with half a core's quota
-  std::string transport;     // to the right neighbour; empty: nothing travels
-};
-// Of this process, without a transport.
-WorkerPlace ThisPlace();
+// Where a worker runs: host, system ("Linux 6.1.0 x86_64"), processor ("AMD EPYC 7B13"; "unknown"
+// where /proc/cpuinfo does not say), instructions (which of LibTorch's kernels run there: "AVX2"),
+// cores (that the process may use; 0.5 with half a core's quota), and transport (to the right
+// neighbour; null: nothing travels). Of this process, without a transport.
+OrderedJson ThisPlace();
 
 // The command, --init, the folder that the command's paths are relative to, the moment, the
 // launcher ("torchrun"; empty: this program), versions, environment and configuration; no places
@@ -44,7 +38,7 @@ OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
                             const std::string& launcher);
 // Equal places stand once, with their workers in the order of the calls. Negative: no worker, of a
 // run that has not ended.
-void AddPlace(const WorkerPlace& place, int worker, OrderedJson& provenance);
+void AddPlace(OrderedJson place, int worker, OrderedJson& provenance);
 
 // "ringzero 0.1.0, commit 6dd9e2e3c1f0, LibTorch 2.11.0": the commit where it was built from a
 // clone, with -dirty behind it where sources were changed.
@@ -55,18 +49,13 @@ std::string Dump(const OrderedJson& json, int indent);
 // Null where there is none.
 OrderedJson OrNull(const std::string& text);
 
-// The configuration of the run that has left `folder`.
-std::string RecordedConfig(const std::string& folder);
-
-// When a run begins: config.json and provenance.json. PermissionDenied names the file.
+// Before the first iteration: config.json and provenance.json. PermissionDenied names the file.
 absl::Status WriteRunRecord(const std::string& folder, const Config& config,
                             const OrderedJson& provenance);
-// When it has ended: summary.json.
-absl::Status WriteRunSummary(const std::string& folder, const std::string& summary);
 
 struct RunRecord {
   std::string folder;
-  OrderedJson makes_bits;         // what may change a result, by path
+  OrderedJson makes_bits;         // what may change a result
   std::string init;               // empty: none
   std::string parameters_sha256;  // empty: the run has left none
 };

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <system_error>
 #include <vector>
 
@@ -20,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/system_names.h"
 
 namespace ringzero {
@@ -35,30 +35,16 @@ cpu_set_t CoresOf(pid_t process) {
   return cores;
 }
 
-// The numbers of a file; a word that is none ("max") counts as -1.
-std::vector<double> NumbersOf(const std::string& path) {
-  std::vector<double> values;
+// The number behind the word `name` ("name 123", "name: 123 kB"), or the first word if there is no
+// name. Nothing: it is not there, or no number ("max").
+std::optional<int64_t> NumberIn(const std::string& path, absl::string_view name = "") {
   std::ifstream file(path);
-  for (std::string word; file >> word;) {
-    double value = -1;
-    if (!absl::SimpleAtod(word, &value)) value = -1;
-    values.push_back(value);
+  std::string word;
+  while (file >> word && !name.empty() && absl::StripSuffix(word, ":") != name) {
   }
-  return values;
-}
-
-// The number after `name` in a file of lines "name 123" or "name: 123 kB".
-std::optional<int64_t> ReadField(const std::string& path, absl::string_view name) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
-    std::string key;
-    int64_t value = 0;
-    if (!(words >> key >> value)) continue;
-    if (key.ends_with(':')) key.pop_back();
-    if (key == name) return value;
-  }
-  return std::nullopt;
+  if (!name.empty()) file >> word;
+  int64_t value = 0;
+  return file && absl::SimpleAtoi(word, &value) ? std::optional(value) : std::nullopt;
 }
 
 // A control group, where the kernel keeps its limits.
@@ -93,43 +79,33 @@ std::vector<CgroupFolder> CgroupFolders(const std::string& root, absl::string_vi
   return folders;
 }
 
-// Cores that a group's quota allows.
+// Cores that a group's quota allows; nothing: no limit.
 std::optional<double> QuotaOf(const CgroupFolder& group) {
-  std::vector<double> found =
-      NumbersOf(group.folder + (group.unified ? "/cpu.max" : "/cpu.cfs_quota_us"));
-  if (!group.unified) {
-    for (const double period : NumbersOf(group.folder + "/cpu.cfs_period_us")) {
-      found.push_back(period);
-    }
-  }
-  if (found.size() < 2 || found[0] <= 0 || found[1] <= 0) return std::nullopt;  // no limit
-  return found[0] / found[1];
+  double quota = 0, period = 0;  // stays 0 where a word ("max") is no number
+  std::ifstream file(group.folder + (group.unified ? "/cpu.max" : "/cpu.cfs_quota_us"));
+  file >> quota;
+  if (!group.unified) file = std::ifstream(group.folder + "/cpu.cfs_period_us");
+  file >> period;
+  return quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
-// What a group may still take.
+// What a group may still take; nothing: no limit.
 std::optional<int64_t> MemoryLeftIn(const CgroupFolder& group) {
-  const auto number = [&](const char* file) -> int64_t {
-    std::ifstream in(absl::StrCat(group.folder, "/", file));
-    std::string word;
-    int64_t value = -1;
-    return in >> word && absl::SimpleAtoi(word, &value) ? value : -1;  // "max": no limit
+  const auto number = [&](const char* unified, const char* first, const char* name) {
+    return NumberIn(absl::StrCat(group.folder, "/", group.unified ? unified : first), name);
   };
-  const int64_t limit = number(group.unified ? "memory.max" : "memory.limit_in_bytes");
-  const int64_t usage = number(group.unified ? "memory.current" : "memory.usage_in_bytes");
-  if (limit < 0 || usage < 0) return std::nullopt;
+  const std::optional<int64_t> limit = number("memory.max", "memory.limit_in_bytes", "");
+  const std::optional<int64_t> usage = number("memory.current", "memory.usage_in_bytes", "");
+  if (!limit.has_value() || !usage.has_value()) return std::nullopt;
   const char* const cache = group.unified ? "inactive_file" : "total_inactive_file";
-  const int64_t cached = ReadField(group.folder + "/memory.stat", cache).value_or(0);
-  return std::max<int64_t>(0, limit - std::max<int64_t>(0, usage - cached));
+  const int64_t cached = number("memory.stat", "memory.stat", cache).value_or(0);
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *usage - cached));
 }
 
-// Starts this program again with its own arguments. Returns only if that fails.
-void StartAgain() {
+// Starts this program again. Returns only if that fails.
+void StartAgain(std::vector<std::string> words) {
   std::error_code unreadable;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", unreadable).string();
-  std::ifstream file("/proc/self/cmdline");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::vector<std::string> words = absl::StrSplit(text, '\0');
-  words.pop_back();  // after the last 0
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -164,18 +140,18 @@ std::string DescribeCrowd(const ThreadCount& count, double cores) {
       count.workers, count.threads, CoresText(cores), kWaitPolicy);
 }
 
-void SleepWhereCrowded(const ThreadCount& count, const std::string& config, bool speaks) {
+void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool speaks) {
   for (const char* const name : {kWaitPolicy, "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}) {
     if (std::getenv(name) != nullptr) return;  // somebody has chosen
   }
-  const std::string line = DescribeCrowd(count, UsableCores());
-  if (line.empty()) return;
+  const std::string crowd = DescribeCrowd(count, UsableCores());
+  if (crowd.empty()) return;
   std::error_code missing;
   // A pipe cannot be read again.
-  if (std::filesystem::is_regular_file(config, missing)) {
-    if (speaks) std::fprintf(stderr, "%s\n", line.c_str());
+  if (std::filesystem::is_regular_file(line.config, missing)) {
+    if (speaks) std::fprintf(stderr, "%s\n", crowd.c_str());
     setenv(kWaitPolicy, "passive", 1);
-    StartAgain();
+    StartAgain(line.words);
   }
   if (!speaks) return;
   std::fprintf(stderr,
@@ -190,7 +166,7 @@ FitBudget FindHostMemory(const std::string& root) {
     if (!bytes.has_value() || (budget.bytes.has_value() && *budget.bytes <= *bytes)) return;
     budget = {.bytes = bytes, .source = source};
   };
-  if (const auto kib = ReadField(absl::StrCat(root, "proc/meminfo"), "MemAvailable")) {
+  if (const auto kib = NumberIn(absl::StrCat(root, "proc/meminfo"), "MemAvailable")) {
     take(*kib * 1024, "MemAvailable of /proc/meminfo");
   }
   for (const CgroupFolder& group : CgroupFolders(root, "memory")) {
@@ -202,7 +178,7 @@ FitBudget FindHostMemory(const std::string& root) {
 
 ProcessPages PagesOfProcess(const std::string& process) {
   const std::string path = absl::StrCat("/proc/", process, "/smaps_rollup");
-  const auto bytes = [&](const char* name) { return 1024 * ReadField(path, name).value_or(0); };
+  const auto bytes = [&](const char* name) { return 1024 * NumberIn(path, name).value_or(0); };
   return {.pss = bytes("Pss"), .private_dirty = bytes("Private_Dirty")};
 }
 
@@ -224,23 +200,16 @@ PssWatch::~PssWatch() {
   thread_.join();
 }
 
-double PssWatch::Sample() {
-  const int64_t kib = ReadField("/proc/self/smaps_rollup", "Pss").value_or(0);
+double PssWatch::peak_mib() {
+  const double now = static_cast<double>(PagesOfProcess("self").pss) / (1 << 20);
   const MutexLock lock(mutex_);
-  last_mib_ = static_cast<double>(kib) / 1024;
-  peak_mib_ = std::max(peak_mib_, last_mib_);
-  return peak_mib_;
+  last_mib_ = now;
+  return peak_mib_ = std::max(peak_mib_, now);
 }
 
-double PssWatch::peak_mib() { return Sample(); }
-
 double PssWatch::last_mib() {
-  const auto last = [this] {
-    const MutexLock lock(mutex_);
-    return last_mib_;
-  };
-  if (last() == 0) Sample();
-  return last();
+  if (last_mib_ == 0) peak_mib();
+  return last_mib_;
 }
 
 void PssWatch::Run() {
@@ -252,7 +221,7 @@ void PssWatch::Run() {
       const auto stopped = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
       if (stop_changed_.wait_for(mutex_, pause, stopped)) return;
     }
-    Sample();
+    peak_mib();
   }
 }
 

@@ -1,7 +1,7 @@
 // What this process may use of its host, and what it has used: cores, memory, processor time.
 //
 //   const double cores = UsableCores();                     // 0.5 with half a processor's quota
-//   SleepWhereCrowded({.workers = 4, .threads = 2}, "run.json", /*speaks=*/true);
+//   SleepWhereCrowded({.workers = 4, .threads = 2}, line, /*speaks=*/true);
 //   const FitBudget free = FindHostMemory("/");
 //   PssWatch watch;  …  watch.peak_mib();
 //
@@ -9,6 +9,7 @@
 #ifndef RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 #define RINGZERO_INTEGRATIONS_CLI_RESOURCES_H_
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "integrations/cli/command_line.h"
 #include "sharding/fit_certificate.h"
 
 namespace ringzero {
@@ -35,19 +37,16 @@ struct ThreadCount {
   int threads = 1;  // LibTorch's, in each
 };
 
-// One line where there are more threads than cores and a worker has several; else empty.
-//
-// OpenMP's threads, which LibTorch computes with, spin while they wait for each other. Where they
-// share cores with other workers' threads, spinning takes the processor from those who work: a step
-// becomes some forty times longer (docs/results/threads.md).
+// One line where there are more threads than cores and a worker has several; else empty. OpenMP's
+// threads spin while they wait for each other, and so take the processor from those who work
+// (docs/results/threads.md).
 std::string DescribeCrowd(const ThreadCount& count, double cores);
 
-// Where it is crowded: says DescribeCrowd on stderr if it `speaks`, and starts this program again,
-// with the same arguments and OMP_WAIT_POLICY=passive: OpenMP reads its environment when it is
-// loaded, before main. Call it before anything of the run has begun. Does nothing where the
-// environment says already how OpenMP waits. `config`: is read again, so it must be a regular file;
-// else a warning takes the place of the new start.
-void SleepWhereCrowded(const ThreadCount& count, const std::string& config, bool speaks);
+// Where it is crowded and the environment does not say how OpenMP waits: says DescribeCrowd on
+// stderr if it `speaks`, and starts this program again with OMP_WAIT_POLICY=passive, which OpenMP
+// reads before main. To be called before anything of the run has begun. The configuration is read
+// again: one that is no regular file gives a warning in place of the new start.
+void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool speaks);
 
 // The least of what the system can still give and of what each cgroup above this process may still
 // take; nothing where neither can be read. File pages that the kernel would give up at once count
@@ -76,13 +75,12 @@ class PssWatch {
 
  private:
   void Run();
-  double Sample();  // the greatest so far
 
   Mutex mutex_;
   std::condition_variable_any stop_changed_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   double peak_mib_ ABSL_GUARDED_BY(mutex_) = 0;
-  double last_mib_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<double> last_mib_ = 0;
   std::thread thread_;
 };
 

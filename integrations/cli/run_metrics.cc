@@ -1,21 +1,25 @@
-// Names, numbers, and the merging of the workers' reports.
+// Lines, files, and the merging of the workers' reports.
 #include "integrations/cli/run_metrics.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "integrations/cli/plan_run.h"
-#include "integrations/cli/progress.h"
 #include "sharding/render.h"
 #include "sharding/samples.h"
 #include "sharding/schedule.h"
@@ -35,19 +39,19 @@ OrderedJson MemoryJson(const MemoryBytes& memory) {
   return json;
 }
 
-std::string Describe(const RunMetricsOptions& options) {
-  const Plan& plan = options.plan;
+std::string Describe(const RunFacts& facts, const WorkerReport& so_far) {
+  const Plan& plan = facts.plan;
   OrderedJson json = {{"ringzero_run", 1},
                       {"started_wall_seconds", WallSeconds()},
                       {"workers", plan.workers},
                       {"rule", ToString(plan.rule)},
                       {"iterations", plan.iterations},
-                      {"train_batch_size", options.config.batch.train_batch},
-                      {"parameters", options.parameters},
+                      {"train_batch_size", facts.config.batch.train_batch},
+                      {"parameters", so_far.parameters},
                       {"stale_share", StaleShare(plan)},
-                      {"flops_per_iteration", options.flops},
-                      {"peak_flops", options.peak_flops},
-                      {"forecast", MemoryJson(options.forecast)},
+                      {"flops_per_iteration", facts.flops},
+                      {"peak_flops", facts.peak_flops},
+                      {"forecast", MemoryJson(so_far.forecast)},
                       {"plan", PlanToString(plan)},
                       {"not_measured", {"activations: see cyclic.track_activations"}}};
   return json.dump(1) + "\n";
@@ -60,43 +64,19 @@ OrderedJson PerStep(uint64_t total, int iterations) {
   return static_cast<double>(total) / static_cast<double>(n);
 }
 
-OrderedJson NumberOrNull(const std::optional<double>& value) {
-  return value.has_value() ? OrderedJson(*value) : OrderedJson(nullptr);
-}
-
-double Steps(const WorkerReport& report) { return std::max(report.measured, 1); }
-
-struct Totals {
-  uint64_t training_bytes = 0;
-  uint64_t other_bytes = 0;
-  uint64_t copied_bytes = 0;
-  StepTimes times;  // per step; waits: mean over workers, the rest: sum
-  double pss_mib = 0;
-  MemoryBytes memory;
-};
-
-Totals AddUp(const std::vector<WorkerReport>& reports) {
-  Totals totals;
-  for (const WorkerReport& report : reports) {
-    totals.training_bytes += report.training_bytes;
-    totals.other_bytes += report.other_bytes;
-    totals.copied_bytes += report.copied_bytes;
-    totals.pss_mib += report.pss_peak_mib;
-    totals.memory += report.memory;
-    StepTimes mine;
-    mine.Add(report.times, 1 / Steps(report) / static_cast<double>(reports.size()));
-    mine.cpu = report.times.cpu / Steps(report);
-    mine.minor_faults = std::round(report.times.minor_faults / Steps(report));
-    totals.times.Add(mine);
-  }
-  return totals;
+// `value`: a member of the reports, or a function of one.
+template <typename Value>
+auto Sum(const std::vector<WorkerReport>& reports, const Value& value) {
+  std::decay_t<std::invoke_result_t<Value, const WorkerReport&>> sum{};
+  for (const WorkerReport& report : reports) sum += std::invoke(value, report);
+  return sum;
 }
 
 // A list with the value of each worker.
 template <typename Value>
 OrderedJson ByWorker(const std::vector<WorkerReport>& reports, const Value& value) {
   OrderedJson list = OrderedJson::array();
-  for (const WorkerReport& report : reports) list.push_back(value(report));
+  for (const WorkerReport& report : reports) list.push_back(std::invoke(value, report));
   return list;
 }
 
@@ -115,38 +95,22 @@ OrderedJson Activations(const std::vector<WorkerReport>& reports) {
   });
 }
 
-// Of the measured iterations, in seconds.
-double AllSeconds(const WorkerReport& report) { return report.step_mean * Steps(report); }
-
-// Of these: neither on a processor nor in a wait for the ring.
-double OffCoreSeconds(const WorkerReport& report) {
-  return std::max(0.0, AllSeconds(report) - report.times.waits() - report.times.on_core);
-}
-
-std::string FormatBytes(double bytes) {
-  if (bytes < 10 * 1024) return absl::StrFormat("%.0f B", bytes);
-  if (bytes < 10 * 1024 * 1024) return absl::StrFormat("%.1f KiB", bytes / 1024);
-  return absl::StrFormat("%.1f MiB", bytes / 1024 / 1024);
-}
-
 // "  worker 0: compute 80.0 %, off the core 0.0 %, waits for parameters 12.0 %, …"
 std::string DescribeWorker(const WorkerReport& report) {
-  const double total = AllSeconds(report);
-  if (total <= 0) return "";
-  const StepTimes& times = report.times;
-  const double off_core = OffCoreSeconds(report);
-  const auto percent = [&](double seconds) { return 100 * std::max(seconds, 0.0) / total; };
+  const Usage& all = report.steps.all;
+  if (all.seconds <= 0) return "";
+  const auto percent = [&](double seconds) { return 100 * std::max(seconds, 0.0) / all.seconds; };
   return absl::StrFormat(
       "  worker %d: compute %.1f %%, off the core %.1f %%, waits for parameters %.1f %%, sums %.1f "
       "%%, update %.1f %%, other %.1f %%; peak memory %.0f MiB\n",
-      report.worker, percent(total - times.waits() - off_core), percent(off_core),
-      percent(times.parameters), percent(times.gradient_sums), percent(times.update),
-      percent(times.other), report.pss_peak_mib);
+      report.worker, percent(all.computing() - all.off_core()), percent(all.off_core()),
+      percent(all.parameters), percent(all.gradient_sums), percent(all.update), percent(all.other),
+      report.pss_peak_mib);
 }
 
 double SamplesPerSecond(const SummaryInfo& info, const WorkerReport& first) {
-  const double batch = static_cast<double>(info.config.batch.train_batch);
-  return first.step_mean > 0 ? batch / first.step_mean : 0;
+  const double seconds = first.steps.mean(first.steps.all.seconds);
+  return seconds > 0 ? static_cast<double>(info.config.batch.train_batch) / seconds : 0;
 }
 
 void AddEvaluations(const WorkerReport& first, OrderedJson& json) {
@@ -161,42 +125,52 @@ void AddEvaluations(const WorkerReport& first, OrderedJson& json) {
 }
 
 // Time, bytes sent and memory.
-void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, const Totals& totals,
-            OrderedJson& json) {
-  const StepTimes& times = totals.times;
-  json["waits_seconds_per_step"] = {{"parameters", times.parameters},
-                                    {"gradient_sums", times.gradient_sums},
-                                    {"update", times.update}};
+void AddUse(const SummaryInfo& info, const std::vector<WorkerReport>& reports, OrderedJson& json) {
+  const WorkerReport& first = reports.front();
+  const auto mean_wait = [&](double Usage::*part) {
+    return Sum(reports, [&](auto& each) { return each.steps.mean(each.steps.all.*part); }) /
+           static_cast<double>(reports.size());
+  };
+  const auto by_worker = [&](double (*seconds)(const Usage&)) {
+    return ByWorker(reports, [&](auto& each) { return each.steps.mean(seconds(each.steps.all)); });
+  };
+  json["waits_seconds_per_step"] = {{"parameters", mean_wait(&Usage::parameters)},
+                                    {"gradient_sums", mean_wait(&Usage::gradient_sums)},
+                                    {"update", mean_wait(&Usage::update)}};
   json["compute_seconds_per_step"] = {
-      {"on_core", ByWorker(reports, [](auto& each) { return each.times.on_core / Steps(each); })},
-      {"off_core",
-       ByWorker(reports, [](auto& each) { return OffCoreSeconds(each) / Steps(each); })}};
+      {"on_core", by_worker([](const Usage& all) { return all.on_core; })},
+      {"off_core", by_worker([](const Usage& all) { return all.off_core(); })}};
   if (info.config.precision.skip_overflows) {
-    json["skipped_updates"] = reports.front().skipped_updates;
-    json["loss_scale"] = reports.front().loss_scale;
+    json["skipped_updates"] = first.skipped_updates;
+    json["loss_scale"] = first.loss_scale;
   }
   if (!info.interrupted) {
-    json["bytes_per_step"] = PerStep(totals.training_bytes, info.iterations);
-    json["bytes_other_per_step"] = PerStep(totals.other_bytes, info.iterations);
-    json["bytes_copied_per_step"] = PerStep(totals.copied_bytes, info.iterations);
+    for (const auto& [name, bytes] :
+         {std::pair("bytes_per_step", &WorkerReport::training_bytes),
+          std::pair("bytes_other_per_step", &WorkerReport::other_bytes),
+          std::pair("bytes_copied_per_step", &WorkerReport::copied_bytes)}) {
+      json[name] = PerStep(Sum(reports, bytes), info.iterations);
+    }
   }
-  json["cpu_seconds_per_step"] = times.cpu;
-  json["minor_faults_per_step"] = static_cast<int64_t>(times.minor_faults);
-  json["pss_mib"] = reports.front().pss_mib;
-  json["pss_peak_mib"] = ByWorker(reports, [](auto& each) { return each.pss_peak_mib; });
+  json["cpu_seconds_per_step"] =
+      Sum(reports, [](auto& each) { return each.steps.mean(each.steps.all.cpu); });
+  json["minor_faults_per_step"] = static_cast<int64_t>(Sum(reports, [](auto& each) {
+    return std::round(each.steps.mean(each.steps.all.minor_faults));
+  }));
+  json["pss_mib"] = first.pss_mib;
+  json["pss_peak_mib"] = ByWorker(reports, &WorkerReport::pss_peak_mib);
   const auto with_total = [](const MemoryBytes& bytes) {
     OrderedJson by_category = MemoryJson(bytes);
     by_category["total"] = bytes.total();
     return by_category;
   };
-  json["memory"] = {{"forecast", with_total(reports.front().forecast)},
-                    {"allocated", with_total(totals.memory)}};
+  json["memory"] = {{"forecast", with_total(first.forecast)},
+                    {"allocated", with_total(Sum(reports, &WorkerReport::memory))}};
   if (!info.certificate.is_null()) json["memory"]["certificate"] = info.certificate;
   if (info.config.cyclic.track_activations) json["activations"] = Activations(reports);
 }
 
-OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports,
-                   const Totals& totals) {
+OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
   const Config& config = info.config;
   const WorkerReport& first = reports.front();
   const double samples_per_second = SamplesPerSecond(info, first);
@@ -209,16 +183,15 @@ OrderedJson JsonOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
   json["interrupted"] = info.interrupted;
   json["not_written"] = info.not_written;
   json["step_seconds"] = {
-      {"median", first.step_median}, {"min", first.step_min}, {"max", first.step_max}};
+      {"median", first.steps.median}, {"min", first.steps.min}, {"max", first.steps.max}};
   json["samples_per_second"] = samples_per_second;
   if (tokens > 0) json["tokens_per_second"] = samples_per_second * tokens;
   json["lr"] = first.lr;
-  json["gradient_norm"] = NumberOrNull(first.gradient_norm);
-  json["mfu"] = NumberOrNull(first.mfu);
-  json["loss"] = {{"first", NumberOrNull(first.first_loss)},
-                  {"last", NumberOrNull(first.last_loss)}};
+  json["gradient_norm"] = first.gradient_norm;
+  json["mfu"] = first.mfu;
+  json["loss"] = {{"first", first.first_loss}, {"last", first.last_loss}};
   AddEvaluations(first, json);
-  AddUse(info, reports, totals, json);
+  AddUse(info, reports, json);
   json["parameters_sha256"] = OrNull(first.parameters_sha256);
   json["seconds"] = info.seconds;
   json["provenance"] = info.provenance;
@@ -239,20 +212,20 @@ std::string WhatWasDone(const SummaryInfo& info, const WorkerReport& first) {
   }
   if (!first.evaluations.empty()) {
     const EvaluationResult& last = first.evaluations.back();
-    absl::StrAppend(
-        &text, last.accuracy.has_value()
-                   ? absl::StrFormat("; held-out accuracy %.2f %%", 100 * *last.accuracy)
-                   : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)", last.quality().value,
-                                     last.loss));
+    absl::StrAppend(&text,
+                    last.accuracy.has_value()
+                        ? absl::StrFormat("; held-out accuracy %.2f %%", 100 * *last.accuracy)
+                        : absl::StrFormat("; held-out perplexity %.3f (%.4f nats)",
+                                          last.quality().second, last.loss));
   }
   text += "\n";
-  if (first.measured > 0) {
+  if (first.steps.count > 0) {
     const int64_t tokens = TokensPerSample(info.config);
     absl::StrAppendFormat(
         &text, "%.1f %s/s; a step takes %.1f ms (%.1f to %.1f)\n",
         SamplesPerSecond(info, first) * static_cast<double>(tokens > 0 ? tokens : 1),
-        tokens > 0 ? "tokens" : "samples", 1e3 * first.step_median, 1e3 * first.step_min,
-        1e3 * first.step_max);
+        tokens > 0 ? "tokens" : "samples", 1e3 * first.steps.median, 1e3 * first.steps.min,
+        1e3 * first.steps.max);
   }
   if (first.skipped_updates > 0) {
     absl::StrAppendFormat(&text, "skipped %d of %d updates: gradients not finite",
@@ -263,21 +236,22 @@ std::string WhatWasDone(const SummaryInfo& info, const WorkerReport& first) {
   return text;
 }
 
-std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports,
-                   const Totals& totals) {
+std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
   std::string text = WhatWasDone(info, reports.front());
   for (const WorkerReport& report : reports) absl::StrAppend(&text, DescribeWorker(report));
-  const double iterations = std::max(info.iterations, 1);
   if (!info.interrupted) {
+    const auto per_step = [&](uint64_t WorkerReport::*bytes) {
+      return SizeText(static_cast<double>(Sum(reports, bytes)) / std::max(info.iterations, 1));
+    };
     absl::StrAppendFormat(&text, "sent per step: %s of parameters and sums, %s of other\n",
-                          FormatBytes(static_cast<double>(totals.training_bytes) / iterations),
-                          FormatBytes(static_cast<double>(totals.other_bytes) / iterations));
+                          per_step(&WorkerReport::training_bytes),
+                          per_step(&WorkerReport::other_bytes));
   }
   absl::StrAppendFormat(&text,
                         "memory: %.0f MiB: the workers' PSS, each at its most, added up (a page "
                         "that processes share is divided among them; the launching process is not "
                         "counted)\n",
-                        totals.pss_mib);
+                        Sum(reports, &WorkerReport::pss_peak_mib));
   const Config& config = info.config;
   const std::string rule = DescribeRule(config.cyclic.rule, config.batch.laps);
   if (!rule.empty()) absl::StrAppend(&text, rule, "\n");
@@ -290,6 +264,115 @@ std::string TextOf(const SummaryInfo& info, const std::vector<WorkerReport>& rep
 }
 
 }  // namespace
+
+bool ProgressMeter::Due(int done, Clock::time_point now) const {
+  if (done == last_done_) return false;
+  if (done == facts_.plan.iterations) return true;
+  if (last_done_ == 0 && (facts_.terminal || facts_.config.steps_per_print == 0)) return true;
+  if (facts_.terminal) return now - last_ >= std::chrono::milliseconds(200);
+  if (facts_.config.steps_per_print > 0) return done % facts_.config.steps_per_print == 0;
+  return now - last_ >= std::chrono::seconds(10);
+}
+
+std::optional<std::string> ProgressMeter::Line(const RingReport& result, const WorkerReport& so_far,
+                                               double waits) {
+  const Clock::time_point now = result.when;
+  const int done = result.done();
+  if (!Due(done, now)) return std::nullopt;
+  const double seconds = std::max(std::chrono::duration<double>(now - last_).count(), 1e-9);
+  const double elapsed = std::chrono::duration<double>(now - start_).count();
+  const double iterations_per_second = (done - last_done_) / seconds;
+  const int64_t tokens = TokensPerSample(facts_.config);
+  const int64_t units = facts_.config.batch.train_batch * std::max<int64_t>(tokens, 1);
+  const double left = elapsed / done * (facts_.plan.iterations - done);
+  std::string line = absl::StrFormat("iteration %d/%d  loss %.4f  lr %.3g", done,
+                                     facts_.plan.iterations, result.loss(), so_far.lr);
+  if (so_far.gradient_norm.has_value()) {
+    absl::StrAppendFormat(&line, "  gradient_norm %.3g", *so_far.gradient_norm);
+  }
+  absl::StrAppendFormat(&line, "  %.0f %s/s  %s left",
+                        iterations_per_second * static_cast<double>(units),
+                        tokens > 0 ? "tokens" : "samples", FormatDuration(left));
+  if (so_far.pss_mib > 0) absl::StrAppendFormat(&line, "  pss %.0f MiB", so_far.pss_mib);
+  if (facts_.flops > 0 && facts_.peak_flops > 0) {
+    absl::StrAppendFormat(&line, "  mfu %.0f %%",
+                          100 * iterations_per_second * facts_.flops / facts_.peak_flops);
+  }
+  absl::StrAppendFormat(&line, "  waits %.0f %%",
+                        100 * std::clamp((waits - last_waits_) / seconds, 0.0, 1.0));
+  last_ = now;
+  last_done_ = done;
+  last_waits_ = waits;
+  return line;
+}
+
+std::string FormatDuration(double seconds) {
+  if (seconds < 9.95) return absl::StrFormat("%.1f s", seconds);
+  const int64_t whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return absl::StrCat(whole, " s");
+  if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);
+  return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
+}
+
+std::string DescribeRule(Rule rule, int64_t laps) {
+  if (rule == Rule::kDp) return "";
+  return absl::StrFormat(
+      "rule %s, K = %d: a worker waits less than with dp, but the first of its K micro-batches per "
+      "update reads older parameters, which can cost loss, most of all with K = 1 "
+      "(docs/results/text.md)",
+      ToString(rule), laps);
+}
+
+ProgressScreen::ProgressScreen(std::FILE* out) : out_(out), terminal_(isatty(fileno(out)) == 1) {}
+
+void ProgressScreen::Progress(const std::string& line) {
+  if (!terminal_) return Note(line);
+  winsize size{};
+  std::string shown = line;
+  // A line that wraps cannot be redrawn.
+  if (ioctl(fileno(out_), TIOCGWINSZ, &size) == 0 && size.ws_col > 1) {
+    shown.resize(std::min<size_t>(shown.size(), size.ws_col - 1));
+  }
+  std::fputs(absl::StrCat("\r\x1b[K", shown).c_str(), out_);
+  std::fflush(out_);
+  drawn_ = true;
+}
+
+void ProgressScreen::Note(const std::string& line) {
+  if (drawn_) std::fputs("\r\x1b[K", out_);
+  drawn_ = false;
+  std::fputs(absl::StrCat(line, "\n").c_str(), out_);
+  std::fflush(out_);
+}
+
+void ProgressScreen::Clear() {
+  if (drawn_) std::fputs("\n", out_);
+  drawn_ = false;
+  std::fflush(out_);
+}
+
+std::optional<std::string> NonfiniteWatch::Note(const std::string& what, int done, double value,
+                                                absl::string_view from) {
+  if (std::isfinite(value)) return std::nullopt;
+  const bool first = seen_.empty();
+  auto seen =
+      std::find_if(seen_.begin(), seen_.end(), [&](auto& each) { return each.what == what; });
+  if (seen == seen_.end()) seen = seen_.insert(seen, {.what = what, .first = done});
+  ++seen->times;
+  if (!first) return std::nullopt;
+  return absl::StrCat("iteration ", done, "/", iterations_, ": the ", what, " is ",
+                      WithoutNanSign(value), from.empty() ? "" : ", ", from);
+}
+
+std::optional<std::string> NonfiniteWatch::Summary() const {
+  if (seen_.empty()) return std::nullopt;
+  std::vector<std::string> parts;
+  for (const auto& [what, times, first] : seen_) {
+    parts.push_back(absl::StrCat("the ", what, " ", times, times == 1 ? " time" : " times",
+                                 ", first in iteration ", first, "/", iterations_));
+  }
+  return absl::StrCat("not finite: ", absl::StrJoin(parts, "; "));
+}
 
 std::string MetricsFlights(const std::string& folder) { return absl::StrCat(folder, "/flight"); }
 
@@ -307,95 +390,81 @@ absl::Status MakeMetricsFolder(const std::string& folder) {
   return CheckWritable(absl::StrCat(folder, "/run.json"));
 }
 
-bool RunMetrics::Wanted(const Config& config, const std::string& folder) {
-  return !folder.empty() || config.tensorboard.has_value() || config.csv_monitor.has_value();
-}
-
-absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunMetricsOptions& options) {
-  std::unique_ptr<RunMetrics> metrics(new RunMetrics(options));
-  RZ_RETURN_IF_ERROR(metrics->OpenAll());
+absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunFacts& facts,
+                                                               const std::string& folder,
+                                                               const WorkerReport& so_far) {
+  std::unique_ptr<RunMetrics> metrics(new RunMetrics(facts));
+  RZ_RETURN_IF_ERROR(metrics->Open(folder, so_far));
+  if (metrics->writers_.empty()) return nullptr;
   return metrics;
 }
 
-absl::Status RunMetrics::Open(absl::StatusOr<std::unique_ptr<MetricsWriter>> writer) {
-  if (writer.ok()) writers_.push_back(*std::move(writer));
-  return writer.status();
-}
-
-absl::Status RunMetrics::OpenAll() {
-  if (const std::string& folder = options_.folder; !folder.empty()) {
-    RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/run.json"), Describe(options_)));
-    RZ_RETURN_IF_ERROR(Open(MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl"))));
+absl::Status RunMetrics::Open(const std::string& folder, const WorkerReport& so_far) {
+  const auto take = [this](absl::StatusOr<MetricsWriter> writer) {
+    if (writer.ok()) writers_.push_back(*std::move(writer));
+    return writer.status();
+  };
+  if (!folder.empty()) {
+    RZ_RETURN_IF_ERROR(WriteWholeFile(absl::StrCat(folder, "/run.json"), Describe(facts_, so_far)));
+    RZ_RETURN_IF_ERROR(take(MakeJsonLinesWriter(absl::StrCat(folder, "/metrics.jsonl"))));
     RZ_RETURN_IF_ERROR(
-        Open(MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"})));
-    RZ_RETURN_IF_ERROR(Open(MakeCsvWriter({.output_path = folder, .job_name = "csv"})));
+        take(MakeTensorBoardWriter({.output_path = folder, .job_name = "tensorboard"})));
+    RZ_RETURN_IF_ERROR(take(MakeCsvWriter({.output_path = folder, .job_name = "csv"})));
   }
-  const Config& config = options_.config;
-  if (config.tensorboard) RZ_RETURN_IF_ERROR(Open(MakeTensorBoardWriter(*config.tensorboard)));
-  if (config.csv_monitor) RZ_RETURN_IF_ERROR(Open(MakeCsvWriter(*config.csv_monitor)));
+  const Config& config = facts_.config;
+  if (config.tensorboard) RZ_RETURN_IF_ERROR(take(MakeTensorBoardWriter(*config.tensorboard)));
+  if (config.csv_monitor) RZ_RETURN_IF_ERROR(take(MakeCsvWriter(*config.csv_monitor)));
   return absl::OkStatus();
 }
 
-RunMetrics::RunMetrics(const RunMetricsOptions& options)
-    : options_(options),
-      stale_share_(StaleShare(options.plan)),
-      last_(std::chrono::steady_clock::now()) {}
-
-int64_t RunMetrics::SamplesDone(int iterations) const {
-  // Where the plan counts no samples it has no size of a micro-batch either.
-  if (options_.plan.samples.per_epoch == 0) return iterations * options_.config.batch.train_batch;
-  return SamplesBefore(options_.plan, Iteration(iterations));
-}
-
 absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>& scalars) {
-  const MetricsMoment moment{.samples = SamplesDone(iterations_done),
-                             .iteration = iterations_done,
-                             .wall_seconds = WallSeconds()};
+  // Where the plan counts no samples it has no size of a micro-batch either.
+  const Plan& plan = facts_.plan;
+  const int64_t samples = plan.samples.per_epoch == 0
+                              ? iterations_done * facts_.config.batch.train_batch
+                              : SamplesBefore(plan, Iteration(iterations_done));
+  const MetricsMoment moment{
+      .samples = samples, .iteration = iterations_done, .wall_seconds = WallSeconds()};
   absl::Status status;
-  std::erase_if(writers_, [&](const std::unique_ptr<MetricsWriter>& writer) {
-    const absl::Status written = writer->Write(moment, scalars);
+  std::erase_if(writers_, [&](const MetricsWriter& write) {
+    const absl::Status written = write(moment, scalars);
     status.Update(written);
     return !written.ok();
   });
   return status;
 }
 
-absl::Status RunMetrics::Write(const IterationResult& result, double lr) {
+absl::Status RunMetrics::Write(const RingReport& result, double lr) {
   const double seconds = std::chrono::duration<double>(result.when - last_).count();
   last_ = result.when;
   std::vector<Scalar> scalars = {
-      {"Train/Samples/train_loss", result.loss},
+      {"Train/Samples/train_loss", result.loss()},
       {"Train/Samples/lr", lr},
       {"Ring/Samples/iteration_ms", 1000 * seconds},
   };
   if (seconds > 0) {
-    const double batch = static_cast<double>(options_.config.batch.train_batch);
+    const double batch = static_cast<double>(facts_.config.batch.train_batch);
     scalars.push_back({"Ring/Samples/samples_per_second", batch / seconds});
-    const auto tokens = static_cast<double>(TokensPerSample(options_.config));
+    const auto tokens = static_cast<double>(TokensPerSample(facts_.config));
     if (tokens > 0) scalars.push_back({"Ring/Samples/tokens_per_second", batch * tokens / seconds});
-    if (options_.flops > 0) {
-      scalars.push_back({"Ring/Samples/model_flops_per_second", options_.flops / seconds});
-      scalars.push_back({"Ring/Samples/mfu", options_.flops / seconds / options_.peak_flops});
+    if (facts_.flops > 0) {
+      scalars.push_back({"Ring/Samples/model_flops_per_second", facts_.flops / seconds});
+      scalars.push_back({"Ring/Samples/mfu", facts_.flops / seconds / facts_.peak_flops});
     }
   }
-  scalars.push_back({"Ring/Samples/stale_share", stale_share_});
-  for (Scalar& scalar : RingTotals::Scalars(result.totals, options_.plan.workers)) {
+  scalars.push_back({"Ring/Samples/stale_share", StaleShare(facts_.plan)});
+  for (Scalar& scalar : result.Scalars(facts_.plan.workers)) {
     scalars.push_back(std::move(scalar));
   }
-  if (options_.plan.skips())
-    scalars.push_back({"Train/Samples/loss_scale", result.totals[RingTotals::kLossScale]});
-  absl::Status status = WriteAll(result.done, scalars);
-  const int done = result.done - RingTotals::GradientLag(options_.plan);
-  if (done >= 1) status.Update(WriteNorm(done, result.totals[RingTotals::kGradientSquares]));
-  return status;
+  if (facts_.plan.skips())
+    scalars.push_back({"Train/Samples/loss_scale", result.total(RingTotals::kLossScale)});
+  return WriteAll(result.done(), scalars);
 }
 
-absl::Status RunMetrics::WriteNorm(int done, double squares) {
-  if (!options_.plan.exchange) return absl::OkStatus();
-  std::vector<Scalar> scalars = {{"Ring/Samples/gradient_norm", std::sqrt(squares)}};
-  if (options_.plan.skips()) {
-    if (!std::isfinite(squares)) ++skipped_;
-    scalars.push_back({"Ring/Samples/skipped_updates", static_cast<double>(skipped_)});
+absl::Status RunMetrics::WriteNorm(int done, double norm, int skipped_updates) {
+  std::vector<Scalar> scalars = {{"Ring/Samples/gradient_norm", norm}};
+  if (facts_.plan.skips()) {
+    scalars.push_back({"Ring/Samples/skipped_updates", static_cast<double>(skipped_updates)});
   }
   return WriteAll(done, scalars);
 }
@@ -407,9 +476,7 @@ absl::Status RunMetrics::WriteEvaluation(const EvaluationResult& result) {
 }
 
 Summary Summarize(const SummaryInfo& info, const std::vector<WorkerReport>& reports) {
-  const Totals totals = AddUp(reports);
-  const OrderedJson json = JsonOf(info, reports, totals);
-  return {.json = Dump(json, 2) + "\n", .text = TextOf(info, reports, totals)};
+  return {.json = Dump(JsonOf(info, reports), 2) + "\n", .text = TextOf(info, reports)};
 }
 
 }  // namespace ringzero

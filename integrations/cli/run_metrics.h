@@ -1,69 +1,138 @@
-// A run's numbers: iteration by iteration, into the folder of --metrics and wherever the
-// configuration's tensorboard and csv_monitor want them (at worker 0); and at the end, as a summary.
+// What a run tells of itself: lines for a person while it goes on; its numbers, iteration by
+// iteration, in the folder of --metrics and wherever the configuration's tensorboard and
+// csv_monitor want them (at worker 0); and at the end a summary. Each class: one thread.
 //
-//   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({.folder = "run", .config = config, …}));
+//   ProgressMeter meter({config, plan});
+//   if (auto line = meter.Line(result, so_far, waits)) emit("progress", *line);   // in worker 0
+//   ProgressScreen screen(stderr);                                     // where the terminal is
+//   screen.Progress(line);   screen.Note(line);
+//   RZ_ASSIGN_OR_RETURN(auto metrics, RunMetrics::Create({config, plan}, "run", so_far));
 //   RZ_RETURN_IF_ERROR(metrics->Write(result, lr));      // every iteration
 //   const Summary summary = Summarize(info, reports);    // where the workers' reports meet
 //
-// folder/run.json (what the run is), metrics.jsonl, tensorboard/, csv/ (DeepSpeed's csv_monitor),
-// and flight/ (each worker's last events). `ringzero report folder` shows them. What makes the run
-// again is there, too (provenance.h). One thread.
+// docs/sight.md has when a line comes and what is in the folder; what makes the run again is there,
+// too (provenance.h).
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/worker_report.h"
 #include "integrations/sight/metrics.h"
-#include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
 #include "zero/config/config.h"
 
 namespace ringzero {
 
-struct RunMetricsOptions {
-  std::string folder;    // of MakeMetricsFolder; empty: none
-  const Config& config;  // these two outlive it
+// What does not change.
+struct RunFacts {
+  const Config& config;  // these two outlive who uses them
   const Plan& plan;
-  int64_t parameters = 0;
+  bool terminal = false;  // the progress line is redrawn often; else seldom
   double flops = 0;       // of an iteration, as counted
-  double peak_flops = 1;  // per second, of all that the workers have to compute with
-  MemoryBytes forecast;
+  double peak_flops = 0;  // per second, of all that the workers have to compute with; 0: not known
+};
+
+class ProgressMeter {
+ public:
+  explicit ProgressMeter(const RunFacts& facts) : facts_(facts) {}
+
+  // A line, if one is due, with what `so_far` has under the names of the metrics. `waits`: seconds
+  // since the start. Rates are by the time of the report: losses are folded on the engine's threads
+  // and may be seen here several at once.
+  std::optional<std::string> Line(const RingReport& result, const WorkerReport& so_far,
+                                  double waits);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool Due(int done, Clock::time_point now) const;
+
+  const RunFacts facts_;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point last_ = start_;  // of the last line
+  int last_done_ = 0;
+  double last_waits_ = 0;
+};
+
+// "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
+std::string FormatDuration(double seconds);
+
+// What a cyclic rule gains and costs with K laps, one sentence; empty for dp.
+std::string DescribeRule(Rule rule, int64_t laps);
+
+class ProgressScreen {
+ public:
+  explicit ProgressScreen(std::FILE* out);
+  ~ProgressScreen() { Clear(); }
+
+  bool terminal() const { return terminal_; }
+  void Progress(const std::string& line);  // may be overwritten by the next
+  void Note(const std::string& line);      // stays
+  void Clear();                            // ends a line that was being redrawn
+
+ private:
+  std::FILE* out_;
+  bool terminal_ = false;
+  bool drawn_ = false;
+};
+
+// Which losses and gradient norms of a run were not finite, and what to say of it: a line at the
+// first of them, and one at the end. Iterations count from 1, as the progress line does.
+class NonfiniteWatch {
+ public:
+  explicit NonfiniteWatch(int iterations) : iterations_(iterations) {}
+
+  // The line, if this is the run's first value that is not finite. `what`: "loss". `done`:
+  // iterations, the value's own included. `from`: where it comes from, as far as that is known.
+  std::optional<std::string> Note(const std::string& what, int done, double value,
+                                  absl::string_view from);
+  // Nothing if all were finite.
+  std::optional<std::string> Summary() const;
+
+ private:
+  struct Seen {
+    std::string what;
+    int times = 0;
+    int first = 0;
+  };
+  const int iterations_;
+  std::vector<Seen> seen_;
 };
 
 class RunMetrics {
  public:
-  // Whether a run of this configuration and this folder has any.
-  static bool Wanted(const Config& config, const std::string& folder);
-  static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunMetricsOptions& options);
+  // `folder`: of MakeMetricsFolder; empty: none. `so_far` has the parameters and the forecast. Null
+  // where neither the folder nor the configuration wants any metrics.
+  static absl::StatusOr<std::unique_ptr<RunMetrics>> Create(const RunFacts& facts,
+                                                            const std::string& folder,
+                                                            const WorkerReport& so_far);
 
   // These three: the first error of a file that cannot be written. It is not tried again; the
   // others are written all the same. `lr`: of its iteration.
-  absl::Status Write(const IterationResult& result, double lr);
-  // Of the iteration after which so many are done, by the sum of its gradients' squares: its norm,
-  // and the updates skipped so far. Of each iteration once, ascending. Write does it but for the
-  // last RingTotals::GradientLag of them.
-  absl::Status WriteNorm(int done, double squares);
+  absl::Status Write(const RingReport& result, double lr);
+  // The norm of the iteration after which so many are done, and the updates skipped so far. Of each
+  // iteration once, ascending.
+  absl::Status WriteNorm(int done, double norm, int skipped_updates);
   absl::Status WriteEvaluation(const EvaluationResult& result);
 
  private:
-  explicit RunMetrics(const RunMetricsOptions& options);
-  absl::Status OpenAll();
-  absl::Status Open(absl::StatusOr<std::unique_ptr<MetricsWriter>> writer);
-  int64_t SamplesDone(int iterations) const;
+  explicit RunMetrics(const RunFacts& facts) : facts_(facts) {}
+  absl::Status Open(const std::string& folder, const WorkerReport& so_far);
   absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
 
-  const RunMetricsOptions options_;
-  const double stale_share_;
-  std::vector<std::unique_ptr<MetricsWriter>> writers_;
-  std::chrono::steady_clock::time_point last_;
-  int skipped_ = 0;  // updates, of those whose norm is known
+  const RunFacts facts_;
+  std::vector<MetricsWriter> writers_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 // Before the run: the folder, made, with room for a file. AlreadyExists if it holds an earlier

@@ -13,20 +13,17 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/check.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "base/system_names.h"
-#include "integrations/cli/commands.h"
+#include "integrations/cli/command_line.h"
 #include "integrations/cli/parameter_files.h"
 #include "integrations/cli/plan_run.h"
-#include "integrations/cli/progress.h"
 #include "integrations/cli/provenance.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
@@ -48,18 +45,17 @@ namespace {
 // Used by this process' only thread.
 struct TrainRun {
   const CommandLine& line;
-  const Config& config;
-  const Dataset& data;
-  const RunLength& length;
+  const RunInput input;
   const std::optional<JobSeat> seat;  // in a job from outside
-  const int hosts = 1;                // as far as a launcher from outside says
   FlightDesk desk;
   ProgressScreen screen{stderr};
   OrderedJson certificate;  // RunFitJson, once it is known
+  OrderedJson provenance;   // without places, until the end
   double worker_flops = 0;  // per second, of a worker with cores of its own; 0: not known yet
   NotWritten not_written;   // so far
   int interrupted_by = 0;   // the signal that interrupted the workers
 
+  const Config& config() const { return input.config; }
   bool speaks() const { return !seat.has_value() || seat->self.value == 0; }
 
   // Says it once, whichever worker meets it first.
@@ -83,68 +79,48 @@ std::function<void(WorkerId, const std::string&, const std::string&)> Listener(T
 
 // For a process that is no single worker's.
 Injection InjectionAnywhere(const TrainRun& run) {
-  return Injection(run.config.cyclic.inject, WorkerId(run.config.cyclic.inject.worker));
+  return Injection(run.config().cyclic.inject, WorkerId(run.config().cyclic.inject.worker));
 }
 
-void NameWorker(WorkerId self) {
-  NameProcess(absl::StrCat("ringzero worker ", self.value));
-  NameThread(absl::StrCat("ringzero w", self.value));  // the other does not fit with its number
-}
-
-using Note = std::function<absl::Status(const std::string&)>;
+using Note = std::function<void(const std::string&)>;
 
 // Says what is going to run.
-absl::Status SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
+void SayPlan(const TrainRun& run, const PlannedRun& planned, const Note& note) {
   const Plan& plan = planned.planned.plan;
-  RZ_RETURN_IF_ERROR(note(
-      absl::StrFormat("%d parameters in %d layers, %d stages; %d workers (%s), rule %s, %d "
-                      "iterations of %d samples",
-                      planned.model.parameter_count, planned.model.layers.size(),
-                      plan.stage_count(), plan.workers, run.config.keys.String("cyclic.transport"),
-                      ToString(plan.rule), plan.iterations, run.config.batch.train_batch)));
+  note(absl::StrFormat(
+      "%d parameters in %d layers, %d stages; %d workers (%s), rule %s, %d iterations of %d "
+      "samples",
+      planned.model.parameter_count, planned.model.layers.size(), plan.stage_count(), plan.workers,
+      run.config().keys.String("cyclic.transport"), ToString(plan.rule), plan.iterations,
+      run.config().batch.train_batch));
   const std::string rule = DescribeRule(plan.rule, plan.laps);
-  if (!rule.empty()) RZ_RETURN_IF_ERROR(note(rule));
+  if (!rule.empty()) note(rule);
   for (const std::string& warning : planned.planned.warnings) {
-    RZ_RETURN_IF_ERROR(note(absl::StrCat("warning: ", warning)));
+    note(absl::StrCat("warning: ", warning));
   }
-  return absl::OkStatus();
-}
-
-// Makes the certificate. An error, which names the file, when the run does not fit.
-absl::Status CheckRunFits(TrainRun& run, const PlannedRun& planned) {
-  using Parent = RunFitRequest::Parent;
-  RZ_ASSIGN_OR_RETURN(
-      const RunFit fit,
-      CertifyRun({.config = run.config,
-                  .length = run.length,
-                  .data = run.data,
-                  .run = planned,
-                  .hosts = run.hosts,
-                  .parent = run.seat.has_value() ? Parent::kStranger : Parent::kLauncher}));
-  const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
-  if (!fits.ok()) return Annotate(fits, run.config.keys.file());
-  run.certificate = RunFitJson(fit);
-  return absl::OkStatus();
 }
 
 // Plans, checks what can be checked with the plan, and says what is going to run.
 absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const Note& note) {
-  RZ_ASSIGN_OR_RETURN(PlannedRun planned,
-                      PlanRun(run.config, run.length, run.data.shape(), run.hosts));
+  RZ_ASSIGN_OR_RETURN(PlannedRun planned, PlanRun(run.input));
+  const std::string& dump = run.line.dump_parameters;
   if (!run.line.init.empty()) {
     RZ_RETURN_IF_ERROR(OpenInitFile(run.line.init, planned.model).status());
   }
-  if (!run.line.dump_parameters.empty() && run.speaks()) {
+  if (!dump.empty() && run.speaks()) {
     RZ_RETURN_IF_ERROR(
-        Annotate(CheckWritable(run.line.dump_parameters, DumpBytes(planned.planned.layouts)),
-                 "--dump-parameters"));
+        Annotate(CheckWritable(dump, DumpBytes(planned.planned.layouts)), "--dump-parameters"));
   }
-  if (run.speaks()) RZ_RETURN_IF_ERROR(SayPlan(run, planned, note));
-  RZ_RETURN_IF_ERROR(CheckRunFits(run, planned));
+  if (run.speaks()) SayPlan(run, planned, note);
+  RZ_ASSIGN_OR_RETURN(
+      const RunFit fit,
+      CertifyRun(run.input, planned, run.seat.has_value() ? Parent::kStranger : Parent::kLauncher));
+  RZ_RETURN_IF_ERROR(Annotate(CheckFit(fit.certificate, fit.budgets), run.config().keys.file()));
+  run.certificate = RunFitJson(fit);
   if (!run.speaks()) return planned;
-  const std::string slow = DescribeSlowType(run.config);
-  if (!slow.empty()) RZ_RETURN_IF_ERROR(note(slow));
-  run.worker_flops = MeasureFlops(run.config.precision.compute);
+  const std::string slow = DescribeSlowType(run.config());
+  if (!slow.empty()) note(slow);
+  run.worker_flops = MeasureFlops(run.config().precision.compute);
   return planned;
 }
 
@@ -153,56 +129,35 @@ absl::StatusOr<PlannedRun> PlanAndCheck(TrainRun& run, const Note& note) {
 absl::Status CheckPlanInChild(TrainRun& run) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
     InjectionAnywhere(run).Reach(InjectConfig::Point::kPlan);
-    PrepareTorch(run.config.cyclic.threads);
-    const auto note = [&](const std::string& text) { return context.Report("note", text); };
+    PrepareTorch(run.config().cyclic.threads);
+    // Without a parent this process is ended anyhow.
+    const auto note = [&](const std::string& text) { context.Report("note", text).IgnoreError(); };
     RZ_RETURN_IF_ERROR(PlanAndCheck(run, note).status());
-    return absl::StrFormat("%.17g\n%s", run.worker_flops, run.certificate.dump());
+    return OrderedJson({{"flops", run.worker_flops}, {"certificate", run.certificate}}).dump();
   };
   const LaunchOptions launch{
-      .workers = 1, .on_report = Listener(run), .peer_timeout = run.config.cyclic.peer_timeout};
+      .workers = 1, .on_report = Listener(run), .peer_timeout = run.config().cyclic.peer_timeout};
   const absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(launch, body);
   if (!results.ok()) return WithoutProcess(results.status(), "the planning process");
-  const std::pair<std::string, std::string> found =
-      absl::StrSplit((*results)[0], absl::MaxSplits('\n', 1));
-  RZ_CHECK(absl::SimpleAtod(found.first, &run.worker_flops), found.first);
-  run.certificate = OrderedJson::parse(found.second);
+  const OrderedJson found = OrderedJson::parse((*results)[0]);
+  run.worker_flops = found["flops"];
+  run.certificate = found["certificate"];
   return absl::OkStatus();
-}
-
-TrainTask MakeTask(TrainRun& run, WorkerSeat seat, std::function<double()> pss_mib) {
-  TrainTask task{.config = run.config,
-                 .data = run.data,
-                 .length = run.length,
-                 .run = seat.run,
-                 .self = seat.self,
-                 .transport = std::move(seat.transport),
-                 .line = run.line,
-                 .desk = &run.desk,
-                 .launched = run.seat.has_value(),
-                 .terminal = run.screen.terminal(),
-                 .worker_flops = run.worker_flops,
-                 .pss_mib = std::move(pss_mib)};
-  task.say = [report = std::move(seat.report)](const std::string& kind, const std::string& text) {
-    report(kind, text).IgnoreError();  // without a parent this process is ended anyhow
-  };
-  return task;
 }
 
 // What the workers' data must have alike, wherever each finds them.
 std::string DataLines(const TrainRun& run) {
-  return absl::StrCat("training samples = ", run.data.train().size(),
-                      "\ntest samples = ", run.data.test().size(),
-                      "\nsample = ", absl::StrJoin(run.data.shape().input, " x "),
-                      "\nclasses = ", run.data.shape().classes, "\n");
+  const Dataset& data = *run.input.data;
+  return absl::StrCat("training samples = ", data.train().size(),
+                      "\ntest samples = ", data.test().size(),
+                      "\nsample = ", absl::StrJoin(data.shape().input, " x "),
+                      "\nclasses = ", data.shape().classes, "\n");
 }
 
 // In every worker; CheckPlanInChild has spoken for the workers that we launch.
 absl::StatusOr<PlannedRun> PlanHere(TrainRun& run) {
-  if (!run.seat.has_value()) return PlanRun(run.config, run.length, run.data.shape(), run.hosts);
-  return PlanAndCheck(run, [&](const std::string& text) {
-    run.screen.Note(text);
-    return absl::OkStatus();
-  });
+  if (!run.seat.has_value()) return PlanRun(run.input);
+  return PlanAndCheck(run, [&](const std::string& text) { run.screen.Note(text); });
 }
 
 RunWorkersOptions::As WorkersAs(const Config& config) {
@@ -211,26 +166,65 @@ RunWorkersOptions::As WorkersAs(const Config& config) {
              : RunWorkersOptions::As::kProcesses;
 }
 
-// One report, as JSON, per worker; in a job from outside at worker 0 only.
+// One worker; its report.
+absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
+  PssWatch pss;
+  const Injection injection(run.config().cyclic.inject, seat.self);
+  injection.Reach(InjectConfig::Point::kConnect);
+  OrderedJson place = ThisPlace();
+  if (seat.transport != nullptr) {
+    place["transport"] =
+        seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
+  }
+  // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
+  const bool processes = WorkersAs(run.config()) == RunWorkersOptions::As::kProcesses;
+  const int sharers = processes ? 1 : run.config().cyclic.workers;
+  TrainTask task{.input = run.input,
+                 .run = seat.run,
+                 .self = seat.self,
+                 .transport = std::move(seat.transport),
+                 .line = run.line,
+                 .desk = &run.desk,
+                 .launched = run.seat.has_value(),
+                 .terminal = run.screen.terminal(),
+                 .worker_flops = run.worker_flops,
+                 .pss_mib = [&] { return pss.last_mib() / sharers; },
+                 .say = [&](const std::string& kind,
+                            const std::string& text) { seat.report(kind, text).IgnoreError(); }};
+  RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(std::move(task)));
+  report.pss_peak_mib = pss.peak_mib() / sharers;
+  report.place = std::move(place);
+  if (!processes && report.worker != 0) {
+    report.steps.all.cpu = report.steps.all.minor_faults = 0;
+  }
+  injection.Reach(InjectConfig::Point::kEnd);
+  return ToBytes(report);
+}
+
+// One report per worker; in a job from outside at worker 0 only.
 absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
-  const RunWorkersOptions::As as = WorkersAs(run.config);
+  const Config& config = run.config();
+  const RunWorkersOptions::As as = WorkersAs(config);
   const bool processes = as == RunWorkersOptions::As::kProcesses;
   RunWorkersOptions options{
-      .launch = {.workers = run.config.cyclic.workers,
-                 .peer_timeout = run.config.cyclic.peer_timeout,
+      .launch = {.workers = config.cyclic.workers,
+                 .peer_timeout = config.cyclic.peer_timeout,
                  .pass_on = {kDumpSignal, kTraceSignal},
                  .interrupt = {.signal = kInterruptSignal, .by = &run.interrupted_by}},
       .seat = run.seat,
-      .agreement = {{"configuration", run.config.keys.SharedLines()}, {"data", DataLines(run)}},
+      .agreement = {{"configuration", config.keys.SharedLines()}, {"data", DataLines(run)}},
       .as = as,
-      .transport = ChoiceOf(run.config.cyclic.transport),
-      .threads = run.config.cyclic.threads,
+      .transport = ChoiceOf(config.cyclic.transport),
+      .threads = config.cyclic.threads,
       .metrics_count = kMetricsCount,
-      .checksums = run.config.cyclic.checksums};
+      .checksums = config.cyclic.checksums};
   if (run.speaks()) options.launch.on_report = Listener(run);
-  const InjectConfig& inject = run.config.cyclic.inject;
+  const InjectConfig& inject = config.cyclic.inject;
   options.on_start = [&](WorkerId self) {
-    if (processes) NameWorker(self);
+    if (processes) {
+      NameProcess(absl::StrCat("ringzero worker ", self.value));
+      NameThread(absl::StrCat("ringzero w", self.value));  // the other does not fit
+    }
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
     injection.Reach(InjectConfig::Point::kStart);
     const absl::Status watched = run.desk.Start();
@@ -240,28 +234,9 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
     const WorkerId self = transport->self();
     return Injection(inject, self).Wrap(std::move(transport));
   };
-  const auto work = [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
-    PssWatch pss;
-    const Injection injection(inject, seat.self);
-    injection.Reach(InjectConfig::Point::kConnect);
-    WorkerPlace place = ThisPlace();
-    if (seat.transport != nullptr) {
-      place.transport =
-          seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
-    }
-    // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
-    const int sharers = processes ? 1 : options.launch.workers;
-    RZ_ASSIGN_OR_RETURN(
-        WorkerReport report,
-        TrainWorker(MakeTask(run, std::move(seat), [&] { return pss.last_mib() / sharers; })));
-    report.pss_peak_mib = pss.peak_mib() / sharers;
-    report.place = std::move(place);
-    if (!processes && report.worker != 0) report.times.cpu = report.times.minor_faults = 0;
-    injection.Reach(InjectConfig::Point::kEnd);
-    return ToBytes(report);
-  };
   return RunWorkers(
-      options, [&] { return PlanHere(run); }, work);
+      options, [&] { return PlanHere(run); },
+      [&](WorkerSeat seat) { return Work(run, std::move(seat)); });
 }
 
 absl::Status CheckFiles(const CommandLine& line, const Config& config) {
@@ -286,44 +261,41 @@ absl::Status CheckMonitors(const Config& config) {
   return absl::OkStatus();
 }
 
-struct Prepared {
-  Config config;
-  std::unique_ptr<Dataset> data;
-  RunLength length;
-};
+// How many hosts there are, if each has as many workers as this one. 1 only where a launcher says
+// that all workers are here, and then at all of them.
+int HostsOf(const std::optional<OutsideJob>& job) {
+  if (!job.has_value()) return 1;
+  const int here = std::max(1, job->identity.local_workers.value_or(1));
+  return (job->seat.workers + here - 1) / here;
+}
 
-absl::StatusOr<Prepared> Prepare(const CommandLine& line, absl::StatusOr<Config> config,
+absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config> loaded,
                                  const std::optional<OutsideJob>& job) {
-  const bool writes = !job.has_value() || job->seat.self.value == 0;
-  Prepared prepared;
-  RZ_ASSIGN_OR_RETURN(prepared.config, std::move(config));
+  RZ_ASSIGN_OR_RETURN(Config config, std::move(loaded));
   RZ_RETURN_IF_ERROR(CheckFolder({"--flight", line.flight}));
-  if (writes) {
-    RZ_RETURN_IF_ERROR(CheckFiles(line, prepared.config));
-    RZ_RETURN_IF_ERROR(CheckMonitors(prepared.config));
+  if (!job.has_value() || job->seat.self.value == 0) {
+    RZ_RETURN_IF_ERROR(CheckFiles(line, config));
+    RZ_RETURN_IF_ERROR(CheckMonitors(config));
   }
-  if (job.has_value() && prepared.config.cyclic.transport == CyclicConfig::Transport::kLocal) {
-    return prepared.config.Error(
-        "cyclic.transport",
-        absl::StrCat("local is for threads of one process, but this one is worker ",
-                     job->seat.self.value, " of ", job->seat.workers, " (", job->identity.source,
-                     ")"));
+  if (job.has_value() && config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+    return config.Error("cyclic.transport",
+                        absl::StrCat("local is for threads of one process, but this one is worker ",
+                                     job->seat.self.value, " of ", job->seat.workers, " (",
+                                     job->identity.source, ")"));
   }
-  RZ_ASSIGN_OR_RETURN(prepared.data, OpenData(prepared.config));
-  RZ_ASSIGN_OR_RETURN(prepared.length, MeasureRun(prepared.config, *prepared.data));
-  EndCurve(prepared.length.iterations, prepared.config);
+  RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(config), HostsOf(job)));
   const TraceIterations traced = line.trace_iterations.value_or(TraceIterations());
-  if (traced.first > prepared.length.iterations) {
+  if (traced.first > input.length.iterations) {
     return absl::InvalidArgumentError(absl::StrCat("--trace-iterations ", traced.first, ":",
                                                    traced.last, ": the run has ",
-                                                   prepared.length.iterations));
+                                                   input.length.iterations));
   }
-  return prepared;
+  return input;
 }
 
 // What earlier runs have left where this one's records go.
 void RemoveOldFlights(TrainRun& run) {
-  const int workers = run.config.cyclic.workers;
+  const int workers = run.config().cyclic.workers;
   const WorkerId first(run.seat.has_value() ? run.seat->self.value : 0);
   const WorkerId from(!run.seat.has_value() ? 0 : run.speaks() ? workers : INT_MAX);
   RemoveFlights(run.desk.folder(), first, from);
@@ -345,7 +317,7 @@ void LookBack(TrainRun& run, const absl::Status& status) {
     }
   }
   if (run.line.trace.empty()) return;
-  const absl::Status joined = JoinTrace(run.line.trace, run.config.cyclic.workers);
+  const absl::Status joined = JoinTrace(run.line.trace, run.config().cyclic.workers);
   if (joined.ok()) return;
   if (status.ok() && !absl::IsFailedPrecondition(joined)) {
     run.Miss("trace", joined.message());
@@ -373,20 +345,15 @@ absl::Status CutShort(const TrainRun& run) {
   return absl::UnavailableError("another worker was interrupted by a signal");
 }
 
-struct RunEnd {
-  std::vector<std::string> results;  // of the workers
-  double seconds = 0;
-  OrderedJson provenance;                  // without places
-  const std::optional<RunRecord>& before;  // that was run again
-};
-
-// Merges the workers' reports and says what was done, of an interrupted run, too.
-absl::Status TellResults(TrainRun& run, RunEnd end) {
+// Merges the workers' reports and says what was done, of an interrupted run, too. `before`: the run
+// that was run again.
+absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results, double seconds,
+                         const std::optional<RunRecord>& before) {
   std::vector<WorkerReport> reports;
   bool interrupted = false;
-  for (const std::string& result : end.results) {
+  for (const std::string& result : results) {
     RZ_ASSIGN_OR_RETURN(WorkerReport report, FromBytes(result));
-    AddPlace(report.place, report.worker, end.provenance);
+    AddPlace(report.place, report.worker, run.provenance);
     for (const auto& [what, why] : report.not_written) run.Miss(what, why);
     interrupted = interrupted || report.interrupted;
     reports.push_back(std::move(report));
@@ -399,22 +366,23 @@ absl::Status TellResults(TrainRun& run, RunEnd end) {
   }
   run.screen.Clear();
   Comparison comparison;
-  if (end.before.has_value() && !interrupted) {
-    comparison = CompareRuns(*end.before, end.provenance, reports.front().parameters_sha256);
+  if (before.has_value() && !interrupted) {
+    comparison = CompareRuns(*before, run.provenance, reports.front().parameters_sha256);
   }
-  const Summary summary =
-      Summarize({.config = run.config,
-                 .iterations = interrupted ? reports.front().iterations : run.length.iterations,
-                 .planned_iterations = run.length.iterations,
-                 .interrupted = interrupted,
-                 .not_written = run.not_written,
-                 .seconds = end.seconds,
-                 .certificate = run.certificate,
-                 .provenance = end.provenance,
-                 .again = comparison.json},
-                reports);
+  const Summary summary = Summarize(
+      {.config = run.config(),
+       .iterations = interrupted ? reports.front().iterations : run.input.length.iterations,
+       .planned_iterations = run.input.length.iterations,
+       .interrupted = interrupted,
+       .not_written = run.not_written,
+       .seconds = seconds,
+       .certificate = run.certificate,
+       .provenance = run.provenance,
+       .again = comparison.json},
+      reports);
   if (!run.line.metrics.empty()) {
-    const absl::Status kept = WriteRunSummary(run.line.metrics, summary.json);
+    const absl::Status kept =
+        WriteWholeFile(absl::StrCat(run.line.metrics, "/summary.json"), summary.json);
     if (!kept.ok() && !run.not_written.contains("metrics")) {
       run.screen.Note(absl::StrCat("warning: the summary: ", kept.message()));
     }
@@ -428,53 +396,40 @@ absl::Status TellResults(TrainRun& run, RunEnd end) {
   return interrupted || run.interrupted_by != 0 ? CutShort(run) : printed;
 }
 
-// Leaves in the folder of --metrics what is run; returns what is to be said at the end.
-OrderedJson RecordRun(TrainRun& run, const std::string& launcher) {
-  OrderedJson provenance = BeginProvenance(run.line, run.config, launcher);
-  if (!run.speaks() || run.line.metrics.empty()) return provenance;
-  OrderedJson begun = provenance;
+// Finds what is run, and leaves it in the folder of --metrics.
+void RecordRun(TrainRun& run, const std::string& launcher) {
+  run.provenance = BeginProvenance(run.line, run.config(), launcher);
+  if (!run.speaks() || run.line.metrics.empty()) return;
+  OrderedJson begun = run.provenance;
   AddPlace(ThisPlace(), -1, begun);
-  const absl::Status written = WriteRunRecord(run.line.metrics, run.config, begun);
+  const absl::Status written = WriteRunRecord(run.line.metrics, run.config(), begun);
   if (!written.ok()) run.Miss("provenance", written.message());
-  return provenance;
-}
-
-// How many there are, if each has as many workers as this one. 1 only where a launcher says that
-// all workers are here, and then at all of them.
-int HostsOf(const std::optional<OutsideJob>& job) {
-  if (!job.has_value()) return 1;
-  const int here = std::max(1, job->identity.local_workers.value_or(1));
-  return (job->seat.workers + here - 1) / here;
 }
 
 absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& before,
                    absl::StatusOr<Config> config, const std::optional<OutsideJob>& job) {
   const auto start = std::chrono::steady_clock::now();
-  const absl::StatusOr<Prepared> prepared = Prepare(line, std::move(config), job);
+  absl::StatusOr<RunInput> prepared = Prepare(line, std::move(config), job);
   if (!prepared.ok()) {
     // Who waits for this worker in vain hears why.
     if (job.has_value()) Disagree(job->seat, prepared.status());
     return prepared.status();
   }
   TrainRun run{.line = line,
-               .config = prepared->config,
-               .data = *prepared->data,
-               .length = prepared->length,
+               .input = *std::move(prepared),
                .seat = job.has_value() ? std::optional(job->seat) : std::nullopt,
-               .hosts = HostsOf(job),
                .desk = FlightDesk(line.flight)};
   if (job.has_value() && run.speaks()) run.screen.Note(Describe(job->identity));
   if (!job.has_value()) {
-    RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(WorkersAs(run.config), run.config.cyclic.workers,
-                                                 run.config.cyclic.threads)));
+    RZ_RETURN_IF_ERROR(CheckLimits(LaunchNeedsOf(
+        WorkersAs(run.config()), run.config().cyclic.workers, run.config().cyclic.threads)));
     RZ_RETURN_IF_ERROR(CheckPlanInChild(run));
   }
   if (run.speaks()) {
-    for (const std::string& note : run.config.notes) run.screen.Note(note);
-    for (const std::string& note : run.length.notes) run.screen.Note(note);
+    for (const std::string& note : run.input.length.notes) run.screen.Note(note);
   }
   RemoveOldFlights(run);
-  OrderedJson provenance = RecordRun(run, job.has_value() ? job->identity.source : "");
+  RecordRun(run, job.has_value() ? job->identity.source : "");
   absl::StatusOr<std::vector<std::string>> results = RunAllWorkers(run);
   if (run.speaks()) LookBack(run, results.status());
   if (!results.ok()) return results.status();
@@ -483,10 +438,7 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
     return mine.interrupted ? CutShort(run) : absl::OkStatus();
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return TellResults(run, {.results = *std::move(results),
-                           .seconds = seconds.count(),
-                           .provenance = std::move(provenance),
-                           .before = before});
+  return TellResults(run, *results, seconds.count(), before);
 }
 
 }  // namespace
@@ -510,7 +462,7 @@ absl::Status RunTrain(const CommandLine& asked) {
     const int of_launcher =
         identity.has_value() && !IsBoundToCores() ? identity->local_workers.value_or(1) : 1;
     const int here = identity.has_value() ? of_launcher : config->cyclic.workers;
-    SleepWhereCrowded({.workers = here, .threads = config->cyclic.threads}, line.config,
+    SleepWhereCrowded({.workers = here, .threads = config->cyclic.threads}, line,
                       /*speaks=*/!identity.has_value() || identity->self.value == 0);
   }
   // A worker without a configuration joins, too: it tells the others why it ends.

@@ -9,7 +9,6 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -19,9 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "base/mutex.h"
 #include "base/status.h"
-#include "integrations/cli/commands.h"
 #include "integrations/cli/parameter_files.h"
-#include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/sight/pace.h"
@@ -56,73 +53,55 @@ void Act(Action action) {
   kill(getpid(), action == Action::kKill ? SIGKILL : SIGSTOP);
 }
 
-// What a worker has sent, told apart.
-struct SentBytes {
-  uint64_t training = 0;  // forward and backward copies, injections, sums, retirements
-  uint64_t other = 0;     // evaluation, the final collection, running statistics, metrics, tokens
-};
-
-// Bytes that `self` injects in iteration t for anything but training.
-absl::StatusOr<uint64_t> OtherInjections(const Plan& plan, WorkerId self, Iteration t) {
-  RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, self, {t, Iteration(t.value + 1)}));
-  uint64_t bytes = 0;
-  for (const Op& op : program.ops) {
-    if (op.kind != OpKind::kSend || op.channel != Channel::kInject) continue;
-    if (op.copy != Copy::kEvaluation) continue;
-    bytes += static_cast<uint64_t>(plan.stage(op.stage).parameter_bytes);
-  }
-  return bytes;
-}
-
-// Measured bytes of a whole run of `plan`. Injections for evaluations and for the final collection
-// share a channel with those for training; the plan says how many they are.
-absl::StatusOr<SentBytes> SplitSentBytes(const Plan& plan, WorkerId self,
-                                         const TransportStats& stats) {
-  SentBytes sent;
-  for (size_t kind = 0; kind < stats.bytes_sent.size(); ++kind) {
+// Measured bytes of a whole run of `plan`: those for training become the report's, and those for
+// evaluations, the final collection, running statistics, metrics and tokens. Injections for the
+// first two share a channel with those for training; the plan says how many they are.
+absl::Status SplitSentBytes(const Plan& plan, const std::vector<uint64_t>& sent,
+                            WorkerReport& report) {
+  for (size_t kind = 0; kind < sent.size(); ++kind) {
     switch (static_cast<Channel>(kind)) {
       case Channel::kForwardCopy:
       case Channel::kBackwardCopy:
       case Channel::kInject:
       case Channel::kSum:
       case Channel::kRetire:
-      case Channel::kFinished: sent.training += stats.bytes_sent[kind]; break;
-      default: sent.other += stats.bytes_sent[kind];
+      case Channel::kFinished: report.training_bytes += sent[kind]; break;
+      default: report.other_bytes += sent[kind];
     }
   }
-  if (!plan.exchange || plan.workers == 1) return sent;
-  uint64_t injected = 0;
+  if (!plan.exchange || plan.workers == 1) return absl::OkStatus();
+  std::vector<int> evaluated = {plan.iterations};
   if (plan.evaluation.every > 0 && plan.evaluation.laps > 0) {
-    for (int e = plan.evaluation.every; e < plan.iterations; e += plan.evaluation.every) {
-      RZ_ASSIGN_OR_RETURN(const uint64_t bytes, OtherInjections(plan, self, Iteration(e)));
-      injected += bytes;
+    for (int t = plan.evaluation.every; t < plan.iterations; t += plan.evaluation.every) {
+      evaluated.push_back(t);
     }
   }
-  RZ_ASSIGN_OR_RETURN(const uint64_t closing,
-                      OtherInjections(plan, self, Iteration(plan.iterations)));
-  injected += closing;
-  sent.training -= injected;
-  sent.other += injected;
-  return sent;
+  for (const int t : evaluated) {
+    RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, WorkerId(report.worker),
+                                                           {Iteration(t), Iteration(t + 1)}));
+    for (const Op& op : program.ops) {
+      if (op.kind != OpKind::kSend || op.channel != Channel::kInject) continue;
+      if (op.copy != Copy::kEvaluation) continue;
+      const auto bytes = static_cast<uint64_t>(plan.stage(op.stage).parameter_bytes);
+      report.training_bytes -= bytes;
+      report.other_bytes += bytes;
+    }
+  }
+  return absl::OkStatus();
 }
 
 class Worker {
  public:
   explicit Worker(TrainTask task)
       : task_(std::move(task)),
-        config_(task_.config),
+        config_(task_.input.config),
         injection_(config_.cyclic.inject, task_.self),
-        laps_(task_.data, BatchesOf(config_, task_.length)),
-        progress_({.iterations = task_.length.iterations,
-                   .samples_per_iteration = config_.batch.train_batch,
-                   .tokens_per_sample = TokensPerSample(config_),
-                   .terminal = task_.terminal,
-                   .steps_per_print = config_.steps_per_print,
-                   .flops = Flops(),
-                   .peak_flops = PeakFlops()}),
-        totals_(task_.run.planned.plan),
-        nonfinite_(task_.length.iterations),
-        stragglers_(task_.run.planned.plan.workers) {}
+        laps_(*task_.input.data, BatchesOf(task_.input)),
+        facts_(FactsOf(task_)),
+        progress_(facts_),
+        totals_(plan()),
+        nonfinite_(plan().iterations),
+        stragglers_(plan().workers) {}
 
   absl::StatusOr<WorkerReport> Run() {
     absl::Status status = RunAll();
@@ -133,7 +112,6 @@ class Worker {
       trace_->SetOffset(ring_->engine().clock_offset());
       Miss("trace", trace_->Finish());
     }
-    SayWhatIsMissing();
     if (!status.ok()) return status;
     return MakeReport(interrupted);
   }
@@ -144,23 +122,25 @@ class Worker {
     // The workers are connected; the first iteration may take long.
     if (task_.self.value == 0) Say("progress", "training begins");
     StartTrace();
-    RZ_RETURN_IF_ERROR(StartMetrics());
-    StepMeter::Options measured{.iterations = task_.length.iterations, .laps = plan().laps};
+    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
+    report_.forecast = forecast.host();
+    report_.parameters = task_.run.model.parameter_count;
+    StartMetrics();
+    LapMeter::Options measured{.iterations = plan().iterations,
+                               .laps = plan().laps,
+                               .micro_batch = config_.batch.micro_batch};
     if (task_.costs_from.has_value()) measured.left_out = task_.costs_from->value;
-    meter_.emplace(measured, ring_->engine().stats());
-    pace_.emplace(config_.batch.micro_batch, ring_->engine().stats());
+    meter_.emplace(measured, Usage::Now(ring_->engine().stats()));
     while (true) {
       RZ_ASSIGN_OR_RETURN(const LapTask lap, ring_->NextLap());
       if (lap.kind == LapTask::Kind::kDone) break;
       RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
         return injection_.RunLap([&]() -> absl::Status { return RunLap(lap); });
       }));
-      meter_->EndLap(lap, ring_->engine().stats());
-      pace_->EndLap(lap, ring_->engine().stats());
+      meter_->EndLap(lap, Usage::Now(ring_->engine().stats()));
       if (IsLast(lap)) KeepSchedule("the last iteration is over");
       // By now worker 0 answers.
       if (lap.iteration.value == 0 && lap.lap.value == 0) ring_->engine().MeasureClock();
-      SayWhatIsMissing();
       if (task_.self.value != 0) continue;
       if (const absl::Status said = SayWhatIsNew(); !said.ok()) {
         ring_->engine().Abort(said);
@@ -219,10 +199,10 @@ class Worker {
     RZ_ASSIGN_OR_RETURN(ring_, RingModel::Create(std::move(options)));
     if (task_.desk != nullptr) {
       Engine* const running = &ring_->engine();
-      seat_.emplace(task_.desk->Add(
+      seat_ = task_.desk->Add(
           task_.self, {.take = [running](const std::string& why) { return running->Flight(why); },
                        .missing = [this](const absl::Status& why) { Miss("flight records", why); },
-                       .interrupt = [running] { running->Abort(Interrupted()); }}));
+                       .interrupt = [running] { running->Abort(Interrupted()); }});
     }
     return absl::OkStatus();
   }
@@ -231,16 +211,8 @@ class Worker {
   void Miss(const std::string& what, const absl::Status& why) {
     if (why.ok()) return;
     const MutexLock lock(not_written_mutex_);
-    not_written_.emplace(what, why.message());
-  }
-
-  void SayWhatIsMissing() {
-    const MutexLock lock(not_written_mutex_);
-    if (not_written_said_ == not_written_.size()) return;
-    not_written_said_ = not_written_.size();
-    for (const auto& [what, why] : not_written_) {
-      Say("not_written", absl::StrCat(what, ": ", why));  // who has heard it hears no more
-    }
+    if (!not_written_.emplace(what, why.message()).second) return;
+    Say("not_written", absl::StrCat(what, ": ", why.message()));
   }
 
   void StartTrace() {
@@ -272,32 +244,22 @@ class Worker {
                                    .peak = live_->TakePeak()});
   }
 
-  // Of an iteration, as counted.
-  double Flops() const {
-    return task_.run.sample_flops * static_cast<double>(config_.batch.train_batch);
+  static RunFacts FactsOf(const TrainTask& task) {
+    const Config& config = task.input.config;
+    const double workers = config.cyclic.workers;
+    const double here = std::min(UsableCores() / config.cyclic.threads, workers);
+    return {.config = config,
+            .plan = task.run.planned.plan,
+            .terminal = task.terminal,
+            .flops = task.run.sample_flops * static_cast<double>(config.batch.train_batch),
+            .peak_flops = (task.launched ? workers : here) * task.worker_flops};
   }
 
-  // Per second, as fast as the workers' cores together can multiply.
-  double PeakFlops() const {
-    const double workers = plan().workers;
-    const double here = std::min(UsableCores() / config_.cyclic.threads, workers);
-    return (task_.launched ? workers : here) * task_.worker_flops;
-  }
-
-  absl::Status StartMetrics() {
-    if (task_.self.value != 0) return absl::OkStatus();
-    if (!RunMetrics::Wanted(config_, task_.line.metrics)) return absl::OkStatus();
-    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    auto metrics = RunMetrics::Create({.folder = task_.line.metrics,
-                                       .config = config_,
-                                       .plan = plan(),
-                                       .parameters = task_.run.model.parameter_count,
-                                       .flops = Flops(),
-                                       .peak_flops = PeakFlops(),
-                                       .forecast = forecast.host()});
+  void StartMetrics() {
+    if (task_.self.value != 0) return;
+    auto metrics = RunMetrics::Create(facts_, task_.line.metrics, report_);
     Miss("metrics", metrics.status());
     if (metrics.ok()) metrics_ = *std::move(metrics);
-    return absl::OkStatus();
   }
 
   bool IsLast(const LapTask& lap) const {
@@ -329,12 +291,12 @@ class Worker {
 
   // What RingTotals cannot know of a lap of training.
   void AddKnown(const LapTask& lap, std::vector<double>& totals) {
-    totals[RingTotals::kOffCore] = pace_->TakeOffCoreSeconds();
+    totals[RingTotals::kOffCore] = meter_->TakeOffCoreSeconds();
     const bool last_lap = lap.lap.value + 1 == plan().laps;
     if (last_lap && task_.pss_mib) totals[RingTotals::kPss] = task_.pss_mib();
     if (lap.lap.value > 0) return;
     if (RingTotals::PaceOf(plan(), lap.iteration) == task_.self) {
-      RingTotals::SetPace(pace_->pace(), totals);
+      RingTotals::SetPace(meter_->pace(), totals);
     }
     const Engine& engine = ring_->engine();
     const Iteration of(lap.iteration.value - RingTotals::GradientLag(plan()));
@@ -372,62 +334,51 @@ class Worker {
   }
 
   absl::Status SayWhatIsNew() {
-    for (const ReportInbox::Report& report : inbox_.Take()) {
-      RZ_RETURN_IF_ERROR(report.kind == LapTask::Kind::kTrain ? HearLoss(ResultOf(report))
+    for (const RingReport& report : inbox_.Take()) {
+      RZ_RETURN_IF_ERROR(report.kind == LapTask::Kind::kTrain ? HearLoss(report)
                                                               : HearEvaluation(report));
     }
     return absl::OkStatus();
   }
 
-  absl::Status HearLoss(const IterationResult& result) {
-    if (!report_.first_loss.has_value()) report_.first_loss = result.loss;
-    report_.last_loss = result.loss;
-    report_.iterations = result.done;
-    TakeNumbers(result);
-    const double waits = StepTimes::Now(ring_->engine().stats()).waits();
+  absl::Status HearLoss(const RingReport& result) {
+    const double loss = result.loss();
+    if (!report_.first_loss.has_value()) report_.first_loss = loss;
+    report_.last_loss = loss;
+    report_.iterations = result.done();
+    const OptimizerOptions& optimizer = config_.optimizer;
+    report_.lr = RateAt(optimizer.curve, optimizer.learning_rate,
+                        result.iteration.value - report_.skipped_updates)
+                     .rate;
+    report_.pss_mib = result.total(RingTotals::kPss);
+    if (metrics_ != nullptr) Miss("metrics", metrics_->Write(result, report_.lr));
+    const int lag = RingTotals::GradientLag(plan());
+    if (result.done() > lag) {
+      RZ_RETURN_IF_ERROR(HearNorm(result.done() - lag, result.total(RingTotals::kGradientSquares)));
+    }
+    const double waits = Usage::Now(ring_->engine().stats()).waits();
     const std::optional<std::string> line = progress_.Line(result, report_, waits);
     if (line.has_value()) Say("progress", *line);
-    if (metrics_ != nullptr) Miss("metrics", metrics_->Write(result, report_.lr));
-    WatchPace(result);
-    RZ_RETURN_IF_ERROR(WatchNorm(result.done - RingTotals::GradientLag(plan()),
-                                 result.totals[RingTotals::kGradientSquares]));
-    const std::string from = std::isfinite(result.loss) ? "" : OriginOf(result, plan());
-    return Watch(NonfiniteWatch::Value::kLoss, result.done, result.loss, from);
+    const WorkerId worker = RingTotals::PaceOf(plan(), result.iteration);
+    for (const std::string& slow : stragglers_.Note(worker.value, result.when, result.pace())) {
+      Say("note", absl::StrCat("warning: ", slow));
+    }
+    return Watch("loss", result.done(), loss,
+                 std::isfinite(loss) ? "" : result.OriginOfLoss(plan()));
   }
 
-  absl::Status HearEvaluation(const ReportInbox::Report& report) {
-    const bool tokens = task_.data.shape().kind == SampleShape::Kind::kTokens;
-    const EvaluationResult result =
-        EvaluationIn(report, tokens ? EvaluationOf::kTokens : EvaluationOf::kClasses);
+  absl::Status HearEvaluation(const RingReport& report) {
+    const bool tokens = task_.input.data->shape().kind == SampleShape::Kind::kTokens;
+    const EvaluationResult result = EvaluationIn(report, tokens);
     report_.evaluations.push_back(result);
     if (metrics_ != nullptr) Miss("metrics", metrics_->WriteEvaluation(result));
-    RZ_RETURN_IF_ERROR(
-        Watch(NonfiniteWatch::Value::kHeldOutLoss, result.iteration, result.loss, ""));
+    RZ_RETURN_IF_ERROR(Watch("held-out loss", result.iteration, result.loss, ""));
     Say("note", absl::StrCat("iteration ", result.iteration, ": ", result.Describe()));
     return absl::OkStatus();
   }
 
-  void TakeNumbers(const IterationResult& result) {
-    const OptimizerOptions& optimizer = config_.optimizer;
-    report_.lr =
-        RateAt(optimizer.curve, optimizer.learning_rate, result.done - 1 - skipped_updates_).rate;
-    report_.pss_mib = result.totals[RingTotals::kPss];
-    if (result.done <= RingTotals::GradientLag(plan()) || !plan().exchange) return;
-    const double squares = result.totals[RingTotals::kGradientSquares];
-    report_.gradient_norm = std::sqrt(squares);
-    if (plan().skips() && !std::isfinite(squares)) ++skipped_updates_;
-  }
-
-  void WatchPace(const IterationResult& result) {
-    const WorkerId worker = RingTotals::PaceOf(plan(), Iteration(result.done - 1));
-    for (const std::string& line :
-         stragglers_.Note(worker.value, result.when, RingTotals::PaceIn(result.totals))) {
-      Say("note", absl::StrCat("warning: ", line));
-    }
-  }
-
   // Says it, or ends the run, at the first value that is not finite.
-  absl::Status Watch(NonfiniteWatch::Value what, int done, double value, const std::string& from) {
+  absl::Status Watch(const std::string& what, int done, double value, const std::string& from) {
     const std::optional<std::string> line = nonfinite_.Note(what, done, value, from);
     if (!line.has_value()) return absl::OkStatus();
     if (config_.cyclic.on_nonfinite == CyclicConfig::OnNonfinite::kStop) {
@@ -437,8 +388,16 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // A dynamic loss scale is found by overflows: those are counted as skipped updates.
-  absl::Status WatchNorm(int done, double squares) {
+  // By the sum of the gradients' squares. A dynamic loss scale is found by overflows: those are
+  // counted as skipped updates.
+  absl::Status HearNorm(int done, double squares) {
+    if (!plan().exchange) return absl::OkStatus();
+    const double norm = std::sqrt(squares);
+    report_.gradient_norm = norm;
+    if (plan().skips() && !std::isfinite(squares)) ++report_.skipped_updates;
+    if (metrics_ != nullptr) {
+      Miss("metrics", metrics_->WriteNorm(done, norm, report_.skipped_updates));
+    }
     if (config_.precision.loss_scale.dynamic || std::isfinite(squares)) return absl::OkStatus();
     const std::optional<StageId> stage = ring_->engine().NonfiniteStage(Iteration(done - 1));
     std::vector<std::string> words;
@@ -447,8 +406,7 @@ class Worker {
           absl::StrCat("from stage ", stage->value, " (", plan().stage(*stage).name, ")"));
     }
     if (plan().skips()) words.push_back("and its update is skipped");
-    return Watch(NonfiniteWatch::Value::kGradientNorm, done, std::sqrt(squares),
-                 absl::StrJoin(words, ", "));
+    return Watch("gradient norm", done, norm, absl::StrJoin(words, ", "));
   }
 
   // At the end; of the last iterations' norms, too, which no report of a later one could tell.
@@ -456,9 +414,7 @@ class Worker {
     RZ_RETURN_IF_ERROR(SayWhatIsNew());
     const int end = plan().iterations;
     for (int t = std::max(0, end - RingTotals::GradientLag(plan())); t < end; ++t) {
-      const double squares = ring_->engine().GradientSquares(Iteration(t));
-      if (metrics_ != nullptr) Miss("metrics", metrics_->WriteNorm(t + 1, squares));
-      RZ_RETURN_IF_ERROR(WatchNorm(t + 1, squares));
+      RZ_RETURN_IF_ERROR(HearNorm(t + 1, ring_->engine().GradientSquares(Iteration(t))));
     }
     const std::optional<std::string> line = nonfinite_.Summary();
     if (line.has_value()) Say("note", absl::StrCat("warning: ", *line));
@@ -466,22 +422,26 @@ class Worker {
   }
 
   // What the process has used beside what was counted went to messages.
-  absl::StatusOr<MeasuredCosts> CostsOf(const WorkerReport& report) const {
-    const int iterations = report.measured;
+  absl::StatusOr<CostProfile> CostsOf(const WorkerReport& report) const {
+    const int iterations = report.steps.count;
     if (iterations == 0) return absl::InternalError("no iteration was measured");
-    MeasuredCosts costs{.lap_nanoseconds = costs_->lap_nanoseconds()};
+    CostProfile costs{.micro_batch = static_cast<int>(config_.batch.micro_batch),
+                      .threads = config_.cyclic.threads,
+                      .workers = plan().workers,
+                      .lap_nanoseconds = costs_->lap_nanoseconds()};
     const std::vector<StageTicks> means = costs_->Means();
     for (int j = 0; j < plan().stage_count(); ++j) {
-      costs.stages.push_back({plan().stages[j].name, means[j]});
+      costs.layers.push_back({plan().stages[j].name, means[j]});
     }
-    const auto used = static_cast<int64_t>(1e9 * report.times.cpu);
-    costs.other_nanoseconds = std::max<int64_t>(0, used - costs_->total_nanoseconds()) / iterations;
+    const auto used = static_cast<int64_t>(1e9 * report.steps.all.cpu);
+    const int64_t other = std::max<int64_t>(0, used - costs_->total_nanoseconds()) / iterations;
     const Iteration last(plan().iterations - 1);
     RZ_ASSIGN_OR_RETURN(const Program program,
                         MakeProgram(plan(), task_.self, {last, Iteration(plan().iterations)}));
-    costs.messages =
-        static_cast<int>(std::count_if(program.ops.begin(), program.ops.end(),
-                                       [](const Op& op) { return op.kind == OpKind::kSend; }));
+    const auto messages = std::count_if(program.ops.begin(), program.ops.end(),
+                                        [](const Op& op) { return op.kind == OpKind::kSend; });
+    // Where torch has threads of its own, what those take cannot be told from messages.
+    if (messages > 0 && costs.threads == 1) costs.message_nanoseconds = other / messages;
     return costs;
   }
 
@@ -495,29 +455,21 @@ class Worker {
       const MutexLock lock(not_written_mutex_);
       report.not_written = not_written_;
     }
-    if (meter_.has_value()) meter_->WriteTo(report);
+    if (meter_.has_value()) report.steps = meter_->steps();
     if (!interrupted) {
-      RZ_ASSIGN_OR_RETURN(const SentBytes sent,
-                          SplitSentBytes(plan(), task_.self, stats.transport));
-      report.training_bytes = sent.training;
-      report.other_bytes = sent.other;
+      RZ_RETURN_IF_ERROR(SplitSentBytes(plan(), stats.transport.bytes_sent, report));
     }
     report.copied_bytes = stats.transport.bytes_copied;
     report.memory = stats.memory;
     report.skipped_updates = stats.skipped_updates;
     report.loss_scale = stats.loss_scale;
-    RZ_ASSIGN_OR_RETURN(const MemoryForecast forecast, ForecastRun(config_, task_.run));
-    report.forecast = forecast.host();
     if (costs_ != nullptr) {
       RZ_ASSIGN_OR_RETURN(report.costs, CostsOf(report));
     }
-    report.parameters = task_.run.model.parameter_count;
-    if (!interrupted && plan().exchange && plan().iterations > 0) {
-      const Iteration last(plan().iterations - 1);
-      report.gradient_norm = std::sqrt(ring_->engine().GradientSquares(last));
+    const double step = report.steps.mean(report.steps.all.seconds);
+    if (facts_.flops > 0 && facts_.peak_flops > 0 && step > 0) {
+      report.mfu = facts_.flops / step / facts_.peak_flops;
     }
-    const double flops = Flops(), peak = PeakFlops();
-    if (flops > 0 && peak > 0 && report.step_mean > 0) report.mfu = flops / report.step_mean / peak;
     return report;
   }
 
@@ -527,21 +479,19 @@ class Worker {
   ReportInbox inbox_;    // outlives ring_, which reports to it
   WorkerReport report_;  // so far
   LapRunner laps_;
+  const RunFacts facts_;
   ProgressMeter progress_;
   RingTotals totals_;
   NonfiniteWatch nonfinite_;
   StragglerWatch stragglers_;
-  std::optional<PaceMeter> pace_;
-  int skipped_updates_ = 0;  // of those whose norm has been told
-  std::optional<StepMeter> meter_;
+  std::optional<LapMeter> meter_;
   Mutex not_written_mutex_;
   NotWritten not_written_ ABSL_GUARDED_BY(not_written_mutex_);
-  size_t not_written_said_ ABSL_GUARDED_BY(not_written_mutex_) = 0;
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<OpCosts> costs_;  // ring_ writes them
   std::unique_ptr<RingModel> ring_;
-  std::unique_ptr<TraceStream> trace_;    // these two look into the ring's engine
-  std::optional<FlightDesk::Seat> seat_;  // and into trace_
+  std::unique_ptr<TraceStream> trace_;  // these two look into the ring's engine
+  FlightDesk::Seat seat_;               // and into trace_
   std::unique_ptr<LiveTensorBytes> live_;
 };
 

@@ -1,6 +1,6 @@
 // One worker of a training run: the ordinary loop over a RingModel, and its report at the end.
 //
-//   TrainTask task{.config = config, .data = *data, .length = length, .run = planned, …};
+//   TrainTask task{.input = input, .run = planned, …};
 //   RZ_ASSIGN_OR_RETURN(WorkerReport report, TrainWorker(std::move(task)));
 //
 // The calling thread is the worker's computing thread, with torch prepared (PrepareTorch).
@@ -19,7 +19,6 @@
 #include "integrations/cli/command_line.h"
 #include "integrations/cli/plan_run.h"
 #include "integrations/cli/worker_report.h"
-#include "integrations/data/dataset.h"
 #include "integrations/sight/flight_desk.h"
 #include "p2p/transport.h"
 #include "zero/config/config.h"
@@ -27,9 +26,7 @@
 namespace ringzero {
 
 struct TrainTask {
-  const Config& config;
-  const Dataset& data;
-  const RunLength& length;
+  const RunInput& input;
   PlannedRun run;
   WorkerId self{0};
   std::unique_ptr<Transport> transport;  // null: nothing travels
@@ -41,7 +38,7 @@ struct TrainTask {
   double worker_flops = 0;              // per second, on cores of its own; 0: unknown
   std::function<double()> pss_mib;      // this worker's share of its process' memory; null: 0
   // Worker 0: lines for a person, "progress" (to be overwritten) or "note". All: "not_written", a
-  // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …").
+  // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …"). Thread-safe.
   std::function<void(const std::string& kind, const std::string& line)> say;
 };
 

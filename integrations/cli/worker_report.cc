@@ -1,50 +1,68 @@
-// Sums, means and differences; reports travel as CBOR.
+// Sums and differences; reports travel as CBOR.
 #include "integrations/cli/worker_report.h"
-
-#include <sys/resource.h>
-#include <sys/time.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "sharding/op.h"
 
-// Nothing is null.
-template <typename T>
-struct nlohmann::adl_serializer<std::optional<T>> {
-  static void to_json(json& to, const std::optional<T>& from) {
-    to = from.has_value() ? json(*from) : json(nullptr);
-  }
-  static void from_json(const json& from, std::optional<T>& to) {
-    if (!from.is_null()) to = from.get<T>();
-  }
-};
-
 namespace ringzero {
 
+static void to_json(nlohmann::json& json, const LayerTimes& layer) {
+  const StageTicks& times = layer.nanoseconds;
+  json = {{"name", layer.name},
+          {"forward_ns", times.forward},
+          {"backward_ns", times.backward},
+          {"add_ns", times.add},
+          {"update_ns", times.update}};
+}
+
+static void from_json(const nlohmann::json& json, LayerTimes& layer) {
+  StageTicks& times = layer.nanoseconds;
+  json.at("name").get_to(layer.name);
+  json.at("forward_ns").get_to(times.forward);
+  json.at("backward_ns").get_to(times.backward);
+  json.at("add_ns").get_to(times.add);
+  json.at("update_ns").get_to(times.update);
+}
+
+void to_json(nlohmann::json& json, const CostProfile& profile) {
+  json = {{"micro_batch", profile.micro_batch},
+          {"threads", profile.threads},
+          {"workers", profile.workers},
+          {"lap_ns", profile.lap_nanoseconds},
+          {"message_ns", profile.message_nanoseconds},
+          {"layers", profile.layers}};
+}
+
+void from_json(const nlohmann::json& json, CostProfile& profile) {
+  json.at("micro_batch").get_to(profile.micro_batch);
+  json.at("threads").get_to(profile.threads);
+  json.at("workers").get_to(profile.workers);
+  json.at("lap_ns").get_to(profile.lap_nanoseconds);
+  json.at("message_ns").get_to(profile.message_nanoseconds);
+  json.at("layers").get_to(profile.layers);
+}
+
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryBytes, masters, versions, moments, sums, taken, gradients)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StageTicks, forward, backward, add, update)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTimes, name, nanoseconds)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerPlace, host, system, processor, instructions, cores,
-                                   transport)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EvaluationResult, iteration, loss, accuracy)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StepTimes, parameters, gradient_sums, update, other, on_core,
-                                   cpu, minor_faults)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Usage, seconds, parameters, gradient_sums, update, other,
+                                   on_core, disk_faults, stolen, cpu, minor_faults)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Steps, count, median, min, max, all)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ActivationPoint, seconds, bytes, peak)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MeasuredCosts, stages, lap_nanoseconds, other_nanoseconds,
-                                   messages)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, worker, place, interrupted, not_written, measured,
-                                   step_median, step_min, step_max, step_mean, times, pss_peak_mib,
-                                   training_bytes, other_bytes, copied_bytes, skipped_updates,
-                                   loss_scale, memory, activations, costs, forecast, parameters,
-                                   iterations, dump_trouble, lr, gradient_norm, pss_mib, mfu,
-                                   first_loss, last_loss, evaluations, parameters_sha256)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WorkerReport, worker, place, interrupted, not_written, steps,
+                                   pss_peak_mib, training_bytes, other_bytes, copied_bytes,
+                                   skipped_updates, loss_scale, memory, activations, costs,
+                                   forecast, parameters, iterations, dump_trouble, lr,
+                                   gradient_norm, pss_mib, mfu, first_loss, last_loss, evaluations,
+                                   parameters_sha256)
 
 std::string ToBytes(const WorkerReport& report) {
   const std::vector<uint8_t> bytes = nlohmann::json::to_cbor(report);
@@ -127,27 +145,36 @@ std::vector<double> RingTotals::Take(const LapTask& lap, const EngineStats& stat
   return taken;
 }
 
-Pace RingTotals::PaceIn(std::span<const double> sums) {
-  return {.micro_batches = sums[kPace],
-          .computing_seconds = sums[kPace + 1],
-          .off_core_seconds = sums[kPace + 2],
-          .disk_faults = sums[kPace + 3],
-          .stolen_seconds = sums[kPace + 4]};
-}
+using PaceValues = std::array<double, RingTotals::kCount - RingTotals::kPace>;
 
 void RingTotals::SetPace(const Pace& pace, std::span<double> values) {
-  const std::array<double, 5> all = {pace.micro_batches, pace.computing_seconds,
-                                     pace.off_core_seconds, pace.disk_faults, pace.stolen_seconds};
+  const auto all = std::bit_cast<PaceValues>(pace);
   std::copy(all.begin(), all.end(), values.begin() + kPace);
 }
 
-std::vector<Scalar> RingTotals::Scalars(std::span<const double> sums, int workers) {
+Pace RingReport::pace() const {
+  PaceValues all;
+  std::copy_n(sums.begin() + kQualityCount + RingTotals::kPace, all.size(), all.begin());
+  return std::bit_cast<Pace>(all);
+}
+
+std::vector<Scalar> RingReport::Scalars(int workers) const {
   std::vector<Scalar> scalars;
   for (size_t i = 0; i < kTotals.size(); ++i) {
-    const bool time = kTotals[i].unit == Unit::kSeconds;
-    scalars.push_back({kTotals[i].name, time ? 1000 * sums[i] / workers : sums[i]});
+    const double sum = total(static_cast<int>(i));
+    scalars.push_back(
+        {kTotals[i].name, kTotals[i].unit == Unit::kSeconds ? 1000 * sum / workers : sum});
   }
   return scalars;
+}
+
+std::string RingReport::OriginOfLoss(const Plan& plan) const {
+  const int count = static_cast<int>(total(RingTotals::kNonfiniteLosses));
+  if (count != 1) {
+    return absl::StrCat("from ", count, " of ", plan.workers * plan.laps, " micro-batches");
+  }
+  const int number = static_cast<int>(total(RingTotals::kNonfiniteNumbers));
+  return absl::StrCat("from micro-batch ", number, " of worker ", number % plan.workers);
 }
 
 std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> ReportInbox::Listener() {
@@ -163,94 +190,26 @@ void ReportInbox::Close() {
   closed_ = true;
 }
 
-std::vector<ReportInbox::Report> ReportInbox::Take() {
+std::vector<RingReport> ReportInbox::Take() {
   const MutexLock lock(mutex_);
   return std::exchange(reports_, {});
 }
 
-IterationResult ResultOf(const ReportInbox::Report& report) {
-  const std::vector<double>& metrics = report.metrics;
-  return {.done = report.iteration.value + 1,
-          .loss = WithoutNanSign(metrics[0] / metrics[2]),
-          .when = report.when,
-          .totals = {metrics.begin() + kQualityCount, metrics.end()}};
-}
-
-EvaluationResult EvaluationIn(const ReportInbox::Report& report, EvaluationOf of) {
-  const std::vector<double>& metrics = report.metrics;
-  EvaluationResult result{.iteration = report.iteration.value,
-                          .loss = WithoutNanSign(metrics[0] / metrics[2])};
-  if (of == EvaluationOf::kClasses) result.accuracy = metrics[1] / metrics[2];
+EvaluationResult EvaluationIn(const RingReport& report, bool tokens) {
+  EvaluationResult result{.iteration = report.iteration.value, .loss = report.loss()};
+  if (!tokens) result.accuracy = report.sums[1] / report.sums[2];
   return result;
 }
 
-EvaluationResult::Quality EvaluationResult::quality() const {
-  return accuracy.has_value() ? Quality{"accuracy", *accuracy}
-                              : Quality{"perplexity", std::exp(loss)};
+std::pair<const char*, double> EvaluationResult::quality() const {
+  return accuracy.has_value() ? std::pair("accuracy", *accuracy)
+                              : std::pair("perplexity", std::exp(loss));
 }
 
 std::string EvaluationResult::Describe() const {
   return accuracy.has_value()
              ? absl::StrFormat("held-out loss %.4f, accuracy %.2f %%", loss, 100 * *accuracy)
-             : absl::StrFormat("held-out loss %.4f, perplexity %.3f", loss, quality().value);
-}
-
-void StepTimes::Add(const StepTimes& more, double factor) {
-  for (double StepTimes::*const part :
-       {&StepTimes::parameters, &StepTimes::gradient_sums, &StepTimes::update, &StepTimes::other,
-        &StepTimes::on_core, &StepTimes::cpu, &StepTimes::minor_faults}) {
-    this->*part += factor * (more.*part);
-  }
-}
-
-StepTimes StepTimes::Now(const EngineStats& stats) {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return {.parameters = stats.wait_parameters_seconds,
-          .gradient_sums = stats.wait_gradient_sums_seconds,
-          .update = stats.wait_update_seconds,
-          .other = stats.wait_other_seconds,
-          .on_core = ThreadCpuSeconds(),
-          .cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime),
-          .minor_faults = static_cast<double>(usage.ru_minflt)};
-}
-
-StepMeter::StepMeter(const Options& options, const EngineStats& stats)
-    : options_(options),
-      last_time_(std::chrono::steady_clock::now()),
-      last_(StepTimes::Now(stats)) {}
-
-void StepMeter::EndLap(const LapTask& lap, const EngineStats& stats) {
-  const bool trained = lap.kind == LapTask::Kind::kTrain;
-  if (trained && lap.lap.value + 1 < options_.laps) return;
-  const auto time = std::chrono::steady_clock::now();
-  const StepTimes now = StepTimes::Now(stats);
-  const int left_out = options_.iterations > options_.left_out ? options_.left_out : 0;
-  if (trained && lap.iteration.value >= left_out) {
-    seconds_.push_back(std::chrono::duration<double>(time - last_time_).count());
-    times_.Add(now);
-    times_.Add(last_, -1);
-  }
-  last_time_ = time;
-  last_ = now;
-}
-
-void StepMeter::WriteTo(WorkerReport& report) const {
-  report.measured = measured();
-  report.times = times_;
-  std::vector<double> seconds = seconds_;
-  std::sort(seconds.begin(), seconds.end());
-  if (seconds.empty()) return;
-  const size_t half = seconds.size() / 2;
-  report.step_median =
-      seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
-  report.step_min = seconds.front();
-  report.step_max = seconds.back();
-  report.step_mean =
-      std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+             : absl::StrFormat("held-out loss %.4f, perplexity %.3f", loss, quality().second);
 }
 
 }  // namespace ringzero

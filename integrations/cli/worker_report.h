@@ -1,13 +1,10 @@
-// What the workers count and measure in a run: what the ring sums up, what worker 0 hears of losses,
+// What the workers count and measure in a run: what the ring sums up, what worker 0 hears of it,
 // and the report of each worker at the end. (What --metrics FOLDER keeps is in provenance.h.)
 //
 //   ReportInbox inbox;                               // worker 0's
 //   options.on_report = inbox.Listener();
 //   RingTotals totals(plan);                         // every worker's
 //   std::vector<double> sums = totals.Take(lap, engine.stats());
-//   StepMeter meter({.iterations = T, .laps = K}, engine.stats());
-//   meter.EndLap(lap, engine.stats());               // after every micro-batch, evaluations too
-//   WorkerReport report = …;  meter.WriteTo(report);
 //   std::string bytes = ToBytes(report);             // in the worker
 //   WorkerReport report = FromBytes(bytes);          // in the parent
 //
@@ -52,8 +49,8 @@ class RingTotals {
     kLossScale,         // first lap, worker 0: of this iteration
     kNonfiniteLosses,   // 1: the micro-batch's loss is not finite
     kNonfiniteNumbers,  // there: the micro-batch's number
-    kPace,              // first lap, the worker of PaceOf: five values, up to here
-    kCount = kPace + 5
+    kPace,              // first lap, the worker of PaceOf: its Pace
+    kCount = kPace + sizeof(Pace) / sizeof(double)
   };
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kOffCore) {}
@@ -73,12 +70,7 @@ class RingTotals {
 
   // Whose pace the report of iteration `t` tells: each worker's in turn.
   static WorkerId PaceOf(const Plan& plan, Iteration t) { return WorkerId(t.value % plan.workers); }
-  static Pace PaceIn(std::span<const double> sums);
   static void SetPace(const Pace& pace, std::span<double> values);
-
-  // Times as milliseconds of the mean worker, bytes of the whole ring; the places up to kPss.
-  // `sums`: kCount values, summed over an iteration.
-  static std::vector<Scalar> Scalars(std::span<const double> sums, int workers);
 
  private:
   const int laps_;
@@ -88,44 +80,42 @@ class RingTotals {
 inline constexpr int kQualityCount = 3;
 inline constexpr int kMetricsCount = kQualityCount + RingTotals::kCount;
 
-// What the ring's folds tell worker 0: written by engine threads, read by the computing one.
-// Thread-safe.
+// What the ring's fold of an iteration, or of an evaluation, tells worker 0.
+struct RingReport {
+  Iteration iteration{0};
+  LapTask::Kind kind = LapTask::Kind::kTrain;
+  std::vector<double> sums;  // kMetricsCount
+  std::chrono::steady_clock::time_point when;
+
+  int done() const { return iteration.value + 1; }                   // iterations
+  double loss() const { return WithoutNanSign(sums[0] / sums[2]); }  // mean
+  double total(int place) const { return sums[static_cast<size_t>(kQualityCount + place)]; }
+  Pace pace() const;
+  // RingTotals' places up to kPss: times as milliseconds of the mean worker, bytes of the ring.
+  std::vector<Scalar> Scalars(int workers) const;
+  // Where a loss comes from that is not finite: the micro-batches whose own is not.
+  std::string OriginOfLoss(const Plan& plan) const;
+};
+
+// Written by engine threads, read by the computing one. Thread-safe.
 class ReportInbox {
  public:
-  struct Report {
-    Iteration iteration;
-    LapTask::Kind kind;
-    std::vector<double> metrics;  // kMetricsCount sums
-    std::chrono::steady_clock::time_point when;
-  };
   // For RingModelOptions::on_report; `this` must outlive it.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> Listener();
   // What is reported from now on is not taken: what was told stays all.
   void Close();
   // Since the last call, in the order of their coming.
-  std::vector<Report> Take();
+  std::vector<RingReport> Take();
 
  private:
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Report> reports_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RingReport> reports_ ABSL_GUARDED_BY(mutex_);
 };
-
-struct IterationResult {
-  int done = 0;     // iterations
-  double loss = 0;  // mean
-  std::chrono::steady_clock::time_point when;
-  std::vector<double> totals;  // RingTotals', summed over the ring
-};
-IterationResult ResultOf(const ReportInbox::Report& report);
 
 struct EvaluationResult {
-  struct Quality {
-    const char* name;
-    double value;
-  };
   // Of classes the accuracy, of tokens the perplexity.
-  Quality quality() const;
+  std::pair<const char*, double> quality() const;
   // "held-out loss 0.5000, accuracy 75.00 %"
   std::string Describe() const;
 
@@ -133,20 +123,7 @@ struct EvaluationResult {
   double loss = 0;                 // mean
   std::optional<double> accuracy;  // absent: of tokens
 };
-enum class EvaluationOf { kClasses, kTokens };
-EvaluationResult EvaluationIn(const ReportInbox::Report& report, EvaluationOf of);
-
-// Where a worker's time went, in seconds, and what its process used.
-struct StepTimes {
-  double parameters = 0, gradient_sums = 0, update = 0, other = 0;  // waits for the ring
-  double on_core = 0;       // the computing thread was on a processor
-  double cpu = 0;           // of the process: user and system, all threads
-  double minor_faults = 0;  // page faults of the process
-  double waits() const { return parameters + gradient_sums + update + other; }
-  void Add(const StepTimes& more, double factor = 1);
-  // So far, of this process and, for on_core, of the calling thread.
-  static StepTimes Now(const EngineStats& stats);
-};
+EvaluationResult EvaluationIn(const RingReport& report, bool tokens);
 
 // Live tensors on a worker's computing thread, without gradients that it has handed over.
 struct ActivationPoint {
@@ -155,13 +132,9 @@ struct ActivationPoint {
   int64_t peak = 0;    // since the point before
 };
 
-// TrainTask::costs_from.
-struct MeasuredCosts {
-  std::vector<LayerTimes> stages;
-  int64_t lap_nanoseconds = 0;    // of each micro-batch, beside the stages
-  int64_t other_nanoseconds = 0;  // of the process, for the whole of an iteration, beside all these
-  int messages = 0;               // that it sends in an iteration
-};
+// As the file of a profile has it, too.
+void to_json(nlohmann::json& json, const CostProfile& profile);
+void from_json(const nlohmann::json& json, CostProfile& profile);
 
 // What was to be written and is not, or not there: by what it is ("metrics", "trace"), why.
 using NotWritten = std::map<std::string, std::string>;
@@ -169,14 +142,10 @@ using NotWritten = std::map<std::string, std::string>;
 // What one worker knows of its run, so far and at the end.
 struct WorkerReport {
   int worker = 0;
-  WorkerPlace place;
+  OrderedJson place;  // ThisPlace
   bool interrupted = false;
   NotWritten not_written;
-  // Of the measured iterations.
-  int measured = 0;
-  double step_median = 0, step_min = 0, step_max = 0, step_mean = 0;  // seconds
-  StepTimes times;  // all measured iterations together; the process' part is 0 where another worker
-                    // reports the same process
+  Steps steps;  // of the process: 0 where another worker reports the same process
   double pss_peak_mib = 0;
   // Of the whole run.
   uint64_t training_bytes = 0;  // parameters and gradient sums sent for training
@@ -186,7 +155,7 @@ struct WorkerReport {
   double loss_scale = 1;                     // as it is at the end
   MemoryBytes memory;                        // allocated, each category at its most
   std::vector<ActivationPoint> activations;  // cyclic.track_activations
-  std::optional<MeasuredCosts> costs;
+  std::optional<CostProfile> costs;          // TrainTask::costs_from
   // Worker 0 only.
   MemoryBytes forecast;  // of the whole host, by the plan
   int64_t parameters = 0;
@@ -206,30 +175,19 @@ std::string ToBytes(const WorkerReport& report);
 // Internal if they are not ToBytes'.
 absl::StatusOr<WorkerReport> FromBytes(const std::string& bytes);
 
-// Times a worker's iterations from the ends of its laps. The first iterations are left out (all
-// count where there are no more). An evaluation between two iterations counts to neither. The
-// calling thread is the computing one.
-class StepMeter {
- public:
-  struct Options {
-    int iterations = 0;
-    int laps = 1;
-    int left_out = 10;
-  };
-  StepMeter(const Options& options, const EngineStats& stats);
-  void EndLap(const LapTask& lap, const EngineStats& stats);
-  int measured() const { return static_cast<int>(seconds_.size()); }
-  // measured, step_* and times.
-  void WriteTo(WorkerReport& report) const;
-
- private:
-  const Options options_;
-  std::chrono::steady_clock::time_point last_time_;  // the end of the iteration, or of the
-  StepTimes last_;                                   // evaluation, before
-  std::vector<double> seconds_;                      // one per measured iteration
-  StepTimes times_;                                  // in all of them together
-};
-
 }  // namespace ringzero
+
+// Nothing is null.
+template <typename T>
+struct nlohmann::adl_serializer<std::optional<T>> {
+  template <typename Json>
+  static void to_json(Json& to, const std::optional<T>& from) {
+    to = from.has_value() ? Json(*from) : Json(nullptr);
+  }
+  template <typename Json>
+  static void from_json(const Json& from, std::optional<T>& to) {
+    if (!from.is_null()) to = from.template get<T>();
+  }
+};
 
 #endif  // RINGZERO_INTEGRATIONS_CLI_WORKER_REPORT_H_

@@ -1,33 +1,43 @@
-// Writes the events' JSON by hand: a trace has millions of them, and they are all alike.
+// Pairs ends with begins. Writes the events' JSON by hand: a trace has millions of them, all alike.
 #include "integrations/sight/chrome_trace.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <deque>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/files.h"
-#include "integrations/sight/slices.h"
+#include "base/status.h"
+#include "p2p/unique_fd.h"
 #include "zero/flight_clock.h"
 
 namespace ringzero {
 namespace {
 
+bool Trains(const Op& op) { return op.kind == OpKind::kForward || op.kind == OpKind::kBackward; }
+
+// Of a stage's forward or backward, or of the stages' adds or updates together.
+struct Mean {
+  double nanoseconds = 0;
+  int64_t count = 0;
+};
+
 constexpr int kRowsPerTrack = 16;  // thread numbers apart; what needs more rows shares the last
 // Perfetto binds a flow to the slice that it is within: nothing lasts no time.
 constexpr double kShortest = 1e-3;
-
-std::string Quoted(const std::string& text) { return nlohmann::json(text).dump(); }
 
 std::string NameOf(const Slice& slice) {
   const Op& op = slice.op;
@@ -46,176 +56,233 @@ class Writer {
       : records_(records), options_(options) {}
 
   std::string Write() {
-    FindStart();
-    text_ = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-    for (const FlightRecord& record : records_) WriteWorker(record);
-    WriteFlows();
-    absl::StrAppend(&text_, "\n],\"otherData\":{\"note\":", Quoted(options_.note));
+    const std::string clocks = FindStart();
+    text_ = R"({"displayTimeUnit":"ms","traceEvents":[)";
     uint64_t lost = 0;
-    for (const FlightRecord& record : records_) lost += record.lost;
-    absl::StrAppend(&text_, ",\"lost_events\":\"", lost, "\",\"clocks\":", Quoted(clocks_), "}}\n");
+    for (const FlightRecord& record : records_) {
+      WriteWorker(record);
+      lost += record.lost;
+    }
+    WriteFlows();
+    const nlohmann::ordered_json other = {
+        {"note", options_.note}, {"lost_events", absl::StrCat(lost)}, {"clocks", clocks}};
+    absl::StrAppend(&text_, "\n],\"otherData\":", other.dump(), "}\n");
     return std::move(text_);
   }
 
  private:
+  // Of a flow: a slice's beginning.
   struct End {
     int worker = 0;
-    int thread = 0;
+    int thread = 0;  // 0: not known
     double time = 0;
   };
-  struct Flow {
-    bool sent = false, received = false;
-    End from, to;
-    Op op;
-  };
 
-  void FindStart() {
+  // Returns how well the clocks are aligned.
+  std::string FindStart() {
     start_ = std::numeric_limits<int64_t>::max();
-    std::vector<std::string> loose;
+    std::string loose;
     int64_t within_ns = 0;
     for (const FlightRecord& record : records_) {
       const std::optional<int64_t> offset = OffsetTo(records_[0], record);
-      if (!offset.has_value()) loose.push_back(absl::StrCat("worker ", record.worker.value));
+      if (!offset.has_value()) absl::StrAppend(&loose, " worker ", record.worker.value);
       const bool measured = record.clock != records_[0].clock && record.offset.has_value();
       if (measured) within_ns = std::max(within_ns, record.offset->within_ns);
-      if (!record.events.empty())
-        start_ = std::min(start_, record.events[0].time + offset.value_or(0));
+      if (record.events.empty()) continue;
+      start_ = std::min(start_, record.events[0].time + offset.value_or(0));
     }
-    clocks_ = loose.empty() ? "aligned" : "not aligned:";
-    if (loose.empty() && within_ns > 0) {
-      absl::StrAppendFormat(&clocks_, " within %.0f us", static_cast<double>(within_ns) * 1e-3);
-    }
-    for (const std::string& worker : loose) absl::StrAppend(&clocks_, " ", worker);
+    if (!loose.empty()) return absl::StrCat("not aligned:", loose);
+    if (within_ns == 0) return "aligned";
+    return absl::StrFormat("aligned within %.0f us", static_cast<double>(within_ns) * 1e-3);
   }
 
   double Time(int64_t time) const {
     return static_cast<double>(time - start_) * options_.microseconds_per_unit;
   }
 
-  void Next() {
-    if (!first_) text_ += ",\n";
-    first_ = false;
+  template <typename... Values>
+  void Append(const absl::FormatSpec<Values...>& format, const Values&... values) {
+    text_ += std::exchange(separator_, ",\n");
+    absl::StrAppendFormat(&text_, format, values...);
   }
 
-  void Name(const char* what, int worker, int thread, const std::string& value) {
-    Next();
-    absl::StrAppend(&text_, "{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", worker,
-                    ",\"tid\":", thread, ",\"args\":{", value, "}}");
+  // Of a process or a thread: what is shown, and where.
+  void Name(const char* what, int worker, int thread, const std::string& name, int place) {
+    Append(R"({"ph":"M","name":"%s_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", what, worker,
+           thread, name);
+    Append(R"({"ph":"M","name":"%s_sort_index","pid":%d,"tid":%d,"args":{"sort_index":%d}})", what,
+           worker, thread, place);
   }
 
   void WriteWorker(const FlightRecord& record) {
     const int worker = record.worker.value;
     const std::optional<int64_t> offset = OffsetTo(records_[0], record);
-    Name("process_name", worker, 0,
-         absl::StrCat("\"name\":\"worker ", worker,
-                      offset.has_value() ? "" : " (clock not aligned)", "\""));
-    Name("process_sort_index", worker, 0, absl::StrCat("\"sort_index\":", worker));
-    std::set<std::pair<int, int>> rows;
-    for (const Slice& slice : SlicesOf(record.events, Until(record))) {
+    const char* const loose = offset.has_value() ? "" : " (clock not aligned)";
+    Name("process", worker, 0, absl::StrCat("worker ", worker, loose), worker);
+    std::map<int, std::string> threads;
+    for (const Slice& slice : SlicesOf(record.events)) {
       const int row = std::min(slice.row, kRowsPerTrack - 1);
-      rows.insert({static_cast<int>(slice.track), row});
-      WriteSlice(worker, slice,
-                 {.offset = offset.value_or(0),
-                  .thread = 1 + static_cast<int>(slice.track) * kRowsPerTrack + row});
+      const int thread = 1 + static_cast<int>(slice.track) * kRowsPerTrack + row;
+      threads.try_emplace(
+          thread, absl::StrCat(ToString(slice.track), row == 0 ? "" : absl::StrCat(" ", row + 1)));
+      const double begin = Time(slice.begin + offset.value_or(0));
+      WriteSlice(slice, {worker, thread, begin}, Time(slice.end + offset.value_or(0)) - begin);
     }
-    for (const auto& [track, row] : rows) {
-      const int thread = 1 + track * kRowsPerTrack + row;
-      const std::string number = row == 0 ? "" : absl::StrCat(" ", row + 1);
-      Name("thread_name", worker, thread,
-           absl::StrCat("\"name\":\"", ToString(static_cast<Track>(track)), number, "\""));
-      Name("thread_sort_index", worker, thread, absl::StrCat("\"sort_index\":", thread));
-    }
+    for (const auto& [thread, name] : threads) Name("thread", worker, thread, name, thread);
   }
 
-  struct Place {
-    int64_t offset = 0;
-    int thread = 0;
-  };
-  void WriteSlice(int worker, const Slice& slice, const Place& place) {
-    const double begin = Time(slice.begin + place.offset);
-    const double lasted = std::max(kShortest, Time(slice.end + place.offset) - begin);
-    Next();
-    absl::StrAppendFormat(&text_,
-                          "{\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f,\"cat\":"
-                          "\"%s\",\"name\":\"%s\",\"args\":{\"op\":\"%s\"",
-                          worker, place.thread, begin, lasted, ToString(slice.track), NameOf(slice),
-                          ToString(slice.op));
-    if (!slice.ended) text_ += ",\"unfinished\":true";
+  void WriteSlice(const Slice& slice, const End& at, double lasted) {
     const Op& op = slice.op;
     const bool sent = slice.track == Track::kCopiesOut, received = slice.track == Track::kCopiesIn;
-    if (sent || received) absl::StrAppend(&text_, ",\"message\":", slice.message);
-    text_ += "}}";
-    if (sent) {
-      Flow& flow = flows_[{worker, op.peer.value, op.channel, slice.message}];
-      flow.sent = true;
-      flow.op = op;
-      flow.from = {worker, place.thread, begin};
-    } else if (received) {
-      Flow& flow = flows_[{op.peer.value, worker, op.channel, slice.message}];
-      flow.received = true;
-      flow.to = {worker, place.thread, begin};
-    }
+    Append(R"({"ph":"X","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"cat":"%s","name":"%s",)"
+           R"("args":{"op":"%s"%s%s}})",
+           at.worker, at.thread, at.time, std::max(kShortest, lasted), ToString(slice.track),
+           NameOf(slice), ToString(op), slice.ended ? "" : R"(,"unfinished":true)",
+           sent || received ? absl::StrCat(R"(,"message":)", slice.message) : "");
+    if (sent) flows_[{at.worker, op.peer.value, op.channel, slice.message}].first = at;
+    if (received) flows_[{op.peer.value, at.worker, op.channel, slice.message}].second = at;
   }
 
   void WriteFlows() {
-    for (const auto& [name, flow] : flows_) {
-      if (!flow.sent || !flow.received) continue;
+    for (const auto& [name, ends] : flows_) {
+      if (ends.first.thread == 0 || ends.second.thread == 0) continue;
       const auto& [from, to, channel, number] = name;
-      const std::string common =
-          absl::StrCat("\"cat\":\"message\",\"name\":\"", ToString(channel), "\",\"id\":\"", from,
-                       ".", to, ".", ToString(channel), ".", number, "\"");
-      Next();
-      absl::StrAppendFormat(&text_, "{\"ph\":\"s\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s}",
-                            flow.from.worker, flow.from.thread, flow.from.time, common);
-      Next();
-      absl::StrAppendFormat(&text_,
-                            "{\"ph\":\"f\",\"bp\":\"e\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,%s}",
-                            flow.to.worker, flow.to.thread, flow.to.time, common);
+      const std::string id = absl::StrCat(from, ".", to, ".", ToString(channel), ".", number);
+      for (const auto& [phase, end] :
+           {std::pair(R"("s")", ends.first), std::pair(R"("f","bp":"e")", ends.second)}) {
+        Append(R"({"ph":%s,"pid":%d,"tid":%d,"ts":%.3f,"cat":"message","name":"%s","id":"%s"})",
+               phase, end.worker, end.thread, end.time, ToString(channel), id);
+      }
     }
   }
 
   std::span<const FlightRecord> records_;
   const ChromeTraceOptions& options_;
   int64_t start_ = 0;
-  std::string clocks_;
   std::string text_;
-  bool first_ = true;
-  std::map<std::tuple<int, int, Channel, uint32_t>, Flow> flows_;
+  const char* separator_ = "\n";
+  std::map<std::tuple<int, int, Channel, uint32_t>, std::pair<End, End>> flows_;  // by message
 };
 
-std::string Gzip(const std::string& plain) {
-  z_stream stream{};
-  // 15: the largest window; 16: a gzip header and trailer are written.
-  const int begun =
-      deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  RZ_CHECK(begun == Z_OK, "zlib does not start");
-  std::string packed;
-  std::vector<Bytef> part(1 << 16);
-  size_t taken = 0;
-  int result = Z_OK;
-  while (result == Z_OK) {  // avail_in has 32 bits
-    const size_t left = std::min<size_t>(plain.size() - taken, 1 << 30);
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data() + taken));
-    stream.avail_in = static_cast<uInt>(left);
-    stream.next_out = part.data();
-    stream.avail_out = static_cast<uInt>(part.size());
-    result = deflate(&stream, taken + left == plain.size() ? Z_FINISH : Z_NO_FLUSH);
-    taken += left - stream.avail_in;
-    packed.append(reinterpret_cast<const char*>(part.data()), part.size() - stream.avail_out);
-  }
-  deflateEnd(&stream);
-  RZ_CHECK(result == Z_STREAM_END, "zlib does not end");
-  return packed;
+// As a file of memory: what zlib writes.
+absl::StatusOr<std::string> Gzip(const std::string& plain) {
+  const UniqueFd packed(memfd_create("trace", MFD_CLOEXEC));
+  const gzFile file = gzdopen(dup(packed.get()), "wb");
+  RZ_CHECK(file != nullptr, "zlib does not start");
+  const size_t taken = gzfwrite(plain.data(), 1, plain.size(), file);
+  RZ_CHECK(gzclose(file) == Z_OK && taken == plain.size(), "zlib does not end");
+  return ReadWholeFile(absl::StrCat("/proc/self/fd/", packed.get()));
 }
 
 }  // namespace
+
+// An event takes the logarithm of how many slices are open: a file may say that everything began
+// and nothing ended.
+std::vector<Slice> SlicesOf(std::span<const Event> events) {
+  struct Rows {
+    std::set<int> free;
+    int count = 0;
+  };
+  std::vector<Slice> slices;
+  std::array<Rows, kTrackCount> tracks;
+  // By track, operation and message; the first of several alike ends first.
+  std::map<std::pair<Track, PackedEvent>, std::deque<size_t>> open;
+  for (const Event& event : events) {
+    const Track track = TrackOf(event);
+    Rows& rows = tracks[static_cast<size_t>(track)];
+    const std::pair key(track, Pack({.op = event.op, .message = event.message}));
+    if (event.kind == EventKind::kEnd || event.kind == EventKind::kWaited) {
+      const auto found = open.find(key);
+      if (found == open.end()) continue;
+      Slice& slice = slices[found->second.front()];
+      slice.end = event.time;
+      slice.ended = true;
+      rows.free.insert(slice.row);
+      found->second.pop_front();
+      if (found->second.empty()) open.erase(found);
+      continue;
+    }
+    open[key].push_back(slices.size());
+    const int row = rows.free.empty() ? rows.count++ : rows.free.extract(rows.free.begin()).value();
+    slices.push_back({.track = track,
+                      .row = row,
+                      .op = event.op,
+                      .message = event.message,
+                      .begin = event.time,
+                      .end = std::max(events.back().time, event.time)});
+  }
+  return slices;
+}
+
+std::optional<std::pair<Iteration, Iteration>> LastWhole(std::span<const FlightRecord> records,
+                                                         int count) {
+  constexpr int kNone = std::numeric_limits<int>::max();
+  int first = 0, last = kNone;
+  for (const FlightRecord& record : records) {
+    // Iterations that are over, and the one that the record may have begun within.
+    int begun_in = kNone, over = -1;
+    for (const Event& event : record.events) {
+      if (!IsCompute(event.op.kind) || event.op.copy == Copy::kEvaluation) continue;
+      if (TrackOf(event) != Track::kCompute) continue;
+      begun_in = std::min(begun_in, event.op.iteration.value);
+      if (event.op.kind == OpKind::kEnd && event.kind == EventKind::kEnd) {
+        over = std::max(over, event.op.iteration.value);
+      }
+    }
+    // Of the run's very first iteration a record has everything, too.
+    first = std::max(first, begun_in == 0 || begun_in == kNone ? begun_in : begun_in + 1);
+    last = std::min(last, over);
+  }
+  if (records.empty() || first > last) return std::nullopt;
+  return std::pair(Iteration(std::max(first, last - count + 1)), Iteration(last + 1));
+}
+
+std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
+                                    std::pair<Iteration, Iteration> iterations) {
+  int64_t from = std::numeric_limits<int64_t>::max(), to = std::numeric_limits<int64_t>::min();
+  for (const FlightRecord& record : records) {
+    const int64_t offset = OffsetTo(records[0], record).value_or(0);
+    for (const Event& event : record.events) {
+      const Iteration t = event.op.iteration;
+      if (!Trains(event.op) || TrackOf(event) != Track::kCompute) continue;
+      if (t < iterations.first || t >= iterations.second) continue;
+      from = std::min(from, event.time + offset);
+      to = std::max(to, event.time + offset);
+    }
+  }
+  return {from, std::max(from, to)};
+}
+
+SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stages) {
+  std::map<std::pair<OpKind, int>, Mean> means;
+  for (const FlightRecord& record : records) {
+    for (const Slice& slice : SlicesOf(record.events)) {
+      if (!slice.ended || slice.track == Track::kWaits) continue;
+      Mean& mean = means[{slice.op.kind, Trains(slice.op) ? slice.op.stage.value : 0}];
+      mean.nanoseconds += static_cast<double>(slice.end - slice.begin);
+      ++mean.count;
+    }
+  }
+  const auto of = [&](OpKind kind, int stage) -> int64_t {
+    const Mean& mean = means[{kind, stage}];
+    return std::llround(mean.nanoseconds / static_cast<double>(std::max<int64_t>(mean.count, 1)));
+  };
+  SimulationOptions speed{.add_ticks = of(OpKind::kAdd, 0), .update_ticks = of(OpKind::kUpdate, 0)};
+  for (int j = 0; j < stages; ++j) {
+    speed.stage_ticks.push_back(
+        {.forward = of(OpKind::kForward, j), .backward = of(OpKind::kBackward, j)});
+  }
+  return speed;
+}
 
 std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options) {
   return Writer(records, options).Write();
 }
 
 absl::Status WriteTrace(const std::string& path, const std::string& json) {
-  return WriteWholeFile(path, absl::EndsWith(path, ".gz") ? Gzip(json) : json);
+  if (!absl::EndsWith(path, ".gz")) return WriteWholeFile(path, json);
+  RZ_ASSIGN_OR_RETURN(const std::string packed, Gzip(json));
+  return WriteWholeFile(path, packed);
 }
 
 }  // namespace ringzero

@@ -1,9 +1,9 @@
-// ChromeTrace: events as the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open.
+// Slices: from begins and ends of events to what lasted from when to when, in rows; means of them;
+// and ChromeTrace: slices as the JSON that Perfetto (ui.perfetto.dev) and chrome://tracing open.
 //
 //   RZ_ASSIGN_OR_RETURN(std::vector<FlightRecord> records, ReadFlightFolder("run.parts"));
-//   std::string json = ChromeTrace(records, {});
-//
-//   RZ_RETURN_IF_ERROR(WriteTrace("trace.json.gz", json));
+//   for (const Slice& slice : SlicesOf(records[0].events)) { … }
+//   RZ_RETURN_IF_ERROR(WriteTrace("trace.json.gz", ChromeTrace(records, {})));
 //
 // A worker is a process there, its tracks (sharding/event.h) are threads, operations are slices,
 // and a flow goes from each send to its receive. Format:
@@ -12,14 +12,44 @@
 #define RINGZERO_INTEGRATIONS_SIGHT_CHROME_TRACE_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "sharding/event.h"
+#include "sharding/simulate.h"
 #include "zero/flight_record.h"
 
 namespace ringzero {
+
+struct Slice {
+  Track track = Track::kCompute;
+  int row = 0;  // within its track; above 0 only where several things go on at once
+  Op op;
+  uint32_t message = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool ended = false;
+};
+
+// By begin. `events`: of one worker, by time. What began before the first event is left out; what
+// has not ended lasts until the last event.
+std::vector<Slice> SlicesOf(std::span<const Event> events);
+
+// The last iterations, at most `count`, of whose computing all records have everything: the first
+// of them and the one behind the last. None: nothing.
+std::optional<std::pair<Iteration, Iteration>> LastWhole(std::span<const FlightRecord> records,
+                                                         int count);
+// From the first begin to the last end of the computing of these iterations, evaluations left out.
+std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
+                                    std::pair<Iteration, Iteration> iterations);
+
+// Mean times in the records, in nanoseconds: of each stage's forward and backward, and of an add
+// and an update of all stages.
+SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stages);
 
 struct ChromeTraceOptions {
   double microseconds_per_unit = 1e-3;  // a unit of Event::time: a nanosecond, or a tick

@@ -1,7 +1,6 @@
 // A thread that waits for a signal, a failure, or its end.
 #include "integrations/sight/flight_desk.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -13,7 +12,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -42,12 +43,7 @@ sigset_t DeskSignals() {
 void Ring(const UniqueFd& bell) {
   const uint64_t one = 1;
   // It cannot fail but by being full, and then it rings already.
-  [[maybe_unused]] const ssize_t written = write(bell.get(), &one, sizeof(one));
-}
-
-void Hush(const UniqueFd& bell) {
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(bell.get(), &count, sizeof(count));
+  (void)!write(bell.get(), &one, sizeof(one));
 }
 
 // The run goes on, or has an end of its own; who asked looks into the folder.
@@ -80,16 +76,14 @@ void BlockDeskSignals() {
 }
 
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from) {
-  std::vector<std::string> old;
-  DIR* const entries = opendir(folder.c_str());
-  if (entries == nullptr) return;
-  while (const dirent* const entry = readdir(entries)) {
-    const std::optional<int> worker = WorkerOf(entry->d_name);
-    if (!worker.has_value() || (*worker != first.value && *worker < from.value)) continue;
-    old.push_back(absl::StrCat(folder, "/", entry->d_name));
+  std::error_code missing;
+  std::vector<std::filesystem::path> old;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
+    const std::string name = entry.path().filename().string();
+    const std::optional<int> worker = WorkerOf(name);
+    if (worker == first.value || worker >= from.value) old.push_back(entry.path());
   }
-  closedir(entries);
-  for (const std::string& path : old) std::remove(path.c_str());
+  for (const std::filesystem::path& path : old) std::filesystem::remove(path, missing);
 }
 
 FlightDesk::FlightDesk(std::string folder) : folder_(std::move(folder)) {}
@@ -113,39 +107,19 @@ absl::Status FlightDesk::Start() {
   return absl::OkStatus();
 }
 
-FlightDesk::Seat::~Seat() {
-  if (desk_ != nullptr) desk_->Remove(worker_);
-}
-
 FlightDesk::Seat FlightDesk::Add(WorkerId worker, Callbacks callbacks) {
   const MutexLock lock(mutex_);
   if (interrupted_ && callbacks.interrupt) callbacks.interrupt();
   workers_[worker.value] = {.callbacks = std::move(callbacks)};
-  return Seat(this, worker);
+  return Seat(nullptr, [this, worker](void*) {
+    const MutexLock gone(mutex_);
+    workers_.erase(worker.value);
+  });
 }
 
 void FlightDesk::TraceWith(WorkerId worker, std::function<void()> trace) {
   const MutexLock lock(mutex_);
-  workers_[worker.value].trace = std::move(trace);
-}
-
-void FlightDesk::TraceAll() {
-  const MutexLock lock(mutex_);
-  for (const auto& [worker, each] : workers_) {
-    if (each.trace) {
-      each.trace();
-    } else {
-      std::fprintf(stderr,
-                   "warning: worker %d: signal %d asks for a trace, which wants --trace FILE "
-                   "--trace-iterations signal:COUNT\n",
-                   worker, kTraceSignal);
-    }
-  }
-}
-
-void FlightDesk::Remove(WorkerId worker) {
-  const MutexLock lock(mutex_);
-  workers_.erase(worker.value);
+  workers_[worker.value].callbacks.trace = std::move(trace);
 }
 
 void FlightDesk::Wake() {
@@ -162,21 +136,6 @@ void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
   WriteOrWarn(folder_, record);
 }
 
-void FlightDesk::WriteAll(const std::string& why) {
-  const MutexLock lock(mutex_);
-  for (const auto& [worker, each] : workers_) {
-    WriteOrWarn(folder_, each.callbacks.take(why), each.callbacks.missing);
-  }
-}
-
-void FlightDesk::Interrupt() {
-  const MutexLock lock(mutex_);
-  interrupted_ = true;
-  for (const auto& [worker, each] : workers_) {
-    if (each.callbacks.interrupt) each.callbacks.interrupt();
-  }
-}
-
 void FlightDesk::WriteFailed() {
   const MutexLock lock(mutex_);
   for (auto& [worker, each] : workers_) {
@@ -186,6 +145,28 @@ void FlightDesk::WriteFailed() {
     each.failed = true;
     record.why = std::string(record.error.message());
     WriteOrWarn(folder_, record);
+  }
+}
+
+void FlightDesk::Hear(int signal) {
+  const MutexLock lock(mutex_);
+  interrupted_ = interrupted_ || signal == kInterruptSignal;
+  for (const auto& [worker, each] : workers_) {
+    const auto& [take, missing, interrupt, trace] = each.callbacks;
+    if (signal == kInterruptSignal) {
+      if (interrupt) interrupt();
+    } else if (signal == kDumpSignal) {
+      const std::string why =
+          absl::StrCat("signal ", signal, " (", strsignal(signal), ") asked for it");
+      WriteOrWarn(folder_, take(why), missing);
+    } else if (trace) {
+      trace();
+    } else {
+      std::fprintf(stderr,
+                   "warning: worker %d: signal %d asks for a trace, which wants --trace FILE "
+                   "--trace-iterations signal:COUNT\n",
+                   worker, signal);
+    }
   }
 }
 
@@ -199,18 +180,12 @@ void FlightDesk::Run() {
       return;
     }
     if (files[0].revents != 0) return;
-    if (files[1].revents != 0) Hush(wake_);
+    uint64_t rings = 0;
+    if (files[1].revents != 0) (void)!read(wake_.get(), &rings, sizeof(rings));
     if (woken_.exchange(false)) WriteFailed();
     signalfd_siginfo info = {};
-    if (files[2].revents == 0 || read(signals_.get(), &info, sizeof(info)) != sizeof(info))
-      continue;
-    if (info.ssi_signo == kTraceSignal) {
-      TraceAll();
-    } else if (info.ssi_signo == kInterruptSignal) {
-      Interrupt();
-    } else {
-      WriteAll(
-          absl::StrCat("signal ", kDumpSignal, " (", strsignal(kDumpSignal), ") asked for it"));
+    if (files[2].revents != 0 && read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      Hear(static_cast<int>(info.ssi_signo));
     }
   }
 }

@@ -8,8 +8,8 @@
 //       desk.Add(self, {.take = [&](const std::string& why) { return engine.Flight(why); }});
 //
 // A thread of its own writes, so that a worker whose computing thread hangs leaves a record, too.
-// The signals come by a descriptor: there is no handler that could interrupt anything. They must be
-// blocked in all threads (BlockDeskSignals, first thing in main). Thread-safe.
+// The signals come by a descriptor and must be blocked in all threads (BlockDeskSignals, first in
+// main). Thread-safe.
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_FLIGHT_DESK_H_
 
@@ -20,7 +20,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -52,25 +51,15 @@ class FlightDesk {
     // The launching process says by kInterruptSignal that the run is to end. If the signal came
     // before Add, Add calls this.
     std::function<void()> interrupt = nullptr;
+    std::function<void()> trace = nullptr;  // TraceWith's
   };
 
   explicit FlightDesk(std::string folder);
   ~FlightDesk();
   absl::Status Start();
 
-  // Takes the worker's records until it is destroyed, which waits for one that is being taken.
-  class Seat {
-   public:
-    Seat(FlightDesk* desk, WorkerId worker) : desk_(desk), worker_(worker) {}
-    Seat(Seat&& other) noexcept
-        : desk_(std::exchange(other.desk_, nullptr)), worker_(other.worker_) {}
-    Seat& operator=(Seat&&) = delete;
-    ~Seat();
-
-   private:
-    FlightDesk* desk_;
-    WorkerId worker_;
-  };
+  // Takes the worker's records until the seat is destroyed, which waits for a record in the making.
+  using Seat = std::shared_ptr<void>;
   Seat Add(WorkerId worker, Callbacks callbacks);
   // What SIGUSR2 asks of a worker that has a seat, until that is destroyed; on the desk's thread.
   void TraceWith(WorkerId worker, std::function<void()> trace);
@@ -86,15 +75,11 @@ class FlightDesk {
  private:
   struct Worker {
     Callbacks callbacks;
-    std::function<void()> trace;  // empty: it does not
-    bool failed = false;          // its failure's record is written
+    bool failed = false;  // its failure's record is written
   };
   void Run();
-  void WriteAll(const std::string& why);
-  void Interrupt();
   void WriteFailed();
-  void TraceAll();
-  void Remove(WorkerId worker);
+  void Hear(int signal);
 
   const std::string folder_;
   UniqueFd signals_, wake_, stop_;

@@ -1,9 +1,9 @@
 // Metrics: scalars by name, written where people look: TensorBoard, CSV files, JSON lines.
 //
-//   RZ_ASSIGN_OR_RETURN(auto writer,
+//   RZ_ASSIGN_OR_RETURN(const MetricsWriter write,
 //                       MakeTensorBoardWriter({.output_path = "runs", .job_name = "a"}));
-//   RZ_RETURN_IF_ERROR(writer->Write({.samples = 2048, .iteration = 16, .wall_seconds = now},
-//                                    {{"Train/Samples/train_loss", 0.7}}));
+//   RZ_RETURN_IF_ERROR(write({.samples = 2048, .iteration = 16, .wall_seconds = now},
+//                            {{"Train/Samples/train_loss", 0.7}}));
 //
 // As DeepSpeed's monitor: the x axis is the number of samples so far, a file is flushed at each
 // write, and a folder is output_path/job_name. One thread.
@@ -12,7 +12,7 @@
 
 #include <cmath>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,24 +36,21 @@ struct MetricsMoment {
   double wall_seconds = 0;  // since 1970
 };
 
-class MetricsWriter {
- public:
-  virtual ~MetricsWriter() = default;
-  // PermissionDenied, naming the file.
-  virtual absl::Status Write(const MetricsMoment& moment, const std::vector<Scalar>& scalars) = 0;
-};
+// PermissionDenied, naming the file.
+using MetricsWriter =
+    std::function<absl::Status(const MetricsMoment& moment, const std::vector<Scalar>& scalars)>;
 
 // output_path/job_name, made.
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
 
 // One event file, as `tensorboard --logdir` reads it. A NaN is one there, too.
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeTensorBoardWriter(const MonitorConfig& monitor);
+absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor);
 // One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to. What
 // is not finite is nan, inf or -inf.
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeCsvWriter(const MonitorConfig& monitor);
+absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor);
 // One object per write: {"iteration": 16, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
 // is not finite is null. The file is begun anew.
-absl::StatusOr<std::unique_ptr<MetricsWriter>> MakeJsonLinesWriter(const std::string& path);
+absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path);
 
 }  // namespace ringzero
 

@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <ctime>
 #include <fstream>
 
@@ -21,11 +20,8 @@ constexpr double kSlowness = 2;
 double Seconds(const timespec& time) {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
-
-double DiskFaults() {
-  rusage usage{};
-  getrusage(RUSAGE_THREAD, &usage);
-  return static_cast<double>(usage.ru_majflt);
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
 // Since boot, of the mean processor; 0 where the kernel does not tell.
@@ -78,44 +74,72 @@ double ThreadCpuSeconds() {
   return Seconds(time);
 }
 
-PaceMeter::Moment PaceMeter::Now(const EngineStats& stats) {
+Usage Usage::Now(const EngineStats& stats) {
+  thread_local double stolen = 0, stolen_read_at = 0;
+  rusage process{}, thread{};
+  getrusage(RUSAGE_SELF, &process);
+  getrusage(RUSAGE_THREAD, &thread);
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
-  Moment now{.clock_seconds = std::chrono::duration<double>(since).count(),
-             .wait_seconds = stats.wait_parameters_seconds + stats.wait_gradient_sums_seconds +
-                             stats.wait_update_seconds + stats.wait_other_seconds,
-             .cpu_seconds = ThreadCpuSeconds(),
-             .disk_faults = DiskFaults()};
-  if (now.clock_seconds - stolen_read_at_ >= 1) {
-    stolen_read_at_ = now.clock_seconds;
-    stolen_seconds_ = StolenSeconds();
+  const double seconds = std::chrono::duration<double>(since).count();
+  if (seconds - stolen_read_at >= 1) {
+    stolen_read_at = seconds;
+    stolen = StolenSeconds();
   }
-  now.stolen_seconds = stolen_seconds_;
-  return now;
+  return {.seconds = seconds,
+          .parameters = stats.wait_parameters_seconds,
+          .gradient_sums = stats.wait_gradient_sums_seconds,
+          .update = stats.wait_update_seconds,
+          .other = stats.wait_other_seconds,
+          .on_core = ThreadCpuSeconds(),
+          .disk_faults = static_cast<double>(thread.ru_majflt),
+          .stolen = stolen,
+          .cpu = Seconds(process.ru_utime) + Seconds(process.ru_stime),
+          .minor_faults = static_cast<double>(process.ru_minflt)};
 }
 
-void PaceMeter::EndLap(const LapTask& lap, const Moment& now) {
-  const Moment before = last_;
+Usage& Usage::Add(const Usage& more, double factor) {
+  for (double Usage::*const part :
+       {&Usage::seconds, &Usage::parameters, &Usage::gradient_sums, &Usage::update, &Usage::other,
+        &Usage::on_core, &Usage::disk_faults, &Usage::stolen, &Usage::cpu, &Usage::minor_faults}) {
+    this->*part += factor * (more.*part);
+  }
+  return *this;
+}
+
+void LapMeter::EndLap(const LapTask& lap, const Usage& now) {
+  const Usage used = Usage(now).Add(last_, -1);
   last_ = now;
   if (lap.kind != LapTask::Kind::kTrain) return;
-  const double computing = std::max(
-      0.0, now.clock_seconds - before.clock_seconds - (now.wait_seconds - before.wait_seconds));
-  const double off_core =
-      std::clamp(computing - (now.cpu_seconds - before.cpu_seconds), 0.0, computing);
-  off_core_seconds_ += off_core;
+  off_core_ += used.off_core();
+  iteration_.Add(used);
+  if (lap.lap.value + 1 == options_.laps) {
+    const Usage whole = std::exchange(iteration_, {});
+    const int left_out = options_.iterations > options_.left_out ? options_.left_out : 0;
+    if (lap.iteration.value >= left_out) {
+      all_.Add(whole);
+      seconds_.push_back(whole.seconds);
+    }
+  }
   // The first iteration takes memory for the first time.
-  const bool complete = lap.samples.value_or(micro_batch_) == micro_batch_;
+  const bool complete = lap.samples.value_or(options_.micro_batch) == options_.micro_batch;
   if (lap.iteration.value == 0 || !complete) return;
   pace_.micro_batches += 1;
-  pace_.computing_seconds += computing;
-  pace_.off_core_seconds += off_core;
-  pace_.disk_faults += now.disk_faults - before.disk_faults;
-  pace_.stolen_seconds += now.stolen_seconds - before.stolen_seconds;
+  pace_.computing_seconds += used.computing();
+  pace_.off_core_seconds += used.off_core();
+  pace_.disk_faults += used.disk_faults;
+  pace_.stolen_seconds += used.stolen;
 }
 
-double PaceMeter::TakeOffCoreSeconds() {
-  const double taken = off_core_seconds_;
-  off_core_seconds_ = 0;
-  return taken;
+Steps LapMeter::steps() const {
+  std::vector<double> seconds = seconds_;
+  std::sort(seconds.begin(), seconds.end());
+  const size_t count = seconds.size();
+  if (count == 0) return {};
+  return {.count = static_cast<int>(count),
+          .median = (seconds[count / 2] + seconds[(count - 1) / 2]) / 2,
+          .min = seconds.front(),
+          .max = seconds.back(),
+          .all = all_};
 }
 
 std::vector<std::string> StragglerWatch::Note(int worker, Time when, const Pace& pace) {
@@ -124,10 +148,8 @@ std::vector<std::string> StragglerWatch::Note(int worker, Time when, const Pace&
   seen.last = pace;
   seen.told = true;
   const bool all = std::all_of(seen_.begin(), seen_.end(), [](const Seen& s) { return s.told; });
-  if (!all) return {};
-  const double seconds =
-      begin_.has_value() ? std::chrono::duration<double>(when - *begin_).count() : 0;
-  if (begin_.has_value() && seconds < kWindowSeconds) return {};
+  const double seconds = std::chrono::duration<double>(when - begin_.value_or(when)).count();
+  if (!all || (begin_.has_value() && seconds < kWindowSeconds)) return {};
   std::vector<std::string> lines;
   if (begin_.has_value()) lines = EndWindow(seconds);
   for (Seen& each : seen_) {

@@ -1,8 +1,8 @@
-// Pace: how fast each worker computes, and which one holds up all others.
+// Pace: what a worker uses and how fast it computes, and which one holds up all others.
 //
-//   PaceMeter meter(micro_batch, engine.stats());               // in each worker
-//   meter.EndLap(lap, engine.stats());                          // after every micro-batch
-//   StragglerWatch watch(workers);                              // at worker 0
+//   LapMeter meter({.iterations = T, .laps = K, .micro_batch = B}, Usage::Now(engine.stats()));
+//   meter.EndLap(lap, Usage::Now(engine.stats()));   // after every micro-batch, evaluations too
+//   StragglerWatch watch(workers);                   // at worker 0
 //   for (const std::string& line : watch.Note(worker, when, pace)) say(line);
 //
 // Workers of a ring end their steps at the same time: a slow one shows in what it computes between
@@ -10,10 +10,12 @@
 #ifndef RINGZERO_INTEGRATIONS_SIGHT_PACE_H_
 #define RINGZERO_INTEGRATIONS_SIGHT_PACE_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "zero/engine.h"
@@ -39,39 +41,59 @@ struct Pace {
 // Time on a processor, of the calling thread.
 double ThreadCpuSeconds();
 
-// Counts a worker's pace. One thread, the computing one.
-class PaceMeter {
+// Since some moment, of a worker whose computing thread is the calling one.
+struct Usage {
+  // So far. `stolen` is read once a second: its file is long.
+  static Usage Now(const EngineStats& stats);
+  Usage& Add(const Usage& more, double factor = 1);
+  double waits() const { return parameters + gradient_sums + update + other; }
+  double computing() const { return std::max(0.0, seconds - waits()); }
+  double off_core() const { return std::max(0.0, computing() - on_core); }
+
+  double seconds = 0;                                               // by the clock
+  double parameters = 0, gradient_sums = 0, update = 0, other = 0;  // of these: waits for the ring
+  double on_core = 0;                                               // of these: on a processor
+  double disk_faults = 0;                                           // page faults that had to read
+  double stolen = 0;        // seconds: other guests had the host's processors; the mean
+  double cpu = 0;           // seconds of the process: user and system, all threads
+  double minor_faults = 0;  // page faults of the process
+};
+
+// The measured iterations.
+struct Steps {
+  int count = 0;
+  double median = 0, min = 0, max = 0;  // seconds
+  Usage all;                            // of all of them together
+  // Of one.
+  double mean(double total) const { return total / std::max(count, 1); }
+};
+
+// Counts what a worker uses from the ends of its laps. One thread, the computing one.
+class LapMeter {
  public:
-  // All since some moment of the past.
-  struct Moment {
-    double clock_seconds = 0;
-    double wait_seconds = 0;
-    double cpu_seconds = 0;
-    double disk_faults = 0;
-    double stolen_seconds = 0;
+  struct Options {
+    int iterations = 0;
+    int laps = 1;
+    int64_t micro_batch = 1;  // samples of a complete one
+    int left_out = 10;        // first iterations; 0 where there are no more
   };
+  LapMeter(const Options& options, const Usage& start) : options_(options), last_(start) {}
+  // An evaluation between two iterations counts to neither.
+  void EndLap(const LapTask& lap, const Usage& now);
 
-  // `micro_batch`: samples of a complete one.
-  PaceMeter(int64_t micro_batch, const EngineStats& stats) : PaceMeter(micro_batch, Moment()) {
-    last_ = Now(stats);
-  }
-  PaceMeter(int64_t micro_batch, const Moment& start) : micro_batch_(micro_batch), last_(start) {}
-
-  void EndLap(const LapTask& lap, const EngineStats& stats) { EndLap(lap, Now(stats)); }
-  void EndLap(const LapTask& lap, const Moment& now);
-
+  Steps steps() const;
   const Pace& pace() const { return pace_; }
   // In all micro-batches of training since the last call.
-  double TakeOffCoreSeconds();
+  double TakeOffCoreSeconds() { return std::exchange(off_core_, 0); }
 
  private:
-  Moment Now(const EngineStats& stats);
-
-  const int64_t micro_batch_;
-  Moment last_;
+  const Options options_;
+  Usage last_;                   // so far, at the end of the lap before
+  Usage iteration_;              // in the laps of this one
+  Usage all_;                    // in the measured iterations
+  std::vector<double> seconds_;  // of each of them
   Pace pace_;
-  double off_core_seconds_ = 0;
-  double stolen_seconds_ = 0, stolen_read_at_ = 0;  // the file is long: it is read once a second
+  double off_core_ = 0;
 };
 
 // Compares the workers in windows of 5 s, or longer until each has told its pace twice. One thread.

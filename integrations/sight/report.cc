@@ -7,11 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/status.h"
+#include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/plan_figure.h"
-#include "integrations/sight/slices.h"
 #include "sharding/memory_forecast.h"
 #include "zero/flight_clock.h"
 
@@ -26,21 +27,26 @@ using Json = nlohmann::json;
 constexpr int kShownIterations = 2;
 constexpr absl::string_view kPlaceOfRuns = "THE RUNS";
 
-absl::StatusOr<int64_t> Integer(const Json& json, const char* key) {
+// The member `key`, which must be of the kind that `is` tells.
+absl::StatusOr<Json> Member(const Json& json, const char* key, bool (Json::*is)() const noexcept,
+                            const char* kind) {
   const auto found = json.find(key);
-  if (found != json.end() && found->is_number_integer()) return found->get<int64_t>();
-  return absl::InvalidArgumentError(absl::StrCat("wanted a whole number as \"", key, "\""));
+  if (found != json.end() && ((*found).*is)()) return *found;
+  return absl::InvalidArgumentError(absl::StrCat("wanted ", kind, " as \"", key, "\""));
+}
+absl::StatusOr<int64_t> Integer(const Json& json, const char* key) {
+  RZ_ASSIGN_OR_RETURN(const Json found,
+                      Member(json, key, &Json::is_number_integer, "a whole number"));
+  return found.get<int64_t>();
 }
 
-absl::Status ReadLine(const Json& line, RunFolder& run) {
+absl::Status ReadLine(absl::string_view text, RunFolder& run) {
+  const Json line = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return absl::InvalidArgumentError("not a JSON object");
   RZ_ASSIGN_OR_RETURN(const int64_t iteration, Integer(line, "iteration"));
-  const auto scalars = line.find("scalars");
-  if (scalars == line.end() || !scalars->is_object()) {
-    return absl::InvalidArgumentError("wanted an object as \"scalars\"");
-  }
-  const double done = static_cast<double>(iteration);
-  for (const auto& [name, value] : scalars->items()) {
-    if (value.is_number()) run.scalars[name].emplace_back(done, value.get<double>());
+  RZ_ASSIGN_OR_RETURN(const Json scalars, Member(line, "scalars", &Json::is_object, "an object"));
+  for (const auto& [name, value] : scalars.items()) {
+    if (value.is_number()) run.scalars[name].emplace_back(iteration, value.get<double>());
   }
   return absl::OkStatus();
 }
@@ -53,7 +59,7 @@ Json ScheduleJson(std::span<const FlightRecord> records,
   for (const FlightRecord& record : records) {
     const int64_t offset = OffsetTo(records[0], record).value_or(0);
     Json slices = Json::array();
-    for (const Slice& slice : SlicesOf(record.events, Until(record))) {
+    for (const Slice& slice : SlicesOf(record.events)) {
       if (slice.track == Track::kCopiesIn || slice.track == Track::kCopiesOut) continue;
       const bool waits = slice.track == Track::kWaits;
       slices.push_back({waits ? ToString(CauseOf(slice.op)) : "", slice.begin + offset - from,
@@ -69,11 +75,8 @@ Json PredictedJson(const RunFolder& run, int iterations) {
   Plan plan = run.plan;
   plan.evaluation = {};
   plan.collection = {};
-  const auto [add, update] = MeasuredAddAndUpdate(run.flights);
   const absl::StatusOr<std::vector<FlightRecord>> records =
-      PredictedRecords(plan, {.stage_ticks = MeasuredTicks(run.flights, plan.stage_count()),
-                              .add_ticks = add,
-                              .update_ticks = update});
+      PredictedRecords(plan, MeasuredSpeed(run.flights, plan.stage_count()));
   if (!records.ok()) return {{"none", std::string(records.status().message())}};
   const int last = std::min(plan.iterations, kPredictedIterations);
   return ScheduleJson(*records, {Iteration(std::max(0, last - iterations)), Iteration(last)});
@@ -101,33 +104,22 @@ absl::Status ParseRun(const std::string& text, RunFolder& run) {
   if (version != 1) {
     return absl::InvalidArgumentError(absl::StrCat("wanted ringzero_run 1, found ", version));
   }
-  const auto plan = run.about.find("plan");
-  if (plan == run.about.end() || !plan->is_string()) {
-    return absl::InvalidArgumentError("wanted a text as \"plan\"");
-  }
-  RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan->get<std::string>()));
+  RZ_ASSIGN_OR_RETURN(const Json plan, Member(run.about, "plan", &Json::is_string, "a text"));
+  RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan.get<std::string>()));
   RZ_RETURN_IF_ERROR(CheckPlan(run.plan));
   RZ_RETURN_IF_ERROR(Integer(run.about, "parameters").status());
-  const auto forecast = run.about.find("forecast");
-  if (forecast == run.about.end() || !forecast->is_object()) return absl::OkStatus();
+  const Json forecast = run.about.value("forecast", Json());
   for (const MemoryCategory& category : MemoryCategories()) {
-    RZ_RETURN_IF_ERROR(Integer(*forecast, category.name).status());
+    if (forecast.is_object()) RZ_RETURN_IF_ERROR(Integer(forecast, category.name).status());
   }
   return absl::OkStatus();
 }
 
 absl::Status ParseMetrics(const std::string& text, RunFolder& run) {
-  size_t at = 0;
-  for (int number = 1; at < text.size(); ++number) {
-    const size_t end = text.find('\n', at);
-    if (end == std::string::npos) break;  // cut
-    const Json line = Json::parse(text.begin() + static_cast<ptrdiff_t>(at),
-                                  text.begin() + static_cast<ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat("line ", number, ": not a JSON object"));
-    }
-    RZ_RETURN_IF_ERROR(Annotate(ReadLine(line, run), absl::StrCat("line ", number)));
-    at = end + 1;
+  std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  lines.pop_back();  // empty, or cut
+  for (size_t i = 0; i < lines.size(); ++i) {
+    RZ_RETURN_IF_ERROR(Annotate(ReadLine(lines[i], run), absl::StrCat("line ", i + 1)));
   }
   return absl::OkStatus();
 }

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "integrations/cli/command_line.h"
-#include "integrations/cli/progress.h"
 #include "integrations/cli/resources.h"
 #include "integrations/cli/run_metrics.h"
 #include "integrations/cli/worker_report.h"
@@ -176,8 +175,10 @@ TEST(RingTotals, TakesWhatHasHappenedSince) {
   second[RingTotals::kPss] = 30;
   EXPECT_EQ(second[0], 2);
   for (size_t i = 0; i < sums.size(); ++i) sums[i] += second[i];
+  RingReport report{.sums = {0, 0, 0}};
+  report.sums.insert(report.sums.end(), sums.begin(), sums.end());
   std::map<std::string, double> shown;
-  for (const Scalar& scalar : RingTotals::Scalars(sums, 2)) shown[scalar.name] = scalar.value;
+  for (const Scalar& scalar : report.Scalars(2)) shown[scalar.name] = scalar.value;
   EXPECT_EQ(shown.at("Train/Samples/elapsed_time_ms_forward"), 1500);
   EXPECT_EQ(shown.at("Ring/Samples/wait_ms_update"), 250);
   EXPECT_EQ(shown.at("Ring/Samples/bytes_sum"), 1000);
@@ -189,8 +190,8 @@ TEST(RingTotals, TakesWhatHasHappenedSince) {
   EXPECT_EQ(shown.at("Ring/Samples/memory_gradients"), 192);
   stats.wait_other_seconds = 9;
   lap.kind = LapTask::Kind::kEvaluate;
-  EXPECT_EQ(RingTotals::PaceIn(sums).computing_seconds, 7);
-  EXPECT_EQ(RingTotals::PaceIn(sums).stolen_seconds, 2);
+  EXPECT_EQ(report.pace().computing_seconds, 7);
+  EXPECT_EQ(report.pace().stolen_seconds, 2);
   EXPECT_EQ(totals.Take(lap, stats), std::vector<double>(RingTotals::kCount));
 }
 
@@ -201,14 +202,14 @@ TEST(ReportInbox, MeansOfFoldedSums) {
   listen(Iteration(2), LapTask::Kind::kEvaluate, {50, 75, 100});
   inbox.Close();
   listen(Iteration(2), LapTask::Kind::kTrain, {10, 6, 8});
-  const std::vector<ReportInbox::Report> reports = inbox.Take();
+  const std::vector<RingReport> reports = inbox.Take();
   ASSERT_EQ(reports.size(), 2u) << "nothing once it is closed";
-  EXPECT_EQ(ResultOf(reports[0]).done, 2);
-  EXPECT_EQ(ResultOf(reports[0]).loss, 1.25);
-  const EvaluationResult classes = EvaluationIn(reports[1], EvaluationOf::kClasses);
+  EXPECT_EQ(reports[0].done(), 2);
+  EXPECT_EQ(reports[0].loss(), 1.25);
+  const EvaluationResult classes = EvaluationIn(reports[1], /*tokens=*/false);
   EXPECT_EQ(classes.accuracy, 0.75);
   EXPECT_EQ(classes.Describe(), "held-out loss 0.5000, accuracy 75.00 %");
-  const EvaluationResult tokens = EvaluationIn(reports[1], EvaluationOf::kTokens);
+  const EvaluationResult tokens = EvaluationIn(reports[1], /*tokens=*/true);
   EXPECT_EQ(tokens.Describe(), "held-out loss 0.5000, perplexity 1.649");
   EXPECT_TRUE(inbox.Take().empty());
 }
@@ -216,11 +217,10 @@ TEST(ReportInbox, MeansOfFoldedSums) {
 TEST(WorkerReport, ReadsBack) {
   WorkerReport report;
   report.worker = 3;
-  report.measured = 7;
-  report.step_median = 0.1;
+  report.steps = {.count = 7, .median = 0.1};
   report.training_bytes = uint64_t{1} << 60;
-  report.times.update = 1.0 / 3;
-  report.times.on_core = 0.7;
+  report.steps.all.update = 1.0 / 3;
+  report.steps.all.on_core = 0.7;
   report.lr = 0.1;
   report.gradient_norm = 2.0 / 3;
   report.mfu = 0.3;
@@ -232,14 +232,14 @@ TEST(WorkerReport, ReadsBack) {
   report.first_loss = 0.1;
   report.last_loss = std::numeric_limits<double>::quiet_NaN();  // a run that diverged
   report.evaluations = {{.iteration = 5, .loss = 2, .accuracy = 0.5}, {.iteration = 9}};
-  report.costs = {.stages = {{"head", {.forward = 3, .update = 4}}}, .messages = 5};
+  report.costs = CostProfile{.threads = 5, .layers = {{"head", {.forward = 3, .update = 4}}}};
   report.memory.taken = 6;
   report.parameters_sha256 = "abc";
   const absl::StatusOr<WorkerReport> again = FromBytes(ToBytes(report));
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_EQ(again->training_bytes, report.training_bytes);
-  EXPECT_EQ(again->times.update, report.times.update);
-  EXPECT_EQ(again->times.on_core, report.times.on_core);
+  EXPECT_EQ(again->steps.all.update, report.steps.all.update);
+  EXPECT_EQ(again->steps.all.on_core, report.steps.all.on_core);
   EXPECT_EQ(again->lr, report.lr);
   EXPECT_EQ(again->gradient_norm, report.gradient_norm);
   EXPECT_EQ(again->mfu, report.mfu);
@@ -255,8 +255,8 @@ TEST(WorkerReport, ReadsBack) {
   EXPECT_EQ(again->evaluations[0].accuracy, 0.5);
   EXPECT_EQ(again->evaluations[1].accuracy, std::nullopt);
   ASSERT_TRUE(again->costs.has_value());
-  EXPECT_EQ(again->costs->stages.at(0).name, "head");
-  EXPECT_EQ(again->costs->stages.at(0).nanoseconds.update, 4);
+  EXPECT_EQ(again->costs->layers.at(0).name, "head");
+  EXPECT_EQ(again->costs->layers.at(0).nanoseconds.update, 4);
   EXPECT_EQ(again->memory, report.memory);
   EXPECT_FALSE(FromBytes("").ok());
   EXPECT_FALSE(FromBytes("{}").ok());
@@ -275,9 +275,8 @@ std::string SummaryText(const Config& config, int iterations, const WorkerReport
 // A worker that was stopped for three quarters of its steps has not computed in that time.
 TEST(Summary, TellsTimeOffTheProcessorFromComputing) {
   const Config config;
-  WorkerReport report{.measured = 10, .step_mean = 1};
-  report.times.parameters = 1;
-  report.times.on_core = 1.5;
+  WorkerReport report{
+      .steps = {.count = 10, .all = {.seconds = 10, .parameters = 1, .on_core = 1.5}}};
   EXPECT_THAT(SummaryText(config, 10, report),
               HasSubstr("compute 15.0 %, off the core 75.0 %, waits for parameters 10.0 %"));
 }
@@ -292,14 +291,17 @@ TEST(Summary, SpeaksOfSkippedUpdatesWhereSomeWere) {
 }
 
 // Iteration `done` reported `seconds` after now.
-IterationResult Reported(int done, double loss, int seconds) {
-  return {.done = done,
-          .loss = loss,
+RingReport Reported(int done, double loss, int seconds) {
+  return {.iteration = Iteration(done - 1),
+          .sums = {loss, 0, 1},
           .when = std::chrono::steady_clock::now() + std::chrono::seconds(seconds)};
 }
 
 TEST(Progress, EveryStepsPerPrint) {
-  ProgressMeter meter({.iterations = 10, .samples_per_iteration = 4, .steps_per_print = 4});
+  const Plan plan{.iterations = 10};
+  Config config;
+  config.steps_per_print = 4;
+  ProgressMeter meter({config, plan});
   std::vector<int> printed;
   for (int done = 1; done <= 10; ++done) {
     if (meter.Line(Reported(done, 1.0, done), {}, 0).has_value()) printed.push_back(done);
@@ -308,7 +310,10 @@ TEST(Progress, EveryStepsPerPrint) {
 }
 
 TEST(Progress, RatesAreByTheTimeOfTheReport) {
-  ProgressMeter meter({.iterations = 10, .samples_per_iteration = 40});
+  const Plan plan{.iterations = 10};
+  Config config;
+  config.batch.train_batch = 40;
+  ProgressMeter meter({config, plan});
   EXPECT_TRUE(meter.Line(Reported(1, 1.0, 1), {}, 0).has_value()) << "the first one at once";
   EXPECT_FALSE(meter.Line(Reported(2, 1.0, 10), {}, 0).has_value());
   EXPECT_TRUE(meter.Line(Reported(2, 1.0, 20), {}, 0).has_value());
@@ -319,61 +324,59 @@ TEST(Progress, RatesAreByTheTimeOfTheReport) {
 }
 
 TEST(Progress, ALineSaysWhatIsKnown) {
-  ProgressOptions options{.iterations = 4,
-                          .samples_per_iteration = 8,
-                          .tokens_per_sample = 64,
-                          .steps_per_print = 1,
-                          .flops = 1e9,
-                          .peak_flops = 1e9};
-  IterationResult first = Reported(1, 2.5, 0), second = first;
-  ProgressMeter meter(options);
+  const Plan plan{.iterations = 4};
+  Config config;
+  config.batch.train_batch = 8;
+  config.model.type = ModelConfig::Type::kGpt;
+  config.model.seq = 64;
+  config.steps_per_print = 1;
+  RingReport first = Reported(1, 2.5, 0), second = first;
+  ProgressMeter meter({.config = config, .plan = plan, .flops = 1e9, .peak_flops = 1e9});
   meter.Line(first, {}, 0);
-  second.done = 2;
+  second.iteration = Iteration(1);
   second.when += std::chrono::seconds(2);
   const WorkerReport so_far{.lr = 0.002, .gradient_norm = 0.8125, .pss_mib = 212};
   EXPECT_THAT(*meter.Line(second, so_far, 0.5),
               AllOf(HasSubstr("iteration 2/4  loss 2.5000  lr 0.002  gradient_norm 0.812  "
                               "256 tokens/s  "),
                     HasSubstr(" left  pss 212 MiB  mfu 50 %  waits 25 %")));
-  options.flops = 0;
-  EXPECT_THAT(*ProgressMeter(options).Line(second, {}, 0),
+  EXPECT_THAT(*ProgressMeter({config, plan}).Line(second, {}, 0),
               Not(AnyOf(HasSubstr("gradient_norm"), HasSubstr("pss"), HasSubstr("mfu"))));
 }
 
 // A NaN's sign, which some processors set, is not shown.
 TEST(Progress, ALossThatIsNaNIsNan) {
-  const ReportInbox::Report report{Iteration(0), LapTask::Kind::kTrain, {-NAN, 0, 8}, {}};
-  ProgressMeter meter({.iterations = 1, .samples_per_iteration = 4});
-  EXPECT_THAT(*meter.Line(ResultOf(report), {}, 0), HasSubstr("loss nan "));
-  EXPECT_THAT(EvaluationIn(report, EvaluationOf::kClasses).Describe(),
-              HasSubstr("held-out loss nan,"));
+  const RingReport report{.sums = {-NAN, 0, 8}};
+  const Plan plan{.iterations = 1};
+  const Config config;
+  ProgressMeter meter({config, plan});
+  EXPECT_THAT(*meter.Line(report, {}, 0), HasSubstr("loss nan "));
+  EXPECT_THAT(EvaluationIn(report, /*tokens=*/false).Describe(), HasSubstr("held-out loss nan,"));
 }
 
 TEST(NonfiniteWatch, SaysTheFirstAndCountsAll) {
-  using Value = NonfiniteWatch::Value;
   NonfiniteWatch watch(20);
-  EXPECT_EQ(watch.Note(Value::kLoss, 1, 2.5, ""), std::nullopt);
+  EXPECT_EQ(watch.Note("loss", 1, 2.5, ""), std::nullopt);
   EXPECT_EQ(watch.Summary(), std::nullopt);
-  EXPECT_EQ(watch.Note(Value::kGradientNorm, 3, INFINITY, "from stage 1 (head)"),
+  EXPECT_EQ(watch.Note("gradient norm", 3, INFINITY, "from stage 1 (head)"),
             "iteration 3/20: the gradient norm is inf, from stage 1 (head)");
-  EXPECT_EQ(watch.Note(Value::kLoss, 4, -NAN, ""), std::nullopt);
-  EXPECT_EQ(watch.Note(Value::kLoss, 5, NAN, ""), std::nullopt);
+  EXPECT_EQ(watch.Note("loss", 4, -NAN, ""), std::nullopt);
+  EXPECT_EQ(watch.Note("loss", 5, NAN, ""), std::nullopt);
   EXPECT_EQ(watch.Summary(),
-            "not finite: the loss 2 times, first in iteration 4/20; the gradient norm 1 time, "
-            "first in iteration 3/20");
+            "not finite: the gradient norm 1 time, first in iteration 3/20; the loss 2 times, "
+            "first in iteration 4/20");
   NonfiniteWatch other(20);
-  EXPECT_EQ(other.Note(Value::kHeldOutLoss, 20, -NAN, ""),
-            "iteration 20/20: the held-out loss is nan");
+  EXPECT_EQ(other.Note("held-out loss", 20, -NAN, ""), "iteration 20/20: the held-out loss is nan");
 }
 
-TEST(NonfiniteWatch, NamesTheWorkerOfOneMicroBatch) {
+TEST(RingReport, NamesTheWorkerOfOneMicroBatch) {
   const Plan plan{.workers = 4, .laps = 2};
-  IterationResult loss{.totals = std::vector<double>(RingTotals::kCount)};
-  loss.totals[RingTotals::kNonfiniteLosses] = 1;
-  loss.totals[RingTotals::kNonfiniteNumbers] = 6;
-  EXPECT_EQ(OriginOf(loss, plan), "from micro-batch 6 of worker 2");
-  loss.totals[RingTotals::kNonfiniteLosses] = 3;
-  EXPECT_EQ(OriginOf(loss, plan), "from 3 of 8 micro-batches");
+  RingReport loss{.sums = std::vector<double>(kMetricsCount)};
+  loss.sums[kQualityCount + RingTotals::kNonfiniteLosses] = 1;
+  loss.sums[kQualityCount + RingTotals::kNonfiniteNumbers] = 6;
+  EXPECT_EQ(loss.OriginOfLoss(plan), "from micro-batch 6 of worker 2");
+  loss.sums[kQualityCount + RingTotals::kNonfiniteLosses] = 3;
+  EXPECT_EQ(loss.OriginOfLoss(plan), "from 3 of 8 micro-batches");
 }
 
 TEST(Progress, Durations) {

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "integrations/sight/chrome_trace.h"
-#include "integrations/sight/slices.h"
 #include "tests/fuzz/check.h"
 #include "zero/flight_blame.h"
 #include "zero/flight_record.h"
@@ -19,8 +18,7 @@ void Look(const std::vector<FlightRecord>& records) {
   constexpr int kIterations = 2, kStages = 8;
   FuzzCheck(!BlameFlights(records).text.empty(), "nothing is said of a record");
   FuzzCheck(!ChromeTrace(records, {}).empty(), "no trace");
-  MeasuredTicks(records, kStages);
-  MeasuredAddAndUpdate(records);
+  MeasuredSpeed(records, kStages);
   const auto shown = LastWhole(records, kIterations);
   if (!shown.has_value()) return;
   TimesOf(records, *shown);

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "integrations/sight/slices.h"
 #include "sharding/predicted_events.h"
 #include "sharding/program.h"
 #include "sharding/verify.h"
@@ -195,8 +194,9 @@ TEST(SlicesTest, WhatHasNotEndedAndWhatHadBegunBefore) {
   const std::vector<Event> events = {{10, EventKind::kEnd, before},
                                      {20, EventKind::kBegin, first},
                                      {30, EventKind::kBegin, second},
-                                     {40, EventKind::kEnd, first}};
-  const std::vector<Slice> slices = SlicesOf(events, 50);
+                                     {40, EventKind::kEnd, first},
+                                     {50, EventKind::kEnd, before}};
+  const std::vector<Slice> slices = SlicesOf(events);
   ASSERT_EQ(slices.size(), 2u);
   EXPECT_EQ(slices[0].row, 0);
   EXPECT_EQ(slices[0].end, 40);
@@ -213,14 +213,14 @@ TEST(SlicesTest, BeginsWithoutEndsTakeNoTime) {
     const Op op{.kind = OpKind::kAdd, .stage = StageId(n % 1000), .iteration = Iteration(n / 1000)};
     events.push_back({n, EventKind::kBegin, op});
   }
-  std::vector<Slice> slices = SlicesOf(events, kEvents);
+  std::vector<Slice> slices = SlicesOf(events);
   ASSERT_EQ(slices.size(), static_cast<size_t>(kEvents));
   EXPECT_EQ(slices.back().row, kEvents - 1);
   // Ends in the same order: each frees its row for the next.
   for (int n = 0; n < kEvents; ++n) {
     events.push_back({kEvents + n, EventKind::kEnd, events[static_cast<size_t>(n)].op});
   }
-  slices = SlicesOf(events, 2 * kEvents);
+  slices = SlicesOf(events);
   EXPECT_TRUE(slices.back().ended);
   EXPECT_EQ(slices.back().end, 2 * kEvents - 1);
 }
@@ -233,7 +233,7 @@ TEST(SlicesTest, OfTwoAlikeTheFirstEndsFirst) {
                                      {30, EventKind::kEnd, op},
                                      {40, EventKind::kBegin, op},
                                      {50, EventKind::kEnd, op}};
-  const std::vector<Slice> slices = SlicesOf(events, 60);
+  const std::vector<Slice> slices = SlicesOf(events);
   ASSERT_EQ(slices.size(), 3u);
   EXPECT_EQ(slices[0].end, 30);
   EXPECT_EQ(slices[1].end, 50);

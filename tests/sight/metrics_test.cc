@@ -30,10 +30,11 @@ std::string Read(const std::string& path) {
 TEST(CsvWriterTest, WritesDeepSpeedsLayout) {
   const TemporaryFolder folder;
   for (int run = 0; run < 2; ++run) {
-    RZ_ASSIGN(auto writer, MakeCsvWriter({.output_path = folder.path("a/b"), .job_name = "job"}));
+    RZ_ASSIGN(const MetricsWriter write,
+              MakeCsvWriter({.output_path = folder.path("a/b"), .job_name = "job"}));
     for (int i = 1; i <= 2; ++i) {
-      ASSERT_EQ(writer->Write({.samples = 32 * i},
-                              {{"Train/Samples/lr", 0.5 / i}, {"Train/Samples/train loss", 2.0}}),
+      ASSERT_EQ(write({.samples = 32 * i},
+                      {{"Train/Samples/lr", 0.5 / i}, {"Train/Samples/train loss", 2.0}}),
                 absl::OkStatus());
     }
   }
@@ -46,17 +47,18 @@ TEST(CsvWriterTest, WritesDeepSpeedsLayout) {
 
 TEST(CsvWriterTest, WritesNanWithoutItsSign) {
   const TemporaryFolder folder;
-  RZ_ASSIGN(auto writer, MakeCsvWriter({.output_path = folder.path("a"), .job_name = "job"}));
+  RZ_ASSIGN(const MetricsWriter write,
+            MakeCsvWriter({.output_path = folder.path("a"), .job_name = "job"}));
   for (const double value : {-std::nan(""), double(-INFINITY)}) {
-    ASSERT_EQ(writer->Write({.samples = 32}, {{"loss", value}}), absl::OkStatus());
+    ASSERT_EQ(write({.samples = 32}, {{"loss", value}}), absl::OkStatus());
   }
   EXPECT_EQ(Read(folder.path("a/job/loss.csv")), "step,loss\n32,nan\n32,-inf\n");
 }
 
 TEST(JsonLinesTest, OneObjectALine) {
   const TemporaryFolder folder;
-  RZ_ASSIGN(auto writer, MakeJsonLinesWriter(folder.path("m.jsonl")));
-  ASSERT_EQ(writer->Write({.samples = 32, .iteration = 3}, {{"a", 0.1}, {"b", std::nan("")}}),
+  RZ_ASSIGN(const MetricsWriter write, MakeJsonLinesWriter(folder.path("m.jsonl")));
+  ASSERT_EQ(write({.samples = 32, .iteration = 3}, {{"a", 0.1}, {"b", std::nan("")}}),
             absl::OkStatus());
   const Json line = Json::parse(Read(folder.path("m.jsonl")));
   EXPECT_EQ(line["iteration"], 3);
@@ -92,10 +94,9 @@ struct Reader {
 
 TEST(TensorBoardTest, RecordsHoldEvents) {
   const TemporaryFolder folder;
-  RZ_ASSIGN(auto writer,
+  RZ_ASSIGN(const MetricsWriter write,
             MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "job"}));
-  ASSERT_EQ(writer->Write({.samples = 300, .wall_seconds = 12.5}, {{"loss", 0.25}}),
-            absl::OkStatus());
+  ASSERT_EQ(write({.samples = 300, .wall_seconds = 12.5}, {{"loss", 0.25}}), absl::OkStatus());
   const std::vector<std::string> files = folder.List("runs/job");
   ASSERT_EQ(files.size(), 1u);
   EXPECT_THAT(files[0], HasSubstr("events.out.tfevents."));
@@ -128,7 +129,7 @@ TEST(TensorBoardTest, RecordsHoldEvents) {
 // By the slow and plain loop, which is checked by the polynomial's own test value.
 TEST(TensorBoardTest, LengthsAreChecked) {
   const TemporaryFolder folder;
-  RZ_ASSIGN(auto writer,
+  RZ_ASSIGN(const MetricsWriter write,
             MakeTensorBoardWriter({.output_path = folder.path("runs"), .job_name = "a"}));
   const std::string bytes = Read(folder.path("runs/a/" + folder.List("runs/a").at(0)));
   const auto crc32c = [](const std::string& text) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <functional>
 #include <random>
 #include <string>
@@ -106,16 +107,12 @@ TEST(StragglerWatch, AWorkerWithoutCompleteMicroBatchesIsNotCompared) {
               IsEmpty());
 }
 
-TEST(PaceMeter, CountsCompleteMicroBatchesOfTraining) {
-  PaceMeter meter(8, PaceMeter::Moment());
-  PaceMeter::Moment now;
+TEST(LapMeter, CountsCompleteMicroBatchesOfTraining) {
+  LapMeter meter({.iterations = 4, .micro_batch = 8}, Usage());
+  Usage now;
   // 4 s by the clock, 1 s of them in waits and 2 s on a processor.
   const auto end = [&](LapTask lap) {
-    now.clock_seconds += 4;
-    now.wait_seconds += 1;
-    now.cpu_seconds += 2;
-    now.disk_faults += 5;
-    meter.EndLap(lap, now);
+    meter.EndLap(lap, now.Add({.seconds = 4, .update = 1, .on_core = 2, .disk_faults = 5}));
   };
   end({.kind = LapTask::Kind::kTrain, .iteration = Iteration(0)});
   EXPECT_EQ(meter.pace().micro_batches, 0) << "the first one warms up";
@@ -129,6 +126,24 @@ TEST(PaceMeter, CountsCompleteMicroBatchesOfTraining) {
   EXPECT_EQ(meter.pace().disk_faults, 5);
   EXPECT_EQ(meter.TakeOffCoreSeconds(), 3) << "of all three of training";
   EXPECT_EQ(meter.TakeOffCoreSeconds(), 0);
+  EXPECT_EQ(meter.steps().all.seconds, 12);
+}
+
+TEST(LapMeter, MeasuresWholeIterationsAfterTheFirstOnes) {
+  LapMeter meter({.iterations = 9, .laps = 2, .left_out = 1}, Usage());
+  Usage now;
+  for (const auto& [iteration, lap, seconds] :
+       {std::array{0, 0, 9}, {0, 1, 9}, {1, 0, 1}, {1, 1, 2}, {2, 0, 2}, {2, 1, 3}, {3, 0, 9}}) {
+    meter.EndLap(
+        {.kind = LapTask::Kind::kTrain, .iteration = Iteration(iteration), .lap = Lap(lap)},
+        now.Add({.seconds = static_cast<double>(seconds)}));
+  }
+  const Steps steps = meter.steps();
+  EXPECT_EQ(steps.count, 2);
+  EXPECT_EQ(steps.median, 4);
+  EXPECT_EQ(steps.min, 3);
+  EXPECT_EQ(steps.max, 5);
+  EXPECT_EQ(steps.all.seconds, 8);
 }
 
 }  // namespace

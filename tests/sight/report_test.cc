@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "integrations/sight/chrome_trace.h"
 #include "integrations/sight/plan_figure.h"
-#include "integrations/sight/slices.h"
 #include "sharding/verify.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/toy_ring.h"
@@ -105,7 +105,8 @@ TEST(ReportTest, HasEveryStageOfTheIterations) {
       }
     }
   }
-  for (const StageTicks& each : MeasuredTicks(run.flights, 4)) {
+  const SimulationOptions speed = MeasuredSpeed(run.flights, 4);
+  for (const StageTicks& each : speed.stage_ticks) {
     EXPECT_GT(each.forward, 0);
     EXPECT_GT(each.backward, 0);
   }
