@@ -3,6 +3,7 @@
 #include "integrations/torch/describe_model.h"
 
 #include <ATen/record_function.h>
+#include <c10/util/accumulate.h>
 #include <torch/nn/modules.h>
 
 #include <algorithm>
@@ -20,11 +21,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-int64_t Numel(const Shape& shape) {
-  int64_t numel = 1;
-  for (const int64_t extent : shape) numel *= extent;
-  return numel;
-}
+int64_t Numel(const Shape& shape) { return c10::multiply_integers(shape); }
 
 // The shape of input `i`; empty if it is no tensor.
 Shape ShapeOf(const at::RecordFunction& function, size_t i) {
@@ -180,9 +177,7 @@ class Describer {
     RZ_ASSIGN_OR_RETURN(description.cost, CostOf(factory, *layer, has_parameters));
     for (const ParameterSpec& spec : description.parameters) {
       parameters_[spec.name] = {index, spec};
-      int64_t numel = 1;
-      for (const int64_t extent : spec.shape) numel *= extent;
-      model_.parameter_count += numel;
+      model_.parameter_count += Numel(spec.shape);
     }
     model_.layers.push_back(std::move(description));
     return absl::OkStatus();

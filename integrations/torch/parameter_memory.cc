@@ -12,9 +12,8 @@
 #include <cstring>
 #include <mutex>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
+#include "absl/strings/string_view.h"
 #include "base/status.h"
 #include "p2p/launch/limits.h"
 
@@ -25,40 +24,28 @@ struct ReleasedRange::Entry {
   size_t bytes = 0;
   std::string what;
   std::vector<std::pair<size_t, std::string>> parts;
-  int slot = -1;
+  std::atomic<const Entry*>* slot = nullptr;  // of the table below
 };
 
 namespace {
 
-struct Named {
-  std::atomic<const std::byte*> begin{nullptr};
-  size_t bytes = 0;
-  const std::string* what = nullptr;
-  const std::vector<std::pair<size_t, std::string>>* parts = nullptr;
-};
-
 // A signal handler has no context but globals: the table that it reads, and the handler before it.
-constexpr int kSlots = 4096;
-Mutex table_mutex;  // of who writes there
-std::array<Named, kSlots> table ABSL_GUARDED_BY(table_mutex);
+std::array<std::atomic<const ReleasedRange::Entry*>, 4096> table;
 struct sigaction previous;
 
-void Say(const char* text, size_t size) {
-  while (size > 0) {
-    const ssize_t written = write(STDERR_FILENO, text, size);
+void Say(absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
     if (written <= 0) return;
-    text += written;
-    size -= static_cast<size_t>(written);
+    text.remove_prefix(static_cast<size_t>(written));
   }
 }
-void Say(const std::string& text) { Say(text.data(), text.size()); }
-void Say(const char* text) { Say(text, std::strlen(text)); }
 
-void NameRange(const Named& range, size_t offset) {
+void NameRange(const ReleasedRange::Entry& range, size_t offset) {
   Say("ringzero: access to a released parameter of ");
-  Say(*range.what);
+  Say(range.what);
   const std::string* part = nullptr;
-  for (const auto& [begin, text] : *range.parts) {
+  for (const auto& [begin, text] : range.parts) {
     if (begin <= offset) part = &text;
   }
   if (part != nullptr) {
@@ -68,13 +55,13 @@ void NameRange(const Named& range, size_t offset) {
   Say(". A stage's parameters may be read only in its own forward and backward.\n");
 }
 
-// Takes no lock, as a handler must not: a slot's begin, which is atomic, is written last.
-void OnFault(int signal, siginfo_t* info, void* context) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+void OnFault(int signal, siginfo_t* info, void* context) {
   const auto* address = static_cast<const std::byte*>(info->si_addr);
-  for (const Named& range : table) {
-    const std::byte* begin = range.begin.load(std::memory_order_acquire);
-    if (begin == nullptr || address < begin || address >= begin + range.bytes) continue;
-    NameRange(range, static_cast<size_t>(address - begin));
+  for (const auto& slot : table) {
+    const ReleasedRange::Entry* range = slot.load(std::memory_order_acquire);
+    if (range == nullptr || address < range->begin || address >= range->begin + range->bytes)
+      continue;
+    NameRange(*range, static_cast<size_t>(address - range->begin));
     break;
   }
   if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
@@ -113,15 +100,10 @@ absl::StatusOr<ReleasedRange> ReleasedRange::Reserve(
   }
   entry->begin = static_cast<std::byte*>(begin);
   InstallHandler();
-  const MutexLock lock(table_mutex);
-  for (int slot = 0; slot < kSlots; ++slot) {
-    Named& named = table[slot];
-    if (named.begin.load() != nullptr) continue;
-    named.bytes = entry->bytes;
-    named.what = &entry->what;
-    named.parts = &entry->parts;
-    named.begin.store(entry->begin, std::memory_order_release);
-    entry->slot = slot;
+  for (auto& slot : table) {
+    const Entry* free = nullptr;
+    if (!slot.compare_exchange_strong(free, entry.get(), std::memory_order_acq_rel)) continue;
+    entry->slot = &slot;
     break;
   }
   return ReleasedRange(std::move(entry));
@@ -136,8 +118,7 @@ ReleasedRange& ReleasedRange::operator=(ReleasedRange&& other) noexcept {
 
 ReleasedRange::~ReleasedRange() {
   if (entry_ == nullptr) return;
-  const MutexLock lock(table_mutex);
-  if (entry_->slot >= 0) table[entry_->slot].begin.store(nullptr);
+  if (entry_->slot != nullptr) entry_->slot->store(nullptr);
   munmap(entry_->begin, entry_->bytes);
 }
 
@@ -159,8 +140,8 @@ ParameterMemory::ParameterMemory(const StageLayout& layout, ReleasedRange releas
     : layout_(layout), released_(std::move(released)), bound_(layout.parameters.size()) {}
 
 ParameterMemory::~ParameterMemory() {
-  for (const Bound& bound : bound_) {
-    for (const at::Tensor& tensor : bound.tensors) {
+  for (const std::vector<at::Tensor>& tensors : bound_) {
+    for (const at::Tensor& tensor : tensors) {
       c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
       storage->set_data_ptr_noswap(at::DataPtr(nullptr, at::Device(at::kCPU)));
       storage->set_nbytes(static_cast<size_t>(0));
@@ -169,7 +150,7 @@ ParameterMemory::~ParameterMemory() {
 }
 
 void ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
-  bound_[parameter].tensors.push_back(tensor);
+  bound_[parameter].push_back(tensor);
   // Resizing would ask torch's allocator for memory that is not ours.
   tensor.storage().unsafeGetStorageImpl()->set_resizable(false);
   Point(parameter, released_.data());
@@ -177,7 +158,7 @@ void ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
 
 void ParameterMemory::Point(int parameter, const std::byte* base) {
   std::byte* data = const_cast<std::byte*>(base) + layout_.parameters[parameter].offset_bytes;
-  for (const at::Tensor& tensor : bound_[parameter].tensors) {
+  for (const at::Tensor& tensor : bound_[parameter]) {
     // No deleter: the version belongs to the engine.
     tensor.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
         at::DataPtr(data, at::Device(at::kCPU)));
@@ -190,7 +171,7 @@ void ParameterMemory::PointAt(const std::byte* version) {
 
 void ParameterMemory::PointSharedAt(const std::byte* version) {
   for (size_t i = 0; i < bound_.size(); ++i) {
-    if (bound_[i].tensors.size() > 1) Point(static_cast<int>(i), version);
+    if (bound_[i].size() > 1) Point(static_cast<int>(i), version);
   }
 }
 
@@ -198,7 +179,7 @@ void ParameterMemory::Release() { PointAt(released_.data()); }
 
 void ParameterMemory::ReleaseUnshared() {
   for (size_t i = 0; i < bound_.size(); ++i) {
-    if (bound_[i].tensors.size() == 1) Point(static_cast<int>(i), released_.data());
+    if (bound_[i].size() == 1) Point(static_cast<int>(i), released_.data());
   }
 }
 

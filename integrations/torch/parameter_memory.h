@@ -42,9 +42,9 @@ class ReleasedRange {
   ~ReleasedRange();
 
   std::byte* data() const;
+  struct Entry;
 
  private:
-  struct Entry;
   explicit ReleasedRange(std::unique_ptr<Entry> entry);
   std::unique_ptr<Entry> entry_;
 };
@@ -72,16 +72,12 @@ class ParameterMemory {
   uint64_t Fingerprint(const std::byte* version) const;
 
  private:
-  struct Bound {
-    std::vector<at::Tensor> tensors;
-  };
-
   ParameterMemory(const StageLayout& layout, ReleasedRange released);
   void Point(int parameter, const std::byte* base);
 
   const StageLayout& layout_;
   ReleasedRange released_;
-  std::vector<Bound> bound_;  // by parameter
+  std::vector<std::vector<at::Tensor>> bound_;  // by parameter
 };
 
 }  // namespace ringzero

@@ -14,9 +14,9 @@
 
 namespace ringzero {
 
-absl::Status Guard(const std::function<absl::Status()>& body) {
+absl::Status CaughtStatus() {
   try {
-    return body();
+    throw;
   } catch (const RingError& error) {
     return error.status();
   } catch (const c10::Error& error) {
@@ -37,11 +37,8 @@ RingModel::RingModel(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RingModel::~RingModel() = default;
 
 absl::StatusOr<std::unique_ptr<RingModel>> RingModel::Create(RingModelOptions options) {
-  std::unique_ptr<Impl> impl;
-  RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
-    RZ_ASSIGN_OR_RETURN(impl, Impl::Create(std::move(options)));
-    return absl::OkStatus();
-  }));
+  RZ_ASSIGN_OR_RETURN(std::unique_ptr<Impl> impl,
+                      Guard([&] { return Impl::Create(std::move(options)); }));
   return std::unique_ptr<RingModel>(new RingModel(std::move(impl)));
 }
 

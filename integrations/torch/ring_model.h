@@ -44,9 +44,19 @@ class RingError : public std::runtime_error {
   absl::Status status_;
 };
 
-// Runs `body` and turns RingError, c10::Error and std::exception into a Status: the one place where
-// exceptions end.
-absl::Status Guard(const std::function<absl::Status()>& body);
+// The exception that is being handled (RingError, c10::Error, std::exception) as a Status.
+absl::Status CaughtStatus();
+
+// Runs `body`, which returns a Status or a StatusOr, and returns what it throws as a Status, too: the
+// one place where exceptions end.
+template <typename Body>
+auto Guard(const Body& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (...) {
+    return CaughtStatus();
+  }
+}
 
 struct StageDone {
   StageId stage;

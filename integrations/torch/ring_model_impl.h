@@ -41,7 +41,7 @@ struct RingStage {
   StageGradient taken;  // to be handed over: products that did not go into the sum at once, …
 };
 
-class RingModel::Impl final : public BackwardListener, private MarkListener, private GradientSink {
+class RingModel::Impl final : public BackwardListener, private StageMarks, private GradientSink {
  public:
   static absl::StatusOr<std::unique_ptr<Impl>> Create(RingModelOptions options);
   ~Impl() override;
@@ -103,8 +103,8 @@ class RingModel::Impl final : public BackwardListener, private MarkListener, pri
 
   TensorList RunLayers(TensorList inputs);
   // Of a ready module: a mark is a layer.
-  TensorList OnEnter(int layer, TensorList inputs) override;
-  TensorList OnLeave(int layer, TensorList outputs) override;
+  TensorList Enter(int layer, TensorList inputs) override;
+  TensorList Leave(int layer, TensorList outputs) override;
 
   std::string NameOf(int j) const;  // "stage 3 (block2)"
   // An error of a call for stage j, with its name; what has ended the whole run says enough itself.

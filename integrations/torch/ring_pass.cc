@@ -141,7 +141,7 @@ TensorList RingModel::Impl::RunLayers(TensorList inputs) {
   return inputs;
 }
 
-TensorList RingModel::Impl::OnEnter(int layer, TensorList inputs) {
+TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
   const auto name = [this](int i) {
     const bool exists = i >= 0 && i < static_cast<int>(options_.layers.size());
     return exists ? absl::StrCat("mark ", i, " (", options_.layers[i].name, ")")
@@ -158,7 +158,7 @@ TensorList RingModel::Impl::OnEnter(int layer, TensorList inputs) {
   return EnterStage(next_stage_, std::move(inputs));
 }
 
-TensorList RingModel::Impl::OnLeave(int layer, TensorList outputs) {
+TensorList RingModel::Impl::Leave(int layer, TensorList outputs) {
   if (layer != next_layer_) {
     throw RingError(absl::FailedPreconditionError(absl::StrCat(
         "the module's forward left mark ", layer, ", but it is in mark ", next_layer_)));
@@ -253,9 +253,8 @@ void RingModel::Impl::FailPass() {
   state_ = State::kFailed;
   StopTaking();
   if (failure_.ok()) {
-    const absl::Status why = Guard([]() -> absl::Status { throw; });
     const int stage = std::min(next_stage_, stage_count() - 1);
-    failure_ = Annotate(why, absl::StrCat("the forward of ", NameOf(stage), " failed"));
+    failure_ = Annotate(CaughtStatus(), absl::StrCat("the forward of ", NameOf(stage), " failed"));
   }
   for (RingStage& stage : stages_) stage.memory->Release();
 }

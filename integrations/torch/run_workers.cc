@@ -53,25 +53,13 @@ void MakeComputeThreads(int threads) {
 
 bool NeedsTransport(const Plan& plan) { return plan.workers > 1 && plan.exchange; }
 
-// Guard for a function with a value.
-template <typename T>
-absl::StatusOr<T> Guarded(const std::function<absl::StatusOr<T>()>& body) {
-  absl::StatusOr<T> result = absl::UnknownError("not run");
-  absl::Status status = Guard([&]() -> absl::Status {
-    result = body();
-    return absl::OkStatus();
-  });
-  if (!status.ok()) return status;
-  return result;
-}
-
 // At the start of each process.
 absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plans& plan,
                                     WorkerId self) {
   if (options.on_start) options.on_start(self);
   KeepFreedMemory();
   PrepareTorch(options.threads);
-  RZ_ASSIGN_OR_RETURN(PlannedRun run, Guarded<PlannedRun>(plan));
+  RZ_ASSIGN_OR_RETURN(PlannedRun run, Guard(plan));
   if (run.planned.plan.workers != options.launch.workers) {
     return absl::InvalidArgumentError(absl::StrCat("the plan has ", run.planned.plan.workers,
                                                    " workers, but ", options.launch.workers,
@@ -133,7 +121,7 @@ absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, cons
   } else {
     context.StayAlone();
   }
-  return Guarded<std::string>([&] { return work(std::move(seat)); });
+  return Guard([&] { return work(std::move(seat)); });
 }
 
 absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, const Plans& plan,
@@ -157,8 +145,7 @@ absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, cons
     seat.report = [&context, self](const std::string& kind, const std::string& text) {
       return context.Report(absl::StrCat(self.value, " ", kind), text);
     };
-    absl::StatusOr<std::string> result =
-        Guarded<std::string>([&] { return work(std::move(seat)); });
+    absl::StatusOr<std::string> result = Guard([&] { return work(std::move(seat)); });
     const absl::Status status = result.status();
     // At once: a worker that does not come back from its computing would hold up the end.
     if (!status.ok() && !IsEcho(status)) context.Fail(ReportedBy(self, status)).IgnoreError();

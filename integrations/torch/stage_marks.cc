@@ -89,16 +89,16 @@ absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
 }
 
 // Counts between each Enter and its Leave.
-class CountingMarks final : public MarkListener {
+class CountingMarks final : public StageMarks {
  public:
   explicit CountingMarks(size_t marks) : costs_(marks) {}
-  TensorList OnEnter(int mark, TensorList inputs) override {
+  TensorList Enter(int mark, TensorList inputs) override {
     TORCH_CHECK(meter_ == nullptr && mark == next_ && mark < int(costs_.size()),
                 "the forward entered mark ", mark, ", but mark ", next_, " comes next");
     meter_ = std::make_unique<CostMeter>(inputs);
     return inputs;
   }
-  TensorList OnLeave(int mark, TensorList outputs) override {
+  TensorList Leave(int mark, TensorList outputs) override {
     TORCH_CHECK(meter_ != nullptr && mark == next_, "the forward left mark ", mark,
                 " without having entered it");
     costs_[next_++] = meter_->cost();
@@ -138,11 +138,6 @@ MarkedLayer::MarkedLayer(std::shared_ptr<Module> whole, const StageMark& mark,
     std::replace(name.begin(), name.end(), '.', '_');  // torch allows no dot in a member's name
     register_module(name, part);
   }
-}
-
-TensorList MarkedLayer::RunWhole(MarkListener& listener, TensorList inputs) {
-  StageMarks marks(listener);
-  return forward_(*whole_, marks, std::move(inputs));
 }
 
 TensorList MarkedLayer::forward(TensorList) {

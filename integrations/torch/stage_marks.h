@@ -25,6 +25,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -32,28 +33,13 @@
 
 namespace ringzero {
 
-// What is told of the marks that a forward passes. May throw.
-class MarkListener {
- public:
-  virtual ~MarkListener() = default;
-  virtual TensorList OnEnter(int mark, TensorList inputs) = 0;
-  virtual TensorList OnLeave(int mark, TensorList outputs) = 0;
-};
-
-// Handed to the module's forward; valid during that call. Marks are passed in order, each once.
+// Handed to the module's forward, which tells it of each mark; valid during that call. Marks are
+// passed in order, each once. Use what is returned in place of what was given.
 class StageMarks {
  public:
-  explicit StageMarks(MarkListener& listener) : listener_(listener) {}
-  // Use what is returned in place of what was given.
-  TensorList Enter(int mark, TensorList inputs) {
-    return listener_.OnEnter(mark, std::move(inputs));
-  }
-  TensorList Leave(int mark, TensorList outputs) {
-    return listener_.OnLeave(mark, std::move(outputs));
-  }
-
- private:
-  MarkListener& listener_;
+  virtual ~StageMarks() = default;
+  virtual TensorList Enter(int mark, TensorList inputs) = 0;
+  virtual TensorList Leave(int mark, TensorList outputs) = 0;
 };
 
 struct StageMark {
@@ -85,7 +71,9 @@ class MarkedLayer final : public Layer {
               std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward);
   const std::shared_ptr<torch::nn::Module>& whole() const { return whole_; }
   // The whole module's forward.
-  TensorList RunWhole(MarkListener& listener, TensorList inputs);
+  TensorList RunWhole(StageMarks& marks, TensorList inputs) {
+    return forward_(*whole_, marks, std::move(inputs));
+  }
   // Never called: a part of a ready module has no forward of its own. Throws.
   TensorList forward(TensorList inputs) override;
 

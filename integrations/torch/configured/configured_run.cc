@@ -2,8 +2,9 @@
 // from (iteration, micro-batch); cross entropy, and what is counted beside it.
 #include "integrations/torch/configured/configured_run.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "base/status.h"
@@ -40,8 +41,7 @@ absl::StatusOr<std::vector<LayerFactory>> LayersOf(const ModelConfig& model,
     }
     case ModelConfig::Type::kMlp: {
       MlpOptions options;
-      options.sizes.push_back(
-          std::accumulate(shape.input.begin(), shape.input.end(), int64_t{1}, std::multiplies<>()));
+      options.sizes.push_back(c10::multiply_integers(shape.input));
       options.sizes.insert(options.sizes.end(), model.hidden.begin(), model.hidden.end());
       options.sizes.push_back(shape.classes);
       RZ_RETURN_IF_ERROR(CheckMlp(options));
@@ -61,13 +61,12 @@ at::Tensor OneSample(const SampleShape& shape) {
 
 absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
                                                     const SampleShape& shape) {
-  ConfiguredModel made;
-  RZ_RETURN_IF_ERROR(Guard([&]() -> absl::Status {
+  return Guard([&]() -> absl::StatusOr<ConfiguredModel> {
+    ConfiguredModel made;
     RZ_ASSIGN_OR_RETURN(made.layers, LayersOf(model, shape));
     RZ_ASSIGN_OR_RETURN(made.description, DescribeModel(made.layers, {OneSample(shape)}));
-    return absl::OkStatus();
-  }));
-  return made;
+    return made;
+  });
 }
 
 Batches::Batches(const Dataset& data, const BatchesOptions& options)
