@@ -71,6 +71,9 @@ class Rules {
                              "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"}) {
       ErrorIf(keys_.IsOn(path) && Stage() == 0, path, "needs zero_optimization.stage 1, 2 or 3");
     }
+    if (keys_.HasSection("weight_quantization") && !IsFalse("weight_quantization.enabled")) {
+      Add(Kind::kOutside, "weight_quantization", "is outside of this engine, which only trains");
+    }
     const bool dynamic = fp16 && keys_.Has("fp16.loss_scale") &&
                          keys_.Json("fp16.loss_scale").is_number() &&
                          keys_.Number("fp16.loss_scale") == 0;
