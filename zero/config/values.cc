@@ -114,9 +114,8 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
   if (all.empty()) return value;
   JsonValue out = value;
   out.text = std::string(FindChoice(key.choices, value.text));
-  if (!out.text.empty() || FindChoice(key.exact, value.text) == value.text) {
-    return out.text.empty() ? value : out;
-  }
+  if (!out.text.empty()) return out;
+  if (!value.text.empty() && FindChoice(key.exact, value.text) == value.text) return value;
   // Of the choices those that `train` can do are shown, if these are some of the choices.
   const bool some = !FindChoice(all, key.built.substr(0, key.built.find('|'))).empty();
   const std::string built_first = absl::StrCat(key.built, "|", all);

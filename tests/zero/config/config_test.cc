@@ -350,6 +350,7 @@ TEST(Config, MessagesForBadInput) {
            "9, \"total_num_steps\": 5}}"));
   record(with("\"scheduler\": {\"type\": \"Cosin\", \"params\": {}}"));
   record(base, {"optimizer.type=OneBitAdam"});
+  record(base, {"optimizer.type=\"\""});
   record(base, {"optimizer.type=sgd"});
   record(base, {"optimizer.params.max_grad_norm=1"});
   record(base, {"optimizer.type=SDG"});
