@@ -39,9 +39,9 @@ BufferCell* BufferHandle::Detach() { return std::exchange(cell_, nullptr); }
 SharedBuffer Buffer::Seal() && { return SharedBuffer(Detach()); }
 
 absl::StatusOr<Buffer> SharedBuffer::Unseal() && {
-  if (const int all = holders(); all != 1) {
+  if (const int count = holders(); count != 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("a shared buffer of ", size(), " bytes still has ", all, " holders"));
+        absl::StrCat("a shared buffer of ", size(), " bytes still has ", count, " holders"));
   }
   return Buffer(Detach());
 }

@@ -64,7 +64,7 @@ class BufferHandle {
   explicit BufferHandle(BufferCell* cell) : cell_(cell) {}
   BufferHandle(BufferHandle&& other) noexcept : cell_(other.Detach()) {}
   ~BufferHandle() { Reset(); }
-  // By way of a copy, which takes along what was held here.
+  // For operator=: its argument is a copy, whose end releases what was held here.
   void Swap(BufferHandle& other) noexcept { std::swap(cell_, other.cell_); }
 
  private:
@@ -99,7 +99,7 @@ class Buffer : public BufferHandle {
 class SharedBuffer : public BufferHandle {
  public:
   SharedBuffer() = default;
-  explicit SharedBuffer(BufferCell* cell) : BufferHandle(cell) {}  // as Buffer's
+  explicit SharedBuffer(BufferCell* cell) : BufferHandle(cell) {}  // takes over one holder
   SharedBuffer(const SharedBuffer& other) : BufferHandle(other.cell()) {
     if (cell() != nullptr) cell()->AddHolder();
   }

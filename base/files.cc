@@ -20,6 +20,7 @@
 #include <thread>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -348,8 +349,9 @@ std::string FieldOfFile(const std::string& path, absl::string_view name) {
     absl::string_view rest = line;
     if (!absl::ConsumePrefix(&rest, name)) continue;
     absl::string_view value = absl::StripLeadingAsciiWhitespace(rest);
-    if (!absl::ConsumePrefix(&value, ":") && value.size() == rest.size())
-      continue;  // a longer name
+    const bool longer = value.size() == rest.size() && !absl::StartsWith(value, ":");
+    if (longer) continue;  // another name, which begins with this one
+    absl::ConsumePrefix(&value, ":");
     return std::string(absl::StripAsciiWhitespace(value));
   }
   return "";

@@ -98,9 +98,13 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     return [lines[0], f"| {' | '.join(rule)} |", *lines[1:]]
 
 
-def run(command: list[str], environment: dict[str, str] | None = None) -> str:
+def run(command: list[str], environment: dict[str, str] | None = None, timeout_seconds: float | None = None) -> str:
     """What a command that must succeed prints. `environment`: on top of this one."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})})
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_seconds,
+                              env={**os.environ, **(environment or {})})
+    except subprocess.TimeoutExpired as error:
+        raise BenchError(f"'{shlex.join(command)}': not done within {timeout_seconds:g} s") from error
     if done.returncode != 0:
         raise BenchError(f"'{shlex.join(command)}' ended with exit code {done.returncode}:\n{done.stdout[-1000:]}{done.stderr[-3000:]}")
     return done.stdout

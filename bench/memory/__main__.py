@@ -50,20 +50,21 @@ class Result:
 def certificate_in(plan: str) -> dict[str, float]:
     """MiB of the host by category, and `peak`, of what `ringzero plan` prints."""
     lines = re.search(r"^fit certificate .*\n((?:.+\n)*?)budget ", plan, re.MULTILINE)
-    found = lines and re.findall(r"^(\S.*?)  +(-?\d+) ", lines[1], re.MULTILINE)
-    if not found:
-        raise BenchError("`ringzero plan` printed no fit certificate")
-    return {name: int(value) / 2**20 for name, value in found}
+    found = [re.match(r"(\S.*?)  +(-?\d+) ", line) for line in lines[1].splitlines()] if lines else []
+    if not found or not all(found):
+        raise BenchError("`ringzero plan` printed no fit certificate that can be read")
+    return {row[1]: int(row[2]) / 2**20 for row in found}
 
 
 def _measure(options: argparse.Namespace, case: Case) -> Result:
     with tempfile.TemporaryDirectory() as folder:
         config, log = os.path.join(folder, "config.json"), os.path.join(folder, "log")
         write_json(configuration(**asdict(case), iterations=options.iterations), config)
-        predicted = certificate_in(run([options.program, "plan", config]))
+        predicted = certificate_in(run([options.program, "plan", config], timeout_seconds=options.timeout))
         watch = PeakWatch()
         run_group([Command(str(case), [options.program, "train", config], {}, log)], options.timeout, watch.sample)
-        return Result(case, predicted, predicted.pop("peak"), watch.peak_mib)
+        peak = predicted.pop("peak")
+        return Result(case, predicted, peak, watch.peak_mib)
 
 
 def _bar(result: Result) -> charts.Bar:

@@ -105,9 +105,11 @@ def fill(model: nn.Module, path: str, put: Callable[[nn.Parameter, torch.Tensor]
     """Calls put(parameter, whole value) for each. Every parameter must be in the file, and the other way round."""
     named = dict(model.named_parameters())
     for name, shape, values in tensors_in(path):
-        parameter = named.pop(name)
-        if shape != tuple(getattr(parameter, "ds_shape", parameter.shape)):
-            raise ValueError(f"{path}: '{name}' has the shape {shape}, wanted {tuple(parameter.shape)}")
+        if (parameter := named.pop(name, None)) is None:
+            raise ValueError(f"{path}: the model has no parameter '{name}'")
+        wanted = tuple(getattr(parameter, "ds_shape", parameter.shape))
+        if shape != wanted:
+            raise ValueError(f"{path}: '{name}' has the shape {shape}, wanted {wanted}")
         put(parameter, torch.frombuffer(bytearray(values), dtype=torch.float32).view(shape))
     if named:
         raise ValueError(f"{path} lacks {sorted(named)}")

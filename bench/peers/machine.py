@@ -13,9 +13,12 @@ def _field(path: str, name: str) -> str:
 
 
 def _revision() -> str:
-    done = subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), "describe", "--always", "--dirty", "--abbrev=12"],
-                          capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    folder = os.path.dirname(os.path.abspath(__file__))
+    try:
+        return subprocess.run(["git", "-C", folder, "describe", "--always", "--dirty", "--abbrev=12"],
+                              capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def describe() -> dict:

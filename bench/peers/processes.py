@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from ring_run import BenchError
 
@@ -46,7 +47,7 @@ def _wait_for_any(processes: list[subprocess.Popen], seconds: float) -> None:
         poll.poll(max(0.0, seconds) * 1000)
 
 
-def _raise(name: str, what: str, log: str) -> None:
+def _raise(name: str, what: str, log: str) -> NoReturn:
     with open(log, encoding="utf-8", errors="replace") as file:
         lines = "".join(f"\n  | {line.rstrip()}" for line in file.readlines()[-12:])
     raise BenchError(f"{name}: {what}; its last lines:{lines}")

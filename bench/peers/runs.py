@@ -113,7 +113,7 @@ class Runner:
     def forecast_bytes(self, configuration: Configuration, case: Case) -> int:
         """Of model states and buffers, by the plan alone."""
         write_json(case.configuration(1, **configuration.cyclic), self._path("config.json"))
-        return forecast_in(run([self.program, "plan", self._path("config.json")]))
+        return forecast_in(run([self.program, "plan", self._path("config.json")], timeout_seconds=self.timeout_seconds))
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)

@@ -94,7 +94,8 @@ size_t MemoryOfRun(const RingJob& job) {
     if (job.identity && job.identity->self.value != w) continue;  // the others count theirs
     const TransportOptions needs = TransportNeedsOf(job, WorkerId(w));
     bytes += needs.parameter_bytes + needs.sum_bytes;
-    if (transport != "local" && transport != "shm") {  // the others hand over what lies somewhere
+    // local and shm hand over the sender's memory.
+    if (transport != "local" && transport != "shm") {
       bytes += needs.received_parameter_bytes + needs.received_sum_bytes;
     }
     if (job.options.mode == RingMode::kTrain) {

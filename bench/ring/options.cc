@@ -59,17 +59,12 @@ CLI::Validator AtLeast(int least) {
   return CLI::Validator(check, "");
 }
 
-// As a transformation: the name's number among `names`.
 CLI::Validator OneOf(const Names& names) {
-  const auto take = [names](std::string& text) {
-    const auto found = std::find(names.begin(), names.end(), text);
-    if (found == names.end()) {
-      return Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")), text);
-    }
-    text = absl::StrCat(found - names.begin());
-    return std::string();
+  const auto check = [names](const std::string& text) {
+    const bool good = std::find(names.begin(), names.end(), text) != names.end();
+    return good ? "" : Wanted(absl::StrCat("one of ", absl::StrJoin(names, ", ")), text);
   };
-  return CLI::Validator(take, "");
+  return CLI::Validator(check, "");
 }
 
 // "64K", also "64KiB" and "64KB" as others write it: its bytes.
@@ -117,9 +112,12 @@ class Flags {
   void Count(const char* name, const char* value, int least, T& to, const char* help) {
     Value(name, value, to, help)->check(AtLeast(least));
   }
-  template <typename T>
+  template <typename T>  // `names`: in the order of T's values
   void Choice(const char* name, const char* value, T& to, const char* help, const Names& names) {
-    Value(name, value, to, help)->transform(OneOf(names));
+    const auto take = [&to, names](const std::string& text) {
+      to = static_cast<T>(std::find(names.begin(), names.end(), text) - names.begin());
+    };
+    app_.add_option_function<std::string>(name, take, help)->type_name(value)->check(OneOf(names));
   }
   void Flag(const char* name, bool& to, const char* help) {
     app_.add_flag(name, to, help)->disable_flag_override();

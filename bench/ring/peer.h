@@ -34,8 +34,8 @@ struct SharedArea {
   // A word that `worker` is woken by, on a cache line of its own; 0 at the start.
   std::atomic<uint32_t>& WordOf(WorkerId worker) const;
 
-  std::shared_ptr<std::byte> memory;  // nothing: there is none
-  size_t words_bytes = 0;             // at the begin: words
+  std::shared_ptr<std::byte> memory;  // null: not made
+  size_t words_bytes = 0;             // of all words, which stand before the parts
   size_t bytes_each = 0;              // of a worker's part
 };
 

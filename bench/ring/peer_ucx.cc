@@ -61,7 +61,7 @@ class Child {
  public:
   static absl::StatusOr<Child> Start(const std::string& command) {
     const std::string limited =
-        absl::StrCat("exec timeout -s KILL ", kLimit.count(), " ", command, " 2>&1");
+        absl::StrCat("exec timeout --foreground -s KILL ", kLimit.count(), " ", command, " 2>&1");
     Child child;
     child.output_.reset(popen(limited.c_str(), "re"));
     if (child.output_ == nullptr) return absl::ResourceExhaustedError("no process for the peer");
@@ -70,7 +70,6 @@ class Child {
 
   // All that it writes until it ends.
   absl::StatusOr<std::string> Read(Transport& transport) {
-    const Clock::time_point begin = Clock::now();
     std::string text;
     char buffer[4096];
     while (true) {
@@ -82,7 +81,7 @@ class Child {
       }
       transport.Poll();  // a worker that polls is alive
     }
-    if (Clock::now() - begin < kLimit) return text;
+    if (Clock::now() - begin_ < kLimit) return text;
     return absl::DeadlineExceededError(
         absl::StrCat("ucx_perftest took more than ", kLimit.count(), " s; it wrote: ", text));
   }
@@ -91,6 +90,7 @@ class Child {
   struct Close {
     void operator()(FILE* output) const { pclose(output); }
   };
+  Clock::time_point begin_ = Clock::now();  // before the command's own
   std::unique_ptr<FILE, Close> output_;
 };
 

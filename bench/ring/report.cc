@@ -289,43 +289,45 @@ std::string Report::ToJson() const {
 }
 
 std::string Report::ToCsv() const {
-  // Where a result of the JSON has them.
-  constexpr const char* kPlaces[] = {"/cycle",
-                                     "/size",
-                                     "/count",
-                                     "/type",
-                                     "/redop",
-                                     "/root",
-                                     "/out_of_place/time",
-                                     "/out_of_place/alg_bw",
-                                     "/out_of_place/bus_bw",
-                                     "/out_of_place/nwrong",
-                                     "/out_of_place_per_iter/min_us",
-                                     "/out_of_place_per_iter/max_us",
-                                     "/out_of_place_per_iter/avg_us",
-                                     "/out_of_place_per_iter/p50_us",
-                                     "/out_of_place_per_iter/p95_us",
-                                     "/out_of_place_per_iter/p99_us",
-                                     "/out_of_place_per_iter/cv_pct",
-                                     "/peer/time_us",
-                                     "/peer/bus_bw",
-                                     "/peer/ratio",
-                                     "/peer/difference_us",
-                                     "/copied"};
-  std::string text =
-      "cycle,size,count,type,redop,root,time_us,algbw,busbw,wrong,min_us,max_us,avg_us,p50_us,"
-      "p95_us,p99_us,cv_pct,peer_time_us,peer_busbw,ratio,difference_us,copied\n";
+  // Each column's name, and where a result of the JSON has it.
+  constexpr std::pair<const char*, const char*> kColumns[] = {
+      {"cycle", "/cycle"},
+      {"size", "/size"},
+      {"count", "/count"},
+      {"type", "/type"},
+      {"redop", "/redop"},
+      {"root", "/root"},
+      {"time_us", "/out_of_place/time"},
+      {"algbw", "/out_of_place/alg_bw"},
+      {"busbw", "/out_of_place/bus_bw"},
+      {"wrong", "/out_of_place/nwrong"},
+      {"min_us", "/out_of_place_per_iter/min_us"},
+      {"max_us", "/out_of_place_per_iter/max_us"},
+      {"avg_us", "/out_of_place_per_iter/avg_us"},
+      {"p50_us", "/out_of_place_per_iter/p50_us"},
+      {"p95_us", "/out_of_place_per_iter/p95_us"},
+      {"p99_us", "/out_of_place_per_iter/p99_us"},
+      {"cv_pct", "/out_of_place_per_iter/cv_pct"},
+      {"peer_time_us", "/peer/time_us"},
+      {"peer_busbw", "/peer/bus_bw"},
+      {"ratio", "/peer/ratio"},
+      {"difference_us", "/peer/difference_us"},
+      {"copied", "/copied"}};
+  const auto name = [](std::string* out, const auto& column) {
+    absl::StrAppend(out, column.first);
+  };
+  std::string text = absl::StrCat(absl::StrJoin(kColumns, ",", name), "\n");
   for (const Row& row : rows_) {
     const Json json = RowJson(row, options_, copies());
-    const auto cell = [&json](std::string* out, const char* place) {
-      const Json::json_pointer at(place);
+    const auto cell = [&json](std::string* out, const auto& column) {
+      const Json::json_pointer at(column.second);
       if (!json.contains(at) || json[at].is_null()) return;
       const Json& value = json[at];
       absl::StrAppend(out, value.is_boolean()  ? (value ? "yes" : "no")
                            : value.is_string() ? value.get<std::string>()
                                                : value.dump());
     };
-    absl::StrAppend(&text, absl::StrJoin(kPlaces, ",", cell), "\n");
+    absl::StrAppend(&text, absl::StrJoin(kColumns, ",", cell), "\n");
   }
   return text;
 }

@@ -20,7 +20,6 @@ constexpr std::chrono::milliseconds kLook(50);
 constexpr std::chrono::microseconds kNap(500);
 constexpr int kTurnsPerCheck = 32;
 constexpr int kTurnsPerLook = 4096;  // at the clock
-constexpr std::chrono::minutes kIdleLimit(10);
 
 }  // namespace
 
@@ -28,7 +27,7 @@ absl::Status Waiting::Until(const std::string& what, Manner manner,
                             const std::function<bool()>& done) {
   Transport& transport = *options_.transport;
   const bool sleeps = options_.progress == ProgressMode::kThread, idle = manner == Manner::kIdle;
-  const std::chrono::milliseconds limit = idle ? kIdleLimit : options_.limit;
+  const std::chrono::milliseconds limit = idle ? kWaitLimit : options_.limit;
   const auto deadline = Clock::now() + limit;
   bool moved = true;
   for (uint64_t turn = 1;; ++turn) {

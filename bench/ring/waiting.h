@@ -23,10 +23,13 @@ namespace ringzero {
 // kBusy: as fast as can be. kIdle: others are measured meanwhile, so no core is burned.
 enum class Manner { kBusy, kIdle };
 
+// Of a busy wait unless the user says otherwise (-T), and of every idle one.
+inline constexpr std::chrono::minutes kWaitLimit(10);
+
 struct WaitingOptions {
   Transport* transport = nullptr;  // outlives this
   ProgressMode progress = ProgressMode::kThread;
-  std::chrono::milliseconds limit = std::chrono::minutes(10);  // of a busy wait
+  std::chrono::milliseconds limit = kWaitLimit;  // of a busy wait
   int workers_per_core = 1;  // above 1, a worker that polls yields between two turns
 };
 

@@ -41,8 +41,7 @@ double Combine(Average average, const std::vector<double>& of_workers) {
   return by_average[static_cast<size_t>(average)];
 }
 
-constexpr char kNoLink[] = "not connected";      // Transport::LinkTo
-constexpr std::chrono::seconds kWaitLimit(600);  // without -T
+constexpr char kNoLink[] = "not connected";  // Transport::LinkTo
 
 int WorkersPerCore(const RingJob& job) {
   const bool told = job.identity && job.identity->local_workers;
@@ -154,7 +153,7 @@ absl::Status RingWorker::Introduce() {
     std::vector<Json> facts;
     for (const std::string& text : all) facts.push_back(Json::parse(text));
     report_.set_notes(job_.notes);
-    RZ_RETURN_IF_ERROR(PrintToStdout(report_.Header(facts, SpeedOfHost())));
+    RZ_RETURN_IF_ERROR(PrintToStdout(report_.Header(std::move(facts), SpeedOfHost())));
   }
   return control_->Meet("the header", Manner::kIdle);
 }

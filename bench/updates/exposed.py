@@ -30,11 +30,12 @@ def exposed(slices: list[dict], iterations: int) -> Exposed:
     for event in slices:
         if event["cat"] == "updates":
             op = event["args"]["op"]
-            ends[_made(op)] = max(ends.get(_made(op), 0.0), event["ts"] + event["dur"])
+            made = _made(op)
+            ends[made] = max(ends.get(made, 0.0), event["ts"] + event["dur"])
             updating += event["dur"] if _fields(op)["t"] >= WARM_UP else 0
     for event in slices:
         op = event["args"]["op"]
-        if event["cat"] == "waits" and _fields(op).get("t", 0) >= WARM_UP and _made(op) in ends:
-            waited += min(max(ends[_made(op)] - event["ts"], 0.0), event["dur"])
+        if event["cat"] == "waits" and _fields(op).get("t", 0) >= WARM_UP and (made := _made(op)) in ends:
+            waited += min(max(ends[made] - event["ts"], 0.0), event["dur"])
     counted = 1e6 * (iterations - WARM_UP)
     return Exposed(waits=waited / len({event["pid"] for event in slices}) / counted, updates=updating / counted)

@@ -50,8 +50,9 @@ def _row(results: list[dict]) -> list[str]:
 def _bench(options: argparse.Namespace, command: str) -> list[str]:
     def one(title: str) -> list[dict]:
         with tempfile.NamedTemporaryFile(suffix=".json") as file:
-            words = CASES[title].replace("build/bin", os.path.dirname(options.program))
-            run(["env", *shlex.split(words), "--compare", "--skip_host", "-J", file.name])
+            folder = os.path.dirname(options.program)
+            words = [word.replace("build/bin", folder) for word in shlex.split(CASES[title])]
+            run(["env", *words, "--compare", "--skip_host", "-J", file.name])
             return read_json(file.name)["results"]
 
     rounds = take_turns(list(CASES), options.rounds, one)

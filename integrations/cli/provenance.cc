@@ -68,15 +68,14 @@ OrderedJson WhatMakesBits(const OrderedJson& provenance) {
 
 // "processor: "A" there, "B" here", a line for each value that is not the same.
 std::vector<std::string> DifferencesOf(const OrderedJson& there, const OrderedJson& here) {
-  const auto show = [](const OrderedJson& values, const OrderedJson::json_pointer& path) {
-    return values.contains(path) ? Dump(values[path], -1) : "nothing";
-  };
   std::vector<std::string> lines;
   for (const OrderedJson& change : OrderedJson::diff(there, here)) {
     const std::string path = change["path"];
     const OrderedJson::json_pointer at(path);
-    lines.push_back(
-        absl::StrCat(path.substr(1), ": ", show(there, at), " there, ", show(here, at), " here"));
+    const std::string was = there.contains(at) ? Dump(there[at], -1) : "nothing";
+    // What is added to a list has no place there yet ("list/-"): the change itself has the value.
+    const std::string is = change.contains("value") ? Dump(change["value"], -1) : "nothing";
+    lines.push_back(absl::StrCat(path.substr(1), ": ", was, " there, ", is, " here"));
   }
   return lines;
 }

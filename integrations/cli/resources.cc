@@ -20,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "base/files.h"
 #include "base/system_names.h"
 
 namespace ringzero {
@@ -38,13 +39,11 @@ cpu_set_t CoresOf(pid_t process) {
 // The number behind the word `name` ("name 123", "name: 123 kB"), or the first word if there is no
 // name. Nothing: it is not there, or no number ("max").
 std::optional<int64_t> NumberIn(const std::string& path, absl::string_view name = "") {
-  std::ifstream file(path);
-  std::string word;
-  while (file >> word && !name.empty() && absl::StripSuffix(word, ":") != name) {
-  }
-  if (!name.empty()) file >> word;
+  const std::string text =
+      name.empty() ? ReadWholeFile(path).value_or("") : FieldOfFile(path, name);
   int64_t value = 0;
-  return file && absl::SimpleAtoi(word, &value) ? std::optional(value) : std::nullopt;
+  const bool number = absl::SimpleAtoi(text.substr(0, text.find_first_of(" \n")), &value);
+  return number ? std::optional(value) : std::nullopt;
 }
 
 // A control group, where the kernel keeps its limits.
@@ -201,7 +200,8 @@ PssWatch::~PssWatch() {
 }
 
 double PssWatch::peak_mib() {
-  const double now = static_cast<double>(PagesOfProcess("self").pss) / (1 << 20);
+  const auto kib = NumberIn("/proc/self/smaps_rollup", "Pss").value_or(0);
+  const double now = static_cast<double>(kib) / 1024;
   const MutexLock lock(mutex_);
   last_mib_ = now;
   return peak_mib_ = std::max(peak_mib_, now);

@@ -294,9 +294,8 @@ std::optional<std::string> ProgressMeter::Line(const RingReport& result, const W
                         iterations_per_second * static_cast<double>(units),
                         tokens > 0 ? "tokens" : "samples", FormatDuration(left));
   if (so_far.pss_mib > 0) absl::StrAppendFormat(&line, "  pss %.0f MiB", so_far.pss_mib);
-  if (facts_.flops > 0 && facts_.peak_flops > 0) {
-    absl::StrAppendFormat(&line, "  mfu %.0f %%",
-                          100 * iterations_per_second * facts_.flops / facts_.peak_flops);
+  if (const auto mfu = facts_.mfu(1 / iterations_per_second)) {
+    absl::StrAppendFormat(&line, "  mfu %.0f %%", 100 * *mfu);
   }
   absl::StrAppendFormat(&line, "  waits %.0f %%",
                         100 * std::clamp((waits - last_waits_) / seconds, 0.0, 1.0));
@@ -399,6 +398,9 @@ absl::StatusOr<std::unique_ptr<RunMetrics>> RunMetrics::Create(const RunFacts& f
   return metrics;
 }
 
+RunMetrics::RunMetrics(const RunFacts& facts)
+    : facts_(facts), stale_share_(StaleShare(facts.plan)) {}
+
 absl::Status RunMetrics::Open(const std::string& folder, const WorkerReport& so_far) {
   const auto take = [this](absl::StatusOr<MetricsWriter> writer) {
     if (writer.ok()) writers_.push_back(*std::move(writer));
@@ -449,10 +451,10 @@ absl::Status RunMetrics::Write(const RingReport& result, double lr) {
     if (tokens > 0) scalars.push_back({"Ring/Samples/tokens_per_second", batch * tokens / seconds});
     if (facts_.flops > 0) {
       scalars.push_back({"Ring/Samples/model_flops_per_second", facts_.flops / seconds});
-      scalars.push_back({"Ring/Samples/mfu", facts_.flops / seconds / facts_.peak_flops});
     }
+    if (const auto mfu = facts_.mfu(seconds)) scalars.push_back({"Ring/Samples/mfu", *mfu});
   }
-  scalars.push_back({"Ring/Samples/stale_share", StaleShare(facts_.plan)});
+  scalars.push_back({"Ring/Samples/stale_share", stale_share_});
   for (Scalar& scalar : result.Scalars(facts_.plan.workers)) {
     scalars.push_back(std::move(scalar));
   }

@@ -41,6 +41,12 @@ struct RunFacts {
   bool terminal = false;  // the progress line is redrawn often; else seldom
   double flops = 0;       // of an iteration, as counted
   double peak_flops = 0;  // per second, of all that the workers have to compute with; 0: not known
+
+  // Model FLOPs utilization of an iteration that takes so long; nothing: not known.
+  std::optional<double> mfu(double seconds) const {
+    if (flops <= 0 || peak_flops <= 0 || seconds <= 0) return std::nullopt;
+    return flops / seconds / peak_flops;
+  }
 };
 
 class ProgressMeter {
@@ -126,11 +132,12 @@ class RunMetrics {
   absl::Status WriteEvaluation(const EvaluationResult& result);
 
  private:
-  explicit RunMetrics(const RunFacts& facts) : facts_(facts) {}
+  explicit RunMetrics(const RunFacts& facts);
   absl::Status Open(const std::string& folder, const WorkerReport& so_far);
   absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
 
   const RunFacts facts_;
+  const double stale_share_;
   std::vector<MetricsWriter> writers_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };

@@ -53,9 +53,10 @@ void Act(Action action) {
   kill(getpid(), action == Action::kKill ? SIGKILL : SIGSTOP);
 }
 
-// Measured bytes of a whole run of `plan`: those for training become the report's, and those for
-// evaluations, the final collection, running statistics, metrics and tokens. Injections for the
-// first two share a channel with those for training; the plan says how many they are.
+// Splits the measured bytes of a whole run of `plan` into the report's training_bytes and
+// other_bytes (evaluations, the final collection, running statistics, metrics, tokens). Injections
+// for evaluations and for the collection share a channel with the injections for training: the plan
+// says how many there are.
 absl::Status SplitSentBytes(const Plan& plan, const std::vector<uint64_t>& sent,
                             WorkerReport& report) {
   for (size_t kind = 0; kind < sent.size(); ++kind) {
@@ -70,7 +71,7 @@ absl::Status SplitSentBytes(const Plan& plan, const std::vector<uint64_t>& sent,
     }
   }
   if (!plan.exchange || plan.workers == 1) return absl::OkStatus();
-  std::vector<int> evaluated = {plan.iterations};
+  std::vector<int> evaluated = {plan.iterations};  // the collection follows the last iteration
   if (plan.evaluation.every > 0 && plan.evaluation.laps > 0) {
     for (int t = plan.evaluation.every; t < plan.iterations; t += plan.evaluation.every) {
       evaluated.push_back(t);
@@ -466,10 +467,7 @@ class Worker {
     if (costs_ != nullptr) {
       RZ_ASSIGN_OR_RETURN(report.costs, CostsOf(report));
     }
-    const double step = report.steps.mean(report.steps.all.seconds);
-    if (facts_.flops > 0 && facts_.peak_flops > 0 && step > 0) {
-      report.mfu = facts_.flops / step / facts_.peak_flops;
-    }
+    report.mfu = facts_.mfu(report.steps.mean(report.steps.all.seconds));
     return report;
   }
 

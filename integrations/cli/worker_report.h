@@ -145,7 +145,7 @@ struct WorkerReport {
   OrderedJson place;  // ThisPlace
   bool interrupted = false;
   NotWritten not_written;
-  Steps steps;  // of the process: 0 where another worker reports the same process
+  Steps steps;  // all.cpu and all.minor_faults: 0 where another worker reports the same process
   double pss_peak_mib = 0;
   // Of the whole run.
   uint64_t training_bytes = 0;  // parameters and gradient sums sent for training
@@ -177,7 +177,7 @@ absl::StatusOr<WorkerReport> FromBytes(const std::string& bytes);
 
 }  // namespace ringzero
 
-// Nothing is null.
+// An optional without a value is null in JSON.
 template <typename T>
 struct nlohmann::adl_serializer<std::optional<T>> {
   template <typename Json>

@@ -18,7 +18,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/check.h"
 #include "base/files.h"
 #include "base/status.h"
 #include "p2p/unique_fd.h"
@@ -123,8 +122,10 @@ class Writer {
     for (const Slice& slice : SlicesOf(record.events)) {
       const int row = std::min(slice.row, kRowsPerTrack - 1);
       const int thread = 1 + static_cast<int>(slice.track) * kRowsPerTrack + row;
-      threads.try_emplace(
-          thread, absl::StrCat(ToString(slice.track), row == 0 ? "" : absl::StrCat(" ", row + 1)));
+      std::string& name = threads[thread];
+      if (name.empty()) {
+        name = absl::StrCat(ToString(slice.track), row == 0 ? "" : absl::StrCat(" ", row + 1));
+      }
       const double begin = Time(slice.begin + offset.value_or(0));
       WriteSlice(slice, {worker, thread, begin}, Time(slice.end + offset.value_or(0)) - begin);
     }
@@ -168,9 +169,13 @@ class Writer {
 absl::StatusOr<std::string> Gzip(const std::string& plain) {
   const UniqueFd packed(memfd_create("trace", MFD_CLOEXEC));
   const gzFile file = gzdopen(dup(packed.get()), "wb");
-  RZ_CHECK(file != nullptr, "zlib does not start");
+  if (file == nullptr) {
+    return absl::ResourceExhaustedError("cannot pack the trace: no descriptor or no memory");
+  }
   const size_t taken = gzfwrite(plain.data(), 1, plain.size(), file);
-  RZ_CHECK(gzclose(file) == Z_OK && taken == plain.size(), "zlib does not end");
+  if (gzclose(file) != Z_OK || taken != plain.size()) {
+    return absl::ResourceExhaustedError("cannot pack the trace: no memory for it");
+  }
   return ReadWholeFile(absl::StrCat("/proc/self/fd/", packed.get()));
 }
 

@@ -78,10 +78,10 @@ void BlockDeskSignals() {
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from) {
   std::error_code missing;
   std::vector<std::filesystem::path> old;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
-    const std::string name = entry.path().filename().string();
-    const std::optional<int> worker = WorkerOf(name);
-    if (worker == first.value || worker >= from.value) old.push_back(entry.path());
+  for (std::filesystem::directory_iterator at(folder, missing), end; at != end;
+       at.increment(missing)) {
+    const std::optional<int> worker = WorkerOf(at->path().filename().string());
+    if (worker == first.value || worker >= from.value) old.push_back(at->path());
   }
   for (const std::filesystem::path& path : old) std::filesystem::remove(path, missing);
 }

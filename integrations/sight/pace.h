@@ -52,7 +52,7 @@ struct Usage {
 
   double seconds = 0;                                               // by the clock
   double parameters = 0, gradient_sums = 0, update = 0, other = 0;  // of these: waits for the ring
-  double on_core = 0;                                               // of these: on a processor
+  double on_core = 0;                                               // of seconds: on a processor
   double disk_faults = 0;                                           // page faults that had to read
   double stolen = 0;        // seconds: other guests had the host's processors; the mean
   double cpu = 0;           // seconds of the process: user and system, all threads
@@ -64,7 +64,7 @@ struct Steps {
   int count = 0;
   double median = 0, min = 0, max = 0;  // seconds
   Usage all;                            // of all of them together
-  // Of one.
+  // Of one iteration; `total`: a member of `all`.
   double mean(double total) const { return total / std::max(count, 1); }
 };
 
@@ -75,7 +75,7 @@ class LapMeter {
     int iterations = 0;
     int laps = 1;
     int64_t micro_batch = 1;  // samples of a complete one
-    int left_out = 10;        // first iterations; 0 where there are no more
+    int left_out = 10;        // first iterations, not measured; 0 where there are no more
   };
   LapMeter(const Options& options, const Usage& start) : options_(options), last_(start) {}
   // An evaluation between two iterations counts to neither.

@@ -59,8 +59,9 @@ void OnFault(int signal, siginfo_t* info, void* context) {
   const auto* address = static_cast<const std::byte*>(info->si_addr);
   for (const auto& slot : table) {
     const ReleasedRange::Entry* range = slot.load(std::memory_order_acquire);
-    if (range == nullptr || address < range->begin || address >= range->begin + range->bytes)
+    if (range == nullptr || address < range->begin || address >= range->begin + range->bytes) {
       continue;
+    }
     NameRange(*range, static_cast<size_t>(address - range->begin));
     break;
   }

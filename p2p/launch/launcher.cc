@@ -425,6 +425,7 @@ void WorkerContext::HearSignals() {
 
 absl::Status WorkerContext::Report(const std::string& kind, const std::string& text) {
   if (launched()) return Write({Record::Type::kReport, kind, text});
+  const MutexLock lock(mutex_);  // on_report need not be thread-safe
   if (options_->on_report) options_->on_report(self(), kind, text);
   return absl::OkStatus();
 }

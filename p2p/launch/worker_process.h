@@ -105,7 +105,7 @@ class WorkerProcess {
   std::string OomWords() const;
 
   const WorkerId worker_;
-  pid_t pid_ = -1;          // -1: reaped
+  pid_t pid_ = -1;          // -1: not forked yet, or reaped
   std::string oom_file_;    // where the kernel counts the processes it has ended for lack of memory
   int64_t oom_kills_ = -1;  // its count at the fork
   Stop stop_;

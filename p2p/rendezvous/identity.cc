@@ -269,7 +269,9 @@ class Reader {
       return absl::StrCat("tcp://", v6 ? "[" : "", ValueOf(host), v6 ? "]:" : ":", ValueOf(port));
     }
     if (host != nullptr || port != nullptr) {
-      return host != nullptr ? Alone(host, "MASTER_PORT", "") : Alone(port, "MASTER_ADDR", "");
+      return absl::InvalidArgumentError(
+          absl::StrCat(host != nullptr ? host : port, " is set, but ",
+                       host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
     }
     if (identity_.workers == 1) return std::string();
     std::string place = PlaceOnOneHost();
@@ -304,8 +306,8 @@ class Reader {
 
 absl::StatusOr<MeetingPlace> ParseMeetingPlace(absl::string_view text) {
   absl::string_view rest = text;
-  if (absl::ConsumePrefix(&rest, "file://") && absl::StartsWith(rest, "/")) {
-    return MeetingPlace{.folder = std::string(rest)};
+  if (absl::StartsWith(text, "file:///")) {
+    return MeetingPlace{.folder = std::string(absl::StripPrefix(text, "file://"))};
   }
   const bool tcp = absl::ConsumePrefix(&rest, "tcp://");
   const size_t colon = rest.rfind(':');

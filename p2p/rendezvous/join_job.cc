@@ -10,7 +10,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "base/digest.h"
 #include "base/status.h"
 #include "p2p/failure.h"
@@ -47,16 +46,22 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& ident
   return options.open_tcp(tcp);
 }
 
-// An error that names the first worker whose mark is not worker 0's.
+// An error that names the first worker whose mark is not that of most; of two, worker 1.
 absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
-  for (size_t w = 1; w < marks.size(); ++w) {
-    if (marks[w] == marks[0]) continue;
-    return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, ": worker ", w, " has ",
-                                                   marks[w].empty()   ? "none, worker 0 has one"
-                                                   : marks[0].empty() ? "one, worker 0 has none"
-                                                                      : "another than worker 0"));
-  }
-  return absl::OkStatus();
+  const auto usual =
+      std::max_element(marks.begin(), marks.end(), [&](const std::string& a, const std::string& b) {
+        return std::count(marks.begin(), marks.end(), a) <
+               std::count(marks.begin(), marks.end(), b);
+      });
+  const auto odd =
+      std::find_if(marks.begin(), marks.end(), [&](const auto& mark) { return mark != *usual; });
+  if (odd == marks.end()) return absl::OkStatus();
+  const std::string one = absl::StrCat("worker ", odd - marks.begin());
+  const std::string others = absl::StrCat("worker ", usual - marks.begin());
+  const std::string what = odd->empty()     ? absl::StrCat("none, ", others, " has one")
+                           : usual->empty() ? absl::StrCat("one, ", others, " has none")
+                                            : absl::StrCat("another than ", others);
+  return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, ": ", one, " has ", what));
 }
 
 // What the workers show of the secrets that they were given are marks: HMACs, or "" for none. Equal

@@ -47,7 +47,7 @@ struct JoinOptions {
 // tells it at the rendezvous: a folder is the user's alone; who can reach a TCPStore can read it
 // there. The seat's secret is an HMAC of it and of the start's name: what one start has said proves
 // nothing to another. As GatherAt and the store; InvalidArgument, at all of them, when one has
-// another secret than worker 0, or none.
+// another secret than most, or none.
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options);
 
 struct OutsideJob {

@@ -1,7 +1,6 @@
 // A map; between processes with a log behind it, which each of them reads on.
 #include "p2p/rendezvous/rendezvous.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>

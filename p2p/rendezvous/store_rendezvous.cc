@@ -194,12 +194,12 @@ class StoreRendezvous final : public Rendezvous {
                                                     " did not come within ", seconds, " s"));
   }
 
-  // Whether all have left, but for those who never will: the silent ones, if they count as gone.
-  bool AllHaveLeft(bool silent_count) {
+  // Whether all have left. `but_for_silent`: silent workers, who never will, count as gone.
+  bool AllHaveLeft(bool but_for_silent) {
     for (int w = 0; w < gathering_.workers; ++w) {
       const auto left = store_.Read(LeftKey(w));
       if (left.ok() && left->has_value()) continue;
-      if (!silent_count || !presence_->IsSilent(WorkerId(w))) return false;
+      if (!but_for_silent || !presence_->IsSilent(WorkerId(w))) return false;
     }
     return true;
   }
@@ -208,8 +208,8 @@ class StoreRendezvous final : public Rendezvous {
     Leave(absl::UnavailableError("it ended before it was connected"));
     if (!store_.Write(LeftKey(self_), "").ok()) return;
     Patience patience(gathering_.leave_limit);
-    while (!AllHaveLeft(true) && !patience.over()) patience.Wait();
-    if (!AllHaveLeft(false)) return;
+    while (!AllHaveLeft(/*but_for_silent=*/true) && !patience.over()) patience.Wait();
+    if (!AllHaveLeft(/*but_for_silent=*/false)) return;
     store_.Clear(Full(""));
     // Unless the job has started again meanwhile.
     const absl::StatusOr<std::string> start = store_.ReadOrEmpty(kStartKey);

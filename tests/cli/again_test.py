@@ -68,9 +68,11 @@ class Again(TestCase):
         before["parameters_sha256"] = "0" * 64
         before["provenance"]["places"][0]["processor"] = "Z80"
         self.write("run/summary.json", json.dumps(before))
-        _, comparison, printed = self.again("--set", "seed=4")
+        hidden = before["provenance"]["configuration"]["model"]["hidden"]
+        _, comparison, printed = self.again("--set", "seed=4", "--set", f"model.hidden={[*hidden, 24]}")
         self.assertIs(comparison["same_parameters"], False)
-        lines = [f'processor: "Z80" there, "{processor()}" here', "configuration/seed: 3 there, 4 here"]
+        lines = [f'processor: "Z80" there, "{processor()}" here', "configuration/seed: 3 there, 4 here",
+                 "configuration/model/hidden/-: nothing there, 24 here"]
         self.assertEqual(set(comparison["differs"]), set(lines))
         self.assertIn(f"another result than that of run: there parameters sha256 {'0' * 64}\n", printed)
         for line in lines:

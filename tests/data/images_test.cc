@@ -225,8 +225,12 @@ TEST(Cifar10, ReadsRecords) {
   WriteFile(folder / "data_batch_3.bin", Bytes(3072));
   EXPECT_THAT(OpenCifar10(folder.path()),
               Says(AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("3072 bytes"))));
-  WriteFile(folder / "data_batch_3.bin", Bytes(3073, 10));
-  EXPECT_THAT(OpenCifar10(folder.path()), Says("class 10"));
+  WriteFile(folder / "data_batch_3.bin", {});
+  EXPECT_THAT(OpenCifar10(folder.path()),
+              Says(AllOf(HasSubstr("data_batch_3.bin"), HasSubstr("0 bytes"))));
+  WriteFile(folder / "data_batch_3.bin", Bytes(3073, 3) + Bytes(3073, 10));
+  EXPECT_THAT(OpenCifar10(folder.path()),
+              Says(AllOf(HasSubstr("record 1"), HasSubstr("class 10"))));
   std::filesystem::remove(folder / "data_batch_3.bin");
   EXPECT_THAT(OpenCifar10(folder.path()), Says("data_batch_3.bin"));
 }

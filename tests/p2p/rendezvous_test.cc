@@ -360,6 +360,7 @@ TEST_F(FileRendezvousTest, OneSecretIsAnotherInEachStart) {
 TEST_F(FileRendezvousTest, AWrongSecretIsBlamedOnItsWorker) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"right", "right", "wrong"}, "worker 2 has another than worker 0"},
+      {{"wrong", "right", "right"}, "worker 0 has another than worker 1"},
       {{"right", "wrong"}, "worker 1 has another than worker 0"},
       {{"right", "", "right"}, "worker 1 has none, worker 0 has one"},
       {{"", "", "odd"}, "worker 2 has one, worker 0 has none"}};

@@ -37,6 +37,7 @@
 #include "p2p/ucx/ucx_transport.h"
 #include "tests/p2p/cluster.h"
 #include "tests/p2p/shared_rendezvous.h"
+#include "tests/support/commit_seed.h"
 
 namespace ringzero {
 namespace {
@@ -274,9 +275,7 @@ class Strike : public testing::TestWithParam<Cell> {};
 
 TEST_P(Strike, TheVictimIsNamedByAllOthersInTime) {
   constexpr uint64_t kMoments = 20;
-  const char* seed = std::getenv("RINGZERO_TEST_SEED");
-  std::vector<uint64_t> moments = {seed == nullptr ? 0
-                                                   : std::strtoull(seed, nullptr, 10) % kMoments};
+  std::vector<uint64_t> moments = {CommitSeed() % kMoments};
   if (std::getenv("RINGZERO_TEST_FULL") != nullptr) {
     moments.resize(kMoments);
     std::iota(moments.begin(), moments.end(), 0);

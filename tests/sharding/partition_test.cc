@@ -156,15 +156,21 @@ TEST(PartitionTest, DefaultStagesAreUpToFourPerWorkerThatHaveParameters) {
 
 TEST(PartitionTest, ErrorsNameWhatIsWrong) {
   const std::vector<LayerInfo> layers(3, Layer(64, 1, 1));
-  EXPECT_THAT(PartitionLayers(layers, {.stages = 0}), Says("stages must be 1 to 3"));
-  EXPECT_THAT(PartitionLayers(layers, {.stages = 4}), Says("stages must be 1 to 3"));
+  EXPECT_THAT(PartitionLayers(layers, {.stages = 0}),
+              Fails(absl::StatusCode::kInvalidArgument, "stages must be 1 to 3"));
+  EXPECT_THAT(PartitionLayers(layers, {.stages = 4}),
+              Fails(absl::StatusCode::kInvalidArgument, "stages must be 1 to 3"));
   const auto given = [](std::vector<int> first) {
     return PartitionOptions{.balance = Balance::kGiven, .first_layers = std::move(first)};
   };
-  EXPECT_THAT(PartitionLayers(layers, given({})), Says("begin at layer 0"));
-  EXPECT_THAT(PartitionLayers(layers, given({1, 2})), Says("begin at layer 0"));
-  EXPECT_THAT(PartitionLayers(layers, given({0, 2, 2})), Says("stage 2 must begin after layer 2"));
-  EXPECT_THAT(PartitionLayers(layers, given({0, 3})), Says("stage 1 begins at layer 3"));
+  EXPECT_THAT(PartitionLayers(layers, given({})),
+              Fails(absl::StatusCode::kInvalidArgument, "begin at layer 0"));
+  EXPECT_THAT(PartitionLayers(layers, given({1, 2})),
+              Fails(absl::StatusCode::kInvalidArgument, "begin at layer 0"));
+  EXPECT_THAT(PartitionLayers(layers, given({0, 2, 2})),
+              Fails(absl::StatusCode::kInvalidArgument, "stage 2 must begin after layer 2"));
+  EXPECT_THAT(PartitionLayers(layers, given({0, 3})),
+              Fails(absl::StatusCode::kInvalidArgument, "stage 1 begins at layer 3"));
   std::vector<LayerInfo> bad = layers;
   bad[1].last_use = 0;
   EXPECT_THAT(PartitionLayers(bad, {}), Says("last_use of layer 1"));

@@ -63,7 +63,7 @@ std::string Describe(const PlanShape& shape);
 std::vector<Program> ProgramsOf(const Plan& plan);
 LinkedRing RingOf(const Plan& plan);
 
-// Rules with what goes with some of them.
+// A rule, and the options that only some rules have.
 struct RuleShape {
   Rule rule;
   int slack;
@@ -73,7 +73,8 @@ struct RuleShape {
 const std::vector<RuleShape>& AllRules();
 PlanShape WithRule(PlanShape shape, const RuleShape& rule);
 
-// A small set of shapes in which any two values of any two things that a plan may have occur together.
+// A small set of shapes in which any two values of any two options occur together (`strict` goes with
+// statistics).
 std::vector<PlanShape> PairwiseShapes();
 
 // RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of them.

@@ -65,6 +65,7 @@ class Trainer {
         plan_(plan),
         model_(task),
         scale_(task.precision.loss_scale, plan.scale_lag()) {
+    RZ_CHECK(task.epoch_samples == 0, "the reference has complete micro-batches only");
     for (const ReferenceParameter& p : model_.parameters()) owned_.emplace_back(task, p);
     for (ReferenceNorm& norm : model_.norms()) {
       norm.part.set_momentum(1.0);
@@ -358,7 +359,8 @@ double LargestDifferenceInUlps(const at::Tensor& a, const at::Tensor& b, const a
   const at::Tensor scale =
       at::maximum(at::maximum(a.abs(), b.abs()), at::maximum(before.abs(), (b - before).abs()));
   const at::Tensor ulp = at::nextafter(scale, at::full_like(scale, INFINITY)) - scale;
-  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
+  const double largest = ((a.to(at::kDouble) - b.to(at::kDouble)).abs() / ulp).max().item<double>();
+  return std::isnan(largest) ? INFINITY : largest;  // callers take the largest of several
 }
 
 }  // namespace ringzero

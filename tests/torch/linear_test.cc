@@ -19,6 +19,7 @@
 
 #include "integrations/torch/gradient_sink.h"
 #include "integrations/torch/micro_batch_context.h"
+#include "tests/support/commit_seed.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
 #include "tests/support/status_matchers.h"
@@ -154,8 +155,7 @@ int64_t DrawSize(std::mt19937_64& engine, double most) {
 // those of a product that was made first (cyclic.products_first).
 TEST(LinearTest, AnAddedProductIsAProductAndAnAddition) {
   constexpr int kShapes = 200;
-  const char* seed = std::getenv("RINGZERO_TEST_SEED");
-  std::mt19937_64 engine(seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10));
+  std::mt19937_64 engine(CommitSeed());
   int added = 0;
   for (int i = 0; i < kShapes; ++i) {
     const int64_t rows = DrawSize(engine, 1024);

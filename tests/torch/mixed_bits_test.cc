@@ -109,11 +109,8 @@ TEST(MixedBitsTest, ParametersTravelInTheTypeThatComputes) {
   TrainingTask task = MlpTask(2);
   task.precision = {.compute = ValueType::kFp32, .parameters = kBf16};
   const absl::StatusOr<PlannedTask> planned = PlanTask(task, {.workers = 2, .rule = Rule::kCdpV2});
-  EXPECT_EQ(planned.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_NE(
-      planned.status().message().find("parameters travel as bf16, but layers compute in fp32"),
-      std::string::npos)
-      << planned.status();
+  EXPECT_THAT(planned, Fails(absl::StatusCode::kInvalidArgument,
+                             "parameters travel as bf16, but layers compute in fp32"));
 }
 
 }  // namespace

@@ -1,10 +1,11 @@
 // Real models on the ring give the bits of one loop of ordinary backwards: what autograd can break.
-// All options of a plan, and their pairs: tests/zero/engine_test.cc.
+// All options of a plan, drawn by chance: tests/zero/engine_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -37,23 +38,29 @@ PlanRequest RequestOf(const TrainingTask& task, Rule rule, int workers, int laps
 }
 
 // Every model under every rule, with stages of one layer and of several, alone and with neighbours;
-// what is evaluated and what is shown has its turn.
+// evaluations and collections are drawn by chance.
 TEST(RingBitsTest, ModelsAndRules) {
+  std::mt19937 random(1);
   int number = 0;
   for (NamedTask& each : AllTasks()) {
     TrainingTask& task = each.task;
     for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
       for (int workers = 1; workers <= 4; ++workers) {
-        PlanRequest request = RequestOf(task, rule, workers, 1 + ++number % 3);
-        request.zero_stage = number / 3 % 4;
-        request.slack = number % 3;
-        if (number % 2 == 0) request.stages = std::min(2 * workers, int(task.layers.size()));
-        if (number % 3 == 0) request.evaluation = {.every = 2, .laps = 1};
-        if (number % 4 < 2) request.collection = {.every = 2, .worker = WorkerId(workers - 1)};
+        ++number;
+        PlanRequest request = RequestOf(task, rule, workers, 1 + int(random() % 3));
+        request.zero_stage = int(random() % 4);
+        request.slack = int(random() % 3);
+        if (random() % 2 == 0) request.stages = std::min(2 * workers, int(task.layers.size()));
+        if (random() % 2 == 0) request.evaluation = {.every = 2, .laps = 1 + int(random() % 2)};
+        if (random() % 2 == 0) {
+          request.collection = {.every = 2, .worker = WorkerId(int(random() % workers))};
+        }
         SCOPED_TRACE(absl::StrCat(each.name, ", run ", number));
         absl::StatusOr<PlannedTask> planned = PlanTask(task, request);
         ASSERT_TRUE(planned.ok() && UseSmallestWindow(*planned).ok()) << planned.status();
-        const MakeTransports transports = number % 5 < 3 ? LocalTransports() : ShmTransports();
+        EXPECT_EQ(planned->plan().collection.every, request.collection.every);
+        EXPECT_EQ(planned->plan().evaluation.every, request.evaluation.every);
+        const MakeTransports transports = random() % 2 == 0 ? LocalTransports() : ShmTransports();
         ExpectReferenceBits(
             task, planned,
             {.transports = Delayed(transports, number, std::chrono::microseconds(300))});

@@ -12,6 +12,7 @@
 #include "sharding/op.h"
 #include "sharding/schedule.h"
 #include "sharding/verify.h"
+#include "tests/support/commit_seed.h"
 #include "tests/support/status_matchers.h"
 #include "tests/zero/expect_toy_bits.h"
 #include "tests/zero/toy_ring.h"
@@ -93,8 +94,7 @@ TEST(EngineTest, BitsWithAllLongHopsInOneOrder) {
 // each case has one worker that is shown it, another one for each commit.
 TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
   const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
-  const char* const seed = std::getenv("RINGZERO_TEST_SEED");
-  std::mt19937_64 random(seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10));
+  std::mt19937_64 random(CommitSeed());
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     for (const auto type : {OptimizerOptions::Type::kAdamW, OptimizerOptions::Type::kSgd}) {
       ToyOptions o{.workers = 3, .stages = 6, .laps = 2, .iterations = 7, .rule = rule};

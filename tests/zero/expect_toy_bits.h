@@ -1,4 +1,5 @@
-// The ring gives the toy loop's bits.
+// For tests of the engine: options by chance, transports by turns, and that the ring gives the toy
+// loop's bits.
 //
 //   ExpectReferenceBits({.workers = 3, .stages = 4}, ShmTransports());
 #ifndef RINGZERO_TESTS_ZERO_EXPECT_TOY_BITS_H_

@@ -256,8 +256,7 @@ TEST(FlightBlameTest, NamesTheFirstCause) {
       {[](Records&) {},
        WorkerId(2),
        {"first cause: worker 2 has been computing \"F3\" for 61 s, so worker 1 waits for the sum "
-        "of "
-        "2, so worker 0 waits"}},
+        "of 2, so worker 0 waits"}},
       {[](Records& r) { r.pop_back(); },
        WorkerId(2),
        {"no record of worker 2", "first cause: worker 2 left no record"}},

@@ -529,20 +529,21 @@ ToyResult RunToyReference(const ToyOptions& o) {
         toy.Gradient(theta[j].data(), o.tied && j == s - 1 && j > 0 ? theta[0].data() : nullptr,
                      a[j], scale, &gradient);
         float* sum = sums[j].as<float>().data();
-        std::vector<uint16_t> narrow(o.width);
-        for (int i = 0; i < o.width; ++i) {
-          gradient[i] = Rounded(precision.compute, gradient[i]);
-          if (samples < full) gradient[i] *= weight;
-          narrow[i] = reference::ToWire(WireType::kBf16, sum[i]);
-          sum[i] = m == 0 ? gradient[i] : sum[i] + gradient[i];
+        for (float& value : gradient) {
+          value = Rounded(precision.compute, value);
+          if (samples < full) value *= weight;
         }
         if (precision.sums == ValueType::kBf16) {
+          std::vector<uint16_t> narrow(o.width);
+          for (int i = 0; i < o.width; ++i) narrow[i] = reference::ToWire(WireType::kBf16, sum[i]);
           const uint64_t name = HashName("s" + std::to_string(j) + ".used");
           const RoundingKey key{MixKeys({kSeed, HashName("sum"), name}),
                                 (uint64_t(t) << 32) + uint64_t(m)};
           reference::AddRoundedPass(key, 0, m == 0 ? nullptr : narrow.data(), gradient.data(),
                                     narrow.data(), o.width);
           reference::WidenPass(WireType::kBf16, narrow.data(), sum, o.width);
+        } else {
+          for (int i = 0; i < o.width; ++i) sum[i] = m == 0 ? gradient[i] : sum[i] + gradient[i];
         }
         const OverflowPlace place{Iteration(t), StageId(j), m};
         if (std::count(o.overflows.begin(), o.overflows.end(), place) > 0) sum[0] = INFINITY;

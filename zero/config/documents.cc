@@ -36,7 +36,7 @@ std::string TypeCell(const KeySpec& key) {
   const std::string range = DescribeRange(key.range);
   if (!range.empty()) absl::StrAppend(&text, ", ", range);
   if (key.list_length != 0) absl::StrAppend(&text, ", ", key.list_length, " of them");
-  if (key.needs_items) absl::StrAppend(&text, ", at least one");
+  if (key.needs_items) absl::StrAppend(&text, ", not empty");
   if (key.unquoted) absl::StrAppend(&text, ", without quotes");
   if (!key.types.empty()) absl::StrAppend(&text, "; for ", OneOf(key.types));
   return Cell(text);
@@ -258,6 +258,11 @@ Json ObjectOf(absl::string_view parent, absl::string_view type) {
   return node;
 }
 
+std::string Sentence(std::string text) {
+  if (!text.empty()) text[0] = absl::ascii_toupper(static_cast<unsigned char>(text[0]));
+  return text + ".";
+}
+
 }  // namespace
 
 std::string ConfigMarkdown() {
@@ -265,8 +270,8 @@ std::string ConfigMarkdown() {
   for (const KeySpec& key : AllKeys()) {
     if (key.type != KeyType::kSection || !key.parent().empty()) continue;
     const std::string here = HereCell(key);
-    absl::StrAppend(&text, "\n## ", key.path, "\n\n", key.meaning, ".");
-    if (!here.empty()) absl::StrAppend(&text, " Here: ", here, ".");
+    absl::StrAppend(&text, "\n## ", key.path, "\n\n", Sentence(key.meaning));
+    if (!here.empty()) absl::StrAppend(&text, " ", Sentence(here));
     if (!key.deepspeed.empty()) absl::StrAppend(&text, " DeepSpeed ", key.deepspeed, ".");
     absl::StrAppend(&text, "\n\n", TableOf(key.path));
   }

@@ -446,6 +446,7 @@ absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
   Fill(keys, "", Row(kTrainBatchKey, &triple.train_batch), Row(kMicroBatchKey, &triple.micro_batch),
        Row(kLapsKey, &triple.laps), Row("dataloader_drop_last", &config.data.drop_last),
        Row("evaluation.batch_size", &config.evaluation.batch_size));
+  // The rules (rules.cc) have completed the triple; an error here: no batch size is there.
   return Annotate(CompleteBatch(triple, config.cyclic.workers).status(), keys.file());
 }
 

@@ -239,6 +239,7 @@ class Reader {
       return Error(absl::StrCat("'", std::string(1, Peek()), "' where a value was wanted"));
     }
     const size_t begin = at_;
+    bool is_first = true;  // a word with a delimiter in it is a text
     for (size_t end = begin;; ++end) {
       const char c = end < text_.size() ? text_[end] : '\n';
       const char next = end + 1 < text_.size() ? text_[end + 1] : '\0';
@@ -246,7 +247,8 @@ class Reader {
       const bool comment = c == '#' || (c == '/' && (next == '/' || next == '*'));
       if (!eol && !comment && c != ',' && c != '}' && c != ']') continue;
       const absl::string_view word = text_.substr(begin, end - begin);
-      if (const std::optional<JsonValue> read = ReadWord(word); read.has_value()) {
+      const auto read = std::exchange(is_first, false) ? ReadWord(word) : std::nullopt;
+      if (read.has_value()) {
         out = out.With(*read);
         Advance(end - begin);
         return absl::OkStatus();
@@ -307,13 +309,25 @@ std::string Quote(const std::string& text) {
 
 }  // namespace
 
+absl::string_view ToString(Origin origin) {
+  constexpr absl::string_view kNames[] = {"user",    "user (--set)", "environment",
+                                          "default", "derived",      "auto"};
+  return kNames[static_cast<int>(origin)];
+}
+
 size_t WholeUtf8(absl::string_view text) {
   using Utf8 = std::codecvt<char32_t, char8_t, std::mbstate_t>;
   std::mbstate_t state{};
   const auto* begin = reinterpret_cast<const char8_t*>(text.data());
-  const int whole = std::use_facet<Utf8>(std::locale::classic())
-                        .length(state, begin, begin + text.size(), text.size());
-  return static_cast<size_t>(whole);
+  const int length = std::use_facet<Utf8>(std::locale::classic())
+                         .length(state, begin, begin + text.size(), text.size());
+  const auto whole = static_cast<size_t>(length);
+  // GCC 12's facet takes halves of UTF-16's surrogates (ED A0 to ED BF) for characters. A byte ED
+  // below `whole` begins a character of three bytes.
+  for (size_t at = text.find('\xed'); at < whole; at = text.find('\xed', at + 1)) {
+    if (static_cast<unsigned char>(text[at + 1]) > 0x9f) return at;
+  }
+  return whole;
 }
 
 absl::StatusOr<JsonValue> ReadHjson(absl::string_view text, const std::string& source) {

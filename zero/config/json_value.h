@@ -1,4 +1,5 @@
-// Reads HJSON, the JSON with comments that DeepSpeed reads, into a tree that remembers lines.
+// Reads HJSON, the JSON with comments that DeepSpeed reads, into a tree whose values know where
+// they were given.
 //
 //   RZ_ASSIGN_OR_RETURN(JsonValue root, ReadHjson(text, "gpt.json"));
 //   const JsonValue* lr = root.Find("lr");        // lr->kind, lr->number, lr->place

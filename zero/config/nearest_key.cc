@@ -18,8 +18,9 @@ namespace {
 
 constexpr size_t kMaxName = 64;  // of an unknown name that is compared with the known ones
 
-// How far a name is from what was given. So first comes an edit here, then a longer name here, then
-// the very name elsewhere, then a shorter name here. Among these, edits count again.
+// How far a name is from what was given. First comes an edit here, then the name's words in another
+// order, then the very name elsewhere, then a longer name here, then a shorter one, then two edits.
+// Among these, edits count again.
 constexpr int kEdit = 1000;
 constexpr int kRemoved = 1000;       // in addition: the last resort
 constexpr int kPartOfName = 1200;    // words left out

@@ -243,7 +243,10 @@ class Resolver {
       Add(Kind::kError, value, key.path, converted.status().message());
       return;
     }
-    if (voice == Voice::kAloud) CheckBuilt(value, *converted, key);
+    // A section that does nothing may still ask for what is refused (aio.use_gds). DeepSpeed does
+    // not look at offload_param below stage 3.
+    const bool unread = voice == Voice::kSilent && key.parent() == kOffloadedParameters;
+    if (!unread) CheckBuilt(value, *converted, key);
     keys_.Set(key.path, *std::move(converted), value.origin);
   }
 
@@ -317,12 +320,6 @@ bool Findings::HasAuto() const {
 absl::string_view ToString(Verdict verdict) {
   constexpr absl::string_view kNames[] = {"accept", "accept_auto", "warn", "reject"};
   return kNames[static_cast<int>(verdict)];
-}
-
-absl::string_view ToString(Origin origin) {
-  constexpr absl::string_view kNames[] = {"user",    "user (--set)", "environment",
-                                          "default", "derived",      "auto"};
-  return kNames[static_cast<int>(origin)];
 }
 
 const JsonValue& ResolvedKeys::Json(absl::string_view path) const {

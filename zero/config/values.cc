@@ -45,7 +45,10 @@ bool HasLeadingZero(absl::string_view number) {
 }
 
 absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
-  const absl::string_view hint = HasLeadingZero(value.text) ? " (a number has no leading 0)" : "";
+  const bool number =
+      IsWholeType(key.type) || key.type == KeyType::kNumber || key.type == KeyType::kRate;
+  const absl::string_view hint =
+      number && HasLeadingZero(value.text) ? " (a number has no leading 0)" : "";
   return absl::InvalidArgumentError(
       absl::StrCat("wanted ", DescribeType(key), ", found ", Describe(value), hint));
 }
@@ -184,11 +187,11 @@ absl::StatusOr<JsonValue> ConvertValue(const JsonValue& value, const KeySpec& ke
 bool IsBuilt(const JsonValue& value, const KeySpec& key) {
   if (key.built.empty() || value.kind == JsonKind::kNull) return true;
   const std::string written = value.kind == JsonKind::kString ? value.text : WriteJson(value);
-  return FindChoice(key.built, written) == written;
+  return !written.empty() && FindChoice(key.built, written) == written;
 }
 
 bool TakesAuto(const KeySpec& key) {
-  if (IsOurs(key) || key.name() == "type") return false;
+  if (IsOurs(key) || key.name() == "type" || key.type == KeyType::kNull) return false;
   return key.choices.empty() && FindChoice(key.exact, "auto").empty();
 }
 

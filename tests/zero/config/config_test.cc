@@ -312,6 +312,7 @@ TEST(Config, MessagesForBadInput) {
   record("{\"model\": {\"type\": \"mlp\",\n \"x\": [{\"a\": 1, \"a\": 2}]}}");
   record(std::string(100, '['));
   record("{\"seed\": \"\xff\"}");
+  record("{\"seed\": \"\xed\xa0\x80\"}");  // half of a surrogate of UTF-16
   record(with("\"\": 1"));
   record(base, {R"(cyclic={"": 1})"});
   record(base, {R"(optimizer.groups=[{"": 1}])"});

@@ -61,7 +61,7 @@ TEST(ForeignNames, AreWhatTheirProgramsMean) {
       {"logging_steps", "HuggingFace's logging_steps is steps_per_print here"},
       {"save_steps", "HuggingFace's save_steps has no key here: there are no checkpoints yet"},
       {"micro_batch_size", "Megatron's micro_batch_size is train_micro_batch_size_per_gpu here"},
-      {"batch_size", "train_micro_batch_size_per_gpu here (train_batch_size is an update's)"},
+      {"batch_size", "train_micro_batch_size_per_gpu here (train_batch_size is that of an update)"},
       {"lr-decay-iters", "is scheduler.params.total_num_steps here"},
       {"optimizer.name", "torchtitan's optimizer.name is optimizer.type here"},
       {"optimizer.beta2", "is optimizer.params.betas here (a list)"},
