@@ -16,7 +16,6 @@
 
 #include "absl/status/statusor.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/rendezvous.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/transport.h"

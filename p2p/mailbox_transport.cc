@@ -2,7 +2,6 @@
 #include "p2p/mailbox_transport.h"
 
 #include <cstring>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

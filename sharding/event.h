@@ -16,7 +16,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "sharding/op.h"

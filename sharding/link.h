@@ -11,7 +11,6 @@
 #define RINGZERO_SHARDING_LINK_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>

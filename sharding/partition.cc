@@ -2,7 +2,6 @@
 #include "sharding/partition.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>

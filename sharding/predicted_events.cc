@@ -2,7 +2,6 @@
 #include "sharding/predicted_events.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/status.h"
 #include "sharding/linked_ring.h"

@@ -2,7 +2,6 @@
 #include "sharding/program.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

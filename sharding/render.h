@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/ids.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 

@@ -11,13 +11,11 @@
 #define RINGZERO_SHARDING_SIMULATE_H_
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "sharding/linked_ring.h"
 #include "sharding/plan.h"
-#include "sharding/program.h"
 
 namespace ringzero {
 

@@ -4,7 +4,6 @@
 #include <deque>
 #include <limits>
 #include <queue>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

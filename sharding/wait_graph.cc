@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "sharding/label.h"

@@ -2,13 +2,11 @@
 #include "zero/engine.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/samples.h"
-#include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "zero/engine_impl.h"
 #include "zero/optimizer_state.h"

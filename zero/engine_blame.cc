@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "base/status.h"
 #include "zero/blame.h"
 #include "zero/engine_impl.h"
 

@@ -1,7 +1,6 @@
 // What the engine does now, with its last events, as a record for a file.
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"

@@ -5,7 +5,6 @@
 #include <functional>
 #include <numeric>
 #include <set>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"

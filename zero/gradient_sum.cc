@@ -7,7 +7,6 @@
 
 #include "base/philox.h"
 #include "zero/stream_copy.h"
-#include "zero/update/kernels.h"
 
 namespace ringzero {
 namespace {

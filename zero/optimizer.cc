@@ -7,7 +7,6 @@
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/update/kernels.h"
-#include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 namespace {

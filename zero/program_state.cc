@@ -1,8 +1,6 @@
 // Counts what each operation still waits for.
 #include "zero/program_state.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"

@@ -19,7 +19,6 @@
 #include "base/ids.h"
 #include "p2p/transport.h"
 #include "sharding/link.h"
-#include "zero/layout.h"
 
 namespace ringzero {
 

@@ -12,7 +12,6 @@
 
 #include "base/buffer.h"
 #include "base/status.h"
-#include "p2p/transport.h"
 #include "sharding/program.h"
 #include "sharding/schedule.h"
 

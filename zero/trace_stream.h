@@ -14,7 +14,6 @@
 
 #include <climits>
 #include <condition_variable>
-#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>

@@ -1,7 +1,6 @@
 // A text goes as one question after the other, each of them answered before the next.
 #include "bench/ring/control.h"
 
-#include <algorithm>
 #include <optional>
 #include <thread>
 #include <utility>

@@ -6,7 +6,6 @@
 #ifndef RINGZERO_BENCH_RING_JOB_H_
 #define RINGZERO_BENCH_RING_JOB_H_
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

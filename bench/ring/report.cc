@@ -6,8 +6,6 @@
 #include <array>
 #include <cstdio>
 #include <ctime>
-#include <nlohmann/json.hpp>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -4,14 +4,12 @@
 #include "bench/ring/traffic.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <mutex>
 #include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/buffer.h"
 #include "base/status.h"
 
 namespace ringzero {

@@ -5,12 +5,10 @@
 #include <chrono>
 #include <map>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "bench/ring/train_messages.h"
 #include "sharding/program.h"

@@ -9,7 +9,6 @@
 #include <numeric>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"

@@ -13,7 +13,6 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string_view>
 #include <tuple>
 #include <utility>
 

@@ -4,7 +4,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <cstring>
-#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"

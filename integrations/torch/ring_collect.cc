@@ -1,6 +1,5 @@
 // Shows a visitor what a collection brings: one named tensor after the other.
 #include <cstring>
-#include <utility>
 
 #include "base/status.h"
 #include "integrations/torch/ring_model_impl.h"

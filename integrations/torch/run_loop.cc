@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -14,7 +12,6 @@
 #include "integrations/torch/run_workers.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
-#include "p2p/launch/launcher.h"
 #include "p2p/rendezvous/agreement.h"
 #include "p2p/rendezvous/join_job.h"
 

@@ -13,7 +13,6 @@
 #ifndef RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_RUN_WORKERS_H_
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -7,7 +7,6 @@
 #include <map>
 #include <set>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

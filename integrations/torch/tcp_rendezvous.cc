@@ -10,10 +10,8 @@
 #include <exception>
 #include <functional>
 #include <future>
-#include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 #include <vector>

@@ -26,7 +26,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/status.h"
 #include "integrations/torch/layer.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstring>
@@ -17,8 +16,6 @@
 #include <deque>
 #include <filesystem>
 #include <iterator>
-#include <memory>
-#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>

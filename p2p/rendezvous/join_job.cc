@@ -15,8 +15,6 @@
 #include "p2p/failure.h"
 #include "p2p/random_bytes.h"
 #include "p2p/rendezvous/agreement.h"
-#include "p2p/rendezvous/rendezvous.h"
-#include "p2p/rendezvous/rendezvous_store.h"
 #include "p2p/rendezvous/store_rendezvous.h"
 
 namespace ringzero {

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"

@@ -10,7 +10,6 @@
 #include <ctime>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

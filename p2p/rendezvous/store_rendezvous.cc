@@ -5,12 +5,9 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"

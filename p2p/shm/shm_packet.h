@@ -5,7 +5,6 @@
 #ifndef RINGZERO_P2P_SHM_SHM_PACKET_H_
 #define RINGZERO_P2P_SHM_SHM_PACKET_H_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "p2p/transport.h"

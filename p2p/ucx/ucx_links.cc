@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <random>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -22,7 +22,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/digest.h"
-#include "base/ids.h"
 #include "p2p/transport.h"
 
 namespace ringzero {

@@ -22,7 +22,6 @@
 #include "p2p/failure.h"
 #include "p2p/random_bytes.h"
 #include "p2p/ucx/ucx_links.h"
-#include "p2p/unique_fd.h"
 
 namespace ringzero {
 namespace {

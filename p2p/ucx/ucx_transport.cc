@@ -3,7 +3,6 @@
 
 #include <array>
 #include <thread>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"

@@ -9,12 +9,9 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <functional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -23,7 +20,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/buffer.h"
-#include "base/check.h"
 #include "base/status.h"
 #include "p2p/awake_clock.h"
 #include "p2p/ucx/ucx_packet.h"

@@ -10,8 +10,8 @@
 
 #include "p2p/nccl/lane_driver.h"
 #include "p2p/nccl/lane_word.h"
-#include "p2p/nccl/memory_lane.h"
 #include "tests/p2p/cluster.h"
+#include "tests/p2p/memory_lane.h"
 #include "tests/support/status_matchers.h"
 
 namespace ringzero {

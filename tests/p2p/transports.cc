@@ -13,12 +13,12 @@
 #include "p2p/local_transport.h"
 #include "p2p/mixed_transport.h"
 #include "p2p/nccl/lane_transport.h"
-#include "p2p/nccl/memory_lane.h"
 #include "p2p/nccl/nccl_transport.h"
 #include "p2p/shm/shm_connect.h"
 #include "p2p/shm/shm_transport.h"
 #include "p2p/transport_decorator.h"
 #include "p2p/ucx/ucx_transport.h"
+#include "tests/p2p/memory_lane.h"
 
 namespace ringzero {
 namespace {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "zero/config/config.h"
 #include "zero/config/json_value.h"
 #include "zero/config/resolve.h"

@@ -3,9 +3,7 @@
 #include "zero/update/kernels.h"
 
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
-#include <variant>
 
 #include "base/philox.h"
 #include "zero/update/arithmetic.h"

@@ -5,8 +5,6 @@
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <optional>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

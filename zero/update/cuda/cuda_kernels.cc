@@ -3,12 +3,10 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstdint>
 #include <type_traits>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
-#include "zero/update/formulas.h"
 
 namespace ringzero::cuda {
 namespace {

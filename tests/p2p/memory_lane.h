@@ -6,8 +6,8 @@
 //
 // The reference of NcclLane: what hangs there hangs here. A transfer is a copy by whoever comes
 // second. The group is thread-safe; an end is for one thread at a time, as Lane says.
-#ifndef RINGZERO_P2P_NCCL_MEMORY_LANE_H_
-#define RINGZERO_P2P_NCCL_MEMORY_LANE_H_
+#ifndef RINGZERO_TESTS_P2P_MEMORY_LANE_H_
+#define RINGZERO_TESTS_P2P_MEMORY_LANE_H_
 
 #include <memory>
 #include <string>
@@ -30,4 +30,4 @@ std::unique_ptr<Lane> MakeMemoryLane(std::shared_ptr<MemoryLaneGroup> group, Wor
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_P2P_NCCL_MEMORY_LANE_H_
+#endif  // RINGZERO_TESTS_P2P_MEMORY_LANE_H_

@@ -1,5 +1,5 @@
 // Per end a queue; heads that are each other's counterpart meet.
-#include "p2p/nccl/memory_lane.h"
+#include "tests/p2p/memory_lane.h"
 
 #include <deque>
 #include <map>
