@@ -3,7 +3,6 @@
 
 #include <sys/mman.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -13,18 +12,10 @@
 namespace ringzero {
 namespace {
 
-class HeapCell final : public BufferCell {
+class HeapCell final : public CountedCell {
  public:
-  HeapCell(std::byte* data, size_t size) : BufferCell(data, size) {}
+  HeapCell(std::byte* data, size_t size) : CountedCell(data, size) {}
   ~HeapCell() override { std::free(data_); }
-  void AddHolder() override { holders_.fetch_add(1, std::memory_order_relaxed); }
-  void DropHolder() override {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
-  int holders() const override { return holders_.load(std::memory_order_acquire); }
-
- private:
-  std::atomic<int> holders_{1};
 };
 
 }  // namespace

@@ -13,6 +13,7 @@
 #ifndef RINGZERO_BASE_BUFFER_H_
 #define RINGZERO_BASE_BUFFER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -47,6 +48,22 @@ class BufferCell {
 
   std::byte* data_;
   size_t size_;  // bytes
+};
+
+// A cell whose memory goes with the object, which its last holder deletes.
+class CountedCell : public BufferCell {
+ public:
+  void AddHolder() override { holders_.fetch_add(1, std::memory_order_relaxed); }
+  void DropHolder() override {
+    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  int holders() const override { return holders_.load(std::memory_order_acquire); }
+
+ protected:
+  using BufferCell::BufferCell;
+
+ private:
+  std::atomic<int> holders_{1};
 };
 
 // What both handles are: one holder of a cell, or of none (after a move).

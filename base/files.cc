@@ -45,15 +45,12 @@ bool Look(const std::string& path, struct stat& info) {
   return (path == "-" ? fstat(STDOUT_FILENO, &info) : stat(path.c_str(), &info)) == 0;
 }
 
-bool SameFile(const struct stat& a, const struct stat& b) {
-  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-}
-
 // Which of this process' standard streams that is already: to open it again would begin it anew.
 int StandardStream(const struct stat& info) {
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat of {};
-    if (fstat(stream, &of) == 0 && SameFile(of, info)) return stream;
+    const bool open = fstat(stream, &of) == 0;
+    if (open && of.st_dev == info.st_dev && of.st_ino == info.st_ino) return stream;
   }
   return -1;
 }

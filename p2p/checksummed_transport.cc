@@ -20,18 +20,14 @@ constexpr size_t kRoom = sizeof(uint64_t);
 enum class Origin { kMine, kArrived };
 
 // A payload without its checksum. Holds one holder of the inner handle's cell for all of its own.
-class ChecksumCell final : public BufferCell {
+class ChecksumCell final : public CountedCell {
  public:
   ChecksumCell(Buffer inner, Origin origin)
-      : BufferCell(inner.data(), inner.size() - kRoom), inner_(std::move(inner)), origin_(origin) {}
+      : CountedCell(inner.data(), inner.size() - kRoom),
+        inner_(std::move(inner)),
+        origin_(origin) {}
 
-  void AddHolder() override { holders_.fetch_add(1, std::memory_order_relaxed); }
-  void DropHolder() override {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
-  int holders() const override {
-    return holders_.load(std::memory_order_acquire) + inner_.cell()->holders() - 1;
-  }
+  int holders() const override { return CountedCell::holders() + inner_.cell()->holders() - 1; }
   BufferCell* root() override { return inner_.cell()->root(); }
 
   Origin origin() const { return origin_; }
@@ -51,7 +47,7 @@ class ChecksumCell final : public BufferCell {
   // with one never seems to have two.
   static Buffer Unwrap(Buffer handle) {
     auto* cell = static_cast<ChecksumCell*>(handle.cell());
-    if (cell->holders_.load(std::memory_order_acquire) == 1) {
+    if (cell->CountedCell::holders() == 1) {
       Buffer inner = std::move(cell->inner_);
       handle.Detach();
       delete cell;
@@ -66,7 +62,6 @@ class ChecksumCell final : public BufferCell {
 
   Buffer inner_;
   const Origin origin_;
-  std::atomic<int> holders_{1};
 };
 
 class ChecksummedTransport final : public TransportDecorator {

@@ -8,9 +8,8 @@
 //   }
 //
 // A board is one page that the processes of one host share: a sign of life is a store, looking for
-// one a load, and nobody is woken but by its own timer, `timeout` / 5 after its last tick. Time in
-// which this worker itself did not run (stopped, or starved of processors) is no time for the
-// others to be silent in: AwakeClock leaves it out.
+// one a load. A worker's own timer wakes it, `timeout` / 5 after its last tick. Silence is counted
+// in awake time (AwakeClock; docs/p2p.md, "When something breaks").
 #ifndef RINGZERO_P2P_HEARTBEAT_H_
 #define RINGZERO_P2P_HEARTBEAT_H_
 

@@ -72,48 +72,42 @@ class MixedTransport final : public MailboxTransport {
   explicit MixedTransport(MixedParts parts)
       : MailboxTransport(std::move(parts.mailbox), std::move(parts.arenas[0]),
                          std::move(parts.arenas[1])),
-        wire_(std::move(parts.wire)),
-        here_(std::move(parts.here)),
-        there_(std::move(parts.there)),
-        progress_(parts.progress) {
-    there_->Start(mailbox());
+        parts_(std::move(parts)) {
+    parts_.there->Start(mailbox());
   }
 
   ~MixedTransport() override {
-    ShutDown(mailbox(), progress_, [this] { return Poll(); });
-    there_->Stop();
-    here_->Stop();
+    ShutDown(mailbox(), parts_.progress, [this] { return Poll(); });
+    parts_.there->Stop();
+    parts_.here->Stop();
   }
 
   absl::Status Meet() {
     // Whom we wait for may wait for us in shared memory.
-    while (progress_ == ProgressMode::kCaller && !there_->met()) {
+    while (parts_.progress == ProgressMode::kCaller && !parts_.there->met()) {
       if (!Poll()) std::this_thread::yield();
     }
-    return there_->Meet();
+    return parts_.there->Meet();
   }
 
   std::string name() const override { return "shm+ucx"; }
   std::string LinkTo(WorkerId to) const override {
     if (to == self()) return "self";
-    return wire_->IsHere(to) ? "shm" : there_->LinkTo(to);
+    return parts_.wire->IsHere(to) ? "shm" : parts_.there->LinkTo(to);
   }
   bool Poll() override {
-    const bool here = here_->Poll();
-    return there_->Poll() || here;
+    const bool here = parts_.here->Poll();
+    return parts_.there->Poll() || here;
   }
 
  private:
   // UCX sends from any memory, shared memory only from what its receivers map.
   bool CanCarry(BufferCell* root) const override {
     const auto* cell = dynamic_cast<const ArenaCell*>(root);
-    return cell != nullptr && (IsMine(cell->arena()) || here_->HasView(*cell));
+    return cell != nullptr && (IsMine(cell->arena()) || parts_.here->HasView(*cell));
   }
 
-  const std::shared_ptr<MixedWire> wire_;
-  const std::unique_ptr<ShmPort> here_;
-  const std::shared_ptr<UcxPort> there_;
-  const ProgressMode progress_;
+  const MixedParts parts_;  // without mailbox and arenas, which the base has
 };
 
 UcxPortOptions PortOptions(const JobSeat& seat, const std::vector<WorkerId>& here,

@@ -142,8 +142,9 @@ class Linker::State {
     return absl::OkStatus();
   }
 
-  // The stages that the computing of stage j reads besides its own.
-  absl::Status ReadTied(LinkedOp& linked, const Op& op, Copy copy) {
+  // The copies that the computing of a stage reads: its own, and those of tied stages.
+  absl::Status ReadCopies(LinkedOp& linked, const Op& op, Copy copy) {
+    RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, copy));
     for (int i = 0; i < op.stage.value; ++i) {
       if (plan_.last_use(StageId(i)) != op.stage) continue;
       const Version v = op.kind == OpKind::kEvaluate
@@ -163,22 +164,19 @@ class Linker::State {
     switch (op.kind) {
       case OpKind::kForward:
         RZ_RETURN_IF_ERROR(AfterOverflows(linked));
-        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kForward));
-        RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kForward));
+        RZ_RETURN_IF_ERROR(ReadCopies(linked, op, Copy::kForward));
         if (plan_.stage(op.stage).buffer_bytes > 0) {
           forwards_[{op.stage.value, op.lap.value}] = next_;
         }
         break;
       case OpKind::kBackward:
-        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kBackward));
-        RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kBackward));
+        RZ_RETURN_IF_ERROR(ReadCopies(linked, op, Copy::kBackward));
         if (plan_.stage(op.stage).sum_bytes > 0) {
           backwards_[{op.stage.value, op.lap.value}] = next_;
         }
         break;
       case OpKind::kEvaluate:
-        RZ_RETURN_IF_ERROR(ReadCopy(linked, op.stage, op.version, Copy::kEvaluation));
-        RZ_RETURN_IF_ERROR(ReadTied(linked, op, Copy::kEvaluation));
+        RZ_RETURN_IF_ERROR(ReadCopies(linked, op, Copy::kEvaluation));
         RZ_RETURN_IF_ERROR(NeedSnapshot(linked));
         break;
       case OpKind::kCollect:

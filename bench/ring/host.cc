@@ -2,7 +2,6 @@
 #include "bench/ring/host.h"
 
 #include <linux/futex.h>
-#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>

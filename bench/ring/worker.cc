@@ -1,5 +1,4 @@
 // All sizes one after the other; between them the workers meet, and worker 0 gathers the numbers.
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>

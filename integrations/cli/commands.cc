@@ -108,7 +108,7 @@ absl::Status RunTrace(const CommandLine& line) {
     inputs.push_back({"FOLDER", FlightPath(line.config, record.worker)});
   }
   RZ_RETURN_IF_ERROR(CheckOutputFiles({{"--out", out}}, inputs));
-  RZ_RETURN_IF_ERROR(WriteTrace(out, ChromeTrace(records, {})));
+  RZ_RETURN_IF_ERROR(WriteTrace(out, ChromeTrace(records)));
   return PrintText(line, absl::StrCat(out, ": open it at ui.perfetto.dev\n"));
 }
 
@@ -144,7 +144,7 @@ absl::Status JoinTrace(const std::string& file, int workers) {
                      " workers here; bring those of the other hosts to ", parts,
                      " and run: ringzero trace ", parts, " --out ", file));
   }
-  RZ_RETURN_IF_ERROR(WriteTrace(file, ChromeTrace(records, {})));
+  RZ_RETURN_IF_ERROR(WriteTrace(file, ChromeTrace(records)));
   RemoveFlights(parts, WorkerId(0), WorkerId(0));
   rmdir(parts.c_str());
   return absl::OkStatus();

@@ -264,9 +264,9 @@ absl::StatusOr<std::string> DescribeFitInChild(const RunInput& input) {
     return absl::StrCat(DescribeFit(fit.certificate, fit.budgets, fit.unit),
                         fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
   };
-  const auto results = LaunchProcesses({.workers = 1}, body);
-  if (!results.ok()) return WithoutProcess(results.status(), "the planning process");
-  return (*results)[0];
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
+                      LaunchProcesses({.alone = kPlanningProcess}, body));
+  return results[0];
 }
 
 // The profile is an input if it is there, and an output if it is not or is to be frozen.

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -26,16 +25,16 @@ namespace ringzero {
 
 using Json = nlohmann::json;
 
-constexpr char kProfileFormat[] = "ringzero cost profile 1";
+constexpr char kProfileFormat[] = "ringzero cost profile 2";
 
 namespace {
 
 absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) {
   const ModelConfig& model = config.model;
-  if (model.type == ModelConfig::Type::kGpt && shape.classes > model.vocab) {
+  if (model.type == ModelConfig::Type::kGpt && shape.classes > model.gpt.vocab) {
     return config.Error("model.vocab", absl::StrCat("the data has tokens up to ", shape.classes - 1,
                                                     ", so at least ", shape.classes,
-                                                    " are needed, found ", model.vocab));
+                                                    " are needed, found ", model.gpt.vocab));
   }
   if (model.type != ModelConfig::Type::kResNet) return absl::OkStatus();
   const std::string found = absl::StrJoin(shape.input, " x ");
@@ -238,8 +237,8 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenData(const Config& config) {
   DatasetOptions options;
   options.type = config.data.type;
   options.path = config.data.path;
-  options.sequence = config.model.seq;
-  if (tokens) options.vocabulary = config.model.vocab;
+  options.sequence = config.model.gpt.seq;
+  if (tokens) options.vocabulary = config.model.gpt.vocab;
   options.random_input = config.data.input;
   options.random_kind = tokens ? SampleShape::Kind::kTokens : SampleShape::Kind::kImage;
   options.random_classes = config.data.classes;
@@ -320,7 +319,7 @@ BatchesOptions BatchesOf(const RunInput& input) {
 }
 
 int64_t TokensPerSample(const Config& config) {
-  return config.model.type == ModelConfig::Type::kGpt ? config.model.seq : 0;
+  return config.model.type == ModelConfig::Type::kGpt ? config.model.gpt.seq : 0;
 }
 
 TransportChoice ChoiceOf(CyclicConfig::Transport transport) {

@@ -93,6 +93,9 @@ std::string DescribeSlowType(const Config& config);
 // What the run will hold of model states and buffers.
 absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRun& run);
 
+// How errors name the child that plans (LaunchOptions::alone).
+inline constexpr char kPlanningProcess[] = "the planning process";
+
 // Whether the process above this one launches the workers, and so shares its pages with them.
 enum class Parent { kLauncher, kStranger };
 

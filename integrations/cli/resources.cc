@@ -133,7 +133,7 @@ std::string CoresText(double cores) {
 std::string DescribeCrowd(const ThreadCount& count, double cores) {
   if (count.threads == 1 || count.workers * count.threads <= cores) return "";
   return absl::StrFormat(
-      "%d workers with %d threads each share %s: threads that wait for each other sleep "
+      "%d workers with %d threads each share %s: threads that wait for each other should sleep "
       "(%s=passive)",
       count.workers, count.threads, CoresText(cores), kWaitPolicy);
 }
@@ -145,17 +145,13 @@ void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool s
   const std::string crowd = DescribeCrowd(count, UsableCores());
   if (crowd.empty()) return;
   std::error_code missing;
-  // A pipe cannot be read again.
-  if (std::filesystem::is_regular_file(line.config, missing)) {
-    if (speaks) std::fprintf(stderr, "%s\n", crowd.c_str());
-    setenv(kWaitPolicy, "passive", 1);
-    StartAgain(line.words);
-  }
-  if (!speaks) return;
-  std::fprintf(stderr,
-               "warning: %d workers with %d threads each are more than the cores, and %s=passive "
-               "could not be set: set it, else threads that wait take the processor from others\n",
-               count.workers, count.threads, kWaitPolicy);
+  const bool again = std::filesystem::is_regular_file(line.config, missing);  // a pipe is not
+  const char* const warning =
+      again ? "" : "warning: CONFIG cannot be read again, so set it yourself: ";
+  if (speaks) std::fprintf(stderr, "%s%s\n", warning, crowd.c_str());
+  if (!again) return;
+  setenv(kWaitPolicy, "passive", 1);
+  StartAgain(line.words);
 }
 
 FitBudget FindHostMemory(const std::string& root) {

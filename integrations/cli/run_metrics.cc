@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <system_error>
 #include <type_traits>
 #include <utility>
@@ -26,10 +25,6 @@
 
 namespace ringzero {
 namespace {
-
-double WallSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 OrderedJson MemoryJson(const MemoryBytes& memory) {
   OrderedJson json;

@@ -135,11 +135,11 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     RZ_RETURN_IF_ERROR(PlanAndCheck(run, note).status());
     return OrderedJson({{"flops", run.worker_flops}, {"certificate", run.certificate}}).dump();
   };
-  const LaunchOptions launch{
-      .workers = 1, .on_report = Listener(run), .peer_timeout = run.config().cyclic.peer_timeout};
-  const absl::StatusOr<std::vector<std::string>> results = LaunchProcesses(launch, body);
-  if (!results.ok()) return WithoutProcess(results.status(), "the planning process");
-  const OrderedJson found = OrderedJson::parse((*results)[0]);
+  const LaunchOptions launch{.alone = kPlanningProcess,
+                             .on_report = Listener(run),
+                             .peer_timeout = run.config().cyclic.peer_timeout};
+  RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results, LaunchProcesses(launch, body));
+  const OrderedJson found = OrderedJson::parse(results[0]);
   run.worker_flops = found["flops"];
   run.certificate = found["certificate"];
   return absl::OkStatus();

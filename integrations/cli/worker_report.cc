@@ -5,7 +5,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,42 +13,6 @@
 #include "sharding/op.h"
 
 namespace ringzero {
-
-static void to_json(nlohmann::json& json, const LayerTimes& layer) {
-  const StageTicks& times = layer.nanoseconds;
-  json = {{"name", layer.name},
-          {"forward_ns", times.forward},
-          {"backward_ns", times.backward},
-          {"add_ns", times.add},
-          {"update_ns", times.update}};
-}
-
-static void from_json(const nlohmann::json& json, LayerTimes& layer) {
-  StageTicks& times = layer.nanoseconds;
-  json.at("name").get_to(layer.name);
-  json.at("forward_ns").get_to(times.forward);
-  json.at("backward_ns").get_to(times.backward);
-  json.at("add_ns").get_to(times.add);
-  json.at("update_ns").get_to(times.update);
-}
-
-void to_json(nlohmann::json& json, const CostProfile& profile) {
-  json = {{"micro_batch", profile.micro_batch},
-          {"threads", profile.threads},
-          {"workers", profile.workers},
-          {"lap_ns", profile.lap_nanoseconds},
-          {"message_ns", profile.message_nanoseconds},
-          {"layers", profile.layers}};
-}
-
-void from_json(const nlohmann::json& json, CostProfile& profile) {
-  json.at("micro_batch").get_to(profile.micro_batch);
-  json.at("threads").get_to(profile.threads);
-  json.at("workers").get_to(profile.workers);
-  json.at("lap_ns").get_to(profile.lap_nanoseconds);
-  json.at("message_ns").get_to(profile.message_nanoseconds);
-  json.at("layers").get_to(profile.layers);
-}
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(MemoryBytes, masters, versions, moments, sums, taken, gradients)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EvaluationResult, iteration, loss, accuracy)

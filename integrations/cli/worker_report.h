@@ -133,8 +133,10 @@ struct ActivationPoint {
 };
 
 // As the file of a profile has it, too.
-void to_json(nlohmann::json& json, const CostProfile& profile);
-void from_json(const nlohmann::json& json, CostProfile& profile);
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StageTicks, forward, backward, add, update)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTimes, name, nanoseconds)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CostProfile, micro_batch, threads, workers, layers,
+                                   lap_nanoseconds, message_nanoseconds)
 
 // What was to be written and is not, or not there: by what it is ("metrics", "trace"), why.
 using NotWritten = std::map<std::string, std::string>;

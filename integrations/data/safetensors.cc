@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -106,11 +105,10 @@ absl::StatusOr<Json> ParseJson(std::string_view text) {
   return json;
 }
 
-absl::Status ParseMetadata(const Json& json, std::map<std::string, std::string>& metadata) {
+absl::Status CheckMetadata(const Json& json) {
   if (!json.is_object()) return Bad("__metadata__ is not a JSON object");
   for (const auto& [key, value] : json.items()) {
     if (!value.is_string()) return Bad(absl::StrCat("__metadata__.", key, " is not a string"));
-    metadata[key] = value.get<std::string>();
   }
   return absl::OkStatus();
 }
@@ -245,7 +243,7 @@ absl::Status SafetensorsReader::ParseHeader(std::string_view text) {
   RZ_ASSIGN_OR_RETURN(const Json json, ParseJson(text));
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
-      RZ_RETURN_IF_ERROR(ParseMetadata(value, metadata_));
+      RZ_RETURN_IF_ERROR(CheckMetadata(value));
       continue;
     }
     absl::StatusOr<Entry> entry = ParseEntry(name, value, values_.size());

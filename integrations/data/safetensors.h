@@ -89,8 +89,7 @@ class SafetensorsReader {
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of their values
-  const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const Entry* Find(const std::string& name) const;  // nullptr: there is none
+  const Entry* Find(const std::string& name) const;               // nullptr: there is none
 
   // Fills `out` (the product of `shape` values). NotFound: no such tensor; InvalidArgument: its
   // shape is another, or its type cannot be read into this one (F32, F16, BF16 into float; I64 into
@@ -112,7 +111,6 @@ class SafetensorsReader {
   std::span<const std::byte> values_;  // its part after the header
   std::vector<Entry> entries_;
   std::map<std::string, size_t> by_name_;
-  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace ringzero

@@ -51,8 +51,8 @@ std::string NameOf(const Slice& slice) {
 
 class Writer {
  public:
-  Writer(std::span<const FlightRecord> records, const ChromeTraceOptions& options)
-      : records_(records), options_(options) {}
+  Writer(std::span<const FlightRecord> records, const std::string& note)
+      : records_(records), note_(note) {}
 
   std::string Write() {
     const std::string clocks = FindStart();
@@ -64,7 +64,7 @@ class Writer {
     }
     WriteFlows();
     const nlohmann::ordered_json other = {
-        {"note", options_.note}, {"lost_events", absl::StrCat(lost)}, {"clocks", clocks}};
+        {"note", note_}, {"lost_events", absl::StrCat(lost)}, {"clocks", clocks}};
     absl::StrAppend(&text_, "\n],\"otherData\":", other.dump(), "}\n");
     return std::move(text_);
   }
@@ -95,9 +95,8 @@ class Writer {
     return absl::StrFormat("aligned within %.0f us", static_cast<double>(within_ns) * 1e-3);
   }
 
-  double Time(int64_t time) const {
-    return static_cast<double>(time - start_) * options_.microseconds_per_unit;
-  }
+  // In microseconds.
+  double Time(int64_t time) const { return static_cast<double>(time - start_) * 1e-3; }
 
   template <typename... Values>
   void Append(const absl::FormatSpec<Values...>& format, const Values&... values) {
@@ -158,7 +157,7 @@ class Writer {
   }
 
   std::span<const FlightRecord> records_;
-  const ChromeTraceOptions& options_;
+  const std::string& note_;
   int64_t start_ = 0;
   std::string text_;
   const char* separator_ = "\n";
@@ -280,8 +279,8 @@ SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stage
   return speed;
 }
 
-std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options) {
-  return Writer(records, options).Write();
+std::string ChromeTrace(std::span<const FlightRecord> records, const std::string& note) {
+  return Writer(records, note).Write();
 }
 
 absl::Status WriteTrace(const std::string& path, const std::string& json) {

@@ -3,7 +3,7 @@
 //
 //   RZ_ASSIGN_OR_RETURN(std::vector<FlightRecord> records, ReadFlightFolder("run.parts"));
 //   for (const Slice& slice : SlicesOf(records[0].events)) { … }
-//   RZ_RETURN_IF_ERROR(WriteTrace("trace.json.gz", ChromeTrace(records, {})));
+//   RZ_RETURN_IF_ERROR(WriteTrace("trace.json.gz", ChromeTrace(records)));
 //
 // A worker is a process there, its tracks (sharding/event.h) are threads, operations are slices,
 // and a flow goes from each send to its receive. Format:
@@ -51,13 +51,9 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
 // and an update of all stages.
 SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stages);
 
-struct ChromeTraceOptions {
-  double microseconds_per_unit = 1e-3;  // a unit of Event::time: a nanosecond, or a tick
-  std::string note;                     // for who looks: what a tick is, …
-};
-
-// `records`: one per worker at most, any of them with aligned clocks or said not to be.
-std::string ChromeTrace(std::span<const FlightRecord> records, const ChromeTraceOptions& options);
+// `records`: one per worker at most, any of them with aligned clocks or said not to be, by
+// nanoseconds. `note`: for who looks.
+std::string ChromeTrace(std::span<const FlightRecord> records, const std::string& note = "");
 
 // A whole file (base/files.h), packed by gzip if the name ends in .gz; both programs open such
 // a one. PermissionDenied names the file.

@@ -90,16 +90,16 @@ FlightDesk::FlightDesk(std::string folder) : folder_(std::move(folder)) {}
 
 FlightDesk::~FlightDesk() {
   if (!thread_.joinable()) return;
-  Ring(stop_);
+  stopping_ = true;
+  Ring(bell_);
   thread_.join();
 }
 
 absl::Status FlightDesk::Start() {
   const sigset_t mask = DeskSignals();
   signals_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
-  wake_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  stop_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!signals_ || !wake_ || !stop_) {
+  bell_ = UniqueFd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!signals_ || !bell_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("flight recorder: no descriptor: ", std::strerror(errno)));
   }
@@ -124,7 +124,7 @@ void FlightDesk::TraceWith(WorkerId worker, std::function<void()> trace) {
 
 void FlightDesk::Wake() {
   woken_ = true;
-  Ring(wake_);
+  Ring(bell_);
 }
 
 void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
@@ -171,20 +171,18 @@ void FlightDesk::Hear(int signal) {
 }
 
 void FlightDesk::Run() {
-  pollfd files[] = {
-      {stop_.get(), POLLIN, 0}, {wake_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
-  while (true) {
+  pollfd files[] = {{bell_.get(), POLLIN, 0}, {signals_.get(), POLLIN, 0}};
+  while (!stopping_) {
     if (poll(files, std::size(files), kLookMs) < 0) {
       if (errno == EINTR) continue;
       std::fprintf(stderr, "warning: no more flight records: poll: %s\n", std::strerror(errno));
       return;
     }
-    if (files[0].revents != 0) return;
     uint64_t rings = 0;
-    if (files[1].revents != 0) (void)!read(wake_.get(), &rings, sizeof(rings));
+    if (files[0].revents != 0) (void)!read(bell_.get(), &rings, sizeof(rings));
     if (woken_.exchange(false)) WriteFailed();
     signalfd_siginfo info = {};
-    if (files[2].revents != 0 && read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    if (files[1].revents != 0 && read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
       Hear(static_cast<int>(info.ssi_signo));
     }
   }

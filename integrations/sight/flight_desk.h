@@ -82,8 +82,8 @@ class FlightDesk {
   void Hear(int signal);
 
   const std::string folder_;
-  UniqueFd signals_, wake_, stop_;
-  std::atomic<bool> woken_ = false;
+  UniqueFd signals_, bell_;
+  std::atomic<bool> woken_ = false, stopping_ = false;  // why the bell rings
   Mutex mutex_;
   std::map<int, Worker> workers_ ABSL_GUARDED_BY(mutex_);
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;

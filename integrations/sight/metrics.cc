@@ -71,11 +71,11 @@ std::string Record(const std::string& event) {
   return absl::StrCat(length, BytesOf(MaskedCrc(length)), event, BytesOf(MaskedCrc(event)));
 }
 
+}  // namespace
+
 double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
-
-}  // namespace
 
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor) {
   const std::string folder =

@@ -30,6 +30,9 @@ struct Scalar {
 // A NaN as it is written: its sign means nothing, but printf shows it ("-nan").
 inline double WithoutNanSign(double value) { return std::isnan(value) ? NAN : value; }
 
+// Now, since 1970.
+double WallSeconds();
+
 struct MetricsMoment {
   int64_t samples = 0;      // iterations so far × train_batch_size
   int64_t iteration = 0;    // how many are over

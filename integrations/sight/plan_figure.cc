@@ -223,9 +223,8 @@ absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
 
 absl::StatusOr<std::string> PredictedTrace(const Plan& plan, const SimulationOptions& speed) {
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, PredictedRecords(plan, speed));
-  return ChromeTrace(records,
-                     {.note = absl::StrFormat("predicted, the first %d iterations: no clock ran",
-                                              std::min(plan.iterations, kPredictedIterations))});
+  return ChromeTrace(records, absl::StrFormat("predicted, the first %d iterations: no clock ran",
+                                              std::min(plan.iterations, kPredictedIterations)));
 }
 
 }  // namespace ringzero

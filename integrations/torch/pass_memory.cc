@@ -6,7 +6,6 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -83,19 +82,13 @@ class AllocationRecorder : public c10::MemoryReportingInfoBase {
 };
 
 // Zeros that are only read: the kernel has one page of them for all.
-class ZeroCell final : public BufferCell {
+class ZeroCell final : public CountedCell {
  public:
   ZeroCell(Mapping memory, size_t bytes)
-      : BufferCell(memory.data(), bytes), memory_(std::move(memory)) {}
-  void AddHolder() override { holders_.fetch_add(1, std::memory_order_relaxed); }
-  void DropHolder() override {
-    if (holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
-  }
-  int holders() const override { return holders_.load(std::memory_order_acquire); }
+      : CountedCell(memory.data(), bytes), memory_(std::move(memory)) {}
 
  private:
   const Mapping memory_;
-  std::atomic<int> holders_{1};
 };
 
 absl::StatusOr<Buffer> MakeZeros(size_t bytes) {
@@ -105,23 +98,13 @@ absl::StatusOr<Buffer> MakeZeros(size_t bytes) {
 
 // The stages and nothing else of the plan.
 Plan PlanAlone(const Plan& plan) {
-  Plan alone = plan;
-  alone.workers = 1;
-  alone.laps = 1;
-  alone.rule = Rule::kDp;
-  alone.slack = 0;
-  alone.predict = false;
-  alone.strict = false;
-  alone.clipping = Clipping::kOff;
-  alone.skip_overflows = false;
-  alone.pending = 1;
-  alone.stagger = false;
-  alone.retain = 0;
-  alone.exchange = false;
-  alone.iterations = kPasses + 1;
-  alone.evaluation = {};
-  alone.collection = {};
-  alone.samples = {};
+  Plan alone{.zero_stage = plan.zero_stage,
+             .rule = Rule::kDp,
+             .slack = 0,
+             .window = plan.window,
+             .exchange = false,
+             .iterations = kPasses + 1,
+             .stages = plan.stages};
   for (StagePlan& stage : alone.stages) stage.owner = WorkerId(0);
   return alone;
 }

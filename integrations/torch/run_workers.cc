@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status.h"
 #include "base/system_names.h"
@@ -158,6 +158,7 @@ absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, cons
 absl::StatusOr<Results> RunOneProcess(const RunWorkersOptions& options, LaunchOptions launch,
                                       const Plans& plan, const Work& work) {
   launch.workers = 1;
+  launch.alone = "the workers' process";
   if (options.launch.on_report) {
     launch.on_report = [&](WorkerId, const std::string& kind, const std::string& text) {
       const std::pair<std::string, std::string> who = absl::StrSplit(kind, absl::MaxSplits(' ', 1));
@@ -166,11 +167,12 @@ absl::StatusOr<Results> RunOneProcess(const RunWorkersOptions& options, LaunchOp
       options.launch.on_report(WorkerId(worker), who.second, text);
     };
   }
-  const absl::StatusOr<Results> all = LaunchProcesses(
-      launch, [&](WorkerContext& context) { return WorkInThreads(options, plan, work, context); });
-  if (!all.ok()) return WithoutProcess(all.status(), "the workers' process");
+  const auto body = [&](WorkerContext& context) {
+    return WorkInThreads(options, plan, work, context);
+  };
+  RZ_ASSIGN_OR_RETURN(const Results all, LaunchProcesses(launch, body));
   Results results;
-  absl::string_view rest = all->front();
+  absl::string_view rest = all.front();
   while (std::optional<std::string> result = TakeText(rest)) results.push_back(*std::move(result));
   return results;
 }
@@ -188,19 +190,6 @@ LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
   const int tasks = kThreads + threads;
   if (as == RunWorkersOptions::As::kThreads) return {.workers = 1, .tasks = 1 + workers * tasks};
   return {.workers = workers, .tasks = tasks};
-}
-
-absl::Status WithoutProcess(const absl::Status& status, absl::string_view name) {
-  absl::string_view message = status.message();
-  if (absl::ConsumePrefix(&message, "worker 0: ")) return absl::Status(status.code(), message);
-  // What a worker says of itself or others does not begin so: it never "was" or "exited".
-  for (const absl::string_view verb : {" was ", " exited "}) {
-    absl::string_view rest = message;
-    if (absl::ConsumePrefix(&rest, absl::StrCat("worker 0", verb))) {
-      return absl::Status(status.code(), absl::StrCat(name, verb, rest));
-    }
-  }
-  return status;
 }
 
 absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& options,

@@ -21,7 +21,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "integrations/torch/layer_factory.h"
 #include "p2p/connect.h"
@@ -87,10 +86,6 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(
 // What CheckLimits has to find when these are launched: RunWorkers asks, and a program that wants
 // to know before it plans. `threads`: torch's, in each worker.
 LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads);
-
-// The status of LaunchProcesses with one process that stands for the whole run: without the number
-// in front, or with `name` for what was launched ("the workers' process was killed …").
-absl::Status WithoutProcess(const absl::Status& status, absl::string_view name);
 
 }  // namespace ringzero
 

@@ -115,6 +115,10 @@ class Launch {
   enum class Phase { kRunning, kInterrupted, kGrace, kTerminated, kKilled };
 
   bool AnyAlive() const;
+  std::string NameOf(const Worker& worker) const {
+    return options_.alone.empty() ? absl::StrCat("worker ", worker.process.worker().value)
+                                  : options_.alone;
+  }
   void Wait();
   void ReadRecords(Worker& worker);
   void ReadSignals();
@@ -209,7 +213,7 @@ void Launch::ReadRecords(Worker& worker) {
         int code = 0;
         RZ_CHECK(absl::SimpleAtoi(record.kind, &code), record.kind);
         const absl::Status why(static_cast<absl::StatusCode>(code), record.text);
-        Fail(worker, ReportedBy(worker.process.worker(), why));
+        Fail(worker, options_.alone.empty() ? ReportedBy(worker.process.worker(), why) : why);
         break;
     }
   }
@@ -244,10 +248,7 @@ void Launch::Reap(Worker& worker) {
   const bool ended_by_us = (end->signal == SIGTERM || killed) && phase_ >= Phase::kTerminated;
   if (worker.result.has_value() || ended_by_us || worker.lost || (worker.told && !killed)) return;
   const char* const rest = end->signal == 0 ? " and without a result" : "";
-  Fail(worker,
-       absl::UnavailableError(
-           absl::StrCat("worker ", worker.process.worker().value, " ", end->words, rest)),
-       killed);
+  Fail(worker, absl::UnavailableError(absl::StrCat(NameOf(worker), " ", end->words, rest)), killed);
 }
 
 void Launch::Fail(Worker& worker, const absl::Status& status, bool killed) {
@@ -275,8 +276,8 @@ void Launch::Lose(Worker& worker) {
   const double seconds = std::chrono::duration<double>(options_.peer_timeout).count();
   worker.told = true;
   failures_.push_back({absl::UnavailableError(
-      absl::StrCat("worker ", worker.process.worker().value, " was stopped by signal ", signal,
-                   " (", strsignal(signal), "); peer_timeout is ", seconds, " s"))});
+      absl::StrCat(NameOf(worker), " was stopped by signal ", signal, " (", strsignal(signal),
+                   "); peer_timeout is ", seconds, " s"))});
   worker.process.Signal(SIGKILL);
   Enter(Phase::kGrace);
 }

@@ -41,6 +41,9 @@ namespace ringzero {
 struct LaunchOptions {
   int workers = 1;
   int tasks = 1;  // of each worker, as in LaunchNeeds (p2p/launch/limits.h)
+  // One process that stands for the whole run: its name in errors ("the planning process"), where
+  // else "worker 0" is named.
+  std::string alone;
   // Called on the launching thread with what the workers Report, each worker's in its order.
   // Nothing else is read meanwhile.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;

@@ -3,12 +3,8 @@
 //   auto wire = std::make_shared<LaneWire>(std::move(parts));
 //   wire->Attach(mailbox, words, &driver);         // then words' answerer and failures come here
 //
-// A payload's journey: it has credit (the mailbox) -> announced by a word -> its receiver takes a
-// block, starts the receive and says go -> its sender starts the send. So both ends of a lane
-// operation are started only when the payload is there and its slot is free, in an order that both
-// know: nothing that waits occupies a device, and the kinds of messages do not wait for each other.
-// In the lane of the long hops the receiver says go when the operation is the next in the one order
-// (LongHopOrder).
+// docs/p2p.md (Transport nccl) has a payload's journey, and why both ends start together. In the
+// lane of the long hops the receiver says go when the operation is the next in LongHopOrder.
 //
 // Words are questions of the inner transport, which brings hellos, signs of life, deaths and aborts
 // as well. Its message thread runs the mailbox's callbacks. Thread-safe. Lock order: mailbox, wire,

@@ -2,7 +2,6 @@
 #include "p2p/shm/shm_arena.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 
 #include <string>
 #include <utility>

@@ -5,11 +5,10 @@
 //                       ConnectShmEndpoint(seat, PeersOf(seat.self, hosts)));
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(std::move(endpoint), options));
 //
-// Each worker listens on a Unix socket with a random abstract name, which it tells at the
-// rendezvous ("shm/3"). A worker connects to those below it, and the two prove to each other that
-// they know the job's secret (docs/p2p.md); the descriptors that all must share travel over
-// these sockets, which then are the endpoint's. A process of another user or of another job, or one
-// that talks nonsense or nothing, is cut off and does no harm. Nothing is left in the file system.
+// Each worker tells the abstract name of its socket at the rendezvous ("shm/3") and connects to
+// those below it; the two prove to each other that they know the job's secret (docs/p2p.md). A
+// process of another user or of another job, or one that talks nonsense or nothing, is cut off and
+// does no harm.
 #ifndef RINGZERO_P2P_SHM_SHM_CONNECT_H_
 #define RINGZERO_P2P_SHM_SHM_CONNECT_H_
 

@@ -5,13 +5,8 @@
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Transport> transport,
 //                       CreateShmTransport(std::move(endpoints[w]), options));
 //
-// Every worker owns two memory files (parameters, sums), which the others map: parameters
-// read-only, so that a stray write there is a segmentation fault of the process that does it.
-// Tokens go through rings in shared memory; whoever sleeps is woken by a futex, and with
-// ProgressMode::kCaller nobody sleeps (docs/p2p.md). A socket per two workers tells of
-// death: one that closes without a goodbye is a dead worker, and one whose message thread no longer
-// writes on the board that all share is a stopped one. Nothing has a name in the file system, so
-// nothing is left behind however a process ends.
+// Every worker owns two memory files (parameters, sums), which the others map. docs/p2p.md has how
+// words travel, and how a worker's death or stop is noticed.
 //
 // Workers that nobody forked together get their endpoints from ConnectShmEndpoint
 // (p2p/shm/shm_connect.h). All endpoints may also live in one process (tests do that). A transport

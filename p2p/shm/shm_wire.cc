@@ -125,11 +125,8 @@ void ShmWire::SendParcel(WorkerId to, Parcel parcel) {
 }
 
 void ShmWire::SendCredit(WorkerId to, uint8_t kind) {
-  ShmToken token;
-  token.type = ShmToken::Type::kCredit;
-  token.kind = kind;
   Peer& peer = *PeerOf(to);
-  const Written written = Write(peer, token, "");
+  const Written written = Write(peer, {.type = ShmToken::Type::kCredit, .kind = kind}, "");
   if (written == Written::kDropped) return;
   if (written == Written::kBehind || rings_->wanted(member_, MemberOf(to)).Has(kind)) {
     peer.doorbell->Ring();
@@ -149,33 +146,18 @@ void ShmWire::StopAwaitingCredit(WorkerId to, uint8_t kind) {
 
 void ShmWire::SendAbort(WorkerId to, const absl::Status& why) {
   const std::string text(why.message().substr(0, kMaxTextBytes));
-  ShmToken token;
-  token.type = ShmToken::Type::kAbort;
-  token.code = static_cast<int32_t>(why.code());
-  token.bytes = text.size();
-  Send(to, token, text);
+  const auto code = static_cast<int32_t>(why.code());
+  Send(to, {.type = ShmToken::Type::kAbort, .code = code, .bytes = text.size()}, text);
 }
 
-void ShmWire::SendGoodbye(WorkerId to) {
-  ShmToken token;
-  token.type = ShmToken::Type::kGoodbye;
-  Send(to, token);
-}
+void ShmWire::SendGoodbye(WorkerId to) { Send(to, {.type = ShmToken::Type::kGoodbye}); }
 
 void ShmWire::SendQuestion(WorkerId to, uint64_t number, const std::string& question) {
-  ShmToken token;
-  token.type = ShmToken::Type::kQuestion;
-  token.tag = number;
-  token.bytes = question.size();
-  Send(to, token, question);
+  Send(to, {.type = ShmToken::Type::kQuestion, .tag = number, .bytes = question.size()}, question);
 }
 
 void ShmWire::SendAnswer(WorkerId to, uint64_t number, const std::string& answer) {
-  ShmToken token;
-  token.type = ShmToken::Type::kAnswer;
-  token.tag = number;
-  token.bytes = answer.size();
-  Send(to, token, answer);
+  Send(to, {.type = ShmToken::Type::kAnswer, .tag = number, .bytes = answer.size()}, answer);
 }
 
 void ShmWire::Wake() {

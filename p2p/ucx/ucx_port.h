@@ -7,12 +7,8 @@
 //   RZ_RETURN_IF_ERROR(port->Meet());
 //   port->Stop();
 //
-// A payload is received into a block of `receive_into`, exact in size: a small one comes behind its
-// header and is copied there; for a larger one the block is posted when its message is awaited and
-// its channel has a free slot, and UCX writes into it. Order in a channel, whatever UCX does, is by
-// number. Silence of a peer that beats on `board` is judged there (UCX's shared memory can make the
-// wrong worker look silent); of any other peer by its messages. Whose socket closes without a
-// farewell has died.
+// A payload is received into a block of `receive_into`, exact in size. docs/p2p.md (Transport ucx)
+// has how, and how a peer's death or silence is noticed.
 //
 // Thread-safe, as Wire says; the first four calls are made by one thread.
 #ifndef RINGZERO_P2P_UCX_UCX_PORT_H_

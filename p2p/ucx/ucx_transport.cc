@@ -19,7 +19,7 @@ struct UcxParts {
   // Before the port: UCX lets go of memory only at its end.
   std::array<ArenaPtr, kUcxMemoryUses> own;
   std::array<ArenaPtr, kUcxMemoryUses> received;
-  std::shared_ptr<UcxPort> port;
+  std::shared_ptr<UcxPort> port;  // shared with the mailbox, which handles keep alive
   std::shared_ptr<Mailbox> mailbox;
 };
 
@@ -28,30 +28,26 @@ class UcxTransport final : public MailboxTransport {
   explicit UcxTransport(UcxParts parts)
       : MailboxTransport(std::move(parts.mailbox), std::move(parts.own[0]),
                          std::move(parts.own[1])),
-        port_(std::move(parts.port)),
-        received_(std::move(parts.received)),
-        progress_(parts.progress) {
-    port_->Start(mailbox());
+        parts_(std::move(parts)) {
+    parts_.port->Start(mailbox());
   }
 
-  absl::Status Meet() { return port_->Meet(); }
+  absl::Status Meet() { return parts_.port->Meet(); }
 
   ~UcxTransport() override {
-    ShutDown(mailbox(), progress_, [this] { return Poll(); });
-    port_->Stop();
+    ShutDown(mailbox(), parts_.progress, [this] { return Poll(); });
+    parts_.port->Stop();
   }
 
   std::string name() const override { return "ucx"; }
-  std::string LinkTo(WorkerId to) const override { return port_->LinkTo(to); }
-  bool Poll() override { return port_->Poll(); }
+  std::string LinkTo(WorkerId to) const override { return parts_.port->LinkTo(to); }
+  bool Poll() override { return parts_.port->Poll(); }
 
  private:
   // UCX sends from any memory.
   bool CanCarry(BufferCell*) const override { return true; }
 
-  const std::shared_ptr<UcxPort> port_;  // shared with the mailbox, which handles keep alive
-  const std::array<ArenaPtr, kUcxMemoryUses> received_;
-  const ProgressMode progress_;
+  const UcxParts parts_;  // without mailbox and own arenas, which the base has
 };
 
 absl::StatusOr<PayloadMemory> MemoryFor(MemoryKind kind, PayloadMemory given) {

@@ -328,7 +328,7 @@ TEST(Progress, ALineSaysWhatIsKnown) {
   Config config;
   config.batch.train_batch = 8;
   config.model.type = ModelConfig::Type::kGpt;
-  config.model.seq = 64;
+  config.model.gpt.seq = 64;
   config.steps_per_print = 1;
   RingReport first = Reported(1, 2.5, 0), second = first;
   ProgressMeter meter({.config = config, .plan = plan, .flops = 1e9, .peak_flops = 1e9});

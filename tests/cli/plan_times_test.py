@@ -59,13 +59,13 @@ class PlanTimes(TestCase):
         profile = self.profile()
         self.assertFalse(profile["frozen"])
         self.assertEqual(profile["micro_batch"], 8)
-        self.assertTrue(all(layer["forward_ns"] > 0 for layer in profile["layers"]))
-        self.assertTrue(any(layer["update_ns"] > 0 for layer in profile["layers"]))
+        self.assertTrue(all(layer["nanoseconds"]["forward"] > 0 for layer in profile["layers"]))
+        self.assertTrue(any(layer["nanoseconds"]["update"] > 0 for layer in profile["layers"]))
         # Ten times slower layers, a step ten times as long: the file is what is read now.
         step = self.step(first)
-        self.change(lap_ns=0, message_ns=0,
-                    layers=[{**layer, "forward_ns": 10**8, "backward_ns": 10**8, "add_ns": 0, "update_ns": 0}
-                            for layer in profile["layers"]])
+        slower = {"forward": 10**8, "backward": 10**8, "add": 0, "update": 0}
+        self.change(lap_nanoseconds=0, message_nanoseconds=0,
+                    layers=[{**layer, "nanoseconds": slower} for layer in profile["layers"]])
         slow = self.step(self.plan(config, "--profile", "profile.json", "--set", "cyclic.rule=cdp_v1"))
         # One worker's computing, or what three have to share.
         self.assertGreaterEqual(slow * 1.01, 200 * len(profile["layers"]))
@@ -75,9 +75,10 @@ class PlanTimes(TestCase):
         config = self.config(**SMALL)
         self.plan(config, "--profile", "profile.json")
         layers = self.profile()["layers"]
-        costly = [{**layer, "forward_ns": 10**6 if i == len(layers) - 1 else 1, "backward_ns": 1}
-                  for i, layer in enumerate(layers)]
-        self.change(layers=costly)
+        for layer in layers:
+            layer["nanoseconds"].update(forward=1, backward=1)
+        layers[-1]["nanoseconds"]["forward"] = 10**6
+        self.change(layers=layers)
         self.fails(self.run_program("plan", config, "--set", "cyclic.profile=profile.json"), 2, "is not frozen")
         frozen = self.plan(config, "--profile", "profile.json", "--freeze", "--text", "frozen.txt")
         self.assertTrue(self.profile()["frozen"])
@@ -103,9 +104,9 @@ class PlanTimes(TestCase):
         for change, words in ((dict(micro_batch=5), "wanted micro-batches of 8, found 5"),
                               (dict(threads=7), "wanted threads 1, found 7"),
                               (dict(layers=profile["layers"][1:]), "wanted layers"),
-                              (dict(lap_ns=-1), '"lap_ns": wanted a whole number'),
+                              (dict(lap_nanoseconds=-1), '"lap_nanoseconds": wanted a whole number'),
                               (dict(frozen=1), '"frozen": wanted true or false'),
-                              (dict(format="x"), "ringzero cost profile 1")):
+                              (dict(format="x"), "ringzero cost profile 2")):
             self.change(**{**profile, **change})
             before = self.profile()
             for freeze in ([], ["--freeze"]):

@@ -122,7 +122,7 @@ TEST(ChromeTraceTest, AMeasuredRun) {
     for (const int workers : {1, 3}) {
       const ToyOptions options = Shape(workers, rule);
       RZ_ASSIGN(const ToyResult result, RunToyRing(options, ShmTransports()));
-      const Json trace = Json::parse(ChromeTrace(result.flights, {}));
+      const Json trace = Json::parse(ChromeTrace(result.flights));
       EXPECT_EQ(CheckSchema(trace), absl::OkStatus());
       ExpectPlan(PlanOf(options), trace);
       EXPECT_EQ(trace["otherData"]["clocks"], "aligned");
@@ -138,8 +138,9 @@ TEST(ChromeTraceTest, APredictedRun) {
   for (int w = 0; w < plan.workers; ++w) {
     records.push_back({.worker = WorkerId(w), .workers = plan.workers, .clock = "ticks"});
     records.back().events = events[w];
+    for (Event& event : records.back().events) event.time *= 1'000'000;  // a tick as a millisecond
   }
-  const Json trace = Json::parse(ChromeTrace(records, {.microseconds_per_unit = 1000}));
+  const Json trace = Json::parse(ChromeTrace(records));
   EXPECT_EQ(CheckSchema(trace), absl::OkStatus());
   ExpectPlan(plan, trace);
 }
@@ -147,7 +148,7 @@ TEST(ChromeTraceTest, APredictedRun) {
 TEST(ChromeTraceTest, TheCheckFindsFaults) {
   const ToyOptions options = Shape(2, Rule::kCdpV2);
   RZ_ASSIGN(const ToyResult result, RunToyRing(options, LocalTransports()));
-  const Json good = Json::parse(ChromeTrace(result.flights, {}));
+  const Json good = Json::parse(ChromeTrace(result.flights));
   ASSERT_EQ(CheckSchema(good), absl::OkStatus());
   int found = 0;
   for (const char* field : {"ts", "dur", "pid", "id", "ph", "cat"}) {
@@ -170,7 +171,7 @@ TEST(ChromeTraceTest, ClocksThatAreNotOne) {
     records.push_back(record);
   }
   records[1].offset = ClockOffset{.offset_ns = -1000, .within_ns = 3000};
-  const Json trace = Json::parse(ChromeTrace(records, {}));
+  const Json trace = Json::parse(ChromeTrace(records));
   EXPECT_EQ(trace["otherData"]["clocks"], "not aligned: worker 2");
   std::map<int, double> begins;
   for (const Json& event : trace["traceEvents"]) {
@@ -178,13 +179,13 @@ TEST(ChromeTraceTest, ClocksThatAreNotOne) {
   }
   EXPECT_EQ(begins, (std::map<int, double>{{0, 0.0}, {1, 0.0}, {2, 2.0}}));
   records.pop_back();
-  EXPECT_EQ(Json::parse(ChromeTrace(records, {}))["otherData"]["clocks"], "aligned within 3 us");
+  EXPECT_EQ(Json::parse(ChromeTrace(records))["otherData"]["clocks"], "aligned within 3 us");
   // Worker 0's clock is its own, though it has no name.
   records[0].clock = kUnknownClock;
-  EXPECT_EQ(Json::parse(ChromeTrace(records, {}))["otherData"]["clocks"], "aligned within 3 us");
+  EXPECT_EQ(Json::parse(ChromeTrace(records))["otherData"]["clocks"], "aligned within 3 us");
   records[1].clock = kUnknownClock;
   records[1].offset.reset();
-  EXPECT_EQ(Json::parse(ChromeTrace(records, {}))["otherData"]["clocks"], "not aligned: worker 1");
+  EXPECT_EQ(Json::parse(ChromeTrace(records))["otherData"]["clocks"], "not aligned: worker 1");
 }
 
 TEST(SlicesTest, WhatHasNotEndedAndWhatHadBegunBefore) {

@@ -38,20 +38,23 @@ struct BatchTriple {
 // InvalidArgument, without a place, when they do not agree or make more than 2^31 - 1 samples.
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
+struct GptOptions {
+  int64_t layers = 4;  // blocks
+  int64_t dim = 128;   // a multiple of heads
+  int64_t heads = 4;
+  int64_t vocab = 256;
+  int64_t seq = 128;   // tokens: the most that positions are learned for
+  bool tied = false;   // the head's matrix is the token embedding
+  double dropout = 0;  // of the embedding and of what each part adds; 0 <= dropout < 1
+};
+
 struct ModelConfig {
   enum class Type { kResNet, kGpt, kMlp } type = Type::kMlp;
   // resnet
   int64_t depth = 0;
   int64_t width = 0;
   int64_t channels = 0;  // 0: those of the data
-  // gpt
-  int64_t layers = 0;
-  int64_t dim = 0;
-  int64_t heads = 0;
-  int64_t vocab = 0;
-  int64_t seq = 0;
-  bool tied = false;
-  double dropout = 0;
+  GptOptions gpt;
   // mlp
   std::vector<int64_t> hidden;
 };

@@ -96,13 +96,14 @@ absl::Status FillModel(ResolvedKeys& keys, ModelConfig& model) {
   if (resnet && !keys.Has("model.width")) {
     keys.Set("model.width", JsonValue::Integer(imagenet ? 64 : 16), Origin::kDerived);
   }
+  GptOptions& gpt = model.gpt;
   Fill(keys, "model", Row("width", &model.width), Row("channels", &model.channels),
-       Row("layers", &model.layers), Row("dim", &model.dim), Row("heads", &model.heads),
-       Row("vocab", &model.vocab), Row("seq", &model.seq), Row("tied", &model.tied),
-       Row("dropout", &model.dropout), Row("hidden", &model.hidden));
-  if (model.type == ModelConfig::Type::kGpt && model.dim % model.heads != 0) {
+       Row("layers", &gpt.layers), Row("dim", &gpt.dim), Row("heads", &gpt.heads),
+       Row("vocab", &gpt.vocab), Row("seq", &gpt.seq), Row("tied", &gpt.tied),
+       Row("dropout", &gpt.dropout), Row("hidden", &model.hidden));
+  if (model.type == ModelConfig::Type::kGpt && gpt.dim % gpt.heads != 0) {
     return keys.Error("model.heads",
-                      absl::StrCat(model.heads, " heads do not divide model.dim ", model.dim));
+                      absl::StrCat(gpt.heads, " heads do not divide model.dim ", gpt.dim));
   }
   return absl::OkStatus();
 }

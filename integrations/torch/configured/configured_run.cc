@@ -28,17 +28,9 @@ absl::StatusOr<std::vector<LayerFactory>> LayersOf(const ModelConfig& model,
       RZ_RETURN_IF_ERROR(CheckResNet(options));
       return MakeResNet(options);
     }
-    case ModelConfig::Type::kGpt: {
-      const GptOptions options{.layers = model.layers,
-                               .dim = model.dim,
-                               .heads = model.heads,
-                               .vocab = model.vocab,
-                               .seq = model.seq,
-                               .tied = model.tied,
-                               .dropout = model.dropout};
-      RZ_RETURN_IF_ERROR(CheckGpt(options));
-      return MakeGpt(options);
-    }
+    case ModelConfig::Type::kGpt:
+      RZ_RETURN_IF_ERROR(CheckGpt(model.gpt));
+      return MakeGpt(model.gpt);
     case ModelConfig::Type::kMlp: {
       MlpOptions options;
       options.sizes.push_back(c10::multiply_integers(shape.input));

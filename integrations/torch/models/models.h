@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "integrations/torch/layer_factory.h"
+#include "zero/config/config.h"
 
 namespace ringzero {
 
@@ -27,16 +28,7 @@ std::vector<LayerFactory> MakeMlp(const MlpOptions& options);
 // GPT: a decoder-only transformer with learned positions and norms before each part (pre-norm).
 // Layers: "embedding", for each of the blocks "block<i>.attention" and "block<i>.mlp", "head". Maps
 // int64 tokens {batch, sequence} to logits {batch, sequence, vocab}; a sequence may be shorter than
-// `seq`. A tied head has a parameter "weight" that says so in LayerFactory::tied.
-struct GptOptions {
-  int64_t layers = 4;  // blocks
-  int64_t dim = 128;   // a multiple of heads
-  int64_t heads = 4;
-  int64_t vocab = 256;
-  int64_t seq = 128;   // tokens: the most that positions are learned for
-  bool tied = false;   // the head's matrix is the token embedding
-  double dropout = 0;  // of the embedding and of what each part adds; 0 <= dropout < 1
-};
+// `seq` (GptOptions, zero/config/config.h). A tied head has a parameter "weight" that says so in LayerFactory::tied.
 absl::Status CheckGpt(const GptOptions& options);
 std::vector<LayerFactory> MakeGpt(const GptOptions& options);
 
