@@ -7,7 +7,7 @@
 #include <cstring>
 #include <new>
 
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -30,8 +30,8 @@ SharedBuffer Buffer::Seal() && { return SharedBuffer(Detach()); }
 
 absl::StatusOr<Buffer> SharedBuffer::Unseal() && {
   if (const int count = holders(); count != 1) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a shared buffer of ", size(), " bytes still has ", count, " holders"));
+    return FailedPrecondition("a shared buffer of ", size(), " bytes still has ", count,
+                              " holders");
   }
   return Buffer(Detach());
 }

@@ -120,16 +120,14 @@ std::string FileKey(const std::string& path) {
 absl::Status CheckAgainst(const NamedPath& output, const NamedPath& input) {
   const std::string key = FileKey(output.path);
   if (!key.empty() && key == FileKey(input.path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(output.by, " and ", input.by, " name one file: ", output.path));
+    return InvalidArgument(output.by, " and ", input.by, " name one file: ", output.path);
   }
   std::error_code missing;
   const std::filesystem::path target = FollowLinks(output.path).value_or(output.path);
   const std::string folder = target.has_parent_path() ? target.parent_path().string() : ".";
   if (std::filesystem::is_regular_file(target, missing) && FileKey(folder) == FileKey(input.path)) {
-    return absl::InvalidArgumentError(absl::StrCat(output.by, ": ", output.path,
-                                                   " would replace a file of ", input.by, " (",
-                                                   input.path, ")"));
+    return InvalidArgument(output.by, ": ", output.path, " would replace a file of ", input.by,
+                           " (", input.path, ")");
   }
   return absl::OkStatus();
 }
@@ -295,8 +293,7 @@ absl::Status CheckFolder(const NamedPath& folder) {
   std::filesystem::path at = folder.path;
   while (at.has_relative_path() && !std::filesystem::exists(at, missing)) at = at.parent_path();
   if (at.empty() || std::filesystem::is_directory(at, missing)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(folder.by, ": ", at.string(), ": wanted a folder, found a file"));
+  return InvalidArgument(folder.by, ": ", at.string(), ": wanted a folder, found a file");
 }
 
 absl::Status MakeFolders(const std::string& folder) {
@@ -325,7 +322,7 @@ absl::Status CheckStandardStreams() {
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most) {
   std::error_code missing;  // fopen says so
   if (std::filesystem::is_fifo(path, missing)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": wanted a file, found a FIFO"));
+    return InvalidArgument(path, ": wanted a file, found a FIFO");
   }
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"),
                                                              &std::fclose);

@@ -1,5 +1,6 @@
-// Short forms for absl::Status: early return, and words added on the way out.
+// Short forms for absl::Status: errors, early return, and words added on the way out.
 //
+//   return InvalidArgument(path, ": wanted ", wanted, ", found ", found);
 //   RZ_RETURN_IF_ERROR(ring.Share(to, key, buffer));
 //   RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, worker, range));
 //   return Annotate(status, "worker 2, iteration 7");   // "worker 2, iteration 7: …", same code
@@ -19,6 +20,24 @@ namespace ringzero {
 inline absl::Status Annotate(const absl::Status& status, const std::string& where) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
+}
+
+// Errors of parts, as absl::StrCat takes them.
+template <typename... Parts>
+absl::Status InvalidArgument(const Parts&... parts) {
+  return absl::InvalidArgumentError(absl::StrCat(parts...));
+}
+template <typename... Parts>
+absl::Status FailedPrecondition(const Parts&... parts) {
+  return absl::FailedPreconditionError(absl::StrCat(parts...));
+}
+template <typename... Parts>
+absl::Status Internal(const Parts&... parts) {
+  return absl::InternalError(absl::StrCat(parts...));
+}
+template <typename... Parts>
+absl::Status Unavailable(const Parts&... parts) {
+  return absl::UnavailableError(absl::StrCat(parts...));
 }
 
 }  // namespace ringzero

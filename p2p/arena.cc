@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -120,9 +121,8 @@ absl::StatusOr<Buffer> Arena::Adopt(const ArenaBlock& block) {
   fits = fits && (carved_bytes_ == 0 || block.index < cells_.size());
   ArenaCell* cell = fits ? CellAt(block) : nullptr;
   if (cell == nullptr || cell->block().offset != block.offset || cell->size() != block.bytes) {
-    return absl::InternalError(absl::StrCat(
-        "a message names block ", block.index, " at ", block.offset, " of ", block.bytes,
-        " bytes, which worker ", owner_.value, "'s memory does not have"));
+    return Internal("a message names block ", block.index, " at ", block.offset, " of ",
+                    block.bytes, " bytes, which worker ", owner_.value, "'s memory does not have");
   }
   users_.fetch_add(1, std::memory_order_relaxed);
   return Buffer(cell);

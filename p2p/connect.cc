@@ -27,7 +27,7 @@ namespace {
 std::string HostName(const std::string& host) { return host.substr(0, host.find(' ')); }
 
 absl::Status NotPossible(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat("cyclic.transport: ", what));
+  return InvalidArgument("cyclic.transport: ", what);
 }
 
 absl::Status CheckBuilt(TransportChoice choice) {

@@ -37,9 +37,7 @@ absl::Status AbortedBy(WorkerId worker, const absl::Status& why) {
   return absl::Status(why.code(), absl::StrCat(kAborted, worker.value, ": ", why.message()));
 }
 
-absl::Status WorkerDied(WorkerId worker) {
-  return absl::UnavailableError(absl::StrCat(kWorker, worker.value, kDied));
-}
+absl::Status WorkerDied(WorkerId worker) { return Unavailable(kWorker, worker.value, kDied); }
 
 absl::Status WorkerSilent(WorkerId worker, std::chrono::milliseconds lasted) {
   const double seconds = std::chrono::duration<double>(lasted).count();

@@ -125,8 +125,7 @@ absl::Status FaultyTransport::Send(Message message) {
     }
     if (!fails) return SendNow(std::move(message));
   }
-  absl::Status failure =
-      absl::InternalError(absl::StrCat("injected failure after ", faults_.fail_after, " messages"));
+  absl::Status failure = Internal("injected failure after ", faults_.fail_after, " messages");
   Abort(failure);
   return failure;
 }

@@ -13,7 +13,7 @@ namespace ringzero {
 
 absl::StatusOr<std::shared_ptr<PulseBoard>> PulseBoard::Create(int workers) {
   if (workers < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));
+    return InvalidArgument(workers, " workers; at least 1 is needed");
   }
   RZ_ASSIGN_OR_RETURN(Mapping memory, Mapping::SharedWithChildren(workers * sizeof(Pulse)));
   for (int w = 0; w < workers; ++w) new (memory.data() + w * sizeof(Pulse)) Pulse{0};

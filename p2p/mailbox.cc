@@ -24,14 +24,13 @@ std::string ToString(MessageKey key) {
 absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options) {
   std::vector<int> slots = options.slots;
   if (slots.empty() || slots.size() > kMaxMessageKinds) {
-    return absl::InvalidArgumentError(absl::StrCat("slots has ", slots.size(), " entries; 1 to ",
-                                                   kMaxMessageKinds, " can be given"));
+    return InvalidArgument("slots has ", slots.size(), " entries; 1 to ", kMaxMessageKinds,
+                           " can be given");
   }
   slots.resize(kMaxMessageKinds, slots.back());
   for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
     if (slots[kind] < 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("kind ", kind, " has ", slots[kind], " slots; at least 1 is needed"));
+      return InvalidArgument("kind ", kind, " has ", slots[kind], " slots; at least 1 is needed");
     }
   }
   return slots;
@@ -39,8 +38,8 @@ absl::StatusOr<std::vector<int>> ResolveSlots(const TransportOptions& options) {
 
 absl::Status CheckPeerTimeout(const TransportOptions& options) {
   if (options.peer_timeout >= std::chrono::milliseconds(1)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("peer_timeout is ", options.peer_timeout.count(),
-                                                 " ms; at least 1 ms is needed"));
+  return InvalidArgument("peer_timeout is ", options.peer_timeout.count(),
+                         " ms; at least 1 ms is needed");
 }
 
 Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Status&)> on_failure,
@@ -59,13 +58,11 @@ Mailbox::Mailbox(WorkerId self, int workers, std::function<void(const absl::Stat
 absl::Status Mailbox::CheckCall(WorkerId peer, MessageKey key, const char* what) const {
   if (!status_.ok()) return status_;
   if (peer.value < 0 || peer.value >= workers()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " worker ", peer.value, ", but there are ", workers()));
+    return InvalidArgument(what, " worker ", peer.value, ", but there are ", workers());
   }
   if (key.kind >= kMaxMessageKinds) {
-    return absl::InvalidArgumentError(absl::StrCat(what, " worker ", peer.value, ": ",
-                                                   ToString(key), ": kinds end at ",
-                                                   kMaxMessageKinds - 1));
+    return InvalidArgument(what, " worker ", peer.value, ": ", ToString(key), ": kinds end at ",
+                           kMaxMessageKinds - 1);
   }
   return absl::OkStatus();
 }
@@ -75,8 +72,8 @@ absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
   const std::lock_guard<std::mutex> lock(mutex_);
   RZ_RETURN_IF_ERROR(CheckCall(to, parcel.key, "a message to"));
   if (closing_ || peers_[to.value].said_goodbye) {
-    return absl::FailedPreconditionError(absl::StrCat("a message to worker ", to.value, " (",
-                                                      ToString(parcel.key), ") after a goodbye"));
+    return FailedPrecondition("a message to worker ", to.value, " (", ToString(parcel.key),
+                              ") after a goodbye");
   }
   const uint8_t kind = parcel.key.kind;
   Channel& channel = peers_[to.value].channels[kind];
@@ -115,9 +112,8 @@ absl::Status Mailbox::Expect(WorkerId from, Expected expected) {
   const uint8_t kind = expected.key.kind;
   Channel& channel = peers_[from.value].channels[kind];
   if (closing_ || (peers_[from.value].said_goodbye && channel.arrived.empty())) {
-    return absl::FailedPreconditionError(absl::StrCat("a message expected from worker ", from.value,
-                                                      " (", ToString(expected.key),
-                                                      ") after a goodbye"));
+    return FailedPrecondition("a message expected from worker ", from.value, " (",
+                              ToString(expected.key), ") after a goodbye");
   }
   wire_->AwaitParcel(from, {expected.key, expected.ownership, expected.bytes});
   channel.expected.push_back(std::move(expected));
@@ -154,8 +150,7 @@ bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
 void Mailbox::EndOutOfStep(WorkerId from, const std::string& sent, const Expected& expected) {
   const std::string awaited =
       Describe(self_, "expected", expected.key, expected.ownership, expected.bytes);
-  End(absl::InternalError(absl::StrCat("channel ", from.value, " -> ", self_.value,
-                                       " out of step: ", sent, "; ", awaited)),
+  End(Internal("channel ", from.value, " -> ", self_.value, " out of step: ", sent, "; ", awaited),
       Tell::kPeers);
 }
 
@@ -185,11 +180,10 @@ absl::Status Mailbox::OnSlots(WorkerId from, uint8_t kind, int slots) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Channel& channel = peers_[from.value].channels[kind];
   if (slots < 1) {  // we would never send, and wait
-    return absl::InternalError(
-        absl::StrCat("it has ", slots, " slots for kind ", kind, "; at least 1 is needed"));
+    return Internal("it has ", slots, " slots for kind ", kind, "; at least 1 is needed");
   }
   if (channel.slots != 0 || channel.credit != 0) {
-    return absl::InternalError(absl::StrCat("it gave credit for kind ", kind, " before its slots"));
+    return Internal("it gave credit for kind ", kind, " before its slots");
   }
   if (!status_.ok()) return absl::OkStatus();
   channel.slots = slots;
@@ -206,9 +200,8 @@ void Mailbox::OnCredit(WorkerId from, uint8_t kind, int count) {
   Channel& channel = peers_[from.value].channels[kind];
   channel.credit += count;
   if (channel.slots != 0 && channel.credit > channel.slots) {
-    End(absl::InternalError(absl::StrCat("worker ", from.value, " gave credit for ", channel.credit,
-                                         " messages of kind ", kind, ", but has ", channel.slots,
-                                         " slots")),
+    End(Internal("worker ", from.value, " gave credit for ", channel.credit, " messages of kind ",
+                 kind, ", but has ", channel.slots, " slots"),
         Tell::kPeers);
     return;
   }
@@ -227,17 +220,15 @@ void Mailbox::OnGoodbye(WorkerId from) {
   const std::lock_guard<std::mutex> lock(mutex_);
   Peer& peer = peers_[from.value];
   peer.said_goodbye = true;
-  FailQuestions(absl::FailedPreconditionError(
-                    absl::StrCat("worker ", from.value, " said goodbye before it answered")),
+  FailQuestions(FailedPrecondition("worker ", from.value, " said goodbye before it answered"),
                 from);
   if (!next_.answers.empty()) wire_->Wake();
   for (const Channel& channel : peer.channels) {
     const bool awaited = !channel.expected.empty();
     if (!awaited && channel.waiting.empty()) continue;
     const MessageKey key = awaited ? channel.expected.front().key : channel.waiting.front().key;
-    End(absl::InternalError(absl::StrCat("worker ", from.value, " said goodbye, but worker ",
-                                         self_.value, awaited ? " expects" : " has for it",
-                                         " a message: ", ToString(key))),
+    End(Internal("worker ", from.value, " said goodbye, but worker ", self_.value,
+                 awaited ? " expects" : " has for it", " a message: ", ToString(key)),
         Tell::kPeers);
     return;
   }
@@ -338,9 +329,9 @@ absl::Status Mailbox::Close() {
       if (channel.expected.empty() && channel.arrived.empty()) continue;
       const bool expected = !channel.expected.empty();
       const MessageKey key = expected ? channel.expected.front().key : channel.arrived.front().key;
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           "worker ", self_.value, " cannot say goodbye: a message from worker ", worker, " (",
-          ToString(key), ") ", expected ? "is still expected" : "came and was never expected"));
+          ToString(key), ") ", expected ? "is still expected" : "came and was never expected");
     }
   }
   closing_ = true;
@@ -378,8 +369,7 @@ absl::Status Mailbox::Ask(WorkerId to, const std::string& question, AnswerArriva
   RZ_RETURN_IF_ERROR(CheckCall(to, MessageKey(), "a question to"));
   if (to == self_) return absl::InvalidArgumentError("a question to oneself");
   if (!Needs(peers_[to.value])) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a question to worker ", to.value, " after a goodbye"));
+    return FailedPrecondition("a question to worker ", to.value, " after a goodbye");
   }
   const uint64_t number = questions_asked_++;
   asked_[number] = {to, std::move(arrival)};

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 
 namespace ringzero {
@@ -39,9 +38,8 @@ absl::Status MailboxTransport::Share(WorkerId to, MessageKey key, SharedBuffer b
 absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) {
   auto* block = buffer ? dynamic_cast<ArenaCell*>(buffer.cell()->root()) : nullptr;
   if (block != nullptr && block->arena().use() == MemoryUse::kParameters) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("memory for parameters is shared, never given (to worker ", to.value, ", ",
-                     ToString(key), "): only its owner may write it"));
+    return InvalidArgument("memory for parameters is shared, never given (to worker ", to.value,
+                           ", ", ToString(key), "): only its owner may write it");
   }
   return Send(to, {key, Ownership::kOwned, std::move(buffer)}, MemoryUse::kSums);
 }

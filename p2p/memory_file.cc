@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {}  // namespace
@@ -29,8 +30,7 @@ absl::Status CheckMemoryFile(const UniqueFd& file, size_t bytes) {
   const int seals = fcntl(file.get(), F_GET_SEALS);
   const bool sealed = seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   if (!sealed || fstat(file.get(), &facts) != 0 || static_cast<size_t>(facts.st_size) < bytes) {
-    return absl::InternalError(
-        absl::StrCat("shared memory came that is not sealed or smaller than ", bytes, " bytes"));
+    return Internal("shared memory came that is not sealed or smaller than ", bytes, " bytes");
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/mailbox_transport.h"
 #include "p2p/shm/shm_arena.h"
@@ -138,9 +137,9 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat& s
         "shared memory with ucx carries memory of the hosts, not of a GPU");
   }
   if (endpoint.self != seat.self || endpoint.sockets.size() != static_cast<size_t>(seat.workers)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("an endpoint of worker ", endpoint.self.value, " of ", endpoint.sockets.size(),
-                     " for the seat of worker ", seat.self.value, " of ", seat.workers));
+    return InvalidArgument("an endpoint of worker ", endpoint.self.value, " of ",
+                           endpoint.sockets.size(), " for the seat of worker ", seat.self.value,
+                           " of ", seat.workers);
   }
   UcxPortOptions port_options = PortOptions(seat, endpoint.Members(), options);
   port_options.slots = slots;

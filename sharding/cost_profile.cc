@@ -61,8 +61,8 @@ absl::StatusOr<Spent> Run(const Plan& plan, const SimulationOptions& speed,
 absl::StatusOr<SimulationOptions> TicksOf(const CostProfile& profile, const Plan& plan) {
   const int layers = plan.stages.empty() ? 0 : plan.stages.back().end_layer;
   if (static_cast<int>(profile.layers.size()) != layers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted the times of ", layers, " layers, found ", profile.layers.size()));
+    return InvalidArgument("wanted the times of ", layers, " layers, found ",
+                           profile.layers.size());
   }
   SimulationOptions speed{.message_ticks = profile.message_nanoseconds,
                           .lap_ticks = profile.lap_nanoseconds};

@@ -48,7 +48,7 @@ class DataflowChecker {
     return nullptr;
   }
   absl::Status Wrong(int i, const std::string& what) const {
-    return absl::FailedPreconditionError(absl::StrCat(ring_.Describe(i), ": ", what));
+    return FailedPrecondition(ring_.Describe(i), ": ", what);
   }
 
   absl::Status CheckOp(int i) {

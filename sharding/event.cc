@@ -2,6 +2,7 @@
 #include "sharding/event.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -47,8 +48,7 @@ absl::StatusOr<Event> Unpack(const PackedEvent& words) {
   const int channel = Byte(words[3] >> 8), copy = Byte(words[3]);
   if (kind >= static_cast<int>(kEventKindNames.size()) || op_kind >= kOpKindCount ||
       channel >= kChannelCount || copy >= kCopyCount || (words[3] >> 48) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("no event is written as ", absl::Hex(words[3], absl::kZeroPad16)));
+    return InvalidArgument("no event is written as ", absl::Hex(words[3], absl::kZeroPad16));
   }
   Event event{.time = static_cast<int64_t>(words[0]),
               .kind = static_cast<EventKind>(kind),

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -164,10 +165,10 @@ absl::Status CheckFit(const FitCertificate& fit, const FitBudgets& budgets) {
           };
           return bytes(a) < bytes(b);
         });
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "the run does not fit: ", ToString(place), " memory: wanted ", Amount(wanted), ", found ",
         Amount(*budget.bytes), " (", budget.source, "); most of it is ", largest->name, ", ",
-        Amount(fit.Bytes(*largest, host)), "; what would help: ", HelpFor(largest->name)));
+        Amount(fit.Bytes(*largest, host)), "; what would help: ", HelpFor(largest->name));
   }
   return absl::OkStatus();
 }

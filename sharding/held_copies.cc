@@ -40,7 +40,7 @@ class HeldCopyChecker {
  private:
   const Op& op(int64_t i) const { return ring_.op(static_cast<int>(i)); }
   absl::Status Wrong(int i, const std::string& what) const {
-    return absl::FailedPreconditionError(absl::StrCat(ring_.Describe(i), ": ", what));
+    return FailedPrecondition(ring_.Describe(i), ": ", what);
   }
   template <typename Predicate>
   bool WaitsFor(int i, Predicate predicate) const {

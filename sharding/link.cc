@@ -15,8 +15,7 @@ namespace ringzero {
 namespace {
 
 absl::Status Missing(const Op& op, const std::string& what) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("\"", ToString(op), "\": ", what, " does not come before it"));
+  return FailedPrecondition("\"", ToString(op), "\": ", what, " does not come before it");
 }
 
 int64_t Find(const std::map<std::pair<int, int>, int64_t>& map, int a, int b) {

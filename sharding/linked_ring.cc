@@ -42,8 +42,7 @@ absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
       const Op& op = ring.op(i);
       if (op.kind != OpKind::kSend && op.kind != OpKind::kReceive) continue;
       if (op.peer.value < 0 || op.peer.value >= plan.workers || op.peer.value == w) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(ring.Describe(i), ": its other end is none of the other workers"));
+        return FailedPrecondition(ring.Describe(i), ": its other end is none of the other workers");
       }
       const bool send = op.kind == OpKind::kSend;
       const WorkerId from = send ? WorkerId(w) : op.peer, to = send ? op.peer : WorkerId(w);
@@ -71,19 +70,17 @@ absl::Status JoinMessages(LinkedRing& ring) {
     for (size_t i = 0; i < both; ++i) {
       const int send = queue.sends[i], receive = queue.receives[i];
       if (!SameName(ring.op(send), ring.op(receive))) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            ring.Describe(receive), " meets ", ring.Describe(send), ": not the same message"));
+        return FailedPrecondition(ring.Describe(receive), " meets ", ring.Describe(send),
+                                  ": not the same message");
       }
       ring.partner[send] = receive;
       ring.partner[receive] = send;
     }
     if (queue.sends.size() > both) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(ring.Describe(queue.sends[both]), ": nobody receives it"));
+      return FailedPrecondition(ring.Describe(queue.sends[both]), ": nobody receives it");
     }
     if (queue.receives.size() > both) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(ring.Describe(queue.receives[both]), ": nobody sends it"));
+      return FailedPrecondition(ring.Describe(queue.receives[both]), ": nobody sends it");
     }
   }
   return absl::OkStatus();
@@ -189,18 +186,16 @@ std::string DescribeOp(WorkerId worker, size_t index, const Op& op) {
 
 absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) {
   if (static_cast<int>(programs.size()) != plan.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are ", plan.workers, " workers, but ", programs.size(), " programs"));
+    return InvalidArgument("there are ", plan.workers, " workers, but ", programs.size(),
+                           " programs");
   }
   for (int w = 0; w < plan.workers; ++w) {
     if (programs[w].worker.value != w) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("program ", w, " is that of worker ", programs[w].worker.value));
+      return InvalidArgument("program ", w, " is that of worker ", programs[w].worker.value);
     }
     if (programs[w].range != WholeRun(plan)) {
-      return absl::InvalidArgumentError(absl::StrCat("the program of worker ", w,
-                                                     " is not of the whole run, iterations 0 to ",
-                                                     plan.iterations + 1));
+      return InvalidArgument("the program of worker ", w,
+                             " is not of the whole run, iterations 0 to ", plan.iterations + 1);
     }
   }
   return absl::OkStatus();

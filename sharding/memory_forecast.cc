@@ -96,8 +96,8 @@ absl::StatusOr<MemoryForecast> ForecastMemory(const Plan& plan, const MemoryOpti
                                     std::pair("scratch_bytes", &options.scratch_bytes),
                                     std::pair("gradient_bytes", &options.gradient_bytes)}) {
     if (bytes->empty() || static_cast<int>(bytes->size()) == plan.stage_count()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "memory: wanted ", name, " of ", plan.stage_count(), " stages, found ", bytes->size()));
+    return InvalidArgument("memory: wanted ", name, " of ", plan.stage_count(), " stages, found ",
+                           bytes->size());
   }
   MemoryForecast memory;
   for (int w = 0; w < plan.workers; ++w) memory.workers.push_back(BytesOf(plan, options, w));

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/program.h"
 #include "sharding/schedule.h"
@@ -161,8 +160,7 @@ absl::StatusOr<MergedOrder> MakeMergedOrder(const Plan& plan, const LinkedRing& 
       const Op& op = ring.op(i);
       if (op.kind != OpKind::kReceive || !HasPayload(op.channel)) continue;
       if (next == hops.size() || hops[next].receive != op) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(ring.Describe(i), ": the plan receives something else here"));
+        return FailedPrecondition(ring.Describe(i), ": the plan receives something else here");
       }
       const MergedHop& hop = hops[next++];
       auto& queue = IsLongHop(plan, hop.from, hop.to) ? long_hops : pairs[hop.from.value];
@@ -186,8 +184,8 @@ absl::Status CheckMergedOrder(const Plan& plan, const LinkedRing& ring, const Me
     for (size_t i = 0; i < queue.size(); ++i) {
       const int receive = queue[i];
       if (receive < 0 || receive >= ring.count() || place[receive].first >= 0) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("merged order: operation ", receive, " is there twice, or is none"));
+        return FailedPrecondition("merged order: operation ", receive,
+                                  " is there twice, or is none");
       }
       place[receive] = {name, static_cast<int>(i)};
     }
@@ -204,13 +202,13 @@ absl::Status CheckMergedOrder(const Plan& plan, const LinkedRing& ring, const Me
     for (const int receive : queue.receives) {
       const auto [name, number] = place[receive];
       if (name != wanted) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            ring.Describe(receive), name < 0 ? " is missing in the merged order"
-                                             : " is in the wrong queue of the merged order"));
+        return FailedPrecondition(ring.Describe(receive),
+                                  name < 0 ? " is missing in the merged order"
+                                           : " is in the wrong queue of the merged order");
       }
       if (number < last) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            ring.Describe(receive), " is before what its channel has before it, in merged order"));
+        return FailedPrecondition(ring.Describe(receive),
+                                  " is before what its channel has before it, in merged order");
       }
       last = number;
     }

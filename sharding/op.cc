@@ -47,7 +47,7 @@ absl::Status ParseHead(const std::string& word, Op* op) {
     if (kind >= 0 && !HasStageSuffix(static_cast<OpKind>(kind))) kind = -1;
   }
   if (kind < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" is no kind of operation"));
+    return InvalidArgument("\"", word, "\" is no kind of operation");
   }
   op->kind = static_cast<OpKind>(kind);
   return absl::OkStatus();
@@ -64,7 +64,7 @@ absl::Status ParseField(const std::string& word, Op* op) {
   }
   int value = 0;
   if (word.size() < 2 || !ParseInt(word.substr(1), &value)) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" is no field of an operation"));
+    return InvalidArgument("\"", word, "\" is no field of an operation");
   }
   switch (word[0]) {
     case 's': op->stage = StageId(value); break;
@@ -72,13 +72,11 @@ absl::Status ParseField(const std::string& word, Op* op) {
     case 'l': op->lap = Lap(value); break;
     case 'v': op->version = Version(value); break;
     case 'p':
-      if (value < 0) return absl::InvalidArgumentError(absl::StrCat("\"", word, "\" is below p0"));
+      if (value < 0) return InvalidArgument("\"", word, "\" is below p0");
       op->version = Prediction(value);
       break;
     case 'w': op->peer = WorkerId(value); break;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", word, "\": fields begin with s, t, l, v, p or w"));
+    default: return InvalidArgument("\"", word, "\": fields begin with s, t, l, v, p or w");
   }
   return absl::OkStatus();
 }

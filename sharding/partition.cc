@@ -29,13 +29,11 @@ absl::Status CheckLayers(std::span<const LayerInfo> layers) {
     const std::string name = absl::StrCat("layer ", i, " (", layer.name, ")");
     if (layer.parameter_bytes < 0 || layer.sum_bytes < 0 || layer.buffer_bytes < 0 ||
         layer.forward_cost < 0 || layer.backward_cost < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("partition: ", name, " has negative bytes or costs"));
+      return InvalidArgument("partition: ", name, " has negative bytes or costs");
     }
     if (layer.last_use != -1 && (layer.last_use < i || layer.last_use >= count)) {
-      return absl::InvalidArgumentError(absl::StrCat("partition: last_use of ", name, " must be ",
-                                                     i, " to ", count - 1, " or -1, found ",
-                                                     layer.last_use));
+      return InvalidArgument("partition: last_use of ", name, " must be ", i, " to ", count - 1,
+                             " or -1, found ", layer.last_use);
     }
   }
   return absl::OkStatus();
@@ -47,14 +45,13 @@ absl::Status CheckGiven(const std::vector<int>& first_layers, int layer_count) {
   }
   for (size_t j = 0; j < first_layers.size(); ++j) {
     if (j > 0 && first_layers[j] <= first_layers[j - 1]) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("partition: stage ", j, " must begin after layer ", first_layers[j - 1],
-                       " where stage ", j - 1, " begins, found ", first_layers[j]));
+      return InvalidArgument("partition: stage ", j, " must begin after layer ",
+                             first_layers[j - 1], " where stage ", j - 1, " begins, found ",
+                             first_layers[j]);
     }
     if (first_layers[j] >= layer_count) {
-      return absl::InvalidArgumentError(absl::StrCat("partition: stage ", j, " begins at layer ",
-                                                     first_layers[j], ", but there are only ",
-                                                     layer_count));
+      return InvalidArgument("partition: stage ", j, " begins at layer ", first_layers[j],
+                             ", but there are only ", layer_count);
     }
   }
   return absl::OkStatus();
@@ -246,9 +243,8 @@ absl::StatusOr<std::vector<StagePlan>> PartitionLayers(std::span<const LayerInfo
     RZ_RETURN_IF_ERROR(CheckGiven(first_layers, count));
   } else {
     if (options.stages < 1 || options.stages > count) {
-      return absl::InvalidArgumentError(absl::StrCat("partition: stages must be 1 to ", count,
-                                                     " (the layers of the model), found ",
-                                                     options.stages));
+      return InvalidArgument("partition: stages must be 1 to ", count,
+                             " (the layers of the model), found ", options.stages);
     }
     first_layers = BestCuts(WeightsBefore(layers, options.balance), options.stages);
   }

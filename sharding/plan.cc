@@ -10,8 +10,7 @@ namespace ringzero {
 namespace {
 
 absl::Status Wrong(const std::string& field, const std::string& wanted, int64_t found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("plan: ", field, " must be ", wanted, ", found ", found));
+  return InvalidArgument("plan: ", field, " must be ", wanted, ", found ", found);
 }
 
 absl::Status CheckStage(const Plan& plan, int j) {
@@ -84,8 +83,7 @@ absl::StatusOr<Rule> ParseRule(const std::string& text) {
   for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
     if (text == ToString(rule)) return rule;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2"));
+  return InvalidArgument("\"", text, "\" is no rule: dp, cdp_v1 or cdp_v2");
 }
 
 std::string ToString(Clipping clipping) {
@@ -103,8 +101,7 @@ absl::StatusOr<Clipping> ParseClipping(const std::string& text) {
        {Clipping::kOff, Clipping::kExact, Clipping::kPerStage, Clipping::kPrevious}) {
     if (text == ToString(clipping)) return clipping;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no clipping: off, exact, per_stage or previous"));
+  return InvalidArgument("\"", text, "\" is no clipping: off, exact, per_stage or previous");
 }
 
 absl::Status CheckPlan(const Plan& plan) {
@@ -145,10 +142,10 @@ absl::Status CheckPlan(const Plan& plan) {
     return absl::InvalidArgumentError("plan: strict is a form of cdp_v2, no other rule has it");
   }
   if (plan.takes_sums() && plan.rule == Rule::kCdpV2 && !plan.strict) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "plan: ", plan.skip_overflows ? "skipping overflows" : "exact clipping",
         " with cdp_v2 needs its strict form: else a version is read before the norm of its update "
-        "can be known"));
+        "can be known");
   }
   if (plan.skip_overflows && plan.clipping == Clipping::kPrevious) {
     return absl::InvalidArgumentError(
@@ -271,8 +268,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
     head.Read("micro_batch", &plan.samples.micro_batch);
   }
   if (!head.wrong().empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("plan text, line 1: bad \"", head.wrong(), "\""));
+    return InvalidArgument("plan text, line 1: bad \"", head.wrong(), "\"");
   }
   RZ_ASSIGN_OR_RETURN(plan.rule, ParseRule(rule));
   RZ_ASSIGN_OR_RETURN(plan.clipping, ParseClipping(clipping));
@@ -288,8 +284,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
     in.Read("owner", &stage.owner.value).Read("last_use", &stage.last_use.value);
     in.Read("has_backward", &stage.has_backward).ReadRest("name", &stage.name);
     if (!in.wrong().empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("plan text, line ", number, ": bad \"", in.wrong(), "\""));
+      return InvalidArgument("plan text, line ", number, ": bad \"", in.wrong(), "\"");
     }
     plan.stages.push_back(std::move(stage));
   }

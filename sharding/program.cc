@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/collections.h"
 #include "sharding/schedule.h"
@@ -497,13 +496,11 @@ class Writer {
 absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange range) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   if (worker.value < 0 || worker.value >= plan.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", worker.value, " is not one of ", plan.workers));
+    return InvalidArgument("worker ", worker.value, " is not one of ", plan.workers);
   }
   if (range.begin.value < 0 || range.end.value > plan.iterations + 1) {
-    return absl::InvalidArgumentError(absl::StrCat("iterations ", range.begin.value, " to ",
-                                                   range.end.value, " are not within 0 to ",
-                                                   plan.iterations + 1));
+    return InvalidArgument("iterations ", range.begin.value, " to ", range.end.value,
+                           " are not within 0 to ", plan.iterations + 1);
   }
   return absl::OkStatus();
 }
@@ -523,7 +520,7 @@ absl::StatusOr<std::vector<Op>> MakeProgramPart(const Plan& plan, WorkerId worke
   const int t = part.iteration.value, l = part.lap.value;
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {part.iteration, Iteration(t + 1)}));
   if (l < 0 || l >= (t == plan.iterations ? 1 : plan.laps)) {
-    return absl::InvalidArgumentError(absl::StrCat("iteration ", t, " has no lap ", l));
+    return InvalidArgument("iteration ", t, " has no lap ", l);
   }
   Writer writer(plan, worker);
   writer.WritePart(part);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "sharding/simulate.h"
 
 namespace ringzero {
@@ -69,8 +70,7 @@ class Runner {
       }
     }
     if (ended_ == ring_.count()) return std::move(times_);
-    return absl::FailedPreconditionError(
-        absl::StrCat("with a window of ", window_, " the run is stuck: ", Circle()));
+    return FailedPrecondition("with a window of ", window_, " the run is stuck: ", Circle());
   }
 
  private:

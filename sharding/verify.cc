@@ -23,18 +23,16 @@ absl::Status CheckComputing(const Program& program, const std::vector<Op>& wante
     if (!IsCompute(op.kind)) continue;
     const std::string here = DescribeOp(program.worker, i, op);
     if (next == wanted.size()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(here, ": there is nothing left to compute"));
+      return FailedPrecondition(here, ": there is nothing left to compute");
     }
     if (op != wanted[next]) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(here, ": \"", ToString(wanted[next]), "\" has to come here"));
+      return FailedPrecondition(here, ": \"", ToString(wanted[next]), "\" has to come here");
     }
     ++next;
   }
   if (next == wanted.size()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("worker ", program.worker.value, ": \"",
-                                                    ToString(wanted[next]), "\" is missing"));
+  return FailedPrecondition("worker ", program.worker.value, ": \"", ToString(wanted[next]),
+                            "\" is missing");
 }
 
 // All else: each exactly once.
@@ -55,13 +53,12 @@ absl::Status CheckRest(const Program& program, const std::vector<Op>& wanted) {
     }
   }
   if (i < found.size()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        DescribeOp(program.worker, found[i].second, found[i].first),
-        ": the plan has no such operation, or not so often", missing.empty() ? "" : "; ", missing));
+    return FailedPrecondition(DescribeOp(program.worker, found[i].second, found[i].first),
+                              ": the plan has no such operation, or not so often",
+                              missing.empty() ? "" : "; ", missing);
   }
   if (missing.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("worker ", program.worker.value, ": ", missing));
+  return FailedPrecondition("worker ", program.worker.value, ": ", missing);
 }
 
 absl::Status CheckObligations(const Plan& plan, std::span<const Program> programs) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "sharding/label.h"
 
 namespace ringzero {
@@ -111,8 +112,8 @@ absl::Status WaitGraph::CheckProgress(int window) const {
   if (static_cast<int>(order.size()) == ring_.count()) return absl::OkStatus();
   std::vector<bool> done(ring_.count(), false);
   for (const int node : order) done[node] = true;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "with a window of ", window, " these wait for each other: ", DescribeCycle(waits, done)));
+  return FailedPrecondition("with a window of ", window,
+                            " these wait for each other: ", DescribeCycle(waits, done));
 }
 
 std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>& done) const {
@@ -181,9 +182,9 @@ absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
       for (const Version v : overwritten) {
         const auto found = readers.find({op.stage.value, v.value});
         if (found == readers.end() || found->second[w] <= reached[update]) continue;
-        return absl::FailedPreconditionError(absl::StrCat(
-            ring_.Describe(update), " overwrites version ", LabelText(v), " of stage ",
-            op.stage.value, ", which ", ring_.Describe(found->second[w]), " may still be reading"));
+        return FailedPrecondition(ring_.Describe(update), " overwrites version ", LabelText(v),
+                                  " of stage ", op.stage.value, ", which ",
+                                  ring_.Describe(found->second[w]), " may still be reading");
       }
     }
   }

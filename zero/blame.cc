@@ -17,7 +17,7 @@ constexpr absl::string_view kNobody = "-";
 constexpr size_t kMaxLinks = 64;  // answers are of different moments: a chain might never end
 
 absl::Status Unreadable(absl::string_view text) {
-  return absl::InvalidArgumentError(absl::StrCat("cannot be read: \"", text, "\""));
+  return InvalidArgument("cannot be read: \"", text, "\"");
 }
 
 std::string WriteKey(const std::optional<MessageKey>& key) {

@@ -26,41 +26,35 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
         "a dynamic loss scale needs a plan that skips overflows: nothing else tells of them");
   }
   if (static_cast<int>(options.layouts.size()) != options.plan.stage_count()) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan has ", options.plan.stage_count(),
-                                                   " stages, but ", options.layouts.size(),
-                                                   " layouts were given"));
+    return InvalidArgument("the plan has ", options.plan.stage_count(), " stages, but ",
+                           options.layouts.size(), " layouts were given");
   }
   RZ_RETURN_IF_ERROR(CheckGroups(options.optimizer, options.layouts));
   for (int j = 0; j < options.plan.stage_count(); ++j) {
     const StagePlan& stage = options.plan.stages[j];
     const StageLayout& layout = options.layouts[j];
     if (layout.sum_type == ValueType::kFp16) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("stage ", j, ": sums travel as fp32 or bf16, found fp16"));
+      return InvalidArgument("stage ", j, ": sums travel as fp32 or bf16, found fp16");
     }
     if (stage.parameter_bytes != layout.parameter_bytes ||
         stage.master_bytes != layout.master_bytes || stage.sum_bytes != layout.sum_bytes ||
         stage.buffer_bytes != layout.statistics_bytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("stage ", j, ": plan and layout differ in bytes"));
+      return InvalidArgument("stage ", j, ": plan and layout differ in bytes");
     }
     if (stage.trained_parameters != layout.trainable_count && options.plan.has_norm()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("stage ", j, ": it trains ", layout.trainable_count,
-                       " parameters, the plan says ", stage.trained_parameters));
+      return InvalidArgument("stage ", j, ": it trains ", layout.trainable_count,
+                             " parameters, the plan says ", stage.trained_parameters);
     }
     const int64_t state_bytes = StateLayout::Make(options.optimizer, layout).bytes;
     if (stage.state_bytes != 0 && stage.state_bytes != state_bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("stage ", j, ": its optimizer state has ",
-                                                     state_bytes, " bytes, the plan says ",
-                                                     stage.state_bytes));
+      return InvalidArgument("stage ", j, ": its optimizer state has ", state_bytes,
+                             " bytes, the plan says ", stage.state_bytes);
     }
   }
   const bool clips = options.plan.clipping != Clipping::kOff;
   if (options.plan.exchange && clips != (options.optimizer.max_norm > 0)) {
-    return absl::InvalidArgumentError(absl::StrCat("optimizer: max_norm ",
-                                                   options.optimizer.max_norm, " with clipping ",
-                                                   ToString(options.plan.clipping)));
+    return InvalidArgument("optimizer: max_norm ", options.optimizer.max_norm, " with clipping ",
+                           ToString(options.plan.clipping));
   }
   if (options.transport == nullptr && options.plan.exchange && options.plan.workers > 1) {
     return absl::InvalidArgumentError("a plan of several workers needs a transport");
@@ -138,8 +132,8 @@ absl::StatusOr<LapTask> Engine::Impl::NextLap() {
     case OpKind::kEvaluate: task.kind = LapTask::Kind::kEvaluate; break;
     case OpKind::kCollect: task.kind = LapTask::Kind::kCollect; break;
     default:
-      return absl::FailedPreconditionError(absl::StrCat(
-          "a new micro-batch was asked for, but the program expects \"", ToString(op), "\""));
+      return FailedPrecondition("a new micro-batch was asked for, but the program expects \"",
+                                ToString(op), "\"");
   }
   return task;
 }
@@ -148,16 +142,15 @@ absl::StatusOr<int64_t> Engine::Impl::Expect(OpKind kind, StageId stage) {
   if (!error_.ok()) return error_;
   Op found{.kind = kind, .stage = stage};
   if (compute_.empty()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("\"", ToString(found), "\" was called, but the program is over"));
+    return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
   }
   const Op& expected = state_.at(compute_.front()).linked.op;
   if (expected.kind != kind || expected.stage != stage) {
     const std::string name =
         expected.stage == kNoStage ? "" : absl::StrCat(" (", plan_.stage(expected.stage).name, ")");
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the model went to \"", ToString(found), "\", but the plan expects \"", ToString(expected),
-        "\"", name, ": stages must be computed in the plan's order"));
+    return FailedPrecondition("the model went to \"", ToString(found),
+                              "\", but the plan expects \"", ToString(expected), "\"", name,
+                              ": stages must be computed in the plan's order");
   }
   return compute_.front();
 }
@@ -198,8 +191,7 @@ absl::Status Engine::Impl::End(OpKind kind, StageId stage,
   Lock lock(mutex_);
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
   if (kind != OpKind::kEnd && !std::exchange(begun_, false)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("stage ", stage.value, " was ended before it was begun"));
+    return FailedPrecondition("stage ", stage.value, " was ended before it was begun");
   }
   const Op done = state_.at(op).linked.op;
   if (kind == OpKind::kEnd) {
@@ -229,9 +221,8 @@ absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
   size_t wanted = plan_.exchange ? static_cast<size_t>(layout.statistics_bytes) : 0;
   if (NextIsMissing()) wanted = 0;
   if (wanted > 0 && (!statistics || statistics.size() != wanted)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("stage ", stage.value, " has ", wanted, " bytes of statistics, but ",
-                     statistics ? statistics.size() : 0, " were given"));
+    return InvalidArgument("stage ", stage.value, " has ", wanted, " bytes of statistics, but ",
+                           statistics ? statistics.size() : 0, " were given");
   }
   return End(OpKind::kForward, stage, [&](const Op& op) {
     if (wanted > 0) statistics_[PlaceOf(op)] = std::move(statistics);
@@ -240,15 +231,15 @@ absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
 
 absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
   if (!gradient.empty() && NextIsMissing()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "stage ", stage.value, " was given a gradient of a micro-batch that has no samples"));
+    return InvalidArgument("stage ", stage.value,
+                           " was given a gradient of a micro-batch that has no samples");
   }
   for (const GradientPart& part : gradient) {
     const auto& parameters = options_.layouts[stage.value].parameters;
     if (part.parameter < 0 || part.parameter >= static_cast<int>(parameters.size()) ||
         !parameters[part.parameter].trainable) {
-      return absl::InvalidArgumentError(absl::StrCat("stage ", stage.value, " has no trainable ",
-                                                     "parameter number ", part.parameter));
+      return InvalidArgument("stage ", stage.value, " has no trainable ", "parameter number ",
+                             part.parameter);
     }
   }
   return End(OpKind::kBackward, stage, [&](const Op& op) {
@@ -263,9 +254,8 @@ absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
 
 absl::Status Engine::Impl::EndMicroBatch(const std::vector<double>& metrics) {
   if (static_cast<int>(metrics.size()) != options_.metrics_count) {
-    return absl::InvalidArgumentError(absl::StrCat("a micro-batch reports ", options_.metrics_count,
-                                                   " metrics, but ", metrics.size(),
-                                                   " were given"));
+    return InvalidArgument("a micro-batch reports ", options_.metrics_count, " metrics, but ",
+                           metrics.size(), " were given");
   }
   return End(OpKind::kEnd, kNoStage, [&](const Op& op) {
     if (!plan_.exchange) return;
@@ -338,9 +328,9 @@ absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
 absl::Status Engine::Impl::Finish() {
   Lock lock(mutex_);
   if (error_.ok() && !compute_.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "finished before the program: \"", ToString(state_.at(compute_.front()).linked.op),
-        "\" is still to be computed"));
+    return FailedPrecondition("finished before the program: \"",
+                              ToString(state_.at(compute_.front()).linked.op),
+                              "\" is still to be computed");
   }
   RZ_RETURN_IF_ERROR(WaitFor(
       lock, "for the program's last operations",

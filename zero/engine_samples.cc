@@ -4,7 +4,6 @@
 #include <cstring>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/samples.h"
 #include "zero/engine_impl.h"
@@ -48,9 +47,8 @@ float Engine::Impl::WeightOfMicroBatch(const Op& op) const {
 absl::Status Engine::Impl::SkipMicroBatch(const std::vector<double>& metrics) {
   RZ_ASSIGN_OR_RETURN(const LapTask task, NextLap());
   if (task.kind != LapTask::Kind::kTrain || !task.missing()) {
-    return absl::FailedPreconditionError(absl::StrCat("micro-batch ", task.micro_batch,
-                                                      " of iteration ", task.iteration.value,
-                                                      " is not missing: it has to be computed"));
+    return FailedPrecondition("micro-batch ", task.micro_batch, " of iteration ",
+                              task.iteration.value, " is not missing: it has to be computed");
   }
   for (int j = 0; j < plan_.stage_count(); ++j) {
     RZ_RETURN_IF_ERROR(Begin(OpKind::kForward, StageId(j)).status());

@@ -96,7 +96,7 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
       }
       auto begun = owned_.BeginUpdate(op.stage, op.iteration, TermsOf(op), std::move(*sum));
       if (!begun.ok()) {
-        Fail(absl::InternalError(absl::StrCat(Where(op), ": ", begun.status().message())));
+        Fail(Internal(Where(op), ": ", begun.status().message()));
         return false;
       }
       *update = *std::move(begun);

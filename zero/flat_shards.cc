@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/buffer.h"
+#include "base/status.h"
 
 namespace ringzero {
 namespace {
@@ -28,13 +29,12 @@ int64_t BytesOf(const ParameterSpec& parameter) {
 
 absl::StatusOr<FlatShards> FlatShards::Make(const std::vector<ParameterSpec>& parameters,
                                             int workers) {
-  if (workers < 1)
-    return absl::InvalidArgumentError(absl::StrCat("shards for ", workers, " workers"));
+  if (workers < 1) return InvalidArgument("shards for ", workers, " workers");
   if (parameters.empty()) return absl::InvalidArgumentError("an optimizer without parameters");
   std::set<std::string> names;
   for (const ParameterSpec& parameter : parameters) {
     if (names.insert(parameter.name).second) continue;
-    return absl::InvalidArgumentError(absl::StrCat("two parameters are called ", parameter.name));
+    return InvalidArgument("two parameters are called ", parameter.name);
   }
   std::vector<int> order(parameters.size());
   std::iota(order.begin(), order.end(), 0);

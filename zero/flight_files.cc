@@ -60,10 +60,9 @@ absl::StatusOr<std::vector<FlightRecord>> ReadFlightFolder(const std::string& fo
   });
   for (size_t i = 1; i < records.size(); ++i) {
     if (records[i].worker == records[i - 1].worker || records[i].workers != records[0].workers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(folder, ": holds records of several runs: worker ",
-                       records[i - 1].worker.value, " of ", records[i - 1].workers, ", worker ",
-                       records[i].worker.value, " of ", records[i].workers));
+      return InvalidArgument(folder, ": holds records of several runs: worker ",
+                             records[i - 1].worker.value, " of ", records[i - 1].workers,
+                             ", worker ", records[i].worker.value, " of ", records[i].workers);
     }
   }
   return records;

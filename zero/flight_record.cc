@@ -63,7 +63,7 @@ class HeadReader {
     if (key == "since") return Time(value, record_.since_ns);
     if (key == "open") return ReadOpen(value);
     if (key == "undelivered") return ReadUndelivered(value);
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is no line of a flight record"));
+    return InvalidArgument("\"", key, "\" is no line of a flight record");
   }
 
   absl::Status Finish() const {
@@ -75,12 +75,12 @@ class HeadReader {
   template <typename T>
   static absl::Status Number(absl::string_view text, T& number) {
     if (absl::SimpleAtoi(text, &number)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("wanted a number, found \"", text, "\""));
+    return InvalidArgument("wanted a number, found \"", text, "\"");
   }
   static absl::Status Time(absl::string_view text, int64_t& time) {
     RZ_RETURN_IF_ERROR(Number(text, time));
     if (IsTime(time)) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("no clock says ", time));
+    return InvalidArgument("no clock says ", time);
   }
   static absl::Status Text(absl::string_view text, std::string& to) {
     to = std::string(text);
@@ -97,7 +97,7 @@ class HeadReader {
     has_worker_ = record_.worker.value >= 0 && record_.worker.value < record_.workers &&
                   record_.workers <= kMaxWorkers;
     if (has_worker_) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", value));
+    return InvalidArgument("there is no worker ", value);
   }
 
   // "+17 within 5", or "unknown".
@@ -119,7 +119,7 @@ class HeadReader {
     int code = 0;
     RZ_RETURN_IF_ERROR(Number(parts.first, code));
     if (code <= 0 || code > static_cast<int>(absl::StatusCode::kUnauthenticated)) {
-      return absl::InvalidArgumentError(absl::StrCat("there is no error ", code));
+      return InvalidArgument("there is no error ", code);
     }
     record_.error = absl::Status(static_cast<absl::StatusCode>(code), parts.second);
     return absl::OkStatus();
@@ -128,7 +128,7 @@ class HeadReader {
   absl::Status ReadAnswer(absl::string_view value, BlameAnswer& to) const {
     RZ_ASSIGN_OR_RETURN(to, ParseAnswer(std::string(value)));
     if (!to.next.has_value() || to.next->value < record_.workers) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat("there is no worker ", to.next->value));
+    return InvalidArgument("there is no worker ", to.next->value);
   }
 
   // "Send sum s3 t5 l0 w2 | 1 11.17 waits for …"
@@ -147,14 +147,14 @@ class HeadReader {
     Undelivered message;
     int kind = 0;
     if (parts.size() != 3) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", value, "\" is no message"));
+      return InvalidArgument("\"", value, "\" is no message");
     }
     RZ_RETURN_IF_ERROR(Number(parts[0], message.to.value));
     RZ_RETURN_IF_ERROR(Number(parts[1], kind));
     RZ_RETURN_IF_ERROR(Number(parts[2], message.key.tag));
     if (kind < 0 || kind >= kMaxMessageKinds || message.to.value < 0 ||
         message.to.value >= record_.workers) {
-      return absl::InvalidArgumentError(absl::StrCat("\"", value, "\" is no message"));
+      return InvalidArgument("\"", value, "\" is no message");
     }
     message.key.kind = static_cast<uint8_t>(kind);
     record_.undelivered.push_back(message);
@@ -167,8 +167,8 @@ class HeadReader {
 
 absl::Status ReadEvents(absl::string_view bytes, std::vector<Event>& events) {
   if (bytes.size() % sizeof(PackedEvent) != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("it was cut: its events have ", bytes.size(),
-                                                   " bytes, and one has ", sizeof(PackedEvent)));
+    return InvalidArgument("it was cut: its events have ", bytes.size(), " bytes, and one has ",
+                           sizeof(PackedEvent));
   }
   events.reserve(bytes.size() / sizeof(PackedEvent));
   for (size_t at = 0; at < bytes.size(); at += sizeof(PackedEvent)) {
@@ -180,8 +180,8 @@ absl::Status ReadEvents(absl::string_view bytes, std::vector<Event>& events) {
     }
     const int iteration = event->op.iteration.value;
     if (!IsTime(event->time) || iteration < -1 || iteration > kMaxIteration) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("event ", at / sizeof(PackedEvent), ": of no time or iteration of a run"));
+      return InvalidArgument("event ", at / sizeof(PackedEvent),
+                             ": of no time or iteration of a run");
     }
     events.push_back(*event);
   }
@@ -256,8 +256,8 @@ absl::StatusOr<FlightRecord> ParseFlight(const std::string& text) {
     rest.remove_prefix(end + 1);
     if (line == 1) {
       if (words == kTitle) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("line 1: wanted \"", kTitle, "\", found \"", words.substr(0, 40), "\""));
+      return InvalidArgument("line 1: wanted \"", kTitle, "\", found \"", words.substr(0, 40),
+                             "\"");
     }
     if (words == kEvents) {
       RZ_RETURN_IF_ERROR(head.Finish());

@@ -70,16 +70,15 @@ std::vector<std::string> WarningsOf(const Plan& plan) {
 
 absl::Status CheckPrecision(const Precision& precision) {
   if (precision.wire() != precision.compute) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "parameters travel as ", ToString(precision.wire()), ", but layers compute in ",
-        ToString(precision.compute), ": they compute with a copy where it lies, so both are one"));
+    return InvalidArgument("parameters travel as ", ToString(precision.wire()),
+                           ", but layers compute in ", ToString(precision.compute),
+                           ": they compute with a copy where it lies, so both are one");
   }
   if (precision.sums == ValueType::kFp16) {
     return absl::InvalidArgumentError("sums travel as fp32 or bf16, found fp16");
   }
   if (!(precision.loss_scale.initial > 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the loss scale must be above 0, found ", precision.loss_scale.initial));
+    return InvalidArgument("the loss scale must be above 0, found ", precision.loss_scale.initial);
   }
   return absl::OkStatus();
 }
@@ -88,9 +87,8 @@ absl::Status CheckPrecision(const Precision& precision) {
 
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
   if (request.workers < 1 || request.micro_batch < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("workers and micro_batch must be at least 1, found ", request.workers, " and ",
-                     request.micro_batch));
+    return InvalidArgument("workers and micro_batch must be at least 1, found ", request.workers,
+                           " and ", request.micro_batch);
   }
   RZ_RETURN_IF_ERROR(CheckPrecision(request.precision));
   std::vector<LayerInfo> infos;
@@ -105,8 +103,8 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
     options.balance = Balance::kGiven;
     options.first_layers = request.boundaries;
     if (request.stages != 0 && request.stages != static_cast<int>(request.boundaries.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(request.stages, " stages, but ", request.boundaries.size(), " boundaries"));
+      return InvalidArgument(request.stages, " stages, but ", request.boundaries.size(),
+                             " boundaries");
     }
   }
   PlannedModel planned{.precision = request.precision};

@@ -32,8 +32,7 @@ absl::StatusOr<Buffer> TakeBack(std::map<int, SharedBuffer>& buffers, int versio
            absl::StrCat("stage ", stage.value, " lacks the version to overwrite"));
   absl::StatusOr<Buffer> unsealed = std::move(overwritten->second).Unseal();
   if (!unsealed.ok()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("over version ", version, ": ", unsealed.status().message()));
+    return FailedPrecondition("over version ", version, ": ", unsealed.status().message());
   }
   buffers.erase(overwritten);
   return unsealed;

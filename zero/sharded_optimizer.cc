@@ -23,13 +23,13 @@ absl::Status Check(const ShardedOptimizerOptions& options, const std::vector<flo
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
   RZ_RETURN_IF_ERROR(CheckGroups(options.optimizer, shards.layouts));
   if (values.size() != options.parameters.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("values of ", values.size(), " parameters, but ",
-                                                   options.parameters.size(), " are described"));
+    return InvalidArgument("values of ", values.size(), " parameters, but ",
+                           options.parameters.size(), " are described");
   }
   for (const auto& [name, value] :
        {std::pair("micro_batches", options.micro_batches), std::pair("threads", options.threads)}) {
     if (value >= 1 && value < 1 << 15) continue;
-    return absl::InvalidArgumentError(absl::StrCat(name, " must be 1 to 32767, found ", value));
+    return InvalidArgument(name, " must be 1 to 32767, found ", value);
   }
   return absl::OkStatus();
 }
@@ -132,12 +132,12 @@ void ShardedOptimizer::Show(int shard, const std::byte* parameters) {
 
 absl::Status ShardedOptimizer::AddGradients(std::span<const float* const> gradients) {
   if (gradients.size() != values_.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("gradients of ", gradients.size(), " parameters instead of ", values_.size()));
+    return InvalidArgument("gradients of ", gradients.size(), " parameters instead of ",
+                           values_.size());
   }
   if (ready()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "all ", options_.micro_batches, " micro-batches of update ", update_, " are added: Step"));
+    return FailedPrecondition("all ", options_.micro_batches, " micro-batches of update ", update_,
+                              " are added: Step");
   }
   const ShardRing::Turn turn{.update = update_, .lap = lap_, .laps = options_.micro_batches};
   for (int shard = 0; shard < shards_->count(); ++shard) {
@@ -163,8 +163,8 @@ absl::StatusOr<Buffer> ShardedOptimizer::NextVersion() {
 
 absl::Status ShardedOptimizer::Step() {
   if (!ready()) {
-    return absl::FailedPreconditionError(absl::StrCat("update ", update_, " has ", lap_, " of ",
-                                                      options_.micro_batches, " micro-batches"));
+    return FailedPrecondition("update ", update_, " has ", lap_, " of ", options_.micro_batches,
+                              " micro-batches");
   }
   const double divisor = static_cast<double>(ring_->workers()) * options_.micro_batches;
   Buffer sum;

@@ -57,8 +57,7 @@ absl::Status Control::SendPart(WorkerId to, const std::string& what, const std::
     RZ_ASSIGN_OR_RETURN(const std::string got, **answer);
     if (got == "ok") return absl::OkStatus();
     if (!got.empty()) {
-      return absl::InternalError(
-          absl::StrCat("worker ", to.value, " does not understand \"", what, "\""));
+      return Internal("worker ", to.value, " does not understand \"", what, "\"");
     }
     // It is there but does not listen yet (Transport::AnswerWith): it has just been created.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/files.h"
+#include "base/status.h"
 #include "bench/ring/statistics.h"
 
 namespace ringzero {
@@ -120,8 +121,7 @@ absl::Status PinToCore(int core) {
   CPU_ZERO(&set);
   CPU_SET(core, &set);
   if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-    return absl::InternalError(
-        absl::StrCat("cannot pin a thread to core ", core, ": ", std::strerror(errno)));
+    return Internal("cannot pin a thread to core ", core, ": ", std::strerror(errno));
   }
   return absl::OkStatus();
 }

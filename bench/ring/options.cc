@@ -209,31 +209,26 @@ class Flags {
 // Of a word that is none of the flags.
 absl::Status UnknownFlag(const CLI::App& app, const std::string& word) {
   if (!word.starts_with("-") || word == "-") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", word, "\" is no flag; ring_perf --help lists them"));
+    return InvalidArgument("\"", word, "\" is no flag; ring_perf --help lists them");
   }
   const std::string name =
       word.starts_with("--") ? word.substr(0, word.find('=')) : word.substr(0, 2);
   for (const auto& [letter, instead] : kForeign) {
     if (name != letter) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " of nccl-tests has no meaning here (", instead, ")"));
+    return InvalidArgument(name, " of nccl-tests has no meaning here (", instead, ")");
   }
   std::string nearest;
   for (const CLI::Option* option : app.get_options()) {
     const std::string known = "--" + option->get_lnames().at(0);
     if (nearest.empty() || EditDistance(name, known) < EditDistance(name, nearest)) nearest = known;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(name, ": unknown flag; the nearest known one is ", nearest));
+  return InvalidArgument(name, ": unknown flag; the nearest known one is ", nearest);
 }
 
 bool BetweenTwo(RingMode mode) { return mode == RingMode::kPingpong || mode == RingMode::kStream; }
 
 absl::Status CheckTogether(const CLI::App& app, const RingOptions& options) {
-  const auto wrong = [](const auto&... words) {
-    return absl::InvalidArgumentError(absl::StrCat(words...));
-  };
+  const auto wrong = [](const auto&... words) { return InvalidArgument(words...); };
   const bool train = options.mode == RingMode::kTrain;
   for (const char* const name : kNotOfTrain) {
     if (!train || app.count(name) == 0) continue;
@@ -286,8 +281,8 @@ std::string AgreedFlags(const CLI::App& app) {
 
 absl::Status CheckWorkers(const RingOptions& options) {
   if (!BetweenTwo(options.mode) || options.workers == 2) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("--workers ", options.workers, ": --mode ",
-                                                 ToString(options.mode), " is between 2 workers"));
+  return InvalidArgument("--workers ", options.workers, ": --mode ", ToString(options.mode),
+                         " is between 2 workers");
 }
 
 std::string ToString(RingMode mode) { return kModes[static_cast<size_t>(mode)]; }
@@ -313,7 +308,7 @@ absl::StatusOr<ParsedOptions> ParseRingOptions(const std::vector<std::string>& w
     return ParsedOptions{.help = app.help()};
   } catch (const CLI::ParseError& error) {
     const std::string what = error.what();  // of a flag with a value: "poll was given …"
-    return absl::InvalidArgumentError(absl::StrCat(what.starts_with("--") ? "" : "--", what));
+    return InvalidArgument(what.starts_with("--") ? "" : "--", what);
   }
   if (const std::vector<std::string> rest = app.remaining(); !rest.empty()) {
     return UnknownFlag(app, rest[0]);

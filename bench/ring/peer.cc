@@ -191,12 +191,12 @@ absl::Status CheckComparable(const RingOptions& options) {
     return absl::OkStatus();
   }
   if (OverUcx(options)) return CheckUcxPerftest();
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "--compare: nothing does what --transport ", options.transport, " --mode ",
       ToString(options.mode),
       " does; there are: shm and local with --mode shift --copy (copies between shared mappings) "
       "and with --mode pingpong (a bare wake); ucx with --mode pingpong, --mode stream and "
-      "--mode shift --workers 2 (ucx_perftest)"));
+      "--mode shift --workers 2 (ucx_perftest)");
 }
 
 bool NeedsSharedArea(const RingOptions& options) { return OverSharedMemory(options); }

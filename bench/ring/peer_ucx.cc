@@ -139,7 +139,7 @@ absl::StatusOr<double> Column(const std::string& text, const char* name) {
       return value;
     }
   }
-  return absl::InternalError(absl::StrCat("ucx_perftest wrote no figures: ", text));
+  return Internal("ucx_perftest wrote no figures: ", text);
 }
 
 size_t Messages(const TrafficSetup& traffic, int iterations) {

@@ -45,9 +45,9 @@ absl::Status CheckMemory(const RingJob& job) {
       needed_kib <= available_kib) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(absl::StrCat(
+  return InvalidArgument(
       "the buffers of this run need ", needed_kib >> 10, " MiB and ", available_kib >> 10,
-      " MiB are available: take a smaller -e, fewer -n, --slots or --workers, or --cached"));
+      " MiB are available: take a smaller -e, fewer -n, --slots or --workers, or --cached");
 }
 
 absl::Status MakeArea(RingJob& job) {
@@ -67,8 +67,7 @@ absl::Status TakePlan(RingJob& job) {
   RZ_ASSIGN_OR_RETURN(job.plan, ReadTrafficPlan(options.plan_file));
   const Plan& plan = job.plan;
   if (options.workers != 0 && options.workers != plan.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--workers ", options.workers, ": the plan has ", plan.workers));
+    return InvalidArgument("--workers ", options.workers, ": the plan has ", plan.workers);
   }
   options.workers = plan.workers;
   if (options.slots == 0) options.slots = plan.window;
@@ -87,15 +86,15 @@ absl::Status TakeIdentity(RingJob& job) {
   options.workers = identity.workers;
   RZ_RETURN_IF_ERROR(CheckWorkers(options));
   if (options.transport == "local") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--transport local: its workers are threads of one process, and this is ",
-                     Describe(identity), "; shm, ucx and auto are there"));
+    return InvalidArgument(
+        "--transport local: its workers are threads of one process, and this is ",
+        Describe(identity), "; shm, ucx and auto are there");
   }
   if (options.compare && NeedsSharedArea(options)) {
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "--compare: --transport ", options.transport,
         " is compared in memory that workers inherit from the process that starts them; this is ",
-        Describe(identity), ", so leave the starting to ring_perf"));
+        Describe(identity), ", so leave the starting to ring_perf");
   }
   job.notes.push_back(absl::StrCat("Workers started by others: ", identity.workers, " by ",
                                    identity.source, ", rendezvous ",
@@ -108,19 +107,17 @@ absl::Status CheckCuda(const RingJob& job) {
   const RingOptions& options = job.options;
   const std::string asked = options.transport == "nccl" ? "--transport nccl" : "--memory cuda";
   if (options.transport == "local" || options.transport == "shm") {
-    return absl::InvalidArgumentError(
-        absl::StrCat(asked, ": --transport ", options.transport, " carries host memory only"));
+    return InvalidArgument(asked, ": --transport ", options.transport, " carries host memory only");
   }
   if (options.mode == RingMode::kReduce) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(asked, ": --mode reduce adds on the host; shift and relay do without"));
+    return InvalidArgument(asked, ": --mode reduce adds on the host; shift and relay do without");
   }
   if (options.inject_flip) {
-    return absl::InvalidArgumentError(absl::StrCat(asked, ": --inject damages host memory only"));
+    return InvalidArgument(asked, ": --inject damages host memory only");
   }
   // Whatever the reason is: this was asked for and is not there.
   if (const absl::Status there = CheckGpus(job); !there.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(asked, ": ", there.message()));
+    return InvalidArgument(asked, ": ", there.message());
   }
   return absl::OkStatus();
 }
@@ -173,7 +170,7 @@ absl::StatusOr<int64_t> WrongOf(const absl::StatusOr<std::vector<std::string>>& 
   RZ_RETURN_IF_ERROR(results.status());
   int64_t wrong = 0;
   if (absl::SimpleAtoi(results->front(), &wrong)) return wrong;
-  return absl::InternalError(absl::StrCat("the result is \"", results->front(), "\""));
+  return Internal("the result is \"", results->front(), "\"");
 }
 
 absl::StatusOr<int64_t> RunLocal(const RingJob& job) {

@@ -36,18 +36,18 @@ absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
   std::ifstream stream(file);
   std::stringstream text;
   text << stream.rdbuf();
-  if (!stream) return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": cannot read it"));
+  if (!stream) return InvalidArgument("--plan ", file, ": cannot read it");
   absl::StatusOr<Plan> plan = ParsePlan(text.str());
   if (!plan.ok()) return Annotate(plan.status(), absl::StrCat("--plan ", file));
   plan->evaluation = {};
   plan->collection = {};
   plan->iterations = 3;
   if (!plan->exchange) {
-    return absl::InvalidArgumentError(absl::StrCat("--plan ", file, ": in it nothing travels"));
+    return InvalidArgument("--plan ", file, ": in it nothing travels");
   }
   if (plan->zero_stage != 3) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--plan ", file, ": the benchmark plays stage 3 of ZeRO, found ", plan->zero_stage));
+    return InvalidArgument("--plan ", file, ": the benchmark plays stage 3 of ZeRO, found ",
+                           plan->zero_stage);
   }
   if (plan->window == 0) {
     RZ_ASSIGN_OR_RETURN(plan->window, ChooseWindow(*plan));

@@ -198,25 +198,22 @@ absl::Status UnknownOption(Table& table, const std::string& command, const std::
     for (std::string& known : OptionNames(*other)) all.push_back(std::move(known));
   }
   if (std::find(all.begin(), all.end(), name) != all.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": not an option of `ringzero ", command, "`"));
+    return InvalidArgument(name, ": not an option of `ringzero ", command, "`");
   }
   const absl::string_view key =
       absl::string_view(name).substr(std::min(name.find_first_not_of('-'), name.size()));
   if (const ForeignName* foreign = FindForeignName(key); foreign != nullptr) {
     const std::string set =
         foreign->key.empty() ? "" : absl::StrCat("; write --set ", foreign->key, "=VALUE");
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": unknown option; ", ToString(*foreign), set));
+    return InvalidArgument(name, ": unknown option; ", ToString(*foreign), set);
   }
-  return absl::InvalidArgumentError(absl::StrCat(name, ": unknown option", NearestOf(all, name)));
+  return InvalidArgument(name, ": unknown option", NearestOf(all, name));
 }
 
 absl::Status UnknownCommand(Table& table, const std::string& word) {
   std::vector<std::string> names = {"--version", "--help"};
   for (const CLI::App* command : table.commands()) names.push_back(command->get_name());
-  return absl::InvalidArgumentError(
-      absl::StrCat(word, ": unknown command", NearestOf(names, word), "; try ringzero help"));
+  return InvalidArgument(word, ": unknown command", NearestOf(names, word), "; try ringzero help");
 }
 
 // What CLI11 could not place.
@@ -231,8 +228,7 @@ absl::Status CheckWords(Table& table, const CommandLine& line) {
     if (word.starts_with("-") && word != "-") {
       return UnknownOption(table, given[0]->get_name(), word.substr(0, word.find('=')));
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat(word, ": one argument is enough (", line.config, "); try ringzero help"));
+    return InvalidArgument(word, ": one argument is enough (", line.config, "); try ringzero help");
   }
   return absl::OkStatus();
 }
@@ -241,8 +237,8 @@ absl::Status CheckWords(Table& table, const CommandLine& line) {
 absl::Status CheckTogether(CommandLine& line, const std::string& command) {
   if (!line.again.empty()) {
     if (!line.config.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--again ", line.again, ": has the configuration; leave out ", line.config));
+      return InvalidArgument("--again ", line.again, ": has the configuration; leave out ",
+                             line.config);
     }
     line.config = absl::StrCat(line.again, "/config.json");
   }
@@ -251,10 +247,9 @@ absl::Status CheckTogether(CommandLine& line, const std::string& command) {
   }
   if (line.config.empty() && !line.schema && !line.markdown && line.run != RunHelp) {
     const bool folder = command == "blame" || command == "trace" || command == "report";
-    return absl::InvalidArgumentError(
-        absl::StrCat("ringzero ", command, ": which ",
-                     folder ? absl::StrCat("FOLDER? For example ", line.flight)
-                            : "CONFIG? For example examples/fashion_mnist.json"));
+    return InvalidArgument("ringzero ", command, ": which ",
+                           folder ? absl::StrCat("FOLDER? For example ", line.flight)
+                                  : "CONFIG? For example examples/fashion_mnist.json");
   }
   return absl::OkStatus();
 }
@@ -316,7 +311,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
   // CLI11 takes the next word in place of an empty value.
   for (const std::string& word : line.words) {
     if (!word.starts_with("--") || word.find('=') + 1 != word.size()) continue;
-    return absl::InvalidArgumentError(absl::StrCat(word, ": the value is empty"));
+    return InvalidArgument(word, ": the value is empty");
   }
   Table table(line);
   CLI::App& app = table.app();
@@ -332,7 +327,7 @@ absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv) 
     return CommandLine{.run = RunVersion};
   } catch (const CLI::ParseError& error) {
     const std::string what = error.what();  // of a flag with a value: "grid was given …"
-    return absl::InvalidArgumentError(absl::StrCat(what.starts_with("--") ? "" : "--", what));
+    return InvalidArgument(what.starts_with("--") ? "" : "--", what);
   }
   RZ_RETURN_IF_ERROR(CheckWords(table, line));
   RZ_RETURN_IF_ERROR(CheckTogether(line, command()));

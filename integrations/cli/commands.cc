@@ -89,8 +89,8 @@ absl::Status RunConfig(const CommandLine& line) {
   for (const std::string& line : refused) PrintLine("  ", line);
   const int errors = checked.findings.Count(Finding::Kind::kError);
   if (errors > 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source.file, ": refused, for ", errors, errors == 1 ? " error" : " errors"));
+    return InvalidArgument(source.file, ": refused, for ", errors,
+                           errors == 1 ? " error" : " errors");
   }
   return PrintToStdout(checked.config.Print());
 }
@@ -139,10 +139,9 @@ absl::Status JoinTrace(const std::string& file, int workers) {
   const std::string parts = TraceParts(file);
   RZ_ASSIGN_OR_RETURN(const std::vector<FlightRecord> records, ReadFlightFolder(parts));
   if (static_cast<int>(records.size()) != workers) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the trace has parts of ", records.size(), " of ", workers,
-                     " workers here; bring those of the other hosts to ", parts,
-                     " and run: ringzero trace ", parts, " --out ", file));
+    return FailedPrecondition("the trace has parts of ", records.size(), " of ", workers,
+                              " workers here; bring those of the other hosts to ", parts,
+                              " and run: ringzero trace ", parts, " --out ", file);
   }
   RZ_RETURN_IF_ERROR(WriteTrace(file, ChromeTrace(records)));
   RemoveFlights(parts, WorkerId(0), WorkerId(0));

@@ -46,7 +46,7 @@ std::string Shape(const std::vector<int64_t>& shape) {
 
 absl::Status Mismatch(const std::string& path, const std::string& tensor,
                       const std::string& message) {
-  return absl::InvalidArgumentError(absl::StrCat(path, ": tensor \"", tensor, "\": ", message));
+  return InvalidArgument(path, ": tensor \"", tensor, "\": ", message);
 }
 
 using WantedTensors = std::map<std::string, TensorSpec>;

@@ -200,13 +200,12 @@ constexpr int kShownIterations = 2;
 absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
   const int workers = config.cyclic.workers;
   if (hosts > workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--hosts: wanted at most ", workers, " (one per worker), found ", hosts));
+    return InvalidArgument("--hosts: wanted at most ", workers, " (one per worker), found ", hosts);
   }
   if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     if (hosts == 1) return "local between all workers (threads of one process)";
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cyclic.transport: local is for threads of one process, not for ", hosts, " hosts"));
+    return InvalidArgument("cyclic.transport: local is for threads of one process, not for ", hosts,
+                           " hosts");
   }
   std::vector<std::string> places;
   for (int w = 0; w < workers; ++w) places.push_back(absl::StrCat("host", w * hosts / workers));
@@ -291,8 +290,8 @@ absl::Status RunPlan(const CommandLine& line) {
   }
   RZ_ASSIGN_OR_RETURN(Config loaded, LoadConfig(SourceOf(line, std::nullopt)));
   if (line.program >= loaded.cyclic.workers) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--program: wanted a worker below ", loaded.cyclic.workers, ", found ", line.program));
+    return InvalidArgument("--program: wanted a worker below ", loaded.cyclic.workers, ", found ",
+                           line.program);
   }
   RZ_RETURN_IF_ERROR(CheckPlanFiles(line, loaded));
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts));

@@ -58,8 +58,7 @@ absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
   constexpr int64_t kMost = int64_t{86400} * 1000000000;
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || json.value("format", Json()) != kProfileFormat) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted JSON with \"format\": \"", kProfileFormat, "\""));
+    return InvalidArgument("wanted JSON with \"format\": \"", kProfileFormat, "\"");
   }
   SavedProfile saved;
   const Json layers = json.value("layers", Json());
@@ -79,9 +78,8 @@ absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
     const std::string kind = number ? absl::StrCat("a whole number from 0 to ", kMost)
                              : wanted.is_boolean() ? "true or false"
                                                    : "a text";
-    return absl::InvalidArgumentError(absl::StrCat("\"", path.substr(1), "\": wanted ", kind,
-                                                   ", found ",
-                                                   value.is_null() ? "nothing" : value.dump()));
+    return InvalidArgument("\"", path.substr(1), "\": wanted ", kind, ", found ",
+                           value.is_null() ? "nothing" : value.dump());
   }
   json.get_to(saved.profile);
   json["frozen"].get_to(saved.frozen);
@@ -124,7 +122,7 @@ absl::Status PlanError(const Config& config, const absl::Status& status) {
   if (config.cyclic.window != 0 && absl::StrContains(status.message(), "window")) {
     return config.Error("cyclic.window", status.message());
   }
-  return absl::InvalidArgumentError(absl::StrCat(config.keys.file(), ": ", status.message()));
+  return InvalidArgument(config.keys.file(), ": ", status.message());
 }
 
 // Of one sample. What has nothing to train before it has no backward.
@@ -352,9 +350,8 @@ absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
                           const ModelDescription& model) {
   const CostProfile& profile = saved.profile;
   const auto differs = [&](const std::string& what, const auto& wanted, const auto& found) {
-    return absl::InvalidArgumentError(absl::StrCat(saved.path,
-                                                   ": it was measured for another run: wanted ",
-                                                   what, " ", wanted, ", found ", found));
+    return InvalidArgument(saved.path, ": it was measured for another run: wanted ", what, " ",
+                           wanted, ", found ", found);
   };
   if (profile.layers.size() != model.layers.size()) {
     return differs("layers", model.layers.size(), profile.layers.size());

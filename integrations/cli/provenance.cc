@@ -167,8 +167,8 @@ absl::StatusOr<RunRecord> ReadRunRecord(const std::string& folder) {
                      .init = text_of(provenance.at("init")),
                      .parameters_sha256 = text_of(json.value("parameters_sha256", OrderedJson()))};
   } catch (const OrderedJson::exception&) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        path, ": wanted what a run with --metrics writes there, found something else"));
+    return InvalidArgument(path,
+                           ": wanted what a run with --metrics writes there, found something else");
   }
 }
 

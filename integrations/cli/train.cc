@@ -286,9 +286,8 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
   RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(config), HostsOf(job)));
   const TraceIterations traced = line.trace_iterations.value_or(TraceIterations());
   if (traced.first > input.length.iterations) {
-    return absl::InvalidArgumentError(absl::StrCat("--trace-iterations ", traced.first, ":",
-                                                   traced.last, ": the run has ",
-                                                   input.length.iterations));
+    return InvalidArgument("--trace-iterations ", traced.first, ":", traced.last, ": the run has ",
+                           input.length.iterations);
   }
   return input;
 }

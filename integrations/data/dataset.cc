@@ -78,7 +78,7 @@ class RandomSplit final : public Split {
 absl::Status CheckPositive(const char* key, int64_t value) {
   constexpr int64_t kMost = int64_t{1} << 31;
   if (value >= 1 && value <= kMost) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, " is ", value, ": wanted 1 to ", kMost));
+  return InvalidArgument(key, " is ", value, ": wanted 1 to ", kMost);
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenRandom(const DatasetOptions& options) {
@@ -112,14 +112,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& optio
   if (options.type == "random") return OpenRandom(options);
   const bool idx = options.type == "idx", text = options.type == "text";
   if (!idx && !text && options.type != "cifar10") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data.type is \"", options.type,
-                     "\": wanted \"idx\", \"cifar10\", \"text\" or \"random\""));
+    return InvalidArgument("data.type is \"", options.type,
+                           "\": wanted \"idx\", \"cifar10\", \"text\" or \"random\"");
   }
   if (options.path.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("data.path is missing: data of type \"",
-                                                   options.type, "\" are read from ",
-                                                   text ? "a file" : "a folder"));
+    return InvalidArgument("data.path is missing: data of type \"", options.type,
+                           "\" are read from ", text ? "a file" : "a folder");
   }
   if (text) return OpenText(options.path, options.sequence);
   return idx ? OpenIdx(options.path) : OpenCifar10(options.path);
@@ -127,7 +125,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& optio
 
 absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path) {
   if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is a folder where a file is wanted"));
+    return InvalidArgument(path, ": is a folder where a file is wanted");
   }
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rbe"), gzclose);
   if (file == nullptr) {
@@ -146,8 +144,7 @@ absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path) {
   int code = Z_OK;
   const char* const error = gzerror(file.get(), &code);  // begins with the path
   if (code == Z_OK) return bytes;
-  return absl::InvalidArgumentError(
-      absl::StrCat(error, code == Z_BUF_ERROR ? ": the gzip data are truncated" : ""));
+  return InvalidArgument(error, code == Z_BUF_ERROR ? ": the gzip data are truncated" : "");
 }
 
 // Fisher and Yates, from the end: for i = size-1 down to 1, exchange order[i] with order[j], where

@@ -74,8 +74,8 @@ absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train) {
     }
     const unsigned __int128 spread = count * squares - sum * sum;  // count² times the variance
     if (spread == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(train.path, ": all pixels of channel ", c,
-                                                     " are equal, so they cannot be normalised"));
+      return InvalidArgument(train.path, ": all pixels of channel ", c,
+                             " are equal, so they cannot be normalised");
     }
     const double mean = static_cast<double>(sum) / static_cast<double>(count);
     const double deviation = std::sqrt(static_cast<double>(spread)) / static_cast<double>(count);
@@ -87,20 +87,19 @@ absl::StatusOr<PixelTables> MakePixelTables(const ImageSet& train) {
 
 absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet test) {
   if (train.classes.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(train.path, ": holds no images"));
+    return InvalidArgument(train.path, ": holds no images");
   }
   if (!test.classes.empty() && (test.height != train.height || test.width != train.width)) {
-    return absl::InvalidArgumentError(absl::StrCat(test.path, ": images of ", test.height, "x",
-                                                   test.width, " pixels; those of ", train.path,
-                                                   " have ", train.height, "x", train.width));
+    return InvalidArgument(test.path, ": images of ", test.height, "x", test.width,
+                           " pixels; those of ", train.path, " have ", train.height, "x",
+                           train.width);
   }
   const int found = 1 + *std::max_element(train.classes.begin(), train.classes.end());
   const int classes = train.known_classes > 0 ? train.known_classes : found;
   for (size_t i = 0; i < test.classes.size(); ++i) {
     if (test.classes[i] < classes) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(test.path, ": image ", i, " is of class ", test.classes[i],
-                     ", but the training set has only ", classes, " classes"));
+    return InvalidArgument(test.path, ": image ", i, " is of class ", test.classes[i],
+                           ", but the training set has only ", classes, " classes");
   }
   RZ_ASSIGN_OR_RETURN(PixelTables tables, MakePixelTables(train));
   SampleShape shape = {.kind = SampleShape::Kind::kImage,
@@ -142,8 +141,8 @@ absl::StatusOr<IdxFile> ReadIdx(const std::string& folder, const std::string& na
   RZ_ASSIGN_OR_RETURN(file.bytes, ReadAllBytes(file.path));
   const size_t dimensions = wanted & 0xff, header = 4 * (1 + dimensions);
   if (file.bytes.size() < header) {
-    return absl::InvalidArgumentError(absl::StrCat(file.path, ": truncated: the header wanted ",
-                                                   header, " bytes, found ", file.bytes.size()));
+    return InvalidArgument(file.path, ": truncated: the header wanted ", header, " bytes, found ",
+                           file.bytes.size());
   }
   const auto word = [&](size_t i) {
     const uint8_t* b = file.bytes.data() + 4 * i;
@@ -174,16 +173,14 @@ absl::StatusOr<ImageSet> ReadIdxSet(const std::string& folder, const std::string
   const uint32_t count = images.sizes[0], height = images.sizes[1], width = images.sizes[2];
   const std::string size = absl::StrCat("images of ", height, "x", width, " pixels");
   if (height < 1 || height > kMostPixels || width < 1 || width > kMostPixels) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(images.path, ": ", size, ": wanted 1 to ", kMostPixels, " per side"));
+    return InvalidArgument(images.path, ": ", size, ": wanted 1 to ", kMostPixels, " per side");
   }
   RZ_RETURN_IF_ERROR(
       CheckBytes(images, absl::StrCat(count, " ", size), uint64_t{count} * height * width));
   RZ_ASSIGN_OR_RETURN(IdxFile labels, ReadIdx(folder, prefix + "-labels-idx1-ubyte", kLabelsMagic));
   if (labels.sizes[0] != count) {
-    return absl::InvalidArgumentError(absl::StrCat(labels.path, ": ", labels.sizes[0],
-                                                   " labels, but ", images.path, " has ", count,
-                                                   " images"));
+    return InvalidArgument(labels.path, ": ", labels.sizes[0], " labels, but ", images.path,
+                           " has ", count, " images");
   }
   RZ_RETURN_IF_ERROR(CheckBytes(labels, absl::StrCat(count, " labels"), count));
   return ImageSet{.path = std::move(images.path),
@@ -205,14 +202,13 @@ absl::Status AppendBatch(const std::string& folder, const std::string& name, Ima
                "holds it"));
   RZ_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadAllBytes(path));
   if (bytes.empty() || bytes.size() % kRecord != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", bytes.size(),
-                                                   " bytes: wanted a multiple of ", kRecord,
-                                                   " (a class and 32x32 pixels of 3 colours)"));
+    return InvalidArgument(path, ": ", bytes.size(), " bytes: wanted a multiple of ", kRecord,
+                           " (a class and 32x32 pixels of 3 colours)");
   }
   for (size_t at = 0; at < bytes.size(); at += kRecord) {
     if (bytes[at] >= kClasses) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": record ", at / kRecord, " is of class ", bytes[at], ": wanted 0 to 9"));
+      return InvalidArgument(path, ": record ", at / kRecord, " is of class ", bytes[at],
+                             ": wanted 0 to 9");
     }
     set.classes.push_back(bytes[at]);
     set.pixels.insert(set.pixels.end(), bytes.begin() + at + 1, bytes.begin() + at + kRecord);

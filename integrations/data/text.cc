@@ -128,8 +128,7 @@ bool IsBibleData(std::span<const uint8_t> file) {
 absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> file,
                                                      const std::string& path) {
   const auto error = [&](const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": a damaged data file of the Bible Retrieval System: ", what));
+    return InvalidArgument(path, ": a damaged data file of the Bible Retrieval System: ", what);
   };
   if (file.size() < kHeader) return error("its header is truncated");
   const uint32_t window_bytes = Word(file, 84), windows = Word(file, 88);
@@ -157,8 +156,7 @@ absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> fi
 
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence) {
   if (sequence < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.seq is ", sequence, ": text wants 1 or more tokens per sample"));
+    return InvalidArgument("model.seq is ", sequence, ": text wants 1 or more tokens per sample");
   }
   RZ_ASSIGN_OR_RETURN(std::vector<uint8_t> bytes, ReadAllBytes(path));
   if (IsBibleData(bytes)) {
@@ -170,11 +168,10 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64
   bytes.erase(held_out, bytes.end());
   auto train = std::make_unique<TextSplit>(std::move(bytes), sequence);
   if (train->size() < 1 || test->size() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", total,
-                     " bytes, of which a tenth is held out, are too few for one "
-                     "sample of model.seq = ",
-                     sequence, " in each part"));
+    return InvalidArgument(path, ": ", total,
+                           " bytes, of which a tenth is held out, are too few for one "
+                           "sample of model.seq = ",
+                           sequence, " in each part");
   }
   return std::make_unique<Dataset>(
       SampleShape{.kind = SampleShape::Kind::kTokens, .input = {sequence}, .classes = 256},

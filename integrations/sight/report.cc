@@ -32,7 +32,7 @@ absl::StatusOr<Json> Member(const Json& json, const char* key, bool (Json::*is)(
                             const char* kind) {
   const auto found = json.find(key);
   if (found != json.end() && ((*found).*is)()) return *found;
-  return absl::InvalidArgumentError(absl::StrCat("wanted ", kind, " as \"", key, "\""));
+  return InvalidArgument("wanted ", kind, " as \"", key, "\"");
 }
 absl::StatusOr<int64_t> Integer(const Json& json, const char* key) {
   RZ_ASSIGN_OR_RETURN(const Json found,
@@ -102,7 +102,7 @@ absl::Status ParseRun(const std::string& text, RunFolder& run) {
   if (!run.about.is_object()) return absl::InvalidArgumentError("not a JSON object");
   RZ_ASSIGN_OR_RETURN(const int64_t version, Integer(run.about, "ringzero_run"));
   if (version != 1) {
-    return absl::InvalidArgumentError(absl::StrCat("wanted ringzero_run 1, found ", version));
+    return InvalidArgument("wanted ringzero_run 1, found ", version);
   }
   RZ_ASSIGN_OR_RETURN(const Json plan, Member(run.about, "plan", &Json::is_string, "a text"));
   RZ_ASSIGN_OR_RETURN(run.plan, ParsePlan(plan.get<std::string>()));

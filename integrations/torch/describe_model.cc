@@ -153,7 +153,7 @@ bool IsCountable(const std::shared_ptr<torch::nn::Module>& m) {
 }
 
 absl::Status InLayer(const std::string& name, const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("layer \"", name, "\": ", what));
+  return InvalidArgument("layer \"", name, "\": ", what);
 }
 
 // Describes layer after layer; remembers the parameters seen, for ties.
@@ -286,10 +286,10 @@ absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& mo
     if (!has_parameters || IsCountable(item.value())) continue;
     const std::string member =
         item.key().empty() ? "its module" : absl::StrCat("its member \"", item.key(), "\"");
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         "layer \"", layer_name, "\" needs a cost (LayerFactory::cost): ", member,
         " has parameters and is no Linear, Conv, Embedding, norm or attention, whose operations "
-        "could be counted"));
+        "could be counted");
   }
   return absl::OkStatus();
 }
@@ -303,8 +303,8 @@ absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer
     inputs = layer.forward(std::move(inputs));
     return meter.cost();
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "running one sample through layer \"", layer_name, "\" to count its cost: ", error.what()));
+    return InvalidArgument("running one sample through layer \"", layer_name,
+                           "\" to count its cost: ", error.what());
   }
 }
 

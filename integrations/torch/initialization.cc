@@ -49,8 +49,8 @@ absl::StatusOr<bool> TakePreset(const Preset& preset, const std::string& name, i
   if (!preset) return false;
   RZ_ASSIGN_OR_RETURN(const bool given, preset(name, values));
   if (given && static_cast<int64_t>(values.size()) != numel) {
-    return absl::InvalidArgumentError(absl::StrCat("initial values of \"", name, "\": wanted ",
-                                                   numel, " of them, found ", values.size()));
+    return InvalidArgument("initial values of \"", name, "\": wanted ", numel, " of them, found ",
+                           values.size());
   }
   return given;
 }
@@ -79,7 +79,7 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
 absl::Status FillStatistic(const InitializationRequest& request, const std::string& name,
                            const at::Tensor& initial, std::byte* stage) {
   const StatisticSpec* spec = Find(request.layout.statistics, name);
-  if (spec == nullptr) return absl::InternalError(absl::StrCat("no place for \"", name, "\""));
+  if (spec == nullptr) return Internal("no place for \"", name, "\"");
   std::vector<float> values;
   RZ_ASSIGN_OR_RETURN(const bool given, TakePreset(request.preset, name, spec->numel, values));
   if (spec->kind == StatisticSpec::Kind::kCount) {
@@ -114,17 +114,16 @@ uint64_t InitializationKey(uint64_t seed, const std::string& name) {
 
 absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, uint64_t seed) {
   if (!factory.build) {
-    return absl::InvalidArgumentError(absl::StrCat("layer \"", factory.name, "\" has no build"));
+    return InvalidArgument("layer \"", factory.name, "\" has no build");
   }
   try {
     SeededScope scope(InitializationKey(seed, factory.name));
     std::shared_ptr<Layer> layer = factory.build();
     if (layer != nullptr) return layer;
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("building layer \"", factory.name, "\": ", error.what()));
+    return InvalidArgument("building layer \"", factory.name, "\": ", error.what());
   }
-  return absl::InvalidArgumentError(absl::StrCat("layer \"", factory.name, "\": build gave null"));
+  return InvalidArgument("layer \"", factory.name, "\": build gave null");
 }
 
 absl::Status InitializeParameters(const InitializationRequest& request, std::byte* parameters) {

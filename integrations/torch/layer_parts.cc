@@ -55,8 +55,7 @@ bool TracksInstanceNorm(const std::shared_ptr<torch::nn::Module>& module) {
 }
 
 absl::Status Refuse(const std::string& layer, const std::string& member, const std::string& why) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("layer \"", layer, "\": ", member.empty() ? "" : member + " ", why));
+  return InvalidArgument("layer \"", layer, "\": ", member.empty() ? "" : member + " ", why);
 }
 
 absl::Status CheckParameters(const std::string& layer_name, const Layer& layer) {
@@ -202,8 +201,7 @@ absl::Status StageStatistics::Add(const std::string& layer_name, Layer& layer) {
     const size_t at = 3 * norms_.size();
     const std::string name = absl::StrCat(layer_name, ".", norm.prefix, "running_mean");
     if (at + 2 >= layout_.statistics.size() || layout_.statistics[at].name != name) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", name, "\" is not in the plan: was the layer built differently?"));
+      return InvalidArgument("\"", name, "\" is not in the plan: was the layer built differently?");
     }
     norm.set_momentum(1.0);
     norms_.push_back(std::move(norm));
@@ -228,9 +226,9 @@ void StageStatistics::BeginForward() {
 absl::StatusOr<Buffer> StageStatistics::TakeBatch() {
   for (const Constant& constant : constants_) {
     if (static_cast<int64_t>(constant.tensor._version()) != constant.version) {
-      return absl::FailedPreconditionError(absl::StrCat(
+      return FailedPrecondition(
           "the forward wrote to the buffer \"", constant.name,
-          "\": only BatchNorm's running statistics may change, as they travel with their stage"));
+          "\": only BatchNorm's running statistics may change, as they travel with their stage");
     }
   }
   if (norms_.empty()) return Buffer();
@@ -239,9 +237,9 @@ absl::StatusOr<Buffer> StageStatistics::TakeBatch() {
     const StatisticSpec* specs = &layout_.statistics[3 * i];
     const int64_t runs = norms_[i].count.item<int64_t>();
     if (runs != 1) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "\"", specs[2].name, "\": a BatchNorm must run once per micro-batch, but it ran ", runs,
-          " times"));
+      return FailedPrecondition("\"", specs[2].name,
+                                "\": a BatchNorm must run once per micro-batch, but it ran ", runs,
+                                " times");
     }
     At(specs[0], batch.data()).copy_(norms_[i].mean);
     At(specs[1], batch.data()).copy_(norms_[i].variance);

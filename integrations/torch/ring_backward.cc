@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/ring_model_impl.h"
 
@@ -22,15 +21,15 @@ int64_t BytesOf(const GradientPart& part) {
 // A call from a graph: is it this micro-batch's only backward, on the right thread?
 absl::Status RingModel::Impl::CheckGraph(EdgePlace place) const {
   if (std::this_thread::get_id() != thread_) {
-    return absl::FailedPreconditionError(absl::StrCat(
+    return FailedPrecondition(
         "the backward of ", NameOf(place.stage),
-        " runs on another thread than its forward: parameters belong to one computing thread"));
+        " runs on another thread than its forward: parameters belong to one computing thread");
   }
   if (place.pass != pass_ || state_ != State::kForwarded || stages_[place.stage].closed) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a second backward through ", NameOf(place.stage),
-                     ": its parameters are released and its gradients handed over; a micro-batch "
-                     "has one backward"));
+    return FailedPrecondition(
+        "a second backward through ", NameOf(place.stage),
+        ": its parameters are released and its gradients handed over; a micro-batch "
+        "has one backward");
   }
   if (torch::autograd::get_current_graph_task_keep_graph()) {
     return absl::FailedPreconditionError(
@@ -45,8 +44,8 @@ void RingModel::Impl::OnStageBegin(EdgePlace place) {
   const int j = place.stage;
   ThrowIfError(CheckGraph(place));
   if (stages_[j].begun) {
-    throw RingError(absl::FailedPreconditionError(
-        absl::StrCat("a second backward through ", NameOf(j), " before the first has ended")));
+    throw RingError(
+        FailedPrecondition("a second backward through ", NameOf(j), " before the first has ended"));
   }
   if (!std::exchange(backward_begun_, true)) {
     // Callbacks run only if the whole backward succeeds: that is what this flag says, and no more.
@@ -66,14 +65,13 @@ void RingModel::Impl::OnGradient(int j, int parameter) {
   const RingStage& stage = stages_[j];
   const std::string& name = layouts_[j].parameters[parameter].name;
   if (std::this_thread::get_id() != thread_) {
-    throw RingError(absl::FailedPreconditionError(absl::StrCat(
-        "the gradient of \"", name, "\" was computed on another thread than the forward")));
+    throw RingError(FailedPrecondition("the gradient of \"", name,
+                                       "\" was computed on another thread than the forward"));
   }
   if (state_ != State::kForwarded || stage.closed) {
     stage.parameters[parameter].mutable_grad().reset();
-    throw RingError(absl::FailedPreconditionError(
-        absl::StrCat("the gradient of \"", name, "\" came after the backward of ", NameOf(j),
-                     " was over, and its gradients handed over")));
+    throw RingError(FailedPrecondition("the gradient of \"", name, "\" came after the backward of ",
+                                       NameOf(j), " was over, and its gradients handed over"));
   }
 }
 
@@ -84,9 +82,9 @@ absl::Status RingModel::Impl::BeginBackward(int j) {
     const std::byte* version = copy.parameters.data();
     // Version counters do not notice a moved storage, so this is the only check of its kind.
     if (stage.memory->Fingerprint(version) != stage.fingerprint) {
-      return absl::InternalError(absl::StrCat(
-          "the backward of ", NameOf(j), " got other values of ", NameOf(copy.stage.value),
-          " than its forward read: a wrong version, or somebody wrote to a parameter"));
+      return Internal("the backward of ", NameOf(j), " got other values of ",
+                      NameOf(copy.stage.value),
+                      " than its forward read: a wrong version, or somebody wrote to a parameter");
     }
     if (copy.stage.value == j) {
       stage.memory->PointAt(version);
@@ -125,11 +123,11 @@ absl::Status RingModel::Impl::CheckBackwardDone() const {
     return absl::FailedPreconditionError(
         "EndMicroBatch without a backward of the outputs: call loss.backward() first");
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("the backward stopped within ", NameOf(std::max(0, next_backward_)),
-                   " and cannot be repeated, as other workers may have the gradients of the stages "
-                   "after it: the "
-                   "run has to end"));
+  return FailedPrecondition(
+      "the backward stopped within ", NameOf(std::max(0, next_backward_)),
+      " and cannot be repeated, as other workers may have the gradients of the stages "
+      "after it: the "
+      "run has to end");
 }
 
 absl::Status RingModel::Impl::EndMicroBatch(const std::vector<double>& metrics) {

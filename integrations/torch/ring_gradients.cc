@@ -2,7 +2,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/linear.h"
 #include "integrations/torch/ring_model_impl.h"
@@ -99,16 +98,15 @@ absl::Status RingModel::Impl::CheckGradient(int j, size_t i, const at::Tensor& g
   const at::Tensor& parameter = stages_[j].parameters[i];
   const auto weight = weights_.find(parameter.unsafeGetTensorImpl());
   if (weight != weights_.end() && weight->second.taken) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("\"", name,
-                     "\" is read by ringzero::Linear and elsewhere: its gradient has "
-                     "parts, which autograd has to add up; read it by at::linear"));
+    return FailedPrecondition("\"", name,
+                              "\" is read by ringzero::Linear and elsewhere: its gradient has "
+                              "parts, which autograd has to add up; read it by at::linear");
   }
   if (gradient.layout() != at::kStrided || gradient.scalar_type() != parameter.scalar_type() ||
       gradient.sizes() != parameter.sizes()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the gradient of \"", name, "\" must be dense ",
-                     ToString(options_.planned.precision.compute), " of the parameter's shape"));
+    return FailedPrecondition("the gradient of \"", name, "\" must be dense ",
+                              ToString(options_.planned.precision.compute),
+                              " of the parameter's shape");
   }
   return absl::OkStatus();
 }

@@ -114,10 +114,9 @@ absl::Status RingModel::Impl::BuildStages() {
     }
     for (size_t i = 0; i < stage.parameters.size(); ++i) {
       if (!stage.parameters[i].defined()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("\"", layouts_[j].parameters[i].name,
-                         "\" is in the plan, but its layer has no such "
-                         "parameter: was it built differently?"));
+        return InvalidArgument("\"", layouts_[j].parameters[i].name,
+                               "\" is in the plan, but its layer has no such "
+                               "parameter: was it built differently?");
       }
     }
   }
@@ -133,8 +132,8 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
   for (const TiedParameter& tie : factory.tied) {
     const auto target = places_.find(tie.target);
     if (target == places_.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("layer \"", factory.name, "\": no earlier \"", tie.target, "\" to tie to"));
+      return InvalidArgument("layer \"", factory.name, "\": no earlier \"", tie.target,
+                             "\" to tie to");
     }
     const Place place = target->second;
     places_[absl::StrCat(factory.name, ".", tie.parameter)] = place;
@@ -161,25 +160,23 @@ absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
   const at::Tensor& tensor = parameter.tensor;
   const auto found = places_.find(name);
   if (found == places_.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", name, "\" is not in the plan: was its layer built differently?"));
+    return InvalidArgument("\"", name, "\" is not in the plan: was its layer built differently?");
   }
   const Place place = found->second;
   const ParameterSpec& spec = layouts_[place.stage].parameters[place.parameter];
   if (tensor.sizes() != at::IntArrayRef(spec.shape) ||
       tensor.strides() != at::IntArrayRef(spec.strides) ||
       tensor.requires_grad() != spec.trainable) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", name,
-                     "\" has another shape, stride or requires_grad than the plan: a layer must be "
-                     "built alike every time"));
+    return InvalidArgument(
+        "\"", name,
+        "\" has another shape, stride or requires_grad than the plan: a layer must be "
+        "built alike every time");
   }
   RingStage& owner = stages_[place.stage];
   owner.memory->Bind(place.parameter, tensor);
   at::Tensor& first = owner.parameters[place.parameter];
   if (!first.defined()) {
-    if (place.stage != j)
-      return absl::InternalError(absl::StrCat("\"", name, "\" is out of order"));
+    if (place.stage != j) return Internal("\"", name, "\" is out of order");
     first = tensor;
     if (spec.trainable) AttachGradientHook(slot_, place.stage, place.parameter, tensor);
   } else if (spec.trainable) {

@@ -58,17 +58,16 @@ absl::Status RingModel::Impl::CheckSamples(const TensorList& inputs) const {
   const std::string name =
       absl::StrCat("micro-batch ", lap_.micro_batch, " of iteration ", lap_.iteration.value);
   if (lap_.missing()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(name, " has no samples: SkipMicroBatch stands for it"));
+    return FailedPrecondition(name, " has no samples: SkipMicroBatch stands for it");
   }
   for (const at::Tensor& input : inputs) {
     if (!input.defined()) continue;
     const int64_t found = input.dim() == 0 ? 0 : input.size(0);
     if (found == *lap_.samples) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(name, " has ", *lap_.samples,
-                                                   " samples by the plan, but the first dimension "
-                                                   "of the model's first input is ",
-                                                   found));
+    return InvalidArgument(name, " has ", *lap_.samples,
+                           " samples by the plan, but the first dimension "
+                           "of the model's first input is ",
+                           found);
   }
   return absl::OkStatus();
 }
@@ -127,8 +126,8 @@ TensorList RingModel::Impl::RunLayers(TensorList inputs) {
     next_layer_ = 0;
     inputs = marked->RunWhole(*this, std::move(inputs));
     if (state_ == State::kForwarded) return inputs;
-    throw RingError(absl::FailedPreconditionError(absl::StrCat(
-        "the module's forward ended, but the plan expects ", NameOf(next_stage_), " next")));
+    throw RingError(FailedPrecondition("the module's forward ended, but the plan expects ",
+                                       NameOf(next_stage_), " next"));
   }
   for (int j = 0; j < stage_count(); ++j) {
     inputs = EnterStage(j, std::move(inputs));
@@ -148,10 +147,10 @@ TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
                   : absl::StrCat("mark ", i, ", which does not exist");
   };
   if (layer != next_layer_ || state_ != State::kForward) {
-    throw RingError(absl::FailedPreconditionError(absl::StrCat(
+    throw RingError(FailedPrecondition(
         "the module's forward went to ", name(layer), ", but the plan expects ",
         state_ == State::kForward ? absl::StrCat(name(next_layer_), " of ", NameOf(next_stage_))
-                                  : "the end")));
+                                  : "the end"));
   }
   EnterLayer(layer);
   if (layer != plan_of(next_stage_).first_layer) return inputs;
@@ -160,8 +159,8 @@ TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
 
 TensorList RingModel::Impl::Leave(int layer, TensorList outputs) {
   if (layer != next_layer_) {
-    throw RingError(absl::FailedPreconditionError(absl::StrCat(
-        "the module's forward left mark ", layer, ", but it is in mark ", next_layer_)));
+    throw RingError(FailedPrecondition("the module's forward left mark ", layer,
+                                       ", but it is in mark ", next_layer_));
   }
   ++next_layer_;
   if (next_layer_ != plan_of(next_stage_).end_layer) return outputs;
@@ -205,10 +204,10 @@ absl::Status RingModel::Impl::EnterEvaluation(int j) {
 
 TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
   if (!stage_open_ || next_stage_ != j) {
-    throw RingError(absl::FailedPreconditionError(
-        absl::StrCat(NameOf(j), " was left, but ",
-                     stage_open_ ? absl::StrCat(NameOf(next_stage_), " is the one that was entered")
-                                 : "no stage was entered")));
+    throw RingError(FailedPrecondition(
+        NameOf(j), " was left, but ",
+        stage_open_ ? absl::StrCat(NameOf(next_stage_), " is the one that was entered")
+                    : "no stage was entered"));
   }
   if (!Evaluates()) {
     ThrowIfError(CheckAutocast());

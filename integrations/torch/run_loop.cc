@@ -50,9 +50,9 @@ absl::Status Check(const std::vector<NamedTensor>& parameters) {
   std::vector<Range> ranges;
   for (const auto& [name, tensor] : parameters) {
     if (!tensor.defined() || !IsDenseFloat(tensor)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter \"", name, "\": wanted Float on cpu, without gaps or overlap, found ",
-          tensor.defined() ? Describe(tensor) : "nothing"));
+      return InvalidArgument("parameter \"", name,
+                             "\": wanted Float on cpu, without gaps or overlap, found ",
+                             tensor.defined() ? Describe(tensor) : "nothing");
     }
     const float* const begin = tensor.const_data_ptr<float>();
     ranges.push_back({begin, begin + tensor.numel(), &name});
@@ -61,9 +61,8 @@ absl::Status Check(const std::vector<NamedTensor>& parameters) {
             [](const Range& a, const Range& b) { return a.begin < b.begin; });
   for (size_t i = 1; i < ranges.size(); ++i) {
     if (ranges[i].begin >= ranges[i - 1].end) continue;
-    return absl::InvalidArgumentError(absl::StrCat("parameters \"", *ranges[i - 1].name,
-                                                   "\" and \"", *ranges[i].name,
-                                                   "\" have memory in common"));
+    return InvalidArgument("parameters \"", *ranges[i - 1].name, "\" and \"", *ranges[i].name,
+                           "\" have memory in common");
   }
   return absl::OkStatus();
 }
@@ -105,22 +104,20 @@ absl::StatusOr<std::unique_ptr<TorchShardedOptimizer>> TorchShardedOptimizer::Cr
 absl::StatusOr<const float*> TorchShardedOptimizer::GradientOf(const Parameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
   if (!tensor.is_same_size(parameter.values) || !tensor.is_alias_of(parameter.values)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("parameter \"", parameter.name,
-                     "\" has got other memory since the optimizer was made (a conversion of the "
-                     "model, or set_data): make it afterwards"));
+    return FailedPrecondition(
+        "parameter \"", parameter.name,
+        "\" has got other memory since the optimizer was made (a conversion of the "
+        "model, or set_data): make it afterwards");
   }
   const at::Tensor& gradient = tensor.grad();
   if (!gradient.defined()) return nullptr;
   if (!parameter.trainable) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("parameter \"", parameter.name,
-                     "\" has a gradient, but required none when the optimizer was made"));
+    return FailedPrecondition("parameter \"", parameter.name,
+                              "\" has a gradient, but required none when the optimizer was made");
   }
   if (!IsDenseFloat(gradient) || !LaidOutAlike(gradient, tensor)) {
-    return absl::InvalidArgumentError(absl::StrCat("gradient of \"", parameter.name, "\": wanted ",
-                                                   Describe(tensor), ", found ",
-                                                   Describe(gradient)));
+    return InvalidArgument("gradient of \"", parameter.name, "\": wanted ", Describe(tensor),
+                           ", found ", Describe(gradient));
   }
   return gradient.const_data_ptr<float>();
 }

@@ -60,9 +60,8 @@ absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plan
   PrepareTorch(options.threads);
   RZ_ASSIGN_OR_RETURN(PlannedRun run, Guard(plan));
   if (run.planned.plan.workers != options.launch.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("the plan has ", run.planned.plan.workers,
-                                                   " workers, but ", options.launch.workers,
-                                                   " were asked for"));
+    return InvalidArgument("the plan has ", run.planned.plan.workers, " workers, but ",
+                           options.launch.workers, " were asked for");
   }
   return run;
 }

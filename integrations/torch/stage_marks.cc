@@ -18,9 +18,7 @@ namespace {
 
 using Module = torch::nn::Module;
 
-absl::Status Refuse(const std::string& what) {
-  return absl::InvalidArgumentError(absl::StrCat("marked module: ", what));
-}
+absl::Status Refuse(const std::string& what) { return InvalidArgument("marked module: ", what); }
 
 // The instances behind the factories. Layers built in order from the first, by one thread, are
 // parts of one instance: that is what RingModel does. It lives as long as any of its parts. Builds

@@ -56,7 +56,7 @@ absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> cal
   while (result.wait_for(deadline.Look()) != std::future_status::ready) {
     if (!deadline.over()) continue;
     const double seconds = std::chrono::duration<double>(limit).count();
-    return absl::UnavailableError(absl::StrCat("no answer within ", seconds, " s"));
+    return Unavailable("no answer within ", seconds, " s");
   }
   return result.get();
 }
@@ -126,10 +126,10 @@ class TcpStore final : public RendezvousStore {
 
  private:
   absl::Status Lost(const std::string& what, const absl::Status& why) const {
-    return absl::UnavailableError(absl::StrCat(
-        is_worker_0s_ ? "worker 0, which serves the rendezvous, is gone or cannot be reached: "
-                      : "",
-        "rendezvous ", name_, ": ", what, ": ", why.message()));
+    return Unavailable(is_worker_0s_
+                           ? "worker 0, which serves the rendezvous, is gone or cannot be reached: "
+                           : "",
+                       "rendezvous ", name_, ": ", what, ": ", why.message());
   }
 
   // The server looks up the name of each client's address before it answers anybody again, and a

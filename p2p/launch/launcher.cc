@@ -248,7 +248,7 @@ void Launch::Reap(Worker& worker) {
   const bool ended_by_us = (end->signal == SIGTERM || killed) && phase_ >= Phase::kTerminated;
   if (worker.result.has_value() || ended_by_us || worker.lost || (worker.told && !killed)) return;
   const char* const rest = end->signal == 0 ? " and without a result" : "";
-  Fail(worker, absl::UnavailableError(absl::StrCat(NameOf(worker), " ", end->words, rest)), killed);
+  Fail(worker, Unavailable(NameOf(worker), " ", end->words, rest), killed);
 }
 
 void Launch::Fail(Worker& worker, const absl::Status& status, bool killed) {
@@ -275,9 +275,8 @@ void Launch::Lose(Worker& worker) {
   if (signal == 0 || std::exchange(worker.lost, true)) return;
   const double seconds = std::chrono::duration<double>(options_.peer_timeout).count();
   worker.told = true;
-  failures_.push_back({absl::UnavailableError(
-      absl::StrCat(NameOf(worker), " was stopped by signal ", signal, " (", strsignal(signal),
-                   "); peer_timeout is ", seconds, " s"))});
+  failures_.push_back({Unavailable(NameOf(worker), " was stopped by signal ", signal, " (",
+                                   strsignal(signal), "); peer_timeout is ", seconds, " s")});
   worker.process.Signal(SIGKILL);
   Enter(Phase::kGrace);
 }
@@ -319,8 +318,8 @@ absl::Status CheckOneThread() {
   std::error_code unknown;
   const auto threads = std::distance(Entries("/proc/self/task", unknown), Entries());
   if (threads > 1) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "processes must be launched before threads are started: ", threads, " run already"));
+    return FailedPrecondition("processes must be launched before threads are started: ", threads,
+                              " run already");
   }
 #endif
   return absl::OkStatus();
@@ -440,8 +439,7 @@ absl::Status WorkerContext::Write(const Record& record) {
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
                                                          const WorkerBody& body) {
   if (options.workers < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.workers, " workers; at least 1 is needed"));
+    return InvalidArgument(options.workers, " workers; at least 1 is needed");
   }
   RZ_RETURN_IF_ERROR(CheckOneThread());
   RZ_RETURN_IF_ERROR(CheckLimits({.workers = options.workers, .tasks = options.tasks}));

@@ -106,8 +106,8 @@ absl::Status OutOfMemory(absl::string_view what) {
   if (limit == RLIM_INFINITY) {
     return absl::ResourceExhaustedError(absl::StrCat("out of memory: ", what));
   }
-  return absl::InvalidArgumentError(absl::StrCat("out of memory: ", what, "; `ulimit -v` is ",
-                                                 limit / 1024, " KiB for one process"));
+  return InvalidArgument("out of memory: ", what, "; `ulimit -v` is ", limit / 1024,
+                         " KiB for one process");
 }
 
 absl::Status FromSystemError(const std::system_error& error) {

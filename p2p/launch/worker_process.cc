@@ -173,8 +173,7 @@ absl::Status RecordWriter::Send(int flags) {
   }
   waiting_.erase(0, written);
   if (error == 0 || error == EAGAIN || error == EWOULDBLOCK) return absl::OkStatus();
-  return absl::UnavailableError(
-      absl::StrCat("cannot report to the launching process: ", std::strerror(error)));
+  return Unavailable("cannot report to the launching process: ", std::strerror(error));
 }
 
 absl::Status WorkerProcess::Fork(const sigset_t& signal_mask, const Body& body) {

@@ -118,13 +118,11 @@ absl::Status CheckRoutes(const LaneParts& parts, int workers) {
   const int lanes = static_cast<int>(parts.lanes.size());
   for (const std::vector<int>* routes : {&parts.routes.to, &parts.routes.from}) {
     if (static_cast<int>(routes->size()) != workers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("routes for ", routes->size(), " workers; there are ", workers));
+      return InvalidArgument("routes for ", routes->size(), " workers; there are ", workers);
     }
     for (const int lane : *routes) {
       if (lane >= kNoLane && lane < lanes) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("a route takes lane ", lane, "; there are ", lanes));
+      return InvalidArgument("a route takes lane ", lane, "; there are ", lanes);
     }
   }
   if (parts.routes.long_hops == kNoLane || parts.routes.order != nullptr) return absl::OkStatus();
@@ -183,13 +181,12 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateLaneTransport(LaneParts parts,
   RZ_RETURN_IF_ERROR(CheckPeerTimeout(options));
   RZ_RETURN_IF_ERROR(CheckRoutes(parts, workers));
   if (options.progress == ProgressMode::kCaller) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("progress: transport ", parts.name, " has threads of its own"));
+    return InvalidArgument("progress: transport ", parts.name, " has threads of its own");
   }
   if (options.memory != parts.memory.kind) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "memory: transport ", parts.name, " carries payload in ",
-        parts.memory.kind == MemoryKind::kCuda ? "a GPU's" : "the host's", " memory only"));
+    return InvalidArgument("memory: transport ", parts.name, " carries payload in ",
+                           parts.memory.kind == MemoryKind::kCuda ? "a GPU's" : "the host's",
+                           " memory only");
   }
   RZ_ASSIGN_OR_RETURN(const size_t received_bytes, ReceivedBytes(parts, options));
   LaneMembers members;

@@ -60,7 +60,7 @@ void LaneWire::SayHello(const std::vector<int>& slots) {
 
 void LaneWire::TakeHello(WorkerId from, const std::string& text) {
   if (!IsLaneHello(text)) {
-    return Fail(absl::InternalError(absl::StrCat("worker ", from.value, " has no lanes")));
+    return Fail(Internal("worker ", from.value, " has no lanes"));
   }
   const absl::StatusOr<LaneHello> hello = ParseLaneHello(text);
   if (!hello.ok()) {
@@ -113,9 +113,8 @@ void LaneWire::SendParcel(WorkerId to, Parcel parcel) {
                     .bytes = parcel.buffer.size()});
   }
   if (routes_.to[to.value] == kNoLane) {
-    failure_ = absl::InvalidArgumentError(absl::StrCat("no lane leads from worker ", self_.value,
-                                                       " to worker ", to.value, " (",
-                                                       ToString(parcel.key), ")"));
+    failure_ = InvalidArgument("no lane leads from worker ", self_.value, " to worker ", to.value,
+                               " (", ToString(parcel.key), ")");
     return driver_->Post([self = shared_from_this()] { self->Settle(); });
   }
   Peer& peer = peers_[to.value];
@@ -329,9 +328,8 @@ absl::Status LaneWire::TakeWord(WorkerId from, const LaneWord& word) {
 
 absl::Status LaneWire::Accept(WorkerId from, const LaneWord& word) {
   if (routes_.from[from.value] == kNoLane) {
-    return absl::InternalError(absl::StrCat("worker ", from.value,
-                                            " announced a payload to worker ", self_.value,
-                                            ", but no lane leads here"));
+    return Internal("worker ", from.value, " announced a payload to worker ", self_.value,
+                    ", but no lane leads here");
   }
   if (!IsLong(from, self_)) return StartReceive(from, word);
   peers_[from.value].offered.push_back(word);

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "p2p/transport.h"
 #include "p2p/wire.h"
 
@@ -68,7 +68,7 @@ inline absl::StatusOr<LaneHello> ParseLaneHello(std::string_view text) {
   LaneHello hello;
   std::memcpy(&hello, text.data() + kLaneWordMark.size(), sizeof(hello));
   for (const int32_t slots : hello.slots) {
-    if (slots < 1) return absl::InternalError(absl::StrCat("a lane's hello has ", slots, " slots"));
+    if (slots < 1) return Internal("a lane's hello has ", slots, " slots");
   }
   return hello;
 }
@@ -77,7 +77,7 @@ inline bool IsLaneWord(std::string_view text) { return text.starts_with(kLaneWor
 
 inline absl::StatusOr<LaneWord> ParseLaneWord(std::string_view text) {
   if (text.size() != kLaneWordMark.size() + sizeof(LaneWord)) {
-    return absl::InternalError(absl::StrCat("a lane's word has ", text.size(), " bytes"));
+    return Internal("a lane's word has ", text.size(), " bytes");
   }
   LaneWord word;
   std::memcpy(&word, text.data() + kLaneWordMark.size(), sizeof(word));

@@ -24,13 +24,12 @@ template <typename Function>
 absl::Status Find(void* library, const char* name, Function& function) {
   function = reinterpret_cast<Function>(dlsym(library, name));
   if (function != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("transport nccl: no function ", name));
+  return FailedPrecondition("transport nccl: no function ", name);
 }
 
 absl::Status CannotLoad(const std::string& name) {
   const char* why = dlerror();
-  return absl::FailedPreconditionError(
-      absl::StrCat("transport nccl: cannot load ", name, ": ", why == nullptr ? "" : why));
+  return FailedPrecondition("transport nccl: cannot load ", name, ": ", why == nullptr ? "" : why);
 }
 
 absl::Status Load(NcclApi& api) {
@@ -52,9 +51,8 @@ absl::Status Load(NcclApi& api) {
   int version = 0;
   const bool known = api.ncclGetVersion(&version) == ncclSuccess;
   if (known && version >= kLeastVersion) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("transport nccl: libnccl.so.2 is version ",
-                                                    version, ", at least ", kLeastVersion,
-                                                    " is needed"));
+  return FailedPrecondition("transport nccl: libnccl.so.2 is version ", version, ", at least ",
+                            kLeastVersion, " is needed");
 }
 
 }  // namespace
@@ -70,7 +68,7 @@ const NcclApi& LoadedNccl() {
 
 absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(what, ": ", LoadedNccl().cudaGetErrorString(error)));
+  return Internal(what, ": ", LoadedNccl().cudaGetErrorString(error));
 }
 
 absl::Status NcclStatus(ncclResult_t result, ncclComm_t communicator, const char* what) {
@@ -87,9 +85,9 @@ absl::StatusOr<int> NcclDevices() {
   int count = 0;
   const cudaError_t found = LoadedNccl().cudaGetDeviceCount(&count);
   if (found == cudaSuccess && count > 0) return count;
-  return absl::UnavailableError(absl::StrCat(
-      "transport nccl: no GPU: ",
-      found == cudaSuccess ? "none is visible" : LoadedNccl().cudaGetErrorString(found)));
+  return Unavailable("transport nccl: no GPU: ", found == cudaSuccess
+                                                     ? "none is visible"
+                                                     : LoadedNccl().cudaGetErrorString(found));
 }
 
 absl::Status NcclAvailable() { return NcclDevices().status(); }

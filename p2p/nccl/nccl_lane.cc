@@ -113,7 +113,7 @@ absl::Status NcclLane::Connect(const JobSeat& seat, const Deadline& limit) {
                                                       " has not told lane ", group_.name));
     }
     if (text->size() != sizeof(id.internal)) {
-      return absl::InternalError(absl::StrCat("'", key, "' has ", text->size(), " bytes"));
+      return Internal("'", key, "' has ", text->size(), " bytes");
     }
     std::memcpy(id.internal, text->data(), text->size());
   }
@@ -259,9 +259,8 @@ absl::Status CheckGpus(const JobSeat& seat, const NcclLaneOptions& options, cons
       return WhileWaiting(theirs.status(), absl::StrCat("worker ", w, " has not told its GPU"));
     }
     if (*theirs != mine) continue;
-    return absl::InvalidArgumentError(absl::StrCat("transport nccl: workers ", seat.self.value,
-                                                   " and ", w, " both have ", mine,
-                                                   "; each needs a GPU of its own"));
+    return InvalidArgument("transport nccl: workers ", seat.self.value, " and ", w, " both have ",
+                           mine, "; each needs a GPU of its own");
   }
   return absl::OkStatus();
 }

@@ -20,7 +20,7 @@ void Release(std::byte* data, size_t) { (void)LoadedNccl().cudaFree(data); }
 absl::StatusOr<PayloadMemory> MakeCudaMemory(int device, CudaPlace place) {
   RZ_ASSIGN_OR_RETURN(const int devices, NcclDevices());
   if (device < 0 || device >= devices) {
-    return absl::InvalidArgumentError(absl::StrCat("GPU ", device, "; there are ", devices));
+    return InvalidArgument("GPU ", device, "; there are ", devices);
   }
   PayloadMemory memory;
   memory.kind = place == CudaPlace::kDevice ? MemoryKind::kCuda : MemoryKind::kHost;

@@ -41,8 +41,7 @@ absl::Status Tell(const JobSeat& seat, absl::string_view what, const Told& mine)
 }
 
 absl::Status Garbled(absl::string_view what, int worker) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("worker ", worker, "'s statement (", what, ") cannot be read"));
+  return InvalidArgument("worker ", worker, "'s statement (", what, ") cannot be read");
 }
 
 // What a worker has told. An error: it could not be heard.
@@ -124,14 +123,13 @@ absl::Status Compare(int worker, const Sections& theirs, const Sections& mine) {
     return a.name == b.name;
   };
   if (!std::equal(theirs.begin(), theirs.end(), mine.begin(), mine.end(), same_name)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "worker ", worker, " compares other things than worker 0: another version of ringzero?"));
+    return InvalidArgument("worker ", worker,
+                           " compares other things than worker 0: another version of ringzero?");
   }
   for (size_t i = 0; i < mine.size(); ++i) {
     if (theirs[i].text == mine[i].text) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(Difference(worker, ValuesOf(theirs[i].text), ValuesOf(mine[i].text)), " (",
-                     mine[i].name, ")"));
+    return InvalidArgument(Difference(worker, ValuesOf(theirs[i].text), ValuesOf(mine[i].text)),
+                           " (", mine[i].name, ")");
   }
   return absl::OkStatus();
 }

@@ -49,8 +49,7 @@ using Addresses = std::vector<InterfaceAddress>;
 absl::StatusOr<Addresses> AddressesOfThisHost() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("the network interfaces cannot be listed: ", std::strerror(errno)));
+    return Unavailable("the network interfaces cannot be listed: ", std::strerror(errno));
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(first, freeifaddrs);
   Addresses found;
@@ -132,8 +131,8 @@ absl::StatusOr<std::string> HostIdentity() {
     std::error_code error;
     const auto name = std::filesystem::read_symlink(absl::StrCat("/proc/self/ns/", kind), error);
     if (error) {
-      return absl::UnavailableError(absl::StrCat(
-          "cannot tell this host from others: /proc/self/ns/", kind, ": ", error.message()));
+      return Unavailable("cannot tell this host from others: /proc/self/ns/", kind, ": ",
+                         error.message());
     }
     absl::StrAppend(&identity, ", ", name.string());
   }
@@ -181,9 +180,8 @@ absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
     const std::set<std::string> leading =
         InterfacesTo(own, absl::StrSplit(told[w], ' ', absl::SkipEmpty()));
     if (leading.empty() && std::getenv("UCX_NET_DEVICES") == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("no network interface leads to worker ", w, " (", told[w],
-                       "); UCX_NET_DEVICES can name the interfaces"));
+      return FailedPrecondition("no network interface leads to worker ", w, " (", told[w],
+                                "); UCX_NET_DEVICES can name the interfaces");
     }
     names.insert(leading.begin(), leading.end());
   }

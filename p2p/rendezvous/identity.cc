@@ -110,9 +110,9 @@ class Reader {
     } else if (flags_.worker.has_value()) {
       RZ_RETURN_IF_ERROR(ReadFlags());
     } else if (!flags_.rendezvous.empty() || Set({"RINGZERO_RENDEZVOUS"}) != nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
+      return InvalidArgument(
           flags_.rendezvous.empty() ? "RINGZERO_RENDEZVOUS" : "--rendezvous",
-          ": which worker is this? --worker W says it, or a launcher (torchrun, mpirun, srun)"));
+          ": which worker is this? --worker W says it, or a launcher (torchrun, mpirun, srun)");
     } else {
       RZ_RETURN_IF_ERROR(CheckNoPart());
       return std::nullopt;
@@ -143,8 +143,7 @@ class Reader {
     if (name == nullptr) return std::nullopt;
     int number = 0;
     if (!absl::SimpleAtoi(ValueOf(name), &number) || number < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": wanted a number from 0, found \"", ValueOf(name), "\""));
+      return InvalidArgument(name, ": wanted a number from 0, found \"", ValueOf(name), "\"");
     }
     return number;
   }
@@ -195,9 +194,8 @@ class Reader {
 
   static absl::Status Alone(absl::string_view found, absl::string_view missing,
                             absl::string_view hint) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(found, " is set, but ", missing, " is not", hint, ". Without ", found,
-                     " in the environment this process starts a job of its own"));
+    return InvalidArgument(found, " is set, but ", missing, " is not", hint, ". Without ", found,
+                           " in the environment this process starts a job of its own");
   }
 
   // `by`: what says which worker this is.
@@ -205,8 +203,7 @@ class Reader {
     identity_.self = WorkerId(worker);
     identity_.workers = workers;
     if (worker < workers) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(by, " is ", worker, ", but there are only ", workers, " workers"));
+    return InvalidArgument(by, " is ", worker, ", but there are only ", workers, " workers");
   }
 
   absl::Status ReadLauncher(const Launcher& launcher) {
@@ -235,9 +232,8 @@ class Reader {
     const auto check = [&](const char* flag, const std::optional<int>& given, const Names& names,
                            int found) {
       if (given.value_or(found) == found) return absl::OkStatus();
-      return absl::InvalidArgumentError(absl::StrCat(flag, " ", *given, " contradicts ",
-                                                     launcher.source, ", whose ", Set(names),
-                                                     " is ", found));
+      return InvalidArgument(flag, " ", *given, " contradicts ", launcher.source, ", whose ",
+                             Set(names), " is ", found);
     };
     RZ_RETURN_IF_ERROR(check("--worker", flags_.worker, launcher.worker, identity_.self.value));
     return check("--workers", flags_.workers, launcher.workers, identity_.workers);
@@ -245,8 +241,7 @@ class Reader {
 
   absl::Status ReadFlags() {
     if (!flags_.workers.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--worker ", *flags_.worker, " of how many? --workers N says it"));
+      return InvalidArgument("--worker ", *flags_.worker, " of how many? --workers N says it");
     }
     return TakeNumbers("--worker", *flags_.worker, *flags_.workers);
   }
@@ -266,9 +261,8 @@ class Reader {
       return absl::StrCat("tcp://", v6 ? "[" : "", ValueOf(host), v6 ? "]:" : ":", ValueOf(port));
     }
     if (host != nullptr || port != nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(host != nullptr ? host : port, " is set, but ",
-                       host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not"));
+      return InvalidArgument(host != nullptr ? host : port, " is set, but ",
+                             host != nullptr ? "MASTER_PORT" : "MASTER_ADDR", " is not");
     }
     if (identity_.workers == 1) return std::string();
     std::string place = PlaceOnOneHost();
@@ -277,11 +271,11 @@ class Reader {
         identity_.local_workers.has_value()
             ? absl::StrCat(" (", *identity_.local_workers, " of them are on this host)")
             : "";
-    return absl::InvalidArgumentError(absl::StrCat(
+    return InvalidArgument(
         identity_.source, " says that this is worker ", identity_.self.value, " of ",
         identity_.workers, here,
         ", but nobody says where they meet: give --rendezvous file:///a/folder/that/all/see, or "
-        "MASTER_ADDR and MASTER_PORT"));
+        "MASTER_ADDR and MASTER_PORT");
   }
 
   // A folder of the user's; "" where workers may be on other hosts, or nothing names the job.
@@ -311,8 +305,8 @@ absl::StatusOr<MeetingPlace> ParseMeetingPlace(absl::string_view text) {
   int port = 0;
   if (!tcp || colon == 0 || colon == absl::string_view::npos ||
       !absl::SimpleAtoi(rest.substr(colon + 1), &port) || port < 1 || port > 65535) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous: wanted file:///folder or tcp://host:port, found \"", text, "\""));
+    return InvalidArgument("rendezvous: wanted file:///folder or tcp://host:port, found \"", text,
+                           "\"");
   }
   absl::string_view host = rest.substr(0, colon);
   if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");

@@ -34,9 +34,9 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& ident
                                                            const JoinOptions& options) {
   if (!place.folder.empty()) return OpenFileStore(place.folder, identity.job);
   if (!options.open_tcp) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous ", identity.rendezvous,
-                                                   ": this program has no TCPStore (LibTorch); a "
-                                                   "folder would do: file:///…"));
+    return InvalidArgument("rendezvous ", identity.rendezvous,
+                           ": this program has no TCPStore (LibTorch); a "
+                           "folder would do: file:///…");
   }
   TcpPlace tcp{.host = place.host, .port = place.port, .job = identity.job, .limit = options.limit};
   tcp.of_worker_0 = identity.store == Identity::Store::kWorker0;
@@ -59,7 +59,7 @@ absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
   const std::string what = odd->empty()     ? absl::StrCat("none, ", others, " has one")
                            : usual->empty() ? absl::StrCat("one, ", others, " has none")
                                             : absl::StrCat("another than ", others);
-  return absl::InvalidArgumentError(absl::StrCat(kSecretVariable, ": ", one, " has ", what));
+  return InvalidArgument(kSecretVariable, ": ", one, " has ", what);
 }
 
 // What the workers show of the secrets that they were given are marks: HMACs, or "" for none. Equal
@@ -115,8 +115,8 @@ absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const std::optional<Ide
   if (const char* limit = std::getenv("RINGZERO_JOIN_TIMEOUT")) {
     double seconds = 0;
     if (!absl::SimpleAtod(limit, &seconds) || !(seconds > 0) || seconds > 1e6) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("RINGZERO_JOIN_TIMEOUT: wanted seconds above 0, found \"", limit, "\""));
+      return InvalidArgument("RINGZERO_JOIN_TIMEOUT: wanted seconds above 0, found \"", limit,
+                             "\"");
     }
     options.limit = std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000) + 1);
   }

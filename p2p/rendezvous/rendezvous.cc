@@ -106,9 +106,8 @@ class MapRendezvous final : public Rendezvous {
 
 absl::Status Rendezvous::CheckSize(const std::string& key, const std::string& value) const {
   if (value.size() <= kMaxRendezvousValueBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name(), ": '", key, "' has ",
-                                                 value.size(), " bytes; ", kMaxRendezvousValueBytes,
-                                                 " are the most"));
+  return InvalidArgument("rendezvous ", name(), ": '", key, "' has ", value.size(), " bytes; ",
+                         kMaxRendezvousValueBytes, " are the most");
 }
 
 absl::StatusOr<std::string> Rendezvous::WaitFor(const std::string& key,

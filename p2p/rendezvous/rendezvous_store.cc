@@ -110,8 +110,7 @@ absl::Status CheckPrivate(int folder, const std::string& name) {
 
 absl::Status FileStore::Open(const std::string& folder) {
   if (!absl::StartsWith(folder, "/")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rendezvous ", name_, ": wanted an absolute path, file:///folder"));
+    return InvalidArgument("rendezvous ", name_, ": wanted an absolute path, file:///folder");
   }
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     if (errno != ENOENT) return Error("cannot make the folder", errno);
@@ -120,7 +119,7 @@ absl::Status FileStore::Open(const std::string& folder) {
   }
   folder_ = UniqueFd(open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder_ && errno == ENOTDIR) {
-    return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name_, ": this is no folder"));
+    return InvalidArgument("rendezvous ", name_, ": this is no folder");
   }
   if (!folder_) return Error("cannot open the folder", errno);
   RZ_RETURN_IF_ERROR(CheckPrivate(folder_.get(), name_));
@@ -186,8 +185,7 @@ absl::StatusOr<std::string> FileStore::WriteOnce(const std::string& key, const s
   // Maybe by ourselves: a lost answer of an NFS server makes the second try fail.
   RZ_ASSIGN_OR_RETURN(std::optional<std::string> there, Read(key));
   if (there.has_value()) return *std::move(there);
-  return absl::UnavailableError(
-      absl::StrCat("rendezvous ", name_, ": '", key, "' came and went while we put it"));
+  return Unavailable("rendezvous ", name_, ": '", key, "' came and went while we put it");
 }
 
 absl::StatusOr<std::optional<std::string>> FileStore::Read(const std::string& key) {
@@ -251,9 +249,8 @@ std::optional<std::string> WithoutDigest(absl::string_view key, absl::string_vie
 absl::Status Foreign(const RendezvousStore& store, const std::string& key, size_t bytes) {
   // The start's name in front of a key means nothing to a reader.
   const std::string shown = key.substr(key.find('/') + 1);
-  return absl::InvalidArgumentError(
-      absl::StrCat("rendezvous ", store.name(), ": '", shown, "' holds ", bytes,
-                   " bytes that no worker of this version has written"));
+  return InvalidArgument("rendezvous ", store.name(), ": '", shown, "' holds ", bytes,
+                         " bytes that no worker of this version has written");
 }
 
 }  // namespace

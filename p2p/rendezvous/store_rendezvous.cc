@@ -163,9 +163,8 @@ class StoreRendezvous final : public Rendezvous {
     const size_t mine = static_cast<size_t>(self_) + 1;
     if (words.size() <= mine || words[mine] != number_) return false;
     if (const size_t theirs = words.size() - 1; theirs != numbers_.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("rendezvous ", name(), ": worker ", self_,
-                                                     " was told of ", numbers_.size(),
-                                                     " workers, worker 0 of ", theirs));
+      return InvalidArgument("rendezvous ", name(), ": worker ", self_, " was told of ",
+                             numbers_.size(), " workers, worker 0 of ", theirs);
     }
     start_ = words[0];
     numbers_.assign(words.begin() + 1, words.end());
@@ -229,8 +228,8 @@ class StoreRendezvous final : public Rendezvous {
 absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousStore> store,
                                                      const Gathering& gathering) {
   if (gathering.self.value < 0 || gathering.self.value >= gathering.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there is no worker ", gathering.self.value, " among ", gathering.workers));
+    return InvalidArgument("there is no worker ", gathering.self.value, " among ",
+                           gathering.workers);
   }
   const auto rendezvous = std::make_shared<StoreRendezvous>(std::move(store), gathering);
   RZ_RETURN_IF_ERROR(rendezvous->Gather());

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
+#include "base/status.h"
 #include "p2p/arena.h"
 
 namespace ringzero {
@@ -33,8 +33,7 @@ class ArenaViews {
   absl::StatusOr<Buffer> Adopt(WorkerId owner, MemoryUse use, const ArenaBlock& block) const {
     Arena* arena = Find(owner, use);
     if (arena != nullptr) return arena->Adopt(block);
-    return absl::InternalError(absl::StrCat("a message names memory of worker ", owner.value,
-                                            ", which has not said hello"));
+    return Internal("a message names memory of worker ", owner.value, ", which has not said hello");
   }
 
  private:

@@ -52,7 +52,7 @@ absl::StatusOr<Address> AddressOf(const std::string& name) {
   Address address;
   address.name.sun_family = AF_UNIX;
   if (name.size() + 1 > sizeof(address.name.sun_path)) {
-    return absl::InvalidArgumentError(absl::StrCat("a socket's name of ", name.size(), " bytes"));
+    return InvalidArgument("a socket's name of ", name.size(), " bytes");
   }
   std::memcpy(address.name.sun_path + 1, name.data(), name.size());
   address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
@@ -167,7 +167,7 @@ absl::Status ShmGathering::MakeShared() {
 
 absl::Status ShmGathering::MapShared(std::span<const UniqueFd> files) {
   if (files.size() != 2) {
-    return absl::InternalError(absl::StrCat(files.size(), " memory files came, not 2"));
+    return Internal(files.size(), " memory files came, not 2");
   }
   RZ_RETURN_IF_ERROR(CheckMemoryFile(files[0], PulseBoard::FileBytes(seat_.workers)));
   RZ_RETURN_IF_ERROR(CheckMemoryFile(files[1], ShmRings::FileBytes(members_)));
@@ -203,8 +203,7 @@ absl::Status ShmGathering::ConnectTo(WorkerId peer) {
   setsockopt(made.socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   if (connect(made.socket.get(), reinterpret_cast<const sockaddr*>(&address.name), address.bytes) !=
       0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot connect to ", who, " on this host: ", std::strerror(errno)));
+    return Unavailable("cannot connect to ", who, " on this host: ", std::strerror(errno));
   }
   if (!IsOurUser(made.socket.get())) {
     return absl::PermissionDeniedError(who + " is a process of another user");
@@ -223,8 +222,8 @@ absl::Status ShmGathering::Wait() {
   for (const Connection& each : connections_) files.push_back({each.socket.get(), POLLIN, 0});
   RZ_RETURN_IF_ERROR(seat_.rendezvous->status());
   if (closed_.has_value() && closed_->second.over()) {
-    return absl::UnavailableError(absl::StrCat("worker ", closed_->first.value,
-                                               " on this host closed its connection as it began"));
+    return Unavailable("worker ", closed_->first.value,
+                       " on this host closed its connection as it began");
   }
   if (deadline_.over()) return Missing();
   const std::chrono::milliseconds look = std::min(deadline_.Look(), kLookAtRendezvous);
@@ -372,8 +371,7 @@ absl::StatusOr<ShmEndpoint> ConnectShmEndpoint(const JobSeat& seat,
                                                std::span<const WorkerId> peers) {
   for (const WorkerId peer : peers) {
     if (peer.value >= 0 && peer.value < seat.workers) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", peer.value, " as a peer, but there are ", seat.workers));
+    return InvalidArgument("worker ", peer.value, " as a peer, but there are ", seat.workers);
   }
   return ShmGathering(seat, peers).Run();
 }

@@ -21,7 +21,7 @@ std::vector<WorkerId> ShmEndpoint::Members() const {
 
 absl::StatusOr<std::vector<ShmEndpoint>> MakeShmEndpoints(int workers) {
   if (workers < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(workers, " workers; at least 1 is needed"));
+    return InvalidArgument(workers, " workers; at least 1 is needed");
   }
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<PulseBoard> board, PulseBoard::Create(workers));
   RZ_ASSIGN_OR_RETURN(const std::shared_ptr<ShmRings> rings, ShmRings::Create(workers));

@@ -89,8 +89,7 @@ absl::Status ShmPort::SayHello(const ShmPortOptions& options) {
     if (!inlet.socket) continue;
     const auto bytes = std::as_bytes(std::span(&hello, 1));
     if (SendPacket(inlet.socket.get(), bytes, files) == SendResult::kFull) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot say hello to worker ", inlet.from.value, ": its socket is full"));
+      return Unavailable("cannot say hello to worker ", inlet.from.value, ": its socket is full");
     }  // a broken one is found closed when it is read
   }
   return absl::OkStatus();
@@ -263,12 +262,11 @@ absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, Receiv
   }
   std::memcpy(&hello, buffer.data(), sizeof(hello));
   if (hello.magic != kShmMagic || hello.version != kShmVersion) {
-    return absl::InternalError(
-        absl::StrCat("it speaks version ", hello.version, " of the protocol, not ", kShmVersion));
+    return Internal("it speaks version ", hello.version, " of the protocol, not ", kShmVersion);
   }
   if (hello.worker != inlet.from.value || hello.workers != mailbox_->workers()) {
-    return absl::InternalError(absl::StrCat("it calls itself worker ", hello.worker, " of ",
-                                            hello.workers, ", not of ", mailbox_->workers()));
+    return Internal("it calls itself worker ", hello.worker, " of ", hello.workers, ", not of ",
+                    mailbox_->workers());
   }
   for (int i = 0; i < kMemoryUses; ++i) {
     const ArenaFiles files = {std::move(packet.descriptors[2 * i]),

@@ -103,11 +103,10 @@ void UcxLinks::SendOperation(Peer& peer, Operation& operation, std::span<const s
                                                           : UcxWorker::Wanted::kNothing});
   if (fate == UcxWorker::Fate::kFailed) {
     const UcxHeader& header = operation.header;
-    Suspect(peer, absl::InternalError(absl::StrCat(
-                      "UCX refuses ",
-                      header.type == UcxType::kParcel
-                          ? ToString(MessageKey{header.kind, header.tag})
-                          : absl::StrCat("a word of type ", static_cast<int>(header.type)))));
+    Suspect(peer, Internal("UCX refuses ",
+                           header.type == UcxType::kParcel
+                               ? ToString(MessageKey{header.kind, header.tag})
+                               : absl::StrCat("a word of type ", static_cast<int>(header.type))));
   }
   if (fate != UcxWorker::Fate::kUnderWay) return FreeOperation(operation);
   if (operation.kind == Operation::Kind::kHeartbeat) {
@@ -182,8 +181,7 @@ void UcxLinks::SendParcel(WorkerId to, Parcel parcel) {
   }
   FreeOperation(payload);
   if (fate == UcxWorker::Fate::kFailed) {
-    Suspect(peer,
-            absl::InternalError(absl::StrCat("UCX refuses the payload of ", ToString(parcel.key))));
+    Suspect(peer, Internal("UCX refuses the payload of ", ToString(parcel.key)));
   }
 }
 

@@ -46,20 +46,19 @@ void UcxLinks::OnMessage(const Message& message) {
 
 absl::Status UcxLinks::CheckHello(const UcxHello& hello) const {
   if (hello.workers != static_cast<int>(peers_.size())) {
-    return absl::FailedPreconditionError(absl::StrCat("it calls itself worker ", hello.from, " of ",
-                                                      hello.workers, ", worker ", self_.value,
-                                                      " is one of ", peers_.size()));
+    return FailedPrecondition("it calls itself worker ", hello.from, " of ", hello.workers,
+                              ", worker ", self_.value, " is one of ", peers_.size());
   }
   if (hello.small_bytes != kUcxSmallBytes) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "its small payloads have up to ", hello.small_bytes, " bytes, not ", kUcxSmallBytes));
+    return FailedPrecondition("its small payloads have up to ", hello.small_bytes, " bytes, not ",
+                              kUcxSmallBytes);
   }
   if (hello.peer_timeout_ms != static_cast<uint64_t>(options_.peer_timeout.count())) {
-    return absl::FailedPreconditionError(absl::StrCat("its peer_timeout is ", hello.peer_timeout_ms,
-                                                      " ms, not ", options_.peer_timeout.count()));
+    return FailedPrecondition("its peer_timeout is ", hello.peer_timeout_ms, " ms, not ",
+                              options_.peer_timeout.count());
   }
   for (const int32_t slots : hello.slots) {
-    if (slots < 1) return absl::FailedPreconditionError(absl::StrCat("it has ", slots, " slots"));
+    if (slots < 1) return FailedPrecondition("it has ", slots, " slots");
   }
   return absl::OkStatus();
 }
@@ -110,8 +109,8 @@ void UcxLinks::TakeHello(const Message& message, const UcxHeader&) {
   }
   // A stranger is sent away; one of this job who does not fit is an error of all.
   if (ours) {
-    mailbox_->Fail(absl::FailedPreconditionError(
-        absl::StrCat("worker ", hello.from, " said hello over ucx, but ", refusal)));
+    mailbox_->Fail(
+        FailedPrecondition("worker ", hello.from, " said hello over ucx, but ", refusal));
   }
 }
 
@@ -135,8 +134,7 @@ absl::Status UcxLinks::TakeCredits(Peer& peer, const UcxHeader& header) {
     Outgoing& out = peer.out[kind];
     const uint32_t owed = out.sent - out.credited;
     if (count > owed) {
-      return absl::InternalError(
-          absl::StrCat("it gives back ", count, " slots of kind ", kind, " and has ", owed));
+      return Internal("it gives back ", count, " slots of kind ", kind, " and has ", owed);
     }
     out.credited += count;
     if (owed < out.slots) {
@@ -158,7 +156,7 @@ void UcxLinks::GrantCredits() {
 
 absl::Status UcxLinks::Take(Peer& peer, const UcxHeader& header, std::span<const std::byte> data) {
   if (data.size() > std::max(kMaxTextBytes, kUcxSmallBytes)) {
-    return absl::InternalError(absl::StrCat("it has ", data.size(), " bytes"));
+    return Internal("it has ", data.size(), " bytes");
   }
   switch (header.type) {
     case UcxType::kParcel: return TakeAnnouncement(peer, header, data);
@@ -219,15 +217,13 @@ absl::Status UcxLinks::TakeAnnouncement(Peer& peer, const UcxHeader& header,
   const uint32_t room = in.freed + slots - in.delivered;  // from the next one on
   Arriving& arriving = in.arriving[header.number % in.arriving.size()];
   if (header.number - in.delivered >= room || arriving.announced) {
-    return absl::InternalError(absl::StrCat("message ", header.number, " of kind ",
-                                            static_cast<int>(header.kind),
-                                            " has no slot: ", in.delivered, " were delivered, ",
-                                            in.freed, " of them are gone, slots: ", slots));
+    return Internal("message ", header.number, " of kind ", static_cast<int>(header.kind),
+                    " has no slot: ", in.delivered, " were delivered, ", in.freed,
+                    " of them are gone, slots: ", slots);
   }
   const bool small = header.bytes <= kUcxSmallBytes && options_.memory == MemoryKind::kHost;
   if (data.size() != (small ? header.bytes : 0)) {
-    return absl::InternalError(
-        absl::StrCat("it says ", header.bytes, " bytes and brings ", data.size()));
+    return Internal("it says ", header.bytes, " bytes and brings ", data.size());
   }
   arriving.announced = true;
   arriving.header = header;

@@ -208,12 +208,12 @@ absl::Status Port::Join() {
     if (!address.ok()) return WhileWaiting(address.status(), who);
     const std::string header = AddressHeader();
     if (!address->starts_with(header)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          who, " begins with '", address->substr(0, std::min(address->find('\n'), size_t{40})),
-          "', not with '", header.substr(0, header.size() - 1), "'"));
+      return FailedPrecondition(who, " begins with '",
+                                address->substr(0, std::min(address->find('\n'), size_t{40})),
+                                "', not with '", header.substr(0, header.size() - 1), "'");
     }
     if (address->size() < header.size() + kUcxNonceBytes) {
-      return absl::FailedPreconditionError(absl::StrCat(who, " is cut off"));
+      return FailedPrecondition(who, " is cut off");
     }
     RZ_RETURN_IF_ERROR(
         worker_->Connect(peer.value, address->substr(header.size() + kUcxNonceBytes)));
@@ -512,8 +512,8 @@ absl::StatusOr<std::shared_ptr<UcxPort>> UcxPort::Open(UcxPortOptions options) {
   RZ_RETURN_IF_ERROR(CheckSeat(options.seat));
   for (const int slots : options.slots) {
     if (static_cast<uint32_t>(slots) <= kUcxMostSlots) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("ucx: ", slots, " slots of one kind; at most ", kUcxMostSlots, " can be had"));
+    return InvalidArgument("ucx: ", slots, " slots of one kind; at most ", kUcxMostSlots,
+                           " can be had");
   }
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake) {

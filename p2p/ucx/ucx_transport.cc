@@ -4,7 +4,6 @@
 #include <array>
 #include <thread>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/mailbox_transport.h"
@@ -68,9 +67,9 @@ absl::Status CheckSeat(const JobSeat& seat) {
       seat.workers <= 65535 && seat.rendezvous != nullptr) {
     return absl::OkStatus();
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("ucx: worker ", seat.self.value, " of ", seat.workers,
-                   seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job"));
+  return InvalidArgument(
+      "ucx: worker ", seat.self.value, " of ", seat.workers,
+      seat.rendezvous == nullptr ? " has no rendezvous" : " is no seat in a job");
 }
 
 void ShutDown(Mailbox& mailbox, ProgressMode progress, const std::function<bool()>& poll) {

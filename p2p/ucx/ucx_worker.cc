@@ -36,7 +36,7 @@ constexpr std::chrono::seconds kCloseLimit(1);
 constexpr std::chrono::milliseconds kStillness(10);  // after which what has not ended will not
 
 absl::Status Error(const char* what, ucs_status_t status) {
-  return absl::InternalError(absl::StrCat("UCX: ", what, ": ", ucs_status_string(status)));
+  return Internal("UCX: ", what, ": ", ucs_status_string(status));
 }
 
 absl::Status StatusOf(ucs_status_t status) {
@@ -141,8 +141,8 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
   for (const auto& [name, value] : SettingsOf(options)) {
     const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
     if (status == UCS_OK) continue;
-    return absl::InvalidArgumentError(absl::StrCat("UCX refuses the setting ", name, "=", value,
-                                                   ": ", ucs_status_string(status)));
+    return InvalidArgument("UCX refuses the setting ", name, "=", value, ": ",
+                           ucs_status_string(status));
   }
   return absl::OkStatus();
 }
@@ -381,9 +381,8 @@ absl::Status UcxWorker::Connect(int peer, const std::string& address) {
   params.err_handler.arg = &endpoint;
   const ucs_status_t status = ucp_ep_create(state_->worker, &params, &endpoint.handle);
   if (status == UCS_OK) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("UCX: no way to worker ", peer,
-                                             " is found: ", ucs_status_string(status),
-                                             " (UCX_TLS and UCX_NET_DEVICES choose the ways)"));
+  return Unavailable("UCX: no way to worker ", peer, " is found: ", ucs_status_string(status),
+                     " (UCX_TLS and UCX_NET_DEVICES choose the ways)");
 }
 
 absl::Status UcxWorker::Register(std::span<std::byte> memory) {

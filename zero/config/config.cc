@@ -43,7 +43,7 @@ absl::StatusOr<Override> ParseOverride(const std::string& text, Origin origin) {
                                    ? absl::StrCat("environment (", Shown(text), ")")
                                    : absl::StrCat("--set ", Shown(text))};
   const auto error = [&](absl::string_view message) {
-    return absl::InvalidArgumentError(absl::StrCat(place.text, ": ", message));
+    return InvalidArgument(place.text, ": ", message);
   };
   if (equals == std::string::npos || equals == 0) {
     return error("wanted KEY.PATH=VALUE, as in --set cyclic.rule=dp");
@@ -85,8 +85,8 @@ absl::Status Write(const Override& change, JsonValue& root) {
   std::string path;
   for (size_t i = 0; i < names.size(); ++i) {
     if (!at->is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(change.value.place.text, ": ", path, " is ",
-                                                     Describe(*at), " and has no keys"));
+      return InvalidArgument(change.value.place.text, ": ", path, " is ", Describe(*at),
+                             " and has no keys");
     }
     path = Join(path, names[i]);
     JsonValue* next = at->Find(names[i]);
@@ -142,7 +142,7 @@ absl::StatusOr<JsonValue> ReadSource(absl::string_view text, const ConfigSource&
 absl::Status FirstOf(absl::string_view line, size_t count) {
   const std::string more =
       count == 1 ? "" : absl::StrCat(" (and ", count - 1, " more: ringzero config lists them)");
-  return absl::InvalidArgumentError(absl::StrCat(line, more));
+  return InvalidArgument(line, more);
 }
 
 }  // namespace

@@ -342,15 +342,15 @@ constexpr char kGroups[] = "optimizer.groups";
 
 absl::StatusOr<ParameterGroup> ReadGroup(const JsonValue& value) {
   if (!value.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat("wanted an object, found ", Describe(value)));
+    return InvalidArgument("wanted an object, found ", Describe(value));
   }
   ResolvedKeys keys("");
   for (const JsonValue& member : value.children) {
     const std::string path = Join(kGroups, member.key);
     const KeySpec* key = FindKey(path);
     if (key == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "unknown key '", member.key, "'; a group has params, lr_factor, weight_decay and betas"));
+      return InvalidArgument("unknown key '", member.key,
+                             "'; a group has params, lr_factor, weight_decay and betas");
     }
     absl::StatusOr<JsonValue> read = ConvertValue(member, *key);
     if (!read.ok()) return Annotate(read.status(), member.key);
@@ -506,8 +506,8 @@ std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& r
   std::vector<absl::Status> wrong;
   for (const KeySpec& key : AllKeys()) {
     if (!key.training || keys.HasSection(key.path)) continue;
-    wrong.push_back(absl::InvalidArgumentError(
-        absl::StrCat(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")")));
+    wrong.push_back(
+        InvalidArgument(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")"));
   }
   for (const RunPart& part : kRunParts) {
     const bool readable = std::none_of(

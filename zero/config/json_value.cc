@@ -66,7 +66,7 @@ class Reader {
   Place Here() const { return {.text = absl::StrCat(source_, ":", line_), .line = line_}; }
 
   absl::Status ErrorAt(int line, absl::string_view message) const {
-    return absl::InvalidArgumentError(absl::StrCat(source_, ":", line, ": ", message));
+    return InvalidArgument(source_, ":", line, ": ", message);
   }
   absl::Status Error(absl::string_view message) const {
     return ErrorAt(line_, absl::StrCat("not valid JSON: ", message));
@@ -92,8 +92,7 @@ class Reader {
 
   absl::Status CheckText() {
     if (text_.size() > kMaxConfigBytes) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(source_, ": more than ", kMaxConfigBytes >> 10, " KiB"));
+      return InvalidArgument(source_, ": more than ", kMaxConfigBytes >> 10, " KiB");
     }
     if (absl::StartsWith(text_, "\xef\xbb\xbf")) text_.remove_prefix(3);
     const size_t broken = WholeUtf8(text_);

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "zero/config/keys.h"
 #include "zero/config/steps.h"
 
@@ -354,7 +355,7 @@ Place ResolvedKeys::PlaceOf(absl::string_view path) const {
 }
 
 absl::Status ResolvedKeys::Error(absl::string_view path, absl::string_view message) const {
-  return absl::InvalidArgumentError(absl::StrCat(PlaceOf(path).text, ": ", path, ": ", message));
+  return InvalidArgument(PlaceOf(path).text, ": ", path, ": ", message);
 }
 
 std::string ResolvedKeys::Print() const {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "zero/config/keys.h"
 #include "zero/config/steps.h"
 
@@ -334,22 +335,21 @@ absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers) {
   constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
   const auto& [train, given_micro, given_laps] = given;
   if (train == 0 && given_micro == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("give ", kTrainBatchKey, " or ", kMicroBatchKey, ": no batch size is there"));
+    return InvalidArgument("give ", kTrainBatchKey, " or ", kMicroBatchKey,
+                           ": no batch size is there");
   }
   const int64_t micro = std::max<int64_t>(given_micro, 1), laps = std::max<int64_t>(given_laps, 1);
   const std::string product = absl::StrCat(
       given_micro == 0 ? "" : absl::StrCat(kMicroBatchKey, " ", micro, " x "),
       given_laps == 0 ? "" : absl::StrCat(kLapsKey, " ", laps, " x "), workers, " workers");
   if (micro > kLimit / workers / laps) {
-    return absl::InvalidArgumentError(absl::StrCat(product, " is more than ", kLimit, " samples"));
+    return InvalidArgument(product, " is more than ", kLimit, " samples");
   }
   const int64_t parts = micro * laps * workers;
   const bool whole = given_micro != 0 && given_laps != 0;
   if (train % parts != 0 || (whole && train > parts)) {
-    return absl::InvalidArgumentError(absl::StrCat(kTrainBatchKey, " ", train, " is not ",
-                                                   whole ? "" : "divisible by ", product, " = ",
-                                                   parts));
+    return InvalidArgument(kTrainBatchKey, " ", train, " is not ", whole ? "" : "divisible by ",
+                           product, " = ", parts);
   }
   if (train == 0) return BatchTriple{parts, micro, laps};
   if (given_micro == 0) return BatchTriple{train, train / parts, laps};

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/status.h"
 #include "zero/config/keys.h"
 
 namespace ringzero {
@@ -49,8 +50,7 @@ absl::Status WrongType(const JsonValue& value, const KeySpec& key) {
       IsWholeType(key.type) || key.type == KeyType::kNumber || key.type == KeyType::kRate;
   const absl::string_view hint =
       number && HasLeadingZero(value.text) ? " (a number has no leading 0)" : "";
-  return absl::InvalidArgumentError(
-      absl::StrCat("wanted ", DescribeType(key), ", found ", Describe(value), hint));
+  return InvalidArgument("wanted ", DescribeType(key), ", found ", Describe(value), hint);
 }
 
 // "12GiB", "1.5 MiB": a number and one of the units.
@@ -89,15 +89,13 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
     return WrongType(value, key);
   }
   if (!InRange(number->number, key.range)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wanted ", DescribeRange(key.range), ", found ", WriteJson(value)));
+    return InvalidArgument("wanted ", DescribeRange(key.range), ", found ", WriteJson(value));
   }
   if (!whole) {
     number->kind = JsonKind::kNumber;
   } else if (number->kind == JsonKind::kNumber) {  // 5e10
     if (std::abs(number->number) >= kIntegerLimit) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("wanted less than 2^63, found ", WriteJson(value)));
+      return InvalidArgument("wanted less than 2^63, found ", WriteJson(value));
     }
     number->kind = JsonKind::kInteger;
     number->integer = static_cast<int64_t>(number->number);
@@ -106,8 +104,8 @@ absl::StatusOr<JsonValue> ConvertNumber(const JsonValue& value, const KeySpec& k
 }
 
 absl::Status Empty(const JsonValue& value, const KeySpec& key) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("wanted ", DescribeType(key), " that is not empty, found ", Describe(value)));
+  return InvalidArgument("wanted ", DescribeType(key), " that is not empty, found ",
+                         Describe(value));
 }
 
 absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& key) {
@@ -137,8 +135,7 @@ absl::StatusOr<JsonValue> ConvertList(const JsonValue& value, const KeySpec& key
     const bool text = key.type == KeyType::kStringList;
     absl::StatusOr<JsonValue> read = text ? ConvertString(item, key) : ConvertNumber(item, key);
     if (!read.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(read.status().message(), " in ", Describe(value)));
+      return InvalidArgument(read.status().message(), " in ", Describe(value));
     }
     out.children.push_back(*std::move(read));
   }

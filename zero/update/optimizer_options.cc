@@ -16,8 +16,7 @@ namespace ringzero {
 namespace {
 
 absl::Status OutOfRange(const char* key, const char* wanted, double found) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("optimizer.params.", key, " must be ", wanted, ", found ", found));
+  return InvalidArgument("optimizer.params.", key, " must be ", wanted, ", found ", found);
 }
 
 absl::Status CheckNotNegative(const char* key, double value) {
@@ -213,8 +212,7 @@ absl::Status CheckOptimizer(const OptimizerOptions& options) {
 
 absl::Status CheckGroup(const OptimizerOptions& options, const ParameterGroup& group) {
   if (!(group.rate_factor >= 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("rate_factor must be at least 0, found ", group.rate_factor));
+    return InvalidArgument("rate_factor must be at least 0, found ", group.rate_factor);
   }
   if (group.weight_decay.has_value() && options.type == OptimizerOptions::Type::kCustom) {
     return absl::InvalidArgumentError("weight_decay: an update of one's own has none");
@@ -253,7 +251,7 @@ absl::Status CheckGroups(const OptimizerOptions& options, const std::vector<Stag
       return std::any_of(stage.parameters.begin(), stage.parameters.end(),
                          [&](const ParameterSpec& each) { return Matches(group, each); });
     });
-    if (!used) return absl::InvalidArgumentError(absl::StrCat(where, " matches no parameter"));
+    if (!used) return InvalidArgument(where, " matches no parameter");
   }
   return absl::OkStatus();
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/status.h"
 #include "integrations/torch/linear.h"
 #include "integrations/torch/models/models.h"
 #include "integrations/torch/models/parts.h"
@@ -151,12 +152,11 @@ absl::Status CheckGpt(const GptOptions& options) {
     if (!status.ok()) return status;
   }
   if (options.dim % options.heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.dim is ", options.dim, ", which model.heads = ", options.heads, " does not divide"));
+    return InvalidArgument("model.dim is ", options.dim, ", which model.heads = ", options.heads,
+                           " does not divide");
   }
   if (!(options.dropout >= 0 && options.dropout < 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.dropout is ", options.dropout, ": wanted 0 to below 1"));
+    return InvalidArgument("model.dropout is ", options.dropout, ": wanted 0 to below 1");
   }
   return absl::OkStatus();
 }

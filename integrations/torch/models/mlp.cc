@@ -58,9 +58,9 @@ LayerFactory MakeLinear(int64_t in, int64_t out, Place place) {
 
 absl::Status CheckMlp(const MlpOptions& options) {
   if (options.sizes.size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a perceptron (data.input, model.hidden, classes) has ", options.sizes.size(),
-                     " sizes: at least two are wanted, the input's features and the classes"));
+    return InvalidArgument("a perceptron (data.input, model.hidden, classes) has ",
+                           options.sizes.size(),
+                           " sizes: at least two are wanted, the input's features and the classes");
   }
   for (int64_t size : options.sizes) {
     RZ_RETURN_IF_ERROR(CheckRange("a size of the perceptron (data.input, model.hidden, classes)",

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "absl/strings/str_cat.h"
 #include "base/philox.h"
+#include "base/status.h"
 #include "integrations/torch/micro_batch_context.h"
 
 namespace ringzero {
@@ -79,8 +79,7 @@ at::Tensor Dropout::forward(const at::Tensor& x) {
 
 absl::Status CheckRange(absl::string_view key, int64_t value, int64_t least, int64_t most) {
   if (value >= least && value <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(key, " is ", value, ": wanted ", least, " to ", most));
+  return InvalidArgument(key, " is ", value, ": wanted ", least, " to ", most);
 }
 
 }  // namespace ringzero

@@ -232,15 +232,15 @@ class Maker {
 absl::Status CheckResNet(const ResNetOptions& options) {
   const bool imagenet = FamilyOf(options.depth).shortcut == Family::Shortcut::kProjected;
   if (!imagenet && (options.depth < 8 || options.depth % 6 != 2 || options.depth > 1202)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.depth is ", options.depth,
-                     ": wanted 18, 34 or 50, or 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, "
-                     "110, …)"));
+    return InvalidArgument(
+        "model.depth is ", options.depth,
+        ": wanted 18, 34 or 50, or 6n+2 with n = 1 to 200 (8, 14, 20, 32, 44, 56, "
+        "110, …)");
   }
   RZ_RETURN_IF_ERROR(CheckRange("model.width", options.width, 0, 4096));
   if (options.channels != 1 && options.channels != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("model.channels is ", options.channels, ": wanted 1 (grey) or 3 (colour)"));
+    return InvalidArgument("model.channels is ", options.channels,
+                           ": wanted 1 (grey) or 3 (colour)");
   }
   RZ_RETURN_IF_ERROR(CheckRange("the data's number of classes", options.classes, 2, 1 << 24));
   return CheckRange("the data's number of rows", options.image_size, 4, 4096);

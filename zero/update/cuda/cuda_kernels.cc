@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "base/status.h"
 
 namespace ringzero::cuda {
 namespace {
@@ -35,8 +36,8 @@ absl::Status Available() { return StatusOf(FindKernels(), "Available"); }
 template <class Span>
 absl::Status Pass(const Span& span, Stream stream) {
   const auto wrong = [](const char* field, int64_t found, int least) {
-    return absl::InvalidArgumentError(absl::StrCat("cuda::", Span::kName, ": ", field, " is ",
-                                                   found, ", it must be ", least, " or more"));
+    return InvalidArgument("cuda::", Span::kName, ": ", field, " is ", found, ", it must be ",
+                           least, " or more");
   };
   if (span.count < 0) return wrong("count", span.count, 0);
   if constexpr (std::is_same_v<Span, SquaresSpan>) {
