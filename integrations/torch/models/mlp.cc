@@ -11,37 +11,37 @@
 namespace ringzero {
 namespace {
 
-enum class Place { kFirst, kMiddle, kLast, kOnly };
+enum class Position { kFirst, kMiddle, kLast, kOnly };
 
 class LinearLayer final : public Layer {
  public:
-  LinearLayer(int64_t in, int64_t out, Place place)
+  LinearLayer(int64_t in, int64_t out, Position position)
       : weight_(register_parameter("weight", at::empty({out, in}))),
         bias_(register_parameter("bias", at::empty({out}))),
-        place_(place) {}
+        position_(position) {}
 
   TensorList forward(TensorList inputs) override {
     at::Tensor& x = inputs[0];
-    if (place_ == Place::kFirst || place_ == Place::kOnly) x = x.flatten(1);
+    if (position_ == Position::kFirst || position_ == Position::kOnly) x = x.flatten(1);
     x = Linear(x, weight_, bias_);
-    if (place_ == Place::kFirst || place_ == Place::kMiddle) x = x.relu();
+    if (position_ == Position::kFirst || position_ == Position::kMiddle) x = x.relu();
     return inputs;
   }
 
  private:
   at::Tensor weight_;
   at::Tensor bias_;
-  Place place_;
+  Position position_;
 };
 
-LayerFactory MakeLinear(int64_t in, int64_t out, Place place) {
-  const bool first = place == Place::kFirst || place == Place::kOnly;
+LayerFactory MakeLinear(int64_t in, int64_t out, Position position) {
+  const bool first = position == Position::kFirst || position == Position::kOnly;
   LayerFactory factory;
-  factory.build = [=] { return std::make_shared<LinearLayer>(in, out, place); };
+  factory.build = [=] { return std::make_shared<LinearLayer>(in, out, position); };
   factory.cost = ProductCost(in * out, first ? InputGradient::kNone : InputGradient::kNeeded) +
                  ElementwiseCost(2 * out);
   // He et al. 2015 before a ReLU; the logits start smaller.
-  const bool relu = place == Place::kFirst || place == Place::kMiddle;
+  const bool relu = position == Position::kFirst || position == Position::kMiddle;
   const double deviation = std::sqrt((relu ? 2.0 : 1.0) / static_cast<double>(in));
   factory.initialize = [deviation](const std::string& parameter, at::Tensor values,
                                    at::Generator generator) {
@@ -74,11 +74,11 @@ std::vector<LayerFactory> MakeMlp(const MlpOptions& options) {
   std::vector<LayerFactory> layers;
   const size_t count = options.sizes.size() - 1;
   for (size_t i = 0; i < count; ++i) {
-    const Place place = count == 1       ? Place::kOnly
-                        : i == 0         ? Place::kFirst
-                        : i + 1 == count ? Place::kLast
-                                         : Place::kMiddle;
-    layers.push_back(MakeLinear(options.sizes[i], options.sizes[i + 1], place));
+    const Position position = count == 1       ? Position::kOnly
+                              : i == 0         ? Position::kFirst
+                              : i + 1 == count ? Position::kLast
+                                               : Position::kMiddle;
+    layers.push_back(MakeLinear(options.sizes[i], options.sizes[i + 1], position));
     layers.back().name = absl::StrCat("linear", i);
   }
   return layers;
