@@ -12,6 +12,8 @@
 
 #include <string>
 
+#include "base/ids.h"
+
 namespace ringzero {
 
 // Far above any number of updates; a prediction's label is this plus its t.
