@@ -5,9 +5,9 @@
 //                       CreateMixedTransport(seat, std::move(endpoint), options));
 //   transport->LinkTo(WorkerId(1));   // "shm", or "ucx tcp/eth0"
 //
-// There is one memory (docs/p2p.md), and a message thread for each of the two ways. Callbacks run on
-// the thread of shared memory, of a worker that is alone on its host on UCX's, one at a time; the
-// last ones in the destructor.
+// There is one memory (docs/p2p.md): what a peer of this host hands over is sent on from where it
+// lies. Each of the two ways has a message thread. Callbacks run on the thread of shared memory, of
+// a worker that is alone on its host on UCX's, one at a time; the last ones in the destructor.
 #ifndef RINGZERO_P2P_MIXED_TRANSPORT_H_
 #define RINGZERO_P2P_MIXED_TRANSPORT_H_
 

@@ -2,7 +2,6 @@
 #include "zero/flat_shards.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 #include <set>
 #include <utility>

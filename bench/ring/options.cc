@@ -228,39 +228,41 @@ absl::Status UnknownFlag(const CLI::App& app, const std::string& word) {
 bool BetweenTwo(RingMode mode) { return mode == RingMode::kPingpong || mode == RingMode::kStream; }
 
 absl::Status CheckTogether(const CLI::App& app, const RingOptions& options) {
-  const auto wrong = [](const auto&... words) { return InvalidArgument(words...); };
   const bool train = options.mode == RingMode::kTrain;
   for (const char* const name : kNotOfTrain) {
     if (!train || app.count(name) == 0) continue;
-    return wrong(name, ": has no meaning with --mode train, whose messages are the plan's");
+    return InvalidArgument(name,
+                           ": has no meaning with --mode train, whose messages are the plan's");
   }
   if (app.count("--rounds") > 0 && !options.compare) {
-    return wrong("--rounds: has a meaning with --compare alone");
+    return InvalidArgument("--rounds: has a meaning with --compare alone");
   }
   if (options.transport == "nccl" && options.memory == MemoryKind::kHost) {
-    return wrong("--memory: host is not for --transport nccl, only cuda");
+    return InvalidArgument("--memory: host is not for --transport nccl, only cuda");
   }
   if (options.min_bytes > options.max_bytes) {
-    return wrong("-b ", options.min_bytes, " is more than -e ", options.max_bytes);
+    return InvalidArgument("-b ", options.min_bytes, " is more than -e ", options.max_bytes);
   }
   for (const ElementType type : options.types) {
     if (options.min_bytes < SizeOf(type)) {
-      return wrong("-b ", options.min_bytes, ": not one element of type ", ToString(type));
+      return InvalidArgument("-b ", options.min_bytes, ": not one element of type ",
+                             ToString(type));
     }
     if (options.mode == RingMode::kReduce && !CanAdd(type)) {
-      return wrong("-d ", ToString(type), ": --mode reduce cannot add it");
+      return InvalidArgument("-d ", ToString(type), ": --mode reduce cannot add it");
     }
   }
   if (options.step_factor == 1 && options.step_bytes == 0) {
-    return wrong("-i 0: sizes would never grow");
+    return InvalidArgument("-i 0: sizes would never grow");
   }
   if (options.per_iteration_skip >= options.iterations) {
-    return wrong("-K ", options.per_iteration_skip, ": wanted less than -n ", options.iterations);
+    return InvalidArgument("-K ", options.per_iteration_skip, ": wanted less than -n ",
+                           options.iterations);
   }
   RZ_RETURN_IF_ERROR(CheckWorkers(options));
   if (train == options.plan_file.empty()) {
-    return wrong(train ? "--mode train: which plan? --plan FILE is missing"
-                       : "--plan: has a meaning with --mode train alone");
+    return InvalidArgument(train ? "--mode train: which plan? --plan FILE is missing"
+                                 : "--plan: has a meaning with --mode train alone");
   }
   return absl::OkStatus();
 }

@@ -132,10 +132,8 @@ std::string CoresText(double cores) {
 
 std::string DescribeCrowd(const ThreadCount& count, double cores) {
   if (count.threads == 1 || count.workers * count.threads <= cores) return "";
-  return absl::StrFormat(
-      "%d workers with %d threads each share %s: threads that wait for each other should sleep "
-      "(%s=passive)",
-      count.workers, count.threads, CoresText(cores), kWaitPolicy);
+  return absl::StrFormat("%d workers with %d threads each share %s", count.workers, count.threads,
+                         CoresText(cores));
 }
 
 void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool speaks) {
@@ -144,14 +142,17 @@ void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool s
   }
   const std::string crowd = DescribeCrowd(count, UsableCores());
   if (crowd.empty()) return;
+  const auto say = [&](const char* warning, const char* words) {
+    if (!speaks) return;
+    std::fprintf(stderr, "%s%s: %s (%s=passive)\n", warning, crowd.c_str(), words, kWaitPolicy);
+  };
   std::error_code missing;
-  const bool again = std::filesystem::is_regular_file(line.config, missing);  // a pipe is not
-  const char* const warning =
-      again ? "" : "warning: CONFIG cannot be read again, so set it yourself: ";
-  if (speaks) std::fprintf(stderr, "%s%s\n", warning, crowd.c_str());
-  if (!again) return;
-  setenv(kWaitPolicy, "passive", 1);
-  StartAgain(line.words);
+  if (std::filesystem::is_regular_file(line.config, missing)) {  // a pipe cannot be read again
+    say("", "threads that wait for each other sleep");
+    setenv(kWaitPolicy, "passive", 1);
+    StartAgain(line.words);
+  }
+  say("warning: ", "threads that wait take the processor from others, unless you set it");
 }
 
 FitBudget FindHostMemory(const std::string& root) {

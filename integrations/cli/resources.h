@@ -37,9 +37,9 @@ struct ThreadCount {
   int threads = 1;  // LibTorch's, in each
 };
 
-// One line where there are more threads than cores and a worker has several; else empty. OpenMP's
-// threads spin while they wait for each other, and so take the processor from those who work
-// (docs/results/threads.md).
+// "4 workers with 2 threads each share 2 cores", where a worker has several threads and there are
+// more threads than cores; else empty. OpenMP's threads spin while they wait for each other, and so
+// take the processor from those who work (docs/results/threads.md).
 std::string DescribeCrowd(const ThreadCount& count, double cores);
 
 // Where it is crowded and the environment does not say how OpenMP waits: says DescribeCrowd on

@@ -51,8 +51,8 @@ std::pair<int64_t, int64_t> TimesOf(std::span<const FlightRecord> records,
 // and an update of all stages.
 SimulationOptions MeasuredSpeed(std::span<const FlightRecord> records, int stages);
 
-// `records`: one per worker at most, any of them with aligned clocks or said not to be, by
-// nanoseconds. `note`: for who looks.
+// `records`: one per worker at most, any of them with aligned clocks or said not to be; their times
+// are nanoseconds. `note`: for a person.
 std::string ChromeTrace(std::span<const FlightRecord> records, const std::string& note = "");
 
 // A whole file (base/files.h), packed by gzip if the name ends in .gz; both programs open such

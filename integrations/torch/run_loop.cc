@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/status.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
 #include "integrations/torch/tcp_rendezvous.h"

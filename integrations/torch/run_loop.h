@@ -28,6 +28,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "base/status.h"  // what a loop is written with
 #include "integrations/torch/layer_parts.h"
 #include "integrations/torch/torch.h"
 #include "p2p/connect.h"

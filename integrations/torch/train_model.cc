@@ -6,7 +6,6 @@
 #include <string>
 #include <utility>
 
-#include "base/status.h"
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/rendezvous/join_job.h"

@@ -26,6 +26,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/status.h"  // what a loop is written with
 #include "integrations/torch/layer.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"

@@ -109,7 +109,7 @@ class Launch {
     bool lost = false;  // its stop took too long, and was said
   };
   struct Failure {
-    absl::Status status;  // names its worker, or is an echo
+    absl::Status status;  // names its worker, unless it is alone, or is an echo
     bool killed = false;  // by SIGKILL, from outside
   };
   enum class Phase { kRunning, kInterrupted, kGrace, kTerminated, kKilled };

@@ -41,8 +41,8 @@ namespace ringzero {
 struct LaunchOptions {
   int workers = 1;
   int tasks = 1;  // of each worker, as in LaunchNeeds (p2p/launch/limits.h)
-  // One process that stands for the whole run: its name in errors ("the planning process"), where
-  // else "worker 0" is named.
+  // For one process (`workers` is 1) that stands for the whole run: its name in errors about it
+  // ("the planning process was killed …"). What it reports itself has no name in front.
   std::string alone;
   // Called on the launching thread with what the workers Report, each worker's in its order.
   // Nothing else is read meanwhile.

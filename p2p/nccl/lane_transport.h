@@ -10,8 +10,8 @@
 //                           options));
 //
 // Payload is copied from worker to worker: a block that was sent is free again when its send is
-// complete, and a delivered one lies in memory of its receiver's own. A callback comes when the lane
-// says that its operation is complete. Otherwise as Transport says (docs/p2p.md).
+// complete, and a delivered one lies in memory of its receiver's own. A callback comes when the
+// lane says that its operation is complete. Otherwise as Transport says (docs/p2p.md).
 #ifndef RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_
 #define RINGZERO_P2P_NCCL_LANE_TRANSPORT_H_
 

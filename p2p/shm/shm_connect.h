@@ -6,9 +6,9 @@
 //   RZ_ASSIGN_OR_RETURN(auto transport, CreateShmTransport(std::move(endpoint), options));
 //
 // Each worker tells the abstract name of its socket at the rendezvous ("shm/3") and connects to
-// those below it; the two prove to each other that they know the job's secret (docs/p2p.md). A
-// process of another user or of another job, or one that talks nonsense or nothing, is cut off and
-// does no harm.
+// those below it; the two prove to each other that they know the job's secret (docs/p2p.md). The
+// sockets then are the endpoint's. A process of another user or of another job, or one that talks
+// nonsense or nothing, is cut off and does no harm.
 #ifndef RINGZERO_P2P_SHM_SHM_CONNECT_H_
 #define RINGZERO_P2P_SHM_SHM_CONNECT_H_
 

@@ -180,7 +180,7 @@ class Progress(TestCase):
         before, after = spins(done)
         self.assertGreater(before, after)
         self.assertEqual(after, 0)
-        self.assertEqual(said(done), ["2 workers with 2 threads each share 1 core: threads that wait for each other should sleep "
+        self.assertEqual(said(done), ["2 workers with 2 threads each share 1 core: threads that wait for each other sleep "
                                       "(OMP_WAIT_POLICY=passive)"])
         chosen = run("train", config, env={**shown, "OMP_WAIT_POLICY": "passive"})
         self.assertEqual((spins(chosen), said(chosen)), ([0], []), chosen.stderr)

@@ -97,6 +97,13 @@ TEST_P(RunWorkersTest, TheFirstCauseIsNamed) {
     return seat.transport->status();
   });
   EXPECT_EQ(thrown.message(), "worker 2: out of patience");
+  // Also of the process that stands for all.
+  const absl::Status first = run([](WorkerSeat seat) -> absl::StatusOr<std::string> {
+    if (seat.self.value == 0) return absl::NotFoundError("no such file");
+    while (seat.transport->status().ok()) usleep(1000);
+    return seat.transport->status();
+  });
+  EXPECT_EQ(first.message(), "worker 0: no such file");
 }
 
 TEST_P(RunWorkersTest, APlanThatFailsEndsAll) {

@@ -38,6 +38,7 @@ struct BatchTriple {
 // InvalidArgument, without a place, when they do not agree or make more than 2^31 - 1 samples.
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
+// Of a GPT (integrations/torch/models/models.h).
 struct GptOptions {
   int64_t layers = 4;  // blocks
   int64_t dim = 128;   // a multiple of heads

@@ -28,7 +28,7 @@ std::vector<LayerFactory> MakeMlp(const MlpOptions& options);
 // GPT: a decoder-only transformer with learned positions and norms before each part (pre-norm).
 // Layers: "embedding", for each of the blocks "block<i>.attention" and "block<i>.mlp", "head". Maps
 // int64 tokens {batch, sequence} to logits {batch, sequence, vocab}; a sequence may be shorter than
-// `seq` (GptOptions, zero/config/config.h). A tied head has a parameter "weight" that says so in LayerFactory::tied.
+// `seq`. A tied head has a parameter "weight" that says so in LayerFactory::tied.
 absl::Status CheckGpt(const GptOptions& options);
 std::vector<LayerFactory> MakeGpt(const GptOptions& options);
 
