@@ -16,7 +16,6 @@
 namespace ringzero {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class HostTest : public testing::Test {
