@@ -6,10 +6,10 @@
 //   SharedBuffer reader = version;                      // one more holder, no copy
 //   absl::StatusOr<Buffer> again = std::move(version).Unseal();   // error while `reader` lives
 //
-// "Parameters are shared, sums are owned", said by the types. Both are handles on a BufferCell,
-// which counts its holders (across processes, if its pool does) and returns the memory to its pool
-// when the last holder goes. Handles are not thread-safe; cells are: copies of one SharedBuffer may
-// be used and dropped on any threads. Payloads begin at a multiple of 64 bytes.
+// The types say it: parameters are shared, sums are owned. Both types are handles on a BufferCell.
+// The cell counts its holders (across processes, if its pool does). When the last holder goes, the
+// cell returns its memory to the pool. Handles are not thread-safe; cells are: copies of one
+// SharedBuffer may be used and dropped on any threads. Payloads begin at a multiple of 64 bytes.
 #ifndef RINGZERO_BASE_BUFFER_H_
 #define RINGZERO_BASE_BUFFER_H_
 
@@ -50,7 +50,7 @@ class BufferCell {
   size_t size_;  // bytes
 };
 
-// A cell whose memory goes with the object, which its last holder deletes.
+// A cell that its last holder deletes; the memory goes with the cell.
 class CountedCell : public BufferCell {
  public:
   void AddHolder() override { holders_.fetch_add(1, std::memory_order_relaxed); }
@@ -66,7 +66,7 @@ class CountedCell : public BufferCell {
   std::atomic<int> holders_{1};
 };
 
-// What both handles are: one holder of a cell, or of none (after a move).
+// The base of Buffer and SharedBuffer: one holder of a cell, or of no cell (after a move).
 class BufferHandle {
  public:
   explicit operator bool() const { return cell_ != nullptr; }
@@ -81,7 +81,7 @@ class BufferHandle {
   explicit BufferHandle(BufferCell* cell) : cell_(cell) {}
   BufferHandle(BufferHandle&& other) noexcept : cell_(other.Detach()) {}
   ~BufferHandle() { Reset(); }
-  // For operator=: its argument is a copy, whose end releases what was held here.
+  // For operator=: its argument is a copy, and the end of the copy releases the cell held before.
   void Swap(BufferHandle& other) noexcept { std::swap(cell_, other.cell_); }
 
  private:

@@ -11,7 +11,7 @@
 namespace ringzero {
 namespace {
 
-// Never null, which some versions of libcrypto refuse.
+// Never null: some versions of libcrypto refuse a null pointer.
 const unsigned char* BytesOf(std::string_view text) {
   return reinterpret_cast<const unsigned char*>(text.empty() ? "" : text.data());
 }

@@ -26,7 +26,7 @@ using Digest = std::array<uint8_t, 32>;
 class Sha256 {
  public:
   Sha256();
-  // Adds bytes to the end of the message; how they are cut into calls does not matter.
+  // Adds bytes to the end of the message. How the message is cut into calls does not matter.
   void Update(std::span<const std::byte> bytes);
   // The digest of all bytes so far, in hex. Ends the message: afterwards the object is as good as
   // new.
@@ -39,12 +39,12 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-// Of one text; thread-safe, as the next two are.
+// The SHA-256 of one text, in hex. Thread-safe, as HmacSha256 and SameDigest are.
 std::string Sha256Hex(std::string_view text);
 
 Digest HmacSha256(std::string_view key, std::string_view message);
 
-// In a time that does not depend on where they differ.
+// Compares in a time that does not depend on where the digests differ.
 bool SameDigest(const Digest& a, const Digest& b);
 
 }  // namespace ringzero

@@ -1,5 +1,5 @@
-// Written by descriptors: what was written is with the kernel, so that an error is met where it
-// happens.
+// Files are written by descriptors: each write goes to the kernel at once, so that an error is met
+// where it happens.
 #include "base/files.h"
 
 #include <fcntl.h>
@@ -29,11 +29,11 @@
 namespace ringzero {
 namespace {
 
-constexpr std::chrono::seconds kReaderLimit(10);  // a FIFO's
+constexpr std::chrono::seconds kReaderLimit(10);  // for the reader of a FIFO to come
 constexpr std::chrono::milliseconds kPause(10);
 constexpr size_t kTrialBytes = 1 << 16;
 constexpr size_t kCopyBytes = 1 << 20;  // at a time
-constexpr int kMostLinks = 40;          // as the kernel follows
+constexpr int kMostLinks = 40;          // symlinks; the kernel follows as many
 
 absl::Status WriteError(const std::string& path, int error) {
   const char* const why = error == ENXIO ? "nobody reads it" : std::strerror(error);
@@ -45,7 +45,7 @@ bool Look(const std::string& path, struct stat& info) {
   return (path == "-" ? fstat(STDOUT_FILENO, &info) : stat(path.c_str(), &info)) == 0;
 }
 
-// Which of this process' standard streams that is already: to open it again would begin it anew.
+// The standard stream of this process that `info` is; -1: none. Opening it again would restart it.
 int StandardStream(const struct stat& info) {
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat of {};
@@ -90,7 +90,7 @@ std::string UnguessableName(const std::string& target) {
   return absl::StrFormat("%s.%08x%08x.tmp", target, random(), random());
 }
 
-// So that the new name itself survives a power failure. A folder that may be written, but not read,
+// Lets the new name itself survive a power failure. A folder that may be written, but not read,
 // cannot be synced.
 absl::Status SyncFolderOf(const std::string& path, const std::string& target) {
   std::filesystem::path folder = std::filesystem::path(target).parent_path();
@@ -102,8 +102,8 @@ absl::Status SyncFolderOf(const std::string& path, const std::string& target) {
   return error == 0 ? absl::OkStatus() : WriteError(path, error);
 }
 
-// Equal for all names of one file, of one that is not there yet, too. Empty for a device, which any
-// number may write to.
+// Equal for all names of one file, also of a file that is not there yet. Empty for a device: any
+// number of outputs may write to it.
 std::string FileKey(const std::string& path) {
   if (path == "-") return path;
   struct stat info {};
@@ -171,9 +171,9 @@ OutputFile::~OutputFile() {
 
 absl::Status OutputFile::Write(absl::string_view bytes) {
   struct stat info {};
-  // The kernel would take it, and it could not be read.
+  // The kernel would take the bytes of a deleted file, and nobody could read them.
   if (grows_ && fstat(fd_, &info) == 0 && info.st_nlink == 0) return WriteError(path_, ENOENT);
-  do {  // of no bytes, too: a device may say that it takes none
+  do {  // also for no bytes: a device may say that it takes none
     const ssize_t written = write(fd_, bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) return WriteError(path_, errno);
     if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
@@ -188,7 +188,7 @@ absl::Status OutputFile::Rewind() {
 absl::Status OutputFile::Finish(Sync sync) {
   const bool durable = sync == Sync::kYes && !temporary_.empty();
   if (durable && fsync(fd_) != 0) return WriteError(path_, errno);
-  // Some file systems tell only at a close; fd_ itself stays open for CopyTo.
+  // Some file systems report an error only at a close; fd_ itself stays open for CopyTo.
   if (close(dup(fd_)) != 0) return WriteError(path_, errno);
   if (!temporary_.empty()) {
     if (std::rename(temporary_.c_str(), target_.c_str()) != 0) return WriteError(path_, errno);
@@ -240,7 +240,7 @@ absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
 absl::Status CheckWritable(const std::string& path, uint64_t bytes) {
   struct stat info {};
   if (Look(path, info) && S_ISFIFO(info.st_mode)) {
-    // Opened and closed again, it would be at its end for who reads it.
+    // If we opened and closed the FIFO, its reader would be at the end.
     return path == "-" || access(path.c_str(), W_OK) == 0 ? absl::OkStatus()
                                                           : WriteError(path, errno);
   }
@@ -313,7 +313,7 @@ absl::Status PrintToStdout(absl::string_view text) {
 absl::Status CheckStandardStreams() {
   for (const int stream : {STDIN_FILENO, STDERR_FILENO}) {
     if (fcntl(stream, F_GETFD) >= 0) continue;
-    // The lowest number that is free.
+    // open returns the lowest free number, here that of `stream`.
     if (open("/dev/null", O_RDWR) != stream) return WriteError("/dev/null", errno);
   }
   return write(STDOUT_FILENO, "", 0) == 0 ? absl::OkStatus() : WriteError("standard output", errno);

@@ -7,8 +7,8 @@
 //   RZ_RETURN_IF_ERROR(file->Write(bytes));                     // the same, in pieces
 //   RZ_RETURN_IF_ERROR(file->Finish());
 //
-// What lies at a path decides: a symlink is followed, a device or a FIFO is written to, "-" is
-// standard output, and so is every other name of it (/dev/stdout). Only regular files are replaced.
+// What lies at a path decides: a symlink is followed, a device or a FIFO is written to. "-" is
+// standard output, and so is any other name of it (/dev/stdout). Only regular files are replaced.
 // Errors are PermissionDenied and name the path as it was given.
 #ifndef RINGZERO_BASE_FILES_H_
 #define RINGZERO_BASE_FILES_H_
@@ -30,30 +30,30 @@ namespace ringzero {
 class OutputFile {
  public:
   enum class As {
-    kWhole,     // a regular file gets its name in Finish; without Finish the old one stays
+    kWhole,     // a regular file gets its name in Finish; without Finish the old file stays
     kGrowing,   // emptied now, and read by others while it grows; once deleted, it takes no more
-    kAppended,  // the same, behind what is there
+    kAppended,  // as kGrowing, but not emptied: written behind what is there
   };
   enum class Sync { kYes, kNo };
 
   // A whole file is written beside `path` under a new, random name (O_EXCL), and has the
-  // permissions of the file that it replaces. For the reader of a FIFO it waits 10 s.
+  // permissions of the file that it replaces. Open waits 10 s for the reader of a FIFO.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Open(const std::string& path, As as);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  // All of it, at once: nothing is buffered here.
+  // Writes all of `bytes` at once: nothing is buffered here.
   absl::Status Write(absl::string_view bytes);
   // The next Write begins at the first byte again. Regular files only.
   absl::Status Rewind();
-  // Once. With kYes a whole file survives a power failure from here on.
+  // Called once. With kYes a whole file survives a power failure from here on.
   absl::Status Finish(Sync sync = Sync::kYes);
-  // A whole file at `path` that begins with the first `bytes` of this one, which cannot go on: its
-  // disk is full, or its folder was deleted. An error of what is written in place: it is gone.
+  // Makes a whole file at `path` with the first `bytes` of this file, which cannot go on: its disk
+  // is full, or its folder was deleted. An error for what is written in place: the bytes are gone.
   absl::StatusOr<std::unique_ptr<OutputFile>> CopyTo(const std::string& path, uint64_t bytes) const;
 
-  // Whether a whole file may have so many bytes, and its disk has room for them.
+  // OK if a whole file may have so many bytes, and its disk has room for them.
   absl::Status CheckRoom(uint64_t bytes) const;
 
  private:
@@ -61,52 +61,52 @@ class OutputFile {
 
   const std::string path_;
   std::string target_;     // of a whole file: where path_'s symlinks lead
-  std::string temporary_;  // of a whole file, until Finish; else empty
+  std::string temporary_;  // the name of a whole file until Finish; empty otherwise
   bool grows_ = false;     // a regular file of kGrowing or kAppended
-  int fd_ = -1;            // again after Finish
+  int fd_ = -1;            // -1 again after Finish
 };
 
 absl::Status WriteWholeFile(const std::string& path, absl::string_view contents,
                             OutputFile::Sync sync = OutputFile::Sync::kYes);
 
-// Now what a whole file at `path` would meet later: no such folder, no permission, a full disk, or
-// one with less space than for `bytes`. Nothing is left, and what lies at `path` stays as it is.
+// Returns now the error that a whole file at `path` would meet later: no folder, no permission, a
+// full disk, too little space for `bytes`. Leaves nothing behind; `path` stays as it is.
 absl::Status CheckWritable(const std::string& path, uint64_t bytes = 0);
 
-// Where to write what cannot be written at `path`: the last part of its name in a new folder, for
-// this user only, of $TMPDIR, or of /tmp where that cannot be.
+// A path to write to if `path` cannot be written: the last part of its name, in a new folder for
+// this user only. The folder lies in $TMPDIR, or in /tmp if it cannot be made in $TMPDIR.
 absl::StatusOr<std::string> MakeSparePath(const std::string& path);
-// Nothing was written at `spare`, of MakeSparePath: removes its folder.
+// For a path of MakeSparePath where nothing was written: removes its folder.
 void DropSparePath(const std::string& spare);
 
-// Whether it is no regular file that would be replaced: a device, a FIFO, standard output.
+// Whether `path` is written in place, not replaced: a device, a FIFO, standard output.
 bool WrittenInPlace(const std::string& path);
 
-// What was named, and by what: "--summary", "data.path". Empty: nothing was.
+// A path, and the option or key that names it: "--summary", "data.path". Empty path: not named.
 struct NamedPath {
   std::string by;
   std::string path;
 };
 
-// Before anything is written. InvalidArgument if two outputs are one file, or an output is an input
-// or would replace a file of an input that is a folder: "--summary and CONFIG name one file:
-// a.json". What CheckWritable says of an output. Names are compared by what they name; a device may
-// be named by any number.
+// Called before anything is written. InvalidArgument if two outputs are one file ("--summary and
+// CONFIG name one file: a.json"), or an output is an input or would replace a file of an input
+// folder. Otherwise the error of CheckWritable for an output. Paths are compared by the file they
+// lead to; any number of paths may name one device.
 absl::Status CheckOutputFiles(const std::vector<NamedPath>& outputs,
                               const std::vector<NamedPath>& inputs);
 
 // InvalidArgument if a file is where `folder`, or a folder above it, is to be made later.
 absl::Status CheckFolder(const NamedPath& folder);
 
-// Makes the folder and those above it.
+// Makes the folder and the folders above it.
 absl::Status MakeFolders(const std::string& folder);
 
-// To standard output, with nothing left in a buffer.
+// Prints to standard output, and leaves nothing in a buffer.
 absl::Status PrintToStdout(absl::string_view text);
 
-// First thing in main. An error where standard output cannot be written. Standard input and error
-// that are closed lead nowhere from here on: else the next file to be opened would get their
-// number, and what is printed.
+// Called first in main. An error if standard output cannot be written. Standard input and standard
+// error, if closed, lead nowhere from here on. Otherwise the next file to be opened would get the
+// number of a closed stream, and with it what is printed.
 absl::Status CheckStandardStreams();
 
 // The file, or its first `most` bytes: a device may have no end. Errors name the file. NotFound: it
@@ -114,8 +114,8 @@ absl::Status CheckStandardStreams();
 // PermissionDenied: anything else. Thread-safe.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, size_t most = SIZE_MAX);
 
-// Of a file of lines "name : value" or "name value", as /proc has them: the value in the first line
-// of that name. Empty: there is no such line, or no such file. Thread-safe.
+// The value of `name` in a file of lines "name : value" or "name value", as /proc has them. The
+// first line of that name counts. Empty: there is no such line, or no such file. Thread-safe.
 std::string FieldOfFile(const std::string& path, absl::string_view name);
 
 }  // namespace ringzero

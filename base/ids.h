@@ -27,7 +27,7 @@ using StageId = Id<struct StageTag>;
 using Version = Id<struct VersionTag>;
 // iteration t: one update of every stage.
 using Iteration = Id<struct IterationTag>;
-// lap l = 0..K-1 of an iteration: one micro-batch per worker.
+// lap l = 0..K-1 of an iteration, an accumulation step: one micro-batch per worker.
 using Lap = Id<struct LapTag>;
 
 }  // namespace ringzero

@@ -22,7 +22,7 @@ inline absl::Status Annotate(const absl::Status& status, const std::string& wher
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
 }
 
-// Errors of parts, as absl::StrCat takes them.
+// Errors whose message is made of `parts` by absl::StrCat.
 template <typename... Parts>
 absl::Status InvalidArgument(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat(parts...));

@@ -27,8 +27,8 @@ std::thread NamedThread(std::string name, Body body) {
   });
 }
 
-// Overwrites the words that main was given, so they must not be read afterwards; a title that is
-// longer than they are is cut off. Nothing where the kernel does not tell where they lie.
+// Overwrites the words of main's argv, so argv must not be read afterwards. A title longer than the
+// words is cut off. Does nothing if the kernel does not tell where the words lie.
 void NameProcess(absl::string_view title);
 
 }  // namespace ringzero

@@ -1,4 +1,4 @@
-// Texts of any bytes as one: "5:hello0:3:abc".
+// Joins texts of any bytes into one text: "5:hello0:3:abc".
 //
 //   std::string all = JoinTexts({"hello", "", "abc"});
 //   absl::string_view rest = all;
@@ -25,8 +25,8 @@ inline std::string JoinTexts(const std::vector<std::string>& texts) {
   return all;
 }
 
-// The first text of `all`, which then begins behind it. Nothing, and `all` stays as it is: there is
-// none, or it is cut short.
+// Takes the first text off the front of `all`. Nothing, and `all` stays as it is, if `all` has no
+// text or its first text is cut short.
 inline std::optional<std::string> TakeText(absl::string_view& all) {
   const size_t colon = all.find(':');
   size_t size = 0;

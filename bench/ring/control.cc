@@ -13,7 +13,7 @@
 namespace ringzero {
 namespace {
 
-constexpr size_t kPartBytes = kMaxTextBytes - 64;  // beside "number last "
+constexpr size_t kPartBytes = kMaxTextBytes - 64;  // leaves room for "number last "
 
 }  // namespace
 
@@ -39,7 +39,7 @@ std::unique_ptr<Control> Control::Create(Waiting* waiting) {
 absl::Status Control::SendPart(WorkerId to, const std::string& what, const std::string& question) {
   using Answer = absl::StatusOr<std::string>;
   while (true) {
-    // Shared: if this gives up, the answer may come later.
+    // Shared: the answer may come after this function has given up.
     auto answer = std::make_shared<std::optional<Answer>>();
     RZ_RETURN_IF_ERROR(
         waiting_->transport().Ask(to, question, [answer, waiting = waiting_](Answer got) {
@@ -52,14 +52,14 @@ absl::Status Control::SendPart(WorkerId to, const std::string& what, const std::
     RZ_RETURN_IF_ERROR(waiting_->Until(absl::StrCat("worker ", to.value, " to take \"", what, "\""),
                                        Manner::kBusy, [&answer] { return answer->has_value(); }));
     const std::lock_guard<std::mutex> lock(waiting_->mutex());
-    // A worker leaves when it has all that it will be told, so what it took before is no loss.
+    // A worker leaves only when it has all that it will be told: so this part has arrived.
     if (absl::IsFailedPrecondition((*answer)->status())) return absl::OkStatus();
     RZ_ASSIGN_OR_RETURN(const std::string got, **answer);
     if (got == "ok") return absl::OkStatus();
     if (!got.empty()) {
       return Internal("worker ", to.value, " does not understand \"", what, "\"");
     }
-    // It is there but does not listen yet (Transport::AnswerWith): it has just been created.
+    // The worker is there but does not answer yet (Transport::AnswerWith): it was just created.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

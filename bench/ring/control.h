@@ -5,9 +5,9 @@
 //                       control.Gather("ready", my_text, Manner::kBusy));
 //   RZ_ASSIGN_OR_RETURN(std::string word, control.Tell("go", of_worker_0, Manner::kIdle));
 //
-// It goes as questions of the transport, so that it takes no credit, no memory and no channel from
-// what is measured, and works over every transport. All workers call the same methods in the same
-// order. Used by the calling thread.
+// Texts go as questions of the transport, so that they take no credit, no memory and no channel
+// from what is measured, and work over every transport. All workers call the same methods in the
+// same order. Used by the calling thread.
 #ifndef RINGZERO_BENCH_RING_CONTROL_H_
 #define RINGZERO_BENCH_RING_CONTROL_H_
 
@@ -25,11 +25,11 @@ namespace ringzero {
 
 class Control {
  public:
-  // Both outlive this; Create makes `waiting`'s transport answer.
+  // `waiting` and its transport outlive this. Create makes that transport answer (AnswerWith).
   static std::unique_ptr<Control> Create(Waiting* waiting);
 
-  // Everybody's texts, by worker, at worker 0; empty elsewhere. Worker 0 returns when all have
-  // called, the others at once.
+  // The texts of all workers, by worker, at worker 0; empty elsewhere. Worker 0 returns when all
+  // have called, any other worker when worker 0 has taken its text.
   absl::StatusOr<std::vector<std::string>> Gather(const std::string& what, const std::string& text,
                                                   Manner manner);
   // Worker 0's text, on every worker.

@@ -4,7 +4,7 @@
 //   int64_t wrong = CountWrong(ElementType::kFloat, {...}, bytes);     // 0
 //
 // Every element depends on (worker, repetition, position), so that a stale, shifted, foreign or
-// damaged one is not what it should be. Pure functions.
+// damaged element has a wrong value. Pure functions.
 #ifndef RINGZERO_BENCH_RING_ELEMENT_H_
 #define RINGZERO_BENCH_RING_ELEMENT_H_
 

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kUnknownCache = size_t{32} << 20;
 
-// "32768K" of the deepest cache that the first core has.
+// Bytes of the largest cache of the first core, read from text such as "32768K".
 size_t LastCacheBytes() {
   size_t largest = 0;
   for (int index = 0; index < 8; ++index) {

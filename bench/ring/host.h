@@ -3,7 +3,7 @@
 //   const HostFacts facts = ReadHostFacts();          // CPU model, caches, cores
 //   const HostSpeed speed = MeasureHost(facts);       // memcpy, core to core; about 0.2 s
 //
-// Blocking; from any thread. The calling thread's affinity is as before afterwards.
+// Blocking; from any thread. Only PinToCore changes the calling thread's affinity.
 #ifndef RINGZERO_BENCH_RING_HOST_H_
 #define RINGZERO_BENCH_RING_HOST_H_
 
@@ -24,7 +24,7 @@ struct HostFacts {
 HostFacts ReadHostFacts();
 
 struct HostSpeed {
-  double memcpy_gb_per_s = 0;   // bytes copied once, of one core, out of memory
+  double memcpy_gb_per_s = 0;   // of one core, out of memory; each copied byte counts once
   double core_to_core_us = -1;  // one way, both spinning, the first two cores; -1: only one core
   double futex_wake_us = -1;    // one way, the receiver asleep
 };
@@ -36,7 +36,7 @@ absl::Status PinToCore(int core);
 // Reads through memory until nothing that was there before is in the last-level cache.
 void EvictCaches(const HostFacts& facts);
 
-// One way between two threads of this process on two cores, `turns` times there and back.
+// Microseconds one way between two threads of this process on two cores; `turns` round trips.
 enum class Arrive { kSpinning, kAsleep };
 double CoreToCoreMicroseconds(const HostFacts& facts, Arrive arrive, int turns);
 

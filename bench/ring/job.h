@@ -30,8 +30,8 @@ struct RingJob {
   std::optional<Identity> identity;  // this process is one worker of an outside job
 };
 
-// Returns the number of wrong elements at all workers together, in digits; worker 0 prints and writes the
-// results. Blocking, on one thread of the worker's. An error has ended the transport on every worker.
+// Returns the number of wrong elements of all workers together, in digits. Worker 0 prints and
+// writes the results. Blocking, on one thread. An error has ended the transport on every worker.
 absl::StatusOr<std::string> RunRingWorker(const RingJob& job, std::unique_ptr<Transport> transport);
 
 }  // namespace ringzero

@@ -51,7 +51,7 @@ std::vector<TrafficSetup> AllSetups(const RingJob& job) {
 }
 
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes) {
-  // Of a ping-pong's nothing is on its way when the next one leaves.
+  // A ping-pong has nothing under way when the next iteration begins.
   const size_t least =
       (options.mode == RingMode::kPingpong ? 1 : 2) * static_cast<size_t>(options.aggregate);
   if (options.cached) {

@@ -26,15 +26,15 @@ namespace ringzero {
 // What the transport of `self` must have: slots, memory, progress.
 TransportOptions TransportNeedsOf(const RingJob& job, WorkerId self);
 
-// Bytes of memory, about, that the workers will hold that this process is or starts.
+// About how many bytes the workers will hold that this process is or starts.
 size_t MemoryOfRun(const RingJob& job);
 
-// A worker's number among those of its host: one that is this process or its child.
+// The number, among the workers of its host, of a worker that is this process or its child.
 int PlaceOnHost(const RingJob& job, WorkerId worker);
 // The core that --pin gives it.
 int CoreOf(const RingJob& job, WorkerId worker);
 
-// Turns of ours (with --compare: and the peer's) that the iterations are divided into.
+// Rounds that the iterations are divided into. With --compare the peer measures in each, too.
 int Rounds(const RingOptions& options);
 int IterationsOfRound(const RingOptions& options);
 
@@ -42,15 +42,15 @@ TrafficSetup SetupOf(const RingJob& job, ElementType type, size_t bytes);
 // Every distinct message size of the run, with the traffic that has it.
 std::vector<TrafficSetup> AllSetups(const RingJob& job);
 
-// One line's worth: how many buffers take turns for messages of `bytes`.
+// How many buffers take turns for messages of `bytes`, in one line of the table.
 int BuffersFor(const RingOptions& options, const HostFacts& facts, size_t bytes);
 // How many messages arrive at a worker before the first that is checked.
 uint64_t MessagesBeforeCheck(const RingOptions& options);
 
-// GPUs. CUDA does not survive a fork: of these only CheckGpus may be called before workers are
-// forked.
+// GPUs. CUDA does not survive a fork: of the functions below only CheckGpus may be called before
+// workers are forked.
 
-// NcclAvailable's error, where this machine has none or this build cannot use them.
+// NcclAvailable's error if this machine has no GPU or this build cannot use GPUs.
 absl::Status CheckGpus(const RingJob& job);
 
 // Workers of a host take its GPUs in turn. The errors of NcclDevices.

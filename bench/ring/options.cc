@@ -19,7 +19,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// What nccl-tests has and a ring of workers has not.
+// Flags that nccl-tests has and ring_perf has not, each with what stands for it here.
 constexpr std::pair<const char*, const char*> kForeign[] = {
     {"-t", "threads per process: here --workers N"},
     {"-g", "GPUs per thread: here --workers N"},
@@ -34,7 +34,7 @@ constexpr std::pair<const char*, const char*> kForeign[] = {
     {"-u", "misaligned buffers: they never are"},
 };
 
-// Flags that say which messages there are.
+// Flags that choose the messages: refused with --mode train, whose messages are the plan's.
 constexpr const char* kNotOfTrain[] = {"--minbytes",   "--maxbytes",  "--stepbytes",
                                        "--stepfactor", "--agg_iters", "--datatype",
                                        "--copy",       "--cached",    "--inject"};
@@ -67,7 +67,7 @@ CLI::Validator OneOf(const Names& names) {
   return CLI::Validator(check, "");
 }
 
-// "64K", also "64KiB" and "64KB" as others write it: its bytes.
+// Turns "64K", or "64KiB" and "64KB" as others write it, into a number of bytes.
 CLI::Validator SizeInBytes() {
   const auto take = [](std::string& text) {
     const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
@@ -87,7 +87,7 @@ CLI::Validator SizeInBytes() {
   return CLI::Validator(take, "");
 }
 
-// Adds the flags, each with the place in RingOptions where it goes. Of two the last one counts.
+// Adds the flags, each with its place in RingOptions. Of a flag given twice the last one counts.
 class Flags {
  public:
   Flags(CLI::App& app, RingOptions& to) : app_(app), to_(to) {
@@ -206,7 +206,7 @@ class Flags {
   RingOptions& to_;
 };
 
-// Of a word that is none of the flags.
+// The error for a word that is none of the flags.
 absl::Status UnknownFlag(const CLI::App& app, const std::string& word) {
   if (!word.starts_with("-") || word == "-") {
     return InvalidArgument("\"", word, "\" is no flag; ring_perf --help lists them");

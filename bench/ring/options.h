@@ -1,5 +1,5 @@
-// RingOptions: what one run of ring_perf is asked to do; nccl-tests' flags with its meaning and
-// defaults, and a few of our own.
+// RingOptions: what one run of ring_perf is asked to do; the flags of nccl-tests, with the same
+// meaning and defaults, and a few of our own.
 //
 //   RZ_ASSIGN_OR_RETURN(RingOptions options, ParseRingOptions(argc, argv));
 //   options.min_bytes;      // of -b 64K: 65536
@@ -46,7 +46,7 @@ struct RingOptions {
   RingMode mode = RingMode::kShift;
   std::string transport = "shm";
   MemoryKind memory = MemoryKind::kHost;
-  // ParseRingOptions resolves it: 2 for pingpong and stream, the plan's for train, else 4.
+  // Without --workers: 2 for pingpong and stream, the plan's number for train, otherwise 4.
   int workers = 0;
   ProgressMode progress = ProgressMode::kThread;
   bool pin = false;
@@ -67,7 +67,7 @@ struct RingOptions {
   std::vector<size_t> Sizes() const;
 };
 
-// `argv` without the program's name.
+// What ParseRingOptions makes of `words`: argv without the program's name.
 struct ParsedOptions {
   RingOptions options;
   std::string help;  // asked for: nothing else is set

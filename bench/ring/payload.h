@@ -4,9 +4,9 @@
 //   RZ_RETURN_IF_ERROR(payload.FillData({self, 7}, buffer));
 //   RZ_ASSIGN_OR_RETURN(int64_t wrong, payload.CountWrong(type, {self, 7}, shared.data(), bytes));
 //
-// The functions of element.h, in place in the host's memory; for a GPU's, in memory of the host
-// from or to which it is copied. So only Make and Copy belong into timed loops there, and sums do
-// not. One thread at a time.
+// The functions of element.h: in place in host memory; for GPU memory, in host memory from or to
+// which it is copied. So with a GPU only Make and Copy belong into timed loops, and sums do not.
+// One thread at a time.
 #ifndef RINGZERO_BENCH_RING_PAYLOAD_H_
 #define RINGZERO_BENCH_RING_PAYLOAD_H_
 
@@ -47,7 +47,7 @@ class Payload {
   bool in_place() const { return memory_.kind == MemoryKind::kHost; }
   template <typename Fill>
   absl::Status Write(const Buffer& into, const Fill& fill);
-  // As the host can read them, until the next call.
+  // The bytes where the host can read them; valid until the next call.
   absl::StatusOr<std::span<const std::byte>> Read(std::span<const std::byte> bytes);
 
   const WorkerId self_;

@@ -1,5 +1,5 @@
-// Which peer does what the run does. What shared memory does without us: plain copies from the
-// neighbour, and a bare wake.
+// Chooses the peer that does what the run does. Peers in shared memory, without our transports:
+// plain copies from the neighbour, and a bare wake.
 #include "bench/ring/peer.h"
 
 #include <linux/futex.h>
@@ -50,7 +50,7 @@ double Microseconds(Clock::time_point since) {
 }
 
 // Every worker copies from its left neighbour's part into memory of its own, all at the same time,
-// and nobody says when.
+// and none waits for another.
 class MemcpyRing final : public Peer {
  public:
   explicit MemcpyRing(const PeerSetup& setup) : setup_(setup) {}

@@ -25,8 +25,8 @@
 
 namespace ringzero {
 
-// Memory that all workers of this host map: for the plain peers. Made before the processes are forked;
-// unmapped with the last copy of this. Thread-safe.
+// Memory that all workers of this host map, for peers that need no tool. Made before the processes
+// are forked; unmapped with the last copy of this object. Thread-safe.
 struct SharedArea {
   // ResourceExhausted without memory.
   static absl::StatusOr<SharedArea> Create(int workers, size_t bytes_each);
@@ -43,7 +43,7 @@ class Peer {
  public:
   virtual ~Peer() = default;
   virtual std::string name() const = 0;
-  // What Measure returns of its iterations, and what ours is compared by, therefore.
+  // How Measure averages its iterations; for the comparison our times are averaged in the same way.
   enum class Typical { kMedian, kMean };
   virtual Typical typical() const { return Typical::kMedian; }
   // Memory for messages of this size; not timed.
@@ -59,13 +59,13 @@ struct PeerSetup {
   Waiting* waiting = nullptr;  // outlives the peer
 };
 
-// InvalidArgument when nothing does what these options do, NotFound when the tool is not installed.
+// InvalidArgument if no peer does what these options do, NotFound if the tool is not installed.
 absl::Status CheckComparable(const RingOptions& options);
-// Whether that is done in memory that all workers share (PeerSetup::area).
+// Whether the peer measures in memory that all workers share (PeerSetup::area).
 bool NeedsSharedArea(const RingOptions& options);
 absl::StatusOr<std::unique_ptr<Peer>> MakePeer(const PeerSetup& setup);
 
-// Of each worker's part of the shared area, for messages of `bytes` that `buffers` take turns for.
+// Bytes of each worker's part of the shared area: `buffers` buffers for messages of `bytes`.
 size_t PeerBytes(size_t bytes, int buffers);
 
 // peer_ucx.cc

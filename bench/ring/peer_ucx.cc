@@ -1,4 +1,4 @@
-// ucx_perftest as a peer: worker 0 starts its two processes, the others wait.
+// ucx_perftest as a peer: worker 0 starts its processes, the other workers wait.
 #include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -32,12 +32,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kLimit(120);  // of one run of the tool
 
-// Bytes that one run of the tool sends: beyond them it sends fewer messages than ours does, for
-// where it is slow (it sleeps, cores are few) a large size would take minutes.
+// The most bytes that one run of the tool sends. It sends fewer messages than our workers to stay
+// below: where the tool is slow (it sleeps, cores are few) a large size would take minutes.
 constexpr size_t kMostBytes = size_t{512} << 20;
 constexpr size_t kFewestMessages = 8;
 
-// The built-against UCX's folder; empty in a build without it.
+// Folder of the UCX that this was built against; empty in a build without UCX.
 #ifndef RINGZERO_UCX_ROOT
 #define RINGZERO_UCX_ROOT ""
 #endif
@@ -90,7 +90,7 @@ class Child {
   struct Close {
     void operator()(FILE* output) const { pclose(output); }
   };
-  Clock::time_point begin_ = Clock::now();  // before the command's own
+  Clock::time_point begin_ = Clock::now();  // before the command's own start
   std::unique_ptr<FILE, Close> output_;
 };
 
@@ -108,8 +108,8 @@ absl::StatusOr<int> FreePort() {
   return ntohs(address.sin_port);
 }
 
-// Until somebody listens at the port. Trying to connect would be the one connection that the server
-// takes, and what it writes stays in its buffer when it writes to a pipe.
+// Waits until somebody listens at the port. A trial connection would be the only one that the
+// server takes, and its output would not tell: into a pipe, it stays in the server's buffer.
 absl::Status AwaitListener(int port, Transport& transport) {
   const std::string wanted = absl::StrFormat(":%04X 00000000:0000 0A", port);
   const Clock::time_point begin = Clock::now();
@@ -158,7 +158,7 @@ class UcxPerftest final : public Peer {
                         Bandwidth() ? absl::StrCat(" -O ", Outstanding()) : "",
                         TwoWays() ? ", one each way" : "");
   }
-  // Of a bandwidth the messages' single times say nothing: they come in bursts.
+  // Single times of messages say nothing about bandwidth: the messages come in bursts.
   Typical typical() const override { return Bandwidth() ? Typical::kMean : Typical::kMedian; }
   absl::Status Prepare(const TrafficSetup&) override { return absl::OkStatus(); }
 
@@ -193,13 +193,13 @@ class UcxPerftest final : public Peer {
   bool TwoWays() const { return setup_.options.mode == RingMode::kShift; }
   bool Bandwidth() const { return setup_.options.mode != RingMode::kPingpong; }
   std::string test() const { return Bandwidth() ? "tag_bw" : "tag_lat"; }
-  // Ours have run long since when the clock starts; its processes have only just begun.
+  // Our workers have run for long when the clock starts; the tool's processes have only just begun.
   size_t WarmUp(const TrafficSetup& traffic) const {
     const size_t ours = static_cast<size_t>(setup_.options.warmup) * traffic.aggregate;
     const size_t window = 2 * static_cast<size_t>(Outstanding());
     return std::min(std::max({ours, window, kFewestMessages}), Messages(traffic, 1 << 20));
   }
-  // As many messages under way as ours: a shift waits for all of an iteration's before the next.
+  // As many messages under way as in ours: a shift waits for a whole iteration before the next.
   int Outstanding() const {
     return setup_.options.mode == RingMode::kShift ? setup_.options.aggregate
                                                    : setup_.options.slots;
@@ -213,8 +213,8 @@ class UcxPerftest final : public Peer {
     return setup_.options.pin ? absl::StrCat(" -c ", cores[worker % cores.size()]) : "";
   }
 
-  // With what our transport tells UCX unless the environment does (p2p/ucx/ucx_worker.cc), so that
-  // both take the same lanes.
+  // Sets what our transport sets for UCX unless the environment does (p2p/ucx/ucx_worker.cc), so
+  // that both take the same lanes.
   static std::string CommandOf(const std::string& tool) {
     const std::filesystem::path library =
         std::filesystem::path(tool).parent_path().parent_path() / "lib";

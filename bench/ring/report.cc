@@ -1,5 +1,5 @@
-// The text, as nccl-tests lays it out; the same numbers as JSON (nccl-tests' schema, with more) and as
-// CSV.
+// The text, as nccl-tests lays it out; the same numbers as JSON (nccl-tests' schema, with more) and
+// as CSV.
 #include "bench/ring/report.h"
 
 #include <algorithm>

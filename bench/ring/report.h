@@ -2,10 +2,10 @@
 //
 //   Report report(options, facts);
 //   std::fputs(report.Header(...).c_str(), stdout);   std::fputs(report.Line(row).c_str(), stdout);
-//   RZ_RETURN_IF_ERROR(report.WriteFiles(end));
+//   RZ_RETURN_IF_ERROR(report.WriteFiles());
 //
-// The table has the 13 columns of nccl-tests' sendrecv_perf, so what reads that reads this. Strings
-// only; WriteFiles alone touches files.
+// The table has the 13 columns of nccl-tests' sendrecv_perf, so a program that reads that table
+// reads this one. Strings only; WriteFiles alone touches files.
 #ifndef RINGZERO_BENCH_RING_REPORT_H_
 #define RINGZERO_BENCH_RING_REPORT_H_
 
@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 // What a peer tool reached beside one line.
 struct Comparison {
   double peer_us = 0;        // median of its rounds
-  double peer_gb_per_s = 0;  // of that, by the same formula as busbw
+  double peer_gb_per_s = 0;  // of peer_us, by the same formula as busbw
   double ratio = 0;  // median over rounds of peer time / our time: 1 as fast, 2 twice as fast
   double difference_us = 0;  // median over rounds of our time - peer time
   std::vector<double> rounds_us, peer_rounds_us;
@@ -44,8 +44,8 @@ struct Row {
   double busbw = 0;
   std::optional<int64_t> wrong;                // nothing: not checked
   std::vector<std::vector<double>> worker_us;  // by worker, of each iteration
-  std::vector<double> iteration_us;            // of each iteration the slowest worker's
-  Statistics statistics;                       // of these, less -K
+  std::vector<double> iteration_us;            // the slowest worker's time in each iteration
+  Statistics statistics;                       // of iteration_us without the first -K
   std::optional<Comparison> comparison;
   std::string timestamp;
 };
@@ -92,7 +92,7 @@ class Report {
 double BusFactor(RingMode mode, int workers);
 std::string VersionText();
 std::string TimeNow();  // "2026-01-31 23:59:59"
-// Both files of `options`, if any, can be written, and are not one.
+// Checks that the files of `options`, if any, can be written and are not the same file.
 absl::Status CheckOutputs(const RingOptions& options);
 
 }  // namespace ringzero

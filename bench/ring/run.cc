@@ -1,5 +1,5 @@
-// Parses, checks what can be checked before anything starts, runs: threads over local; over the others
-// processes, started here or by others.
+// Parses, checks what can be checked before anything starts, and runs: threads over local,
+// otherwise processes, started here or by others.
 #include "bench/ring/run.h"
 
 #include <algorithm>
@@ -79,7 +79,7 @@ absl::Status TakePlan(RingJob& job) {
   return absl::OkStatus();
 }
 
-// Takes the number of workers from job.identity; refuses what only workers of our own can do.
+// Takes the number of workers from job.identity; refuses what only workers started here can do.
 absl::Status TakeIdentity(RingJob& job) {
   const Identity& identity = *job.identity;
   RingOptions& options = job.options;
@@ -102,7 +102,7 @@ absl::Status TakeIdentity(RingJob& job) {
   return absl::OkStatus();
 }
 
-// What cannot be done with payload that the host does not address.
+// Refuses what cannot be done with payload that the host does not address.
 absl::Status CheckCuda(const RingJob& job) {
   const RingOptions& options = job.options;
   const std::string asked = options.transport == "nccl" ? "--transport nccl" : "--memory cuda";
@@ -115,7 +115,7 @@ absl::Status CheckCuda(const RingJob& job) {
   if (options.inject_flip) {
     return InvalidArgument(asked, ": --inject damages host memory only");
   }
-  // Whatever the reason is: this was asked for and is not there.
+  // InvalidArgument, whatever the reason is: GPUs were asked for and are not there.
   if (const absl::Status there = CheckGpus(job); !there.ok()) {
     return InvalidArgument(asked, ": ", there.message());
   }
@@ -130,7 +130,7 @@ absl::Status CheckTransport(const RingJob& job) {
   return absl::OkStatus();
 }
 
-// Completes the job; what can be found wrong before anything starts.
+// Completes the job, and finds what can be found wrong before anything starts.
 absl::Status CheckJob(RingJob& job) {
   if (job.identity) RZ_RETURN_IF_ERROR(TakeIdentity(job));
   RZ_RETURN_IF_ERROR(TakePlan(job));
@@ -142,7 +142,7 @@ absl::Status CheckJob(RingJob& job) {
   return MakeArea(job);
 }
 
-// What arrives here --inject damages.
+// The worker at which --inject damages an arriving message.
 int DamagedWorker(RingMode mode) { return mode == RingMode::kStream ? 1 : 0; }
 
 std::unique_ptr<Transport> Injected(const RingJob& job, std::unique_ptr<Transport> transport) {
@@ -165,7 +165,7 @@ TransportChoice ChoiceOf(const std::string& name) {
   return name == "ucx" ? TransportChoice::kUcx : TransportChoice::kAuto;
 }
 
-// The number of wrong elements, which each worker returns of all.
+// The number of wrong elements of all workers, which each worker returns.
 absl::StatusOr<int64_t> WrongOf(const absl::StatusOr<std::vector<std::string>>& results) {
   RZ_RETURN_IF_ERROR(results.status());
   int64_t wrong = 0;
@@ -194,7 +194,7 @@ absl::StatusOr<GpuNeeds> GpuNeedsOf(const RingJob& job, WorkerId self) {
   return needs;
 }
 
-// Of a worker that others have started: completes the job, too.
+// What a worker started by others must have alike with the other workers. Completes the job, too.
 absl::StatusOr<std::vector<AgreementSection>> StatementOf(RingJob& job) {
   RZ_RETURN_IF_ERROR(CheckJob(job));
   std::vector<AgreementSection> sections = {
@@ -221,10 +221,10 @@ absl::StatusOr<std::string> RunProcess(RingJob job, WorkerContext& context) {
   return RunRingWorker(job, Injected(job, std::move(made.transport)));
 }
 
-// Runs all workers: threads for local, processes for the others; or the one worker that this process
-// is. The number of wrong elements of all, or the first cause of a failure. What is checked is
-// checked before anything starts, or when workers that others have started have met: what one of
-// those cannot do, or was asked to do otherwise than worker 0, ends all of them with the same words.
+// Runs all workers: threads for local, processes for other transports; or the one worker that this
+// process is. Returns the number of wrong elements of all, or the first cause of a failure. Checks
+// before anything starts, or, if others have started the workers, when these have met: if one of
+// them cannot run, or was asked otherwise than worker 0, all end with the same words.
 absl::StatusOr<int64_t> RunRing(RingJob job) {
   RZ_ASSIGN_OR_RETURN(const std::optional<OutsideJob> outside, JoinOutsideJob(job.identity, {}));
   JobOptions options;
@@ -258,7 +258,7 @@ absl::StatusOr<int64_t> RunWords(const std::vector<std::string>& words) {
   return RunRing(std::move(job));
 }
 
-// Of LaunchProcesses' "interrupted by signal 15 (Terminated)"; 0: something else.
+// The 15 of LaunchProcesses' "interrupted by signal 15 (Terminated)"; 0: another error.
 int SignalOf(const absl::Status& status) {
   std::string message(status.message());
   const bool interrupted = absl::IsCancelled(status);

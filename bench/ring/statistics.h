@@ -1,4 +1,4 @@
-// Statistics: what many times of one thing come to.
+// Statistics: mean, median, percentiles and spread of many times of one thing.
 //
 //   const Statistics s = StatisticsOf(seconds);   // s.median, s.p99, …
 //
@@ -21,7 +21,7 @@ struct Statistics {
   double variation_percent = 0;  // deviation / mean
 };
 
-// All zero of nothing.
+// All zero if there are no values.
 Statistics StatisticsOf(std::vector<double> values);
 
 }  // namespace ringzero

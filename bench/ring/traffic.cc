@@ -1,6 +1,6 @@
 // One state machine for all modes: every operation is, on every worker, one arrival from the left
-// neighbour and what follows from it. Only what a stream's worker 0 receives is one answer for each
-// iteration.
+// neighbour and what follows from it. One exception: worker 0 of a stream receives one answer for
+// each iteration.
 #include "bench/ring/traffic.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Kinds 1 and 5: what the engine calls its forward copies and sums.
+// Kinds of the engine's messages: 1 for forward copies (kCopyKind), 5 for sums.
 constexpr uint8_t kSumKind = 5;
 
 // What has come: a copy, or a sum.
@@ -53,8 +53,8 @@ class HopTraffic final : public Traffic {
   bool Begins() const { return setup_.mode == RingMode::kShift || self_.value == 0; }
   // Whether the calling thread has something to do with what comes.
   bool ReadsPayload() const { return !IsAnswered() && (sums() || checking_ || setup_.copy); }
-  // Iterations on their way at once. Where the receivers have work to do, one ahead, as between
-  // engines: no worker waits for another's copying.
+  // Iterations on their way at once. Two in a stream, and in a shift whose receivers copy: as
+  // between engines, no worker waits for another's copying.
   int Ahead() const {
     const bool copies = setup_.mode == RingMode::kShift && setup_.copy;
     return copies || streams() ? 2 : 1;
@@ -87,16 +87,16 @@ class HopTraffic final : public Traffic {
   std::vector<SharedBuffer> own_;  // what this worker sends
   std::vector<Buffer> terms_;      // what it adds, in its own memory
   std::vector<Buffer> copies_;     // where it copies what comes
-  SharedBuffer answer_;            // of a stream's worker 1, to each iteration
+  SharedBuffer answer_;            // what a stream's worker 1 sends after each iteration
 
-  // Of the run at hand. While it runs they belong to the thread that handles arrivals: the calling
-  // thread if it reads payload, else actor_mutex_ guards them (the caller begins, callbacks go on).
+  // State of the current run. In the run it belongs to the thread that handles arrivals: the caller
+  // if that reads payload; otherwise actor_mutex_ guards it (the caller begins, callbacks go on).
   std::mutex actor_mutex_;
   bool checking_ = false;
   uint64_t repetition_ = 0;
   uint64_t tag_;
-  int arrivals_ = 0;  // that come here
-  int expected_ = 0;  // of these that have been asked for
+  int arrivals_ = 0;  // that come here in the run
+  int expected_ = 0;  // arrivals that have been asked for
   int handled_ = 0;
   std::vector<Clock::time_point> stamps_;  // ends of iterations
   int64_t wrong_ = 0;
@@ -191,7 +191,7 @@ absl::Status HopTraffic::Run(int iterations) {
     }
     for (Arrival& arrival : taken) RZ_RETURN_IF_ERROR(Handle(std::move(arrival)));
   }
-  const std::lock_guard<std::mutex> lock(actor_mutex_);  // the last callback is out of here
+  const std::lock_guard<std::mutex> lock(actor_mutex_);  // waits for the last callback to end
   tag_ += static_cast<uint64_t>(iterations) * setup_.aggregate;
   return absl::OkStatus();
 }
@@ -226,7 +226,7 @@ void HopTraffic::OnArrival(Arrival arrival) {
 }
 
 absl::Status HopTraffic::BeginIteration(int iteration) {
-  // One iteration ahead, so that no sender waits for memory to receive into; a stream begins two at once.
+  // Expects one iteration ahead: no sender waits for receive memory. (A stream begins two at once.)
   const int wanted = std::min(arrivals_, (iteration + (streams() ? 1 : 2)) * ArrivalsOfIteration());
   const int first = iteration * setup_.aggregate;
   if (Begins()) {
@@ -244,8 +244,8 @@ absl::Status HopTraffic::Begin(int operation) {
   return transport_.Give(right_, {kSumKind, tag_ + operation}, std::move(sum));
 }
 
-// The slot's own block, which is where the sum before it in this slot was: that one has come back,
-// but its last handle may still be on its way out.
+// The slot's own block, which held the slot's previous sum. The previous sum has come back, but its
+// last handle may still be on its way out.
 absl::StatusOr<Buffer> HopTraffic::NewSum(int slot) {
   absl::StatusOr<Buffer> sum;
   RZ_RETURN_IF_ERROR(setup_.waiting->Until("the memory of a sum", Manner::kBusy, [&] {
@@ -285,7 +285,7 @@ absl::Status HopTraffic::HandleCopy(Arrival arrival) {
     wrong_ += wrong;
   }
   if (streams()) arrival.copy.Reset();  // before it is answered
-  return EndOperation();                // and what came is let go of when the next one has left
+  return EndOperation();                // the arrival is dropped after the next one has left
 }
 
 absl::Status HopTraffic::HandleSum(Arrival arrival) {
@@ -369,7 +369,7 @@ TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots) {
   const bool sums = setup.mode == RingMode::kReduce, streams = setup.mode == RingMode::kStream;
   const bool first = self.value == 0;
   const size_t all = static_cast<size_t>(setup.buffers) * Block(setup.bytes);
-  // What holds a slot, and as much again that has been passed on and is still leaving.
+  // Messages that hold a slot, and as many again that were passed on and are still leaving.
   (sums ? memory.received_sum_bytes : memory.received_parameter_bytes) =
       2 * static_cast<size_t>(slots) * Block(streams && first ? kStreamAnswerBytes : setup.bytes);
   if (sums) {

@@ -46,37 +46,37 @@ struct TrafficSetup {
 class Traffic {
  public:
   virtual ~Traffic() = default;
-  // Seconds that each of `iterations` took this worker; one more before them, from which the clock
-  // runs, brings the workers into step.
+  // Seconds that each of `iterations` took this worker. One more iteration before them brings the
+  // workers into step; the clock runs from its end.
   virtual absl::StatusOr<std::vector<double>> Time(int iterations) = 0;
-  // One iteration with data of `repetition`; how many elements that came here were wrong.
+  // Runs one iteration with data of `repetition`; returns the number of wrong elements received.
   virtual absl::StatusOr<int64_t> Check(uint64_t repetition) = 0;
-  // The first number that no message has had.
+  // The first tag that no message has had.
   virtual uint64_t next_tag() const = 0;
 };
 
-// Between each stamp and the next.
+// Seconds between each stamp and the next.
 std::vector<double> SecondsBetween(
     const std::vector<std::chrono::steady_clock::time_point>& stamps);
 
-// A buffer that was sent, to be written again: its receivers are done with it, but that may still
-// be on its way.
+// Makes a buffer that was sent writable again. Its receivers are done with it, but the news may
+// still be on its way: waits for that.
 absl::StatusOr<Buffer> Reopen(Waiting& waiting, SharedBuffer& buffer);
 
-// All but kTrain (train_traffic.h). Of kStream worker 0 sends, worker 1 receives; two iterations are
-// on their way. After each iteration worker 1 answers with a message of a cache line, upon which
-// worker 0 begins the one after the next: a link that is never empty, as a tool's bandwidth test has it.
+// For all modes but kTrain (train_traffic.h). In kStream worker 0 sends, worker 1 receives, and two
+// iterations are on their way. Worker 1 answers each iteration with a cache line; then worker 0
+// begins the iteration after the next: the link is never empty, as in a tool's bandwidth test.
 absl::StatusOr<std::unique_ptr<Traffic>> MakeTraffic(const TrafficSetup& setup);
 // Payload of worker 1's answers.
 inline constexpr size_t kStreamAnswerBytes = kPayloadAlignment;
 
-// What the transport must be able to allocate for it, in TransportOptions' measure.
+// What the transport must be able to allocate for a setup, counted as in TransportOptions.
 struct TrafficMemory {
   size_t parameter_bytes = 0;
   size_t sum_bytes = 0;
   size_t received_parameter_bytes = 0;
   size_t received_sum_bytes = 0;
-  size_t own_bytes = 0;  // Payload::Make's, beside these
+  size_t own_bytes = 0;  // for Payload::Make, not from the transport
 };
 // `slots`: of each channel.
 TrafficMemory MemoryOf(const TrafficSetup& setup, WorkerId self, int slots);

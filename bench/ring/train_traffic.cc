@@ -74,7 +74,7 @@ class TrainTraffic final : public Traffic {
 
   Waiting& waiting_;
   Transport& transport_;
-  Payload& payload_;  // actor_mutex_ held while there is a run
+  Payload& payload_;  // guarded by actor_mutex_ during a run
   const WorkerId self_;
   Plan plan_;                                       // its iterations: those of the run at hand
   std::map<int, std::vector<SharedBuffer>> owned_;  // by stage: its versions
@@ -88,7 +88,7 @@ class TrainTraffic final : public Traffic {
   uint64_t repetition_ = 0;
   int64_t wrong_ = 0;
   std::vector<Clock::time_point> stamps_;
-  std::map<int, SharedBuffer> snapshots_;  // by stage: running statistics of the result
+  std::map<int, SharedBuffer> snapshots_;  // by stage: the result's running statistics
 
   // Guarded by the waiting's mutex.
   bool done_ = false;
@@ -168,7 +168,7 @@ absl::Status TrainTraffic::Run(int iterations) {
 }
 
 absl::Status TrainTraffic::Append(int end) {
-  end = std::min(end, plan_.iterations + 1);  // the closing one, too: what is on its way arrives
+  end = std::min(end, plan_.iterations + 1);  // closing iteration included: the rest arrives in it
   while (appended_ < end) {
     RZ_ASSIGN_OR_RETURN(
         const Program program,
@@ -218,7 +218,7 @@ void TrainTraffic::OnArrival(int64_t number, const std::function<void(OpState&)>
   if (state.waiting == 0) Tell(Advance(state_->Complete(number)));
 }
 
-// As the engine does: into memory of our own, so that its slot is free.
+// As the engine does: drops tokens and norms, copies statistics, so that their slots are free.
 absl::Status TrainTraffic::KeepArrival(OpState& state) {
   const Op& op = state.linked.op;
   if (op.channel == Channel::kToken || op.channel == Channel::kNorms) {
@@ -239,7 +239,7 @@ absl::StatusOr<Buffer> TrainTraffic::CopyOf(const std::byte* data, size_t bytes)
   return copy;
 }
 
-// The running statistics stay where they are until this is done; the run's last ones end here.
+// The running statistics stay in their place until this is done; a run's last ones are dropped.
 absl::Status TrainTraffic::Snapshot(int64_t number) {
   const LinkedOp& linked = state_->at(number).linked;
   const Buffer& running = state_->at(linked.snapshot).owned;
@@ -312,7 +312,7 @@ absl::Status TrainTraffic::Begin(int64_t number, size_t bytes) {
   return absl::OkStatus();
 }
 
-// An iteration ends with the end of its last lap; then the one after the next is expected.
+// An iteration ends with its last accumulation step (lap); then iteration t + kAhead is expected.
 void TrainTraffic::End(const Op& op) {
   if (op.iteration.value >= plan_.iterations || op.lap.value != plan_.laps - 1) return;
   stamps_.push_back(Clock::now());
@@ -351,7 +351,7 @@ absl::StatusOr<bool> TrainTraffic::Add(int64_t number) {
   Buffer sum;
   if (begins) {
     absl::StatusOr<Buffer> made = transport_.AllocateNumbered(op.stage.value, bytes);
-    if (absl::IsResourceExhausted(made.status())) return false;  // the last one is not back yet
+    if (absl::IsResourceExhausted(made.status())) return false;  // the last sum is not back yet
     RZ_ASSIGN_OR_RETURN(sum, std::move(made));
   } else {
     sum = TakeOver(number);

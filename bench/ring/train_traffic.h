@@ -4,9 +4,9 @@
 //   RZ_ASSIGN_OR_RETURN(std::unique_ptr<Traffic> traffic,
 //       MakeTrainTraffic({.waiting = &waiting, .payload = &payload, .plan = plan}));
 //
-// Each Time and each Check is a whole run of the plan with as many iterations: what computes is
-// done as soon as it may start, sums and versions go where the engine's would go, and nothing is
-// written into them (but in a Check). Memory and credit are the engine's.
+// Each Time and each Check is a whole run of the plan (a Check: of 3 iterations). Computing
+// operations are done as soon as they may start. Sums and versions go where the engine's would go;
+// only a Check writes into them. Memory and credit are as in the engine.
 #ifndef RINGZERO_BENCH_RING_TRAIN_TRAFFIC_H_
 #define RINGZERO_BENCH_RING_TRAIN_TRAFFIC_H_
 
@@ -20,7 +20,7 @@ namespace ringzero {
 
 struct TrainSetup {
   Waiting* waiting = nullptr;  // outlives the traffic
-  Payload* payload = nullptr;  // likewise; of the memory that the transport has
+  Payload* payload = nullptr;  // outlives the traffic; of the memory that the transport has
   Plan plan;                   // train_messages.h's ReadTrafficPlan
 };
 

@@ -13,10 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a sleeper looks whether the transport still lives: its end does not notify a thread that
-// expects no message.
+// How often a sleeper looks whether the transport still lives: a transport that ends does not
+// notify a thread that expects no message.
 constexpr std::chrono::milliseconds kLook(50);
-// How long a worker that polls while others are measured stays away; peers count it as alive.
+// How long an idle worker that polls sleeps between two polls; peers count it as alive.
 constexpr std::chrono::microseconds kNap(500);
 constexpr int kTurnsPerCheck = 32;
 constexpr int kTurnsPerLook = 4096;  // at the clock
@@ -31,7 +31,7 @@ absl::Status Waiting::Until(const std::string& what, Manner manner,
   const auto deadline = Clock::now() + limit;
   bool moved = true;
   for (uint64_t turn = 1;; ++turn) {
-    // Polling, only what moves changes anything, but for what `done` looks at beside the transport.
+    // When polling, `done` can change only if something moved, or outside of the transport.
     if (sleeps || moved || turn % kTurnsPerCheck == 0 || idle) {
       std::unique_lock<std::mutex> lock(mutex_);
       if (sleeps ? changed_.wait_for(lock, kLook, done) : done()) return absl::OkStatus();

@@ -23,7 +23,7 @@ namespace ringzero {
 // kBusy: as fast as can be. kIdle: others are measured meanwhile, so no core is burned.
 enum class Manner { kBusy, kIdle };
 
-// Of a busy wait unless the user says otherwise (-T), and of every idle one.
+// The limit of every idle wait, and of a busy one unless the user gives another (-T).
 inline constexpr std::chrono::minutes kWaitLimit(10);
 
 struct WaitingOptions {
@@ -37,8 +37,8 @@ class Waiting {
  public:
   explicit Waiting(const WaitingOptions& options) : options_(options) {}
 
-  // `done` is called with mutex() held. The transport's error if it ends, DeadlineExceeded with
-  // `what` after the limit.
+  // `done` is called with mutex() held. Returns the transport's error if the transport ends,
+  // DeadlineExceeded with `what` after the limit.
   absl::Status Until(const std::string& what, Manner manner, const std::function<bool()>& done);
   void Notify() { changed_.notify_all(); }
   std::mutex& mutex() { return mutex_; }

@@ -33,7 +33,7 @@ struct Measured {
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Measured, wrong, rounds, peer)
 
-// One number of the workers' (-a).
+// Makes one number of the workers' numbers, as -a says.
 double Combine(Average average, const std::vector<double>& of_workers) {
   const Statistics s = StatisticsOf(of_workers);
   const double by_average[] = {of_workers.front(), s.mean, s.min, s.max};
@@ -67,7 +67,7 @@ class RingWorker {
   absl::StatusOr<std::string> Run() {
     absl::StatusOr<std::string> wrong = RunAll();
     if (!wrong.ok()) transport_->Abort(wrong.status());
-    // Its callbacks may come until it is gone; they use what else is here.
+    // The transport's callbacks may come until it is gone; they use the other members.
     transport_.reset();
     return wrong;
   }
@@ -96,7 +96,7 @@ class RingWorker {
   std::map<size_t, TrafficSetup> setups_;  // by size of a message
   uint64_t next_tag_ = 0;
   uint64_t repetition_ = 0;
-  std::unique_ptr<Transport> transport_;  // goes first
+  std::unique_ptr<Transport> transport_;  // destroyed first
 };
 
 absl::StatusOr<std::string> RingWorker::RunAll() {
@@ -251,7 +251,7 @@ void RingWorker::Compare(const std::vector<Measured>& all, Row& row) {
     for (const Measured& one : all) {
       const Statistics s = StatisticsOf(one.rounds[round]);
       ours.push_back(peer_->typical() == Peer::Typical::kMedian ? s.median : s.mean);
-      // Tools outside of the workers are run by worker 0 alone.
+      // Worker 0 alone runs a peer tool that is outside of the workers; the others have 0.
       if (one.peer[round] > 0) peers.push_back(one.peer[round]);
     }
     const double our = Combine(options_.average, ours);

@@ -87,7 +87,7 @@ class Table {
     app_.get_subcommand("report")->add_option("FOLDERS", line_.others, "")->type_name("");
   }
 
-  // Each option is read when it comes, so that of two the last one counts. `commands`: "train|plan".
+  // An option is read each time that it comes: the last value counts. `commands`: "train|plan".
   void Read(const char* commands, const std::string& name, const std::string& value,
             const char* help, const std::function<void(const std::string&)>& read) {
     for (const absl::string_view command : absl::StrSplit(commands, '|')) {
@@ -216,7 +216,7 @@ absl::Status UnknownCommand(Table& table, const std::string& word) {
   return InvalidArgument(word, ": unknown command", NearestOf(names, word), "; try ringzero help");
 }
 
-// What CLI11 could not place.
+// Refuses words that CLI11 could not place.
 absl::Status CheckWords(Table& table, const CommandLine& line) {
   const std::vector<CLI::App*> given = table.app().get_subcommands();
   if (given.empty()) {
@@ -233,7 +233,7 @@ absl::Status CheckWords(Table& table, const CommandLine& line) {
   return absl::OkStatus();
 }
 
-// What CLI11 cannot check.
+// Checks what CLI11 cannot, and finds the configuration of --again.
 absl::Status CheckTogether(CommandLine& line, const std::string& command) {
   if (!line.again.empty()) {
     if (!line.config.empty()) {

@@ -4,8 +4,8 @@
 //   RZ_ASSIGN_OR_RETURN(CommandLine line, ParseCommandLine(argc, argv));
 //   absl::Status status = line.run(line);
 //
-// An option takes its value as `--set X` or `--set=X`. Unknown ones are InvalidArgument with the
-// nearest known option, if one is like it; planned ones say that they are.
+// An option takes its value as `--set X` or `--set=X`. An unknown option is InvalidArgument with
+// the nearest known option, if one is like it. An option that is planned, but not built, says so.
 #ifndef RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
 #define RINGZERO_INTEGRATIONS_CLI_COMMAND_LINE_H_
 
@@ -27,25 +27,25 @@ namespace ringzero {
 struct TraceIterations {
   int first = 1;
   int last = std::numeric_limits<int>::max();
-  int on_signal = 0;  // so many each time that SIGUSR2 comes, and no others; 0: FIRST:LAST
+  int on_signal = 0;  // COUNT: iterations after each SIGUSR2, and no others; 0: FIRST:LAST
 };
 
 struct CommandLine {
   absl::Status (*run)(const CommandLine& line) = nullptr;  // the command
   std::vector<std::string> words;                          // all of it, the program's name first
-  std::string help_of;                                     // help: HelpText's
+  std::string help_of;                                     // help: the argument of HelpText
   std::string config;                  // file; the folder that blame, trace and report read
   std::vector<std::string> others;     // report: more folders
   std::vector<std::string> overrides;  // --set, and --workers as cyclic.workers=N
   IdentityFlags identity;              // --worker, --workers, --rendezvous
   // train; empty: not asked for
-  std::string again;  // folder; `config` is what that run has left there
+  std::string again;  // folder of an earlier run; `config` is the file left there
   std::string summary;
   std::string init;
   std::string dump_parameters;
   std::string flight = "ringzero-flight";  // folder
   std::string metrics;                     // folder
-  std::string trace;                       // file; of plan, too
+  std::string trace;                       // file; also for plan
   std::optional<TraceIterations> trace_iterations;
   std::string out;  // trace, report: file
   // plan
@@ -53,21 +53,21 @@ struct CommandLine {
   std::string text;
   std::string profile;  // file
   bool freeze = false;
-  int hosts = 1;     // that the workers are on, in equal runs of their numbers
+  int hosts = 1;     // number of hosts; each has an equal run of worker numbers
   int program = -1;  // worker whose program is printed
   bool grid = false;
-  // config: instead of a file's values
+  // config: printed instead of a file's values
   bool schema = false;
   bool markdown = false;
 };
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, const char* const* argv);
 
-// What `ringzero help` prints; `of` a command: what `ringzero COMMAND --help` prints; of "man" a man
-// page, of "bash" the completion for bash. InvalidArgument if it is none of these.
+// What `ringzero help` prints; `of` a command: what `ringzero COMMAND --help` prints; of "man" a
+// man page, of "bash" the completion for bash. InvalidArgument if `of` is none of these.
 absl::StatusOr<std::string> HelpText(const std::string& of = "");
 
-// Of every program (README.md).
+// Exit codes of every program (README.md).
 inline constexpr int kExitDone = 0;
 inline constexpr int kExitBadInput = 2;
 inline constexpr int kExitLostPeer = 3;
@@ -88,7 +88,7 @@ inline int ExitCode(const absl::Status& status) {
     case absl::StatusCode::kUnavailable: return kExitLostPeer;
     case absl::StatusCode::kDeadlineExceeded: return kExitDeadline;
     case absl::StatusCode::kOutOfRange: return kExitNonfinite;
-    case absl::StatusCode::kAborted: return kExitElsewhere;  // of the program's end alone
+    case absl::StatusCode::kAborted: return kExitElsewhere;  // only at the program's end
     default: return kExitInternal;
   }
 }
@@ -103,8 +103,8 @@ absl::Status RunVersion(const CommandLine& line);
 absl::Status RunTrain(const CommandLine& line);
 // What a run would do, without running it.
 absl::Status RunPlan(const CommandLine& line);
-// What a configuration means, or what any may hold. Errors, warnings and notes go to stderr, a line
-// each. InvalidArgument when the file is refused: all its errors are on stderr then.
+// What a configuration means, or what any configuration may hold. Errors, warnings and notes go to
+// stderr, a line each. InvalidArgument when the file is refused: all its errors are on stderr then.
 absl::Status RunConfig(const CommandLine& line);
 // What a run has left, for a person.
 absl::Status RunBlame(const CommandLine& line);
@@ -114,15 +114,15 @@ absl::Status RunReport(const CommandLine& line);
 // Where a configuration's values come from. `identity`: what a launcher's environment says.
 ConfigSource SourceOf(const CommandLine& line, const std::optional<Identity>& identity);
 
-// What a command says to a person: to standard output; to stderr where "-" has given standard
-// output to a file of the command.
+// Prints what a command says to a person: to standard output, or to stderr if an output file of the
+// command is "-", which is standard output.
 absl::Status PrintText(const CommandLine& line, absl::string_view text);
 
 // The folder of a trace's parts, one per worker, while a run goes on: beside `file`, or in the
-// current folder if that is a device, a FIFO or standard output.
+// current folder if `file` is a device, a FIFO or standard output.
 std::string TraceParts(const std::string& file);
 // Joins the parts to the trace `file` and removes them. FailedPrecondition, naming what to do, if
-// not all of `workers` are here: the others are on their hosts.
+// not all workers' parts are here: the other parts are on the hosts of their workers.
 absl::Status JoinTrace(const std::string& file, int workers);
 
 }  // namespace ringzero

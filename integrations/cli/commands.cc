@@ -37,8 +37,8 @@ void PrintLine(absl::string_view kind, std::string line) {
   std::fputs(absl::StrCat("ringzero: ", kind, line, "\n").c_str(), stderr);
 }
 
-// Of the folder itself, or of a run's with --metrics. What a command was told to read and cannot is
-// bad input.
+// The records in `folder` itself, or in the flight folder of a run with --metrics. A folder that a
+// command was told to read and cannot is bad input.
 absl::StatusOr<std::vector<FlightRecord>> ReadFolder(const std::string& folder) {
   absl::StatusOr<std::vector<FlightRecord>> records = ReadFlightFolder(folder);
   if (absl::IsNotFound(records.status())) {

@@ -32,7 +32,7 @@ const char* malloc_conf = "thp:always,dirty_decay_ms:-1,muzzy_decay_ms:-1,narena
 namespace ringzero {
 namespace {
 
-// Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launch/launcher.h).
+// The 2 of Cancelled "interrupted by signal 2 (Interrupt)" (p2p/launch/launcher.h); otherwise 0.
 int SignalOf(const absl::Status& status) {
   constexpr char kWords[] = "interrupted by signal ";
   const std::string message(status.message());
@@ -84,7 +84,7 @@ int Fail(const absl::Status& status) {
   return signal == 0 ? ExitCode(status) : kExitSignal + signal;
 }
 
-// Makes no memory of its own.
+// Ends this process without allocating memory.
 [[noreturn]] void EndWithoutMemory() {
   rlimit limit = {};
   getrlimit(RLIMIT_AS, &limit);

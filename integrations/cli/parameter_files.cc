@@ -91,7 +91,7 @@ absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescript
   }
   RZ_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsReader> opened, SafetensorsReader::Open(path));
   RZ_RETURN_IF_ERROR(CheckInitFile(path, *opened, wanted));
-  // Shared by the copies of the function.
+  // The copies of this function share the reader.
   return [wanted, reader = std::shared_ptr<SafetensorsReader>(std::move(opened))](
              const std::string& name, std::vector<float>& values) -> absl::StatusOr<bool> {
     const auto found = wanted.find(name);
@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<ParameterCollector>> ParameterCollector::Create(
 
 ParameterCollector::~ParameterCollector() {
   writer_ = nullptr;
-  if (!spare_.empty()) DropSparePath(spare_);  // stays where the file is there
+  if (!spare_.empty()) DropSparePath(spare_);  // the folder stays if the file is in it
 }
 
 absl::Status ParameterCollector::OrElsewhere(

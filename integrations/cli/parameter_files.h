@@ -25,7 +25,7 @@
 
 namespace ringzero {
 
-// Fills in the initial values of the parameter or statistic `name`; false: the model has none.
+// Fills in the initial values of the parameter or statistic `name`; false: the model has no `name`.
 using Preset =
     std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)>;
 // For RingModelOptions::preset: initial values from a file. Thread-safe. InvalidArgument or
@@ -36,8 +36,8 @@ absl::StatusOr<Preset> OpenInitFile(const std::string& path, const ModelDescript
 // Bytes of all values in the file of ParameterCollector; its header is not counted.
 uint64_t DumpBytes(const std::vector<StageLayout>& layouts);
 
-// Digest and, with a path, file of the final state. One thread. An unfinished file is removed. What
-// cannot be written at `path` goes to MakeSparePath (base/files.h).
+// The digest and, with a path, the file of the final state. One thread. An unfinished file is
+// removed. A file that cannot be written at `path` goes to MakeSparePath (base/files.h).
 class ParameterCollector {
  public:
   ~ParameterCollector();
@@ -47,7 +47,7 @@ class ParameterCollector {
 
   // In the order of RingModel::Collect.
   absl::Status Add(const NamedValues& values);
-  // Completes the file. SHA-256 of all parameters (not of statistics) in the order added.
+  // Completes the file. Returns the SHA-256 of all parameters (not of statistics), as added.
   absl::StatusOr<std::string> Finish();
   // After Finish: why there is no file at `path`, and where it is instead; empty if it is there.
   std::string trouble() const;
@@ -59,9 +59,9 @@ class ParameterCollector {
 
   const std::string path_;
   Sha256 digest_;
-  std::unique_ptr<SafetensorsWriter> writer_;  // null: none asked for, or it cannot be written
-  std::string spare_;                          // where it is written instead; empty: at path_
-  std::vector<std::string> why_;               // it is not at path_, and then why nowhere
+  std::unique_ptr<SafetensorsWriter> writer_;  // null: no file asked for, or it cannot be written
+  std::string spare_;                          // where the file is written instead; empty: at path_
+  std::vector<std::string> why_;               // the file is not at path_, and then why nowhere
 };
 
 }  // namespace ringzero

@@ -41,11 +41,11 @@ constexpr int kMeasured = 6;
 constexpr int64_t StageTicks::*kParts[] = {&StageTicks::forward, &StageTicks::backward,
                                            &StageTicks::add, &StageTicks::update};
 
-// The configuration with fewer workers and nothing else that happens.
+// The configuration with fewer workers, and without what else may happen in a run.
 Config ConfigOfProfile(Config config) {
   CyclicConfig& cyclic = config.cyclic;
   const int at_once = std::max(1, static_cast<int>(UsableCores() / cyclic.threads));
-  config.zero_stage = 3;  // each update is one worker's
+  config.zero_stage = 3;  // one worker computes each update
   config.tensorboard.reset();
   config.csv_monitor.reset();
   cyclic.workers = std::min(cyclic.workers, at_once);
@@ -69,7 +69,7 @@ CostProfile Combine(const std::vector<CostProfile>& workers) {
     for (int64_t StageTicks::*const part : kParts) {
       int64_t sum = 0;
       for (const CostProfile& worker : workers) sum += worker.layers[i].nanoseconds.*part;
-      const bool of_owner = part == &StageTicks::update;  // one worker's; the others have 0
+      const bool of_owner = part == &StageTicks::update;  // one worker's; other workers have 0
       profile.layers[i].nanoseconds.*part = of_owner ? sum : sum / count;
     }
   }
@@ -120,7 +120,7 @@ struct PlanTimes {
   std::string text;         // where the times come from, and what they lead to
 };
 
-// Simulate shares whole cores. Less than one makes all that computes take longer.
+// Simulate shares whole cores. Less than one core makes all computing take longer.
 void UseCores(double cores, SimulationOptions& speed) {
   speed.cores = std::max(1, static_cast<int>(cores));
   if (cores >= 1) return;
@@ -136,7 +136,7 @@ void UseCores(double cores, SimulationOptions& speed) {
   }
 }
 
-// Where slots hold bytes: what the window of slots that hold none would give here, and cost.
+// If slots hold bytes: what the window for slots that hold no bytes would give here, and cost.
 absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const Plan& plan) {
   const bool chosen = input.config.cyclic.window == 0;
   if (!chosen || PoolKindOf(input) != PoolKind::kReceived) return "";
@@ -196,7 +196,7 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
 // What is printed: the first iterations show all that repeats.
 constexpr int kShownIterations = 2;
 
-// What would carry messages, if the workers were on so many hosts, in equal runs of their numbers.
+// What would carry messages if the workers were on `hosts` hosts, an equal run of numbers on each.
 absl::StatusOr<std::string> DescribeTransport(const Config& config, int hosts) {
   const int workers = config.cyclic.workers;
   if (hosts > workers) {
@@ -226,8 +226,8 @@ absl::StatusOr<std::optional<SavedProfile>> FindProfile(const std::string& path,
   return measured;
 }
 
-// Marks the file as frozen, so that its times make the plan; and what `plan`, the first to plan
-// with it, returns. A file whose times can make none stays as it was.
+// Marks the file as frozen, so that its times make the plan. Returns what `plan` returns, which
+// is the first to plan with the file. A file whose times can make no plan stays as it was.
 absl::StatusOr<std::string> Freeze(SavedProfile saved,
                                    const std::function<absl::StatusOr<std::string>()>& plan) {
   const bool was_frozen = std::exchange(saved.frozen, true);
@@ -252,8 +252,8 @@ absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
   return absl::OkStatus();
 }
 
-// The certificate's table and, where the run does not fit, a warning. Plans and certifies in a child
-// process: this one has not planned, and its own memory is not to be touched.
+// The certificate's table and, if the run does not fit, a warning. Plans and certifies in a child
+// process: the calling process has not planned, and its own memory is not to be touched.
 absl::StatusOr<std::string> DescribeFitInChild(const RunInput& input) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
     PrepareTorch(input.config.cyclic.threads);
@@ -297,7 +297,7 @@ absl::Status RunPlan(const CommandLine& line) {
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts));
   RZ_ASSIGN_OR_RETURN(RunInput input, OpenRun(std::move(loaded), line.hosts));
   const Config& config = input.config;
-  // These two first: they need a process that has not computed.
+  // The profile and the fit come first: both need a process that has not computed.
   RZ_ASSIGN_OR_RETURN(const std::optional<SavedProfile> profile, FindProfile(line.profile, input));
   if (line.freeze) input.config.cyclic.profile = line.profile;
   const auto certify = [&] { return DescribeFitInChild(input); };

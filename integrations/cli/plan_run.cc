@@ -53,7 +53,7 @@ absl::Status CheckModelFitsData(const Config& config, const SampleShape& shape) 
   return absl::OkStatus();
 }
 
-// Every member must be there and be of its kind; a number: whole, from 0 to a day's nanoseconds.
+// Every member must be there and be of its kind. Numbers are whole, from 0 to a day's nanoseconds.
 absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
   constexpr int64_t kMost = int64_t{86400} * 1000000000;
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -125,7 +125,7 @@ absl::Status PlanError(const Config& config, const absl::Status& status) {
   return InvalidArgument(config.keys.file(), ": ", status.message());
 }
 
-// Of one sample. What has nothing to train before it has no backward.
+// FLOPs of one sample. A stage with nothing to train before it has no backward.
 double FlopsOf(const std::vector<LayerDescription>& layers, const Plan& plan) {
   double flops = 0;
   for (const StagePlan& stage : plan.stages) {
@@ -175,7 +175,7 @@ absl::StatusOr<PassMemory> MeasureRunPass(const RunInput& input, const PlannedRu
   return MeasurePass(run, options);
 }
 
-// What a stage's moments take beyond their bytes: one block, whose last page is whole.
+// What a block (a stage's optimizer state is one) takes beyond its bytes: its last page is whole.
 int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   const int64_t page = bytes >= huge_page_bytes ? huge_page_bytes : 4096;
   return (bytes + page - 1) / page * page - bytes;
@@ -198,7 +198,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
     for (int j = 0; j < plan.stage_count(); ++j) {
-      // In its modules; and at worker 0 the initial ones.
+      // Running statistics in its modules; at worker 0 also the initial ones.
       mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;
       if (!plan.has_masters(WorkerId(w), StageId(j)) || !plan.exchange) continue;
       const bool trains = layouts[j].sum_bytes > 0;
@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
   return extras;
 }
 
-// Of this host: as the configuration says, or as it is found.
+// The budgets of this host: as the configuration says, or as the host's memory is found.
 FitBudgets FindBudgets(const Config& config) {
   FitBudgets budgets;
   const auto& given = config.cyclic.memory_budget;
@@ -424,7 +424,7 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
                         .scratch_bytes = ScratchBytes(config.optimizer, run.planned.layouts),
                         .gradients_join_sums = linear && plain && !config.cyclic.products_first};
   for (const StageLayout& layout : run.planned.layouts) {
-    // As sums in the type that computes would lie.
+    // A gradient takes as much as a sum in the computing type would.
     const Precision gradients{.sums = precision.compute};
     options.gradient_bytes.push_back(StageLayout::Make(layout.parameters, {}, gradients).sum_bytes);
   }
@@ -433,7 +433,7 @@ absl::StatusOr<MemoryForecast> ForecastRun(const Config& config, const PlannedRu
 
 absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& run, Parent parent) {
   const Config& config = run_input.config;
-  // Before this process takes any of what there is.
+  // Found before this process takes memory itself.
   RunFit fit{.budgets = FindBudgets(config)};
   FitInput input;
   RZ_ASSIGN_OR_RETURN(input.states, ForecastRun(config, run));
@@ -442,7 +442,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   for (int w = 0; w < workers; ++w) input.hosts.push_back(w * run_input.hosts / workers);
   input.one_process = config.cyclic.transport == CyclicConfig::Transport::kLocal;
   fit.unit = PoolKindOf(run_input) == PoolKind::kReceived ? FitUnit::kWorker : FitUnit::kHost;
-  // Where not even this fits, there may be no room to measure the rest.
+  // If not even memory without a pass fits, there may be no room to measure a pass.
   fit.certificate = Certify(input);
   if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
   RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(run_input, run));

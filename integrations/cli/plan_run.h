@@ -34,10 +34,10 @@ namespace ringzero {
 struct RunLength {
   int iterations = 0;
   int64_t iterations_per_epoch = 0;
-  int64_t epoch_samples = 0;  // 0: every batch is complete; else the last of an epoch is not
-  int64_t test_samples = 0;   // that an evaluation reads
+  int64_t epoch_samples = 0;  // 0: every batch is complete; otherwise an epoch's last is not
+  int64_t test_samples = 0;   // how many an evaluation reads
   EvaluationPlan evaluation;
-  std::vector<std::string> notes;  // for the user: the configuration's, and what is dropped
+  std::vector<std::string> notes;  // for the user: the configuration's notes, and what is dropped
 };
 
 // What is to run.
@@ -45,7 +45,7 @@ struct RunInput {
   Config config;
   std::shared_ptr<const Dataset> data;
   RunLength length;
-  int hosts = 1;  // in equal runs of the workers' numbers; 1 only if all workers surely are on one
+  int hosts = 1;  // each with an equal run of worker numbers; 1 only if all surely are on one host
   bool stage_per_layer = false;  // in place of the configuration's stages
 };
 
@@ -56,25 +56,25 @@ absl::StatusOr<RunInput> OpenRun(Config config, int hosts);
 // Which samples make which batch.
 BatchesOptions BatchesOf(const RunInput& input);
 
-// Of data that are tokens; 0 where they are none.
+// Tokens of a sample; 0 if the data are not tokens.
 int64_t TokensPerSample(const Config& config);
 
 // What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
-// In a file: JSON, measured once and read by later plans.
+// A cost profile in a file: JSON, measured once and read by later plans.
 struct SavedProfile {
   CostProfile profile;
   bool frozen = false;  // its costs may make a plan (cyclic.profile)
   std::string path;
 };
 
-// Whole or not at all.
+// Writes the file whole or not at all.
 absl::Status WriteProfile(const SavedProfile& saved);
 // NotFound; InvalidArgument that says what is wrong with which entry. Both name the path.
 absl::StatusOr<SavedProfile> ReadProfile(const std::string& path);
 
-// InvalidArgument, naming its file, if it was measured for other layers, another micro-batch or
+// InvalidArgument, naming the file, if the profile is of other layers, another micro-batch or
 // other threads.
 absl::Status CheckProfile(const SavedProfile& saved, const Config& config,
                           const ModelDescription& model);
@@ -86,8 +86,8 @@ PoolKind PoolKindOf(const RunInput& input);
 // InvalidArgument begins with the configuration's file. Equal at all workers.
 absl::StatusOr<PlannedRun> PlanRun(const RunInput& input);
 
-// One line where products in the type that computes take more than twice as long on this processor
-// as in fp32, by a probe of 50 ms; else empty.
+// One line if products in the computing type take more than twice as long on this processor as in
+// fp32, by a probe of 50 ms; otherwise empty.
 std::string DescribeSlowType(const Config& config);
 
 // What the run will hold of model states and buffers.

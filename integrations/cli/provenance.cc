@@ -28,7 +28,7 @@ extern const char kBuiltCommit[];  // written by cmake/write_commit.cmake; empty
 
 namespace {
 
-// Beginnings of the variables that are kept, and what none of them may have in its name.
+// Prefixes of the variables that are kept, and words that none of their names may contain.
 constexpr const char* kKept[] = {
     "ATEN_",   "CUDA_", "DNNL_", "GOMP_", "KMP_",    "LD_LIBRARY_PATH", "LD_PRELOAD",
     "MALLOC_", "MKL_",  "NCCL_", "OMP_",  "ONEDNN_", "RINGZERO_",       "UCX_"};
@@ -51,7 +51,7 @@ std::string NowUtc() {
   return text;
 }
 
-// What may change a result, of a run's provenance. Throws OrderedJson::exception where it is none.
+// The parts of a provenance that may change a result. Throws OrderedJson::exception if it is none.
 OrderedJson WhatMakesBits(const OrderedJson& provenance) {
   std::set<std::string> processors, instructions;
   for (const OrderedJson& place : provenance.at("places")) {

@@ -27,7 +27,7 @@ using OrderedJson = nlohmann::ordered_json;
 // Where a worker runs: host, system ("Linux 6.1.0 x86_64"), processor ("AMD EPYC 7B13"; "unknown"
 // where /proc/cpuinfo does not say), instructions (which of LibTorch's kernels run there: "AVX2"),
 // cores (that the process may use; 0.5 with half a core's quota), and transport (to the right
-// neighbour; null: nothing travels). Of this process, without a transport.
+// neighbour; null: nothing travels). Of this process; its transport is null.
 OrderedJson ThisPlace();
 
 // The command, --init, the folder that the command's paths are relative to, the moment, the
@@ -36,17 +36,17 @@ OrderedJson ThisPlace();
 // whose name speaks of a secret.
 OrderedJson BeginProvenance(const CommandLine& line, const Config& config,
                             const std::string& launcher);
-// Equal places stand once, with their workers in the order of the calls. Negative: no worker, of a
-// run that has not ended.
+// Equal places are listed once, with their workers in the order of the calls. A negative `worker`:
+// no worker yet, in a run that has not ended.
 void AddPlace(OrderedJson place, int worker, OrderedJson& provenance);
 
 // "ringzero 0.1.0, commit 6dd9e2e3c1f0, LibTorch 2.11.0": the commit where it was built from a
 // clone, with -dirty behind it where sources were changed.
 std::string VersionText();
 
-// Text, whatever the bytes of a path or a host's name are. `indent`: -1: one line.
+// JSON as text, whatever the bytes of a path or a host's name are. `indent`: -1: one line.
 std::string Dump(const OrderedJson& json, int indent);
-// Null where there is none.
+// Null if `text` is empty.
 OrderedJson OrNull(const std::string& text);
 
 // Before the first iteration: config.json and provenance.json. PermissionDenied names the file.

@@ -87,7 +87,7 @@ std::optional<double> QuotaOf(const CgroupFolder& group) {
   return quota > 0 && period > 0 ? std::optional(quota / period) : std::nullopt;
 }
 
-// What a group may still take; nothing: no limit.
+// Memory that a group may still take; nothing: no limit.
 std::optional<int64_t> MemoryLeftIn(const CgroupFolder& group) {
   const auto number = [&](const char* unified, const char* first, const char* name) {
     return NumberIn(absl::StrCat(group.folder, "/", group.unified ? unified : first), name);
@@ -209,8 +209,8 @@ double PssWatch::last_mib() {
 }
 
 void PssWatch::Run() {
-  // A look walks the page tables, which steals time from steps: often while memory still grows,
-  // seldom later.
+  // A sample walks the page tables, which takes time from the training: often while memory still
+  // grows, seldom later.
   for (std::chrono::seconds pause(1);; pause = std::min(2 * pause, std::chrono::seconds(32))) {
     {
       const MutexLock lock(mutex_);

@@ -23,7 +23,7 @@
 namespace ringzero {
 
 // Cores of the affinity mask, or the least CPU quota of this process' cgroups (cpu.max, or
-// cpu.cfs_quota_us) where that is less. Above 0.
+// cpu.cfs_quota_us) if the quota is less. Above 0.
 double UsableCores(const std::string& root = "/");
 
 // "0.5 cores", "1 core".
@@ -37,15 +37,15 @@ struct ThreadCount {
   int threads = 1;  // LibTorch's, in each
 };
 
-// "4 workers with 2 threads each share 2 cores", where a worker has several threads and there are
-// more threads than cores; else empty. OpenMP's threads spin while they wait for each other, and so
-// take the processor from those who work (docs/results/threads.md).
+// "4 workers with 2 threads each share 2 cores", if a worker has several threads and there are
+// more threads than cores; otherwise empty. OpenMP's threads spin while they wait for each other,
+// and so take the processor from threads that work (docs/results/threads.md).
 std::string DescribeCrowd(const ThreadCount& count, double cores);
 
-// Where it is crowded and the environment does not say how OpenMP waits: says DescribeCrowd on
+// If DescribeCrowd is not empty and the environment does not say how OpenMP waits: says the line on
 // stderr if it `speaks`, and starts this program again with OMP_WAIT_POLICY=passive, which OpenMP
 // reads before main. To be called before anything of the run has begun. The configuration is read
-// again: one that is no regular file gives a warning in place of the new start.
+// again: if it is no regular file, there is a warning in place of the new start.
 void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool speaks);
 
 // The least of what the system can still give and of what each cgroup above this process may still
@@ -53,14 +53,14 @@ void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool s
 // as free.
 FitBudget FindHostMemory(const std::string& root);
 
-// Pages of a process, in bytes. Pss: shared pages count once among those who map them.
+// Pages of a process, in bytes. Pss: a shared page is divided among the processes that map it.
 struct ProcessPages {
   int64_t pss = 0;
   int64_t private_dirty = 0;  // written, and mapped by no other process
 };
 // `process`: "self", or its number. Zeros where the kernel does not tell.
 ProcessPages PagesOfProcess(const std::string& process);
-// What a page of a large block takes: 2 MiB where the kernel gives huge pages to who asks.
+// The page size of a large block: 2 MiB if the kernel gives huge pages to who asks.
 int64_t HugePageBytes();
 
 // Samples this process' Pss on a thread of its own, from now until it is destroyed. Thread-safe.
@@ -68,7 +68,7 @@ class PssWatch {
  public:
   PssWatch();
   ~PssWatch();
-  // Takes one more sample; the greatest so far.
+  // Takes one more sample; returns the greatest so far.
   double peak_mib();
   // The last sample; takes the first, if there is none yet.
   double last_mib();

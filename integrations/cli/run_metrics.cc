@@ -113,7 +113,7 @@ void AddEvaluations(const WorkerReport& first, OrderedJson& json) {
   OrderedJson list = OrderedJson::array();
   for (const EvaluationResult& result : first.evaluations) {
     const auto [quality, value] = result.quality();
-    json[quality] = value;  // the last one's stays
+    json[quality] = value;  // the last evaluation's value stays
     list.push_back({{"iteration", result.iteration}, {"loss", result.loss}, {quality, value}});
   }
   json["evaluations"] = list;
@@ -415,7 +415,7 @@ absl::Status RunMetrics::Open(const std::string& folder, const WorkerReport& so_
 }
 
 absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>& scalars) {
-  // Where the plan counts no samples it has no size of a micro-batch either.
+  // A plan that counts no samples has no size of a micro-batch either.
   const Plan& plan = facts_.plan;
   const int64_t samples = plan.samples.per_epoch == 0
                               ? iterations_done * facts_.config.batch.train_batch

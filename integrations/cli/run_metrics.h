@@ -10,8 +10,8 @@
 //   RZ_RETURN_IF_ERROR(metrics->Write(result, lr));      // every iteration
 //   const Summary summary = Summarize(info, reports);    // where the workers' reports meet
 //
-// docs/sight.md has when a line comes and what is in the folder; what makes the run again is there,
-// too (provenance.h).
+// docs/sight.md says when a line comes and what is in the folder. The folder also has what makes
+// the run again (provenance.h).
 #ifndef RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 #define RINGZERO_INTEGRATIONS_CLI_RUN_METRICS_H_
 
@@ -34,15 +34,15 @@
 
 namespace ringzero {
 
-// What does not change.
+// What does not change during a run.
 struct RunFacts {
-  const Config& config;  // these two outlive who uses them
+  const Config& config;  // config and plan outlive who uses them
   const Plan& plan;
-  bool terminal = false;  // the progress line is redrawn often; else seldom
+  bool terminal = false;  // the progress line is redrawn often; otherwise seldom
   double flops = 0;       // of an iteration, as counted
   double peak_flops = 0;  // per second, of all that the workers have to compute with; 0: not known
 
-  // Model FLOPs utilization of an iteration that takes so long; nothing: not known.
+  // Model FLOPs utilization of an iteration that takes `seconds`; nothing: not known.
   std::optional<double> mfu(double seconds) const {
     if (flops <= 0 || peak_flops <= 0 || seconds <= 0) return std::nullopt;
     return flops / seconds / peak_flops;
@@ -54,8 +54,8 @@ class ProgressMeter {
   explicit ProgressMeter(const RunFacts& facts) : facts_(facts) {}
 
   // A line, if one is due, with what `so_far` has under the names of the metrics. `waits`: seconds
-  // since the start. Rates are by the time of the report: losses are folded on the engine's threads
-  // and may be seen here several at once.
+  // waited since the start. Rates are by the time of the report: losses are folded on the engine's
+  // threads, and several may come here at once.
   std::optional<std::string> Line(const RingReport& result, const WorkerReport& so_far,
                                   double waits);
 
@@ -73,7 +73,7 @@ class ProgressMeter {
 // "1.5 s", "42 s", "3 min 05 s", "2 h 10 min".
 std::string FormatDuration(double seconds);
 
-// What a cyclic rule gains and costs with K laps, one sentence; empty for dp.
+// One sentence: what a cyclic rule gains and costs with K accumulation steps; empty for dp.
 std::string DescribeRule(Rule rule, int64_t laps);
 
 class ProgressScreen {
@@ -92,14 +92,14 @@ class ProgressScreen {
   bool drawn_ = false;
 };
 
-// Which losses and gradient norms of a run were not finite, and what to say of it: a line at the
-// first of them, and one at the end. Iterations count from 1, as the progress line does.
+// Which losses and gradient norms of a run were not finite, and what to say: a line at the
+// first such value, and a line at the end. Iterations count from 1, as the progress line does.
 class NonfiniteWatch {
  public:
   explicit NonfiniteWatch(int iterations) : iterations_(iterations) {}
 
   // The line, if this is the run's first value that is not finite. `what`: "loss". `done`:
-  // iterations, the value's own included. `from`: where it comes from, as far as that is known.
+  // iterations, the value's own included. `from`: where the value comes from, as far as known.
   std::optional<std::string> Note(const std::string& what, int done, double value,
                                   absl::string_view from);
   // Nothing if all were finite.
@@ -123,11 +123,11 @@ class RunMetrics {
                                                             const std::string& folder,
                                                             const WorkerReport& so_far);
 
-  // These three: the first error of a file that cannot be written. It is not tried again; the
-  // others are written all the same. `lr`: of its iteration.
+  // The Write functions: the first error of a file that cannot be written. The file is not tried
+  // again; the other files are written all the same. `lr`: of the result's iteration.
   absl::Status Write(const RingReport& result, double lr);
-  // The norm of the iteration after which so many are done, and the updates skipped so far. Of each
-  // iteration once, ascending.
+  // The gradient norm of the iteration after which `done` are done, and the updates skipped so far.
+  // Called once per iteration, ascending.
   absl::Status WriteNorm(int done, double norm, int skipped_updates);
   absl::Status WriteEvaluation(const EvaluationResult& result);
 
@@ -142,8 +142,8 @@ class RunMetrics {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// Before the run: the folder, made, with room for a file. AlreadyExists if it holds an earlier
-// run's metrics.
+// Before the run: makes the folder, and checks that a file can be written there. AlreadyExists if
+// the folder holds an earlier run's metrics.
 absl::Status MakeMetricsFolder(const std::string& folder);
 
 // Where the workers leave their flight records of a run's end.
@@ -153,7 +153,7 @@ struct SummaryInfo {
   const Config& config;
   int iterations = 0;  // that were done
   int planned_iterations = 0;
-  bool interrupted = false;  // then no bytes are told: they are of whole runs
+  bool interrupted = false;  // no bytes are told then: bytes are of whole runs
   const NotWritten& not_written;
   double seconds = 0;       // of the run, start-up included
   OrderedJson certificate;  // RunFitJson, or null
@@ -162,7 +162,7 @@ struct SummaryInfo {
 };
 
 // The JSON that scripts read, and the same for a person. Names of the JSON are relied on (README).
-// Seconds, waits, CPU seconds and faults are those of the measured iterations, per iteration; waits
+// Step seconds, waits, CPU seconds and faults are of the measured iterations, per iteration; waits
 // are the mean over workers, CPU seconds and faults the sum. Bytes are those of the whole run, all
 // workers, divided by its iterations.
 struct Summary {

@@ -1,7 +1,7 @@
 // The parent: it never uses torch itself, so it may fork. Workers are its children: one process
-// each, or, with local, the threads of one process. So both end alike, whatever ends them. In a job
-// that somebody else has launched there is no parent: this process is one worker, and worker 0
-// speaks for all.
+// each or, with the transport local, the threads of one child. So processes and threads end alike,
+// whatever ends them. In a job that an outside launcher has started there is no parent: this
+// process is one worker, and worker 0 speaks for all.
 #include <algorithm>
 #include <chrono>
 #include <climits>
@@ -77,7 +77,7 @@ std::function<void(WorkerId, const std::string&, const std::string&)> Listener(T
   };
 }
 
-// For a process that is no single worker's.
+// The injection in a process that is no single worker's: it acts, whichever worker is meant.
 Injection InjectionAnywhere(const TrainRun& run) {
   return Injection(run.config().cyclic.inject, WorkerId(run.config().cyclic.inject.worker));
 }
@@ -130,7 +130,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   const auto body = [&](WorkerContext& context) -> absl::StatusOr<std::string> {
     InjectionAnywhere(run).Reach(InjectConfig::Point::kPlan);
     PrepareTorch(run.config().cyclic.threads);
-    // Without a parent this process is ended anyhow.
+    // If the parent is gone, this process is ended anyhow.
     const auto note = [&](const std::string& text) { context.Report("note", text).IgnoreError(); };
     RZ_RETURN_IF_ERROR(PlanAndCheck(run, note).status());
     return OrderedJson({{"flops", run.worker_flops}, {"certificate", run.certificate}}).dump();
@@ -145,7 +145,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   return absl::OkStatus();
 }
 
-// What the workers' data must have alike, wherever each finds them.
+// What must be equal in all workers' data, wherever each worker finds its data.
 std::string DataLines(const TrainRun& run) {
   const Dataset& data = *run.input.data;
   return absl::StrCat("training samples = ", data.train().size(),
@@ -154,7 +154,7 @@ std::string DataLines(const TrainRun& run) {
                       "\nclasses = ", data.shape().classes, "\n");
 }
 
-// In every worker; CheckPlanInChild has spoken for the workers that we launch.
+// In every worker. For the workers that we launch, CheckPlanInChild has checked and spoken before.
 absl::StatusOr<PlannedRun> PlanHere(TrainRun& run) {
   if (!run.seat.has_value()) return PlanRun(run.input);
   return PlanAndCheck(run, [&](const std::string& text) { run.screen.Note(text); });
@@ -166,7 +166,7 @@ RunWorkersOptions::As WorkersAs(const Config& config) {
              : RunWorkersOptions::As::kProcesses;
 }
 
-// One worker; its report.
+// Runs one worker; returns its report.
 absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
   PssWatch pss;
   const Injection injection(run.config().cyclic.inject, seat.self);
@@ -176,7 +176,7 @@ absl::StatusOr<std::string> Work(TrainRun& run, WorkerSeat seat) {
     place["transport"] =
         seat.transport->LinkTo(WorkerId((seat.self.value + 1) % seat.transport->workers()));
   }
-  // One process for all: its memory counts once, and worker 0 reports its CPU time and faults.
+  // If workers share a process, its memory counts once; worker 0 reports its CPU time and faults.
   const bool processes = WorkersAs(run.config()) == RunWorkersOptions::As::kProcesses;
   const int sharers = processes ? 1 : run.config().cyclic.workers;
   TrainTask task{.input = run.input,
@@ -223,7 +223,7 @@ absl::StatusOr<std::vector<std::string>> RunAllWorkers(TrainRun& run) {
   options.on_start = [&](WorkerId self) {
     if (processes) {
       NameProcess(absl::StrCat("ringzero worker ", self.value));
-      NameThread(absl::StrCat("ringzero w", self.value));  // the other does not fit
+      NameThread(absl::StrCat("ringzero w", self.value));  // the longer name does not fit
     }
     const Injection injection = processes ? Injection(inject, self) : InjectionAnywhere(run);
     injection.Reach(InjectConfig::Point::kStart);
@@ -261,8 +261,8 @@ absl::Status CheckMonitors(const Config& config) {
   return absl::OkStatus();
 }
 
-// How many hosts there are, if each has as many workers as this one. 1 only where a launcher says
-// that all workers are here, and then at all of them.
+// How many hosts there are, if each has as many workers as this host. 1 only if a launcher says
+// that all workers are here, and then it is 1 at all workers.
 int HostsOf(const std::optional<OutsideJob>& job) {
   if (!job.has_value()) return 1;
   const int here = std::max(1, job->identity.local_workers.value_or(1));
@@ -292,7 +292,7 @@ absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config>
   return input;
 }
 
-// What earlier runs have left where this one's records go.
+// Removes what earlier runs have left where this run's records go.
 void RemoveOldFlights(TrainRun& run) {
   const int workers = run.config().cyclic.workers;
   const WorkerId first(run.seat.has_value() ? run.seat->self.value : 0);
@@ -325,7 +325,7 @@ void LookBack(TrainRun& run, const absl::Status& status) {
   }
 }
 
-// Why --summary is not there, and where it is instead; or empty.
+// Writes the summary. Returns why it is not at --summary, and where it is instead; or nothing.
 std::string WriteSummary(const std::string& path, const std::string& json) {
   if (path.empty()) return "";
   const absl::Status written = WriteWholeFile(path, json);
@@ -338,7 +338,7 @@ std::string WriteSummary(const std::string& path, const std::string& json) {
       rescued.ok() ? absl::StrCat("the summary is in ", *spare) : std::string(rescued.message()));
 }
 
-// What a run ends with that a signal has interrupted, at this worker or at another one.
+// The status of a run that a signal has interrupted, at this worker or at another worker.
 absl::Status CutShort(const TrainRun& run) {
   if (run.interrupted_by != 0) return InterruptedBy(run.interrupted_by);
   return absl::UnavailableError("another worker was interrupted by a signal");
@@ -395,7 +395,7 @@ absl::Status TellResults(TrainRun& run, const std::vector<std::string>& results,
   return interrupted || run.interrupted_by != 0 ? CutShort(run) : printed;
 }
 
-// Finds what is run, and leaves it in the folder of --metrics.
+// Finds the run's provenance, and leaves it in the folder of --metrics.
 void RecordRun(TrainRun& run, const std::string& launcher) {
   run.provenance = BeginProvenance(run.line, run.config(), launcher);
   if (!run.speaks() || run.line.metrics.empty()) return;
@@ -410,7 +410,7 @@ absl::Status Train(const CommandLine& line, const std::optional<RunRecord>& befo
   const auto start = std::chrono::steady_clock::now();
   absl::StatusOr<RunInput> prepared = Prepare(line, std::move(config), job);
   if (!prepared.ok()) {
-    // Who waits for this worker in vain hears why.
+    // Workers that wait for this worker in vain hear why.
     if (job.has_value()) Disagree(job->seat, prepared.status());
     return prepared.status();
   }

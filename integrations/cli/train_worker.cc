@@ -268,7 +268,7 @@ class Worker {
            lap.lap.value + 1 == plan().laps;
   }
 
-  // For the report: the last events of training, before an evaluation's take their place.
+  // For the report: the last events of training, before the events of an evaluation replace them.
   void KeepSchedule(const std::string& why) {
     if (task_.line.metrics.empty()) return;
     Miss("flight records",
@@ -290,7 +290,7 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // What RingTotals cannot know of a lap of training.
+  // Adds what RingTotals cannot know of a lap of training.
   void AddKnown(const LapTask& lap, std::vector<double>& totals) {
     totals[RingTotals::kOffCore] = meter_->TakeOffCoreSeconds();
     const bool last_lap = lap.lap.value + 1 == plan().laps;
@@ -305,7 +305,7 @@ class Worker {
     if (task_.self.value == 0) totals[RingTotals::kLossScale] = engine.LossScaleOf(lap.iteration);
   }
 
-  // Quality, and what else is summed over the ring.
+  // `quality`, followed by RingTotals' values, which are summed over the ring, too.
   std::vector<double> Metrics(const LapTask& lap, std::vector<double> quality) {
     std::vector<double> totals = totals_.Take(lap, ring_->engine().stats());
     if (lap.kind == LapTask::Kind::kTrain) {
@@ -378,7 +378,7 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // Says it, or ends the run, at the first value that is not finite.
+  // At the first value that is not finite: says so, or ends the run.
   absl::Status Watch(const std::string& what, int done, double value, const std::string& from) {
     const std::optional<std::string> line = nonfinite_.Note(what, done, value, from);
     if (!line.has_value()) return absl::OkStatus();
@@ -389,8 +389,8 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // By the sum of the gradients' squares. A dynamic loss scale is found by overflows: those are
-  // counted as skipped updates.
+  // `squares`: the sum of the gradients' squares. A dynamic loss scale is found by overflows: they
+  // are no warning, but are counted as skipped updates.
   absl::Status HearNorm(int done, double squares) {
     if (!plan().exchange) return absl::OkStatus();
     const double norm = std::sqrt(squares);
@@ -410,7 +410,7 @@ class Worker {
     return Watch("gradient norm", done, norm, absl::StrJoin(words, ", "));
   }
 
-  // At the end; of the last iterations' norms, too, which no report of a later one could tell.
+  // At the end: also the last iterations' norms, which no later iteration's report could tell.
   absl::Status SayTheRest() {
     RZ_RETURN_IF_ERROR(SayWhatIsNew());
     const int end = plan().iterations;
@@ -422,7 +422,7 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // What the process has used beside what was counted went to messages.
+  // CPU time of the process beyond that of the counted operations went to messages.
   absl::StatusOr<CostProfile> CostsOf(const WorkerReport& report) const {
     const int iterations = report.steps.count;
     if (iterations == 0) return absl::InternalError("no iteration was measured");
@@ -446,7 +446,7 @@ class Worker {
     return costs;
   }
 
-  // Of an interrupted run: what there is of it.
+  // The report of an interrupted run has what there is of the run.
   absl::StatusOr<WorkerReport> MakeReport(bool interrupted) {
     WorkerReport report = std::move(report_);
     const EngineStats stats = ring_->engine().stats();
@@ -488,8 +488,8 @@ class Worker {
   std::unique_ptr<RunMetrics> metrics_;
   std::unique_ptr<OpCosts> costs_;  // ring_ writes them
   std::unique_ptr<RingModel> ring_;
-  std::unique_ptr<TraceStream> trace_;  // these two look into the ring's engine
-  FlightDesk::Seat seat_;               // and into trace_
+  std::unique_ptr<TraceStream> trace_;  // trace_ and seat_ look into the ring's engine
+  FlightDesk::Seat seat_;               // looks into trace_, too
   std::unique_ptr<LiveTensorBytes> live_;
 };
 

@@ -32,12 +32,12 @@ struct TrainTask {
   std::unique_ptr<Transport> transport;  // null: nothing travels
   CommandLine line;  // the files of --init, --dump-parameters, --trace and --metrics; else unused
   FlightDesk* desk = nullptr;           // outlives the worker
-  std::optional<Iteration> costs_from;  // measures operations from this one on
-  bool launched = false;                // by others, with cores for every worker
+  std::optional<Iteration> costs_from;  // measures operations from this iteration on
+  bool launched = false;                // by an outside launcher, with cores for every worker
   bool terminal = false;                // progress is redrawn
   double worker_flops = 0;              // per second, on cores of its own; 0: unknown
   std::function<double()> pss_mib;      // this worker's share of its process' memory; null: 0
-  // Worker 0: lines for a person, "progress" (to be overwritten) or "note". All: "not_written", a
+  // Worker 0: lines for a person, "progress" (overwritten) or "note". All workers: "not_written", a
   // line of WorkerReport::not_written ("metrics: FILE: cannot write it: …"). Thread-safe.
   std::function<void(const std::string& kind, const std::string& line)> say;
 };
@@ -55,7 +55,7 @@ class Injection {
   void Reach(InjectConfig::Point point) const;
   // Messages count from here on.
   std::unique_ptr<Transport> Wrap(std::unique_ptr<Transport> transport) const;
-  // Slow from a lap on, or stuck in it.
+  // Runs `lap`: from the configured lap on slowly, or stuck in that lap.
   absl::Status RunLap(const std::function<absl::Status()>& lap);
 
  private:

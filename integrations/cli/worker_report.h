@@ -41,30 +41,30 @@ namespace ringzero {
 // sum it over the ring. One thread.
 class RingTotals {
  public:
-  // Places of what Take cannot know. It leaves 0 there; the worker that knows one fills it in.
+  // Places of values that Take cannot know. Take leaves 0; a worker that knows a value fills it in.
   enum Place {
-    kOffCore = 19,      // seconds since the micro-batch before
+    kOffCore = 19,      // seconds since the previous micro-batch
     kPss,               // last lap: MiB of this worker's process
     kGradientSquares,   // first lap: of this worker's gradients, GradientLag iterations ago
     kLossScale,         // first lap, worker 0: of this iteration
     kNonfiniteLosses,   // 1: the micro-batch's loss is not finite
-    kNonfiniteNumbers,  // there: the micro-batch's number
+    kNonfiniteNumbers,  // the number of that micro-batch
     kPace,              // first lap, the worker of PaceOf: its Pace
     kCount = kPace + sizeof(Pace) / sizeof(double)
   };
 
   explicit RingTotals(const Plan& plan) : laps_(plan.laps), last_(kOffCore) {}
 
-  // kCount values: computing, waits and bytes since the micro-batch before; at the end of an
-  // iteration the memory that is allocated. Of evaluations and the like: zeros, and what was done
+  // kCount values: computing, waits and bytes since the previous micro-batch; at the end of an
+  // iteration the memory that is allocated. After evaluations and the like: zeros; what was done
   // for them is left out.
   std::vector<double> Take(const LapTask& lap, const EngineStats& stats);
 
   // The report of iteration t tells the gradient norm of iteration t - lag: only then every owner
-  // has certainly updated with it (Engine::GradientSquares). The last ones are known after Finish.
+  // has certainly updated with it (Engine::GradientSquares). The last norms are known after Finish.
   static int GradientLag(const Plan& plan) {
     const int update = plan.rule == Rule::kDp ? 1 : 2;
-    // The norm itself is waited for by the update after it.
+    // With kPrevious only the next update waits for the norm.
     return plan.clipping == Clipping::kPrevious ? update + 1 : update;
   }
 
@@ -74,7 +74,7 @@ class RingTotals {
 
  private:
   const int laps_;
-  std::vector<double> last_;  // all so far
+  std::vector<double> last_;  // all totals so far
 };
 
 inline constexpr int kQualityCount = 3;
@@ -91,9 +91,9 @@ struct RingReport {
   double loss() const { return WithoutNanSign(sums[0] / sums[2]); }  // mean
   double total(int place) const { return sums[static_cast<size_t>(kQualityCount + place)]; }
   Pace pace() const;
-  // RingTotals' places up to kPss: times as milliseconds of the mean worker, bytes of the ring.
+  // RingTotals' places up to kPss: times in milliseconds, mean over workers; bytes of all workers.
   std::vector<Scalar> Scalars(int workers) const;
-  // Where a loss comes from that is not finite: the micro-batches whose own is not.
+  // Where a loss that is not finite comes from: the micro-batches whose own loss is not finite.
   std::string OriginOfLoss(const Plan& plan) const;
 };
 
@@ -102,9 +102,9 @@ class ReportInbox {
  public:
   // For RingModelOptions::on_report; `this` must outlive it.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> Listener();
-  // What is reported from now on is not taken: what was told stays all.
+  // Drops what is reported from now on: nothing is added to what was told.
   void Close();
-  // Since the last call, in the order of their coming.
+  // The reports since the last call, in the order of their coming.
   std::vector<RingReport> Take();
 
  private:
@@ -114,31 +114,31 @@ class ReportInbox {
 };
 
 struct EvaluationResult {
-  // Of classes the accuracy, of tokens the perplexity.
+  // The accuracy if the data are classes, the perplexity if they are tokens.
   std::pair<const char*, double> quality() const;
   // "held-out loss 0.5000, accuracy 75.00 %"
   std::string Describe() const;
 
-  int iteration = 0;               // how many were over: the version θ_e that was evaluated
+  int iteration = 0;               // iterations over by then: the version θ_e that was evaluated
   double loss = 0;                 // mean
-  std::optional<double> accuracy;  // absent: of tokens
+  std::optional<double> accuracy;  // absent: the data are tokens
 };
 EvaluationResult EvaluationIn(const RingReport& report, bool tokens);
 
-// Live tensors on a worker's computing thread, without gradients that it has handed over.
+// Live tensors on a worker's computing thread, without gradients that the thread handed over.
 struct ActivationPoint {
   double seconds = 0;  // of the host's monotonic clock, which all its processes share
   int64_t bytes = 0;   // at that moment
   int64_t peak = 0;    // since the point before
 };
 
-// As the file of a profile has it, too.
+// A profile's file has the same JSON.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StageTicks, forward, backward, add, update)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LayerTimes, name, nanoseconds)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CostProfile, micro_batch, threads, workers, layers,
                                    lap_nanoseconds, message_nanoseconds)
 
-// What was to be written and is not, or not there: by what it is ("metrics", "trace"), why.
+// Why an output is not written, or not where it was to be; by its name ("metrics", "trace").
 using NotWritten = std::map<std::string, std::string>;
 
 // What one worker knows of its run, so far and at the end.
@@ -161,9 +161,9 @@ struct WorkerReport {
   // Worker 0 only.
   MemoryBytes forecast;  // of the whole host, by the plan
   int64_t parameters = 0;
-  int iterations = 0;                   // whose loss is known
+  int iterations = 0;                   // iterations whose loss is known
   std::string dump_trouble;             // why --dump-parameters is not there, and where it is
-  double lr = 0;                        // of the last iteration; these four as the metrics' names
+  double lr = 0;                        // of the last iteration; lr to mfu are the metrics' names
   std::optional<double> gradient_norm;  // as last known; nothing where gradients do not travel
   double pss_mib = 0;                   // of the whole ring, as last told
   std::optional<double> mfu;            // of the measured iterations; nothing: FLOPs not known
@@ -174,7 +174,7 @@ struct WorkerReport {
 
 // Numbers keep all their bits, and text its bytes.
 std::string ToBytes(const WorkerReport& report);
-// Internal if they are not ToBytes'.
+// Internal if `bytes` are not from ToBytes.
 absl::StatusOr<WorkerReport> FromBytes(const std::string& bytes);
 
 }  // namespace ringzero

@@ -59,20 +59,20 @@ struct DatasetOptions {
   uint64_t seed = 0;  // random only
 };
 
-// One of the formats below; "random" is for tests and for measuring: sample i is a function
-// of (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes and tokens
-// uniform, and the test split has a tenth as many samples. InvalidArgument or NotFound, naming the
-// file or the key ("data.samples", "model.seq") and what was wanted and found.
+// Opens one of the formats below, or "random". Random data are for tests and for measuring: sample
+// i is a function of (seed, split, i), image inputs are uniform with mean 0 and variance 1, classes
+// and tokens uniform, and the test split has a tenth as many samples. InvalidArgument or NotFound,
+// naming the file or the key ("data.samples", "model.seq") and what was wanted and found.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(const DatasetOptions& options);
 
-// Images of 8-bit pixels. A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the mean
-// and standard deviation of the training set, which are computed from integer sums: equal on every
-// machine. InvalidArgument or NotFound, naming the file: missing, damaged gzip, no training image,
-// sizes of train and test images that differ, a class of the test set that the training set has
-// not, a channel whose pixels are all equal; and what each format adds.
+// Images of 8-bit pixels. A pixel x of channel c becomes (x/255 - mean_c) / deviation_c with the
+// mean and standard deviation of the training set, which are computed from integer sums: equal on
+// every machine. InvalidArgument or NotFound, naming the file: missing, damaged gzip, no training
+// image, sizes of train and test images that differ, a class of the test set that the training set
+// has not, a channel whose pixels are all equal; and the errors of each format.
 //
 // IDX: a folder holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-// t10k-labels-idx1-ubyte, each with or without ".gz" (a plain one is taken where both lie).
+// t10k-labels-idx1-ubyte, each with or without ".gz" (the plain file is taken if both are there).
 // Debian's package dataset-fashion-mnist has them in /usr/share/datasets/fashion-mnist. Errors:
 // wrong magic, counts or sizes that do not agree, too short, too long.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const std::string& folder);
@@ -83,11 +83,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(const std::string& folder);
 // not a whole number of records, a class above 9.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenCifar10(const std::string& folder);
 
-// Text as bytes: a token is a byte, its target the next byte. The file may be plain, gzip, or a data
-// file of the Bible Retrieval System. The last tenth of the bytes is held out. Sample i of a split is
-// the bytes [i·sequence, (i+1)·sequence) with the targets one byte further; the bytes that fill no
-// sample are left out. InvalidArgument or NotFound, naming the file, or the key "model.seq" when it
-// is not positive or so large that a split has no sample.
+// Text as bytes: a token is a byte, its target the next byte. The file may be plain, gzip, or a
+// data file of the Bible Retrieval System. The last tenth of the bytes is held out. Sample i of a
+// split is the bytes [i·sequence, (i+1)·sequence) with the targets one byte further; the bytes that
+// fill no sample are left out. InvalidArgument or NotFound, naming the file, or the key "model.seq"
+// when it is not positive or so large that a split has no sample.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenText(const std::string& path, int64_t sequence);
 
 // The Bible Retrieval System's data file: how Debian's package bible-kjv-text keeps the King James
@@ -106,8 +106,8 @@ absl::StatusOr<std::vector<uint8_t>> DecodeBibleData(std::span<const uint8_t> fi
                                                      const std::string& path);
 
 // All bytes of a file, unpacked if its first bytes are gzip's (of several members, too). For the
-// readers. NotFound for a missing file, else InvalidArgument: a folder, damaged or truncated gzip;
-// both name the path.
+// readers of the formats. NotFound for a missing file, otherwise InvalidArgument: a folder, damaged
+// or truncated gzip. Both errors name the path.
 absl::StatusOr<std::vector<uint8_t>> ReadAllBytes(const std::string& path);
 
 // The order in which an epoch visits `size` samples: a permutation keyed by (seed, epoch), the same

@@ -27,7 +27,7 @@ struct ImageSet {
   std::vector<uint8_t> classes;  // one per image
 };
 
-// value[c][x]: what the pixel x of channel c becomes.
+// tables[c][x]: what the pixel x of channel c becomes.
 using PixelTables = std::vector<std::array<float, 256>>;
 
 class ImageSplit final : public Split {
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> MakeDataset(ImageSet train, ImageSet te
   return std::make_unique<Dataset>(std::move(shape), std::move(train_split), std::move(test_split));
 }
 
-// folder/name or, where there is none, folder/name.gz.
+// The path folder/name or, if there is no such file, folder/name.gz.
 absl::StatusOr<std::string> FindFile(const std::string& folder, const std::string& name,
                                      absl::string_view origin) {
   for (const char* ending : {"", ".gz"}) {

@@ -30,7 +30,7 @@
 
 namespace ringzero {
 
-// Those that are read: kF16 and kBF16 as fp32. Others of the format may be in a file, as kOther.
+// The types that are read, kF16 and kBF16 as fp32. Other types may be in a file: they are kOther.
 enum class TensorType { kF32, kF16, kBF16, kI64, kOther };
 
 struct TensorSpec {
@@ -39,7 +39,7 @@ struct TensorSpec {
   std::vector<int64_t> shape;
 };
 
-// A whole file of base/files.h: without Finish nothing is left. Not thread-safe.
+// Writes a whole file (base/files.h): without Finish nothing is left. Not thread-safe.
 class SafetensorsWriter {
  public:
   // PermissionDenied: the file cannot be made. InvalidArgument: a name twice, a type other than
@@ -48,13 +48,13 @@ class SafetensorsWriter {
       const std::string& path, std::vector<TensorSpec> tensors,
       const std::map<std::string, std::string>& metadata = {});
 
-  // `name` must be the next of the list, and `values` as many as its shape says. After a
+  // `name` must be the next name of the list, and `values` as many as its shape says. After a
   // PermissionDenied this tensor is still the next, and only MoveTo goes on.
   absl::Status Write(const std::string& name, std::span<const float> values);
   absl::Status Write(const std::string& name, std::span<const int64_t> values);
-  // After the last tensor: makes the file durable and gives it its name. As after Write.
+  // After the last tensor: makes the file durable and gives it its name. Errors as for Write.
   absl::Status Finish();
-  // Takes what is written so far along to another file: when this one's disk is full, for example.
+  // Goes on in another file, with what is written so far: when the disk is full, for example.
   absl::Status MoveTo(const std::string& path);
 
  private:
@@ -67,7 +67,7 @@ class SafetensorsWriter {
   std::vector<TensorSpec> tensors_;
   std::unique_ptr<OutputFile> file_;  // null after Finish
   size_t next_ = 0;                   // in tensors_
-  uint64_t written_ = 0;              // bytes, of the header and the tensors before
+  uint64_t written_ = 0;              // bytes of the header and the tensors so far
 };
 
 // The file is mapped, so opening a large one is cheap; it must not be changed meanwhile.
@@ -91,9 +91,9 @@ class SafetensorsReader {
   const std::vector<Entry>& entries() const { return entries_; }  // in the order of their values
   const Entry* Find(const std::string& name) const;               // nullptr: there is none
 
-  // Fills `out` (the product of `shape` values). NotFound: no such tensor; InvalidArgument: its
-  // shape is another, or its type cannot be read into this one (F32, F16, BF16 into float; I64 into
-  // int64_t).
+  // Fills `out` (the product of `shape` values). NotFound: no such tensor. InvalidArgument: another
+  // shape, or a type that cannot be read into the type of `out` (F32, F16, BF16 into float; I64
+  // into int64_t).
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,
                     std::span<float> out) const;
   absl::Status Read(const std::string& name, const std::vector<int64_t>& shape,

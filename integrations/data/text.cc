@@ -84,7 +84,7 @@ struct Piece {
   size_t begin = 0, length = 0;
 };
 
-// Appends at most `limit` bytes; false: a code that means nothing, or more text than that.
+// Appends at most `limit` bytes. False: a code that means nothing, or more text than `limit`.
 bool Decompress(std::span<const uint8_t> packed, size_t limit, std::vector<uint8_t>& text) {
   constexpr size_t kClear = 256, kFirstFree = 257, kMostBits = 16;
   std::vector<Piece> pieces;  // of the codes from kFirstFree on
@@ -101,7 +101,7 @@ bool Decompress(std::span<const uint8_t> packed, size_t limit, std::vector<uint8
       width = 9;
       continue;
     }
-    // What the previous code becomes with the byte after it. That may be this very code.
+    // The piece of the previous code and the byte after it. This very code may stand for it.
     const Piece made = {previous.begin, previous.length + 1};
     const size_t free = kFirstFree + pieces.size();
     if (code > free || (code == free && previous.length == 0)) return false;

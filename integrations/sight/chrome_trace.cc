@@ -28,14 +28,14 @@ namespace {
 
 bool Trains(const Op& op) { return op.kind == OpKind::kForward || op.kind == OpKind::kBackward; }
 
-// Of a stage's forward or backward, or of the stages' adds or updates together.
+// The mean time of a stage's forward or backward, or of all stages' adds or updates.
 struct Mean {
   double nanoseconds = 0;
   int64_t count = 0;
 };
 
-constexpr int kRowsPerTrack = 16;  // thread numbers apart; what needs more rows shares the last
-// Perfetto binds a flow to the slice that it is within: nothing lasts no time.
+constexpr int kRowsPerTrack = 16;  // thread numbers per track; further rows share the last one
+// Perfetto binds a flow to the slice that the flow lies within, so every slice lasts some time.
 constexpr double kShortest = 1e-3;
 
 std::string NameOf(const Slice& slice) {
@@ -70,7 +70,7 @@ class Writer {
   }
 
  private:
-  // Of a flow: a slice's beginning.
+  // One end of a flow: where a slice begins.
   struct End {
     int worker = 0;
     int thread = 0;  // 0: not known
@@ -95,7 +95,7 @@ class Writer {
     return absl::StrFormat("aligned within %.0f us", static_cast<double>(within_ns) * 1e-3);
   }
 
-  // In microseconds.
+  // Microseconds since start_.
   double Time(int64_t time) const { return static_cast<double>(time - start_) * 1e-3; }
 
   template <typename... Values>
@@ -104,7 +104,7 @@ class Writer {
     absl::StrAppendFormat(&text_, format, values...);
   }
 
-  // Of a process or a thread: what is shown, and where.
+  // The name of a process or a thread, and the place where it is shown.
   void Name(const char* what, int worker, int thread, const std::string& name, int place) {
     Append(R"({"ph":"M","name":"%s_name","pid":%d,"tid":%d,"args":{"name":"%s"}})", what, worker,
            thread, name);
@@ -164,7 +164,7 @@ class Writer {
   std::map<std::tuple<int, int, Channel, uint32_t>, std::pair<End, End>> flows_;  // by message
 };
 
-// As a file of memory: what zlib writes.
+// Packs into a file in memory, because zlib's gzFile writes to files.
 absl::StatusOr<std::string> Gzip(const std::string& plain) {
   const UniqueFd packed(memfd_create("trace", MFD_CLOEXEC));
   const gzFile file = gzdopen(dup(packed.get()), "wb");
@@ -180,8 +180,8 @@ absl::StatusOr<std::string> Gzip(const std::string& plain) {
 
 }  // namespace
 
-// An event takes the logarithm of how many slices are open: a file may say that everything began
-// and nothing ended.
+// The time per event grows with the logarithm of the number of open slices: a file may say that
+// everything began and nothing ended.
 std::vector<Slice> SlicesOf(std::span<const Event> events) {
   struct Rows {
     std::set<int> free;
@@ -189,7 +189,7 @@ std::vector<Slice> SlicesOf(std::span<const Event> events) {
   };
   std::vector<Slice> slices;
   std::array<Rows, kTrackCount> tracks;
-  // By track, operation and message; the first of several alike ends first.
+  // Open slices by track, operation and message; the first of several equal ones ends first.
   std::map<std::pair<Track, PackedEvent>, std::deque<size_t>> open;
   for (const Event& event : events) {
     const Track track = TrackOf(event);
@@ -223,7 +223,7 @@ std::optional<std::pair<Iteration, Iteration>> LastWhole(std::span<const FlightR
   constexpr int kNone = std::numeric_limits<int>::max();
   int first = 0, last = kNone;
   for (const FlightRecord& record : records) {
-    // Iterations that are over, and the one that the record may have begun within.
+    // The last iteration that is over, and the iteration within which the record may have begun.
     int begun_in = kNone, over = -1;
     for (const Event& event : record.events) {
       if (!IsCompute(event.op.kind) || event.op.copy == Copy::kEvaluation) continue;
@@ -233,7 +233,7 @@ std::optional<std::pair<Iteration, Iteration>> LastWhole(std::span<const FlightR
         over = std::max(over, event.op.iteration.value);
       }
     }
-    // Of the run's very first iteration a record has everything, too.
+    // A record that begins in the run's first iteration has all of that iteration.
     first = std::max(first, begun_in == 0 || begun_in == kNone ? begun_in : begun_in + 1);
     last = std::min(last, over);
   }

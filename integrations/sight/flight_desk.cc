@@ -42,11 +42,11 @@ sigset_t DeskSignals() {
 
 void Ring(const UniqueFd& bell) {
   const uint64_t one = 1;
-  // It cannot fail but by being full, and then it rings already.
+  // The write fails only if the bell's counter is full, and then the bell rings already.
   (void)!write(bell.get(), &one, sizeof(one));
 }
 
-// The run goes on, or has an end of its own; who asked looks into the folder.
+// A failed write is no error: the run goes on, or has its own end; who asked looks into the folder.
 void WriteOrWarn(const std::string& folder, const FlightRecord& record,
                  const std::function<void(const absl::Status&)>& missing = nullptr) {
   const absl::Status written = WriteFlightFile(folder, record);
@@ -55,7 +55,7 @@ void WriteOrWarn(const std::string& folder, const FlightRecord& record,
   std::fprintf(stderr, "warning: %s\n", std::string(written.message()).c_str());
 }
 
-// Whose record it is, or what who was killed while it wrote one has left of it:
+// The worker of a record, or of what a worker that was killed while writing has left of its record:
 // "worker-2.flight.4711.tmp".
 std::optional<int> WorkerOf(absl::string_view name) {
   int worker = 0;
@@ -132,7 +132,7 @@ void FlightDesk::WriteFailure(WorkerId worker, const absl::Status& why) {
   const auto found = workers_.find(worker.value);
   if (found == workers_.end() || std::exchange(found->second.failed, true)) return;
   FlightRecord record = found->second.callbacks.take(std::string(why.message()));
-  if (record.error.ok()) record.error = why;  // not the engine's: of who computes
+  if (record.error.ok()) record.error = why;  // not the engine's failure: the computing thread's
   WriteOrWarn(folder_, record);
 }
 

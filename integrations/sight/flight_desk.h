@@ -34,24 +34,24 @@ inline constexpr int kDumpSignal = SIGUSR1;
 inline constexpr int kTraceSignal = SIGUSR2;
 inline constexpr int kInterruptSignal = SIGURG;  // no other process sends it to a worker
 
-// In this thread and all that it will make.
+// In this thread and in all threads that it will make.
 void BlockDeskSignals();
 
-// Before a run, so that a folder holds records of one run only: removes those of `first` and of all
-// workers from `from` on, and what was left of one half written.
+// Before a run, so that a folder holds records of one run only: removes the records of
+// `first` and of all workers from `from` on, and what is left of their half-written records.
 void RemoveFlights(const std::string& folder, WorkerId first, WorkerId from);
 
 class FlightDesk {
  public:
-  // Of a worker; called by the desk's thread, or by who calls the desk.
+  // One worker's callbacks; called on the desk's thread, or on the thread that calls the desk.
   struct Callbacks {
     std::function<FlightRecord(const std::string& why)> take;
-    // What could not be written on SIGUSR1; without it a warning on stderr says so.
+    // Hears why SIGUSR1's record could not be written; null: a warning on stderr says so.
     std::function<void(const absl::Status& why)> missing = nullptr;
     // The launching process says by kInterruptSignal that the run is to end. If the signal came
     // before Add, Add calls this.
     std::function<void()> interrupt = nullptr;
-    std::function<void()> trace = nullptr;  // TraceWith's
+    std::function<void()> trace = nullptr;  // set by TraceWith
   };
 
   explicit FlightDesk(std::string folder);
@@ -61,13 +61,13 @@ class FlightDesk {
   // Takes the worker's records until the seat is destroyed, which waits for a record in the making.
   using Seat = std::shared_ptr<void>;
   Seat Add(WorkerId worker, Callbacks callbacks);
-  // What SIGUSR2 asks of a worker that has a seat, until that is destroyed; on the desk's thread.
+  // What SIGUSR2 calls for a worker with a seat, on the desk's thread, until the seat is destroyed.
   void TraceWith(WorkerId worker, std::function<void()> trace);
 
   // Some worker has failed: its record is written soon. Never blocks, takes no lock.
   void Wake();
-  // Now, on this thread; once for a failure: the first call counts. Where it cannot be written, a
-  // warning on stderr says so.
+  // Writes the record now, on this thread. Once per failure: the first call counts. If the record
+  // cannot be written, a warning on stderr says so.
   void WriteFailure(WorkerId worker, const absl::Status& why);
 
   const std::string& folder() const { return folder_; }

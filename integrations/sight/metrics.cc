@@ -1,10 +1,10 @@
 // CSV, JSON lines, and TensorBoard's event files: records with masked checksums, each a protobuf of
 // four fields.
 //
-// A record: length (8 bytes, little endian), its masked CRC-32C, the bytes, theirs. An Event has
-// wall_time (1, double), step (2, int64), file_version (3, string) or summary (5); a Summary has
-// values (1), a value its tag (1) and simple_value (2, float). So little of protobuf is written
-// here.
+// A record: length (8 bytes, little endian), its masked CRC-32C, the event, its masked CRC-32C. An
+// Event has wall_time (1, double), step (2, int64), file_version (3, string) or summary (5). A
+// Summary has values (1); a value has its tag (1) and simple_value (2, float). Nothing more of
+// protobuf is written here.
 #include "integrations/sight/metrics.h"
 
 #include <sys/utsname.h>

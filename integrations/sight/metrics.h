@@ -27,7 +27,7 @@ struct Scalar {
   double value = 0;
 };
 
-// A NaN as it is written: its sign means nothing, but printf shows it ("-nan").
+// For writing a NaN: its sign means nothing, but printf shows the sign ("-nan").
 inline double WithoutNanSign(double value) { return std::isnan(value) ? NAN : value; }
 
 // Now, since 1970.
@@ -35,24 +35,24 @@ double WallSeconds();
 
 struct MetricsMoment {
   int64_t samples = 0;      // iterations so far × train_batch_size
-  int64_t iteration = 0;    // how many are over
+  int64_t iteration = 0;    // how many iterations are over
   double wall_seconds = 0;  // since 1970
 };
 
-// PermissionDenied, naming the file.
+// Writes `scalars`. An error is PermissionDenied and names the file.
 using MetricsWriter =
     std::function<absl::Status(const MetricsMoment& moment, const std::vector<Scalar>& scalars)>;
 
-// output_path/job_name, made.
+// Makes the folder output_path/job_name and returns it.
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);
 
-// One event file, as `tensorboard --logdir` reads it. A NaN is one there, too.
+// One event file, as `tensorboard --logdir` reads it. A NaN stays a NaN.
 absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor);
-// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write; appended to. What
-// is not finite is nan, inf or -inf.
+// One file per scalar: Train_Samples_lr.csv, "step,lr" and then a line per write. An old file
+// is appended to. Values that are not finite are nan, inf or -inf.
 absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor);
-// One object per write: {"iteration": 16, "samples": 2048, "wall_seconds": …, "scalars": {…}}; what
-// is not finite is null. The file is begun anew.
+// One object per write: {"iteration": 16, "samples": 2048, "wall_seconds": …, "scalars": {…}}.
+// Values that are not finite are null. An old file is emptied.
 absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path);
 
 }  // namespace ringzero

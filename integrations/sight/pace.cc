@@ -1,4 +1,4 @@
-// Differences between moments, and medians of the others.
+// Differences between moments; each worker is held against the median of the other workers.
 #include "integrations/sight/pace.h"
 
 #include <sys/resource.h>
@@ -24,7 +24,7 @@ double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-// Since boot, of the mean processor; 0 where the kernel does not tell.
+// Stolen seconds since boot, mean per processor; 0 if the kernel does not tell.
 double StolenSeconds() {
   std::ifstream file("/proc/stat");
   std::string name;
@@ -37,7 +37,7 @@ double StolenSeconds() {
 
 double SecondsEach(const Pace& pace) { return pace.computing_seconds / pace.micro_batches; }
 
-// The lower one of an even number.
+// The lower of the two middle values if their number is even.
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -120,7 +120,7 @@ void LapMeter::EndLap(const LapTask& lap, const Usage& now) {
       seconds_.push_back(whole.seconds);
     }
   }
-  // The first iteration takes memory for the first time.
+  // Iteration 0 is left out of the pace: it takes memory for the first time.
   const bool complete = lap.samples.value_or(options_.micro_batch) == options_.micro_batch;
   if (lap.iteration.value == 0 || !complete) return;
   pace_.micro_batches += 1;

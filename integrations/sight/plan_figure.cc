@@ -20,7 +20,7 @@ constexpr double kWidth = 960, kLeft = 84, kRight = 16;  // as the grid's
 constexpr double kPanel = 190, kPlot = 110;              // heights
 constexpr int kBins = 240;
 constexpr double kColumn = (kWidth - kLeft - kRight) / kBins;
-constexpr int kSimulated = 6;  // iterations; those shown begin after kBefore
+constexpr int kSimulated = 6;  // iterations; the shown ones begin after kBefore
 constexpr int kBefore = 3;
 constexpr std::array<const char*, 10> kColours = {"#2f6fb2", "#e08a2e", "#3a9a5f", "#c0504d",
                                                   "#8064a2", "#4bacc6", "#9c8a3c", "#d77fb3",
@@ -52,7 +52,7 @@ struct Window {
   }
 };
 
-// From worker 0's first forward of the first shown iteration to that of the first not shown.
+// From worker 0's first forward in the first shown iteration to its first after the last shown.
 Window WindowOf(const Simulation& run) {
   Window window;
   for (const ComputedOp& computed : run.computed) {
@@ -88,7 +88,7 @@ absl::StatusOr<Panel> Traffic(const Plan& plan, const SimulationOptions& speed,
   return panel;
 }
 
-// The most in each bin, of all workers together.
+// The most that all workers together hold, in each bin.
 Series HeldBy(const Simulation& run, const Window& window, const char* name, int64_t Held::*what) {
   Series series{.name = name};
   std::map<int, int64_t> workers;
@@ -112,7 +112,7 @@ std::string TextAt(double x, double y, const char* style, const std::string& tex
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" %s>%s</text>\n", x, y, style, text);
 }
 
-// What lies below steps from bin to bin.
+// The area below a curve that has one step per bin.
 std::string Area(const Bins& tops, double bottom, const char* colour) {
   std::string path = absl::StrFormat("<path d=\"M%.1f %.1f", kLeft, bottom);
   double last = bottom;
@@ -140,7 +140,7 @@ std::string Draw(const Panel& panel, double y) {
     svg += TextAt(kLeft - 6, line + 4, R"(font-size="11" text-anchor="end")",
                   panel.number(share * most));
   }
-  // From the uppermost down: each covers the lower part of the one before.
+  // From the uppermost series down: each area covers the lower part of the area before.
   for (size_t i = panel.series.size(); i-- > 0;) {
     Bins tops = {};  // as pixels
     for (size_t b = 0; b < kBins; ++b) {

@@ -1,5 +1,5 @@
-// What a plan will look like, from its simulation: PlanFigure: the schedule as a grid, and below it
-// what is sent and held over time, as one SVG; PredictedTrace: a trace for Perfetto.
+// What a plan will look like, from its simulation. PlanFigure: one SVG with the schedule as a grid,
+// and below the grid what is sent and held over time. PredictedTrace: a trace for Perfetto.
 //
 //   RZ_ASSIGN_OR_RETURN(std::string svg, PlanFigure(plan, speed));
 //   RZ_ASSIGN_OR_RETURN(std::string json, PredictedTrace(plan, speed));
@@ -22,12 +22,12 @@ namespace ringzero {
 inline constexpr int kFigureIterations = 2;
 
 // Panels: bytes per second sent on each channel; bytes of copies, sums and versions that all
-// workers hold, as if every worker had memory of its own; activations in micro-batches. Of two
-// iterations after the first few, evaluations left out. Errors of Simulate.
+// workers hold, as if every worker had memory of its own; activations in micro-batches. Shows
+// two iterations after the first few, without evaluations. Errors are Simulate's.
 absl::StatusOr<std::string> PlanFigure(const Plan& plan, const SimulationOptions& speed);
 
-// In the vocabulary of measured runs: of the first iterations, which show all that repeats. Errors of
-// Simulate.
+// Predictions in the vocabulary of measured runs: of the first iterations, which show all that
+// repeats. Errors are Simulate's.
 inline constexpr int kPredictedIterations = 8;
 absl::StatusOr<std::vector<FlightRecord>> PredictedRecords(Plan plan,
                                                            const SimulationOptions& speed);

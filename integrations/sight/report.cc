@@ -117,7 +117,7 @@ absl::Status ParseRun(const std::string& text, RunFolder& run) {
 
 absl::Status ParseMetrics(const std::string& text, RunFolder& run) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  lines.pop_back();  // empty, or cut
+  lines.pop_back();  // the last line is empty, or cut
   for (size_t i = 0; i < lines.size(); ++i) {
     RZ_RETURN_IF_ERROR(Annotate(ReadLine(lines[i], run), absl::StrCat("line ", i + 1)));
   }
@@ -132,7 +132,7 @@ absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder) {
   const std::string lines = absl::StrCat(folder, "/metrics.jsonl");
   RZ_ASSIGN_OR_RETURN(const std::string metrics, ReadWholeFile(lines));
   RZ_RETURN_IF_ERROR(Annotate(ParseMetrics(metrics, run), lines));
-  // A configuration has its values' origins as comments. The page does without it.
+  // config.json has its values' origins as comments. The page can do without config.json.
   const absl::StatusOr<std::string> config = ReadWholeFile(absl::StrCat(folder, "/config.json"));
   const Json values = Json::parse(config.value_or(""), nullptr, /*allow_exceptions=*/false,
                                   /*ignore_comments=*/true);
@@ -160,7 +160,7 @@ std::string Report(std::span<const RunFolder> runs) {
                    {"scalars", run.scalars},
                    {"schedule", ScheduleOf(run)}});
   }
-  // Not to end the element that it stands in.
+  // So that the JSON does not end the script element that it stands in.
   const std::string json = absl::StrReplaceAll(
       all.dump(-1, ' ', false, Json::error_handler_t::replace), {{"<", "\\u003c"}});
   return absl::StrReplaceAll(kReportPage, {{kPlaceOfRuns, json}});

@@ -33,15 +33,15 @@ struct RunFolder {
   std::vector<FlightRecord> flights;  // those that are there
 };
 
-// NotFound without run.json or metrics.jsonl; InvalidArgument, with file and line, for what is not
-// to be read. A last line that was cut (the run died) is left out.
+// NotFound without run.json or metrics.jsonl; InvalidArgument, with file and line, for what cannot
+// be read. A last line that was cut (the run died) is left out.
 absl::StatusOr<RunFolder> ReadRunFolder(const std::string& folder);
 
-// Its parts: run.json, then metrics.jsonl.
+// The parts of ReadRunFolder: run.json, then metrics.jsonl.
 absl::Status ParseRun(const std::string& text, RunFolder& run);
 absl::Status ParseMetrics(const std::string& text, RunFolder& run);
 
-// A pure function. Of several runs the page has a table of the configuration's keys that differ.
+// A pure function. For several runs the page has a table of the configuration's keys that differ.
 std::string Report(std::span<const RunFolder> runs);
 
 }  // namespace ringzero

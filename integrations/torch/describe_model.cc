@@ -42,7 +42,7 @@ int64_t MatrixProduct(const Shape& a, const Shape& b) {
   return std::max(batch_a, batch_b) * rows * a.back() * n;
 }
 
-// Output positions of a convolution: its weight is applied once at each of them.
+// Positions where a convolution applies its weight once: outputs, or inputs if it is transposed.
 int64_t ConvolutionPositions(const at::RecordFunction& function, const Shape& x, const Shape& w) {
   const auto inputs = function.inputs();
   const auto list = [&](size_t i, size_t dim, int64_t fallback) {
@@ -96,7 +96,7 @@ int64_t Norm(const at::RecordFunction& f) { return 8 * Numel(ShapeOf(f, 0)); }
 
 using Count = int64_t (*)(const at::RecordFunction&);
 
-// Operations as modules call them, before torch chooses a kernel: what follows inside is not
+// Operations as modules call them, before torch chooses a kernel. Operations nested in them are not
 // counted again, so the numbers do not depend on the machine.
 Count CountOf(const std::string& name) {
   static const auto* const counts =
@@ -118,7 +118,7 @@ Count CountOf(const std::string& name) {
   return found == counts->end() ? nullptr : found->second;
 }
 
-// torch takes plain functions as callbacks; the one counter of this thread while a layer runs.
+// The counter of this thread while a layer runs. Global: torch takes plain functions as callbacks.
 struct Tally {
   int depth = 0;
   int64_t operations = 0;

@@ -32,7 +32,7 @@ absl::StatusOr<ModelDescription> DescribeModel(const std::vector<LayerFactory>& 
 // Linear, Bilinear, Conv, ConvTranspose, Embedding, norm or MultiheadAttention.
 absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module);
 
-// Counts what this thread runs while it lives. One at a time and thread.
+// Counts the operations this thread runs while the meter lives. One meter per thread at a time.
 class CostMeter {
  public:
   // `inputs`: of the layer that is going to run.
@@ -45,9 +45,9 @@ class CostMeter {
   std::unique_ptr<State> state_;
 };
 
-// Runs the layer without autograd and in eval mode; `inputs` become its outputs. What is counted:
-// matrix products and convolutions 2 per multiply-add (backward twice that), attention likewise,
-// embeddings and norms by the size of what they read and write; at least one per input value.
+// Runs the layer without autograd and in eval mode; `inputs` become its outputs. Matrix products,
+// convolutions and attention count 2 per multiply-add, embeddings and norms by the size of what
+// they read and write; in the backward all of these count twice. Each input value adds 1.
 absl::StatusOr<LayerCost> CountLayer(const std::string& layer_name, Layer& layer,
                                      TensorList& inputs);
 

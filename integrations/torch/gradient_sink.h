@@ -1,4 +1,4 @@
-// GradientSink: who takes a weight's gradient as a product that is not computed yet.
+// GradientSink: takes a weight's gradient as a matrix product that is not computed yet.
 //
 //   if (GradientSink* sink = CurrentGradientSink(); sink != nullptr) …
 //
@@ -18,20 +18,20 @@ namespace ringzero {
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  // A forward reads `weight`, with or without a graph. What it returns belongs to TakeProduct.
+  // Called when a forward reads `weight`, with or without a graph. Returns TakeProduct's `use`.
   virtual int64_t OnUse(const at::Tensor& weight) = 0;
-  // The gradient of `weight` {out, in} is grad^T x, of grad {rows, out} and x {rows, in}. False: it
-  // is not taken, and autograd's own way is to be gone.
+  // The gradient of `weight` {out, in} is grad^T x, of grad {rows, out} and x {rows, in}. False:
+  // the sink does not take the product, and the caller must give the gradient to autograd.
   virtual bool TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
                            const at::Tensor& x) = 0;
 };
 
-// Threads may keep the slot for longer than its sink lives: who ends empties it.
+// Threads may keep the slot for longer than its sink lives: a sink that ends empties the slot.
 struct GradientSinkSlot {
   GradientSink* sink = nullptr;
 };
 
-// This thread's, or nullptr.
+// This thread's sink, or nullptr.
 GradientSink* CurrentGradientSink();
 void SetCurrentGradientSink(std::shared_ptr<GradientSinkSlot> slot);
 

@@ -15,8 +15,8 @@
 namespace ringzero {
 namespace {
 
-// Of at::detail::getDefaultCPUGenerator(), from which torch::nn's constructors draw: that is a
-// global of torch's, which no annotation of ours could name.
+// Guards at::detail::getDefaultCPUGenerator(), from which torch::nn's constructors draw. The
+// generator is a global of torch's, which no annotation of ours could name.
 Mutex default_generator_mutex;
 
 // Seeds the default generator for a scope and puts its old state back.
@@ -59,7 +59,7 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
                            const NamedTensor& parameter, std::byte* stage) {
   const std::string name = absl::StrCat(factory.name, ".", parameter.name);
   const ParameterSpec* spec = Find(request.layout.parameters, name);
-  if (spec == nullptr) return absl::OkStatus();  // tied: it stands with its first layer
+  if (spec == nullptr) return absl::OkStatus();  // tied: its first layer fills it
   at::Tensor place = at::from_blob(stage + spec->master_offset_bytes, spec->shape, spec->strides,
                                    at::TensorOptions(at::kFloat));
   std::vector<float> values;

@@ -1,5 +1,5 @@
 // Initial values: keyed by (seed, name), so that every worker, worker count and stage cut has the
-// same.
+// same values.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> layer, BuildLayer(factory, seed));
 //   RZ_RETURN_IF_ERROR(InitializeParameters(request, buffer));   // a stage, one layer at a time
@@ -21,11 +21,11 @@
 
 namespace ringzero {
 
-// The seed of what belongs to `name`.
+// The seed of the generator that draws values for `name`.
 uint64_t InitializationKey(uint64_t seed, const std::string& name);
 
-// Builds under torch's default generator, seeded by (seed, layer name) and put back afterwards.
-// That generator is one per process, so builds take turns: one mutex of the process. Errors of the
+// Builds with torch's default generator seeded by (seed, layer name), and restores its state
+// afterwards. A process has one default generator, so builds take turns (one mutex). Errors of the
 // user's code become InvalidArgument and name the layer.
 absl::StatusOr<std::shared_ptr<Layer>> BuildLayer(const LayerFactory& factory, uint64_t seed);
 

@@ -23,8 +23,8 @@ namespace ringzero {
 class Layer : public torch::nn::Module {
  public:
   virtual TensorList forward(TensorList inputs) = 0;
-  // The module whose parameters these are: itself, or the one that it wraps (which has no name of
-  // its own, so that modules() alone would miss it).
+  // The module whose parameters these are: this layer, or the module that it wraps (which has no
+  // name of its own, so that modules() alone would miss it).
   virtual std::shared_ptr<torch::nn::Module> inner() { return shared_from_this(); }
 };
 

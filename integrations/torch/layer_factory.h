@@ -6,8 +6,8 @@
 //       {.name = "out", .build = [] { return MakeLayer(torch::nn::Linear(256, 10)); }}};
 //
 // Building a layer must be cheap and repeatable: every worker builds every layer, and keeps no
-// memory for the parameters that it does not own. This header needs none of torch's; filling a
-// factory in takes layer.h.
+// memory for the parameters that it does not own. This header includes no header of torch; to write
+// a `build`, include layer.h.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_LAYER_FACTORY_H_
 #define RINGZERO_INTEGRATIONS_TORCH_LAYER_FACTORY_H_
 
@@ -32,7 +32,7 @@ using TensorList = std::vector<at::Tensor>;
 // Says that a parameter of this layer *is* a parameter of an earlier one (an LM head's embedding).
 struct TiedParameter {
   std::string parameter;  // in this layer: "weight"
-  std::string target;     // full name of the earlier one: "embedding.weight"
+  std::string target;     // full name of the earlier parameter: "embedding.weight"
 };
 
 struct LayerFactory {

@@ -1,4 +1,4 @@
-// Walks a layer's modules; moves BatchNorm's statistics between them and messages.
+// Walks a layer's modules; moves BatchNorm's statistics between the modules and messages.
 #include "integrations/torch/layer_parts.h"
 
 #include <torch/nn/modules.h>
@@ -216,7 +216,7 @@ absl::Status StageStatistics::Add(const std::string& layer_name, Layer& layer) {
 void StageStatistics::BeginForward() {
   const at::NoGradGuard no_grad;
   for (BatchNormPart& norm : norms_) {
-    // Zeros: with momentum 1 the old value still enters as 0 times itself, and it may be infinite.
+    // Zeros: with momentum 1 the old value still enters, times 0, which is NaN if it is infinite.
     norm.mean.zero_();
     norm.variance.zero_();
     norm.count.zero_();

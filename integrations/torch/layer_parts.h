@@ -32,8 +32,8 @@ struct NamedTensor {
 // In the order of registration; a tensor registered twice stands under its first name only.
 std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer);
 
-// A BatchNorm module that tracks running statistics and is in training mode. (One that the user has
-// put into eval mode is frozen: its statistics are constants.)
+// A BatchNorm module that tracks running statistics and is in training mode. (A BatchNorm that the
+// user has put into eval mode is frozen: its statistics are constants.)
 struct BatchNormPart {
   std::string prefix;  // in the layer: "bn1." or ""
   std::shared_ptr<torch::nn::Module> module;
@@ -43,7 +43,7 @@ struct BatchNormPart {
 };
 std::vector<BatchNormPart> BatchNormsOf(Layer& layer);
 
-// Buffers that are no BatchNorm's: constants.
+// Buffers that belong to no BatchNormPart: constants.
 std::vector<NamedTensor> ConstantsOf(Layer& layer);
 
 // Full names; shapes, strides and trainable as built.
@@ -63,9 +63,9 @@ absl::Status CheckLayer(const std::string& layer_name, Layer& layer);
 //   RZ_ASSIGN_OR_RETURN(Buffer batch, statistics.TakeBatch());
 //   statistics.Load(copy.statistics.data());    // evaluation: the buffers hold the running ones
 //
-// While this lives the modules' momentum is 1 and their buffers start at zero, so that a forward
-// leaves exactly the batch's mean and unbiased variance there; the engine blends them with the
-// momentum that the module was built with (zero/running_statistics.h). Used by one thread.
+// While this object lives, the modules' momentum is 1 and their buffers start at zero, so that a
+// forward leaves exactly the batch's mean and unbiased variance in them; the engine blends them
+// with the momentum that the module was built with (zero/running_statistics.h). Used by one thread.
 class StageStatistics {
  public:
   // `layout`: the stage's; must outlive it.
@@ -76,8 +76,8 @@ class StageStatistics {
   absl::Status Add(const std::string& layer_name, Layer& layer);
 
   void BeginForward();
-  // In the layout's statistics form; empty if there are none. FailedPrecondition, naming the
-  // module, if one was run more or less than once, or if the forward wrote to any other buffer.
+  // The batch's statistics, as in the layout; empty if there are none. FailedPrecondition names the
+  // module: a BatchNorm ran more or less than once, or the forward wrote to another buffer.
   absl::StatusOr<Buffer> TakeBatch();
   void Load(const std::byte* statistics);
 
@@ -93,18 +93,18 @@ class StageStatistics {
   std::vector<Constant> constants_;
 };
 
-// The type in which layers compute, as in DeepSpeed: parameters and floating buffers have the type,
-// floating inputs of the first stage are cast to it. What the last stage gives is fp32 again, so
-// that losses are computed in fp32.
+// The type in which layers compute, as in DeepSpeed: parameters and floating buffers have this
+// type, and floating inputs of the first stage are cast to it. Outputs of the last stage are fp32
+// again, so that losses are computed in fp32.
 at::ScalarType ScalarTypeOf(ValueType type);
 
-// In place: the tensors stay who they are. Integers stay as they are.
+// In place: the tensor objects stay the same. Integers are not cast.
 void CastLayer(Layer& layer, at::ScalarType type);
 
 TensorList CastFloating(TensorList tensors, at::ScalarType type);
 
 // Floating outputs in fp32. Their gradients are multiplied by `scale` in fp32 and then rounded to
-// the outputs' own type: what is too small for fp16 is not lost on the way into the model.
+// the outputs' own type: values too small for fp16 are not lost on the way into the model.
 TensorList OutputsForLoss(TensorList outputs, double scale);
 
 }  // namespace ringzero

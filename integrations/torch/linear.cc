@@ -23,9 +23,9 @@ constexpr int64_t kFewestTried =
     64;  // columns or rows of a weight: fewer values may agree by chance
 constexpr int kTries = 2;
 
-// Does one product with an addition give the bits of a product and an addition? Values in random
-// order tell: where blocks of rows are added to the sum one by one, a good part of them differs, in
-// the last column as in the first.
+// Does a product with an addition (addmm) give the bits of a product, then an addition? Random
+// values tell: if blocks of rows are added to the sum one by one, a good part of the values
+// differs, in the last column as in the first.
 bool TryAddsOnce(int64_t rows, int64_t out, int64_t in) {
   const at::Generator generator = at::detail::createCPUGenerator(1);  // the user's stays untouched
   const auto random = [&](int64_t n, int64_t m) {
@@ -51,7 +51,7 @@ bool AddsOnce(int64_t rows, int64_t out, int64_t in) {
 
 at::Tensor Rows(const at::Tensor& t) { return t.reshape({-1, t.size(-1)}); }
 
-// Others are left to at::linear, which has its own ways for them.
+// Tensors that are not plain are left to at::linear, which has its own ways for them.
 bool IsPlain(const at::Tensor& x, const at::Tensor& weight) {
   return x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && weight.dim() == 2 &&
          x.dim() >= 2 && x.is_contiguous() && weight.is_contiguous() && x.numel() > 0 &&
@@ -67,7 +67,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["bias"] = bias.has_value();
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
-    // Not a view, which could not be changed in place.
+    // Not a view: a view could not be changed in place.
     return at::_unsafe_view(at::linear(Rows(x), weight, bias), sizes);
   }
 
@@ -97,7 +97,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
 
 at::Tensor Linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   GradientSink* sink = CurrentGradientSink();
-  // Every reading counts: what is recomputed in a backward is read twice.
+  // Every read counts: a weight of a segment that a backward recomputes is read twice.
   const int64_t use = sink == nullptr ? 0 : sink->OnUse(weight);
   const bool learns = at::GradMode::is_enabled() && weight.requires_grad();
   if (sink == nullptr || !learns || !IsPlain(x, weight)) return at::linear(x, weight, bias);

@@ -1,4 +1,4 @@
-// The fastest of a few, by the clock.
+// Times each piece of work a few times by the clock, and takes the fastest.
 #include "integrations/torch/machine_speed.h"
 
 #include <ATen/Version.h>
@@ -15,8 +15,8 @@
 namespace ringzero {
 namespace {
 
-// Of at most 8 times, none of which begins after `most` seconds. The first call is not counted: it
-// makes what the library keeps.
+// The fastest of at most 8 calls, none of which begins after `most` seconds. A first call is not
+// counted: in it the library makes what it keeps.
 double FastestSeconds(const std::function<void()>& work, double most) {
   work();
   constexpr int kTimes = 8;

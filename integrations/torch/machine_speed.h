@@ -3,9 +3,9 @@
 //   PrepareTorch(threads);
 //   const MachineSpeed speed = MeasureSpeed();
 //
-// MeasureFlops() is the first half of it; SlownessOf(ValueType::kFp16) compares two types. For
-// estimates of times from counts (sharding/cost_profile.h). Also what LibTorch is and takes of the
-// machine.
+// MeasureFlops() measures the multiplying alone; SlownessOf(ValueType::kFp16) compares fp16 with
+// fp32. For estimates of times from counts (sharding/cost_profile.h). Also LibTorch's version, and
+// which instructions it uses on this machine.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MACHINE_SPEED_H_
 
@@ -19,9 +19,9 @@ namespace ringzero {
 // With torch's threads of the calling thread: a product of two 512 x 512 fp32 matrices, and copies
 // of 64 MiB; the fastest of a few. Some 0.1 s.
 MachineSpeed MeasureSpeed();
-// FLOP/s of those products, in `type`. At most 8 products after the first, and none after 50 ms.
+// FLOP/s of 512 x 512 products in `type`. At most 8 after the first, and none begins after 50 ms.
 double MeasureFlops(ValueType type = ValueType::kFp32);
-// How many times longer products in `type` take than in fp32: by a probe of 50 ms, of matrices of
+// How many times longer products in `type` take than in fp32: measured for 50 ms, with matrices of
 // 128 x 128.
 double SlownessOf(ValueType type);
 

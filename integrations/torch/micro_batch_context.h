@@ -17,7 +17,7 @@ struct MicroBatchContext {
   int64_t call = 0;         // draws so far in this layer and micro-batch
 };
 
-// Of this thread.
+// The context of this thread.
 inline thread_local MicroBatchContext* current_context = nullptr;
 
 // The computing thread's context, or nullptr outside of any scope.

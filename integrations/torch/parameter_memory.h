@@ -7,7 +7,7 @@
 //   memory->Release();                  // weight now faults; the fault names stage and parameter
 //
 // Parameter objects stay the same for ever; only their storages move (StorageImpl's
-// set_data_ptr_noswap), so what autograd saved moves with them. Used by one thread.
+// set_data_ptr_noswap), so tensors that autograd saved move with them. Used by one thread.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
 #define RINGZERO_INTEGRATIONS_TORCH_PARAMETER_MEMORY_H_
 
@@ -29,12 +29,12 @@ namespace ringzero {
 //
 // Reserving installs, once per process, a SIGSEGV handler that names the range that was touched and
 // then lets the signal take its course; a fault anywhere else goes to the handler that was there
-// before. Up to 4096 ranges at once; more are reserved all the same and only not named.
+// before. The handler can name up to 4096 ranges at once; further ranges are reserved all the same.
 // Thread-safe.
 class ReleasedRange {
  public:
-  // `parts`: (offset, text) ascending: what lies at an offset and after it. ResourceExhausted when
-  // there is no address space left.
+  // `parts`: (offset, text), ascending: `text` names what lies from its offset on.
+  // ResourceExhausted when there is no address space left.
   static absl::StatusOr<ReleasedRange> Reserve(const std::string& what, size_t bytes,
                                                std::vector<std::pair<size_t, std::string>> parts);
   ReleasedRange(ReleasedRange&&) noexcept;
@@ -61,14 +61,14 @@ class ParameterMemory {
   // is `shared` below.
   void Bind(int parameter, const at::Tensor& tensor);
 
-  // `version` must stay alive until the next of these calls.
+  // `version` must stay alive until the next call of one of these four.
   void PointAt(const std::byte* version);
   void PointSharedAt(const std::byte* version);
   void Release();
   void ReleaseUnshared();
 
-  // A few words of the version, spread over it: equal for equal values. Cheap; tells a stage whose
-  // backward reads something else than its forward did.
+  // A hash of a few words spread over the version: equal for equal values. Cheap. Finds a stage
+  // whose backward reads other values than its forward did.
   uint64_t Fingerprint(const std::byte* version) const;
 
  private:

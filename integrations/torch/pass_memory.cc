@@ -19,8 +19,8 @@
 #include "p2p/mapping.h"
 #include "sharding/pass_timeline.h"
 
-// jemalloc's, where the program has it: what it takes for a size, with the alignment's logarithm as
-// its flags.
+// jemalloc's function, if the program has jemalloc: the bytes that it takes for `size`. `flags`:
+// the logarithm of the alignment.
 extern "C" size_t nallocx(size_t size, int flags) __attribute__((weak));
 
 namespace ringzero {
@@ -42,7 +42,7 @@ class Listening {
 
 uint64_t AddressOf(const void* data) { return reinterpret_cast<uint64_t>(data); }
 
-// What the allocator takes for a tensor of `bytes`: jemalloc's size classes, where it is the
+// The bytes that the allocator takes for a tensor of `bytes`: jemalloc's size class, if it is the
 // allocator. What torch's operators keep outside of tensors is not seen.
 int64_t AllocatedBytes(int64_t bytes) {
   constexpr int kLogAlignment = 6;  // c10's of tensors
@@ -74,7 +74,7 @@ class AllocationRecorder : public c10::MemoryReportingInfoBase {
     for (const void* gradient : gradients) blocks.push_back(AddressOf(gradient));
     timeline_.EndStage(blocks);
   }
-  // So far; a new one begins.
+  // The timeline so far; a new one begins.
   PassTimeline Take() { return std::exchange(timeline_, {}); }
 
  private:
@@ -96,7 +96,7 @@ absl::StatusOr<Buffer> MakeZeros(size_t bytes) {
   return Buffer(new ZeroCell(std::move(memory), bytes));
 }
 
-// The stages and nothing else of the plan.
+// A plan of one worker with `plan`'s stages, ZeRO stage and window, and no exchange.
 Plan PlanAlone(const Plan& plan) {
   Plan alone{.zero_stage = plan.zero_stage,
              .rule = Rule::kDp,
@@ -109,8 +109,8 @@ Plan PlanAlone(const Plan& plan) {
   return alone;
 }
 
-// Memory as large as the gradients that wait in a run, in which they are dropped here at once: so
-// the heap that is left behind has the same gaps. By malloc, which the recorder does not see.
+// Memory as large as the gradients that wait in a run. Here gradients are dropped at once, so this
+// memory leaves the same gaps in the heap. By malloc, which the recorder does not see.
 class WaitingGradients {
  public:
   explicit WaitingGradients(const PlannedModel& planned)
@@ -175,7 +175,7 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
   RZ_ASSIGN_OR_RETURN(const std::unique_ptr<RingModel> ring,
                       MakeAlone(run, options, recorder, waiting));
   memory.setup = recorder.Take().Peak(Gradients::kDropped);
-  // The first ones make what the libraries keep for the next, and the heap's gaps.
+  // The first micro-batches make what the libraries keep for later ones, and the heap's gaps.
   for (int i = 0; i < kPasses; ++i) {
     recorder.Take();
     RZ_ASSIGN_OR_RETURN(const LapTask lap, NextTraining(*ring));

@@ -4,9 +4,9 @@
 //   memory.activations;
 //
 // One worker alone runs a few micro-batches of the plan's stages, and what torch allocates in the
-// last is counted. Its parameters are zeros that take no memory, so any model can be measured
-// whose one micro-batch fits this machine. The same numbers every time. Uses torch on the calling
-// thread.
+// last one is counted. The parameters are zeros that take no memory, so any model can be measured
+// if one micro-batch of it fits this machine. The numbers are the same every time. Uses torch on
+// the calling thread.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
 #define RINGZERO_INTEGRATIONS_TORCH_PASS_MEMORY_H_
 
@@ -21,13 +21,13 @@
 
 namespace ringzero {
 
-// The most at once, in bytes as allocated.
+// The most memory at once, in bytes as the allocator rounds them.
 struct PassMemory {
   int64_t setup = 0;        // while the layers are built, one at a time
   int64_t activations = 0;  // of a training micro-batch: inputs, saved tensors, temporaries
   int64_t evaluation = 0;   // of an evaluation's
-  // activations and gradients, when those of the plan's `pending` stages wait for their sums; what
-  // the process that measures has really had
+  // activations, and the gradients of the plan's `pending` stages while they wait for their sums;
+  // the process that measures has really had as much
   int64_t with_waiting_gradients = 0;
 };
 
@@ -49,10 +49,10 @@ absl::StatusOr<PassMemory> MeasurePass(const PlannedRun& run, const PassMemoryOp
 //   live.bytes();
 //   live.HandedOver(n);                 // n bytes will be freed by another thread
 //
-// Counts by torch's own report of its allocations (c10/core/Allocator.h, MemoryReportingInfoBase);
-// what existed before is not in it, nor what torch's operators keep outside of tensors. One at a
-// time per thread, and not together with torch's profiler. Costs a lock per allocation, so it is
-// for measuring.
+// Counts by torch's own report of its allocations (c10/core/Allocator.h, MemoryReportingInfoBase).
+// Tensors from before are not counted, nor what torch's operators keep outside of tensors. One
+// object at a time per thread, and not together with torch's profiler. Costs a lock per allocation,
+// so it is for measuring.
 class LiveTensorBytes {
  public:
   LiveTensorBytes();

@@ -11,7 +11,7 @@
 namespace ringzero {
 namespace {
 
-// Of the memory that a gradient keeps alive: the holder is a tensor (TakeGradients).
+// Bytes of the memory that a gradient keeps alive: its `keep` is a tensor (TakeGradients).
 int64_t BytesOf(const GradientPart& part) {
   return static_cast<int64_t>(static_cast<const at::Tensor*>(part.keep.get())->storage().nbytes());
 }
@@ -48,7 +48,7 @@ void RingModel::Impl::OnStageBegin(EdgePlace place) {
         FailedPrecondition("a second backward through ", NameOf(j), " before the first has ended"));
   }
   if (!std::exchange(backward_begun_, true)) {
-    // Callbacks run only if the whole backward succeeds: that is what this flag says, and no more.
+    // Callbacks run only if the whole backward succeeds: backward_done_ says this and no more.
     torch::autograd::Engine::get_default_engine().queue_callback(
         [done = backward_done_] { *done = true; });
   }
@@ -80,7 +80,7 @@ absl::Status RingModel::Impl::BeginBackward(int j) {
   for (const StageCopy& copy : copies) {
     RingStage& stage = stages_[copy.stage.value];
     const std::byte* version = copy.parameters.data();
-    // Version counters do not notice a moved storage, so this is the only check of its kind.
+    // Torch's version counters do not notice a moved storage: only this check finds other values.
     if (stage.memory->Fingerprint(version) != stage.fingerprint) {
       return Internal("the backward of ", NameOf(j), " got other values of ",
                       NameOf(copy.stage.value),

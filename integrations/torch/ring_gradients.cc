@@ -40,7 +40,7 @@ int64_t RingModel::Impl::OnUse(const at::Tensor& weight) {
 bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const at::Tensor& grad,
                                   const at::Tensor& x) {
   const auto found = weights_.find(weight.unsafeGetTensorImpl());
-  // Several uses are autograd's to add up, as their order is its own.
+  // Autograd adds up several uses of a weight: their order is autograd's own.
   if (found == weights_.end() || found->second.uses != 1 || use != pass_) return false;
   const auto [j, parameter] = found->second.place;
   RingStage& stage = stages_[j];
@@ -49,7 +49,7 @@ bool RingModel::Impl::TakeProduct(int64_t use, const at::Tensor& weight, const a
   if (grad.scalar_type() != at::kFloat || x.scalar_type() != at::kFloat) return false;
   found->second.taken = true;
 
-  // No rounding by chance.
+  // Only into fp32 sums: narrower sums are rounded at random, and a product adds without that.
   const bool joins = layouts_[j].sum_type == ValueType::kFp32 && !options_.products_first;
   if (std::byte* sum = joins ? engine_->OpenSum(StageId(j)) : nullptr; sum != nullptr) {
     const ParameterSpec& spec = layouts_[j].parameters[parameter];

@@ -21,7 +21,7 @@ absl::Status CaughtStatus() {
     return error.status();
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
-    // c10's allocator for the CPU has no class of its own for it.
+    // c10's allocator for the CPU has no exception class of its own for a lack of memory.
     if (absl::StrContains(what, "can't allocate memory")) return OutOfMemory(what);
     return absl::UnknownError(what);
   } catch (const std::bad_alloc& error) {

@@ -12,7 +12,7 @@
 //
 // One RingModel per worker, used by one thread. Forward and backward throw RingError (a carrier of
 // an absl::Status: an autograd hook has no other way out); Guard turns it back into a Status. After
-// an exception there the run has to end: other workers may have the gradients of some stages. One
+// such an exception the run has to end: other workers may have the gradients of some stages. One
 // backward per micro-batch, on the thread of its forward, without retain_graph or create_graph; no
 // input of the model may require a gradient; autocast only without its cache. A stage's parameters
 // may be read in its own forward and backward only: at any other time a read ends the process and
@@ -47,7 +47,7 @@ class RingError : public std::runtime_error {
 // The exception that is being handled (RingError, c10::Error, std::exception) as a Status.
 absl::Status CaughtStatus();
 
-// Runs `body`, which returns a Status or a StatusOr, and returns what it throws as a Status, too: the
+// Runs `body`, which returns a Status or a StatusOr. What `body` throws becomes a Status, too: the
 // one place where exceptions end.
 template <typename Body>
 auto Guard(const Body& body) -> decltype(body()) {
@@ -68,15 +68,15 @@ struct RingModelOptions {
   std::vector<LayerFactory> layers;
   ModelDescription description;
   PlannedModel planned;
-  // Its plan, layouts, loss scale and initial values are those of the three above. transport: null
-  // when the plan has one worker or no exchange. parameter_memory: parameters have no initial
-  // values then.
+  // RingModel sets plan, layouts, loss scale and initial values from the three members above.
+  // transport: null when the plan has one worker or no exchange. parameter_memory: if it is set,
+  // parameters have no initial values.
   EngineOptions engine;
   // Initial values that replace the drawn ones, e.g. from a file: returns true if it filled
   // `values` (numel fp32, row-major) for the parameter or statistic of that full name.
   std::function<absl::StatusOr<bool>(const std::string& name, std::vector<float>& values)> preset;
-  // Linear's weight gradients: always a product first, which is then added to its sum. Else a
-  // product adds itself where its sum has come, on shapes where a trial gave the same bits.
+  // True: Linear's weight gradient is always a product first, which is then added to its sum.
+  // False: the product adds itself if the sum has come, on shapes where a trial gave the same bits.
   bool products_first = false;
   // For measuring: after each stage's forward and backward in training, on the computing thread.
   std::function<void(const StageDone&)> on_stage_done;
@@ -87,40 +87,40 @@ struct NamedValues {
   enum class Kind {
     kParameter,
     kStatistic,  // a running statistic of a BatchNorm
-    kGradient,   // the average of the update that made this version; none: it is not shown
-    kState,      // the optimizer's, after that update
+    kGradient,   // the averaged gradient of the update that made this version; not shown if none
+    kState,      // the optimizer's state after the update that made this version
   } kind = Kind::kParameter;
   std::string name;   // the full name of the parameter or statistic
   std::string state;  // kState: torch's name: "exp_avg", "exp_avg_sq", "momentum_buffer", "step"
   std::vector<int64_t> shape;
-  std::vector<float> values;  // counts: empty
-  int64_t count = -1;         // of what counts (shape {}): batches, steps; else -1
+  std::vector<float> values;  // empty if `count` has the value
+  int64_t count = -1;         // of counters (shape {}): batches or steps; otherwise -1
 };
 using Visitor = std::function<absl::Status(const NamedValues&)>;
 
-// Layers compute in planned.precision.compute: floating inputs are cast to it where they enter the
-// first stage, and what the last stage gives is fp32 again, its gradients times the loss scale.
+// Layers compute in planned.precision.compute: floating inputs of the first stage are cast to it.
+// Outputs of the last stage are fp32 again, and their gradients are multiplied by the loss scale.
 class RingModel {
  public:
   static absl::StatusOr<std::unique_ptr<RingModel>> Create(RingModelOptions options);
   ~RingModel();
 
   absl::StatusOr<LapTask> NextLap();
-  // Runs all stages; in an evaluation lap without autograd and in eval mode. Throws RingError.
+  // Runs all stages; in an evaluation without autograd and in eval mode. Throws RingError.
   TensorList Forward(TensorList inputs);
   // After loss.backward() (training) or Forward (evaluation): closes the micro-batch.
   absl::Status EndMicroBatch(const std::vector<double>& metrics);
-  // In place of all that for a micro-batch that has no samples (LapTask::missing): the last ones of
-  // an epoch's incomplete batch, where the plan counts samples (PlanRequest::epoch_samples). A
-  // micro-batch with some of its samples is an ordinary one, with a loss that is the mean over
-  // them: its gradients weigh as many samples as it has (sharding/samples.h). A forward's inputs
-  // then must have, in their first dimension, the samples that the plan says: InvalidArgument.
+  // In place of Forward, backward and EndMicroBatch for a micro-batch without samples
+  // (LapTask::missing): the last ones of an epoch's incomplete batch, if the plan counts samples
+  // (PlanRequest::epoch_samples). A micro-batch with some of its samples is an ordinary one: its
+  // loss is the mean over them, and its gradients weigh as many (sharding/samples.h). If the plan
+  // counts, the first dimension of a forward's first input must be their number: InvalidArgument.
   absl::Status SkipMicroBatch(const std::vector<double>& metrics);
-  // In a kCollect lap: shows version lap.iteration, by stage in model order: parameters and running
-  // statistics, then gradients, then optimizer states. Such laps come on the worker and at the
-  // versions of plan.collection; at the end worker 0 is shown the last version's parameters and
-  // statistics in any case. No worker ever holds the whole: stages are streamed. An empty visitor
-  // sees nothing. An error of the visitor's is returned and ends the run.
+  // When NextLap says kCollect: shows version lap.iteration, by stage in model order: parameters
+  // and running statistics, then gradients, then optimizer states. plan.collection says on which
+  // worker and at which versions; at the end worker 0 is shown the last version's parameters and
+  // statistics in any case. No worker ever holds the whole model: stages are streamed. An empty
+  // visitor sees nothing. An error of the visitor's is returned and ends the run.
   absl::Status Collect(const Visitor& visit);
   absl::Status Finish();
 

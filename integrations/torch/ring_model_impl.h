@@ -1,4 +1,4 @@
-// RingModel's inside: the stages' modules and memory, and where in its lap this worker is.
+// RingModel's inside: the stages' modules and memory, and how far the micro-batch has come.
 //
 // ring_model.cc      creation, and the public calls
 // ring_pass.cc       forward and evaluation, stage by stage
@@ -36,9 +36,9 @@ struct RingStage {
   std::vector<at::Tensor> parameters;  // by index in the layout
 
   uint64_t fingerprint = 0;  // of the version that the forward read
-  bool begun = false;        // its backward
+  bool begun = false;        // its backward has begun
   bool closed = false;       // its backward is over; its gradients are handed over
-  StageGradient taken;  // to be handed over: products that did not go into the sum at once, …
+  StageGradient taken;  // gradients to hand over: products that did not go into the sum at once, …
 };
 
 class RingModel::Impl final : public BackwardListener, private StageMarks, private GradientSink {
@@ -59,7 +59,7 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   void BeginPass(const TensorList& inputs);
   TensorList EnterStage(int j, TensorList inputs);
   TensorList LeaveStage(int j, TensorList outputs);
-  // Within the handler of an exception between the two: remembers it; no parameter stays readable.
+  // Within the handler of a forward's exception: remembers it; no parameter stays readable.
   void FailPass();
 
   void OnStageBegin(EdgePlace place) override;
@@ -102,12 +102,12 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   void DropGradients(int j);
 
   TensorList RunLayers(TensorList inputs);
-  // Of a ready module: a mark is a layer.
+  // For a ready module, in which a mark is a layer.
   TensorList Enter(int layer, TensorList inputs) override;
   TensorList Leave(int layer, TensorList outputs) override;
 
   std::string NameOf(int j) const;  // "stage 3 (block2)"
-  // An error of a call for stage j, with its name; what has ended the whole run says enough itself.
+  // Adds stage j's name to `status`; not to what has ended the whole run, which says enough itself.
   absl::Status AtStage(int j, const absl::Status& status) const;
   int stage_count() const { return static_cast<int>(stages_.size()); }
   at::ScalarType compute_type() const { return ScalarTypeOf(options_.planned.precision.compute); }
@@ -115,7 +115,7 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
 
   RingModelOptions options_;
   std::vector<StageLayout> layouts_;
-  const OptimizerOptions optimizer_;  // this and the next stay when the engine has its options
+  const OptimizerOptions optimizer_;  // kept, like seed_, after options_.engine has moved away
   const uint64_t seed_;
   std::vector<RingStage> stages_;
   struct Place {
@@ -148,7 +148,7 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   int next_stage_ = 0;  // of the forward
   int next_layer_ = 0;  // of a ready module's forward
   bool stage_open_ = false;
-  int next_backward_ = 0;  // its backward is begun or to begin next; all stages above are closed
+  int next_backward_ = 0;  // its backward is begun or begins next; all stages above it are closed
   std::shared_ptr<bool> backward_done_;  // set by the graph that is running; new in each pass
   bool backward_begun_ = false;
   std::thread::id thread_;

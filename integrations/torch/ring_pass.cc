@@ -224,7 +224,7 @@ TensorList RingModel::Impl::LeaveStage(int j, TensorList outputs) {
   if (next_stage_ < stage_count()) return outputs;
   state_ = State::kForwarded;
   const Precision& precision = options_.planned.precision;
-  // Evaluations have gradients of nothing.
+  // An evaluation has no gradients to scale.
   const double scale = Evaluates() ? 1 : engine_->LossScaleOf(lap_.iteration);
   if (precision.compute == ValueType::kFp32 && scale == 1) return outputs;
   return OutputsForLoss(std::move(outputs), scale);
@@ -238,8 +238,8 @@ absl::Status RingModel::Impl::LeaveTraining(int j) {
   return absl::OkStatus();
 }
 
-// What stage j has read is over: its own parameters, except what a later stage reads too, and those
-// of earlier stages that end here.
+// Releases what stage j was the last to read: its own parameters, except those that a later stage
+// reads too, and parameters of earlier stages.
 void RingModel::Impl::ReleaseStage(int j) {
   const Plan& plan = options_.planned.plan;
   for (int i = 0; i <= j; ++i) {

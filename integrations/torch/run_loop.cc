@@ -1,5 +1,5 @@
-// Tensors in, tensors out: checks, and nothing of the update itself; and a worker of a loop, in
-// this process alone or in a job.
+// Checks tensors and hands their memory to ShardedOptimizer, which computes the update. Runs a
+// worker of a loop, in this process alone or in a job.
 #include "integrations/torch/run_loop.h"
 
 #include <algorithm>
@@ -30,8 +30,8 @@ std::string Describe(const at::Tensor& tensor) {
   return absl::StrCat(text, " with strides [", absl::StrJoin(tensor.strides(), ", "), "]");
 }
 
-// Does value i of one storage belong to value i of the other? A dimension of size 1 has no stride
-// to speak of.
+// Does value i of one storage belong to value i of the other? The stride of a dimension of size 1
+// does not matter.
 bool LaidOutAlike(const at::Tensor& a, const at::Tensor& b) {
   if (a.sizes() != b.sizes()) return false;
   for (int64_t dim = 0; dim < a.dim(); ++dim) {
@@ -130,7 +130,7 @@ absl::Status TorchShardedOptimizer::Step() {
   RZ_RETURN_IF_ERROR(sharded_->AddGradients(gradients));
   if (!sharded_->ready()) return absl::OkStatus();
   RZ_RETURN_IF_ERROR(sharded_->Step());
-  // As torch's own writing in place does: a graph of before does not go on with values of after.
+  // As torch's own in-place operations do: a graph from before does not go on with the new values.
   for (const Parameter& parameter : parameters_) {
     if (parameter.trainable) parameter.tensor.unsafeGetTensorImpl()->bump_version();
   }

@@ -39,30 +39,30 @@ namespace ringzero {
 
 // An optimizer for an ordinary LibTorch loop, its states sharded over the workers.
 //
-// Used as one of torch.optim's, in every worker, each with micro-batches of its own: micro-batch
-// l·N + w of an update is worker w's l-th. Step averages their gradients over all of them, clips by
-// their norm if there is a max_norm, and leaves the same new values on every worker. The bits are
-// those of one process with all micro-batches (zero/sharded_optimizer.h); each worker has the
-// states of its shard alone: of whole parameters, so that shards can be of unequal size
-// (zero/flat_shards.h). Buffers (running statistics) stay each worker's own. Used by one thread.
-// After an error nothing but its end is left.
+// Used like an optimizer of torch.optim, in every worker, each with micro-batches of its own:
+// micro-batch l·N + w of an update is worker w's l-th. Step averages the gradients of all of these
+// micro-batches, clips by their norm if there is a max_norm, and leaves the same new values on
+// every worker. The bits are those of one process with all micro-batches
+// (zero/sharded_optimizer.h). Each worker has the optimizer state of its shard alone. A shard has
+// whole parameters, so shards can be of unequal size (zero/flat_shards.h). Buffers (running
+// statistics) stay each worker's own. Used by one thread. After an error it can only be ended.
 class TorchShardedOptimizer {
  public:
-  // Parameters, as ParametersOf(*model) gives them, are dense fp32 tensors of the CPU without
-  // memory in common, the same in all workers; their values become the owners'. One that requires
+  // `parameters`, as ParametersOf(*model) gives them: dense fp32 tensors of the CPU without memory
+  // in common, the same in all workers; their values become the owners'. A parameter that requires
   // no gradient is frozen. Keeps the tensors, and fills in options.parameters. Without a job: one
   // process. InvalidArgument: names the parameter, or as ShardedOptimizer::Create.
   static absl::StatusOr<std::unique_ptr<TorchShardedOptimizer>> Create(
       const std::vector<NamedTensor>& parameters, ShardedOptimizerOptions options,
       const std::optional<ShardJob>& job = std::nullopt);
 
-  // One micro-batch, of whose own mean loss each .grad is. After the update's last one the
-  // parameters have their new values; before that nothing of them changes. Leaves .grad as it is:
-  // ZeroGrad comes before the next backward. A parameter without .grad in all micro-batches of all
-  // workers is left alone.
+  // Adds one micro-batch; each .grad is that of the micro-batch's own mean loss. After the update's
+  // last micro-batch the parameters have their new values; before that nothing of them changes.
+  // Leaves .grad as it is: ZeroGrad comes before the next backward. A parameter without .grad in
+  // all micro-batches of all workers is left alone.
   // InvalidArgument: a .grad that is not dense fp32 of the CPU, laid out as its parameter.
-  // FailedPrecondition: a parameter that has got other memory since Create, or one with a .grad
-  // that was frozen then. Otherwise as ShardedOptimizer::Step: every wait has a limit
+  // FailedPrecondition: a parameter that has got other memory since Create, or a .grad of a
+  // parameter that was frozen then. Otherwise as ShardedOptimizer::Step: every wait has a limit
   // (wait_timeout) and says what for.
   absl::Status Step();
   void ZeroGrad();  // drops every .grad
@@ -70,7 +70,7 @@ class TorchShardedOptimizer {
   int64_t updates() const { return sharded_->updates(); }
   double rate() const { return sharded_->rate(); }  // of the next update, before groups' factors
   double gradient_norm() const { return sharded_->gradient_norm(); }
-  // Of the parameters that this worker owns, fp32 in each parameter's own storage order.
+  // Optimizer state of the parameters that this worker owns: fp32, in each one's own storage order.
   void VisitStates(const std::function<void(const ShardedOptimizer::NamedState&)>& visit) const {
     sharded_->VisitStates(visit);
   }
@@ -82,11 +82,11 @@ class TorchShardedOptimizer {
   struct Parameter {
     std::string name;
     at::Tensor tensor;
-    at::Tensor values;  // a second handle on its memory, which lives as long as this one
+    at::Tensor values;  // a second handle on its memory, which keeps the memory alive
     bool trainable = true;
   };
 
-  // Null: it has none.
+  // Null: the parameter has no gradient.
   static absl::StatusOr<const float*> GradientOf(const Parameter& parameter);
 
   std::vector<Parameter> parameters_;
@@ -94,7 +94,7 @@ class TorchShardedOptimizer {
 };
 
 struct LoopOptions {
-  LaunchOptions launch;  // workers: of this host; a launcher from outside says it instead
+  LaunchOptions launch;  // workers: on this host; a launcher from outside gives the number instead
   int threads = 1;       // torch's, in each worker
   TransportChoice transport = TransportChoice::kAuto;
 };
@@ -108,15 +108,15 @@ class LoopWorker {
   WorkerId self() const { return job_.has_value() ? job_->seat.self : WorkerId(0); }
   int workers() const { return job_.has_value() ? job_->seat.workers : 1; }
 
-  // TorchShardedOptimizer::Create, once (FailedPrecondition): parameters that are to be updated
-  // together are given together. Lives as long as the worker. With more workers than one, worker 0
-  // prints on stderr who owns how many bytes (DescribeOwners in zero/flat_shards.h).
+  // TorchShardedOptimizer::Create. A second call is FailedPrecondition: give all parameters that
+  // are to be updated together. The optimizer lives as long as the worker. With several workers,
+  // worker 0 prints on stderr who owns how many bytes (DescribeOwners in zero/flat_shards.h).
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const torch::nn::Module& model,
                                                        const ShardedOptimizerOptions& options);
   absl::StatusOr<TorchShardedOptimizer*> MakeOptimizer(const std::vector<NamedTensor>& parameters,
                                                        const ShardedOptimizerOptions& options);
 
-  // The loop has come to `status`: a failure ends the others, wherever they wait.
+  // The loop ended with `status`: a failure ends the other workers, wherever they wait.
   void End(const absl::Status& status);
 
  private:
@@ -125,13 +125,13 @@ class LoopWorker {
   std::unique_ptr<TorchShardedOptimizer> optimizer_;
 };
 
-// `loop` is called in every worker, with torch's threads set; it may throw. One worker, and one
-// under a launcher, is this process; several are children of it, which must have one thread and not
+// `loop` is called in every worker, with torch's threads set; it may throw. One worker, or one
+// under a launcher, is this process. Several are its children: it then must have one thread and not
 // have computed with torch yet (p2p/launch/launcher.h). Nothing is left behind, however it ends.
 //
-// Errors: the first root cause, with its worker's number in front unless there is but one; under a
-// launcher from outside what this worker knows of it. Those of LaunchProcesses, FindIdentity and
-// JoinOutsideJob.
+// Errors: the first root cause, with its worker's number in front if there are several workers;
+// under a launcher from outside, what this worker knows of the cause. Also those of
+// LaunchProcesses, FindIdentity and JoinOutsideJob.
 absl::Status RunLoop(const LoopOptions& options,
                      const std::function<absl::Status(LoopWorker&)>& loop);
 

@@ -74,7 +74,7 @@ absl::StatusOr<TransportOptions> NeedsOf(const RunWorkersOptions& options, const
   return options.checksums ? WithChecksumRoom(std::move(needs)) : needs;
 }
 
-// As `options` want it. None stays none.
+// Wraps `transport` as `options` say. Null stays null.
 std::unique_ptr<Transport> Decorate(std::unique_ptr<Transport> transport,
                                     const RunWorkersOptions& options) {
   if (transport == nullptr) return nullptr;
@@ -145,7 +145,7 @@ absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, cons
     };
     absl::StatusOr<std::string> result = Guard([&] { return work(std::move(seat)); });
     const absl::Status status = result.status();
-    // At once: a worker that does not come back from its computing would hold up the end.
+    // At once: RunThreads waits for every worker, even one that does not return from computing.
     if (!status.ok() && !IsEcho(status)) context.Fail(ReportedBy(self, status)).IgnoreError();
     return result;
   };
@@ -184,7 +184,7 @@ void PrepareTorch(int threads) {
 }
 
 LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads) {
-  // Of a worker besides torch's: message thread, watch, pool, desk, memory's watch, trace, delays.
+  // A worker's own threads: message thread, watch, pool, desk, memory's watch, trace, delays.
   constexpr int kThreads = 7;
   const int tasks = kThreads + threads;
   if (as == RunWorkersOptions::As::kThreads) return {.workers = 1, .tasks = 1 + workers * tasks};

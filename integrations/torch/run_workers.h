@@ -41,8 +41,8 @@ struct PlannedRun {
   double sample_flops = 0;  // of one sample, forward and backward, as counted; 0: not known
 };
 
-// Sets torch's threads and arithmetic as the bits need them: once per computing thread, before any
-// use.
+// Sets torch's number of threads and its arithmetic, so that bits are equal everywhere. Call it
+// once per computing thread, before any use of torch.
 void PrepareTorch(int threads);
 
 struct RunWorkersOptions {
@@ -51,16 +51,16 @@ struct RunWorkersOptions {
   LaunchOptions launch;
   // This process' seat in a job from outside (JoinOutsideJob): it is one worker, and launches none.
   std::optional<JobSeat> seat;
-  // There: what the workers must have alike besides versions and plan.
+  // In such a job: what the workers must have alike, in addition to versions and plan.
   std::vector<AgreementSection> agreement;
-  // kThreads: of one process, over `local`.
+  // kThreads: threads of one process, over the transport `local`.
   enum class As { kProcesses, kThreads } as = As::kProcesses;
   TransportChoice transport = TransportChoice::kAuto;  // of processes
   int threads = 1;                                     // torch's, in each worker
-  int metrics_count = 1;                               // of EngineOptions
+  int metrics_count = 1;                               // as in EngineOptions
   bool checksums = false;                              // p2p/checksummed_transport.h
-  // For tests, which bring faults about: called first in every process (kThreads: for worker 0),
-  // and around each transport, inside of its checksums.
+  // For tests that bring faults about. on_start: called first in every process (kThreads: for
+  // worker 0). decorate: wraps each transport, inside of its checksums.
   std::function<void(WorkerId)> on_start;
   std::function<std::unique_ptr<Transport>(std::unique_ptr<Transport>)> decorate;
 };
@@ -78,13 +78,13 @@ struct WorkerSeat {
 // torch prepared; `work` in every worker. Both may throw.
 //
 // Errors: those of RunJob; the first root cause has its worker's number in front ("worker 2: bad
-// file") unless it is of the process of all workers.
+// file") unless it is that of the one process of all workers (kThreads).
 absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
 
-// What CheckLimits has to find when these are launched: RunWorkers asks, and a program that wants
-// to know before it plans. `threads`: torch's, in each worker.
+// What CheckLimits has to find when such workers are launched: for RunWorkers, and for a program
+// that wants to know before it plans. `threads`: torch's, in each worker.
 LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads);
 
 }  // namespace ringzero

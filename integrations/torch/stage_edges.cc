@@ -55,7 +55,7 @@ TensorList Attach(const std::shared_ptr<ListenerSlot>& slot, EdgePlace place, Ed
       torch::autograd::deleteNode);
   for (at::Tensor& x : tensors) {
     if (!x.defined() || !x.requires_grad()) continue;
-    // Not the tensor itself: it keeps its place in the graph of the stage that made it.
+    // Not x itself: x keeps its place in the graph of the stage that made it.
     x = x.detach();
     torch::autograd::create_gradient_edge(x, node);
   }

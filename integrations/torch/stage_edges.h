@@ -19,7 +19,7 @@ namespace ringzero {
 // Which pass of which stage an edge belongs to.
 struct EdgePlace {
   int stage = 0;
-  int64_t pass = 0;  // counts the forwards of this model: a graph of an earlier one is recognised
+  int64_t pass = 0;  // number of the forward in this model: tells a graph of an earlier forward
 };
 
 // Called from inside backward, on the thread that runs it; may throw.

@@ -20,9 +20,9 @@ using Module = torch::nn::Module;
 
 absl::Status Refuse(const std::string& what) { return InvalidArgument("marked module: ", what); }
 
-// The instances behind the factories. Layers built in order from the first, by one thread, are
-// parts of one instance: that is what RingModel does. It lives as long as any of its parts. Builds
-// take turns (BuildLayer), which also guards this.
+// The module instances behind the factories. Layers that one thread builds in order from the first,
+// as RingModel does, are parts of one instance. An instance lives as long as any of its parts.
+// Builds take turns (BuildLayer), which also guards this class.
 class Instances {
  public:
   explicit Instances(MarkedModule module) : module_(std::move(module)) {}
@@ -31,7 +31,7 @@ class Instances {
     Instance& instance = by_thread_[std::this_thread::get_id()];  // workers may be threads
     std::shared_ptr<Module> whole = instance.whole.lock();
     if (whole == nullptr || mark == 0 || instance.taken.count(mark) > 0) {
-      // Which mark comes first must not matter: the values belong to the module as a whole.
+      // The seed must not depend on which mark comes first: the values belong to the whole module.
       at::Generator generator = at::detail::getDefaultCPUGenerator();
       generator.set_current_seed(InitializationKey(module_.seed, "marked module"));
       whole = module_.build();
@@ -85,7 +85,7 @@ absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
   return check(whole.named_buffers());
 }
 
-// Counts between each Enter and its Leave.
+// Counts the cost between each Enter and its Leave.
 class CountingMarks final : public StageMarks {
  public:
   explicit CountingMarks(size_t marks) : costs_(marks) {}

@@ -15,9 +15,9 @@
 //
 // A mark is a layer: a stage is a run of marks, and RingModel takes these layers like any others.
 // All that a later mark needs goes through Leave and Enter; between two marks nothing may be
-// computed from parameters. Start-up peak: every worker holds the whole module while it takes its
-// memory away, and again, once for each stage that it owns, while it initialises; a list of
-// factories never holds more than one layer.
+// computed from parameters. Start-up peak: every worker holds the whole module while RingModel
+// takes the module's memory away, and again, for each stage that the worker owns, while the stage
+// is initialised. With a list of factories a worker never holds more than one layer.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_STAGE_MARKS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_STAGE_MARKS_H_
 
@@ -33,8 +33,8 @@
 
 namespace ringzero {
 
-// Handed to the module's forward, which tells it of each mark; valid during that call. Marks are
-// passed in order, each once. Use what is returned in place of what was given.
+// Handed to the module's forward, which calls it at each mark; valid during that forward. Marks are
+// passed in order, each once. Use the returned tensors in place of the given ones.
 class StageMarks {
  public:
   virtual ~StageMarks() = default;
@@ -54,7 +54,7 @@ struct MarkedModule {
   std::function<std::shared_ptr<torch::nn::Module>()> build;
   std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward;
   std::vector<StageMark> marks;
-  uint64_t seed = 0;  // of what `build` draws from torch's generator
+  uint64_t seed = 0;  // seeds torch's generator for `build`
 };
 
 // A parameter's full name is "<mark>.<submodule>.<parameter>", where dots of the submodule's name

@@ -38,9 +38,9 @@ std::string FirstLine(const std::exception& error) {
 
 using Store = c10::intrusive_ptr<c10d::TCPStore>;
 
-// What a call of torch's came to within `limit`. Torch waits for an answer as long as it takes, and
-// a network that drops everything gives none: then the thread that waits is left behind, with all
-// that it needs, and the caller goes on.
+// The result of a call of torch's, if it comes within `limit`. Torch waits for an answer without a
+// limit, and a network that drops everything gives no answer. Then the waiting thread is left
+// behind, with all that it needs, and the caller goes on.
 template <typename T>
 absl::StatusOr<T> Within(std::chrono::milliseconds limit, std::function<T()> call) {
   auto promise = std::make_shared<std::promise<absl::StatusOr<T>>>();
@@ -140,8 +140,8 @@ class TcpStore final : public RendezvousStore {
     return std::max(answer_limit_, join_deadline_->Left());
   }
 
-  // After a call without an answer the connection is somewhere in the middle of it: no other
-  // follows.
+  // After a call without an answer the connection is somewhere in the middle of that call: no other
+  // call follows.
   template <typename T>
   absl::StatusOr<T> Ask(const std::string& what, std::function<T()> call) {
     if (!lost_.ok()) return Lost(what, lost_);

@@ -17,8 +17,8 @@
 namespace ringzero {
 
 // Quietens torch's own log unless TORCH_CPP_LOG_LEVEL is set. Waits for the server, up to the
-// place's limit. Unavailable when it does not come, or the port is taken; every call of the store
-// is Unavailable when there is no answer in time. Where worker 0 serves, these errors name it.
+// place's limit. Unavailable if no server comes, or the port is taken; every call of the store is
+// Unavailable if no answer comes in time. If worker 0 serves, these errors name worker 0.
 absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenTcpStore(const TcpPlace& place);
 
 }  // namespace ringzero

@@ -1,9 +1,9 @@
-// What our sources need of LibTorch: tensors, autograd's functions, modules. Half of
-// <torch/torch.h> to compile.
+// What our sources need of LibTorch: tensors, autograd's functions, modules. Half as much to
+// compile as <torch/torch.h>.
 //
-// The one place where integrations/torch includes LibTorch, and its precompiled header. What is
-// rarer (a kind of module, a generator) is included where it is used; a loop of one's own includes
-// <torch/torch.h> itself.
+// The one place where integrations/torch includes LibTorch, and its precompiled header. Headers
+// that few sources need (a kind of module, a generator) are included where they are used; a user's
+// own loop includes <torch/torch.h> itself.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_TORCH_H_
 #define RINGZERO_INTEGRATIONS_TORCH_TORCH_H_
 

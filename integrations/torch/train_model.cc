@@ -61,7 +61,7 @@ absl::Status TrainModel(const TrainOptions& options,
     }
   }
   run.launch.workers = mine.plan.workers;
-  // Those that are started here are on one host.
+  // Workers that are started here are on one host.
   mine.plan.free_slots = !run.seat.has_value() && run.transport != TransportChoice::kUcx &&
                          run.transport != TransportChoice::kNccl;
   return RunWorkers(

@@ -14,8 +14,8 @@
 //         }
 //         return absl::OkStatus(); });
 //
-// examples/custom_model is a whole program. What may be wrong is said by RunWorkers
-// (run_workers.h); who calls it, too.
+// examples/custom_model is a whole program. run_workers.h says which errors there are, and which
+// process may call this.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_TRAIN_MODEL_H_
 #define RINGZERO_INTEGRATIONS_TORCH_TRAIN_MODEL_H_
 
@@ -43,19 +43,19 @@ struct Model {
 
 struct TrainOptions {
   PlanRequest plan;            // workers, rule, laps, micro_batch, iterations, collection, …
-  OptimizerOptions optimizer;  // the plan's, too
+  OptimizerOptions optimizer;  // becomes plan.optimizer, too
   uint64_t seed = 0;           // of initial values and dropout
   RunWorkersOptions run;       // launch.workers and seat are found by TrainModel
-  // In worker 0, on a thread of the engine: the sums of an iteration's (or evaluation's) numbers
-  // over its micro-batches, in order.
+  // Called in worker 0, on a thread of the engine, in order: the numbers of an iteration (or of an
+  // evaluation), summed over its micro-batches.
   std::function<void(Iteration, LapTask::Kind, const std::vector<double>&)> on_report;
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
 };
 
-// `model` is called in every process, `loop` in every worker, until NextLap says kDone (what is
-// left then is waited for). Both may throw. Under torchrun, mpirun or srun this process is one
-// worker, and the launcher says how many there are, whatever the plan's request has
-// (docs/launchers.md).
+// `model` is called in every process, `loop` in every worker. `loop` goes on until NextLap says
+// kDone; TrainModel then waits for what is left. Both may throw. Under torchrun, mpirun or srun
+// this process is one worker, and the launcher says how many there are, whatever the plan's request
+// has (docs/launchers.md).
 absl::Status TrainModel(const TrainOptions& options,
                         const std::function<absl::StatusOr<Model>()>& model,
                         const std::function<absl::Status(RingModel&)>& loop);

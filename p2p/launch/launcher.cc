@@ -1,5 +1,5 @@
-// The parent's loop: records, signals, deaths, deadlines; and which failure was the first cause.
-// And a worker's side, in a process that this one has launched, and in one that others have.
+// The launching process's loop: records, signals, deaths, deadlines; which failure was the first
+// cause. Also a worker's side, in a process that this program or an outside launcher launched.
 #include "p2p/launch/launcher.h"
 
 #include <poll.h>
@@ -39,20 +39,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// timeout(1) sends its signal to the process and to the process' group: that is one, not a second.
+// timeout(1) sends its signal to the process and to the process' group. The two count as one.
 constexpr std::chrono::milliseconds kOneSignal(200);
 
 constexpr std::chrono::seconds kPatience(1);  // from SIGTERM to SIGKILL
 
-// Whether somebody (nohup) has asked for it before this program began.
+// Whether `signal` is ignored, as somebody (nohup) has asked for before this program began.
 bool IsIgnored(int signal) {
   struct sigaction action = {};
   sigaction(signal, nullptr, &action);
   return action.sa_handler == SIG_IGN;
 }
 
-// SIGINT, SIGTERM, SIGHUP unless it is ignored, SIGCHLD and what is passed on come through a
-// descriptor while this lives.
+// While this lives, signals come through a descriptor: SIGINT, SIGTERM, SIGCHLD, the signals to
+// pass on, and SIGHUP unless it is ignored.
 class SignalScope {
  public:
   explicit SignalScope(const std::vector<int>& pass_on) {
@@ -68,14 +68,14 @@ class SignalScope {
     descriptor_ = UniqueFd(signalfd(-1, &mask, SFD_NONBLOCK | SFD_CLOEXEC));
   }
   ~SignalScope() {
-    // What still pends is delivered as if we had not been here.
+    // Signals that still pend are delivered as if this object had not been here.
     sigaction(SIGCHLD, &previous_child_action_, nullptr);
     sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
   }
 
-  int descriptor() const { return descriptor_.get(); }  // -1: there are no more (errno)
+  int descriptor() const { return descriptor_.get(); }  // -1: it cannot be made (errno)
   const sigset_t& previous_mask() const { return previous_mask_; }
-  // The next one that came, or 0.
+  // The next signal that came, or 0.
   int Next() {
     signalfd_siginfo info = {};
     const ssize_t got = read(descriptor_.get(), &info, sizeof(info));
@@ -103,13 +103,13 @@ class Launch {
 
     WorkerProcess process;
     std::optional<std::string> result;
-    bool told = false;  // a failure of its own
+    bool told = false;  // it has told a failure of its own
     int stops = 0;      // so far
     std::optional<Deadline> stop_limit;
-    bool lost = false;  // its stop took too long, and was said
+    bool lost = false;  // its stop took too long, and is among the failures
   };
   struct Failure {
-    absl::Status status;  // names its worker, unless it is alone, or is an echo
+    absl::Status status;  // names its worker, unless that is alone or the status is an echo
     bool killed = false;  // by SIGKILL, from outside
   };
   enum class Phase { kRunning, kInterrupted, kGrace, kTerminated, kKilled };
@@ -151,7 +151,7 @@ absl::Status Launch::Start(const WorkerBody& body) {
                              .secret = secret,
                              .rendezvous = MakeLaunchRendezvous(log)},
                             std::move(endpoints[w]), records);
-      // What belongs to others is closed here, or their deaths would not be seen.
+      // Closes what belongs to other workers: otherwise their deaths would not be seen.
       endpoints.clear();
       for (Worker& other : workers_) other.process.Abandon();
       signals_.Close();
@@ -228,7 +228,7 @@ void Launch::ReadSignals() {
       continue;
     }
     if (interrupted_by_ != 0) {
-      // The second one means: now.
+      // A second signal means: now.
       if (Clock::now() - interrupted_at_ > kOneSignal) Enter(Phase::kKilled);
       continue;
     }
@@ -252,7 +252,7 @@ void Launch::Reap(Worker& worker) {
 }
 
 void Launch::Fail(Worker& worker, const absl::Status& status, bool killed) {
-  // Its peers may be first to miss a worker that we know more about.
+  // A peer may be first to miss a silent worker. We know more of it: perhaps it is stopped.
   const std::optional<WorkerId> silent = SilentWorker(status);
   if (silent.has_value() && silent->value < options_.workers) Lose(workers_[silent->value]);
   worker.told = true;
@@ -269,7 +269,7 @@ void Launch::CheckStopped(Worker& worker) {
   if (worker.stop_limit->over()) Lose(worker);
 }
 
-// If it is stopped: that is a failure, and it could not end by itself.
+// If the worker is stopped: its stop is a failure, and it could not end by itself.
 void Launch::Lose(Worker& worker) {
   const int signal = worker.process.Stopped().signal;
   if (signal == 0 || std::exchange(worker.lost, true)) return;
@@ -305,15 +305,15 @@ absl::Status Launch::Cause() const {
   }
   for (const Failure& failure : failures_) {
     if (IsEcho(failure.status)) continue;
-    // No worker dies by SIGKILL because another did: each of them is a cause.
+    // No worker dies by SIGKILL because another did: each such death is a cause.
     return failure.killed ? absl::UnavailableError(absl::StrJoin(killed, "; ")) : failure.status;
   }
-  // The worker where it began did not come to report; the echo still names it.
+  // The worker where the failure began did not come to report; the echo still names that worker.
   return failures_.empty() ? absl::OkStatus() : CauseOf(failures_.front().status);
 }
 
 absl::Status CheckOneThread() {
-#if !defined(__SANITIZE_THREAD__)  // which has a thread of its own
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer has a thread of its own
   using Entries = std::filesystem::directory_iterator;
   std::error_code unknown;
   const auto threads = std::distance(Entries("/proc/self/task", unknown), Entries());
@@ -332,10 +332,10 @@ absl::Status InterruptedBy(int signal) {
       absl::StrCat("interrupted by signal ", signal, " (", strsignal(signal), ")"));
 }
 
-// SIGINT, SIGTERM and SIGHUP of a worker in a seat, while it lives. The first asks the worker by
-// `ask` to end early, as our own launcher asks its workers. A second one ends the process; within a
-// second of the first it counts as the same, as a terminal and torchrun both send theirs. What was
-// ignored before (nohup) stays ignored.
+// While this lives, handles SIGINT, SIGTERM and SIGHUP of a worker in a seat. The first signal asks
+// the worker by `ask_` to end early, as our own launcher asks its workers. A second signal ends the
+// process. Within a second of the first it counts as the same signal: a terminal and torchrun both
+// send theirs. A signal ignored before (nohup) stays ignored.
 class WorkerContext::SeatSignals {
  public:
   explicit SeatSignals(const LaunchOptions::Interrupt& interrupt) : by_(interrupt.by) {
@@ -358,7 +358,7 @@ class WorkerContext::SeatSignals {
  private:
   static constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-  // Only what a signal's handler may do.
+  // Does only what a signal handler may do.
   static void Hear(int signal) {
     timespec clock{};
     clock_gettime(CLOCK_MONOTONIC, &clock);
@@ -455,12 +455,12 @@ absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const
   const JobSeat& seat = *options.seat;
   absl::StatusOr<std::string> mine;
   bool agreed = false;
-  {  // While it lives, signals ask for an early end.
+  {  // While `context` lives, signals ask for an early end.
     WorkerContext context(seat, options.launch);
     mine = body(context);
     agreed = context.agreed();
   }
-  if (!agreed) {  // no other worker waits for this one's result
+  if (!agreed) {  // no other worker waits for this worker's result
     RZ_RETURN_IF_ERROR(mine.status());
     return std::vector<std::string>{*mine};
   }
@@ -470,7 +470,7 @@ absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const
   if (all.ok()) return all;
   const absl::Status cause = CauseOf(all.status());
   if (SilentWorker(cause) != seat.self) return cause;
-  // What lies between the two workers is broken.
+  // The connection between the two workers is broken.
   return Annotate(cause, "another worker heard nothing of this one, though it lives");
 }
 

@@ -1,6 +1,6 @@
-// RunJob: the workers of a job, each in a process of its own: launched here (LaunchProcesses),
-// their reports gathered, all ended when one fails; or this process as one worker of a job that
-// others have launched.
+// RunJob runs the workers of a job, each in a process of its own. Either it launches them
+// (LaunchProcesses), gathers their reports, and ends all when one fails. Or this process is one
+// worker of a job that others have launched.
 //
 //   absl::StatusOr<std::vector<std::string>> results = RunJob(
 //       {.launch = {.workers = 4,
@@ -42,22 +42,22 @@ struct LaunchOptions {
   int workers = 1;
   int tasks = 1;  // of each worker, as in LaunchNeeds (p2p/launch/limits.h)
   // For one process (`workers` is 1) that stands for the whole run: its name in errors about it
-  // ("the planning process was killed …"). What it reports itself has no name in front.
+  // ("the planning process was killed …"). Errors that it reports itself have no name in front.
   std::string alone;
-  // Called on the launching thread with what the workers Report, each worker's in its order.
-  // Nothing else is read meanwhile.
+  // Called on the launching thread with what the workers Report, the reports of each worker in
+  // their order. Nothing else is read meanwhile.
   std::function<void(WorkerId, const std::string& kind, const std::string& text)> on_report;
-  // After a first failure the others may take `grace` to end by themselves; then they get SIGTERM
-  // (after a signal that ends the launching process: at once), and SIGKILL a second later.
+  // After a first failure the others may take `grace` to end by themselves. Then they get SIGTERM,
+  // and SIGKILL a second later. After a signal that ends the launching process: SIGTERM at once.
   std::chrono::milliseconds grace = std::chrono::milliseconds(600);
-  // A worker that is stopped (SIGSTOP) for so long is lost; one that has to end gets SIGKILL.
+  // A worker stopped (SIGSTOP) for so long is lost. A stopped worker that has to end gets SIGKILL.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
   // Signals to the launching process that are handed on to all workers, and mean nothing to it.
   std::vector<int> pass_on;
   // For workers that end early by themselves and return what they have done: after a first signal
   // that ends the launching process they get `signal` in place of SIGTERM, and SIGTERM `patience`
   // later. If all return a result, LaunchProcesses returns the results, and `by` says which signal
-  // came. A second signal, from 0.2 s after the first on, is SIGKILL to all, at once.
+  // came. A second signal, 0.2 s or more after the first, sends SIGKILL to all at once.
   struct Interrupt {
     int signal = 0;  // 0: SIGTERM, and no results
     std::chrono::milliseconds patience = std::chrono::seconds(10);
@@ -71,8 +71,8 @@ absl::Status InterruptedBy(int signal);
 class WorkerContext;
 using WorkerBody = std::function<absl::StatusOr<std::string>(WorkerContext&)>;
 
-// A worker's side, in its own process: of a job that this program has launched, or in a seat of a
-// job from outside. Report and Fail are thread-safe.
+// A worker's side of a job, in the worker's process. This program has launched the job, or the
+// worker has a seat in a job from outside. Report and Fail are thread-safe.
 class WorkerContext {
  public:
   WorkerContext(JobSeat seat, ShmEndpoint endpoint, RecordWriter& records);  // launched
@@ -82,11 +82,11 @@ class WorkerContext {
   WorkerId self() const { return seat_.self; }
   int workers() const { return seat_.workers; }
   const JobSeat& Seat() const { return seat_; }
-  // Then all workers have the program and the configuration of one process, and are where it is.
+  // If so, all workers have the program and configuration of one process, and are on its host.
   bool launched() const { return options_ == nullptr; }
 
-  // What all workers must have alike is compared (rendezvous/agreement.h); an error in place of it
-  // ends all of them. If they are launched there is nothing to compare.
+  // Compares what all workers must have alike (rendezvous/agreement.h). An error in place of the
+  // statement ends all workers. Launched workers have nothing to compare.
   absl::Status Agree(const absl::StatusOr<std::vector<AgreementSection>>& statement);
   bool agreed() const { return agreed_; }
 
@@ -95,15 +95,15 @@ class WorkerContext {
   absl::StatusOr<Connection> Connect(ConnectRequest request);
   // In place of Connect: nothing travels between the workers.
   void StayAlone();
-  // Gives the launcher's end for CreateShmTransport, once; null in a seat. If it is never taken, the
-  // others' transports wait for this worker's hello until the body returns.
+  // A function that gives the launcher's endpoint for CreateShmTransport, once; null in a seat. If
+  // it is never called, the others' transports wait for this worker's hello until the body returns.
   std::function<ShmEndpoint()> EndpointTaker();
 
-  // To on_report; never waits for it. Unavailable when the launching process is gone,
-  // ResourceExhausted (and not reported) when it has left 1 MiB unread.
+  // Reports to on_report, and never waits for it. Unavailable if the launching process is gone,
+  // ResourceExhausted (and not reported) if that process has left 1 MiB unread.
   absl::Status Report(const std::string& kind, const std::string& text);
-  // Tells the launching process the failure before the body returns, which it may take long to do.
-  // Errors as Report.
+  // Tells the launching process of a failure before the body returns: the body may still take long.
+  // Errors as for Report.
   absl::Status Fail(const absl::Status& why);
 
  private:
@@ -124,34 +124,34 @@ class WorkerContext {
 // process with one thread (FailedPrecondition otherwise), before anything starts more.
 //
 // Errors: the first root cause, with its worker's number in front ("worker 2: bad file"), not what
-// the others report in turn; Unavailable "worker 2 was killed by signal 9 (Killed)", with what the
-// kernel counts of processes that it ended for lack of memory, and with each other worker that was
-// killed so, "worker 2 exited with code 3 and without a result" or "worker 2 was stopped by signal
-// 19 (Stopped (signal)); peer_timeout is 5 s"; InterruptedBy when the launching process got SIGINT,
-// SIGTERM or SIGHUP (but see LaunchOptions::interrupt), which it does not see otherwise while this
-// runs (a SIGHUP that it ignores, as under nohup, stays ignored); ResourceExhausted, before
-// anything is started, of CheckLimits (p2p/launch/limits.h). Time in which the launching process
-// was stopped itself does not count, and stopping it stops no worker. Children ignore SIGINT,
-// SIGHUP and SIGPIPE, die by SIGTERM, and leave by _exit with their output flushed. The kernel's
-// choice of whom to end for lack of memory prefers them to the launching process. When that one
-// dies by SIGKILL, worker 0 says so on stderr, and all end.
+// the others report in turn. Unavailable: "worker 2 was killed by signal 9 (Killed)", with the
+// kernel's count of processes that it ended for lack of memory, and with each other worker that was
+// killed so; "worker 2 exited with code 3 and without a result"; or "worker 2 was stopped by signal
+// 19 (Stopped (signal)); peer_timeout is 5 s". InterruptedBy: the launching process got SIGINT,
+// SIGTERM or SIGHUP (but see LaunchOptions::interrupt). While this runs, the launching process does
+// not see these signals otherwise; a SIGHUP that it ignores, as under nohup, stays ignored.
+// ResourceExhausted of CheckLimits (p2p/launch/limits.h), before anything is started. Time in which
+// the launching process was stopped itself does not count, and stopping it stops no worker.
+// Children ignore SIGINT, SIGHUP and SIGPIPE, die by SIGTERM, and leave by _exit with their output
+// flushed. If memory is short, the kernel prefers to end a child, not the launching process. If the
+// launching process dies by SIGKILL, worker 0 says so on stderr, and all workers end.
 absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& options,
                                                          const WorkerBody& body);
 
 struct JobOptions {
   LaunchOptions launch;
-  // Of JoinOutsideJob: this process is one worker, and launches none. Of `launch` only on_report,
-  // peer_timeout and interrupt count then.
+  // The seat of JoinOutsideJob: this process is one worker, and launches none. In `launch` then
+  // only on_report, peer_timeout and interrupt count.
   std::optional<JobSeat> seat;
 };
 
-// LaunchProcesses; or `body` here, in a seat. Then, if it has called Agree, worker 0 returns what
-// all workers returned, another worker its own result, and errors are those of ShareResults
-// (rendezvous/agreement.h), without this worker's number in front.
+// LaunchProcesses; or, in a seat, runs `body` here. In a seat, if `body` has called Agree, worker 0
+// returns the results of all workers, and another worker its own result. Errors are then those of
+// ShareResults (rendezvous/agreement.h), without this worker's number in front.
 absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body);
 
-// Workers that are threads of this process: what they returned, by worker, or the first root cause
-// with its worker's number in front.
+// Runs the workers as threads of this process. Returns what they returned, by worker, or the first
+// root cause with its worker's number in front.
 absl::StatusOr<std::vector<std::string>> RunThreads(
     int workers, const std::function<absl::StatusOr<std::string>(WorkerId)>& body);
 

@@ -23,8 +23,8 @@
 namespace ringzero {
 namespace {
 
-constexpr int64_t kLaunchFiles = 5;   // the launching process', beside one for each pair of ends
-constexpr int64_t kWorkerFiles = 28;  // a worker's, beside its sockets: UCX alone has half of them
+constexpr int64_t kLaunchFiles = 5;   // the launching process', besides its sockets
+constexpr int64_t kWorkerFiles = 28;  // a worker's, besides its sockets; UCX alone has half of them
 
 rlim_t LimitOf(int resource) {
   rlimit limit = {};
@@ -42,11 +42,11 @@ std::string ForWorkers(int workers) {
 }
 
 absl::Status CheckFileLimit(int workers) {
-  // Both ends between all pairs, and one to each worker.
+  // Both ends of a socket between each pair of workers, and one end to each worker.
   const int64_t sockets = int64_t{workers} * workers;
   using Entries = std::filesystem::directory_iterator;
   std::error_code unknown;
-  const int64_t open = std::distance(Entries("/proc/self/fd", unknown), Entries()) - 1;  // this one
+  const int64_t open = std::distance(Entries("/proc/self/fd", unknown), Entries()) - 1;  // its own
   const int64_t wanted = open + std::max(sockets + kLaunchFiles, workers - 1 + kWorkerFiles);
   const rlim_t limit = LimitOf(RLIMIT_NOFILE);
   if (static_cast<rlim_t>(wanted) <= limit) return absl::OkStatus();
@@ -66,7 +66,7 @@ struct MadeTasks {
   const auto wait = [](void*) -> void* {
     while (true) pause();
   };
-  // Their number is tried, not the memory of so many stacks in one process.
+  // This tries the number of threads, not the memory of so many stacks in one process.
   pthread_attr_t small;
   pthread_attr_init(&small);
   pthread_attr_setstacksize(&small, std::max<size_t>(PTHREAD_STACK_MIN, 1 << 16));
@@ -87,7 +87,7 @@ absl::Status CheckTaskLimit(const LaunchNeeds& needs) {
   if (child < 0) made.error = errno;
   while (child > 0 && waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
-  // A child that somebody has ended says nothing.
+  // A child that somebody has ended says nothing about limits.
   if (made.count == wanted || made.error == 0) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
       wanted, " processes and threads are wanted ", ForWorkers(needs.workers),

@@ -3,8 +3,8 @@
 //   RZ_RETURN_IF_ERROR(CheckLimits({.workers = 8, .tasks = 9}));
 //   // "72 processes and threads are wanted for 8 worker processes, but the system made 31 (…): …"
 //
-// Files are counted; processes and threads are made and ended again, because the system does not
-// tell how many of a user's are left (`ulimit -u`, a cgroup's pids.max).
+// Files are counted. Processes and threads are made and ended again, because the system does not
+// tell how many more a user may make (`ulimit -u`, a cgroup's pids.max).
 #ifndef RINGZERO_P2P_LAUNCH_LIMITS_H_
 #define RINGZERO_P2P_LAUNCH_LIMITS_H_
 
@@ -24,13 +24,13 @@ struct LaunchNeeds {
 // this process must have one thread.
 absl::Status CheckLimits(const LaunchNeeds& needs);
 
-// What was refused for lack of memory ("cannot map 4096 bytes"). InvalidArgument that names
-// `ulimit -v` where that limits this process; else ResourceExhausted.
+// The error for `what`, which was refused for lack of memory ("cannot map 4096 bytes"). It is an
+// InvalidArgument that names `ulimit -v` if that limits this process; otherwise ResourceExhausted.
 absl::Status OutOfMemory(absl::string_view what);
 
-// Of what std::thread throws when the system makes no more: names `ulimit -u`, and `ulimit -v` if
-// that is set, as a thread's stack counts (InvalidArgument then; else ResourceExhausted). Any other
-// error is Unknown.
+// The error for what std::thread throws when the system makes no more threads. ResourceExhausted
+// that names `ulimit -u`. InvalidArgument that also names `ulimit -v` if that is set, as a thread's
+// stack counts. Unknown for any other `error`.
 absl::Status FromSystemError(const std::system_error& error);
 
 }  // namespace ringzero

@@ -56,8 +56,8 @@ std::string FindOomCounter() {
   return "/proc/vmstat";
 }
 
-// Who holds the memory is to be ended for lack of it, not who can tell of it. -1000 stays: somebody
-// has said that this job never is.
+// If memory runs out, the process that holds it is to be ended, not the process that tells of it.
+// A score of -1000 stays: somebody has said that this job is never ended so.
 void OfferToOomKiller() {
   constexpr char kFile[] = "/proc/self/oom_score_adj";
   constexpr int kTenthOfTheMemory = 100;
@@ -68,8 +68,8 @@ void OfferToOomKiller() {
 
 pid_t launching_process = 0;
 
-// Worker 0 has the last words of a launching process that was killed. SIGCONT wakes it for them
-// even if it is stopped; an ordinary one means nothing.
+// Worker 0 says the last words of a launching process that was killed. SIGCONT wakes worker 0 for
+// them even if it is stopped. An ordinary SIGCONT means nothing.
 void OnContinued(int) {
   if (getppid() == launching_process) return;
   constexpr char kWords[] =
@@ -79,8 +79,8 @@ void OnContinued(int) {
   kill(getpid(), SIGKILL);
 }
 
-// A terminal's Ctrl-C and its hang-up go to the whole group: there the launching process alone
-// decides, and then sends SIGTERM. If it vanishes, so do we.
+// A terminal's Ctrl-C and hang-up go to the whole process group. The launching process alone
+// decides what they do, and sends SIGTERM. If that process vanishes, so do its children.
 void SetUpChild(WorkerId worker, pid_t parent, const sigset_t& mask) {
   launching_process = parent;
   struct sigaction continued = {};
@@ -127,7 +127,7 @@ std::string ToText(const Record& record) {
   return JoinTexts({absl::StrCat(static_cast<int>(record.type)), record.kind, record.text});
 }
 
-// The first record of `bytes`, which then begins behind it. Nothing: it has not come completely.
+// Takes the first record off the front of `bytes`. Nothing: no record has come completely.
 std::optional<Record> TakeRecord(absl::string_view& bytes) {
   absl::string_view rest = bytes;
   std::array<std::string, 3> parts;

@@ -45,10 +45,10 @@ class RecordWriter {
 
   explicit RecordWriter(int socket) : socket_(socket) {}
   // Does not block: a reader that does not read (it is stopped, or its terminal is) holds up no
-  // writer. ResourceExhausted, and the record is dropped, when so much waits already; Unavailable
-  // when the reader is gone.
+  // writer. ResourceExhausted, and the record is dropped, if more than kMaxWaitingBytes wait
+  // already; Unavailable if the reader is gone.
   absl::Status Write(const Record& record);
-  // The last record, and all that waits; blocks. Unavailable as above.
+  // Sends all that waits and the last record; blocks. Unavailable if the reader is gone.
   absl::Status Finish(const Record& record);
 
  private:
@@ -58,17 +58,17 @@ class RecordWriter {
   std::string waiting_;
 };
 
-// Used by one thread, of a process that has only this one when it forks.
+// Used by one thread, in a process that has no other thread when it forks.
 class WorkerProcess {
  public:
-  // Runs in the child; what it returns becomes the last record. Everything that the child must not
-  // keep open is closed by it first.
+  // Runs in the child. What it returns becomes the last record. A body first closes everything that
+  // the child must not keep open.
   using Body = std::function<absl::StatusOr<std::string>(RecordWriter& records)>;
 
   explicit WorkerProcess(WorkerId worker) : worker_(worker) {}
   WorkerProcess(const WorkerProcess&) = delete;
   WorkerProcess& operator=(const WorkerProcess&) = delete;
-  // Kills (SIGKILL) and reaps it if it still lives.
+  // Kills (SIGKILL) and reaps the child if it still lives.
   ~WorkerProcess();
 
   // Once, before anything else. `signal_mask`: the child's. ResourceExhausted when the system
@@ -78,19 +78,19 @@ class WorkerProcess {
   WorkerId worker() const { return worker_; }
   // For poll; -1 once it is closed.
   int socket() const { return socket_.get(); }
-  // Until Reap has said how it ended.
+  // True until Reap has said how the child ended.
   bool alive() const { return pid_ > 0 || end_.has_value(); }
 
   // Appends the records that have completely arrived; does not block.
   void ReadRecords(std::vector<Record>& records);
-  // How it ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with code 3".
-  // ": out of memory, says the kernel (…)" is added where its counter has gone up since the fork.
+  // How the child ended, once, as soon as it has: "was killed by signal 9 (Killed)", "exited with
+  // code 3". ": out of memory, says the kernel (…)" is added if its counter rose since the fork.
   struct End {
     int signal = 0;
     std::string words;
   };
   std::optional<End> Reap();
-  // Whether it is stopped (SIGSTOP, SIGTSTP, …) now.
+  // Whether the child is stopped (SIGSTOP, SIGTSTP, …) now.
   struct Stop {
     int signal = 0;  // 0: it runs
     int count = 0;   // of all its stops so far
@@ -111,7 +111,7 @@ class WorkerProcess {
   Stop stop_;
   std::optional<End> end_;
   UniqueFd socket_;
-  std::string arrived_;  // the begin of a record
+  std::string arrived_;  // the first part of a record
 };
 
 }  // namespace ringzero

@@ -1,5 +1,5 @@
-// Texts and errors in parts: "<code> <parts>" under "<what>/<worker>", the text under
-// "<what>/<worker>/<part>".
+// A text or an error is put in parts: "<code> <parts>" under the key "<what>/<worker>", the parts
+// of the text under "<what>/<worker>/<part>".
 #include "p2p/rendezvous/agreement.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ absl::Status Garbled(absl::string_view what, int worker) {
   return InvalidArgument("worker ", worker, "'s statement (", what, ") cannot be read");
 }
 
-// What a worker has told. An error: it could not be heard.
+// The text or the error that a worker has told. If Hear itself fails: nothing could be heard.
 absl::StatusOr<Told> Hear(const JobSeat& seat, absl::string_view what, int worker,
                           const Deadline& deadline) {
   const std::string key = absl::StrCat(what, "/", worker);
@@ -152,13 +152,13 @@ absl::Status CompareAll(const JobSeat& seat, const Sections& sections) {
   return absl::OkStatus();
 }
 
-// What a worker has to say when another did not come or went away: perhaps that one said why.
+// Whether `why` only says that a worker did not come or went away. Perhaps that worker said why.
 bool MayBlameWrongly(const absl::Status& why) {
   return absl::IsDeadlineExceeded(why) ||
          (absl::IsUnavailable(why) && absl::StrContains(why.message(), "worker "));
 }
 
-// `found`, unless it only tells that others are not there and one of these has left its reason.
+// `found`; if it only tells of missing workers, the reason that one of them has left, if any.
 absl::Status FirstCause(const JobSeat& seat, const absl::Status& found) {
   if (!MayBlameWrongly(found)) return found;
   const Deadline deadline(kReasonLimit);
@@ -176,7 +176,7 @@ absl::Status FirstCause(const JobSeat& seat, const absl::Status& found) {
 absl::Status Agree(const JobSeat& seat, const Sections& sections) {
   if (seat.workers == 1) return absl::OkStatus();
   absl::Status agreed = CompareAll(seat, sections);
-  if (!agreed.ok()) seat.rendezvous->Leave(agreed);  // a worker that is not so far hears the cause
+  if (!agreed.ok()) seat.rendezvous->Leave(agreed);  // tells workers that have not come to Agree
   return agreed;
 }
 

@@ -1,4 +1,4 @@
-// What the workers of a job tell each other at its begin and at its end, where they have met.
+// What the workers of a job tell each other at the rendezvous when the job begins and when it ends.
 //
 //   RZ_RETURN_IF_ERROR(Agree(seat, {{"versions", "ringzero = 0.5.0\ntorch = 2.11.0\n"},
 //                                   {"configuration", "cyclic.slack = 1\n…"}}));
@@ -20,28 +20,28 @@
 
 namespace ringzero {
 
-// Something that all workers must have alike: lines "name = value", or any others.
+// A text that all workers must have alike: lines "name = value", or any other lines.
 struct AgreementSection {
   std::string name;
   std::string text;
 };
 
-// Before the first byte of training. Waits for all workers, for all together up to the seat's
-// join_limit; all end with the same error. InvalidArgument: a difference, in words if it is within
-// the first 16 KiB of a section. The code and words of a worker that Disagrees, with its number in
-// front. As Rendezvous otherwise. After an error this worker has left the rendezvous, with the
-// error as its last words.
+// Called before the first byte of training. Waits for all workers, for all together up to the
+// seat's join_limit. All workers end with the same error. InvalidArgument: a difference, in words
+// if it is within the first 16 KiB of a section. If a worker Disagrees: its code and words, with
+// its number in front. Otherwise the errors of Rendezvous. After an error this worker has left the
+// rendezvous, with the error as its last words.
 absl::Status Agree(const JobSeat& seat, const std::vector<AgreementSection>& sections);
 
-// Instead of Agree, of a worker that cannot come so far: it ends with `why`, and so do the others,
-// at once.
+// Called instead of Agree by a worker that cannot come as far as Agree. The worker ends with `why`,
+// and so do the others, at once.
 void Disagree(const JobSeat& seat, const absl::Status& why);
 
-// At the end, once: what the workers returned; at worker 0 all of them, by worker, at the others
-// their own alone. This worker's error comes back as it is. Worker 0: the first error among the
-// others, with that worker's number in front; Unavailable when one has left nothing within `limit`
-// (for all together). An error that only tells that another is not there (DeadlineExceeded,
-// Unavailable) is replaced by that one's own, if it left one.
+// Called once, at the end. Worker 0 gets the results of all workers, by worker; another worker gets
+// its own alone. This worker's error comes back as it is. Worker 0 also: the first error among the
+// others, with that worker's number in front; Unavailable if a worker has left nothing within
+// `limit` (for all together). An error that only tells of a missing worker (DeadlineExceeded,
+// Unavailable) is replaced by the missing worker's own error, if it left one.
 absl::StatusOr<std::vector<std::string>> ShareResults(const JobSeat& seat,
                                                       const absl::StatusOr<std::string>& mine,
                                                       std::chrono::milliseconds limit);

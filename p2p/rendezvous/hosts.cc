@@ -44,8 +44,8 @@ std::string AddressInNumbers(const sockaddr* address, socklen_t bytes) {
 
 using Addresses = std::vector<InterfaceAddress>;
 
-// Of the interfaces that are up. Addresses that mean something on one cable alone (fe80::1%eth0)
-// are left out.
+// The addresses of the interfaces that are up. Link-local addresses (fe80::1%eth0), which mean
+// something on one cable alone, are left out.
 absl::StatusOr<Addresses> AddressesOfThisHost() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) {
@@ -87,14 +87,14 @@ std::string SourceTo(const std::string& host, int flags) {
     sockaddr_storage source = {};
     socklen_t bytes = sizeof(source);
     auto* address = reinterpret_cast<sockaddr*>(&source);
-    // Of a datagram socket this only looks for the way.
+    // On a datagram socket connect sends nothing: it only looks up the route.
     if (!probe || connect(probe.get(), each->ai_addr, each->ai_addrlen) != 0) continue;
     if (getsockname(probe.get(), address, &bytes) == 0) return AddressInNumbers(address, bytes);
   }
   return "";
 }
 
-// What this worker tells the others.
+// The addresses that this worker tells the others.
 std::vector<std::string> AddressesToTell(const Addresses& own, const std::string& store_host) {
   const std::string source = store_host.empty() ? "" : SourceTo(store_host, 0);
   const InterfaceAddress* leading = Find(own, source);
@@ -111,7 +111,7 @@ std::set<std::string> InterfacesTo(const Addresses& own, const std::vector<std::
   std::set<std::string> names;
   bool is_here = true;
   for (const std::string& each : theirs) {
-    if (Find(own, each) != nullptr) continue;  // of a bridge that every host has, say
+    if (Find(own, each) != nullptr) continue;  // say, of a bridge that every host has
     is_here = false;
     const InterfaceAddress* leading = Find(own, SourceTo(each, AI_NUMERICHOST));
     if (leading != nullptr) names.insert(leading->interface);

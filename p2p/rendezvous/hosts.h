@@ -26,7 +26,7 @@ namespace ringzero {
 // net:[4026531840], user:[4026531837]". An error where /proc does not tell.
 absl::StatusOr<std::string> HostIdentity();
 
-// This host's name, a space, and its identity. RINGZERO_HOST in the environment stands for both.
+// This host's name, a space, and its identity. RINGZERO_HOST in the environment replaces both.
 absl::StatusOr<std::string> ThisHost();
 
 // ThisHost of each worker, told by TellAll.
@@ -35,15 +35,15 @@ absl::StatusOr<std::vector<std::string>> HostsOfWorkers(const JobSeat& seat);
 // The other workers of `self`'s host, in order. Pure.
 std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hosts);
 
-// Sorted, each once; none if all workers share a host. `hosts`: of each worker (HostsOfWorkers),
-// the same at all. A worker that calls itself another host and has only addresses of ours is
-// reached over loopback.
+// Names of interfaces, sorted, each once; none if all workers share a host. `hosts`: the host of
+// each worker (HostsOfWorkers), the same list at all workers. A worker that names another host, but
+// has only addresses of this host, is reached over loopback.
 //
-// Each worker tells (TellAll) the address by which it reaches the job's TCPStore. Where the workers
+// Each worker tells (TellAll) the address by which it reaches the job's TCPStore. If the workers
 // meet in a folder, or the store is reached by a loopback address, it tells all addresses of its
-// interfaces. The interface to an address is the one that the system's routing table says; nothing
-// is sent. FailedPrecondition names a worker to whom no interface leads, unless UCX_NET_DEVICES
-// names the interfaces anyway.
+// interfaces. The system's routing table says which interface leads to an address; nothing is sent.
+// FailedPrecondition names a worker to whom no interface leads, unless UCX_NET_DEVICES names the
+// interfaces anyway.
 absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(
     const JobSeat& seat, const std::vector<std::string>& hosts);
 

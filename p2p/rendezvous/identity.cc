@@ -1,4 +1,4 @@
-// One table of launchers, and what is checked of the one that is taken.
+// One table of launchers, and the checks of the launcher that is taken.
 #include "p2p/rendezvous/identity.h"
 
 #include <unistd.h>
@@ -28,7 +28,7 @@ struct Launcher {
   Names local_workers;
   Names job;  // all that are set together make the id
   Names restart;
-  Names others;  // that its workers have as well, and hardly any other process
+  Names others;  // more variables of its workers, which hardly any other process has
 };
 
 constexpr absl::string_view kSlurm = "Slurm";
@@ -60,7 +60,7 @@ const std::vector<Launcher>& Launchers() {
        .local_workers = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
        .job = {"PMI_JOBID", "SLURM_JOB_ID", "SLURM_STEP_ID"},
        .others = {"PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"}},
-      // PMIx itself has no variable for how many there are; its launchers have theirs.
+      // PMIx itself has no variable for the number of workers; its launchers have their own.
       {.source = "PMIx",
        .worker = {"PMIX_RANK"},
        .workers = {"PMIX_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"},
@@ -81,8 +81,8 @@ const std::vector<Launcher>& Launchers() {
   return launchers;
 }
 
-// MPICH's ranks have no name of their job, but those of one host have one proxy above them: its
-// process, or "" if there is none.
+// MPICH gives its ranks no name of their job, but all ranks of one host have one proxy process
+// above them. Returns "hydra-PID" of the proxy, or "" if there is none.
 std::string HydraProxy() {
   for (pid_t process = getppid(); process > 1;) {
     std::string stat;  // "17 (hydra_pmi_proxy) S 16 …"; a name may have spaces and brackets
@@ -127,7 +127,7 @@ class Reader {
   }
 
  private:
-  // Empty counts as not set.
+  // The first of `names` that is set; null: none. An empty value counts as not set.
   const char* Set(const Names& names) const {
     for (const char* name : names) {
       const auto found = environment_.find(name);
@@ -164,8 +164,8 @@ class Reader {
     return nullptr;
   }
 
-  // A container of a task that was given only some of its variables. A batch script has no step
-  // either, but its job's id, and the number 0.
+  // Whether this is a container of a Slurm task that was given only some of the task's variables. A
+  // batch script has no step either, but it has its job's id and the number 0.
   bool IsStrayTask() const {
     const char* task = Set({"SLURM_PROCID"});
     const char* tasks = Set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"});
@@ -174,8 +174,8 @@ class Reader {
            (Set({"SLURM_JOB_ID"}) == nullptr || ValueOf(task) != "0");
   }
 
-  // For a process without a number: a launcher's other variables are an error then, or each process
-  // of its job would train a job of its own.
+  // For a process without a worker number. A launcher's other variables are an error then:
+  // otherwise each process of its job would train a job of its own.
   absl::Status CheckNoPart() const {
     const auto part = [](absl::string_view source, absl::string_view found,
                          absl::string_view missing) {
@@ -198,7 +198,7 @@ class Reader {
                            " in the environment this process starts a job of its own");
   }
 
-  // `by`: what says which worker this is.
+  // `by`: the variable or flag that says which worker this is.
   absl::Status TakeNumbers(absl::string_view by, int worker, int workers) {
     identity_.self = WorkerId(worker);
     identity_.workers = workers;
@@ -278,7 +278,7 @@ class Reader {
         "MASTER_ADDR and MASTER_PORT");
   }
 
-  // A folder of the user's; "" where workers may be on other hosts, or nothing names the job.
+  // A folder of the user's; "" if workers may be on other hosts, or if nothing names the job.
   std::string PlaceOnOneHost() {
     if (identity_.local_workers != identity_.workers) return "";
     if (identity_.job.empty()) identity_.job = HydraProxy();

@@ -6,8 +6,8 @@
 //   if (!identity) …;      // we launch the workers ourselves
 //   Describe(*identity);   // "worker 1 of 4 (torchrun), rendezvous tcp://10.0.0.1:29500"
 //
-// Functions of flags and environment; and of the processes above this one, among which MPICH's
-// proxy names a job. The first of these that says which worker this is is taken whole: flags,
+// The results depend on flags, on the environment, and on the processes above this one: there
+// MPICH's proxy names a job. The first source that names this worker is taken whole: flags,
 // torchrun, Open MPI, PMI, PMIx, Slurm, Kubernetes (a pod of an indexed Job or a JobSet).
 #ifndef RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 #define RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
@@ -31,12 +31,12 @@ struct IdentityFlags {
 struct Identity {
   WorkerId self{0};
   int workers = 1;
-  // Among the workers of this host; where the launcher says it.
+  // Number and count among the workers of this host, if the launcher says them.
   std::optional<int> local_worker;
   std::optional<int> local_workers;
   std::string source;      // "command line", or the launcher: "torchrun", …
   std::string rendezvous;  // "file:///…" or "tcp://host:port"; empty only for a single worker
-  // torchrun's agent serves the store, and keeps it over restarts; else worker 0 does (tcp).
+  // kAgent: torchrun's agent serves the store, also over restarts. kWorker0: worker 0 does (tcp).
   enum class Store { kWorker0, kAgent } store = Store::kWorker0;
   std::string job;  // tells jobs apart; may be empty
   int restart = 0;  // how often the job was started again
@@ -45,13 +45,13 @@ struct Identity {
 using Environment = std::map<std::string, std::string>;
 Environment CurrentEnvironment();
 
-// Nothing if nothing says that this process is one worker of a job; --workers alone says no such
-// thing, nor does a Slurm step of one task (an interactive shell is one).
+// No identity if nothing says that this process is one worker of a job. --workers alone does not
+// say so, nor does a Slurm step of one task (an interactive shell is such a step).
 //
-// InvalidArgument, one line: a value that is no number, a launcher's variable without the others
-// that its workers have, a worker that is not there, flags that contradict the launcher, no place
-// to meet. Workers of one host need no place if their launcher says that they are all here, and
-// names the job: they meet in $TMPDIR/ringzero-UID.
+// InvalidArgument, one line: a value that is no number, a launcher's variable without its other
+// variables, a worker number that is too large, flags that contradict the launcher, no place to
+// meet. Workers of one host need no place if their launcher says that all of them are on this host,
+// and names the job: they meet in $TMPDIR/ringzero-UID.
 absl::StatusOr<std::optional<Identity>> FindIdentity(const IdentityFlags& flags,
                                                      const Environment& environment);
 

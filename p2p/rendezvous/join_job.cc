@@ -23,7 +23,7 @@ namespace {
 constexpr char kMadeSecretKey[] = "secret";
 constexpr char kSecretVariable[] = "RINGZERO_JOB_SECRET";
 
-// Of `what` and the start's name.
+// The HMAC of `what` and the start's name.
 std::string Hmac(const std::string& secret, absl::string_view what, const JobSeat& seat) {
   const Digest digest = HmacSha256(secret, absl::StrCat(what, seat.rendezvous->start()));
   return {digest.begin(), digest.end()};
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenStore(const Identity& ident
   return options.open_tcp(tcp);
 }
 
-// An error that names the first worker whose mark is not that of most; of two, worker 1.
+// The error names the first worker whose mark differs from that of most; of two workers, worker 1.
 absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
   const auto usual =
       std::max_element(marks.begin(), marks.end(), [&](const std::string& a, const std::string& b) {
@@ -62,7 +62,7 @@ absl::Status CompareSecretMarks(const std::vector<std::string>& marks) {
   return InvalidArgument(kSecretVariable, ": ", one, " has ", what);
 }
 
-// What the workers show of the secrets that they were given are marks: HMACs, or "" for none. Equal
+// Each worker shows a mark of the secret that it was given: an HMAC, or "" for no secret. Equal
 // secrets have equal marks, and no mark says what the secret is.
 absl::StatusOr<std::string> ShareSecret(const JobSeat& seat, const JoinOptions& options) {
   const std::string mine =
@@ -94,7 +94,7 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
                         .peer_timeout = options.peer_timeout};
     if (!place.host.empty() && identity.self.value == 0 &&
         identity.store == Identity::Store::kWorker0) {
-      // The store ends with us; others may still be reading why.
+      // The store ends with this worker; others may still be reading there why it ended.
       gathering.leave_limit = std::chrono::seconds(1);
     }
     RZ_ASSIGN_OR_RETURN(seat.rendezvous, GatherAt(std::move(store), gathering));

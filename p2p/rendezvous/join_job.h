@@ -1,5 +1,5 @@
-// The job that a launcher from outside (torchrun, mpirun, srun, a script) has started, of which
-// this process is one worker: from an identity to a seat.
+// From an identity to a seat: this process joins, as one worker, the job that a launcher from
+// outside (torchrun, mpirun, srun, a script) has started.
 //
 //   RZ_ASSIGN_OR_RETURN(std::optional<Identity> identity,
 //                       FindIdentity({.worker = 1, …}, CurrentEnvironment()));
@@ -27,10 +27,10 @@ struct TcpPlace {
   int port = 0;
   std::string job;  // keys carry it
   enum class Side { kServe, kConnect } side = Side::kConnect;
-  bool of_worker_0 = false;  // it serves; a store that is lost is worker 0 that is
+  bool of_worker_0 = false;  // worker 0 serves the store: a lost store is a lost worker 0
   std::chrono::milliseconds limit{0};
-  // How long one answer may take once all have come (until then, what is left of a further `limit`
-  // as well): a network that is cut gives none, and says nothing.
+  // How long an answer may take once all workers have come; before, also as long as is left of a
+  // further `limit`. A network that is cut gives no answer, and no error.
   std::chrono::milliseconds answer_limit = std::chrono::seconds(5);
 };
 
@@ -39,15 +39,15 @@ struct JoinOptions {
   std::string secret;                                         // of the job; may be empty
   // A worker that gives no sign of life for so long before it is connected is lost.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-  // For tcp://; integrations/torch/tcp_rendezvous.h has one. InvalidArgument without.
+  // Opens tcp:// stores, as in integrations/torch/tcp_rendezvous.h. Without it: InvalidArgument.
   std::function<absl::StatusOr<std::unique_ptr<RendezvousStore>>(const TcpPlace&)> open_tcp;
 };
 
-// Opens the rendezvous and waits there for all workers. Without a secret worker 0 makes one and
-// tells it at the rendezvous: a folder is the user's alone; who can reach a TCPStore can read it
-// there. The seat's secret is an HMAC of it and of the start's name: what one start has said proves
-// nothing to another. As GatherAt and the store; InvalidArgument, at all of them, when one has
-// another secret than most, or none.
+// Opens the rendezvous and waits there for all workers. If no secret is given, worker 0 makes one
+// and tells it there. A folder is the user's alone, but who can reach a TCPStore can read the
+// secret. The seat's secret is an HMAC of the job's secret and of the start's name: what one start
+// has said proves nothing to another start. Errors of GatherAt and of the store; InvalidArgument at
+// all workers if one has another secret than most, or none.
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options);
 
 struct OutsideJob {
@@ -56,8 +56,8 @@ struct OutsideJob {
 };
 
 // JoinJob with the secret of RINGZERO_JOB_SECRET and the limit of RINGZERO_JOIN_TIMEOUT (seconds),
-// where the environment has them. Nothing without an identity. Errors of JoinJob, with this
-// worker's number in front.
+// if the environment has them. No job without an identity. Errors of JoinJob, with this worker's
+// number in front.
 absl::StatusOr<std::optional<OutsideJob>> JoinOutsideJob(const std::optional<Identity>& identity,
                                                          JoinOptions options);
 

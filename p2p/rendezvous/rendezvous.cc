@@ -1,4 +1,4 @@
-// A map; between processes with a log behind it, which each of them reads on.
+// A map. Between processes the map has a log behind it: each process reads what others append.
 #include "p2p/rendezvous/rendezvous.h"
 
 #include <unistd.h>
@@ -18,8 +18,8 @@
 namespace ringzero {
 namespace {
 
-// Excludes other processes while it lives. The kernel frees the lock of a process that ends, and the
-// launcher ends a process that is stopped. Nothing where `file` is -1.
+// Excludes other processes while it lives. The kernel frees the lock of a process that ends; the
+// launcher ends a process that is stopped. Does nothing if `file` is -1.
 class FileLock {
  public:
   explicit FileLock(int file) : file_(file) {
@@ -66,7 +66,7 @@ class MapRendezvous final : public Rendezvous {
     return found == values_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  // What other processes have appended.
+  // Reads what other processes have appended.
   void ReadOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     char chunk[1 << 16];
     std::string news;
@@ -98,7 +98,7 @@ class MapRendezvous final : public Rendezvous {
   const std::string name_;
   const int log_;
   Mutex mutex_;
-  off_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // of the log
+  off_t read_ ABSL_GUARDED_BY(mutex_) = 0;  // bytes of the log that were read
   std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
 };
 

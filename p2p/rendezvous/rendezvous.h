@@ -10,8 +10,8 @@
 // calls may block up to their limit. All implementations pass one contract suite
 // (tests/p2p/rendezvous_test.cc).
 //
-// Where no process has started the workers and watches them, the rendezvous does so until they are
-// connected (docs/decisions/0040-signs-of-life-at-the-store.md).
+// If no process has started the workers and watches them, the rendezvous watches them until they
+// are connected (docs/decisions/0040-signs-of-life-at-the-store.md).
 #ifndef RINGZERO_P2P_RENDEZVOUS_RENDEZVOUS_H_
 #define RINGZERO_P2P_RENDEZVOUS_RENDEZVOUS_H_
 
@@ -39,26 +39,26 @@ class Rendezvous {
 
   // "file:///shared/job7", "tcp://host:29500", …: for messages.
   virtual std::string name() const = 0;
-  // The name of this start of the job, random (docs/decisions/0015); "" where the store itself is
-  // of this start alone.
+  // The random name of this start of the job (docs/decisions/0015); "" if the store itself belongs
+  // to this start alone.
   virtual std::string start() const { return ""; }
 
   // Keys and values are any bytes, values at most kMaxRendezvousValueBytes (else InvalidArgument).
   // Unavailable when the store cannot be reached, AlreadyExists when the key has another value.
   virtual absl::Status Put(const std::string& key, const std::string& value) = 0;
   // Waits until the key is there. DeadlineExceeded, naming key and store, after `limit`;
-  // Unavailable when the store is gone; InvalidArgument when what lies there is no worker's; the
+  // Unavailable if the store is gone; InvalidArgument if no worker wrote what lies there; or the
   // error of status().
   virtual absl::StatusOr<std::string> Get(const std::string& key,
                                           std::chrono::milliseconds limit) = 0;
 
-  // OK while no worker is lost. Then Unavailable with the name of the worker that gives no sign of
-  // life, or the error with which a worker has left, its number in front. OK again after Leave.
+  // OK while no worker is lost. If one is lost: Unavailable, naming the worker that gives no sign
+  // of life, or the error with which a worker has left, its number in front. OK again after Leave.
   // Thread-safe; a wait for other workers that is not a Get looks here.
   virtual absl::Status status() { return absl::OkStatus(); }
-  // This worker gives no more signs of life, and is not missed. OK: it is connected, and its
-  // transport watches from now on. Else it ends, and so do all that are not connected, with `why`.
-  // Only the first call counts.
+  // From now on this worker gives no signs of life, and is not missed. `why` is OK: the worker is
+  // connected, and its transport watches from now on. Otherwise it ends with `why`, and so do all
+  // workers that are not connected. Only the first call counts.
   virtual void Leave(const absl::Status& why) { why.IgnoreError(); }
 
  protected:
@@ -73,9 +73,9 @@ class Rendezvous {
 // For workers that are threads of one process, and for tests. Thread-safe.
 std::shared_ptr<Rendezvous> MakeLocalRendezvous();
 
-// For the children of one process: `log` is an empty memory file that they have inherited, and that
-// outlives this. Only those children can write there, so nothing is checked as a stranger's would
-// be.
+// For the children of one process. `log` is an empty memory file that they have inherited, and that
+// outlives the rendezvous. Only these children can write to it, so its contents are not checked as
+// a stranger's would be.
 std::shared_ptr<Rendezvous> MakeLaunchRendezvous(const UniqueFd& log);
 
 inline constexpr size_t kSecretBytes = 32;  // of a secret that is made anew
@@ -85,13 +85,13 @@ struct JobSeat {
   WorkerId self{0};
   int workers = 1;
   // Bytes that only the workers of this start of the job have. A worker that says hello proves that
-  // it knows them, by a MAC with nonces of both sides. In no message. JoinJob makes them of the
-  // job's secret and the start's name, so that they are new in each start.
+  // it knows them, by a MAC with nonces of both sides. No message holds them. JoinJob makes them of
+  // the job's secret and the start's name, so that each start has new ones.
   std::string secret;
   // Shared: transports keep it while they connect.
   std::shared_ptr<Rendezvous> rendezvous;
-  // Where the job's TCPStore is served: the way to it is the way to the others. Empty: there is
-  // none.
+  // The host that serves the job's TCPStore: the route to it is the route to the other workers.
+  // Empty: there is no TCPStore.
   std::string store_host;
   // How long the others may take until they are there, too.
   std::chrono::milliseconds join_limit = std::chrono::minutes(2);
@@ -100,7 +100,7 @@ struct JobSeat {
 // Each worker tells `mine` under "<key>/<worker>", and hears the values of all, by worker. All
 // workers of the job must call it, once for a key. Waits at most seat.join_limit for all together:
 // DeadlineExceeded, "worker 2 has not told its host: …" with `missing` for the words behind the
-// number, names the first worker that is missing. Else the errors of Rendezvous: an error that
+// number, names the first worker that is missing. Otherwise the errors of Rendezvous: an error that
 // names a lost worker stays as it is.
 absl::StatusOr<std::vector<std::string>> TellAll(const JobSeat& seat, absl::string_view key,
                                                  const std::string& mine,

@@ -26,14 +26,14 @@ namespace {
 
 constexpr absl::string_view kFilePrefix = "rz.";
 constexpr absl::string_view kDraftPrefix = "draft.";
-constexpr time_t kDraftSeconds = 3600;  // older ones were left by somebody who was killed
-// At a folder that others remove: each does so twice in a start at most.
+constexpr time_t kDraftSeconds = 3600;  // older drafts were left by somebody who was killed
+// Tries in a folder that others remove: each worker removes it twice in a start at most.
 constexpr int kTries = 100;
 
 // A file's name that no two keys share and every file system takes.
 std::string Escaped(const std::string& text) {
   constexpr size_t kLongest = 150;
-  constexpr size_t kKept = 60;  // what keys are cleared by stays readable
+  constexpr size_t kKept = 60;  // the prefixes by which keys are cleared stay readable
   std::string name;
   for (const char c : text) {
     const bool plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '.';
@@ -60,7 +60,7 @@ class FileStore final : public RendezvousStore {
   FileStore(const std::string& folder, const std::string& job)
       : name_(absl::StrCat("file://", folder)),
         job_folder_(absl::StrCat("ringzero-job-", Escaped(job))) {}
-  // Before anything else.
+  // Called before anything else.
   absl::Status Open(const std::string& folder);
 
   std::string name() const override { return name_; }
@@ -74,7 +74,7 @@ class FileStore final : public RendezvousStore {
  private:
   absl::Status OpenJob();
   absl::StatusOr<std::string> WriteDraft(const std::string& value);
-  // False: it is there, and is not to be replaced.
+  // False: the key has a value, which is not to be replaced.
   absl::StatusOr<bool> Put(const std::string& key, const std::string& value, bool replace);
   absl::Status Error(absl::string_view what, int error) const {
     return StoreError(name_, what, error);
@@ -89,7 +89,7 @@ class FileStore final : public RendezvousStore {
   UniqueFd job_;
 };
 
-// Another user's files, or a folder that others may enter, are nothing to meet in.
+// Workers do not meet in another user's folder, nor in a folder that others may enter.
 absl::Status CheckPrivate(int folder, const std::string& name) {
   struct stat about = {};
   if (fstat(folder, &about) != 0) return StoreError(name, "cannot look at the folder", errno);
@@ -133,15 +133,15 @@ absl::Status FileStore::OpenJob() {
     }
     constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     job_ = UniqueFd(openat(folder_.get(), job_folder_.c_str(), kFlags));
-    // A worker that clears may have removed it in between.
+    // A worker that clears may have removed the folder in between.
     if (job_ || errno != ENOENT) break;
   }
   if (!job_) return Error(absl::StrCat("cannot open ", job_folder_), errno);
   return CheckPrivate(job_.get(), absl::StrCat(name_, "/", job_folder_));
 }
 
-// Under a name of its own, complete. Closing hands it to an NFS server; no disk needs to have it,
-// and signs of life must not wait for one.
+// Writes the value completely, under a name of its own. Closing the file hands it to an NFS server.
+// No disk needs to have the file, and signs of life must not wait for a disk.
 absl::StatusOr<std::string> FileStore::WriteDraft(const std::string& value) {
   RZ_ASSIGN_OR_RETURN(const std::string random, RandomHex(8));
   const std::string draft = absl::StrCat(kDraftPrefix, random);
@@ -182,7 +182,7 @@ absl::StatusOr<bool> FileStore::Put(const std::string& key, const std::string& v
 absl::StatusOr<std::string> FileStore::WriteOnce(const std::string& key, const std::string& value) {
   RZ_ASSIGN_OR_RETURN(const bool put, Put(key, value, /*replace=*/false));
   if (put) return value;
-  // Maybe by ourselves: a lost answer of an NFS server makes the second try fail.
+  // Maybe we put it ourselves: if an NFS server's answer is lost, the second try fails.
   RZ_ASSIGN_OR_RETURN(std::optional<std::string> there, Read(key));
   if (there.has_value()) return *std::move(there);
   return Unavailable("rendezvous ", name_, ": '", key, "' came and went while we put it");

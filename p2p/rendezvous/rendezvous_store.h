@@ -35,31 +35,31 @@ class RendezvousStore {
   virtual std::string name() const = 0;  // "file:///shared/job7", "tcp://host:29500"
   // Puts or replaces.
   virtual absl::Status Write(const std::string& key, const std::string& value) = 0;
-  // Puts it unless there is one already; what is there afterwards.
+  // Puts the value unless there is one already. Returns the value that is there afterwards.
   virtual absl::StatusOr<std::string> WriteOnce(const std::string& key,
                                                 const std::string& value) = 0;
   // Nothing until the key is put.
   virtual absl::StatusOr<std::optional<std::string>> Read(const std::string& key) = 0;
-  // Removes the values whose keys begin so, as well as it can; "" for all.
+  // Removes the values whose keys begin with `prefix` ("": all), as well as it can.
   virtual void Clear(const std::string& prefix) = 0;
-  // All workers have come: no arrival keeps the store from answering any more.
+  // Called when all workers have come: from now on no arrival keeps the store from answering.
   virtual void Gathered() {}
 };
 
-// file:///shared/job7: a folder that all workers see, also over NFS. It is made if it is not there
-// (its parent must be), and must be the user's alone: another reader would have the job's secret. A
-// job's files lie in a subfolder of its id; the last worker that leaves removes them. Values appear
-// whole or not at all, by link(2) and rename(2). `job`: any text; tells jobs apart that share the
-// folder.
+// Opens file:///shared/job7: a folder that all workers see, also over NFS. It is made if it is not
+// there (its parent must be there). It must be the user's alone: another reader would have the
+// job's secret. A job's files lie in a subfolder of its id; the last worker that leaves removes
+// them. Values appear whole or not at all, by link(2) and rename(2). `job`: any text; tells jobs
+// apart that share the folder.
 // PermissionDenied when the folder belongs to another user, or others may enter it; NotFound when
 // it cannot be made; InvalidArgument when it is no folder or its path is not absolute.
 absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string& folder,
                                                                const std::string& job);
 
-// A RendezvousStore that several threads use, one call at a time, and that tells what our workers
-// have written from anything else that lies there. A digest of key and value stands before the
-// value; anybody can make it: it is against accidents, not attackers. Errors: those of
-// RendezvousStore, and as said.
+// A RendezvousStore that several threads use, one call at a time. It tells what our workers have
+// written from anything else that lies there: a digest of key and value stands before the value.
+// Anybody can make such a digest: it is against accidents, not attackers. Errors: those of
+// RendezvousStore, and those named at the functions.
 class CheckedStore {
  public:
   explicit CheckedStore(std::unique_ptr<RendezvousStore> store)

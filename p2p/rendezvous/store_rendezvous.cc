@@ -73,7 +73,7 @@ class StoreRendezvous final : public Rendezvous {
     if (gathered_) End();
   }
 
-  // Before anything else.
+  // Called before anything else.
   absl::Status Gather() {
     RZ_ASSIGN_OR_RETURN(number_, RandomHex(16));
     if (self_ == 0) store_.Clear("");  // whatever earlier starts have left
@@ -83,7 +83,7 @@ class StoreRendezvous final : public Rendezvous {
     if (gathered_) {
       presence_->Know(numbers_);
       store_.Gathered();
-    } else if (!absl::IsAlreadyExists(met)) {  // else another process speaks for this worker
+    } else if (!absl::IsAlreadyExists(met)) {  // otherwise another process is this worker
       Leave(met);
       presence_->AwaitOthers(gathering_.leave_limit);
     }
@@ -110,7 +110,7 @@ class StoreRendezvous final : public Rendezvous {
   std::string Full(const std::string& key) const { return absl::StrCat(start_, "/", key); }
   std::string LeftKey(int worker) const { return Full(absl::StrCat("left.", worker)); }
 
-  // What lies there and is no worker's counts as nothing: it may be gone as soon as worker 0 comes.
+  // A value that no worker wrote counts as nothing: it may be gone as soon as worker 0 comes.
   absl::StatusOr<std::string> Look(const char* key, int worker) {
     return store_.ReadOrEmpty(absl::StrCat(key, worker));
   }
@@ -132,7 +132,7 @@ class StoreRendezvous final : public Rendezvous {
     }
   }
 
-  // Worker 0 clears the store when it comes, maybe after us.
+  // Writes our number again if it is gone: worker 0 clears the store when it comes, maybe after us.
   absl::Status StayJoined() {
     RZ_ASSIGN_OR_RETURN(const std::string there, Look(kJoin, self_));
     if (there == number_) return absl::OkStatus();
@@ -207,7 +207,7 @@ class StoreRendezvous final : public Rendezvous {
     while (!AllHaveLeft(/*but_for_silent=*/true) && !patience.over()) patience.Wait();
     if (!AllHaveLeft(/*but_for_silent=*/false)) return;
     store_.Clear(Full(""));
-    // Unless the job has started again meanwhile.
+    // The rest as well, unless the job has started again meanwhile.
     const absl::StatusOr<std::string> start = store_.ReadOrEmpty(kStartKey);
     if (!start.ok() || !absl::StartsWith(*start, start_)) return;
     for (const char* prefix : {kJoin, kAccepted, kStartKey, kAliveKeys}) store_.Clear(prefix);
@@ -217,7 +217,7 @@ class StoreRendezvous final : public Rendezvous {
   const Gathering gathering_;
   const int self_;
   std::string number_;                // this worker's
-  std::vector<std::string> numbers_;  // all, as worker 0 has them
+  std::vector<std::string> numbers_;  // of all workers, as worker 0 has them
   std::string start_;
   std::optional<Presence> presence_;
   bool gathered_ = false;
@@ -240,7 +240,7 @@ Presence::Presence(CheckedStore& store, const Gathering& gathering, std::string 
     : store_(store),
       gathering_(gathering),
       number_(std::move(number)),
-      // A look may take a while; twice this is no time to be silent in (p2p/heartbeat.h).
+      // A look may take a while. Twice this interval is too short a silence (p2p/heartbeat.h).
       clock_(Clock::now(), gathering.peer_timeout / 5),
       peers_(static_cast<size_t>(gathering.workers)),
       thread_(ThreadWithoutSignals([this] { Run(); })) {}
@@ -298,7 +298,7 @@ absl::Status Presence::Take(int worker, const std::string& sign) {
     return WorkerSilent(WorkerId(worker),
                         std::chrono::duration_cast<std::chrono::milliseconds>(silence));
   }
-  // At the first look it may be what an earlier start has left.
+  // At the first look the sign may be what an earlier start has left.
   if (!looked_) return absl::OkStatus();
   const absl::string_view text = sign;
   const size_t number = text.find(' ');
@@ -319,7 +319,7 @@ absl::Status Presence::Take(int worker, const std::string& sign) {
 void Presence::Know(std::vector<std::string> numbers) {
   const MutexLock lock(mutex_);
   numbers_ = std::move(numbers);
-  // From now on each of them is missed, and the next look takes its sign as new: it may be dead.
+  // From now on each worker is missed. The next look takes its sign as new, though it may be dead.
   looked_ = true;
   now_ = clock_.Tick(Clock::now());
   std::fill(peers_.begin(), peers_.end(), Peer{.state = Peer::State::kAlive, .heard = now_});
@@ -344,7 +344,7 @@ void Presence::Leave(const absl::Status& why) {
   const std::string last = why.ok() ? std::string(kLeft)
                                     : absl::StrCat(kFailed, static_cast<int>(why.code()), " ",
                                                    why.message().substr(0, kLastWordsBytes));
-  // Who cannot be told finds out by our silence.
+  // A worker that cannot be told finds out by our silence.
   store_.Write(absl::StrCat(kAliveKeys, gathering_.self.value), number_ + last).IgnoreError();
 }
 

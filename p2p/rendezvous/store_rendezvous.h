@@ -1,15 +1,15 @@
-// Makes a Rendezvous of a RendezvousStore: the workers gather, agree on a name for this start of
-// the job, and all keys carry it, so that what an earlier start has left is not taken for ours.
+// Makes a Rendezvous of a RendezvousStore. The workers gather, and agree on a name for this start
+// of the job. All keys carry the name: so what an earlier start has left is not taken for ours.
 //
 //   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Rendezvous> rendezvous,
 //                       GatherAt(std::move(store), {.self = WorkerId(1), .workers = 4}));
 //
-// How they gather: every worker writes a number of its own (random, made now); worker 0 answers
-// with the name of the start and all numbers; a worker that finds its own number there takes the
-// name, and says so; worker 0 answers again as long as numbers change. So no worker takes an old
-// answer, and no job id or restart count has to be told from outside; where they are told, the name
-// carries the restart count. From its first moment until it is connected each worker gives signs of
-// life there and looks for those of the others (Presence).
+// How they gather: every worker writes a random number, made now. Worker 0 answers with the name of
+// the start and all numbers. A worker that finds its own number in the answer takes the name, and
+// says so. Worker 0 answers again as long as numbers change. So no worker takes an old answer, and
+// no job id or restart count has to be told from outside; a restart count that is told is part of
+// the name. From its first moment until it is connected each worker gives signs of life at the
+// store, and looks for the signs of the others (Presence).
 #ifndef RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 #define RINGZERO_P2P_RENDEZVOUS_STORE_RENDEZVOUS_H_
 
@@ -37,21 +37,21 @@ struct Gathering {
   int restart = 0;
   // How long the others may take to come.
   std::chrono::milliseconds limit = std::chrono::minutes(2);
-  // How long a worker that leaves waits for those who have not left: 0 where the store stays
-  // without it.
+  // How long a worker that leaves waits for the workers that have not left. 0 if the store stays
+  // when this worker is gone.
   std::chrono::milliseconds leave_limit{0};
   // A worker that gives no sign of life for so long is lost.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
 };
 
-// Waits for all workers. DeadlineExceeded names those who are missing, Unavailable one that came
-// and fell silent; AlreadyExists when another process is this worker, too (two jobs in one folder);
-// another worker's error, its number in front, when that one could not gather. The rendezvous' end
-// says that this worker has left; the last one clears the store.
+// Waits for all workers. DeadlineExceeded names the missing workers, Unavailable a worker that came
+// and fell silent. AlreadyExists: another process is this worker, too (two jobs in one folder). If
+// another worker could not gather: its error, its number in front. The end of the rendezvous object
+// says that this worker has left; the last worker clears the store.
 absl::StatusOr<std::shared_ptr<Rendezvous>> GatherAt(std::unique_ptr<RendezvousStore> store,
                                                      const Gathering& gathering);
 
-inline constexpr char kAliveKeys[] = "alive.";  // what its keys begin with
+inline constexpr char kAliveKeys[] = "alive.";  // what the keys of a Presence begin with
 
 // A worker's signs of life at the store, and what those of the others say: from its first moment
 // there until it leaves.
@@ -66,19 +66,19 @@ class Presence {
  public:
   // `number`: random: tells this process from others that are or were this worker.
   Presence(CheckedStore& store, const Gathering& gathering, std::string number);
-  ~Presence() { Stop(); }  // gives no sign any more, and no last one
+  ~Presence() { Stop(); }  // gives no more signs, and no last sign
 
-  // All have come, with these numbers, by worker: a process that has another is of another start.
-  // Before that, only a worker that gave a sign since this one came is known to be of this start.
+  // All have come, with `numbers` (by worker). A process with another number is of another start.
+  // Before, only a worker that gave a sign since this worker came is known to be of this start.
   void Know(std::vector<std::string> numbers);
-  // OK while no worker is lost, and after Leave. Else Unavailable: a worker that fell silent, or
-  // the store; or the error with which a worker left. Thread-safe.
+  // OK while no worker is lost, and after Leave. Otherwise Unavailable: a worker fell silent, or
+  // the store is lost; or the error with which a worker left. Thread-safe.
   absl::Status status() const;
-  // The last sign. OK: this worker is not missed any more. Else the others end with `why`.
+  // Gives the last sign. OK: this worker is missed no more. Otherwise the others end with `why`.
   void Leave(const absl::Status& why);
   // After Leave: waits until all that gave signs have left or fallen silent.
   void AwaitOthers(std::chrono::milliseconds limit);
-  // It gave signs, and fell silent.
+  // Whether the worker gave signs, and fell silent.
   bool IsSilent(WorkerId worker) const;
 
  private:
@@ -102,7 +102,7 @@ class Presence {
   mutable Mutex mutex_;
   std::condition_variable_any stopped_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // what lies there is new since an earlier look
+  bool looked_ ABSL_GUARDED_BY(mutex_) = false;  // once at least: a sign that changed since is new
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
   AwakeClock clock_ ABSL_GUARDED_BY(mutex_);

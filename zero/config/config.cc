@@ -1,5 +1,5 @@
-// From text to a checked configuration, and from that to one for a run. And --set: parsed, then
-// drops what it replaces, then writes the values.
+// From text to a checked configuration, and on to a configuration for a run. And --set: its options
+// are parsed, then what they replace is dropped, then their values are written.
 #include "zero/config/config.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void SetPlace(JsonValue& value, const Place& place, Origin origin) {
   for (JsonValue& child : value.children) SetPlace(child, place, origin);
 }
 
-// Every value that the option gives keeps this.
+// The option as messages show it. Short, because each value that the option gives keeps it.
 std::string Shown(absl::string_view text) {
   if (text.size() <= kMaxShownOverride) return std::string(text);
   const absl::string_view shown = text.substr(0, kMaxShownOverride);
@@ -176,7 +176,7 @@ CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
     fail(root.status());
     return checked;
   }
-  // All rules, one key's and several keys'.
+  // The rules over one key, then the rules over several keys.
   checked.config.keys = ResolveKeys(*root, source.file, checked.findings);
   if (root->is_object()) ApplyRules(checked.config.keys, checked.findings);
   checked.findings.Sort();

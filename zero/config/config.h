@@ -31,14 +31,14 @@ inline constexpr char kLapsKey[] = "gradient_accumulation_steps";
 struct BatchTriple {
   int64_t train_batch = 0;  // samples per update; 0: not given
   int64_t micro_batch = 0;  // samples per worker and lap (train_micro_batch_size_per_gpu)
-  int64_t laps = 0;         // K (gradient_accumulation_steps)
+  int64_t laps = 0;         // K accumulation steps (gradient_accumulation_steps)
 };
 
-// What is missing (0) is derived: two of the three give the third; one batch size alone has K = 1.
-// InvalidArgument, without a place, when they do not agree or make more than 2^31 - 1 samples.
+// Derives the missing numbers (0): two of the three give the third; one batch size alone has K = 1.
+// InvalidArgument, without a place, if they do not agree or make more than 2^31 - 1 samples.
 absl::StatusOr<BatchTriple> CompleteBatch(BatchTriple given, int64_t workers);
 
-// Of a GPT (integrations/torch/models/models.h).
+// The options of a GPT (integrations/torch/models/models.h).
 struct GptOptions {
   int64_t layers = 4;  // blocks
   int64_t dim = 128;   // a multiple of heads
@@ -61,7 +61,7 @@ struct ModelConfig {
 };
 
 struct DataConfig {
-  bool drop_last = false;  // an epoch's last, incomplete batch
+  bool drop_last = false;  // drop an epoch's last batch if it is incomplete
   std::string type;        // "idx", "cifar10", "text", "random"
   std::string path;
   // random
@@ -72,12 +72,11 @@ struct DataConfig {
 
 struct EvaluationConfig {
   std::optional<int> every;  // iterations; 0: never; absent: at the end only
-  int batch_size = 1;        // samples per worker and lap
+  int batch_size = 1;        // samples per worker and accumulation step
   int64_t samples = 0;       // 0: all
 };
 
-// One fault on purpose (cyclic.inject), for the project's own tests; and what takes longer, for
-// benchmarks.
+// One fault on purpose (cyclic.inject), for the project's own tests; and delays, for benchmarks.
 struct InjectConfig {
   enum class Action { kNone, kKill, kStop, kFlip, kSlow, kHang } action = Action::kNone;
   enum class Point { kPlan, kStart, kConnect, kMessage, kLap, kFinish, kEnd } at = Point::kStart;
@@ -85,8 +84,8 @@ struct InjectConfig {
   uint64_t number = 1;  // of the message (sent; kFlip: arrived) or lap, from 1
   uint64_t seed = 0;
   std::chrono::microseconds delay{0};  // of every message of every worker, without computing
-  double update_slowness = 1;          // how many times as long every update takes, likewise
-  // Iteration, stage and micro-batch of it, whose gradient is made infinite.
+  double update_slowness = 1;          // how many times as long every update takes, asleep
+  // {iteration, stage, micro-batch of the iteration}: its gradient is made infinite.
   std::vector<std::array<int, 3>> overflows;
 };
 
@@ -98,7 +97,7 @@ struct CyclicConfig {
   Clipping clipping = Clipping::kOff;  // by optimizer.max_norm
   int stages = 0;                      // 0: chosen
   int workers = 4;
-  // kLocal: a thread per worker; else a process each. kAuto: what the workers' hosts allow.
+  // kLocal: a thread per worker. Others: a process each. kAuto: what the workers' hosts allow.
   enum class Transport { kAuto, kLocal, kShm, kUcx, kNccl } transport = Transport::kAuto;
   int window = 0;  // 0: chosen
   int pending = 1;
@@ -110,7 +109,7 @@ struct CyclicConfig {
   enum class OnNonfinite { kWarn, kStop } on_nonfinite = OnNonfinite::kWarn;
   PlanRequest::Balance balance = PlanRequest::Balance::kCost;
   std::vector<int> boundaries;  // empty: balanced
-  std::string profile;          // a file of frozen costs; empty: they are counted
+  std::string profile;          // a file of frozen costs; empty: costs are counted
   int threads = 1;
   bool products_first = false;  // RingModelOptions
   std::chrono::milliseconds wait_timeout{std::chrono::minutes(10)};
@@ -139,12 +138,12 @@ struct Config {
   OptimizerOptions optimizer;
   Precision precision;
   int zero_stage = 3;  // zero_optimization.stage: what is sharded
-  // optimizer.curve's updates are the run's, and only the data says how many those are.
+  // optimizer.curve ends with the run, and only the data says how many updates the run has.
   bool curve_ends_with_run = false;
   EvaluationConfig evaluation;
   int steps_per_print = 0;                   // 0: by time
-  std::optional<MonitorConfig> tensorboard;  // where enabled
-  std::optional<MonitorConfig> csv_monitor;  // likewise
+  std::optional<MonitorConfig> tensorboard;  // if enabled
+  std::optional<MonitorConfig> csv_monitor;  // if enabled
   CyclicConfig cyclic;
 
   std::vector<std::string> notes;  // for the user: what does nothing here, old words, "auto"
@@ -157,8 +156,8 @@ struct Config {
   }
 };
 
-// A configuration that need not be one for `train`: any file of DeepSpeed's has a verdict. What
-// could not be read or is not given stays at its default in `config`; config.keys has all the rest.
+// A configuration that `train` may refuse: any file of DeepSpeed's has a verdict. In `config`, what
+// could not be read or is not given stays at its default; config.keys has all the rest.
 struct CheckedConfig {
   Config config;
   Findings findings;
@@ -170,25 +169,25 @@ struct CheckedConfig {
 struct ConfigSource {
   std::string file;                      // its name in errors
   std::vector<std::string> overrides;    // --set KEY.PATH=VALUE (config.cc)
-  std::vector<std::string> environment;  // the same, from what a launcher says
+  std::vector<std::string> environment;  // overrides, too, from what a launcher says
 };
 
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);
 
-// What `train` and `plan` refuse, as far as no data are needed to tell: all of it, a line each. Of
-// a configuration without errors also what a run lacks; what it needs is filled in.
+// All that `train` and `plan` refuse, a line each, as far as no data are needed to tell. For a
+// configuration without errors also what a run lacks; then what a run needs is filled in.
 std::vector<std::string> FillForTraining(CheckedConfig& checked);
 
-// Reads `file`, applies the overrides and checks everything that needs no data: what
-// `train` and `plan` take. NotFound when there is no such file.
+// Reads the file, applies the overrides and checks everything that needs no data. The result is
+// what `train` and `plan` take. NotFound if there is no such file.
 absl::StatusOr<Config> LoadConfig(const ConfigSource& source);
 
-// The same from text.
+// As LoadConfig, from `text`.
 absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source);
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 
-// What the registry says of itself: docs/config_keys.md, and a JSON Schema 2020-12, which knows
+// The registry as documents: docs/config_keys.md, and a JSON Schema 2020-12. The schema knows
 // types, ranges, choices and keys, but no rules over several keys. Pure functions.
 std::string ConfigMarkdown();
 std::string ConfigSchema();

@@ -63,7 +63,7 @@ std::string HereCell(const KeySpec& key) {
   return Cell(text);
 }
 
-// Its name is without `section`, under whose title the row stands.
+// The row shows the key without `section`: it stands under the title of the section.
 std::string TableRow(const KeySpec& key, absl::string_view section = "") {
   const absl::string_view name =
       absl::string_view(key.path).substr(section.empty() ? 0 : section.size() + 1);
@@ -76,7 +76,7 @@ std::string TableRow(const KeySpec& key, absl::string_view section = "") {
 
 enum class Removed { kNone, kOnly };
 
-// The keys of a section; of "": those at the top.
+// The keys of a section; for "": the keys at the top.
 std::string TableOf(absl::string_view section, Removed removed = Removed::kNone) {
   std::string text =
       "| key | type | default | meaning | here, and what DeepSpeed 0.19.8 does otherwise |\n"
@@ -92,7 +92,7 @@ std::string TableOf(absl::string_view section, Removed removed = Removed::kNone)
   return text;
 }
 
-// A row for each line of the table, which has one key or one advice.
+// A row for each alias line of keys.txt, which has one key or one advice.
 std::string ForeignTable() {
   std::string text =
       "\n## Names of other programs\n\nEach is an error here. The message says what this table "
@@ -140,7 +140,7 @@ Json Number(const KeySpec& key, bool whole) {
   return node;
 }
 
-// What stands for a number.
+// What a configuration may hold where a number is wanted.
 std::vector<Json> Numbers(const KeySpec& key, bool whole) {
   constexpr char kNumber[] = "^\\s*-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?\\s*$";
   std::vector<Json> choices = {Number(key, whole), {{"type", "boolean"}}};

@@ -34,7 +34,7 @@ int IndexOf(const std::string& name, absl::string_view choices) {
 }
 
 // An integer becomes the nearest int: DeepSpeed takes any. Seconds become a duration. A choice
-// becomes the enumerator of its place among the choices, a bool the first or the second one.
+// becomes the enumerator of its place among the choices; a bool becomes the first or the second.
 template <typename T>
 void Put(const JsonValue& value, const KeySpec& key, T& out) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -172,7 +172,7 @@ absl::Status FillCyclic(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   return FillInject(keys, cyclic.workers, cyclic.inject);
 }
 
-// What is of another rule than the one that is configured.
+// Refuses keys that belong to another rule than the configured rule.
 void CheckRule(const ResolvedKeys& keys, const CyclicConfig& cyclic,
                std::vector<absl::Status>& wrong) {
   const bool dp = cyclic.rule == Rule::kDp, v2 = cyclic.rule == Rule::kCdpV2;
@@ -202,7 +202,7 @@ absl::Status FillBoundaries(const ResolvedKeys& keys, CyclicConfig& cyclic) {
   return keys.Error(kKey, absl::StrCat(count, " stages, but cyclic.stages is ", cyclic.stages));
 }
 
-// Whether an iteration that overflows updates nothing: fp16, or bf16 unless it says otherwise.
+// Whether an iteration that overflows updates nothing: with fp16, or bf16 unless told otherwise.
 bool SkipsOverflows(const ResolvedKeys& keys) {
   return keys.IsOn("fp16.enabled") ||
          (keys.IsOn("bf16.enabled") && keys.IsOn("bf16.check_grad_overflow"));
@@ -289,7 +289,7 @@ absl::Status FillPrecision(const ResolvedKeys& keys, Config& config) {
   return absl::OkStatus();
 }
 
-// The curve is the matrices'; the rest has a share of it.
+// The rate curve is that of the matrices; the other parameters have a share of it.
 absl::Status FillMuon(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   constexpr char kRest[] = "optimizer.params.adam_lr", kAll[] = "optimizer.params.lr";
   const double rest = keys.Number(keys.Given(kAll) && !keys.Given(kRest) ? kAll : kRest);
@@ -300,7 +300,7 @@ absl::Status FillMuon(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   return absl::OkStatus();
 }
 
-// The numbers of every type: keys of other types than the configured one have no values.
+// Fills in the numbers of every type: keys of types that are not configured have no values.
 absl::Status FillOptimizer(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
   using Type = OptimizerOptions::Type;
   constexpr Type kTypes[] = {Type::kSgd,     Type::kAdamW, Type::kAdam, Type::kLion,
@@ -379,7 +379,7 @@ absl::Status FillGroups(const ResolvedKeys& keys, OptimizerOptions& optimizer) {
 }
 
 absl::Status FillUpdate(const ResolvedKeys& keys, Config& config) {
-  if (!keys.HasSection("optimizer")) return absl::OkStatus();  // that is said of all of them
+  if (!keys.HasSection("optimizer")) return absl::OkStatus();  // FillRun reports it
   if (!keys.Has("optimizer.type")) {
     return keys.Error("optimizer.type",
                       absl::StrCat("missing; ", OneOf(FindKey("optimizer.type")->built)));
@@ -400,7 +400,7 @@ void FillRateCurve(const ResolvedKeys& keys, RateCurve& curve) {
   using Type = RateCurve::Type;
   constexpr char kType[] = "scheduler.type";
   if (!keys.Has(kType)) return;
-  // The choices are in the order of the types; two are phases.
+  // The choices are in the order of the types; two of them are kPhases.
   const int type = 1 + IndexOf(keys.String(kType), FindKey(kType)->built);
   curve.type = static_cast<Type>(std::min(type, static_cast<int>(Type::kPhases)));
   RateCurve::Warmup& warmup = curve.warmup;
@@ -432,7 +432,7 @@ absl::Status FillRates(const ResolvedKeys& keys, Config& config) {
   config.curve_ends_with_run = keys.Has(kTotal) && IsAuto(keys.Json(kTotal));
   if (!keys.Has(kTotal) || config.curve_ends_with_run) return absl::OkStatus();
   EndCurve(keys.Integer(kTotal), curve);
-  // Phases that do not fit into the run, where its length is known here.
+  // Refuses phases that do not fit into the run, if the length of the run is known here.
   const RateCurve::Phases& phases = curve.phases;
   const int64_t needed = phases.warmup_updates + phases.decay_updates.value_or(1);
   if (curve.type != RateCurve::Type::kPhases || phases.total_updates >= needed) {
@@ -447,7 +447,7 @@ absl::Status FillBatch(const ResolvedKeys& keys, Config& config) {
   Fill(keys, "", Row(kTrainBatchKey, &triple.train_batch), Row(kMicroBatchKey, &triple.micro_batch),
        Row(kLapsKey, &triple.laps), Row("dataloader_drop_last", &config.data.drop_last),
        Row("evaluation.batch_size", &config.evaluation.batch_size));
-  // The rules (rules.cc) have completed the triple; an error here: no batch size is there.
+  // The rules (rules.cc) have completed the triple. An error here: no batch size is given.
   return Annotate(CompleteBatch(triple, config.cyclic.workers).status(), keys.file());
 }
 

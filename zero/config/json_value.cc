@@ -72,7 +72,7 @@ class Reader {
     return ErrorAt(line_, absl::StrCat("not valid JSON: ", message));
   }
 
-  // Where the text ends too early, perhaps because a word without quotes has taken a bracket.
+  // For a text that ends too early, perhaps because a word without quotes has taken a bracket.
   absl::Status EndError(absl::string_view message) const {
     if (greedy_word_.empty()) return Error(message);
     const absl::string_view shown = greedy_word_.substr(0, kMaxShownWord);
@@ -231,7 +231,7 @@ class Reader {
     return Close();
   }
 
-  // true, false, null or a number where a delimiter follows it; else a string up to the line's end.
+  // true, false, null or a number if a delimiter follows; otherwise a string up to the line's end.
   absl::Status ReadQuoteless(JsonValue& out) {
     if (IsPunctuation(Peek())) {
       return Error(absl::StrCat("'", std::string(1, Peek()), "' where a value was wanted"));
@@ -292,7 +292,7 @@ class Reader {
   int line_ = 1;
   int depth_ = 0;
   std::vector<std::string> path_;  // keys of the objects not closed yet
-  absl::string_view greedy_word_;  // the first one without quotes that has a closing bracket in it
+  absl::string_view greedy_word_;  // the first word without quotes that has a closing bracket
   int greedy_line_ = 0;
 };
 

@@ -24,7 +24,7 @@ namespace ringzero {
 // Where something was given: "run.json:12", "--set a.b=1", "run.json".
 struct Place {
   std::string text;
-  int line = std::numeric_limits<int>::max();  // in the file; that of no line comes last
+  int line = std::numeric_limits<int>::max();  // in the file; a place without a line comes last
 };
 
 enum class Origin { kFile, kCommandLine, kEnvironment, kDefault, kDerived, kAuto };
@@ -48,7 +48,7 @@ struct JsonValue {
   bool is_number() const { return kind == Kind::kInteger || kind == Kind::kNumber; }
   const JsonValue* Find(absl::string_view member) const;  // null: not an object, or not there
   JsonValue* Find(absl::string_view member);
-  JsonValue With(JsonValue value) const;  // `value`, with this one's key, place and origin
+  JsonValue With(JsonValue value) const;  // `value` with this key, place and origin
 
   static JsonValue Bool(bool value) { return {.kind = Kind::kBool, .boolean = value}; }
   static JsonValue Integer(int64_t value) {
@@ -75,7 +75,7 @@ absl::StatusOr<JsonValue> ReadJson(absl::string_view text, const std::string& so
 // The value on one line: {"a": [1, 2.5], "b": "x"}. Numbers print shortest, and read back equal.
 std::string WriteJson(const JsonValue& value);
 
-// How many bytes `text` begins with that are whole characters of UTF-8.
+// How many bytes at the start of `text` are whole characters of UTF-8.
 size_t WholeUtf8(absl::string_view text);
 
 // "a string", "an object", "true", "7": what an error says was found.

@@ -1,4 +1,4 @@
-// Reads keys.txt, which says of itself how it is written, and looks keys up.
+// Reads keys.txt, whose first lines say how it is written, and looks keys up.
 #include "zero/config/keys.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ extern const char kKeysText[];  // keys.txt (ringzero_embed)
 
 namespace {
 
-// In the order of KeyType: how the table calls a kind, and a message.
+// In the order of KeyType: the name of a kind in keys.txt, and in messages.
 constexpr std::pair<absl::string_view, absl::string_view> kKinds[] = {
     {"section", "an object"},
     {"bool", "true or false"},
@@ -55,7 +55,7 @@ KeyRange RangeOf(absl::string_view text) {
   return range;
 }
 
-// "a|b|=c|d": in any case; from the first "=" on exact.
+// "a|b|=c|d": a and b in any case; the choices behind the first "=" only as they are written.
 void SetChoices(absl::string_view text, KeySpec& key) {
   const std::pair<std::string, std::string> split = absl::StrSplit(text, absl::MaxSplits('=', 1));
   key.choices = std::string(absl::StripSuffix(split.first, "|"));
@@ -126,7 +126,7 @@ class Table {
     KeySpec hint;
     const std::string names = ReadText(cells[1], hint);
     const std::string key = cells[0].substr(6);
-    std::string whose;  // of a name alone: the one before
+    std::string whose;  // a name alone has that of the name before
     for (const absl::string_view entry : absl::StrSplit(names, ", ")) {
       const std::vector<std::string> words = absl::StrSplit(entry, ' ');
       if (words.size() > 1) whose = words[0] == "-" ? "" : words[0];
@@ -135,7 +135,7 @@ class Table {
     }
   }
 
-  // With what each $Name stands for.
+  // `text`, with each $Name replaced by what it stands for.
   std::string Expanded(absl::string_view text) const { return absl::StrReplaceAll(text, lets_); }
 
   // "integer=20"
@@ -212,7 +212,7 @@ const Table& TheTable() {
   return *table;
 }
 
-// Keys by path; several where types share a path. The paths of other names are there, too.
+// Keys by path; several keys if types share a path. Paths of other names (`also`) are there, too.
 using Index = std::multimap<std::string, const KeySpec*, std::less<>>;
 
 const Index& KeysByPath() {

@@ -18,22 +18,22 @@ namespace {
 
 constexpr size_t kMaxName = 64;  // of an unknown name that is compared with the known ones
 
-// How far a name is from what was given. First comes an edit here, then the name's words in another
-// order, then the very name elsewhere, then a longer name here, then a shorter one, then two edits.
-// Among these, edits count again.
+// How far a name is from the given name. Nearest is one edit in the same section. Then come the
+// same words in another order, the same name in another section, a longer name in the same section,
+// a shorter name there, two edits. Among equally near names, edits count again.
 constexpr int kEdit = 1000;
-constexpr int kRemoved = 1000;       // in addition: the last resort
+constexpr int kRemoved = 1000;       // added for a removed key: the last resort
 constexpr int kPartOfName = 1200;    // words left out
-constexpr int kOtherSection = 1300;  // in addition
+constexpr int kOtherSection = 1300;  // added for a key elsewhere
 constexpr int kWordsTooMany = 1400;
-constexpr int kWordApart = 100;  // in addition, for each
+constexpr int kWordApart = 100;  // added for each word
 constexpr int kTooFar = 100000;
 
 absl::string_view LastName(absl::string_view path) {
   return path.substr(path.rfind('.') + 1);  // npos + 1 is 0
 }
 
-// Every other section has one: in which, says nothing.
+// Many sections have a key of such a name: it does not tell which section was meant.
 bool IsEverywhere(absl::string_view name) {
   return name == "enabled" || name == "type" || name == "name" || name == "device";
 }
@@ -49,8 +49,8 @@ bool IsLikeWord(absl::string_view a, absl::string_view b) {
   return begins || (absl::EndsWith(b, a) && a.size() >= 4);
 }
 
-// How many words differ, where the longer of two names has all of the shorter one's, in any order:
-// 1 for "warmup_steps" and "warmup_num_steps". Else none.
+// How many words differ, if the longer of two names has all words of the shorter name, in any
+// order: 1 for "warmup_steps" and "warmup_num_steps". Otherwise nothing.
 std::optional<int> WordsApart(std::vector<std::string> a, std::vector<std::string> b) {
   if (a.size() > b.size()) std::swap(a, b);
   int apart = static_cast<int>(b.size() - a.size());
@@ -88,13 +88,13 @@ const KeySpec* NearestKey(absl::string_view path) {
   const absl::string_view parent =
       absl::StripSuffix(path.substr(0, path.size() - name.size()), ".");
   const int length = static_cast<int>(name.size());
-  // A section within itself: that it also stands elsewhere is no help.
+  // A section within itself: that its name also stands elsewhere is no help.
   if (name.empty() || name.size() > kMaxName || name == LastName(parent)) return nullptr;
   const KeySpec* best = nullptr;
   int nearest = kTooFar;
   const auto compare = [&](const KeySpec& key, absl::string_view known, int more) {
     const bool here = key.parent() == parent;
-    // In another section a name must be more alike, or nearly every word would be.
+    // In another section a name must be more alike: otherwise nearly every word would be near.
     const int most = here ? MostEdits(length) : length < 6 ? 0 : length / 4;
     const int distance = Distance(name, known, most, here) + more + (here ? 0 : kOtherSection);
     if (distance >= nearest) return;

@@ -1,4 +1,4 @@
-// The check of each key by itself: is it known, has it a meaning here, is its value one. Then
+// The check of each key by itself: is it known, has it a meaning here, is its value right? Then
 // defaults; findings as lines, none of which grows without bound; and printing.
 #include "zero/config/resolve.h"
 
@@ -110,10 +110,10 @@ class Resolver {
                        ", only for ", OneOf(TypesOf(key->path))));
       return;
     }
-    if (key->name() == "*") {  // of a type that is not built: its own line says so
+    if (key->name() == "*") {  // its type is not built: the line of the type says so
       return keys_.Set(given, value, IsAuto(value) ? Origin::kAuto : value.origin);
     }
-    // Of bf16 and its old name DeepSpeed looks at the old one only where the new one is null.
+    // DeepSpeed looks at the old name of bf16 only if bf16 itself is null.
     const JsonValue* now = root_.Find(kBf16);
     if (given == key->also && key->path == kBf16 && now != nullptr && !IsNull(*now)) {
       return (void)Add(Kind::kMinor, value, given, "does nothing here: bf16 is given, too");
@@ -188,7 +188,7 @@ class Resolver {
     Add(Kind::kError, value, path, UnknownKey(path, value.key));
   }
 
-  // What it becomes, the rules say (rules.cc): other keys may be needed for it.
+  // The rules (rules.cc) say what "auto" becomes: they may need other keys for it.
   void SetAuto(const JsonValue& value, const KeySpec& key, Voice voice) {
     if (voice == Voice::kSilent || key.type == KeyType::kAny) {
       Add(Kind::kAuto, value, key.path, "\"auto\" needs no value here");
@@ -212,7 +212,7 @@ class Resolver {
     keys_.SetSection(key.path, value.place);
     if (voice == Voice::kSilent) keys_.Silence(key.path);
     CheckObject(value, key.path, voice);
-    // A section without a stage means 0, as in DeepSpeed; no section at all, the ring's own 3.
+    // A section without a stage means stage 0, as in DeepSpeed; no section means the ring's own 3.
     if (key.path == kZero && (!names_.contains(std::string(kStage)) || keys_.IsNull(kStage))) {
       keys_.Set(kStage, JsonValue::Integer(0), Origin::kDefault);
     }
@@ -229,7 +229,7 @@ class Resolver {
     SetValue(value, *FindKey(kStage), Voice::kAloud);
   }
 
-  // A section that is another program's name for one value says so: "bf16": true.
+  // A section may be another program's name for one value ("bf16": true): the error says so.
   void WrongType(const JsonValue& value, const KeySpec& key) {
     const ForeignName* foreign = FindForeignName(key.path);
     Add(Kind::kError, value, key.path,
@@ -287,7 +287,7 @@ bool RefusedByTraining(Finding::Kind kind) {
 
 Finding* Findings::Add(Finding::Kind kind, const Place& place, absl::string_view path,
                        absl::string_view message) {
-  // The first error is never left out: it decides.
+  // The first error is never left out: it decides the verdict.
   if (IsFull() && (kind != Kind::kError || First(kind) != nullptr)) return nullptr;
   std::string line = absl::StrCat(place.text, place.text.empty() ? "" : ": ", path,
                                   path.empty() ? "" : ": ", message);
@@ -382,7 +382,7 @@ bool ResolvedKeys::HasBelow(absl::string_view section) const {
 }
 
 void ResolvedKeys::PrintSection(absl::string_view parent, int depth, std::string& out) const {
-  // In the registry's order, each path once; then what only a wildcard knows.
+  // In the registry's order, each path once; then the paths that only a wildcard knows.
   std::vector<std::string> paths;
   const auto add = [&](const std::string& path) {
     if (std::find(paths.begin(), paths.end(), path) == paths.end()) paths.push_back(path);

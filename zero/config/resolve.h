@@ -26,7 +26,7 @@ struct Finding {
   enum class Kind {
     kError,     // the configuration is refused
     kNoEffect,  // a key that does nothing here, and why
-    kMinor,     // the same, of a key that hardly matters elsewhere either
+    kMinor,     // as kNoEffect, for a key that hardly matters elsewhere either
     kOutside,   // known, but outside of this engine: `train` refuses it
     kNotBuilt,  // known, but not built yet: `train` refuses it
     kAuto,      // "auto", and what it became
@@ -36,19 +36,19 @@ struct Finding {
   Kind kind;
   std::string path;
   std::string line;      // "place: path: message", one line
-  int file_line;         // the place's
-  bool is_auto = false;  // of what does nothing here: its value is "auto", and the line says so
+  int file_line;         // of the place
+  bool is_auto = false;  // the key does nothing here, its value is "auto", and the line says so
 };
 
-// Of a kind that is no error, but that `train` refuses?
+// Is it a kind that is no error, but that `train` refuses?
 bool RefusedByTraining(Finding::Kind kind);
 
 class Findings {
  public:
-  // Returns the finding, until the next change; null when it is left out, as there are too many.
+  // Returns the finding, valid until the next change. Null: left out, as there are too many.
   Finding* Add(Finding::Kind kind, const Place& place, absl::string_view path,
                absl::string_view message);
-  // In the order of the file's lines; what belongs to none of them comes last.
+  // In the order of the file's lines; findings that belong to no line come last.
   void Sort();
   const std::vector<Finding>& all() const { return all_; }
   std::vector<Finding>& all() { return all_; }
@@ -92,12 +92,12 @@ class ResolvedKeys {
 
   void Set(absl::string_view path, JsonValue value, Origin origin);
   void Erase(absl::string_view path) { values_.erase(std::string(path)); }
-  // Is there a section of that path, given at `place`?
+  // The sections that are given, each with its place.
   void SetSection(absl::string_view path, const Place& place) {
     sections_.insert_or_assign(std::string(path), place);
   }
   bool HasSection(absl::string_view path) const { return sections_.contains(path); }
-  // Was it given as null?
+  // The keys that are given as null, each with its place.
   void SetNull(absl::string_view path, const Place& place) {
     nulls_.insert_or_assign(std::string(path), place);
   }

@@ -1,4 +1,4 @@
-// Rules over more than one key. As far as they are DeepSpeed's, they are those of its
+// Rules over more than one key. Rules that DeepSpeed has as well are those of its class
 // DeepSpeedConfig.
 #include <algorithm>
 #include <limits>
@@ -121,12 +121,12 @@ class Rules {
     if (!HasType("optimizer")) return;
     const std::string& type = keys_.String("optimizer.type");
     const bool torch = keys_.IsOn("optimizer.params.torch_adam");
-    // DeepSpeed's own Adam and Lamb refuse it; its Adagrad takes it and does without.
+    // DeepSpeed's own Adam and Lamb refuse amsgrad; its Adagrad takes amsgrad and does without.
     ErrorIf(keys_.IsOn(kAmsgrad) && !torch && type != "Adagrad", kAmsgrad,
             absl::StrCat("true is an error in DeepSpeed's own ", type,
                          type == "Lamb" ? "" : ", it needs torch_adam true"));
     if (!BelongsTo(*FindKey("optimizer.params.torch_adam"), type)) return;
-    // Two classes stand behind Adam; each knows some words that the other does not.
+    // Two classes stand behind Adam; each knows some keys that the other class does not.
     const bool decoupled = type == "AdamW" || !IsFalse("optimizer.params.adam_w_mode");
     if (torch && decoupled && !keys_.Given(kDecay) && !keys_.MustBeSet(kDecay)) {
       keys_.Set(kDecay, JsonValue::Number(0.01), Origin::kDerived);
@@ -212,15 +212,15 @@ class Rules {
     absl::StatusOr<JsonValue> value = ReadJson(json, std::string(key.path));
     RZ_CHECK(value.ok(), std::string(value.status().message()));
     value->place = keys_.Json(key.path).place;
-    // What another key gives may be anything: that of an optimizer that is not ours is not checked.
+    // A value from another key may be anything: values of an optimizer not ours are not checked.
     const absl::StatusOr<JsonValue> converted = ConvertValue(*value, key);
     if (!converted.ok()) return MustSet(key.path, absl::StrCat("(", WriteJson(*value), why, ")"));
     Add(Kind::kAuto, key.path, absl::StrCat("\"auto\" is ", WriteJson(*value), why));
     keys_.Set(key.path, *converted, Origin::kAuto);
   }
 
-  // What a section asks for matters only where the section is on. A value that is an error need not
-  // be built, too.
+  // What a section asks for matters only if the section is on. That a value is not built does not
+  // matter if the value is an error.
   void DropWhatDoesNotMatter() {
     std::set<std::string> wrong;
     for (const Finding& finding : findings_.all()) {
@@ -237,8 +237,8 @@ class Rules {
     return keys_.Has(path) && !keys_.MustBeSet(path) ? keys_.Integer(path) : 0;
   }
 
-  // Fills in what is missing of the batch triple. It is an error where no number of workers (or not
-  // the given one) makes it right.
+  // Fills in what is missing of the batch triple. The triple is an error if no number of workers
+  // makes it right, or if the given number of workers does not.
   void ResolveBatch() {
     const BatchTriple given{.train_batch = Known(kTrainBatchKey),
                             .micro_batch = Known(kMicroBatchKey),
@@ -273,8 +273,8 @@ class Rules {
     }
   }
 
-  // As many as a whole triple says: `parts`. Else the default or, where `parts` does not divide by
-  // it, the largest number below that does. More than this engine has: no number.
+  // A whole triple says how many workers: `parts`. Otherwise the default or, if the default does
+  // not divide `parts`, the largest smaller number that does. More than this engine has: no number.
   void ChooseWorkers(const BatchTriple& given, int64_t parts) {
     const int64_t standard = keys_.Integer(kWorkers);
     int64_t workers = standard;
@@ -300,8 +300,8 @@ class Rules {
   }
 
   // The updates of a schedule that is to end with the run ("auto"), from iterations or from epochs.
-  // Where epochs are given and only the data says how long they are, it stays "auto", and the run
-  // sets it.
+  // If epochs are given and only the data says how long an epoch is, the key stays "auto", and the
+  // run sets it.
   void ResolveLength() {
     constexpr char kTotal[] = "scheduler.params.total_num_steps";
     if (!keys_.MustBeSet(kTotal)) return;

@@ -1,5 +1,5 @@
-// The steps from a configuration's tree to a typed one, for config.cc: each key by itself, rules
-// over several keys, then the fields.
+// The steps from a configuration's tree to a typed configuration, for config.cc: each key by
+// itself, rules over several keys, then the fields.
 #ifndef RINGZERO_ZERO_CONFIG_STEPS_H_
 #define RINGZERO_ZERO_CONFIG_STEPS_H_
 
@@ -14,22 +14,22 @@
 
 namespace ringzero {
 
-// What is given, checked against the registry. Findings begin with the place: "gpt.json:12: " or
-// "--set cyclic.slack=x: ". All are found, not only the first; what is wrong has no value then.
+// Checks what is given against the registry. Findings begin with the place: "gpt.json:12: " or
+// "--set cyclic.slack=x: ". Finds all errors, not only the first; a wrong key then has no value.
 ResolvedKeys ResolveKeys(const JsonValue& root, const std::string& file, Findings& findings);
 
-// And the rest.
+// Gives the other keys their defaults.
 void FillDefaults(ResolvedKeys& keys);
 
-// Defaults, contradictions, "auto", the batch triple, for any number of workers that is not given.
+// Defaults, contradictions, "auto", the batch triple (if workers are not given: for any number).
 void ApplyRules(ResolvedKeys& keys, Findings& findings);
 
-// The fields of config.keys' sections of ours, which are right one by one and have no "auto". Goes
-// on after what is wrong, and returns all of it.
+// Fills the fields of our own sections from config.keys: their values are right one by one, and
+// none is "auto". Goes on after an error, and returns all errors.
 std::vector<absl::Status> FillOurs(Config& config);
 
-// The same of what a run needs. Leaves out `refused`: sections (or keys at the top) with a value
-// that no run takes.
+// Fills the fields that a run needs, and returns all errors. Leaves out `refused`: sections (or
+// keys at the top) with a value that no run takes.
 std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused);
 
 }  // namespace ringzero

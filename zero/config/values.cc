@@ -117,7 +117,7 @@ absl::StatusOr<JsonValue> ConvertString(const JsonValue& value, const KeySpec& k
   out.text = std::string(FindChoice(key.choices, value.text));
   if (!out.text.empty()) return out;
   if (!value.text.empty() && FindChoice(key.exact, value.text) == value.text) return value;
-  // Of the choices those that `train` can do are shown, if these are some of the choices.
+  // Shows only the choices that `train` can do, if `built` lists choices; otherwise all.
   const bool some = !FindChoice(all, key.built.substr(0, key.built.find('|'))).empty();
   const std::string built_first = absl::StrCat(key.built, "|", all);
   const absl::string_view nearest = NearestChoice(built_first, value.text);

@@ -1,4 +1,4 @@
-// The updates that come with the engine: their numbers for one update, and the passes that take them.
+// The updates that come with the engine: the numbers of one update, and the passes that take them.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -22,7 +22,7 @@ UpdateRate::Betas BetasOf(const UpdateMoment& moment, const Options& options) {
   return moment.betas.value_or(UpdateRate::Betas{options.beta1, options.beta2});
 }
 
-// What the weights of a moment's gradients add up to.
+// Adam's bias correction: what the weights of a moment's gradients add up to.
 double Correction(double beta, const UpdateMoment& moment) {
   return 1 - std::pow(beta, double(moment.updates));
 }
@@ -95,9 +95,9 @@ AdagradStep AdagradStepOf(const AdagradOptions& options, const UpdateMoment& mom
 
 constexpr int64_t kChunk = 2048;  // values of LAMB's update at a time: they stay in the first cache
 
-// Adam's update, scaled to the norm of its parameter. Phases: moments, with partial norms of θ and
-// of the update per block; the trust ratio; the new values, from the moments once more, so that no
-// update is kept.
+// LAMB: Adam's update, scaled to the norm of its parameter. Phase 0: the moments, and per block
+// the partial norms of θ and of the update. Phase 1: the trust ratio. Phase 2: the new values, from
+// the moments once more, so that no update is kept.
 class LambUpdate final : public ParameterUpdate {
  public:
   explicit LambUpdate(const LambOptions& options)
@@ -192,16 +192,16 @@ class LambUpdate final : public ParameterUpdate {
 constexpr int kSteps = 5;
 constexpr float kLinear = 3.4445f, kCubic = -4.7750f, kQuintic = 2.0315f;
 constexpr double kEpsilon = 1e-7;
-constexpr int64_t kBlockProducts = int64_t{4} << 20;  // about a millisecond
+constexpr int64_t kBlockProducts = int64_t{4} << 20;  // products in a block: about a millisecond
 
 int64_t AlignBytes(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// Muon: momentum of a matrix, made orthogonal (Keller Jordan, kellerjordan.github.io/posts/muon). Of
-// a parameter of two or four dimensions.
+// Muon: momentum of a matrix, made orthogonal (Keller Jordan, kellerjordan.github.io/posts/muon).
+// For a parameter of two or four dimensions.
 //
 // Working memory: X and the next X (rows by columns, no more rows than columns), A = X Xᵀ and
-// B = b A + c A A (rows by rows), and in front of them the scale and a squared norm per block, in
-// lanes.
+// B = b A + c A A (rows by rows). In front of these matrices lie 1 / norm and, per block, the lanes
+// of a squared norm.
 class MuonUpdate final : public ParameterUpdate {
  public:
   MuonUpdate(const MuonOptions& options, const ParameterSpec& parameter)
@@ -218,7 +218,7 @@ class MuonUpdate final : public ParameterUpdate {
     rows_ = std::min(outputs, inputs);
     columns_ = std::max(outputs, inputs);
     turns_ = stored_rows_ > stored_columns_;
-    // As published: of the last two dimensions, also where the matrix has more.
+    // As published: the ratio of the last two dimensions, also if the parameter has four.
     const double tall =
         double(shape[shape.size() - 2]) / double(std::max<int64_t>(1, shape.back()));
     scale_ = std::sqrt(std::max(1.0, tall));
@@ -291,7 +291,7 @@ class MuonUpdate final : public ParameterUpdate {
     return memory;
   }
 
-  // The momentum, and its Nesterov form into `next`, as it is stored.
+  // Updates the momentum; its Nesterov form goes into `next`, laid out as the parameter is stored.
   void TakeMoment(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
                   const Memory& memory) const {
     UpdateSpan span = BlockOf(whole, part);
@@ -313,7 +313,7 @@ class MuonUpdate final : public ParameterUpdate {
     memory.numbers[0] = 1 / (std::sqrt(squares) + kEpsilon);
   }
 
-  // X = `next` / norm, lying down.
+  // X = `next` / norm, transposed if it is stored with more rows than columns.
   void Normalize(const UpdatePart& part, const Memory& memory) const {
     const float scale = float(memory.numbers[0]);
     const int64_t down = turns_ ? 1 : columns_, along = turns_ ? rows_ : 1;
@@ -352,7 +352,7 @@ class MuonUpdate final : public ParameterUpdate {
     }
   }
 
-  // Into `x`, as the parameter is stored.
+  // Transposes the result from `next` into `x`, laid out as the parameter is stored.
   void TurnBack(const UpdatePart& part, const Memory& memory) const {
     for (int64_t i = part.begin; i < part.end; ++i) {
       float* const to = memory.x + i * stored_columns_;
@@ -361,7 +361,7 @@ class MuonUpdate final : public ParameterUpdate {
   }
 
   const MuonOptions options_;
-  int64_t stored_rows_ = 0, stored_columns_ = 0;  // of the parameter's values, one after the other
+  int64_t stored_rows_ = 0, stored_columns_ = 0;  // of the parameter's values as they are stored
   int64_t rows_ = 0, columns_ = 0;                // of X
   bool turns_ = false;                            // X is what is stored, transposed
   double scale_ = 1;

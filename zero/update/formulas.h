@@ -1,13 +1,13 @@
-// What an update makes of its values: one text for Highway's vectors, for floats, and for a GPU.
+// What an update computes for each value: one source for Highway's vectors, floats and a GPU.
 //
 //   Values<Scalar> v{theta, sum, first, second};
-//   theta = Next<Divide::kExactly>(AdamStep{.divisor = 8, …}, v);   // v.first, v.second: the new ones
+//   theta = Next<Divide::kExactly>(AdamStep{.divisor = 8, …}, v);   // v.first, v.second: now new
 //   for (int64_t i = first; i < span.count; i += threads) UpdateValue(step, span, i);
 //
 // torch's add with a factor rounds once, so it is a fused multiply-add here; a product and a sum
 // that torch does one after the other are two operations. M is Scalar (arithmetic.h) or a type with
-// the same operations on vectors. A file that Highway compiles for each target includes this text
-// once per target, as Highway's own headers. For C++17.
+// the same operations on vectors. A file that Highway compiles for each target includes this header
+// once per target, as Highway's own headers. Written in C++17.
 #if defined(RINGZERO_ZERO_UPDATE_FORMULAS_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RINGZERO_ZERO_UPDATE_FORMULAS_H_
 #undef RINGZERO_ZERO_UPDATE_FORMULAS_H_
@@ -40,7 +40,7 @@ struct Values {
   typename M::V theta, sum, first, second;
 };
 
-// How a sum becomes a gradient. By a reciprocal that is exact: step.divisor is this reciprocal.
+// How a sum becomes a gradient. kByReciprocal: step.divisor is the divisor's exact reciprocal.
 enum class Divide { kExactly, kByReciprocal };
 
 template <Divide kDivide, class M, class Step>
@@ -51,7 +51,7 @@ RZ_FORMULA typename M::V GradientOf(const Step& step, const Values<M>& v) {
   return M::Mul(average, M::Set(step.clip));
 }
 
-// With a decay that belongs to the gradient.
+// The gradient, with the weight decay added to it (L2).
 template <Divide kDivide, class M, class Step>
 RZ_FORMULA typename M::V DecayedGradientOf(const Step& step, const Values<M>& v) {
   const auto g = GradientOf<kDivide>(step, v);
@@ -125,14 +125,14 @@ RZ_FORMULA typename M::V Next(const MoveStep& step, Values<M>& v) {
   return M::NegMulAdd(M::Set(step.rate), v.sum, M::Mul(v.theta, M::Set(step.keep)));
 }
 
-// What the next update may make of θ if it goes on as this one.
+// Predicts θ after the next update: this update's step, times the momentum, once more.
 template <class M>
 RZ_FORMULA typename M::V PredictedFrom(typename M::V theta, typename M::V out, float momentum) {
   return M::MulAdd(M::Set(momentum), M::Sub(out, theta), out);
 }
 
-// What a step reads and writes of a span. Where `out` is no version, nothing else is written, and
-// what is not read is something that is.
+// The parts of `span` that `step` reads and writes. LambStep and MuonStep write no wire copy and no
+// prediction: their `out` is no version. An unread input points to one that is read.
 template <class Step>
 RZ_FORMULA UpdateSpan SpanOf(const Step& step, UpdateSpan span) {
   if constexpr (std::is_same_v<Step, LambStep>) {
@@ -146,7 +146,7 @@ RZ_FORMULA UpdateSpan SpanOf(const Step& step, UpdateSpan span) {
   return span;
 }
 
-// Value i of a span, in all forms. The new one may lie where the old one does.
+// Updates value i of `span`: θ, states, wire copy and prediction. `out` may be `theta`.
 template <Divide kDivide = Divide::kExactly, class Step>
 RZ_FORMULA void UpdateValue(const Step& step, const UpdateSpan& span, int64_t i) {
   float* const first = Step::kStates > 0 ? span.first : nullptr;

@@ -1,5 +1,5 @@
-// Each pass once per processor, by Highway (google.github.io/highway): this file is compiled again
-// for every target, and HWY_DYNAMIC_DISPATCH takes the best that there is.
+// Each pass once per target, by Highway (google.github.io/highway): this file is compiled again for
+// every target, and HWY_DYNAMIC_DISPATCH takes the best target that this processor has.
 #include "zero/update/kernels.h"
 
 #include <algorithm>
@@ -31,13 +31,13 @@ using V = hn::Vec<D>;
 using VBits = hn::Vec<Bits>;
 using VHalf = hn::Vec<Half>;
 
-// Without a fused multiply-add (SSE, plain lanes) bits would differ: there values go one by one.
+// Vectors without a fused multiply-add (SSE, plain lanes) change bits: there values go one by one.
 #define RZ_VECTORS (HWY_NATIVE_FMA && HWY_HAVE_FLOAT64)
 constexpr bool kVectors = RZ_VECTORS;
 
 int64_t Lanes() { return static_cast<int64_t>(hn::Lanes(D())); }
 
-// The numbers of formulas.h: a vector of floats.
+// A value type for formulas.h (its M): a vector of floats.
 struct Vector {
   using V = hn::Vec<D>;
   static HWY_INLINE V Set(float value) { return hn::Set(D(), value); }
@@ -54,8 +54,8 @@ struct Vector {
   }
 };
 
-// Values that are written, and not read again soon, go past the caches. A line that was just read
-// (in place) is there anyhow.
+// kStream: values that are not read again soon are written past the caches. An update in place is
+// kPlain: its lines were just read, and so are in the caches anyhow.
 enum class Store { kPlain, kStream };
 
 template <WireType kType>
@@ -67,7 +67,7 @@ HWY_INLINE V Widen(VHalf value) {
   }
 }
 
-// To bf16, after `up` has been added to the bits that go.
+// To bf16: adds `up` to the fp32 bits, then drops the lower 16; a NaN stays a NaN.
 HWY_INLINE VHalf RoundBf16(V value, VBits up) {
   const VBits bits = hn::BitCast(Bits(), value);
   const VBits rounded = hn::ShiftRight<16>(hn::Add(bits, up));
@@ -87,9 +87,9 @@ HWY_INLINE VHalf Narrow(V value) {
   }
 }
 
-// The values of a run that goes to the wire: they become what is stored there a run at a time, in
-// whole lines. Half a vector at a time, in between the lines of another stream, would leave the
-// processor with parts of lines.
+// How many values are narrowed and stored to the wire at a time, in whole cache lines. Half a
+// vector at a time, in between the lines of another stream (`out`), would leave the processor with
+// parts of lines.
 constexpr int64_t kWireRun = 512;
 
 template <Store kStore, WireType kWire>
@@ -147,7 +147,7 @@ __attribute__((flatten)) void Walk(UpdateSpan span, Step step) {
   for (; i < span.count; ++i) UpdateValue<kDivide>(step, span, i);
 }
 
-// To a whole vector.
+// Whether `address` is aligned to a whole vector.
 bool IsAligned(const void* address) {
   return reinterpret_cast<uintptr_t>(address) % (hn::Lanes(D()) * sizeof(float)) == 0;
 }
@@ -156,7 +156,7 @@ template <WireType kWire, int kStates, Divide kDivide, class Step>
 void WalkTo(const Step& step, const UpdateSpan& span) {
   if (span.out != span.theta && IsAligned(span.out) && IsAligned(span.wire)) {
     Walk<Store::kStream, kWire, kStates, kDivide>(span, step);
-    hwy::FlushStream();  // such stores are ordered by nothing else
+    hwy::FlushStream();  // streaming stores are ordered by nothing else
   } else {
     Walk<Store::kPlain, kWire, kStates, kDivide>(span, step);
   }
@@ -165,7 +165,7 @@ void WalkTo(const Step& step, const UpdateSpan& span) {
 template <int kStates, Divide kDivide, class Step>
 void WalkAny(const Step& step, const UpdateSpan& span) {
   if constexpr (std::is_same_v<Step, LambStep> || std::is_same_v<Step, MuonStep>) {
-    // Into memory that is read again at once: past no cache.
+    // `out` is read again at once, so it is not written past the caches.
     Walk<Store::kPlain, WireType::kNone, kStates, kDivide>(span, step);
   } else {
     switch (span.wire_type) {
@@ -184,7 +184,7 @@ void WalkStates(const Step& step, const UpdateSpan& span) {
   WalkAny<Step::kStates, kDivide>(step, span);
 }
 
-// A power of two is exact as a reciprocal, too, which saves divisions.
+// The reciprocal of a power of two is exact: multiplications then replace divisions.
 bool HasExactReciprocal(float divisor) {
   return (BitsOf(divisor) & 0x7fffff) == 0 && divisor >= 1 && divisor < 1e30f;
 }
@@ -279,7 +279,7 @@ void AddNarrowTarget(WireType type, float* sum, const uint16_t* values, int64_t 
 }
 
 #if RZ_VECTORS
-// The upper halves of the products, lane by lane.
+// The upper half of each lane's product.
 HWY_INLINE VBits MultiplyHigh(VBits a, VBits b) {
   const hn::RepartitionToWide<Bits> wide;
   const auto even = hn::MulEven(a, b);
@@ -288,8 +288,8 @@ HWY_INLINE VBits MultiplyHigh(VBits a, VBits b) {
   return hn::BitCast(Bits(), hn::Or(hn::ShiftRight<32>(even), upper));
 }
 
-// Philox4x32 (base/philox.h) of as many blocks as there are lanes, from `block` on, in memory as
-// one after the other gives them: 16 bits per value.
+// Philox4x32 (base/philox.h) of as many blocks as a vector has lanes, from `block` on. `out` holds
+// one block after the other: 16 bits per value.
 void RandomBlocks(const RoundingKey& key, uint64_t block, uint16_t* out) {
   const Bits d;
   VBits c0 = hn::Iota(d, static_cast<uint32_t>(block)), c1 = hn::Zero(d);
@@ -310,7 +310,7 @@ void RandomBlocks(const RoundingKey& key, uint64_t block, uint16_t* out) {
   hn::StoreInterleaved4(c0, c1, c2, c3, d, reinterpret_cast<uint32_t*>(out));  // a vector's store
 }
 
-// Whole vectors of whole blocks, from value i on; which value is the first of the rest.
+// Adds whole vectors of whole random blocks, from value i on. Returns the first value of the rest.
 int64_t AddRoundedVectors(const RoundingKey& key, int64_t first, const uint16_t* sum,
                           const float* gradient, uint16_t* out, int64_t i, int64_t count) {
   HWY_ALIGN uint16_t random[8 * HWY_MAX_BYTES / sizeof(float)];
@@ -346,7 +346,7 @@ void AddRoundedTarget(const RoundingKey& key, int64_t first, const uint16_t* sum
       out[i] = RoundByChance(value, random, position);
     }
   };
-  // Up to a whole block of random numbers.
+  // Up to the first whole block of random numbers.
   one_by_one(std::min(count, (8 - first % 8) % 8));
   i = AddRoundedVectors(key, first, sum, gradient, out, i, count);
   one_by_one(count);

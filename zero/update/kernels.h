@@ -6,8 +6,8 @@
 //   NarrowPass(WireType::kBf16, masters, version, n);          // to nearest, ties to even
 //   AddRoundedPass({key, stream}, 0, sum, gradient, sum, n);   // bf16 += fp32, stochastically
 //
-// Each reads and writes every value once, with the widest vectors that this processor has (Highway:
-// AVX-512, AVX2, NEON, chosen at run time). The bits depend neither on that choice nor on lengths
+// Each pass reads and writes every value once, with the widest vectors of this processor (Highway:
+// AVX-512, AVX2, NEON, chosen at run time). The bits depend neither on the vectors nor on lengths
 // and addresses: every value goes through the same operations in the same order (formulas.h), and a
 // fused multiply-add rounds once everywhere. Formulas: torch.optim's, single tensor, fp32; Lion's
 // and LAMB's as optimizer_options.h says. 16-bit values are bits in a uint16_t.
@@ -21,7 +21,7 @@
 
 namespace ringzero {
 
-// How a new version is written besides, rounded to nearest, ties to even: what travels.
+// The type of a new version's wire copy, the copy that travels: rounded to nearest, ties to even.
 enum class WireType { kNone, kBf16, kFp16 };
 
 // Values of one parameter, or a part of it. fp32.
@@ -31,27 +31,27 @@ struct UpdateSpan {
   float* out = nullptr;          // θ_{t+1}
   float* first = nullptr;        // momentum, exp_avg or sum of squares; null: none
   float* second = nullptr;       // exp_avg_sq; null: none
-  uint16_t* wire = nullptr;      // `out` in this type; kNone: none
+  uint16_t* wire = nullptr;      // `out` in wire_type; kNone: none
   WireType wire_type = WireType::kNone;
-  // θ_{t+1} + momentum · (θ_{t+1} - θ_t), the difference rounded, then one fma: what stands in for
-  // θ_{t+2} until that is there; null: none. Updates of one's own write none.
+  // Predicts θ_{t+2}: θ_{t+1} + momentum · (θ_{t+1} - θ_t), the difference rounded, then one fma.
+  // Stands in for θ_{t+2} until θ_{t+2} is there; null: none. Custom updates write no prediction.
   float* predicted = nullptr;
   float momentum = 0;
   int64_t count = 0;
 };
 
 // The numbers of one update, each computed in double and rounded once. kStates: how many of a
-// span's states it has.
+// span's states the step uses.
 struct SgdStep {
-  static constexpr int kStates = 1;  // without momentum none
+  static constexpr int kStates = 1;  // 0 without momentum
   float divisor = 1;                 // N·K: gradient = sum / divisor · clip
-  float clip = 1;                    // of the gradient's norm; 1 changes no bit
+  float clip = 1;                    // limits the gradient's norm; 1 changes no bit
   float weight_decay = 0;
   float momentum = 0;
   float undamped = 1;  // 1 - dampening
   float rate = 0;
   bool has_momentum = false;
-  bool first_time = false;  // the buffer becomes the gradient
+  bool first_time = false;  // the momentum becomes the gradient
   bool nesterov = false;
 };
 
@@ -60,7 +60,7 @@ struct AdamStep {
   float divisor = 1;
   float clip = 1;
   float keep = 1;          // 1 - rate · decay: decoupled weight decay (AdamW)
-  float weight_decay = 0;  // added to the gradient (Adam with L2); not both
+  float weight_decay = 0;  // added to the gradient (Adam with L2), in place of keep
   float beta1 = 0;
   float one_minus_beta1 = 1;
   float beta2 = 0;
@@ -80,7 +80,7 @@ struct LionStep {
   float beta2 = 0;
   float one_minus_beta2 = 1;
   float rate = 0;
-  // A direction whose size is below this moves nothing: 0, or the smallest float. A NaN stays one.
+  // A direction of a smaller size moves nothing: 0, or the smallest float. A NaN stays a NaN.
   float least = 0;
 };
 
@@ -93,10 +93,10 @@ struct AdagradStep {
   float rate = 0;  // lr / (1 + (updates - 1) · lr_decay)
 };
 
-// The first phase of LAMB: out = its update, moments over their corrections, and the decay.
+// LAMB's first phase: out = the update before the trust ratio, of corrected moments and decay.
 struct LambStep {
   static constexpr int kStates = 2;
-  bool takes_gradient = true;  // into the moments, before; else `sum` is not read
+  bool takes_gradient = true;  // first into the moments; false: `sum` is not read
   float divisor = 1;
   float clip = 1;
   float weight_decay = 0;
@@ -109,7 +109,7 @@ struct LambStep {
   float epsilon = 0;
 };
 
-// Nesterov's momentum: first += (1 - β) · (g - first), and out is as far beyond it. No `theta`.
+// Nesterov's momentum: first += (1-β)·(g - first), then out = first + (1-β)·(g - first). No θ.
 struct MuonStep {
   static constexpr int kStates = 1;
   float divisor = 1;
@@ -117,7 +117,7 @@ struct MuonStep {
   float one_minus_momentum = 1;
 };
 
-// The last phase: out = keep · θ - rate · sum.
+// The last phase of LAMB and Muon: out = keep · θ - rate · sum.
 struct MoveStep {
   static constexpr int kStates = 0;
   float keep = 1;  // 1 - rate · decay
@@ -127,7 +127,7 @@ struct MoveStep {
 using UpdateStep =
     std::variant<SgdStep, AdamStep, LionStep, AdagradStep, LambStep, MuonStep, MoveStep>;
 
-// LambStep's and MuonStep's `out` is read again soon, and no version: no wire copy, no prediction.
+// `out` of LambStep and MuonStep is no version, and read again soon: no wire copy, no prediction.
 void UpdatePass(const UpdateStep& step, const UpdateSpan& span);
 
 // sum[i] += gradient[i].
@@ -154,8 +154,8 @@ struct RoundingKey {
 
 // out[i] = fp32(sum[i]) + gradient[i], rounded to bf16: up with the probability of what truncation
 // would drop. Null `sum`: the gradient alone is rounded. `first` is the position of value 0 in its
-// parameter, below 2^35: 16 random bits for position p are half (p % 2) of word (p % 8) / 2 of
-// block p / 8, so that blocks do not matter. Infinity and NaN stay. `out` may be `sum`.
+// parameter, below 2^35. Position p has 16 random bits: half (p % 2) of word (p % 8) / 2 of Philox
+// block p / 8, however the parameter is cut. Infinity and NaN stay. `out` may be `sum`.
 void AddRoundedPass(const RoundingKey& key, int64_t first, const uint16_t* sum,
                     const float* gradient, uint16_t* out, int64_t count);
 

@@ -1,4 +1,4 @@
-// Each product once per processor, by Highway, as in kernels.cc.
+// Each product is compiled once per target, by Highway, as in kernels.cc.
 #include "zero/update/matrix_kernels.h"
 
 #include <cmath>
@@ -18,13 +18,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
-// Without a fused multiply-add (SSE, plain lanes) bits would differ: there values go one by one.
+// Vectors without a fused multiply-add (SSE, plain lanes) change bits: there values go one by one.
 constexpr bool kVectors = HWY_NATIVE_FMA;
 constexpr int64_t kWidth = static_cast<int64_t>(hn::MaxLanes(D()));
 constexpr int64_t kParts = kDotLanes / kWidth;  // vectors in the sums of one dot product
 static_assert(kParts * kWidth == kDotLanes, "a vector is a part of a dot product's sums");
 
-// One row of x with kRows rows, from `j` on.
+// Dot products of row i of x with kRows rows of x, from row j on.
 template <int kRows>
 void Dots(const GramStep& step, int64_t i, int64_t j) {
   const D d;

@@ -5,11 +5,11 @@
 //   // Y = a X + B X
 //   MixPass({.x = X, .rows = n, .columns = m, .weights = B, .keep = a, .out = Y}, 0, n);
 //
-// Row-major, dense, fp32. Rows [begin, end) of the result; different ranges may be computed at the
-// same time. The bits depend neither on the range nor on the processor (kernels.h): a dot product
-// has kDotLanes sums, term k in sum k % kDotLanes, each term one fused multiply-add, the sums added
-// in order; a mixed value takes its terms in the order of the rows. Thread-safe for results that do
-// not overlap; `out` overlaps nothing that is read.
+// Matrices are row-major, dense, fp32. A call computes rows [begin, end) of the result; calls with
+// different ranges may run at once. The bits depend neither on the range nor on the processor
+// (kernels.h): a dot product has kDotLanes sums, term k in sum k % kDotLanes, each term one fused
+// multiply-add, the sums added in order; a mixed value takes its terms in the order of the rows.
+// Thread-safe for results that do not overlap; `out` overlaps nothing that is read.
 #ifndef RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_
 #define RINGZERO_ZERO_UPDATE_MATRIX_KERNELS_H_
 
@@ -19,8 +19,8 @@ namespace ringzero {
 
 inline constexpr int64_t kDotLanes = 16;
 
-// out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. With linear, x is square;
-// without both, out is x xᵀ.
+// out[i][j] = scale · <row i of x, row j of x> + linear · x[i][j]. If linear is not 0, x
+// is square. With the defaults, out is x xᵀ.
 struct GramStep {
   const float* x = nullptr;
   int64_t rows = 0;

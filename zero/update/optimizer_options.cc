@@ -1,5 +1,5 @@
-// Checks ranges as torch.optim does, finds a parameter's group by fnmatch, and tells options line by
-// line.
+// Checks ranges as torch.optim does, finds a parameter's group by fnmatch, and tells options line
+// by line.
 #include "zero/update/optimizer_options.h"
 
 #include <fnmatch.h>
@@ -86,7 +86,7 @@ bool HasBetas(OptimizerOptions::Type type) {
   return type != Type::kSgd && type != Type::kAdagrad && type != Type::kCustom;
 }
 
-// Does Muon leave it to AdamW?
+// Does Muon leave `parameter` to AdamW?
 bool IsRest(const MuonOptions& muon, const ParameterSpec& parameter) {
   const size_t dimensions = parameter.shape.size();
   if (dimensions != 2 && dimensions != 4) return true;
@@ -148,7 +148,7 @@ void AddCurve(const RateCurve& curve, Lines& lines) {
             phases.min_ratio, "decay", phases.decay);
 }
 
-// Of all optimizers, so that a line missing on one side means the same.
+// The numbers of all optimizers, so that a line missing on one side means the same.
 void AddNumbers(const OptimizerOptions& options, Lines& lines) {
   const SgdOptions& sgd = options.sgd;
   const AdamWOptions& adamw = options.adamw;

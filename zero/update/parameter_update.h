@@ -6,8 +6,8 @@
 //
 // The blocks of one phase may run in any order and at the same time; the phases run one after the
 // other. A block's bits depend on nothing but the parameter, so neither the number of threads nor
-// the cut into stages changes them. Most updates are elementwise and have one phase; LAMB needs norms
-// first, Muon products of matrices. Without state of its own, and so thread-safe.
+// the cut into stages changes them. Most updates are elementwise and have one phase; LAMB needs
+// norms first, Muon products of matrices. Has no state of its own, and so is thread-safe.
 #ifndef RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
 #define RINGZERO_ZERO_UPDATE_PARAMETER_UPDATE_H_
 
@@ -36,16 +36,16 @@ constexpr int64_t UpdateBlocks(int64_t values) {
 // What is the same for all values of a parameter in one update.
 struct UpdateMoment {
   double rate = 0;
-  std::optional<UpdateRate::Betas> betas;  // where the rate curve says so; absent: the update's own
-  int64_t updates = 1;                     // of this parameter, this one included
+  std::optional<UpdateRate::Betas> betas;  // if the rate curve has them; absent: the update's own
+  int64_t updates = 1;                     // of this parameter, this update included
   double divisor = 1;                      // N·K
-  double loss_scale = 1;                   // of the loss that the gradients are of
+  double loss_scale = 1;                   // what the loss was multiplied by
   float clip = 1;
-  // gradient = sum / this · clip.
+  // gradient = sum / divides_by() · clip.
   float divides_by() const { return static_cast<float>(divisor * loss_scale); }
 };
 
-// fp32, as many values as the parameter has.
+// One state of an update: fp32, as many values as the parameter has.
 struct UpdateState {
   std::string name;   // torch.optim's: "exp_avg"
   float initial = 0;  // before the first update
@@ -54,7 +54,7 @@ struct UpdateState {
 // `items` are values, rows of a matrix, or whatever the phase counts.
 struct UpdatePhase {
   int64_t items = 0;
-  int64_t block_items = 1;  // in a block; fewer in the last one
+  int64_t block_items = 1;  // in a block; fewer in the last block
 };
 
 // Items [begin, end) of a phase.
@@ -67,16 +67,16 @@ struct UpdatePart {
 class ParameterUpdate {
  public:
   virtual ~ParameterUpdate() = default;
-  // At most kMaxUpdateStates; in a span the first one is `first`, the other one `second`.
+  // At most kMaxUpdateStates. In a span the first state is `first`, the second one `second`.
   const std::vector<UpdateState>& states() const { return states_; }
-  // Of a parameter of `values` values. The items of the first phase are its values; the last phase
-  // writes `out`.
+  // The phases for a parameter of `values` values. The items of the first phase are the values; the
+  // last phase writes `out`.
   virtual std::vector<UpdatePhase> Phases(int64_t values) const = 0;
-  // Memory from the first phase to the last, not kept between updates; a multiple of 64.
+  // Working memory from the first phase to the last, not kept between updates; a multiple of 64.
   virtual int64_t ScratchBytes(int64_t /*values*/) const { return 0; }
-  // `whole`: all of the parameter, but for the sum: at value part.begin in the first phase, and not
-  // there in others. A block of the first phase may come in pieces of whole kSquareLanes, one after
-  // the other (sums that are widened on the way). `scratch` begins at a multiple of 64 bytes.
+  // `whole`: all of the parameter, but whole.sum begins at value part.begin in the first phase
+  // and is not there in later phases. A block of the first phase may come in pieces of whole
+  // kSquareLanes, one after the other (widened sums). `scratch` begins at a multiple of 64 bytes.
   virtual void Run(const UpdatePart& part, const UpdateMoment& moment, const UpdateSpan& whole,
                    std::byte* scratch) const = 0;
 
@@ -108,11 +108,11 @@ inline UpdateSpan BlockOf(const UpdateSpan& whole, const UpdatePart& part) {
   return block;
 }
 
-// What one update makes of each value, whatever stage and worker it lies on. A value depends on
-// nothing but itself, so any cut into stages and blocks gives the same bits.
+// An update that computes each value alone, whatever stage and worker the value lies on. So any cut
+// into stages and blocks gives the same bits.
 //
-// One's own, without touching the engine: a struct with the names of its states and a call operator
-// for one value.
+// A custom update, without touching the engine: a struct with the names of its states and a call
+// operator for one value.
 //
 //   struct SignMomentum {
 //     static constexpr std::array<const char*, 1> kStates = {"momentum"};
@@ -127,7 +127,7 @@ inline UpdateSpan BlockOf(const UpdateSpan& whole, const UpdatePart& part) {
 //   options.custom = MakeElementwise(SignMomentum{.beta = 0.95f});
 class ElementwiseUpdate : public ParameterUpdate {
  public:
-  // A part of the parameter.
+  // Updates the values of `span`, a part of the parameter.
   virtual void Pass(const UpdateMoment& moment, const UpdateSpan& span) const = 0;
 
   std::vector<UpdatePhase> Phases(int64_t values) const final {

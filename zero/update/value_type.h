@@ -3,7 +3,7 @@
 //   Precision precision{.compute = ValueType::kBf16};   // layers compute in bf16
 //   SizeOf(precision.wire());                           // 2: parameters travel as bf16, too
 //
-// Values. C++ wants members in the order of their declaration: {.compute = …, .sums = …}.
+// Value types. Initializers stand in the order of the members: {.compute = …, .sums = …}.
 #ifndef RINGZERO_ZERO_UPDATE_VALUE_TYPE_H_
 #define RINGZERO_ZERO_UPDATE_VALUE_TYPE_H_
 
@@ -22,7 +22,7 @@ constexpr const char* ToString(ValueType type) {
   return type == ValueType::kFp32 ? "fp32" : type == ValueType::kBf16 ? "bf16" : "fp16";
 }
 
-// What an update writes besides the masters.
+// The type that an update writes in addition to the fp32 masters.
 constexpr WireType WireTypeOf(ValueType type) {
   return type == ValueType::kFp32   ? WireType::kNone
          : type == ValueType::kBf16 ? WireType::kBf16
@@ -32,10 +32,10 @@ constexpr WireType WireTypeOf(ValueType type) {
 // What the loss's gradients are multiplied by (zero/loss_scale.h).
 struct LossScaleOptions {
   double initial = 1;    // fp16.loss_scale, or 2 to the power of fp16.initial_scale_power
-  bool dynamic = false;  // fp16.loss_scale 0; else the scale stays as it is
-  int window = 1000;     // fp16.loss_scale_window: good iterations before it is doubled
-  int hysteresis = 2;    // fp16.hysteresis: the overflow, counted from 1, that halves it; < 1: none
-  bool consecutive_hysteresis = false;  // a good iteration begins that count again
+  bool dynamic = false;  // fp16.loss_scale is 0; false: the scale stays as it is
+  int window = 1000;     // fp16.loss_scale_window: good iterations before the scale doubles
+  int hysteresis = 2;    // fp16.hysteresis: which overflow (1, 2, …) halves the scale; < 1: none
+  bool consecutive_hysteresis = false;  // a good iteration begins hysteresis' count again
   double minimum = 1;                   // fp16.min_loss_scale
   enum class AtMinimum { kEndsRun, kStays } at_minimum = AtMinimum::kEndsRun;  // an overflow there
 };
@@ -47,7 +47,7 @@ struct Precision {
   LossScaleOptions loss_scale;
   bool skip_overflows = false;  // Plan::skip_overflows
 
-  // Of versions as they travel; masters are fp32.
+  // The type of versions as they travel; masters are fp32.
   ValueType wire() const { return parameters.value_or(compute); }
 };
 

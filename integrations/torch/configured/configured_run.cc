@@ -1,5 +1,5 @@
-// Builds the layers and runs one sample of zeros through them, to describe them; sample numbers
-// from (iteration, micro-batch); cross entropy, and what is counted beside it.
+// Builds the layers and runs one sample of zeros through them, to describe them. Finds sample
+// numbers from (iteration, micro-batch). Computes cross entropy, and the counts beside it.
 #include "integrations/torch/configured/configured_run.h"
 
 #include <c10/util/accumulate.h>

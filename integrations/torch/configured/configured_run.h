@@ -1,11 +1,11 @@
 // What a configuration says of a run, made with LibTorch: the model, the samples of a micro-batch,
-// and how one is computed.
+// and how a micro-batch is computed.
 //
 //   RZ_ASSIGN_OR_RETURN(ConfiguredModel model, MakeConfiguredModel(config.model, data->shape()));
 //   LapRunner runner(*data, {.seed = 1, .micro_batch = 32, .train_batch = 128, …});
 //   std::vector<double> quality = runner.Train(ring, lap);   // then ring.EndMicroBatch({…})
 //
-// This header needs none of torch's.
+// This header includes no header of torch.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_CONFIGURED_RUN_H_
 #define RINGZERO_INTEGRATIONS_TORCH_CONFIGURED_CONFIGURED_RUN_H_
 
@@ -30,7 +30,7 @@ struct ConfiguredModel {
 };
 
 // InvalidArgument names the key of the section `model`, or the layer. Uses torch on the calling
-// thread. Every worker makes the same.
+// thread. Every worker makes the same model.
 absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
                                                     const SampleShape& shape);
 
@@ -38,7 +38,7 @@ struct BatchesOptions {
   uint64_t seed = 0;
   int64_t micro_batch = 1;
   int64_t train_batch = 1;           // samples of one iteration
-  int64_t iterations_per_epoch = 1;  // what more an epoch's order has is left out
+  int64_t iterations_per_epoch = 1;  // an epoch's samples after these iterations are left out
   int64_t evaluation_batch = 1;
   int64_t test_samples = 0;
 };
@@ -46,13 +46,13 @@ struct BatchesOptions {
 struct Batch;  // batch.h
 
 // The samples of one micro-batch as tensors, named by iteration and number, never by worker. Used
-// by one thread. Reads only what is asked for.
+// by one thread. Reads only the samples that are asked for.
 class Batches {
  public:
   // `data` must outlive this.
   Batches(const Dataset& data, const BatchesOptions& options);
 
-  // `samples`: how many it has (LapTask::samples), at least 1; nothing: as many as any.
+  // `samples`: how many the micro-batch has (LapTask::samples), at least 1; nothing: a full one.
   Batch Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples = std::nullopt);
   Batch Evaluate(int micro_batch) const;
 
@@ -61,20 +61,20 @@ class Batches {
 
   const Dataset& data_;
   const BatchesOptions options_;
-  int64_t epoch_ = -1;  // whose order is in order_
+  int64_t epoch_ = -1;  // the epoch whose order is in order_
   std::vector<int64_t> order_;
 };
 
 // One micro-batch: its batch, forward, loss and backward. Returns summed loss, correct answers, and
-// how many were counted. Used by one thread; throws what torch and RingModel throw.
+// how many answers were counted. Used by one thread; throws what torch and RingModel throw.
 class LapRunner {
  public:
   // `data` must outlive this.
   LapRunner(const Dataset& data, const BatchesOptions& options);
 
-  // Not of a micro-batch that is missing.
+  // `lap` must not be a missing micro-batch (LapTask::missing).
   std::vector<double> Train(RingModel& ring, const LapTask& lap);
-  // Without autograd. `micro_batch`: of the evaluation.
+  // Without autograd. `micro_batch`: its number within the evaluation.
   std::vector<double> Evaluate(RingModel& ring, int micro_batch);
 
  private:

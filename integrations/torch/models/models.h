@@ -3,8 +3,8 @@
 //   RZ_RETURN_IF_ERROR(CheckGpt(options));
 //   std::vector<LayerFactory> layers = MakeGpt(options);
 //
-// Each Check is InvalidArgument and names the key of the configuration: "model.heads …"; options of
-// a Make must have passed it.
+// Each Check returns InvalidArgument that names the key of the configuration: "model.heads …". The
+// options of a Make must have passed its Check.
 #ifndef RINGZERO_INTEGRATIONS_TORCH_MODELS_MODELS_H_
 #define RINGZERO_INTEGRATIONS_TORCH_MODELS_MODELS_H_
 

@@ -26,7 +26,7 @@ class ConvNormPart : public torch::nn::Module {
   torch::nn::BatchNorm2d norm_;
 };
 
-// A layer around one of them, whose names have no prefix.
+// A layer around one ConvNormPart, whose parameters' names get no prefix.
 class ConvNormLayer : public Layer {
  public:
   explicit ConvNormLayer(const ConvShape& shape) : part_(std::make_shared<ConvNormPart>(shape)) {
@@ -86,7 +86,7 @@ class LastLayer final : public ConvNormLayer {
   }
 
  private:
-  // Of fewer channels it is option A's.
+  // If x has fewer channels than the output: the shortcut of option A.
   at::Tensor Shortcut(const at::Tensor& x) const {
     const int64_t fewer = out_ - x.size(1);
     if (fewer == 0) return x;
@@ -143,7 +143,7 @@ Family FamilyOf(int64_t depth) {
 
 constexpr int64_t kBottleneckFactor = 4;  // channels between bottlenecks, to those within
 
-// Of a convolution to images of size x size, and its norm.
+// Cost of a convolution with outputs of size x size, and of its norm.
 LayerCost ConvNormCost(const ConvShape& shape, int64_t size, InputGradient inputs) {
   const int64_t elements = shape.out * size * size;
   return ProductCost(shape.kernel * shape.kernel * shape.in * elements, inputs) +
@@ -203,7 +203,7 @@ class Maker {
 
   int64_t Strided(int64_t stride) const { return (size_ + stride - 1) / stride; }
 
-  // With its ReLU.
+  // Adds a convolution with its norm and ReLU.
   template <typename ConvLayer>
   void AddConv(std::string name, const ConvShape& shape,
                InputGradient inputs = InputGradient::kNeeded) {
