@@ -5,7 +5,8 @@
 //   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
 //   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
 //
-// Plans use torch on the calling thread; the rest does not. Every worker computes the same.
+// PlanRun, DescribeSlowType and CertifyRun use torch on the calling thread. Every worker computes the
+// same plan.
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 
@@ -110,7 +111,7 @@ struct RunFit {
 // launches the workers, before anything else has computed there.
 absl::StatusOr<RunFit> CertifyRun(const RunInput& input, const PlannedRun& run, Parent parent);
 
-// For the summary: by place, bytes by category, and the peak.
+// For the summary: by place, bytes by category, the peak, and the budget.
 OrderedJson RunFitJson(const RunFit& fit);
 
 }  // namespace ringzero

@@ -414,7 +414,7 @@ absl::Status RunMetrics::Open(const std::string& folder, const WorkerReport& so_
   return absl::OkStatus();
 }
 
-absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>& scalars) {
+absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Metric>& scalars) {
   // A plan that counts no samples has no size of a micro-batch either.
   const Plan& plan = facts_.plan;
   const int64_t samples = plan.samples.per_epoch == 0
@@ -434,7 +434,7 @@ absl::Status RunMetrics::WriteAll(int iterations_done, const std::vector<Scalar>
 absl::Status RunMetrics::Write(const RingReport& result, double lr) {
   const double seconds = std::chrono::duration<double>(result.when - last_).count();
   last_ = result.when;
-  std::vector<Scalar> scalars = {
+  std::vector<Metric> scalars = {
       {"Train/Samples/train_loss", result.loss()},
       {"Train/Samples/lr", lr},
       {"Ring/Samples/iteration_ms", 1000 * seconds},
@@ -450,7 +450,7 @@ absl::Status RunMetrics::Write(const RingReport& result, double lr) {
     if (const auto mfu = facts_.mfu(seconds)) scalars.push_back({"Ring/Samples/mfu", *mfu});
   }
   scalars.push_back({"Ring/Samples/stale_share", stale_share_});
-  for (Scalar& scalar : result.Scalars(facts_.plan.workers)) {
+  for (Metric& scalar : result.Scalars(facts_.plan.workers)) {
     scalars.push_back(std::move(scalar));
   }
   if (facts_.plan.skips())
@@ -459,7 +459,7 @@ absl::Status RunMetrics::Write(const RingReport& result, double lr) {
 }
 
 absl::Status RunMetrics::WriteNorm(int done, double norm, int skipped_updates) {
-  std::vector<Scalar> scalars = {{"Ring/Samples/gradient_norm", norm}};
+  std::vector<Metric> scalars = {{"Ring/Samples/gradient_norm", norm}};
   if (facts_.plan.skips()) {
     scalars.push_back({"Ring/Samples/skipped_updates", static_cast<double>(skipped_updates)});
   }

@@ -134,7 +134,7 @@ class RunMetrics {
  private:
   explicit RunMetrics(const RunFacts& facts);
   absl::Status Open(const std::string& folder, const WorkerReport& so_far);
-  absl::Status WriteAll(int iterations_done, const std::vector<Scalar>& scalars);
+  absl::Status WriteAll(int iterations_done, const std::vector<Metric>& scalars);
 
   const RunFacts facts_;
   const double stale_share_;

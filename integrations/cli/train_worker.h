@@ -30,7 +30,7 @@ struct TrainTask {
   PlannedRun run;
   WorkerId self{0};
   std::unique_ptr<Transport> transport;  // null: nothing travels
-  CommandLine line;  // the files of --init, --dump-parameters, --trace and --metrics; else unused
+  CommandLine line;  // --init, --dump-parameters, --metrics and --trace…; the rest is not used
   FlightDesk* desk = nullptr;           // outlives the worker
   std::optional<Iteration> costs_from;  // measures operations from this iteration on
   bool launched = false;                // by an outside launcher, with cores for every worker

@@ -121,8 +121,8 @@ Pace RingReport::pace() const {
   return std::bit_cast<Pace>(all);
 }
 
-std::vector<Scalar> RingReport::Scalars(int workers) const {
-  std::vector<Scalar> scalars;
+std::vector<Metric> RingReport::Scalars(int workers) const {
+  std::vector<Metric> scalars;
   for (size_t i = 0; i < kTotals.size(); ++i) {
     const double sum = total(static_cast<int>(i));
     scalars.push_back(

@@ -92,7 +92,7 @@ struct RingReport {
   double total(int place) const { return sums[static_cast<size_t>(kQualityCount + place)]; }
   Pace pace() const;
   // RingTotals' places up to kPss: times in milliseconds, mean over workers; bytes of all workers.
-  std::vector<Scalar> Scalars(int workers) const;
+  std::vector<Metric> Scalars(int workers) const;
   // Where a loss that is not finite comes from: the micro-batches whose own loss is not finite.
   std::string OriginOfLoss(const Plan& plan) const;
 };

@@ -10,8 +10,8 @@
 //
 // Format: eight bytes little-endian, the header's length; the header, JSON: {"name": {"dtype",
 // "shape", "data_offsets": [begin, end]}, …}; the values, row-major, little-endian, without gaps.
-// Names are kept to bytes: no whole model is ever in memory. Every error names the file, and the
-// tensor if there is one.
+// The file is written and read tensor by tensor: no whole model is ever in memory. Every error
+// names the file, and the tensor if there is one.
 #ifndef RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_
 #define RINGZERO_INTEGRATIONS_DATA_SAFETENSORS_H_
 

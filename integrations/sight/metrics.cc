@@ -87,7 +87,7 @@ absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor) {
 absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor) {
   RZ_ASSIGN_OR_RETURN(const std::string folder, MakeMonitorFolder(monitor));
   return [folder, files = std::map<std::string, std::shared_ptr<OutputFile>>()](
-             const MetricsMoment& moment, const std::vector<Scalar>& scalars) mutable {
+             const MetricsMoment& moment, const std::vector<Metric>& scalars) mutable {
     for (const auto& [name, value] : scalars) {
       std::shared_ptr<OutputFile>& file = files[name];
       if (file == nullptr) {
@@ -107,7 +107,7 @@ absl::StatusOr<MetricsWriter> MakeCsvWriter(const MonitorConfig& monitor) {
 absl::StatusOr<MetricsWriter> MakeJsonLinesWriter(const std::string& path) {
   RZ_ASSIGN_OR_RETURN(std::shared_ptr<OutputFile> file,
                       OutputFile::Open(path, OutputFile::As::kGrowing));
-  return [file](const MetricsMoment& moment, const std::vector<Scalar>& scalars) {
+  return [file](const MetricsMoment& moment, const std::vector<Metric>& scalars) {
     nlohmann::ordered_json line = {{"iteration", moment.iteration},
                                    {"samples", moment.samples},
                                    {"wall_seconds", moment.wall_seconds}};
@@ -129,7 +129,7 @@ absl::StatusOr<MetricsWriter> MakeTensorBoardWriter(const MonitorConfig& monitor
   AppendField(version, 1, WallSeconds());
   AppendField(version, 3, absl::string_view("brain.Event:2"));
   RZ_RETURN_IF_ERROR(file->Write(Record(version)));
-  return [file](const MetricsMoment& moment, const std::vector<Scalar>& scalars) {
+  return [file](const MetricsMoment& moment, const std::vector<Metric>& scalars) {
     std::string summary, event;
     for (const auto& [name, number] : scalars) {
       std::string value;

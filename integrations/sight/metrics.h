@@ -22,7 +22,7 @@
 
 namespace ringzero {
 
-struct Scalar {
+struct Metric {
   std::string name;  // "Train/Samples/lr"
   double value = 0;
 };
@@ -41,7 +41,7 @@ struct MetricsMoment {
 
 // Writes `scalars`. An error is PermissionDenied and names the file.
 using MetricsWriter =
-    std::function<absl::Status(const MetricsMoment& moment, const std::vector<Scalar>& scalars)>;
+    std::function<absl::Status(const MetricsMoment& moment, const std::vector<Metric>& scalars)>;
 
 // Makes the folder output_path/job_name and returns it.
 absl::StatusOr<std::string> MakeMonitorFolder(const MonitorConfig& monitor);

@@ -41,7 +41,8 @@ std::vector<WorkerId> PeersOf(WorkerId self, const std::vector<std::string>& hos
 //
 // Each worker tells (TellAll) the address by which it reaches the job's TCPStore. If the workers
 // meet in a folder, or the store is reached by a loopback address, it tells all addresses of its
-// interfaces. The system's routing table says which interface leads to an address; nothing is sent.
+// interfaces that are up, but for loopback and link-local ones. The system's routing table says
+// which interface leads to an address; nothing is sent.
 // FailedPrecondition names a worker to whom no interface leads, unless UCX_NET_DEVICES names the
 // interfaces anyway.
 absl::StatusOr<std::vector<std::string>> InterfacesToOtherHosts(

@@ -7,8 +7,9 @@
 //   Describe(*identity);   // "worker 1 of 4 (torchrun), rendezvous tcp://10.0.0.1:29500"
 //
 // The results depend on flags, on the environment, and on the processes above this one: there
-// MPICH's proxy names a job. The first source that names this worker is taken whole: flags,
-// torchrun, Open MPI, PMI, PMIx, Slurm, Kubernetes (a pod of an indexed Job or a JobSet).
+// MPICH's proxy names a job. The first launcher that numbers this worker is taken whole: torchrun,
+// Open MPI, PMI, PMIx, Slurm, Kubernetes (a pod of an indexed Job or a JobSet; --worker goes before
+// it). Flags must agree with the launcher; without a launcher they number the worker.
 #ifndef RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 #define RINGZERO_P2P_RENDEZVOUS_IDENTITY_H_
 

@@ -51,8 +51,8 @@ class RendezvousStore {
 // job's secret. A job's files lie in a subfolder of its id; the last worker that leaves removes
 // them. Values appear whole or not at all, by link(2) and rename(2). `job`: any text; tells jobs
 // apart that share the folder.
-// PermissionDenied when the folder belongs to another user, or others may enter it; NotFound when
-// it cannot be made; InvalidArgument when it is no folder or its path is not absolute.
+// PermissionDenied when the folder belongs to another user, others may enter it, or it may not be
+// made; NotFound without its parent; InvalidArgument when it is no folder or its path not absolute.
 absl::StatusOr<std::unique_ptr<RendezvousStore>> OpenFileStore(const std::string& folder,
                                                                const std::string& job);
 

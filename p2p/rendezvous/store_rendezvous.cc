@@ -27,7 +27,7 @@ namespace {
 
 // A sign of life is "<number> <count>", "<number> left", or "<number> failed <code> <words>".
 constexpr int kBeatsInTimeout = 10;
-constexpr std::chrono::milliseconds kLongestInterval(500);  // what is found adds little to it
+constexpr std::chrono::milliseconds kLongestInterval(500);  // between two beats
 constexpr size_t kLastWordsBytes = 16 << 10;
 constexpr absl::string_view kLeft = " left";
 constexpr absl::string_view kFailed = " failed ";

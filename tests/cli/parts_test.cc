@@ -178,7 +178,7 @@ TEST(RingTotals, TakesWhatHasHappenedSince) {
   RingReport report{.sums = {0, 0, 0}};
   report.sums.insert(report.sums.end(), sums.begin(), sums.end());
   std::map<std::string, double> shown;
-  for (const Scalar& scalar : report.Scalars(2)) shown[scalar.name] = scalar.value;
+  for (const Metric& scalar : report.Scalars(2)) shown[scalar.name] = scalar.value;
   EXPECT_EQ(shown.at("Train/Samples/elapsed_time_ms_forward"), 1500);
   EXPECT_EQ(shown.at("Ring/Samples/wait_ms_update"), 250);
   EXPECT_EQ(shown.at("Ring/Samples/bytes_sum"), 1000);

@@ -47,7 +47,7 @@ enum class KeyState {
   kWarns,    // does nothing here, and the file's verdict is "warn"
   kMinor,    // does nothing here; a warning that the verdict does not show
   kNote,     // does nothing here; a remark
-  kRemoved,  // DeepSpeed has removed it: refused, whatever its value; `why` says what to do
+  kRemoved,  // DeepSpeed has, or we have: refused, whatever its value; `why` says what to do
   kTesting,  // for tests of this project: works, without default, in no help and no proposal
 };
 

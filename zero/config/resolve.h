@@ -87,7 +87,7 @@ class ResolvedKeys {
   bool Given(absl::string_view path) const;
   // Is it "auto", and nothing has given it a value?
   bool MustBeSet(absl::string_view path) const;
-  // Is it given, and on: true?
+  // Is it there, by default too, and true?
   bool IsOn(absl::string_view path) const;
 
   void Set(absl::string_view path, JsonValue value, Origin origin);
