@@ -145,7 +145,7 @@ struct Plan {
   // Of which iteration the update of iteration t takes the norm; negative: none.
   int norm_iteration(int t) const { return clipping == Clipping::kPrevious ? t - 1 : t; }
   // The loss scale of iteration t follows from the overflows of iterations up to t - scale_lag():
-  // those that all workers can know before its first micro-batch begins (algorithm.md section 5).
+  // those that all workers can know before its first micro-batch begins (docs/precision.md).
   int scale_lag() const { return rule == Rule::kDp ? 1 : 2; }
   // ceil(S / N): the paper's k, stages per worker.
   int stages_per_worker() const { return (stage_count() + workers - 1) / workers; }

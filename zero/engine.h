@@ -3,7 +3,7 @@
 //   RZ_ASSIGN_OR_RETURN(auto engine, Engine::Create(std::move(options)));
 //   while (true) {
 //     RZ_ASSIGN_OR_RETURN(LapTask lap, engine->NextLap());
-//     if (lap.kind != LapTask::Kind::kTrain) break;
+//     if (lap.kind == LapTask::Kind::kDone) break;   // kEvaluate, kCollect: their calls are below
 //     for j = 0..S-1:   BeginForward(j) … compute … EndForward(j, statistics)
 //     for j = S-1..0:   BeginBackward(j) … compute … EndBackward(j, gradient)
 //     EndMicroBatch({loss, …});

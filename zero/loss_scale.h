@@ -9,7 +9,7 @@
 // a hysteresis of 1 and kStays runtime/fp16/fused_optimizer.py, FP16_Optimizer._update_scale). In
 // dp, with a lag of 1, so are its numbers. Under the cdp rules an iteration begins before the
 // overflow of the one before it can be known: the scale of iteration t has seen those up to t - 2
-// (algorithm.md section 5). Not thread-safe.
+// (docs/precision.md). Not thread-safe.
 #ifndef RINGZERO_ZERO_LOSS_SCALE_H_
 #define RINGZERO_ZERO_LOSS_SCALE_H_
 

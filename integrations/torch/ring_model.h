@@ -3,7 +3,8 @@
 //   RZ_ASSIGN_OR_RETURN(auto ring, RingModel::Create(std::move(options)));
 //   while (true) {
 //     RZ_ASSIGN_OR_RETURN(LapTask lap, ring->NextLap());
-//     if (lap.kind != LapTask::Kind::kTrain) break;
+//     if (lap.kind == LapTask::Kind::kDone) break;
+//     if (lap.kind == LapTask::Kind::kCollect) { …ring->Collect(visit)…; continue; }
 //     auto [x, y] = batches.Get(lap.iteration, lap.micro_batch);
 //     at::Tensor loss = torch::cross_entropy_loss(ring->Forward({x})[0], y);
 //     loss.backward();

@@ -6,13 +6,13 @@
 //       [](RingModel& ring) -> absl::Status {
 //         while (true) {
 //           RZ_ASSIGN_OR_RETURN(const LapTask lap, ring.NextLap());
-//           if (lap.kind != LapTask::Kind::kTrain) break;
+//           if (lap.kind == LapTask::Kind::kDone) return absl::OkStatus();
+//           if (lap.kind == LapTask::Kind::kCollect) { …ring.Collect(visit)…; continue; }
 //           auto [x, y] = MyBatch(lap.iteration, lap.micro_batch);
 //           at::Tensor loss = torch::nn::functional::mse_loss(ring.Forward({x})[0], y);
 //           loss.backward();
 //           RZ_RETURN_IF_ERROR(ring.EndMicroBatch({loss.item<double>()}));
-//         }
-//         return absl::OkStatus(); });
+//         } });
 //
 // examples/custom_model is a whole program. run_workers.h says which errors there are, and which
 // process may call this.

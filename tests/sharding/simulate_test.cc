@@ -144,7 +144,7 @@ TEST(SimulateTest, BytesOfEveryIterationAreTheClosedForm) {
 TEST(SimulateTest, StaggerKeepsTheSpacingAndSoHalfOfTheActivations) {
   const struct {
     int workers;
-    double micro_batches;  // docs/schedule.md: 2.2 of 4, 4.2 of 8
+    double micro_batches;  // of as many as there are workers
   } wanted[] = {{4, 2.25}, {8, 4.25}};
   for (const auto& [n, micro_batches] : wanted) {
     PlanShape shape{.workers = n, .stages = n, .iterations = 12, .costs = Costs::kBackwardTwice};

@@ -83,7 +83,7 @@ std::vector<StageLayout> ToyLayouts(const ToyOptions& options);
 // One thread per worker over the given transports.
 absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransports& transports);
 
-// The same training in one loop, micro-batch after micro-batch, by algorithm.md section 4.
+// The same training in one loop, micro-batch after micro-batch.
 ToyResult RunToyReference(const ToyOptions& options);
 
 }  // namespace ringzero
