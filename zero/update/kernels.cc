@@ -192,14 +192,13 @@ bool HasExactReciprocal(float divisor) {
 template <class Step>
 void Update(Step step, UpdateSpan span) {
   span = SpanOf(step, span);
-  if constexpr (std::is_same_v<Step, MoveStep>) {
-    WalkStates<Divide::kExactly>(step, span);
-  } else if (HasExactReciprocal(step.divisor)) {
-    step.divisor = 1 / step.divisor;
-    WalkStates<Divide::kByReciprocal>(step, span);
-  } else {
-    WalkStates<Divide::kExactly>(step, span);
+  if constexpr (!std::is_same_v<Step, MoveStep>) {
+    if (HasExactReciprocal(step.divisor)) {
+      step.divisor = 1 / step.divisor;
+      return WalkStates<Divide::kByReciprocal>(step, span);
+    }
   }
+  WalkStates<Divide::kExactly>(step, span);
 }
 
 void UpdateTarget(const UpdateStep& step, const UpdateSpan& span) {
