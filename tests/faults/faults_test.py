@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Kills, stops, slows and corrupts workers and the launcher at seeded points of small trainings.
 
-Every survivor ends within peer_timeout + 1 s of the fault, with the exit code of its kind, one error line that names the
+Every survivor ends within peer_timeout + 1 s of the fault (a hang: wait_timeout + grace + 1 s), with the exit code of its kind, one error line that names the
 culprit, and nothing left behind; what is no death (a pause, a slow worker, a stopped launcher) leaves the run its digest.
 RINGZERO_FAULT_SEED=n runs one point.
 """
@@ -25,6 +25,7 @@ from run import Run, session_of  # noqa: E402
 
 PEER_TIMEOUT = 1.0
 WAIT_TIMEOUT = 3.0  # of a point whose worker hangs; long enough for a start on a busy machine
+GRACE = 0.6  # LaunchOptions::grace: a worker that hangs gets SIGTERM so long after the others' failure
 AT_ONCE = 3
 
 SMALL = {
@@ -146,7 +147,7 @@ class Trial:
         between = r"(worker \d (waits for \"[^\"]+\"|has sent that message, but it waits for a free slot there), so )*"
         self.ends_with(run, 4, rf"worker {self.point.worker} has been outside of the engine for \d+(\.\d)? s, "
                                rf"before \"[^\"]+\", so {between}worker \d waited .*",
-                       limit=WAIT_TIMEOUT + 1)
+                       limit=WAIT_TIMEOUT + GRACE + 1)
 
     def slow(self, run):
         self.ends_well(run)
