@@ -5,8 +5,8 @@
 //   RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
 //   RZ_RETURN_IF_ERROR(CheckFit(fit.certificate, fit.budgets));
 //
-// PlanRun, DescribeSlowType and CertifyRun use torch on the calling thread. Every worker computes the
-// same plan.
+// PlanRun, DescribeSlowType and CertifyRun use torch on the calling thread. Every worker computes
+// the same plan.
 #ifndef RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 #define RINGZERO_INTEGRATIONS_CLI_PLAN_RUN_H_
 

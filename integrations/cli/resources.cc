@@ -144,15 +144,16 @@ void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool s
   if (crowd.empty()) return;
   const auto say = [&](const char* warning, const char* words) {
     if (!speaks) return;
-    std::fprintf(stderr, "%s%s: %s (%s=passive)\n", warning, crowd.c_str(), words, kWaitPolicy);
+    std::fprintf(stderr, "%s%s: %s\n", warning, crowd.c_str(), words);
   };
   std::error_code missing;
   if (std::filesystem::is_regular_file(line.config, missing)) {  // a pipe cannot be read again
-    say("", "threads that wait for each other sleep");
+    say("", "threads that wait for each other sleep (OMP_WAIT_POLICY=passive)");
     setenv(kWaitPolicy, "passive", 1);
     StartAgain(line.words);
   }
-  say("warning: ", "threads that wait take the processor from others, unless you set it");
+  say("warning: ",
+      "set OMP_WAIT_POLICY=passive, or threads that wait take the processor from others");
 }
 
 FitBudget FindHostMemory(const std::string& root) {

@@ -30,7 +30,7 @@ struct Metric {
 // For writing a NaN: its sign means nothing, but printf shows the sign ("-nan").
 inline double WithoutNanSign(double value) { return std::isnan(value) ? NAN : value; }
 
-// Now, since 1970.
+// The seconds since 1970, by the system clock.
 double WallSeconds();
 
 struct MetricsMoment {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Kills, stops, slows and corrupts workers and the launcher at seeded points of small trainings.
 
-Every survivor ends within peer_timeout + 1 s of the fault (a hang: wait_timeout + grace + 1 s), with the exit code of its kind, one error line that names the
-culprit, and nothing left behind; what is no death (a pause, a slow worker, a stopped launcher) leaves the run its digest.
+Every survivor ends within peer_timeout + 1 s of the fault (a hang: wait_timeout + grace + 1 s), with the exit code of its kind,
+one error line that names the culprit, and nothing left behind; what is no death (a pause, a slow worker, a stopped launcher)
+leaves the run its digest.
 RINGZERO_FAULT_SEED=n runs one point.
 """
 import concurrent.futures

@@ -4,8 +4,8 @@
 //   // One end for each worker:
 //   std::unique_ptr<Lane> lane = MakeMemoryLane(group, WorkerId(0));
 //
-// The reference of NcclLane: what hangs there hangs here. A transfer is a copy by whoever comes
-// second. The group is thread-safe; an end is for one thread at a time, as Lane says.
+// The reference of NcclLane: what hangs there hangs here. A transfer is a copy, made by the end
+// that comes second. The group is thread-safe; an end is for one thread at a time, as Lane says.
 #ifndef RINGZERO_TESTS_P2P_MEMORY_LANE_H_
 #define RINGZERO_TESTS_P2P_MEMORY_LANE_H_
 
