@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/statvfs.h>
 #include <ucp/api/ucp.h>
+#include <ucs/config/global_opts.h>
 #include <ucs/debug/debug.h>
 
 #include <algorithm>
@@ -147,7 +148,18 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
   return absl::OkStatus();
 }
 
+// UCX keeps in a cache what kind of memory lies where, and takes what the cache has not seen for
+// the host's: it then reads the GPU's memory as its own, and crashes. Without the cache it asks
+// CUDA, but only about memory that is registered: every operation says its memory's kind.
+absl::Status KnowMemoryOfGpus() {
+  if (std::getenv("UCX_MEMTYPE_CACHE") != nullptr) return absl::OkStatus();
+  const ucs_status_t status = ucs_global_opts_set_value("MEMTYPE_CACHE", "n");
+  return status == UCS_OK ? absl::OkStatus()
+                          : Error("it keeps its cache of kinds of memory", status);
+}
+
 absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
+  if (options.memory == MemoryKind::kCuda) RZ_RETURN_IF_ERROR(KnowMemoryOfGpus());
   ucp_config_t* config = nullptr;
   ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Error("its settings cannot be read", status);
@@ -216,6 +228,7 @@ struct UcxWorker::State {
 
   UcxListener* listener = nullptr;
   ProgressMode progress = ProgressMode::kThread;
+  MemoryKind memory = MemoryKind::kHost;
   ucp_context_h context = nullptr;
   ucp_worker_h worker = nullptr;
   int descriptor = -1;
@@ -340,6 +353,7 @@ absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& opti
   state->context = context;
   state->listener = options.listener;
   state->progress = options.progress;
+  state->memory = options.memory;
   state->endpoints.resize(static_cast<size_t>(options.peers));
   for (int peer = 0; peer < options.peers; ++peer) {
     state->endpoints[peer].state = state.get();
@@ -404,6 +418,10 @@ absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   region.type = facts.mem_type;
   state_->regions.push_back(region);  // the worker's end unmaps it, whatever follows
   if (queried != UCS_OK) return Error("it does not say what kind of memory it has", queried);
+  if (state_->memory != MemoryKind::kHost && region.type == UCS_MEMORY_TYPE_HOST) {
+    return absl::InvalidArgumentError(
+        "UCX takes a GPU's memory for the host's: leave UCX_MEMTYPE_CACHE unset");
+  }
   return absl::OkStatus();
 }
 
