@@ -126,14 +126,16 @@ TEST(EngineTest, CollectionsShowTheReferenceAndChangeNothing) {
   }
 }
 
-// Every number of samples that an epoch's last batch can have: from one to one less than all.
+// Numbers of samples that an epoch's last batch can have: from one to one less than all.
 TEST(EngineTest, IncompleteBatches) {
+  const bool full = std::getenv("RINGZERO_TEST_FULL") != nullptr;
   constexpr int kFull = 2;
   std::mt19937 random(5);
   for (const int n : {1, 2, 3}) {
     for (const int k : {1, 3}) {
       for (int rest = 1; rest < n * k * kFull; ++rest) {
         for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+          if (!full && random() % 3 != 0) continue;
           ToyOptions o{.workers = n, .stages = n + 1, .laps = k, .iterations = 5, .rule = rule};
           o.zero_stage = static_cast<int>(random() % 4);
           DrawTheRest(random, o);
