@@ -23,7 +23,7 @@ MAY_INCLUDE = {
 
 # Who includes these waits ten seconds more for each file; what plans, prints or reports need not.
 TORCH = r"(torch|c10|ATen|caffe2)/"
-MAY_REACH_TORCH = r"^(integrations/torch|tests|bench|examples)/"
+MAY_REACH_TORCH = r"^(integrations/torch|python|tests|bench|examples)/"
 
 # A library's headers -> the only files that may include them: the sources of their own implementation.
 LIBRARIES = (

@@ -86,33 +86,6 @@ absl::StatusOr<SavedProfile> ParseProfile(const std::string& text) {
   return saved;
 }
 
-PlanRequest RequestOf(const RunInput& input) {
-  const auto& [config, data, length, hosts, stage_per_layer] = input;
-  const CyclicConfig& cyclic = config.cyclic;
-  return {.workers = cyclic.workers,
-          .zero_stage = config.zero_stage,
-          .laps = static_cast<int>(config.batch.laps),
-          .rule = cyclic.rule,
-          .slack = cyclic.slack,
-          .predict = cyclic.predict,
-          .strict = cyclic.strict,
-          .clipping = cyclic.clipping,
-          .stages = cyclic.boundaries.empty() ? cyclic.stages
-                                              : static_cast<int>(cyclic.boundaries.size()),
-          .boundaries = cyclic.boundaries,
-          .balance = cyclic.balance,
-          .micro_batch = static_cast<int>(config.batch.micro_batch),
-          .epoch_samples = length.epoch_samples,
-          .window = cyclic.window,
-          .pending = cyclic.pending,
-          .stagger = cyclic.stagger,
-          .retain = cyclic.retain,
-          .exchange = cyclic.exchange,
-          .iterations = length.iterations,
-          .evaluation = length.evaluation,
-          .precision = config.precision};
-}
-
 // What the plan's own checks refuse was asked for by the configuration: bad input, with the key if
 // one can be named.
 absl::Status PlanError(const Config& config, const absl::Status& status) {
@@ -320,17 +293,6 @@ int64_t TokensPerSample(const Config& config) {
   return config.model.type == ModelConfig::Type::kGpt ? config.model.gpt.seq : 0;
 }
 
-TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
-  switch (transport) {
-    case CyclicConfig::Transport::kShm: return TransportChoice::kShm;
-    case CyclicConfig::Transport::kUcx: return TransportChoice::kUcx;
-    case CyclicConfig::Transport::kNccl: return TransportChoice::kNccl;
-    case CyclicConfig::Transport::kAuto:
-    case CyclicConfig::Transport::kLocal: break;
-  }
-  return TransportChoice::kAuto;
-}
-
 absl::Status WriteProfile(const SavedProfile& saved) {
   Json json = saved.profile;
   json["format"] = kProfileFormat;
@@ -388,7 +350,10 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
   if (!made.ok()) return PlanError(config, made.status());
   PlannedRun run{.layers = std::move(made->layers), .model = std::move(made->description)};
   const std::vector<LayerDescription> counted = run.model.layers;
-  PlanRequest request = RequestOf(input);
+  PlanRequest request = PlanRequestOf(config);
+  request.epoch_samples = input.length.epoch_samples;
+  request.iterations = input.length.iterations;
+  request.evaluation = input.length.evaluation;
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
     request.boundaries.resize(counted.size());

@@ -21,7 +21,6 @@
 #include "integrations/data/dataset.h"
 #include "integrations/torch/configured/configured_run.h"
 #include "integrations/torch/run_workers.h"
-#include "p2p/connect.h"
 #include "sharding/cost_profile.h"
 #include "sharding/fit_certificate.h"
 #include "sharding/memory_forecast.h"
@@ -59,9 +58,6 @@ BatchesOptions BatchesOf(const RunInput& input);
 
 // Tokens of a sample; 0 if the data are not tokens.
 int64_t TokensPerSample(const Config& config);
-
-// What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
-TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
 // A cost profile in a file: JSON, measured once and read by later plans.
 struct SavedProfile {

@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/mutex.h"
 #include "base/philox.h"
 #include "base/status.h"
 #include "integrations/torch/layer_parts.h"
@@ -15,25 +14,9 @@
 namespace ringzero {
 namespace {
 
-// Guards at::detail::getDefaultCPUGenerator(), from which torch::nn's constructors draw. The
-// generator is a global of torch's, which no annotation of ours could name.
+// Guards at::detail::getDefaultCPUGenerator(). The generator is a global of torch's, which no
+// annotation of ours could name.
 Mutex default_generator_mutex;
-
-// Seeds the default generator for a scope and puts its old state back.
-class SeededScope {
- public:
-  explicit SeededScope(uint64_t key)
-      : lock_(default_generator_mutex), generator_(at::detail::getDefaultCPUGenerator()) {
-    state_ = generator_.get_state();
-    generator_.set_current_seed(key);
-  }
-  ~SeededScope() { generator_.set_state(state_); }
-
- private:
-  const MutexLock lock_;
-  at::Generator generator_;
-  at::Tensor state_;
-};
 
 template <typename Spec>
 const Spec* Find(const std::vector<Spec>& specs, const std::string& name) {
@@ -70,6 +53,8 @@ absl::Status FillParameter(const InitializationRequest& request, const LayerFact
     place.zero_();
     factory.initialize(parameter.name, place,
                        at::detail::createCPUGenerator(InitializationKey(request.seed, name)));
+  } else if (const auto kept = request.kept.find(name); kept != request.kept.end()) {
+    place.copy_(kept->second);
   } else {
     place.copy_(parameter.tensor);
   }
@@ -87,7 +72,8 @@ absl::Status FillStatistic(const InitializationRequest& request, const std::stri
     std::memcpy(stage + spec->offset_bytes, &count, sizeof(count));
     return absl::OkStatus();
   }
-  const at::Tensor dense = initial.contiguous();
+  const auto kept = request.kept.find(name);
+  const at::Tensor dense = (kept == request.kept.end() ? initial : kept->second).contiguous();
   std::memcpy(stage + spec->offset_bytes, given ? values.data() : dense.const_data_ptr<float>(),
               static_cast<size_t>(spec->numel) * sizeof(float));
   return absl::OkStatus();
@@ -107,6 +93,13 @@ absl::Status ForLayers(const InitializationRequest& request,
 }
 
 }  // namespace
+
+SeededScope::SeededScope(uint64_t key)
+    : lock_(default_generator_mutex), generator_(at::detail::getDefaultCPUGenerator()) {
+  state_ = generator_.get_state();
+  generator_.set_current_seed(key);
+}
+SeededScope::~SeededScope() { generator_.set_state(state_); }
 
 uint64_t InitializationKey(uint64_t seed, const std::string& name) {
   return MixKeys({seed, HashName(name)});
@@ -137,7 +130,7 @@ absl::Status InitializeParameters(const InitializationRequest& request, std::byt
 
 absl::Status InitializeStatistics(const InitializationRequest& request, std::byte* statistics) {
   return ForLayers(request, [&](const LayerFactory& factory, Layer& layer) -> absl::Status {
-    for (const BatchNormPart& part : BatchNormsOf(layer)) {
+    for (const BatchNormPart& part : layer.batch_norms()) {
       const std::string prefix = absl::StrCat(factory.name, ".", part.prefix);
       RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_mean", part.mean, statistics));
       RZ_RETURN_IF_ERROR(FillStatistic(request, prefix + "running_var", part.variance, statistics));

@@ -11,13 +11,25 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "integrations/torch/layer_factory.h"
 #include "integrations/torch/torch.h"
 
 namespace ringzero {
+
+// A BatchNorm module that tracks running statistics and is in training mode. (A BatchNorm that the
+// user has put into eval mode is frozen: its statistics are constants.)
+struct BatchNormPart {
+  std::string prefix;  // in the layer: "bn1." or ""
+  at::Tensor mean, variance, count;
+  std::optional<double> momentum;
+  std::function<void(double)> set_momentum;
+};
 
 // A module with a fixed signature; parameters and buffers are registered as in any torch module.
 class Layer : public torch::nn::Module {
@@ -26,6 +38,14 @@ class Layer : public torch::nn::Module {
   // The module whose parameters these are: this layer, or the module that it wraps (which has no
   // name of its own, so that modules() alone would miss it).
   virtual std::shared_ptr<torch::nn::Module> inner() { return shared_from_this(); }
+  // What travels with the stage besides parameters. Unless a layer says otherwise: torch's
+  // BatchNorm modules in inner().
+  virtual std::vector<BatchNormPart> batch_norms();
+  // Whether the forward draws from torch's default generator. If so, RingModel seeds the generator
+  // before each forward of this layer by (seed, iteration, micro-batch, layer), so that what is
+  // drawn does not depend on the number of workers, and puts its state back after. Unless a layer
+  // says otherwise: whether inner() has a Dropout of torch's that is in training mode.
+  virtual bool draws();
 };
 
 namespace layer_internal {

@@ -46,6 +46,10 @@ struct LayerFactory {
   // name).
   std::function<void(const std::string& parameter, at::Tensor values, at::Generator generator)>
       initialize = nullptr;
+  // `build` gives a module that exists only once, and always the same one (it is the user's own).
+  // Then what it holds at first are its initial values: RingModel takes the memory out of the
+  // module and keeps it until the stage's owner has read it.
+  bool ready = false;
 };
 
 }  // namespace ringzero

@@ -3,6 +3,7 @@
 
 #include <torch/nn/modules.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -20,7 +21,6 @@ bool TakeBatchNorm(const std::string& name, const std::shared_ptr<torch::nn::Mod
   if (norm == nullptr) return false;
   if (!norm->running_mean.defined() || !norm->is_training()) return true;
   parts.push_back({.prefix = name.empty() ? "" : name + ".",
-                   .module = module,
                    .mean = norm->running_mean,
                    .variance = norm->running_var,
                    .count = norm->num_batches_tracked,
@@ -29,8 +29,8 @@ bool TakeBatchNorm(const std::string& name, const std::shared_ptr<torch::nn::Mod
   return true;
 }
 
-// The probability of torch's own Dropout in `module`, if it is one.
-std::optional<double> DropoutOf(const std::shared_ptr<torch::nn::Module>& module) {
+// The probability of the Dropout in `module`, if it has one; else 0.
+double DropoutOf(const std::shared_ptr<torch::nn::Module>& module) {
   using namespace torch::nn;
   if (auto m = std::dynamic_pointer_cast<DropoutImpl>(module)) return m->options.p();
   if (auto m = std::dynamic_pointer_cast<Dropout2dImpl>(module)) return m->options.p();
@@ -43,7 +43,7 @@ std::optional<double> DropoutOf(const std::shared_ptr<torch::nn::Module>& module
   if (auto m = std::dynamic_pointer_cast<MultiheadAttentionImpl>(module)) {
     return m->options.dropout();
   }
-  return std::nullopt;
+  return 0;
 }
 
 bool TracksInstanceNorm(const std::shared_ptr<torch::nn::Module>& module) {
@@ -105,6 +105,22 @@ void Cast(const at::Tensor& tensor, at::ScalarType type) {
 
 }  // namespace
 
+std::vector<BatchNormPart> Layer::batch_norms() {
+  std::vector<BatchNormPart> parts;
+  for (const auto& item : inner()->named_modules()) {
+    TakeBatchNorm<torch::nn::BatchNorm1dImpl>(item.key(), item.value(), parts) ||
+        TakeBatchNorm<torch::nn::BatchNorm2dImpl>(item.key(), item.value(), parts) ||
+        TakeBatchNorm<torch::nn::BatchNorm3dImpl>(item.key(), item.value(), parts);
+  }
+  return parts;
+}
+
+bool Layer::draws() {
+  const auto modules = inner()->modules();
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const auto& m) { return m->is_training() && DropoutOf(m) > 0; });
+}
+
 std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer) {
   std::vector<NamedTensor> parameters;
   std::set<const void*> seen;
@@ -117,19 +133,9 @@ std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer) {
   return parameters;
 }
 
-std::vector<BatchNormPart> BatchNormsOf(Layer& layer) {
-  std::vector<BatchNormPart> parts;
-  for (const auto& item : layer.inner()->named_modules()) {
-    TakeBatchNorm<torch::nn::BatchNorm1dImpl>(item.key(), item.value(), parts) ||
-        TakeBatchNorm<torch::nn::BatchNorm2dImpl>(item.key(), item.value(), parts) ||
-        TakeBatchNorm<torch::nn::BatchNorm3dImpl>(item.key(), item.value(), parts);
-  }
-  return parts;
-}
-
 std::vector<NamedTensor> ConstantsOf(Layer& layer) {
   std::set<const void*> running;
-  for (const BatchNormPart& part : BatchNormsOf(layer)) {
+  for (const BatchNormPart& part : layer.batch_norms()) {
     for (const at::Tensor& t : {part.mean, part.variance, part.count}) {
       running.insert(t.unsafeGetTensorImpl());
     }
@@ -155,7 +161,7 @@ std::vector<ParameterSpec> ParameterSpecsOf(const std::string& layer_name, const
 
 std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer& layer) {
   std::vector<StatisticSpec> specs;
-  for (const BatchNormPart& part : BatchNormsOf(layer)) {
+  for (const BatchNormPart& part : layer.batch_norms()) {
     const std::string prefix = absl::StrCat(layer_name, ".", part.prefix);
     const double blend = part.momentum.value_or(0.1);
     specs.push_back({.name = prefix + "running_mean", .numel = part.mean.numel(), .blend = blend});
@@ -169,7 +175,7 @@ std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer
 
 absl::Status CheckLayer(const std::string& layer_name, Layer& layer) {
   RZ_RETURN_IF_ERROR(CheckParameters(layer_name, layer));
-  for (const BatchNormPart& part : BatchNormsOf(layer)) {
+  for (const BatchNormPart& part : layer.batch_norms()) {
     if (!part.momentum) {
       return Refuse(layer_name, part.prefix + "running_mean",
                     "has momentum None: a cumulative average depends on more than its own value; "
@@ -182,12 +188,6 @@ absl::Status CheckLayer(const std::string& layer_name, Layer& layer) {
       return Refuse(layer_name, name,
                     "is an InstanceNorm with running statistics: only BatchNorm's are kept");
     }
-    if (!item.value()->is_training()) continue;
-    if (const std::optional<double> p = DropoutOf(item.value()); p && *p > 0) {
-      return Refuse(layer_name, name,
-                    "uses torch's Dropout, whose random numbers belong to the process and not to "
-                    "the micro-batch: take ringzero's Dropout, or p = 0");
-    }
   }
   return absl::OkStatus();
 }
@@ -197,7 +197,7 @@ StageStatistics::~StageStatistics() {
 }
 
 absl::Status StageStatistics::Add(const std::string& layer_name, Layer& layer) {
-  for (BatchNormPart& norm : BatchNormsOf(layer)) {
+  for (BatchNormPart& norm : layer.batch_norms()) {
     const size_t at = 3 * norms_.size();
     const std::string name = absl::StrCat(layer_name, ".", norm.prefix, "running_mean");
     if (at + 2 >= layout_.statistics.size() || layout_.statistics[at].name != name) {
@@ -270,7 +270,7 @@ at::ScalarType ScalarTypeOf(ValueType type) {
 
 void CastLayer(Layer& layer, at::ScalarType type) {
   for (const NamedTensor& parameter : ParametersOf(layer)) Cast(parameter.tensor, type);
-  for (const BatchNormPart& norm : BatchNormsOf(layer)) {
+  for (const BatchNormPart& norm : layer.batch_norms()) {
     Cast(norm.mean, type);
     Cast(norm.variance, type);
   }

@@ -32,17 +32,6 @@ struct NamedTensor {
 // In the order of registration; a tensor registered twice stands under its first name only.
 std::vector<NamedTensor> ParametersOf(const torch::nn::Module& layer);
 
-// A BatchNorm module that tracks running statistics and is in training mode. (A BatchNorm that the
-// user has put into eval mode is frozen: its statistics are constants.)
-struct BatchNormPart {
-  std::string prefix;  // in the layer: "bn1." or ""
-  std::shared_ptr<torch::nn::Module> module;
-  at::Tensor mean, variance, count;
-  std::optional<double> momentum;
-  std::function<void(double)> set_momentum;
-};
-std::vector<BatchNormPart> BatchNormsOf(Layer& layer);
-
 // Buffers that belong to no BatchNormPart: constants.
 std::vector<NamedTensor> ConstantsOf(Layer& layer);
 
@@ -52,8 +41,7 @@ std::vector<ParameterSpec> ParameterSpecsOf(const std::string& layer_name, const
 std::vector<StatisticSpec> StatisticSpecsOf(const std::string& layer_name, Layer& layer);
 
 // InvalidArgument naming layer and member: parameters that are not dense fp32 of the CPU or share
-// one storage, BatchNorm with momentum None, InstanceNorm with running statistics, and torch's own
-// Dropout with p > 0 (its generator belongs to the process, not to the micro-batch).
+// one storage, BatchNorm with momentum None, and InstanceNorm with running statistics.
 absl::Status CheckLayer(const std::string& layer_name, Layer& layer);
 
 // The running statistics of a stage's BatchNorms, which belong to the stage and not to this worker.

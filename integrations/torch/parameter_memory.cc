@@ -150,11 +150,17 @@ ParameterMemory::~ParameterMemory() {
   }
 }
 
-void ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
+at::Tensor ParameterMemory::Bind(int parameter, const at::Tensor& tensor) {
+  c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+  const auto had = std::make_shared<at::DataPtr>(
+      storage->set_data_ptr(at::DataPtr(nullptr, at::Device(at::kCPU))));
   bound_[parameter].push_back(tensor);
   // Resizing would ask torch's allocator for memory that is not ours.
-  tensor.storage().unsafeGetStorageImpl()->set_resizable(false);
+  storage->set_resizable(false);
   Point(parameter, released_.data());
+  return at::from_blob(
+      had->get(), tensor.sizes(), tensor.strides(), [had](void*) {},
+      at::TensorOptions(tensor.scalar_type()));
 }
 
 void ParameterMemory::Point(int parameter, const std::byte* base) {

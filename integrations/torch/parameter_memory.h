@@ -2,7 +2,7 @@
 // ReleasedRange.
 //
 //   RZ_ASSIGN_OR_RETURN(auto memory, ParameterMemory::Create("stage 3 (block2)", layout));
-//   memory->Bind(0, weight);            // takes over its storage; the memory that it had is freed
+//   memory->Bind(0, weight);            // takes over its storage; returns the memory that it had
 //   memory->PointAt(copy.data());       // weight now reads the version in that buffer
 //   memory->Release();                  // weight now faults; the fault names stage and parameter
 //
@@ -58,8 +58,8 @@ class ParameterMemory {
   ~ParameterMemory();
 
   // Several tensors may be bound to one parameter: tied ones. A parameter with more than one tensor
-  // is `shared` below.
-  void Bind(int parameter, const at::Tensor& tensor);
+  // is `shared` below. Returns the memory that the tensor had, as a tensor of its own.
+  at::Tensor Bind(int parameter, const at::Tensor& tensor);
 
   // `version` must stay alive until the next call of one of these four.
   void PointAt(const std::byte* version);

@@ -71,9 +71,7 @@ RingModel::Impl::~Impl() {
   sink_slot_->sink = nullptr;
   for (size_t j = 0; j < stages_.size(); ++j) {
     for (const at::Tensor& parameter : stages_[j].parameters) {
-      if (!parameter.defined() || !parameter.requires_grad()) continue;
-      DetachGradientHook(parameter);
-      parameter.mutable_grad().reset();
+      if (parameter.defined() && parameter.requires_grad()) parameter.mutable_grad().reset();
     }
   }
   if (failure_.ok() && backward_begun_ && state_ == State::kForwarded) {
@@ -81,7 +79,11 @@ RingModel::Impl::~Impl() {
   }
   // The other workers hear why, not only that this one left.
   if (engine_ != nullptr && !finished_ && !failure_.ok()) engine_->Abort(failure_);
-  SetTraining(true);
+  Guard([&] {  // a layer's own train() may throw
+    SetTraining(true);
+    return absl::OkStatus();
+  })
+      .IgnoreError();
 }
 
 absl::StatusOr<std::unique_ptr<RingModel::Impl>> RingModel::Impl::Create(RingModelOptions options) {
@@ -128,7 +130,12 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
   const LayerFactory& factory = options_.layers[layer];
   RZ_ASSIGN_OR_RETURN(std::shared_ptr<Layer> built, BuildLayer(factory, seed_));
   RZ_RETURN_IF_ERROR(CheckLayer(factory.name, *built));
-  if (compute_type() != at::kFloat) CastLayer(*built, compute_type());
+  std::vector<at::Tensor> as_built;  // where the cast makes other memory
+  if (compute_type() != at::kFloat) {
+    for (const NamedTensor& p : ParametersOf(*built)) as_built.push_back(p.tensor.detach());
+    if (factory.ready) KeepStatistics(factory.name, *built);
+    CastLayer(*built, compute_type());
+  }
   for (const TiedParameter& tie : factory.tied) {
     const auto target = places_.find(tie.target);
     if (target == places_.end()) {
@@ -138,8 +145,10 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
     const Place place = target->second;
     places_[absl::StrCat(factory.name, ".", tie.parameter)] = place;
   }
-  for (const NamedTensor& parameter : ParametersOf(*built)) {
-    RZ_RETURN_IF_ERROR(BindParameter(j, factory, parameter));
+  const std::vector<NamedTensor> parameters = ParametersOf(*built);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    RZ_RETURN_IF_ERROR(BindParameter(j, factory, parameters[i],
+                                     as_built.empty() ? at::Tensor() : std::move(as_built[i])));
   }
   RZ_RETURN_IF_ERROR(stages_[j].statistics->Add(factory.name, *built));
   if (const auto* marked = dynamic_cast<const MarkedLayer*>(built.get());
@@ -150,12 +159,23 @@ absl::Status RingModel::Impl::BuildLayerOf(int j, int layer) {
   for (const auto& module : built->inner()->modules(/*include_self=*/true)) {
     modes_.push_back({module, module->is_training()});
   }
+  stages_[j].draws.push_back(built->draws());
   stages_[j].layers.push_back(std::move(built));
   return absl::OkStatus();
 }
 
+// The running statistics of a ready module, before a cast rounds them.
+void RingModel::Impl::KeepStatistics(const std::string& layer, Layer& built) {
+  for (const BatchNormPart& part : built.batch_norms()) {
+    const std::string prefix = absl::StrCat(layer, ".", part.prefix);
+    kept_[prefix + "running_mean"] = part.mean.detach();
+    kept_[prefix + "running_var"] = part.variance.detach();
+  }
+}
+
+// `as_built`: what the layer held before it was cast, if it was.
 absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
-                                            const NamedTensor& parameter) {
+                                            const NamedTensor& parameter, at::Tensor as_built) {
   const std::string name = absl::StrCat(factory.name, ".", parameter.name);
   const at::Tensor& tensor = parameter.tensor;
   const auto found = places_.find(name);
@@ -173,12 +193,15 @@ absl::Status RingModel::Impl::BindParameter(int j, const LayerFactory& factory,
         "built alike every time");
   }
   RingStage& owner = stages_[place.stage];
-  owner.memory->Bind(place.parameter, tensor);
+  at::Tensor had = owner.memory->Bind(place.parameter, tensor);
   at::Tensor& first = owner.parameters[place.parameter];
   if (!first.defined()) {
     if (place.stage != j) return Internal("\"", name, "\" is out of order");
     first = tensor;
-    if (spec.trainable) AttachGradientHook(slot_, place.stage, place.parameter, tensor);
+    if (factory.ready && options_.planned.plan.has_masters(options_.engine.self, StageId(j))) {
+      kept_[name] = as_built.defined() ? std::move(as_built) : std::move(had);
+    }
+    if (spec.trainable) hooks_.emplace_back(slot_, place.stage, place.parameter, tensor);
   } else if (spec.trainable) {
     // One gradient for both: the tied tensor's uses flow into the first one's accumulator.
     accumulators_.push_back(ShareAccumulator(first, tensor));
@@ -194,7 +217,8 @@ absl::Status RingModel::Impl::StartEngine() {
         .layers = layers.subspan(plan.first_layer, plan.end_layer - plan.first_layer),
         .layout = layouts_[stage.value],
         .seed = seed_,
-        .preset = options_.preset};
+        .preset = options_.preset,
+        .kept = kept_};
   };
   EngineOptions engine = std::move(options_.engine);
   engine.plan = options_.planned.plan;
@@ -209,6 +233,7 @@ absl::Status RingModel::Impl::StartEngine() {
     return InitializeStatistics(request(stage), statistics);
   };
   RZ_ASSIGN_OR_RETURN(engine_, Engine::Create(std::move(engine)));
+  kept_.clear();
   return absl::OkStatus();
 }
 

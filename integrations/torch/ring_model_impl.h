@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +32,7 @@ inline void ThrowIfError(const absl::Status& status) {
 // A stage's modules and the state of its pass.
 struct RingStage {
   std::vector<std::shared_ptr<Layer>> layers;
+  std::vector<bool> draws;  // by layer
   std::unique_ptr<StageStatistics> statistics;
   std::unique_ptr<ParameterMemory> memory;
   std::vector<at::Tensor> parameters;  // by index in the layout
@@ -72,7 +74,9 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   explicit Impl(RingModelOptions options);
   absl::Status BuildStages();
   absl::Status BuildLayerOf(int j, int layer);
-  absl::Status BindParameter(int j, const LayerFactory& factory, const NamedTensor& parameter);
+  void KeepStatistics(const std::string& layer, Layer& built);
+  absl::Status BindParameter(int j, const LayerFactory& factory, const NamedTensor& parameter,
+                             at::Tensor as_built);
   absl::Status StartEngine();
   absl::Status CheckBeforePass(const TensorList& inputs);
   absl::Status CheckSamples(const TensorList& inputs) const;
@@ -102,6 +106,7 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   void DropGradients(int j);
 
   TensorList RunLayers(TensorList inputs);
+  void BeginLayer(int layer);
   // For a ready module, in which a mark is a layer.
   TensorList Enter(int layer, TensorList inputs) override;
   TensorList Leave(int layer, TensorList outputs) override;
@@ -122,7 +127,9 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
     int stage;
     int parameter;
   };
-  std::map<std::string, Place> places_;              // by full name, tied names too
+  std::map<std::string, Place> places_;     // by full name, tied names too
+  std::map<std::string, at::Tensor> kept_;  // values of ready modules, until the engine has them
+  std::vector<GradientHook> hooks_;
   std::vector<std::shared_ptr<void>> accumulators_;  // of tied parameters
   struct Weight {
     Place place;
@@ -145,8 +152,9 @@ class RingModel::Impl final : public BackwardListener, private StageMarks, priva
   State state_ = State::kIdle;
   LapTask lap_;
   int64_t pass_ = 0;
-  int next_stage_ = 0;  // of the forward
-  int next_layer_ = 0;  // of a ready module's forward
+  int next_stage_ = 0;                 // of the forward
+  int next_layer_ = 0;                 // of a ready module's forward
+  std::optional<SeededScope> random_;  // of the layer that runs, if it draws
   bool stage_open_ = false;
   int next_backward_ = 0;  // its backward is begun or begins next; all stages above it are closed
   std::shared_ptr<bool> backward_done_;  // set by the graph that is running; new in each pass

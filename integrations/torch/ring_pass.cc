@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/philox.h"
 #include "base/status.h"
 #include "integrations/torch/micro_batch_context.h"
 #include "integrations/torch/ring_model_impl.h"
@@ -132,12 +133,22 @@ TensorList RingModel::Impl::RunLayers(TensorList inputs) {
   for (int j = 0; j < stage_count(); ++j) {
     inputs = EnterStage(j, std::move(inputs));
     for (size_t i = 0; i < stages_[j].layers.size(); ++i) {
-      EnterLayer(plan_of(j).first_layer + static_cast<int64_t>(i));
+      BeginLayer(plan_of(j).first_layer + static_cast<int>(i));
       inputs = stages_[j].layers[i]->forward(std::move(inputs));
+      random_.reset();
     }
     inputs = LeaveStage(j, std::move(inputs));
   }
   return inputs;
+}
+
+// Within its stage: what the layer draws depends on the place in the training alone.
+void RingModel::Impl::BeginLayer(int layer) {
+  EnterLayer(layer);
+  if (!stages_[next_stage_].draws[layer - plan_of(next_stage_).first_layer]) return;
+  random_.emplace(
+      MixKeys({seed_, HashName("torch's generator"), static_cast<uint64_t>(lap_.iteration.value),
+               static_cast<uint64_t>(lap_.micro_batch), static_cast<uint64_t>(layer)}));
 }
 
 TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
@@ -152,9 +163,11 @@ TensorList RingModel::Impl::Enter(int layer, TensorList inputs) {
         state_ == State::kForward ? absl::StrCat(name(next_layer_), " of ", NameOf(next_stage_))
                                   : "the end"));
   }
-  EnterLayer(layer);
-  if (layer != plan_of(next_stage_).first_layer) return inputs;
-  return EnterStage(next_stage_, std::move(inputs));
+  if (layer == plan_of(next_stage_).first_layer) {
+    inputs = EnterStage(next_stage_, std::move(inputs));
+  }
+  BeginLayer(layer);
+  return inputs;
 }
 
 TensorList RingModel::Impl::Leave(int layer, TensorList outputs) {
@@ -162,6 +175,7 @@ TensorList RingModel::Impl::Leave(int layer, TensorList outputs) {
     throw RingError(FailedPrecondition("the module's forward left mark ", layer,
                                        ", but it is in mark ", next_layer_));
   }
+  random_.reset();
   ++next_layer_;
   if (next_layer_ != plan_of(next_stage_).end_layer) return outputs;
   return LeaveStage(next_stage_, std::move(outputs));
@@ -250,6 +264,7 @@ void RingModel::Impl::ReleaseStage(int j) {
 
 void RingModel::Impl::FailPass() {
   state_ = State::kFailed;
+  random_.reset();
   StopTaking();
   if (failure_.ok()) {
     const int stage = std::min(next_stage_, stage_count() - 1);

@@ -97,28 +97,34 @@ absl::StatusOr<std::vector<AgreementSection>> StatementOf(const RunWorkersOption
   return sections;
 }
 
-// One worker's way from its plan to its result, in a process of its own.
-absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const Plans& plan,
-                                          const Work& work, WorkerContext& context) {
-  const WorkerId self = context.self();
-  const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, self);
+// The way of a worker in a process of its own from its plan to its seat, which looks into `run`.
+absl::StatusOr<WorkerSeat> TakeSeat(const RunWorkersOptions& options,
+                                    const absl::StatusOr<PlannedRun>& run, WorkerContext& context) {
   RZ_RETURN_IF_ERROR(context.launched() ? run.status() : context.Agree(StatementOf(options, run)));
   MakeComputeThreads(options.threads);
+  const WorkerId self = context.self();
   WorkerSeat seat{.self = self, .run = *run};
   seat.report = [&context](const std::string& kind, const std::string& text) {
     return context.Report(kind, text);
   };
-  if (NeedsTransport(run->planned.plan)) {
-    RZ_ASSIGN_OR_RETURN(TransportOptions needs, NeedsOf(options, *run, self));
-    RZ_ASSIGN_OR_RETURN(Connection made, context.Connect({.transport = options.transport,
-                                                          .options = std::move(needs)}));
-    seat.transport = Decorate(std::move(made.transport), options);
-    if (self.value == 0) {
-      context.Report("note", absl::StrCat("transport: ", made.why)).IgnoreError();
-    }
-  } else {
+  if (!NeedsTransport(run->planned.plan)) {
     context.StayAlone();
+    return seat;
   }
+  RZ_ASSIGN_OR_RETURN(TransportOptions needs, NeedsOf(options, *run, self));
+  RZ_ASSIGN_OR_RETURN(Connection made, context.Connect({.transport = options.transport,
+                                                        .options = std::move(needs)}));
+  seat.transport = Decorate(std::move(made.transport), options);
+  if (self.value == 0) {
+    context.Report("note", absl::StrCat("transport: ", made.why)).IgnoreError();
+  }
+  return seat;
+}
+
+absl::StatusOr<std::string> WorkInProcess(const RunWorkersOptions& options, const Plans& plan,
+                                          const Work& work, WorkerContext& context) {
+  const absl::StatusOr<PlannedRun> run = MakePlan(options, plan, context.self());
+  RZ_ASSIGN_OR_RETURN(WorkerSeat seat, TakeSeat(options, run, context));
   return Guard([&] { return work(std::move(seat)); });
 }
 
@@ -126,6 +132,11 @@ absl::StatusOr<std::string> WorkInThreads(const RunWorkersOptions& options, cons
                                           const Work& work, WorkerContext& context) {
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, MakePlan(options, plan, WorkerId(0)));
   const int workers = run.planned.plan.workers;
+  for (const LayerFactory& layer : run.layers) {
+    if (workers == 1 || !layer.ready) continue;
+    return InvalidArgument("layer \"", layer.name,
+                           "\" is a ready module, which exists once: workers must be processes");
+  }
   std::vector<std::unique_ptr<Transport>> transports(static_cast<size_t>(workers));
   if (NeedsTransport(run.planned.plan)) {
     std::vector<TransportOptions> needs;
@@ -201,6 +212,26 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(const RunWorkersOptions& opt
   return RunJob({.launch = std::move(launch), .seat = options.seat}, [&](WorkerContext& context) {
     return WorkInProcess(options, plan, work, context);
   });
+}
+
+OpenWorker::OpenWorker(RunWorkersOptions options)
+    : options_(std::move(options)), worker_(*options_.seat, options_.launch) {}
+
+absl::StatusOr<std::unique_ptr<OpenWorker>> OpenWorker::Open(RunWorkersOptions options,
+                                                             const Plans& plan) {
+  if (!options.seat.has_value()) return absl::InvalidArgumentError("OpenWorker without a seat");
+  std::unique_ptr<OpenWorker> made(new OpenWorker(std::move(options)));
+  WorkerContext& context = made->worker_.context();
+  made->run_ = MakePlan(made->options_, plan, context.self());
+  absl::StatusOr<WorkerSeat> seat = TakeSeat(made->options_, made->run_, context);
+  if (!seat.ok()) return made->Close(seat.status()).status();
+  made->seat_.emplace(*std::move(seat));
+  return made;
+}
+
+absl::StatusOr<std::vector<std::string>> OpenWorker::Close(
+    const absl::StatusOr<std::string>& mine) {
+  return worker_.Close(mine);
 }
 
 }  // namespace ringzero

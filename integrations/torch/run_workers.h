@@ -83,6 +83,36 @@ absl::StatusOr<std::vector<std::string>> RunWorkers(
     const RunWorkersOptions& options, const std::function<absl::StatusOr<PlannedRun>()>& plan,
     const std::function<absl::StatusOr<std::string>(WorkerSeat)>& work);
 
+// One worker of a job, for a program whose loop is its own: RunWorkers in two halves. This process
+// is the worker.
+//
+//   RZ_ASSIGN_OR_RETURN(auto worker, OpenWorker::Open({.launch = {.workers = 4}, .seat = seat},
+//                                                     [] { return PlanMyModel(); }));
+//   … RingModel::Create({… .engine = {.transport = std::move(worker->seat().transport)}}) …
+//   RZ_ASSIGN_OR_RETURN(std::vector<std::string> results, worker->Close("my summary"));
+//
+// Used by one thread. A worker that goes without Close ends the others only when they miss it.
+class OpenWorker {
+ public:
+  // As RunWorkers, until `work` would be called. options.seat must be given: that of
+  // JoinOutsideJob, or JobSeat{.rendezvous = MakeLocalRendezvous()} for a job of one worker. A
+  // failure has been told to the other workers.
+  static absl::StatusOr<std::unique_ptr<OpenWorker>> Open(
+      RunWorkersOptions options, const std::function<absl::StatusOr<PlannedRun>()>& plan);
+
+  WorkerSeat& seat() { return *seat_; }
+  // As SeatedWorker::Close (p2p/launch/launcher.h).
+  absl::StatusOr<std::vector<std::string>> Close(const absl::StatusOr<std::string>& mine);
+
+ private:
+  explicit OpenWorker(RunWorkersOptions options);
+
+  const RunWorkersOptions options_;
+  SeatedWorker worker_;
+  absl::StatusOr<PlannedRun> run_;
+  std::optional<WorkerSeat> seat_;
+};
+
 // What CheckLimits has to find when such workers are launched: for RunWorkers, and for a program
 // that wants to know before it plans. `threads`: torch's, in each worker.
 LaunchNeeds LaunchNeedsOf(RunWorkersOptions::As as, int workers, int threads);

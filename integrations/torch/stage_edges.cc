@@ -62,12 +62,14 @@ TensorList Attach(const std::shared_ptr<ListenerSlot>& slot, EdgePlace place, Ed
   return tensors;
 }
 
-class GradientHook : public torch::autograd::PostAccumulateGradHook {
+class TellGradient : public torch::autograd::FunctionPostHook {
  public:
-  GradientHook(std::shared_ptr<ListenerSlot> slot, int stage, int parameter)
+  TellGradient(std::shared_ptr<ListenerSlot> slot, int stage, int parameter)
       : slot_(std::move(slot)), stage_(stage), parameter_(parameter) {}
-  void operator()(const at::Tensor&) override {
-    if (slot_->listener != nullptr) slot_->listener->OnGradient(stage_, parameter_);
+  variable_list operator()(const variable_list& outputs, const variable_list& gradients) override {
+    const bool some = !gradients.empty() && gradients[0].defined();
+    if (some && slot_->listener != nullptr) slot_->listener->OnGradient(stage_, parameter_);
+    return outputs;
   }
 
  private:
@@ -88,14 +90,13 @@ TensorList AttachEdgeOut(const std::shared_ptr<ListenerSlot>& slot, EdgePlace pl
   return Attach(slot, place, EdgeNode::Side::kOut, std::move(outputs));
 }
 
-void AttachGradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
-                        const at::Tensor& tensor) {
-  torch::autograd::impl::set_post_acc_grad_hooks(
-      tensor, std::make_unique<GradientHook>(slot, stage, parameter));
-}
+GradientHook::GradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
+                           const at::Tensor& tensor)
+    : accumulator_(torch::autograd::impl::grad_accumulator(tensor)),
+      key_(accumulator_->add_post_hook(std::make_unique<TellGradient>(slot, stage, parameter))) {}
 
-void DetachGradientHook(const at::Tensor& tensor) {
-  torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
+GradientHook::~GradientHook() {
+  if (accumulator_ != nullptr) accumulator_->del_post_hook(key_);
 }
 
 std::shared_ptr<void> ShareAccumulator(const at::Tensor& target, const at::Tensor& tied) {

@@ -43,10 +43,20 @@ TensorList AttachEdgeIn(const std::shared_ptr<ListenerSlot>& slot, EdgePlace pla
 TensorList AttachEdgeOut(const std::shared_ptr<ListenerSlot>& slot, EdgePlace place,
                          TensorList outputs);
 
-// Calls OnGradient whenever the gradient of `parameter` has been accumulated.
-void AttachGradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
-                        const at::Tensor& tensor);
-void DetachGradientHook(const at::Tensor& tensor);
+// Calls OnGradient whenever the gradient of `tensor` has been accumulated, while this lives. It is
+// a hook of the node that accumulates: a tensor has one slot for hooks of its own, and a user may
+// take it (register_post_accumulate_grad_hook).
+class GradientHook {
+ public:
+  GradientHook(const std::shared_ptr<ListenerSlot>& slot, int stage, int parameter,
+               const at::Tensor& tensor);
+  GradientHook(GradientHook&&) = default;
+  ~GradientHook();
+
+ private:
+  std::shared_ptr<torch::autograd::Node> accumulator_;  // autograd keeps it only while in use
+  uintptr_t key_ = 0;
+};
 
 // Makes the gradients of every use of `tied` flow to `target`, where autograd adds them up as if
 // both were one tensor. The returned holder must live as long as that is wanted.

@@ -126,9 +126,8 @@ absl::StatusOr<std::vector<LayerCost>> CountMarks(const MarkedModule& module, Ma
 
 }  // namespace
 
-MarkedLayer::MarkedLayer(std::shared_ptr<Module> whole, const StageMark& mark,
-                         std::function<TensorList(Module&, StageMarks&, TensorList)> forward)
-    : whole_(std::move(whole)), forward_(std::move(forward)) {
+MarkedLayer::MarkedLayer(std::shared_ptr<Module> whole, const StageMark& mark, Forward forward)
+    : MarkedLayer(std::move(whole), std::move(forward)) {
   const auto submodules = whole_->named_modules("", /*include_self=*/false);
   for (std::string name : mark.modules) {
     const std::shared_ptr<Module> part = submodules[name];

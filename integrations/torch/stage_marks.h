@@ -64,22 +64,29 @@ struct MarkedModule {
 absl::StatusOr<std::vector<LayerFactory>> LayersOf(const MarkedModule& module,
                                                    const TensorList& example);
 
-// What LayersOf's factories build; for RingModel.
-class MarkedLayer final : public Layer {
+// A part of a ready module; for RingModel, and for what makes parts in another way than LayersOf.
+class MarkedLayer : public Layer {
  public:
-  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, const StageMark& mark,
-              std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward);
+  using Forward = std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)>;
+
+  // The part has the submodules of `mark`.
+  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, const StageMark& mark, Forward forward);
   const std::shared_ptr<torch::nn::Module>& whole() const { return whole_; }
   // The whole module's forward.
   TensorList RunWhole(StageMarks& marks, TensorList inputs) {
     return forward_(*whole_, marks, std::move(inputs));
   }
   // Never called: a part of a ready module has no forward of its own. Throws.
-  TensorList forward(TensorList inputs) override;
+  TensorList forward(TensorList inputs) final;
+
+ protected:
+  // The part registers its own parameters.
+  MarkedLayer(std::shared_ptr<torch::nn::Module> whole, Forward forward)
+      : whole_(std::move(whole)), forward_(std::move(forward)) {}
 
  private:
   std::shared_ptr<torch::nn::Module> whole_;
-  std::function<TensorList(torch::nn::Module&, StageMarks&, TensorList)> forward_;
+  Forward forward_;
 };
 
 }  // namespace ringzero

@@ -450,28 +450,33 @@ absl::StatusOr<std::vector<std::string>> LaunchProcesses(const LaunchOptions& op
   return launch.Run();
 }
 
-absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body) {
-  if (!options.seat.has_value()) return LaunchProcesses(options.launch, body);
-  const JobSeat& seat = *options.seat;
-  absl::StatusOr<std::string> mine;
-  bool agreed = false;
-  {  // While `context` lives, signals ask for an early end.
-    WorkerContext context(seat, options.launch);
-    mine = body(context);
-    agreed = context.agreed();
-  }
-  if (!agreed) {  // no other worker waits for this worker's result
+SeatedWorker::SeatedWorker(JobSeat seat, LaunchOptions options)
+    : seat_(std::move(seat)),
+      options_(std::move(options)),
+      context_(std::make_unique<WorkerContext>(seat_, options_)) {}
+
+absl::StatusOr<std::vector<std::string>> SeatedWorker::Close(
+    const absl::StatusOr<std::string>& mine) {
+  const bool agreed = context_->agreed();
+  context_.reset();  // from here on no signal asks for an early end
+  if (!agreed) {     // no other worker waits for this worker's result
     RZ_RETURN_IF_ERROR(mine.status());
     return std::vector<std::string>{*mine};
   }
-  const auto limit = std::max<std::chrono::milliseconds>(2 * options.launch.peer_timeout,
-                                                         std::chrono::seconds(10));
-  absl::StatusOr<std::vector<std::string>> all = ShareResults(seat, mine, limit);
+  const auto limit =
+      std::max<std::chrono::milliseconds>(2 * options_.peer_timeout, std::chrono::seconds(10));
+  absl::StatusOr<std::vector<std::string>> all = ShareResults(seat_, mine, limit);
   if (all.ok()) return all;
   const absl::Status cause = CauseOf(all.status());
-  if (SilentWorker(cause) != seat.self) return cause;
+  if (SilentWorker(cause) != seat_.self) return cause;
   // The connection between the two workers is broken.
   return Annotate(cause, "another worker heard nothing of this one, though it lives");
+}
+
+absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body) {
+  if (!options.seat.has_value()) return LaunchProcesses(options.launch, body);
+  SeatedWorker worker(*options.seat, options.launch);
+  return worker.Close(body(worker.context()));
 }
 
 absl::StatusOr<std::vector<std::string>> RunThreads(

@@ -145,9 +145,35 @@ struct JobOptions {
   std::optional<JobSeat> seat;
 };
 
-// LaunchProcesses; or, in a seat, runs `body` here. In a seat, if `body` has called Agree, worker 0
-// returns the results of all workers, and another worker its own result. Errors are then those of
-// ShareResults (rendezvous/agreement.h), without this worker's number in front.
+// A worker in a seat whose program keeps its own loop (a notebook, a Python script): RunJob in two
+// halves.
+//
+//   SeatedWorker worker(seat, options);
+//   absl::StatusOr<std::string> mine = work(worker.context());
+//   absl::StatusOr<std::vector<std::string>> all = worker.Close(mine);
+//
+// Used by one thread. Destroyed without Close, it tells the other workers nothing: worker 0 waits
+// for its result until the limit of ShareResults.
+class SeatedWorker {
+ public:
+  // Of `options` on_report, peer_timeout and interrupt count.
+  SeatedWorker(JobSeat seat, LaunchOptions options);
+  SeatedWorker(const SeatedWorker&) = delete;
+  SeatedWorker& operator=(const SeatedWorker&) = delete;
+
+  WorkerContext& context() { return *context_; }  // until Close
+  // Ends the context. If the worker has agreed (WorkerContext::Agree), worker 0 gets the results of
+  // all workers, and another worker its own. Errors are those of ShareResults
+  // (rendezvous/agreement.h), without this worker's number in front. Once.
+  absl::StatusOr<std::vector<std::string>> Close(const absl::StatusOr<std::string>& mine);
+
+ private:
+  const JobSeat seat_;
+  const LaunchOptions options_;
+  std::unique_ptr<WorkerContext> context_;  // looks into options_
+};
+
+// LaunchProcesses; or, in a seat, runs `body` here, as a SeatedWorker.
 absl::StatusOr<std::vector<std::string>> RunJob(const JobOptions& options, const WorkerBody& body);
 
 // Runs the workers as threads of this process. Returns what they returned, by worker, or the first

@@ -57,7 +57,7 @@ void ReferenceModel::AddLayer(const LayerFactory& factory, int index) {
     }
     parameters_.push_back(std::move(parameter));
   }
-  for (BatchNormPart& part : BatchNormsOf(**layer)) {
+  for (BatchNormPart& part : (*layer)->batch_norms()) {
     norms_.push_back({.prefix = factory.name + "." + part.prefix,
                       .part = part,
                       .initial_mean = part.mean.clone(),

@@ -1,9 +1,15 @@
 // Models that strain the hooks: each still gives the reference's bits, alone and on a ring.
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include <set>
 #include <string>
+#include <vector>
 
+#include "integrations/torch/initialization.h"
 #include "integrations/torch/micro_batch_context.h"
 #include "tests/support/reference_trainer.h"
 #include "tests/support/ring_runner.h"
@@ -197,6 +203,88 @@ TEST(HooksTest, SlicesAndViewsOfWeights) {
                         .build = [] { return std::make_shared<Sliced>(); },
                         .cost = LayerCost{100, 200}},
                        LinearLayer("b", 6, 4)}));
+}
+
+// A module that exists only once gives its values without a second build.
+TEST(HooksTest, AReadyModuleGivesItsValues) {
+  for (const ValueType compute : {ValueType::kFp32, ValueType::kBf16}) {
+    TrainingTask task =
+        TaskWith({LinearLayer("a", 5, 6),
+                  {.name = "norm", .build = [] { return MakeLayer(torch::nn::BatchNorm1d(6)); }},
+                  LinearLayer("b", 6, 4)});
+    task.precision.compute = compute;
+    RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.stages = 2, .iterations = 3}));
+    RZ_ASSIGN(const TrainingResult wanted, RunRing(task, planned));
+    int built = 0;
+    for (LayerFactory& layer : task.layers) {
+      RZ_ASSIGN(const std::shared_ptr<Layer> once, BuildLayer(layer, task.seed));
+      layer.initialize = nullptr;
+      layer.ready = true;
+      layer.build = [once, &built] {
+        ++built;
+        return once;
+      };
+    }
+    RZ_ASSIGN(const TrainingResult found, RunRing(task, planned));
+    EXPECT_GT(built, 3);  // what it gives later has no values any more
+    EXPECT_TRUE(found == wanted) << ToString(compute);
+  }
+}
+
+// Torch's own Dropout: its mask belongs to the micro-batch, whichever worker computes it and
+// however the model is cut, and the process's generator stays where it was.
+TEST(HooksTest, TorchsDropout) {
+  const auto train = [](double p, int workers, int stages) -> absl::StatusOr<TrainingResult> {
+    const auto drop = [p] { return MakeLayer(torch::nn::Dropout(p)); };
+    const TrainingTask task = TaskWith({LinearLayer("a", 5, 6),
+                                        {.name = "drop", .build = drop},
+                                        LinearLayer("b", 6, 6),
+                                        {.name = "drop2", .build = drop},
+                                        LinearLayer("c", 6, 4)});
+    RZ_ASSIGN_OR_RETURN(
+        const PlannedTask planned,
+        PlanTask(task,
+                 {.workers = workers, .laps = 4 / workers, .stages = stages, .iterations = 3}));
+    return RunRing(task, planned);
+  };
+  at::manual_seed(7);
+  const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = generator.get_state();
+  RZ_ASSIGN(const TrainingResult alone, train(0.25, 1, 1));
+  for (const auto& [workers, stages] : {std::pair(1, 5), std::pair(2, 2), std::pair(4, 5)}) {
+    RZ_ASSIGN(const TrainingResult found, train(0.25, workers, stages));
+    EXPECT_TRUE(found == alone) << workers << " workers, " << stages << " stages";
+  }
+  RZ_ASSIGN(const TrainingResult without, train(0, 1, 1));
+  EXPECT_FALSE(without == alone);
+  EXPECT_TRUE(before.equal(generator.get_state()));
+}
+
+// Notes what it draws.
+struct Drawing : Layer {
+  explicit Drawing(std::vector<float>& to) : drawn(to) {}
+  TensorList forward(TensorList x) override {
+    if (is_training()) drawn.push_back(at::rand({1}).item<float>());
+    return x;
+  }
+  bool draws() override { return true; }
+  std::vector<float>& drawn;
+};
+
+TEST(HooksTest, EveryLayerOfEveryMicroBatchDrawsItsOwn) {
+  std::vector<float> first, again;
+  for (std::vector<float>* drawn : {&first, &again}) {
+    const auto drawing = [drawn] { return std::make_shared<Drawing>(*drawn); };
+    const TrainingTask task = TaskWith({LinearLayer("a", 5, 6),
+                                        {.name = "d1", .build = drawing},
+                                        LinearLayer("b", 6, 4),
+                                        {.name = "d2", .build = drawing}});
+    RZ_ASSIGN(const PlannedTask planned, PlanTask(task, {.laps = 2, .stages = 2, .iterations = 3}));
+    RZ_ASSIGN(const TrainingResult result, RunRing(task, planned));
+    EXPECT_EQ(drawn->size(), 12u);
+  }
+  EXPECT_EQ(first, again);
+  EXPECT_EQ(std::set<float>(first.begin(), first.end()).size(), first.size());
 }
 
 TEST(HooksTest, AStageThatCutsTheGraph) {

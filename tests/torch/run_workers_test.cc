@@ -12,6 +12,7 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/train_model.h"
@@ -191,6 +192,37 @@ INSTANTIATE_TEST_SUITE_P(Everywhere, RunWorkersTest, testing::Values(As::kProces
                          [](const auto& info) {
                            return info.param == As::kProcesses ? "Processes" : "Threads";
                          });
+
+// Programs whose loops are their own: each process opens its worker and closes it.
+TEST(OpenWorkerTest, ResultsAndFailuresAreShared) {
+  enum class Ends { kWell, kInTheLoop, kWhilePlanning };
+  const auto run = [](Ends ends) {
+    return LaunchProcesses(
+        {.workers = 2}, [&](WorkerContext& context) -> absl::StatusOr<std::string> {
+          const bool fails = context.self().value == 1;
+          RZ_ASSIGN_OR_RETURN(
+              const std::unique_ptr<OpenWorker> worker,
+              OpenWorker::Open({.launch = {.workers = 2}, .seat = context.Seat()}, [&] {
+                return PlanFor(fails && ends == Ends::kWhilePlanning ? 3 : 2);
+              }));
+          WorkerSeat& seat = worker->seat();
+          if (seat.transport == nullptr || seat.run.planned.plan.workers != 2) {
+            return absl::InternalError("not a seat of this job");
+          }
+          absl::StatusOr<std::string> mine = absl::StrCat("of ", seat.self.value);
+          if (fails && ends == Ends::kInTheLoop) mine = absl::NotFoundError("no such file");
+          if (mine.ok()) RZ_RETURN_IF_ERROR(seat.transport->Close());
+          seat.transport = nullptr;
+          RZ_ASSIGN_OR_RETURN(const std::vector<std::string> all, worker->Close(mine));
+          return absl::StrJoin(all, "+");
+        });
+  };
+  const auto results = run(Ends::kWell);
+  ASSERT_TRUE(results.ok()) << results.status();
+  EXPECT_THAT(*results, ElementsAre("of 0+of 1", "of 1"));
+  EXPECT_THAT(run(Ends::kInTheLoop), Says(HasSubstr("worker 1: no such file")));
+  EXPECT_THAT(run(Ends::kWhilePlanning), Says(HasSubstr("the plan has 3 workers")));
+}
 
 }  // namespace
 }  // namespace ringzero

@@ -187,7 +187,7 @@ CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source) {
   return checked;
 }
 
-std::vector<std::string> FillForTraining(CheckedConfig& checked) {
+std::vector<std::string> FillForTraining(CheckedConfig& checked, ModelFrom model) {
   std::vector<std::string> refused;
   std::set<std::string> sections;
   for (const Finding& finding : checked.findings.all()) {
@@ -196,24 +196,59 @@ std::vector<std::string> FillForTraining(CheckedConfig& checked) {
     sections.insert(finding.path.substr(0, finding.path.find('.')));
   }
   if (checked.findings.First(Finding::Kind::kError) != nullptr) return refused;
-  for (const absl::Status& status : FillRun(checked.config, sections)) {
+  for (const absl::Status& status : FillRun(checked.config, sections, model)) {
     refused.emplace_back(status.message());
   }
   return refused;
 }
 
-absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source) {
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source,
+                                   ModelFrom model) {
   CheckedConfig checked = CheckConfig(text, source);
   const Findings& findings = checked.findings;
   if (const Finding* error = findings.First(Finding::Kind::kError); error != nullptr) {
     return FirstOf(error->line, static_cast<size_t>(findings.Count(Finding::Kind::kError)));
   }
-  const std::vector<std::string> refused = FillForTraining(checked);
+  const std::vector<std::string> refused = FillForTraining(checked, model);
   if (!refused.empty()) return FirstOf(refused[0], refused.size());
   for (const Finding& finding : findings.all()) {
     if (!RefusedByTraining(finding.kind)) checked.config.notes.push_back(finding.line);
   }
   return std::move(checked.config);
+}
+
+TransportChoice ChoiceOf(CyclicConfig::Transport transport) {
+  switch (transport) {
+    case CyclicConfig::Transport::kShm: return TransportChoice::kShm;
+    case CyclicConfig::Transport::kUcx: return TransportChoice::kUcx;
+    case CyclicConfig::Transport::kNccl: return TransportChoice::kNccl;
+    case CyclicConfig::Transport::kAuto:
+    case CyclicConfig::Transport::kLocal: break;
+  }
+  return TransportChoice::kAuto;
+}
+
+PlanRequest PlanRequestOf(const Config& config) {
+  const CyclicConfig& cyclic = config.cyclic;
+  return {.workers = cyclic.workers,
+          .zero_stage = config.zero_stage,
+          .laps = static_cast<int>(config.batch.laps),
+          .rule = cyclic.rule,
+          .slack = cyclic.slack,
+          .predict = cyclic.predict,
+          .strict = cyclic.strict,
+          .clipping = cyclic.clipping,
+          .stages = cyclic.boundaries.empty() ? cyclic.stages
+                                              : static_cast<int>(cyclic.boundaries.size()),
+          .boundaries = cyclic.boundaries,
+          .balance = cyclic.balance,
+          .micro_batch = static_cast<int>(config.batch.micro_batch),
+          .window = cyclic.window,
+          .pending = cyclic.pending,
+          .stagger = cyclic.stagger,
+          .retain = cyclic.retain,
+          .exchange = cyclic.exchange,
+          .precision = config.precision};
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "p2p/connect.h"
 #include "sharding/plan.h"
 #include "zero/config/resolve.h"
 #include "zero/model_plan.h"
@@ -174,16 +175,29 @@ struct ConfigSource {
 
 CheckedConfig CheckConfig(absl::string_view text, const ConfigSource& source);
 
+// Who brings model and data: the configuration, or the program that reads it. With kProgram the
+// configuration has neither section, and may leave the run's length to the program.
+enum class ModelFrom { kConfig, kProgram };
+
 // All that `train` and `plan` refuse, a line each, as far as no data are needed to tell. For a
 // configuration without errors also what a run lacks; then what a run needs is filled in.
-std::vector<std::string> FillForTraining(CheckedConfig& checked);
+std::vector<std::string> FillForTraining(CheckedConfig& checked,
+                                         ModelFrom model = ModelFrom::kConfig);
 
 // Reads the file, applies the overrides and checks everything that needs no data. The result is
 // what `train` and `plan` take. NotFound if there is no such file.
 absl::StatusOr<Config> LoadConfig(const ConfigSource& source);
 
 // As LoadConfig, from `text`.
-absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source);
+absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& source,
+                                   ModelFrom model = ModelFrom::kConfig);
+
+// What cyclic.transport asks of Connect (p2p/connect.h), for workers that are processes.
+TransportChoice ChoiceOf(CyclicConfig::Transport transport);
+
+// The plan that a configuration asks for. The length of the run, what is evaluated and collected,
+// and free_slots are the caller's.
+PlanRequest PlanRequestOf(const Config& config);
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 

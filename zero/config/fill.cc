@@ -250,6 +250,23 @@ absl::Status FillLength(const ResolvedKeys& keys, Config& config) {
   return absl::OkStatus();
 }
 
+// What a run needs, and what the program brings itself.
+void CheckSections(const ResolvedKeys& keys, ModelFrom model, std::vector<absl::Status>& wrong) {
+  const bool own = model == ModelFrom::kProgram;
+  for (const KeySpec& key : AllKeys()) {
+    if (!key.training) continue;
+    const bool brought = own && (key.path == "model" || key.path == "data");
+    const bool given = keys.HasSection(key.path);
+    if (brought && given) {
+      wrong.push_back(InvalidArgument(keys.file(), ": ", key.path,
+                                      ": the program brings it: leave the section out"));
+    } else if (!brought && !given) {
+      wrong.push_back(
+          InvalidArgument(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")"));
+    }
+  }
+}
+
 absl::Status FillLossScale(const ResolvedKeys& keys, LossScaleOptions& scale) {
   constexpr absl::string_view kPower = "fp16.initial_scale_power";
   Fill(keys, "fp16", Row("loss_scale", &scale.initial), Row("loss_scale_window", &scale.window),
@@ -501,15 +518,15 @@ std::vector<absl::Status> FillOurs(Config& config) {
   return wrong;
 }
 
-std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused) {
+std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused,
+                                  ModelFrom model) {
   const ResolvedKeys& keys = config.keys;
   std::vector<absl::Status> wrong;
-  for (const KeySpec& key : AllKeys()) {
-    if (!key.training || keys.HasSection(key.path)) continue;
-    wrong.push_back(
-        InvalidArgument(keys.file(), ": ", key.path, ": missing section (", key.meaning, ")"));
-  }
+  CheckSections(keys, model, wrong);
+  const bool open_end =
+      model == ModelFrom::kProgram && !keys.Has("iterations") && !keys.Has("epochs");
   for (const RunPart& part : kRunParts) {
+    if (open_end && part.fill == FillLength) continue;
     const bool readable = std::none_of(
         refused.begin(), refused.end(),
         [&](const std::string& section) { return !FindChoice(part.sections, section).empty(); });

@@ -30,7 +30,8 @@ std::vector<absl::Status> FillOurs(Config& config);
 
 // Fills the fields that a run needs, and returns all errors. Leaves out `refused`: sections (or
 // keys at the top) with a value that no run takes.
-std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused);
+std::vector<absl::Status> FillRun(Config& config, const std::set<std::string>& refused,
+                                  ModelFrom model);
 
 }  // namespace ringzero
 

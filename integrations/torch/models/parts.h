@@ -74,8 +74,9 @@ LayerCost operator+(LayerCost a, LayerCost b);
 // In training each element is zero with the given probability, else divided by 1 - probability; in
 // eval() it is the identity. Element i (in row-major order) of the c-th draw of a layer is kept or
 // dropped by Philox4x32-10 keyed by (seed, iteration, micro-batch, layer, c), so the mask is the
-// same whichever worker computes the micro-batch and whatever it computed before. The mask of
-// torch's own Dropout is not the same: its generator belongs to the process.
+// same whichever worker computes the micro-batch and whatever it computed before. Torch's own
+// Dropout has this, too (Layer::draws), but one process has one generator: workers that are threads
+// wait for each other there.
 class Dropout : public torch::nn::Module {
  public:
   // 0 <= probability < 1, else c10::Error.

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "tests/support/status_matchers.h"
 #include "tests/zero/config/golden.h"
 #include "zero/config/keys.h"
 
@@ -445,6 +446,20 @@ TEST(Config, TellsAllThatTrainingRefuses) {
                           HasSubstr("optimizer.params.lr: \"auto\" has no value here"),
                           HasSubstr("model: missing section"), HasSubstr("iterations: missing"),
                           HasSubstr("fp16.initial_scale_power: wanted -126 to 127")));
+}
+
+TEST(Config, AProgramMayBringModelAndData) {
+  constexpr char kOwn[] = R"({"train_micro_batch_size_per_gpu": 8,
+                              "optimizer": {"type": "AdamW", "params": {"lr": 0.1}}})";
+  RZ_ASSIGN(const Config config, ParseConfig(kOwn, {.file = "f"}, ModelFrom::kProgram));
+  EXPECT_FALSE(config.iterations.has_value() || config.epochs.has_value());
+  const PlanRequest request = PlanRequestOf(config);
+  EXPECT_EQ(request.workers, config.cyclic.workers);
+  EXPECT_EQ(request.micro_batch, 8);
+  EXPECT_THAT(
+      ParseConfig(kOwn, {.file = "f", .overrides = {"data.type=random"}}, ModelFrom::kProgram),
+      Says(HasSubstr("data: the program brings it")));
+  EXPECT_THAT(ParseConfig(kOwn, {.file = "f"}), Says(HasSubstr("model: missing section")));
 }
 
 TEST(Config, FindsAllThatIsWrongInOurOwnSections) {
