@@ -1,0 +1,53 @@
+"""What ends a run, as exceptions. Each has the exit code that `ringzero train` would end with."""
+import re
+
+
+class RingZeroError(RuntimeError):
+    """A run's end: `exit_code` as in the README, `worker` the number of the worker that failed, if it is known."""
+    exit_code = 5
+
+    def __init__(self, message: str, code: int = 13) -> None:
+        super().__init__(message)
+        self.ringzero_code = code
+        blamed = re.search(r"worker (\d+)", message)
+        self.worker = int(blamed.group(1)) if blamed else None
+
+
+class InputError(RingZeroError, ValueError):
+    """Bad input: the configuration, the model, the data, or a call in the wrong place."""
+    exit_code = 2
+
+
+class WorkerLost(RingZeroError, ConnectionError):
+    """A worker died, or was stopped for longer than `cyclic.peer_timeout`."""
+    exit_code = 3
+
+
+class WaitTimeout(RingZeroError, TimeoutError):
+    """All workers live, but one wait took longer than `cyclic.wait_timeout`."""
+    exit_code = 4
+
+
+class NotFinite(RingZeroError, ArithmeticError):
+    """Numbers that are not finite, and the configuration says that they end the run."""
+    exit_code = 6
+
+
+# absl::StatusCode: https://abseil.io/docs/cpp/guides/status-codes
+INVALID_ARGUMENT, FAILED_PRECONDITION, CANCELLED, UNKNOWN = 3, 9, 1, 2
+_CLASSES = {3: InputError, 5: InputError, 6: InputError, 7: InputError, 12: InputError, 9: InputError,
+            14: WorkerLost, 4: WaitTimeout, 11: NotFinite}
+
+
+def of_status(code: int, message: str) -> RingZeroError:
+    """The exception for a status of C++."""
+    return _CLASSES.get(code, RingZeroError)(message, code)
+
+
+def refuse(message: str) -> InputError:
+    return InputError(message, INVALID_ARGUMENT)
+
+
+def code_of(error: BaseException) -> int:
+    """The status code with which the other workers hear of `error`."""
+    return getattr(error, "ringzero_code", CANCELLED if isinstance(error, KeyboardInterrupt) else UNKNOWN)
