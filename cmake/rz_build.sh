@@ -32,14 +32,16 @@ configure() {
 
 # build PRESET [TARGET...]
 build() {
-  local preset=$1
+  local preset=$1 what
   shift
+  what="building build/$preset${*:+ ($*)}"
+  [ $# -lt 4 ] || what="building build/$preset ($# files)"
   mkdir -p "$root/build"
   (
     flock -n 9 || { say "waiting for another ./rz that is building here" && flock 9; }
     configure "$preset"
     NINJA_STATUS='@%f %t ' cmake --build "$root/build/$preset" -j "$(jobs_at_once)" ${*:+--target "$@"} 2>&1 9>&- |
-      show_steps "building build/$preset${*:+ ($*)}" ||
+      show_steps "$what" ||
       fail_build "building build/$preset failed: the first 'error:' above says why"
   ) 9>"$root/build/.lock"
 }
