@@ -1,9 +1,10 @@
-# Finds UCX (1.17 or newer) and makes ringzero::ucx of its libucp and libucs.
+# Finds UCX (1.17 or newer): its headers, and the folder from which its libraries are loaded.
 #
 # Looked for, in this order: CMAKE_PREFIX_PATH (a UCX installation or a site-packages folder with libucx), RINGZERO_UCX_HINT,
 # then the wheel that ./rz installs into .deps/site.
 #
-# Sets RingzeroUcx_FOUND, RingzeroUcx_VERSION and RingzeroUcx_ROOT (the folder with include/ and lib/).
+# Sets RingzeroUcx_FOUND, _VERSION, _ROOT (the folder with include/ and lib/), and RINGZERO_UCX_INCLUDE_DIR and
+# RINGZERO_UCX_LIBRARY_FOLDER.
 
 find_path(RINGZERO_UCX_INCLUDE_DIR ucp/api/ucp.h
   HINTS ${RINGZERO_UCX_HINT} ${CMAKE_CURRENT_LIST_DIR}/../.deps/site
@@ -44,18 +45,8 @@ find_package_handle_standard_args(RingzeroUcx
   VERSION_VAR RingzeroUcx_VERSION
   REASON_FAILURE_MESSAGE "set CMAKE_PREFIX_PATH to a UCX folder, or let ./rz build install the pinned one")
 
-if(RingzeroUcx_FOUND AND NOT TARGET ringzero::ucx)
-  # The modules (lib/ucx/*.so) are found by UCX itself, beside its libraries. An installed program finds the libraries by our
-  # rpath: CMake drops that of libraries below the project's folder, and .deps is.
+# Nothing links UCX: p2p/ucx/ucx_api.cc loads it from here. Its modules (lib/ucx/*.so) are found by UCX itself.
+if(RingzeroUcx_FOUND)
   list(GET ringzero_ucx_libraries 0 ringzero_ucp)
-  list(GET ringzero_ucx_libraries 1 ringzero_ucs)
-  get_filename_component(ringzero_ucx_folder ${ringzero_ucp} DIRECTORY)
-  add_library(ringzero::ucs SHARED IMPORTED GLOBAL)
-  set_target_properties(ringzero::ucs PROPERTIES IMPORTED_LOCATION ${ringzero_ucs})
-  add_library(ringzero::ucx SHARED IMPORTED GLOBAL)
-  set_target_properties(ringzero::ucx PROPERTIES
-    IMPORTED_LOCATION ${ringzero_ucp}
-    INTERFACE_INCLUDE_DIRECTORIES "${RINGZERO_UCX_INCLUDE_DIR}"
-    INTERFACE_LINK_LIBRARIES ringzero::ucs
-    INTERFACE_LINK_OPTIONS "LINKER:-rpath-link,${ringzero_ucx_folder};LINKER:-rpath,${ringzero_ucx_folder}")
+  get_filename_component(RINGZERO_UCX_LIBRARY_FOLDER ${ringzero_ucp} DIRECTORY)
 endif()

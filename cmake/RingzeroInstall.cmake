@@ -5,7 +5,7 @@ configure_package_config_file(cmake/ringzeroConfig.cmake.in ${PROJECT_BINARY_DIR
   INSTALL_DESTINATION ${package_folder} NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ringzeroConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ringzeroConfig.cmake ${PROJECT_BINARY_DIR}/ringzeroConfigVersion.cmake
-              cmake/FindRingzeroTorch.cmake cmake/FindRingzeroUcx.cmake
+              cmake/FindRingzeroTorch.cmake
         DESTINATION ${package_folder})
 install(EXPORT ringzero NAMESPACE ringzero:: FILE ringzeroTargets.cmake DESTINATION ${package_folder})
 foreach(program ringzero ring_perf)

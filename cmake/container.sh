@@ -7,12 +7,12 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 . "$root/cmake/rz_install.sh"
 . "$root/cmake/rz_build.sh"
 
-# prune: of .deps stay the shared libraries that the programs are linked with, UCX's modules and its settings.
+# prune: of .deps stay the shared libraries that the programs are linked with, and UCX, which they load, with its settings.
 prune() {
   local kept=$root/kept library folder
   {
     ldd "$root"/bin/* | awk -v deps="$deps/" 'index($3, deps) == 1 {print $3}' | xargs realpath -s
-    find "$deps/site/libucx/lib/ucx" -name '*.so'
+    find "$deps/site/libucx/lib" -name '*.so'
   } | while read -r library; do
     folder=$kept/$(dirname "${library#"$deps/"}")
     mkdir -p "$folder"

@@ -31,10 +31,11 @@ absl::Status NotPossible(absl::string_view what) {
 }
 
 absl::Status CheckBuilt(TransportChoice choice) {
-  if (choice == TransportChoice::kUcx && UcxVersion().empty()) {
-    return NotPossible("ucx is not built in (RINGZERO_WITH_UCX)");
-  }
-  return absl::OkStatus();
+  if (choice != TransportChoice::kUcx) return absl::OkStatus();
+  const absl::Status available = UcxAvailable();
+  if (available.ok()) return available;
+  const bool built = available.code() != absl::StatusCode::kUnimplemented;
+  return NotPossible(built ? available.message() : "ucx is not built in (RINGZERO_WITH_UCX)");
 }
 
 absl::Status CheckMemory(TransportChoice choice, MemoryKind memory) {

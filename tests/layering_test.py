@@ -27,7 +27,8 @@ MAY_REACH_TORCH = r"^(integrations/torch|python|tests|bench|examples)/"
 
 # A library's headers -> the only files that may include them: the sources of their own implementation.
 LIBRARIES = (
-    (r"uc[pst]/|uc[pst]\.h", r"/ucx[^/]*\.cc$"),
+    (r"uc[pst]/|uc[pst]\.h", r"/ucx[^/]*\.cc$|p2p/ucx/ucx_api\.h$"),
+    (r"p2p/ucx/ucx_api\.h", r"p2p/ucx/ucx[^/]*\.cc$"),
     (r"nccl.*\.h", r"/nccl[^/]*\.cc$|p2p/nccl/nccl_api\.h$"),
     (r"cuda.*\.h|cuda/|driver_types\.h", r"cuda.*\.(cc|cu)$|/nccl[^/]*\.cc$|p2p/nccl/nccl_api\.h$"),
     (r"p2p/nccl/nccl_api\.h", r"p2p/nccl/nccl[^/]*\.cc$"),  # the table of functions, for those sources alone

@@ -27,6 +27,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateMixedTransport(const JobSeat&, 
 
 // NOLINTEND(performance-unnecessary-value-param)
 
+absl::Status UcxAvailable() { return NotBuilt(); }
 std::string UcxVersion() { return ""; }
 
 }  // namespace ringzero

@@ -122,6 +122,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
   return transport;
 }
 
+absl::Status UcxAvailable() { return UcxWorker::Available(); }
 std::string UcxVersion() { return UcxWorker::Version(); }
 
 }  // namespace ringzero

@@ -54,7 +54,11 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateUcxTransport(const JobSeat& sea
                                                               const TransportOptions& options,
                                                               UcxOptions ucx = {});
 
-// UCX's own version, "" in a build without it.
+// OK, or why there is no UCX: Unimplemented in a build without it, FailedPrecondition where it
+// cannot be loaded. Loads it.
+absl::Status UcxAvailable();
+
+// UCX's own version; "" if it is not available.
 std::string UcxVersion();
 
 }  // namespace ringzero

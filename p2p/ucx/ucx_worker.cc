@@ -1,12 +1,7 @@
-// The only file that knows ucp.h: contexts, endpoints, requests, memory handles.
+// All calls of UCX: contexts, endpoints, requests, memory handles.
 #include "p2p/ucx/ucx_worker.h"
 
-#include <dlfcn.h>
-#include <signal.h>
 #include <sys/statvfs.h>
-#include <ucp/api/ucp.h>
-#include <ucs/config/global_opts.h>
-#include <ucs/debug/debug.h>
 
 #include <algorithm>
 #include <array>
@@ -23,6 +18,7 @@
 #include "base/buffer.h"
 #include "base/status.h"
 #include "p2p/awake_clock.h"
+#include "p2p/ucx/ucx_api.h"
 #include "p2p/ucx/ucx_packet.h"
 
 namespace ringzero {
@@ -37,13 +33,13 @@ constexpr std::chrono::seconds kCloseLimit(1);
 constexpr std::chrono::milliseconds kStillness(10);  // after which what has not ended will not
 
 absl::Status Error(const char* what, ucs_status_t status) {
-  return Internal("UCX: ", what, ": ", ucs_status_string(status));
+  return Internal("UCX: ", what, ": ", LoadedUcx().ucs_status_string(status));
 }
 
 absl::Status StatusOf(ucs_status_t status) {
   if (status == UCS_OK) return absl::OkStatus();
   if (status == UCS_ERR_CANCELED) return absl::CancelledError("cancelled");
-  const std::string words = absl::StrCat("UCX: ", ucs_status_string(status));
+  const std::string words = absl::StrCat("UCX: ", LoadedUcx().ucs_status_string(status));
   if (status == UCS_ERR_MESSAGE_TRUNCATED) return absl::InternalError(words);
   return absl::UnavailableError(words);
 }
@@ -79,17 +75,6 @@ UcxSettings Defaults(const UcxWorker::Options& options) {
       {"RESOLVE_REMOTE_EP_ID", "on"}};
   if (!options.interfaces.empty()) settings.push_back({"NET_DEVICES", Devices(options.interfaces)});
   return settings;
-}
-
-// UCX's library takes SIGHUP when it is loaded, to wait for a debugger then: a hang-up would end
-// nothing, and nobody could see that nohup has it ignored. What was there before comes back ahead
-// of main. UCX_DEBUG_SIGNO can name another signal.
-[[gnu::constructor]] void GiveBackHangUp() {
-  struct sigaction action = {};
-  Dl_info owner = {};
-  sigaction(SIGHUP, nullptr, &action);
-  if (dladdr(reinterpret_cast<void*>(action.sa_handler), &owner) == 0) return;
-  if (std::strstr(owner.dli_fname, "libucs") != nullptr) ucs_debug_disable_signal(SIGHUP);
 }
 
 UcxSettings SettingsOf(const UcxWorker::Options& options) {
@@ -140,10 +125,10 @@ absl::Status CheckShm(const UcxWorker::Options& options) {
 
 absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) {
   for (const auto& [name, value] : SettingsOf(options)) {
-    const ucs_status_t status = ucp_config_modify(config, name.c_str(), value.c_str());
+    const ucs_status_t status = LoadedUcx().ucp_config_modify(config, name.c_str(), value.c_str());
     if (status == UCS_OK) continue;
     return InvalidArgument("UCX refuses the setting ", name, "=", value, ": ",
-                           ucs_status_string(status));
+                           LoadedUcx().ucs_status_string(status));
   }
   return absl::OkStatus();
 }
@@ -153,7 +138,7 @@ absl::Status Configure(ucp_config_t* config, const UcxWorker::Options& options) 
 // CUDA, but only about memory that is registered: every operation says its memory's kind.
 absl::Status KnowMemoryOfGpus() {
   if (std::getenv("UCX_MEMTYPE_CACHE") != nullptr) return absl::OkStatus();
-  const ucs_status_t status = ucs_global_opts_set_value("MEMTYPE_CACHE", "n");
+  const ucs_status_t status = LoadedUcx().ucs_global_opts_set_value("MEMTYPE_CACHE", "n");
   return status == UCS_OK ? absl::OkStatus()
                           : Error("it keeps its cache of kinds of memory", status);
 }
@@ -161,7 +146,7 @@ absl::Status KnowMemoryOfGpus() {
 absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
   if (options.memory == MemoryKind::kCuda) RZ_RETURN_IF_ERROR(KnowMemoryOfGpus());
   ucp_config_t* config = nullptr;
-  ucs_status_t status = ucp_config_read(nullptr, nullptr, &config);
+  ucs_status_t status = LoadedUcx().ucp_config_read(nullptr, nullptr, &config);
   if (status != UCS_OK) return Error("its settings cannot be read", status);
   const absl::Status configured = Configure(config, options);
   ucp_context_h context = nullptr;
@@ -173,9 +158,9 @@ absl::StatusOr<ucp_context_h> MakeContext(const UcxWorker::Options& options) {
     if (options.progress == ProgressMode::kThread) params.features |= UCP_FEATURE_WAKEUP;
     params.estimated_num_eps = static_cast<size_t>(options.peers);
     params.name = "ringzero";
-    status = ucp_init(&params, config, &context);
+    status = LoadedUcx().ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context);
   }
-  ucp_config_release(config);
+  LoadedUcx().ucp_config_release(config);
   RZ_RETURN_IF_ERROR(configured);
   if (status != UCS_OK) return Error("it cannot start", status);
   return context;
@@ -185,7 +170,7 @@ absl::Status CheckMemory(ucp_context_h context, MemoryKind kind) {
   if (kind == MemoryKind::kHost) return absl::OkStatus();
   ucp_context_attr_t facts = {};
   facts.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  const ucs_status_t status = ucp_context_query(context, &facts);
+  const ucs_status_t status = LoadedUcx().ucp_context_query(context, &facts);
   if (status != UCS_OK) return Error("it does not say what memory it knows", status);
   if ((facts.memory_types & (uint64_t{1} << UCS_MEMORY_TYPE_CUDA)) != 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -258,14 +243,14 @@ ucs_status_t UcxWorker::State::OnMessage(void* arg, const void* header, size_t h
 }
 
 void UcxWorker::State::OnSent(void* request, ucs_status_t status, void* cookie) {
-  ucp_request_free(request);
+  LoadedUcx().ucp_request_free(request);
   auto* operation = static_cast<UcxOperation*>(cookie);
   operation->listener->OnDone(*operation, StatusOf(status), 0);
 }
 
 void UcxWorker::State::OnReceived(void* request, ucs_status_t status,
                                   const ucp_tag_recv_info_t* info, void* cookie) {
-  ucp_request_free(request);
+  LoadedUcx().ucp_request_free(request);
   auto* operation = static_cast<UcxOperation*>(cookie);
   operation->request = nullptr;
   operation->listener->OnDone(*operation, StatusOf(status), status == UCS_OK ? info->length : 0);
@@ -283,7 +268,7 @@ absl::Status UcxWorker::State::Start() {
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT;
   params.thread_mode = UCS_THREAD_MODE_SERIALIZED;
   params.am_alignment = kPayloadAlignment;  // small payloads are copied out of there
-  ucs_status_t status = ucp_worker_create(context, &params, &worker);
+  ucs_status_t status = LoadedUcx().ucp_worker_create(context, &params, &worker);
   if (status != UCS_OK) return Error("it cannot make a worker", status);
   ucp_am_handler_param_t handler = {};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
@@ -291,12 +276,12 @@ absl::Status UcxWorker::State::Start() {
   handler.id = kMessageId;
   handler.cb = OnMessage;
   handler.arg = this;
-  status = ucp_worker_set_am_recv_handler(worker, &handler);
+  status = LoadedUcx().ucp_worker_set_am_recv_handler(worker, &handler);
   if (status != UCS_OK) return Error("it takes no handler of messages", status);
   RZ_ASSIGN_OR_RETURN(address, Address(0));
   RZ_ASSIGN_OR_RETURN(network_address, Address(UCP_WORKER_ADDRESS_FLAG_NET_ONLY));
   if (progress == ProgressMode::kCaller) return absl::OkStatus();
-  status = ucp_worker_get_efd(worker, &descriptor);
+  status = LoadedUcx().ucp_worker_get_efd(worker, &descriptor);
   if (status != UCS_OK) return Error("it has no descriptor to wait for", status);
   return absl::OkStatus();
 }
@@ -305,10 +290,10 @@ absl::StatusOr<std::string> UcxWorker::State::Address(uint32_t flags) const {
   ucp_worker_attr_t facts = {};
   facts.field_mask = UCP_WORKER_ATTR_FIELD_ADDRESS | UCP_WORKER_ATTR_FIELD_ADDRESS_FLAGS;
   facts.address_flags = flags;
-  const ucs_status_t status = ucp_worker_query(worker, &facts);
+  const ucs_status_t status = LoadedUcx().ucp_worker_query(worker, &facts);
   if (status != UCS_OK) return Error("it has no address", status);
   std::string bytes(reinterpret_cast<const char*>(facts.address), facts.address_length);
-  ucp_worker_release_address(worker, facts.address);
+  LoadedUcx().ucp_worker_release_address(worker, facts.address);
   return bytes;
 }
 
@@ -319,7 +304,7 @@ void UcxWorker::State::Close(Endpoint& endpoint) {
   param.flags = UCP_EP_CLOSE_FLAG_FORCE;
   const ucp_ep_h handle = std::exchange(endpoint.handle, nullptr);
   endpoint.broken = true;
-  ucs_status_ptr_t request = ucp_ep_close_nbx(handle, &param);
+  ucs_status_ptr_t request = LoadedUcx().ucp_ep_close_nbx(handle, &param);
   if (UCS_PTR_IS_PTR(request)) endpoint.closing = request;
 }
 
@@ -329,11 +314,12 @@ void UcxWorker::State::AwaitCloses() {
   ProgressWhile(kCloseLimit, [this] {
     return std::any_of(endpoints.begin(), endpoints.end(), [](const Endpoint& endpoint) {
       return endpoint.closing != nullptr &&
-             ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
+             LoadedUcx().ucp_request_check_status(endpoint.closing) == UCS_INPROGRESS;
     });
   });
   for (Endpoint& endpoint : endpoints) {
-    if (endpoint.closing != nullptr) ucp_request_free(std::exchange(endpoint.closing, nullptr));
+    if (endpoint.closing != nullptr)
+      LoadedUcx().ucp_request_free(std::exchange(endpoint.closing, nullptr));
   }
 }
 
@@ -342,11 +328,12 @@ void UcxWorker::State::ProgressWhile(std::chrono::milliseconds limit,
   auto moved = AwakeNow();
   const auto until = moved + limit;
   for (auto now = moved; now < std::min(until, moved + kStillness) && wanted(); now = AwakeNow()) {
-    if (ucp_worker_progress(worker) != 0) moved = now;
+    if (LoadedUcx().ucp_worker_progress(worker) != 0) moved = now;
   }
 }
 
 absl::StatusOr<std::unique_ptr<UcxWorker>> UcxWorker::Create(const Options& options) {
+  RZ_RETURN_IF_ERROR(LoadedUcx().status);
   RZ_RETURN_IF_ERROR(CheckShm(options));
   RZ_ASSIGN_OR_RETURN(const ucp_context_h context, MakeContext(options));
   auto state = std::make_unique<State>();
@@ -373,11 +360,11 @@ UcxWorker::UcxWorker(std::unique_ptr<State> state) : state_(std::move(state)) {}
 UcxWorker::~UcxWorker() {
   for (State::Endpoint& endpoint : state_->endpoints) state_->Close(endpoint);
   state_->AwaitCloses();
-  if (state_->worker != nullptr) ucp_worker_destroy(state_->worker);
+  if (state_->worker != nullptr) LoadedUcx().ucp_worker_destroy(state_->worker);
   for (const State::Region& region : state_->regions) {
-    ucp_mem_unmap(state_->context, region.handle);
+    LoadedUcx().ucp_mem_unmap(state_->context, region.handle);
   }
-  ucp_cleanup(state_->context);
+  LoadedUcx().ucp_cleanup(state_->context);
 }
 
 const std::string& UcxWorker::address() const { return state_->address; }
@@ -393,9 +380,10 @@ absl::Status UcxWorker::Connect(int peer, const std::string& address) {
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = State::OnError;
   params.err_handler.arg = &endpoint;
-  const ucs_status_t status = ucp_ep_create(state_->worker, &params, &endpoint.handle);
+  const ucs_status_t status = LoadedUcx().ucp_ep_create(state_->worker, &params, &endpoint.handle);
   if (status == UCS_OK) return absl::OkStatus();
-  return Unavailable("UCX: no way to worker ", peer, " is found: ", ucs_status_string(status),
+  return Unavailable("UCX: no way to worker ", peer,
+                     " is found: ", LoadedUcx().ucs_status_string(status),
                      " (UCX_TLS and UCX_NET_DEVICES choose the ways)");
 }
 
@@ -406,15 +394,15 @@ absl::Status UcxWorker::Register(std::span<std::byte> memory) {
   params.address = memory.data();
   params.length = memory.size();
   State::Region region = {memory.data(), memory.data() + memory.size()};
-  const ucs_status_t status = ucp_mem_map(state_->context, &params, &region.handle);
+  const ucs_status_t status = LoadedUcx().ucp_mem_map(state_->context, &params, &region.handle);
   if (status != UCS_OK) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("UCX: ", memory.size(),
-                     " bytes cannot be registered: ", ucs_status_string(status), " (ulimit -l?)"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "UCX: ", memory.size(),
+        " bytes cannot be registered: ", LoadedUcx().ucs_status_string(status), " (ulimit -l?)"));
   }
   ucp_mem_attr_t facts = {};
   facts.field_mask = UCP_MEM_ATTR_FIELD_MEM_TYPE;
-  const ucs_status_t queried = ucp_mem_query(region.handle, &facts);
+  const ucs_status_t queried = LoadedUcx().ucp_mem_query(region.handle, &facts);
   region.type = facts.mem_type;
   state_->regions.push_back(region);  // the worker's end unmaps it, whatever follows
   if (queried != UCS_OK) return Error("it does not say what kind of memory it has", queried);
@@ -463,18 +451,18 @@ UcxWorker::Fate UcxWorker::SendMessage(int peer, const Send& send) {
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   param.flags = UCP_AM_SEND_FLAG_EAGER;
   if (send.wanted == Wanted::kReply) param.flags |= UCP_AM_SEND_FLAG_REPLY;
-  return state_->FateOf(ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
-                                        send.header.size(), send.data.data(), send.data.size(),
-                                        &param));
+  return state_->FateOf(LoadedUcx().ucp_am_send_nbx(endpoint.handle, kMessageId, send.header.data(),
+                                                    send.header.size(), send.data.data(),
+                                                    send.data.size(), &param));
 }
 
 void UcxWorker::Reply(void* reply, std::span<const std::byte> header) {
   ucp_request_param_t param = {};
   param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   param.flags = UCP_AM_SEND_FLAG_EAGER | UCP_AM_SEND_FLAG_COPY_HEADER;
-  ucs_status_ptr_t request = ucp_am_send_nbx(static_cast<ucp_ep_h>(reply), kMessageId,
-                                             header.data(), header.size(), nullptr, 0, &param);
-  if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+  ucs_status_ptr_t request = LoadedUcx().ucp_am_send_nbx(
+      static_cast<ucp_ep_h>(reply), kMessageId, header.data(), header.size(), nullptr, 0, &param);
+  if (UCS_PTR_IS_PTR(request)) LoadedUcx().ucp_request_free(request);
 }
 
 UcxWorker::Fate UcxWorker::SendTagged(int peer, const Tagged& send) {
@@ -483,8 +471,8 @@ UcxWorker::Fate UcxWorker::SendTagged(int peer, const Tagged& send) {
   ucp_request_param_t param = state_->Payload(send.data.data(), send.operation);
   param.op_attr_mask |= UCP_OP_ATTR_FLAG_MULTI_SEND;  // for bandwidth: small ones are not sent here
   param.cb.send = State::OnSent;
-  return state_->FateOf(
-      ucp_tag_send_nbx(endpoint.handle, send.data.data(), send.data.size(), send.tag, &param));
+  return state_->FateOf(LoadedUcx().ucp_tag_send_nbx(endpoint.handle, send.data.data(),
+                                                     send.data.size(), send.tag, &param));
 }
 
 UcxWorker::Receiving UcxWorker::ReceiveTagged(const Tagged& receive) {
@@ -493,7 +481,7 @@ UcxWorker::Receiving UcxWorker::ReceiveTagged(const Tagged& receive) {
   ucp_tag_recv_info_t info = {};
   param.op_attr_mask |= UCP_OP_ATTR_FIELD_RECV_INFO;
   param.recv_info.tag_info = &info;
-  ucs_status_ptr_t request = ucp_tag_recv_nbx(
+  ucs_status_ptr_t request = LoadedUcx().ucp_tag_recv_nbx(
       state_->worker, receive.data.data(), receive.data.size(), receive.tag, ~uint64_t{0}, &param);
   const Fate fate = state_->FateOf(request);
   receive.operation->request = fate == Fate::kUnderWay ? request : nullptr;
@@ -503,18 +491,19 @@ UcxWorker::Receiving UcxWorker::ReceiveTagged(const Tagged& receive) {
 void UcxWorker::DropUnexpected() {
   while (true) {
     ucp_tag_recv_info_t info = {};
-    const ucp_tag_message_h message = ucp_tag_probe_nb(state_->worker, 0, 0, 1, &info);
+    const ucp_tag_message_h message = LoadedUcx().ucp_tag_probe_nb(state_->worker, 0, 0, 1, &info);
     if (message == nullptr) return;
     // Into no memory at all: UCX lets go of it, and calls it truncated.
     std::byte nowhere;
     ucp_request_param_t param = {};
-    ucs_status_ptr_t request = ucp_tag_msg_recv_nbx(state_->worker, &nowhere, 0, message, &param);
-    if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    ucs_status_ptr_t request =
+        LoadedUcx().ucp_tag_msg_recv_nbx(state_->worker, &nowhere, 0, message, &param);
+    if (UCS_PTR_IS_PTR(request)) LoadedUcx().ucp_request_free(request);
   }
 }
 
 void UcxWorker::Cancel(const UcxOperation& receive) {
-  if (receive.request != nullptr) ucp_request_cancel(state_->worker, receive.request);
+  if (receive.request != nullptr) LoadedUcx().ucp_request_cancel(state_->worker, receive.request);
 }
 
 void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,
@@ -522,9 +511,9 @@ void UcxWorker::ProgressWhile(std::chrono::milliseconds limit,
   state_->ProgressWhile(limit, wanted);
 }
 
-bool UcxWorker::Progress() { return ucp_worker_progress(state_->worker) != 0; }
+bool UcxWorker::Progress() { return LoadedUcx().ucp_worker_progress(state_->worker) != 0; }
 
-bool UcxWorker::Arm() { return ucp_worker_arm(state_->worker) == UCS_OK; }
+bool UcxWorker::Arm() { return LoadedUcx().ucp_worker_arm(state_->worker) == UCS_OK; }
 
 int UcxWorker::event_descriptor() const { return state_->descriptor; }
 
@@ -537,7 +526,7 @@ std::string UcxWorker::Lanes(int peer) const {
   facts.transports.entries = entries.data();
   facts.transports.num_entries = entries.size();
   facts.transports.entry_size = sizeof(entries[0]);
-  if (ucp_ep_query(endpoint.handle, &facts) != UCS_OK) return "";
+  if (LoadedUcx().ucp_ep_query(endpoint.handle, &facts) != UCS_OK) return "";
   std::string lanes;
   for (unsigned i = 0; i < facts.transports.num_entries; ++i) {
     const std::string lane = absl::StrCat(entries[i].transport_name, "/", entries[i].device_name);
@@ -552,6 +541,10 @@ bool UcxWorker::connected(int peer) const {
 
 void UcxWorker::Disconnect(int peer) { state_->Close(state_->endpoints[peer]); }
 
-std::string UcxWorker::Version() { return ucp_get_version_string(); }
+absl::Status UcxWorker::Available() { return LoadedUcx().status; }
+
+std::string UcxWorker::Version() {
+  return LoadedUcx().status.ok() ? LoadedUcx().ucp_get_version_string() : "";
+}
 
 }  // namespace ringzero

@@ -135,7 +135,8 @@ class UcxWorker {
   bool connected(int peer) const;
   // Ends what is under way to `peer`: their operations come with errors.
   void Disconnect(int peer);
-  static std::string Version();
+  static absl::Status Available();
+  static std::string Version();  // "" if UCX is not available
 
  private:
   struct State;
