@@ -85,6 +85,9 @@ void BindConfig(py::module_& m) {
       .def_readonly("zero_stage", &Config::zero_stage)
       .def_readonly("notes", &Config::notes)
       .def_readonly("steps_per_print", &Config::steps_per_print)
+      .def_property_readonly("evaluate_every", [](const Config& c) { return c.evaluation.every; })
+      .def_property_readonly("evaluation_batch",
+                             [](const Config& c) { return c.evaluation.batch_size; })
       .def_property_readonly("drop_last", [](const Config& c) { return c.data.drop_last; })
       .def_property_readonly("clipping", [](const Config& c) { return c.optimizer.max_norm; })
       .def("print", &Config::Print);
@@ -146,27 +149,22 @@ void BindWorker(py::module_& m) {
       .def_readonly("micro_batch", &LapTask::micro_batch)
       .def_readonly("samples", &LapTask::samples)
       .def_property_readonly("missing", &LapTask::missing);
-  py::class_<LossReport>(m, "LossReport")
-      .def_readonly("evaluation", &LossReport::evaluation)
-      .def_readonly("iteration", &LossReport::iteration)
-      .def_readonly("loss", &LossReport::loss);
   py::class_<Worker>(m, "Worker", py::release_gil_before_calling_cpp_dtor())
       .def(py::init([](const Config& config, const std::optional<Identity>& identity,
                        const std::vector<LayerOfPython>& layers, const py::object& run,
                        int iterations, int64_t epoch_samples, int evaluate_every,
-                       int evaluation_laps, int collect_every) {
+                       int evaluation_laps) {
              const RunLength length{
                  .iterations = iterations,
                  .epoch_samples = epoch_samples,
-                 .evaluation = {.every = evaluate_every, .laps = evaluation_laps},
-                 .collection = {.every = collect_every}};
+                 .evaluation = {.every = evaluate_every, .laps = evaluation_laps}};
              const PyHandle whole = run.is_none() ? nullptr : Keep(run);
              const py::gil_scoped_release released;
              return std::make_unique<Worker>(config, identity, FactoriesOf(layers, whole), length);
            }),
            py::arg("config"), py::arg("identity"), py::arg("layers"), py::arg("run"),
            py::arg("iterations"), py::arg("epoch_samples"), py::arg("evaluate_every"),
-           py::arg("evaluation_laps"), py::arg("collect_every"))
+           py::arg("evaluation_laps"))
       .def_property_readonly("self", &Worker::self)
       .def_property_readonly("has_norm", &Worker::has_norm)
       .def("next_lap", &Worker::NextLap, NoGil())
@@ -187,9 +185,7 @@ void BindWorker(py::module_& m) {
            })
       .def("take_reports", &Worker::TakeReports)
       .def("gradient_norm", &Worker::GradientNorm, NoGil())
-      .def("loss_scale", &Worker::LossScale, NoGil())
       .def("rate", &Worker::Rate)
-      .def("skipped_updates", &Worker::skipped_updates, NoGil())
       .def("status", [](Worker& worker) {
         const absl::Status status = worker.status();
         return std::pair(static_cast<int>(status.code()), std::string(status.message()));

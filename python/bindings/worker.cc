@@ -16,7 +16,6 @@
 
 namespace ringzero::python {
 
-// Of each micro-batch: its loss times its weight in the mean, and this weight.
 constexpr int kMetrics = 2;
 
 absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
@@ -26,7 +25,6 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
   request.iterations = length.iterations;
   request.epoch_samples = length.epoch_samples;
   request.evaluation = length.evaluation;
-  request.collection = length.collection;
   request.optimizer = config_.optimizer;
   RZ_ASSIGN_OR_RETURN(run.planned, PlanModel(run.model, request));
   return run;
@@ -66,8 +64,7 @@ Worker::Worker(Config config, const std::optional<Identity>& identity,
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
                                  const std::vector<double>& metrics) {
     const MutexLock lock(mutex_);
-    // 0 / 0, which is NaN: no micro-batch has told its loss.
-    reports_.push_back({kind == LapTask::Kind::kEvaluate, t.value, metrics[0] / metrics[1]});
+    reports_.emplace_back(kind == LapTask::Kind::kEvaluate, t.value, metrics);
   };
   absl::StatusOr<std::unique_ptr<RingModel>> made = RingModel::Create(std::move(ring));
   if (!made.ok()) {
@@ -87,15 +84,13 @@ RingModel& Worker::ring() {
 }
 
 LapTask Worker::NextLap() { return ValueOrThrow(ring().NextLap()); }
-TensorList Worker::Forward(TensorList inputs) {
-  samples_ = NextLap().samples;
-  return ring().Forward(std::move(inputs));
+TensorList Worker::Forward(TensorList inputs) { return ring().Forward(std::move(inputs)); }
+void Worker::EndMicroBatch(const std::vector<double>& metrics) {
+  ThrowIfError(ring().EndMicroBatch(metrics));
 }
-void Worker::EndMicroBatch(double loss) {
-  const double weight = std::isnan(loss) ? 0 : static_cast<double>(samples_.value_or(1));
-  ThrowIfError(ring().EndMicroBatch({weight == 0 ? 0 : loss * weight, weight}));
+void Worker::SkipMicroBatch(const std::vector<double>& metrics) {
+  ThrowIfError(ring().SkipMicroBatch(metrics));
 }
-void Worker::SkipMicroBatch() { ThrowIfError(ring().SkipMicroBatch({0, 0})); }
 void Worker::Collect(const Visitor& visit) { ThrowIfError(ring().Collect(visit)); }
 
 absl::Status Worker::Close(const absl::Status& failure) {
@@ -119,7 +114,7 @@ absl::Status Worker::Close(const absl::Status& failure) {
   return job_.has_value() ? SaidBy(job_->seat.self, cause) : cause;
 }
 
-std::vector<LossReport> Worker::TakeReports() {
+std::vector<Report> Worker::TakeReports() {
   const MutexLock lock(mutex_);
   return std::exchange(reports_, {});
 }
@@ -127,13 +122,9 @@ std::vector<LossReport> Worker::TakeReports() {
 double Worker::GradientNorm(int iteration) {
   return std::sqrt(ring().engine().GradientSquares(Iteration(iteration)));
 }
-double Worker::LossScale(int iteration) {
-  return ring().engine().LossScaleOf(Iteration(iteration));
-}
 double Worker::Rate(int64_t update) const {
   return RateAt(config_.optimizer.curve, config_.optimizer.learning_rate, update).rate;
 }
-int Worker::skipped_updates() { return ring().engine().stats().skipped_updates; }
 
 absl::Status Worker::status() {
   const MutexLock lock(mutex_);

@@ -11,10 +11,10 @@
 #ifndef RINGZERO_PYTHON_BINDINGS_WORKER_H_
 #define RINGZERO_PYTHON_BINDINGS_WORKER_H_
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/mutex.h"
@@ -31,15 +31,10 @@ struct RunLength {
   int iterations = 1;
   int64_t epoch_samples = 0;  // as in PlanRequest
   EvaluationPlan evaluation;
-  CollectionPlan collection;
 };
 
-// The mean loss of an iteration, or of an evaluation; at worker 0.
-struct LossReport {
-  bool evaluation = false;
-  int iteration = 0;
-  double loss = 0;
-};
+// Of an iteration (or, with true, an evaluation): its number, and its sums of metrics.
+using Report = std::tuple<bool, int, std::vector<double>>;
 
 class Worker {
  public:
@@ -56,19 +51,17 @@ class Worker {
 
   LapTask NextLap();
   TensorList Forward(TensorList inputs);
-  // `loss`: the mean over the micro-batch's samples; NaN: not known.
-  void EndMicroBatch(double loss);
-  void SkipMicroBatch();
+  // `metrics`: two numbers, which are summed over the micro-batches and reported at worker 0.
+  void EndMicroBatch(const std::vector<double>& metrics);
+  void SkipMicroBatch(const std::vector<double>& metrics);
   void Collect(const Visitor& visit);
   // Ends the run well. With an error: ends the run at all workers with `failure`, in the words of
   // this worker. Returns what went wrong elsewhere, or OK. Again: nothing.
   absl::Status Close(const absl::Status& failure);
 
-  std::vector<LossReport> TakeReports();
+  std::vector<Report> TakeReports();
   double GradientNorm(int iteration);
-  double LossScale(int iteration);
   double Rate(int64_t update) const;
-  int skipped_updates();
   // What has ended the run here, if anything has.
   absl::Status status();
   // What waits ends with `why`. Nothing after Close.
@@ -85,9 +78,8 @@ class Worker {
   bool has_norm_ = false;
   std::unique_ptr<OpenWorker> worker_;
   std::unique_ptr<RingModel> ring_;
-  std::optional<int64_t> samples_;  // of the micro-batch that is open
   Mutex mutex_;
-  std::vector<LossReport> reports_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Report> reports_ ABSL_GUARDED_BY(mutex_);
   Engine* running_ ABSL_GUARDED_BY(mutex_) = nullptr;  // ring_'s, for other threads
 };
 

@@ -1,4 +1,4 @@
-"""The engine: a DeepSpeed-like handle on one worker of the ring."""
+"""The engine: one worker of the ring behind DeepSpeed's calls."""
 from __future__ import annotations
 
 import atexit
@@ -16,65 +16,38 @@ from torch import nn
 
 from ringzero import _ringzero
 from ringzero.cutting import Parameters, cut_model
-from ringzero.data import Length, length_of, loader_of
+from ringzero.data import Data, Length
 from ringzero.errors import CANCELLED, RingZeroError, code_of, of_status, refuse
 
 _REPLACED = {
-    "optimizer": "the optimizer's states belong to the ring: name it in the configuration (optimizer.type, optimizer.params)",
+    "optimizer": "the optimizer's states belong to the ring; name it in the configuration (optimizer.type, optimizer.params)",
     "lr_scheduler": "give the schedule in the configuration (scheduler.type, scheduler.params)",
-    "model_parameters": "all parameters of the model train; freeze the others with requires_grad_(False), and give groups in the "
-                        "configuration (optimizer.groups)",
-    "mpu": "there is no model parallelism here: leave it out",
+    "mpu": "there is no model parallelism here",
 }
 
 
-def _config_of(config: Any, workers: int | None) -> Any:
-    environment = [] if workers is None else [f"cyclic.workers={workers}"]
-    if isinstance(config, dict):
-        return _ringzero.Config(json.dumps(config), "config", environment)
-    if isinstance(config, (str, os.PathLike)):
-        with open(config, encoding="utf-8") as file:
-            return _ringzero.Config(file.read(), os.fspath(config), environment)
-    raise refuse(f"config: wanted a dict or a file's name, found {config!r}")
-
-
-class _Optimizer:
-    """Stands where scripts expect an optimizer: shows the rate. The owners of the stages update."""
+class _Shown:
+    """Stands where scripts expect an optimizer, or a schedule of rates. The owners of the stages update, by the
+    configuration's schedule: nothing is left to do here."""
 
     def __init__(self, engine: "Engine") -> None:
         self._engine = engine
+        self.get_lr = self.get_last_lr = engine.get_lr
 
     @property
     def param_groups(self) -> list[dict]:
         return [{"lr": self._engine.get_lr()[0], "params": list(self._engine.module.parameters())}]
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing to do: gradients leave with their micro-batch."""
+    def zero_grad(self, set_to_none: bool = True) -> None: ...
 
-    def step(self) -> None:
-        self._engine.step()
-
-
-class _Scheduler:
-    """Shows the rate of the configuration's schedule; each update moves it on by itself."""
-
-    def __init__(self, engine: "Engine") -> None:
-        self._engine = engine
-
-    def step(self, *_: Any) -> None:
-        """Nothing to do."""
-
-    def get_last_lr(self) -> list[float]:
-        return self._engine.get_lr()
-
-    get_lr = get_last_lr
+    def step(self, *_: Any) -> None: ...
 
 
 class _Interrupts:
-    """Ctrl-C while C++ waits: a thread that aborts the run, so that the wait ends and Python raises KeyboardInterrupt."""
+    """Ctrl-C while C++ waits: a thread aborts the run, so that the wait ends, and Python raises KeyboardInterrupt."""
 
     def __init__(self, worker: Any) -> None:
-        self._before = None
+        self._write: int | None = None
         if threading.current_thread() is not threading.main_thread():
             return
         read, self._write = os.pipe()
@@ -89,16 +62,17 @@ class _Interrupts:
         threading.Thread(target=listen, name="ringzero-signals", daemon=True).start()
 
     def close(self) -> None:
-        if self._before is not None:
+        if self._write is not None:
             signal.set_wakeup_fd(self._before)
             os.close(self._write)
-            self._before = None
+            self._write = None
 
 
 class Engine:
     """Trains a model as one worker: engine(batch), engine.backward(loss) or loss.backward(), engine.step().
 
-    Used by the thread that made it. A micro-batch ends with step() or with the next forward."""
+    Used by the thread that made it. A micro-batch ends with step() or with the next forward. At worker 0 `losses` has the
+    mean loss of each iteration, and `evaluations` (iteration, loss) of each evaluation, a little behind the loop."""
 
     def __init__(self, model: Any, config: Any, length: Length, identity: Any, cut: Any, example: tuple[tuple, dict]) -> None:
         self._config, self._length, self._process = config, length, os.getpid()
@@ -106,42 +80,47 @@ class Engine:
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 self._cut.trace(*example)
-            self._worker: Any = _ringzero.Worker(
-                config=config, identity=identity, layers=self._cut.layers, run=self._cut.run, iterations=length.iterations,
-                epoch_samples=length.epoch_samples, evaluate_every=0, evaluation_laps=0, collect_every=0)
+            self._worker: Any = _ringzero.Worker(config=config, identity=identity, layers=self._cut.layers, run=self._cut.run,
+                                                 iterations=length.iterations, epoch_samples=length.epoch_samples,
+                                                 evaluate_every=length.evaluate_every, evaluation_laps=length.evaluation_laps)
         except BaseException:
             self._cut.close()
             raise
         self._cut.layers = []
         self.global_rank, self.world_size = self._worker.self, config.workers
+        self.local_rank = int(os.environ.get("LOCAL_RANK", self.global_rank))
+        self.device = torch.device("cpu")
         modules = self._cut.modules
         self.module = modules[0] if len(modules) == 1 else nn.ModuleList(modules)
         self._parameters = Parameters(modules)
         self._parameters.show(False)
         self._interrupts = _Interrupts(self._worker)
+        self._lap: Any = None  # the micro-batch that is open
+        self._loss = math.nan
         self.micro_steps = 0
-        self._open, self._loss = False, math.nan
-        self.losses: list[float] = []  # at worker 0: the mean loss of each iteration, a little behind the loop
+        self.losses: list[float] = []
+        self.evaluations: list[tuple[int, float]] = []
         self._final: dict[str, torch.Tensor] | None = None
         atexit.register(self._at_exit)
-
-    @property
-    def global_steps(self) -> int:
-        return self.micro_steps // self._config.laps
 
     # The loop ------------------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        self._require_worker()
-        self.step()
-        if self._next_lap().kind != "train":
-            raise refuse(f"a forward after the last of the {self._length.iterations} iterations that the run was planned with")
-        inputs = self._cut.inputs(args, kwargs)
-        self._parameters.show(True)
-        self._open, self._loss = True, math.nan
-        return self._cut.outputs(self._run(lambda: self._worker.forward(inputs)))
+        return self._forward("train", args, kwargs)
 
     forward = __call__
+
+    def _forward(self, kind: str, args: tuple, kwargs: dict) -> Any:
+        self.step()
+        lap = self._next_lap()
+        if lap.kind != kind:
+            raise refuse({"evaluate": "a forward of training, but an evaluation is due: engine.evaluate(loss_of)",
+                          "train": "evaluate() before an evaluation is due (engine.evaluation_due)"}.get(
+                              lap.kind, f"a forward after the last of the {self._length.iterations} iterations of this run"))
+        inputs = self._cut.inputs(args, kwargs)
+        self._parameters.show(True)
+        self._lap, self._loss = lap, math.nan
+        return self._cut.outputs(self._run(lambda: self._worker.forward(inputs)))
 
     def backward(self, loss: torch.Tensor) -> torch.Tensor:
         """loss.backward(), and keeps the loss for the mean. The gradients' mean over micro-batches is the ring's work."""
@@ -153,13 +132,24 @@ class Engine:
     def step(self) -> None:
         """Ends the micro-batch that is open, if one is."""
         self._require_worker()
-        if not self._open:
-            return
-        self._open = False
-        self._run(lambda: self._worker.end_micro_batch(self._loss))
+        if self._lap is not None:
+            weight = 0 if math.isnan(self._loss) else 1 if self._lap.samples is None else self._lap.samples
+            self._end(weight)
+            self.micro_steps += 1
+
+    def _end(self, weight: float) -> None:
+        self._lap = None
+        self._run(lambda: self._worker.end_micro_batch([self._loss * weight if weight else 0.0, weight]))
         self._parameters.show(False)
-        self.micro_steps += 1
-        self.losses += [report.loss for report in self._worker.take_reports()]
+        self._hear()
+
+    def _hear(self) -> None:
+        for evaluation, iteration, (total, weight) in self._worker.take_reports():
+            mean = total / weight if weight else math.nan
+            if evaluation:
+                self.evaluations.append((iteration, mean))
+            else:
+                self.losses.append(mean)
 
     # Skips micro-batches without samples.
     def _next_lap(self) -> Any:
@@ -167,21 +157,40 @@ class Engine:
             lap = self._run(self._worker.next_lap)
             if lap.kind != "train" or not lap.missing:
                 return lap
-            self._run(self._worker.skip_micro_batch)
+            self._run(lambda: self._worker.skip_micro_batch([0.0, 0.0]))
             self.micro_steps += 1
+
+    @property
+    def evaluation_due(self) -> bool:
+        self.step()
+        return self._next_lap().kind == "evaluate"
+
+    def evaluate(self, loss_of: Callable[[Any], torch.Tensor]) -> None:
+        """One evaluation, when it is due (`evaluation.every` in the configuration). All workers call it. loss_of(batch) calls
+        engine.forward_only(...) once and gives the mean loss of a batch of evaluation_data."""
+        for batch, samples in self._length.data.evaluation(self._next_lap().micro_batch, self._length.evaluation_laps):
+            with torch.no_grad():
+                self._loss = loss_of(batch).item()
+            self._end(samples)
+
+    def forward_only(self, *args: Any, **kwargs: Any) -> Any:
+        """In evaluate(): the model's output, in eval mode."""
+        return self._forward("evaluate", args, kwargs)
+
+    # How it ends ---------------------------------------------------------------------------------------------------------
 
     def _require_worker(self) -> None:
         if self._worker is None:
             raise refuse("the run is over: the engine was closed, or an error has ended it")
 
-    # An error ends the run of all workers.
     def _run(self, work: Callable[[], Any]) -> Any:
+        self._require_worker()
         try:
             return work()
         except BaseException as error:
             raise self._fail(error)
 
-    # Tells the others why this worker ends; returns what is to be raised: what has ended the run, if it came through torch.
+    # Tells the other workers why this one ends. Returns what to raise: through torch's backward comes a RuntimeError alone.
     def _fail(self, error: BaseException) -> BaseException:
         worker, self._worker = self._worker, None
         if worker is None:
@@ -198,7 +207,7 @@ class Engine:
         return error
 
     def _leave(self, worker: Any, code: int, words: str) -> None:
-        self._open = False
+        self._lap = None
         atexit.unregister(self._at_exit)
         self._interrupts.close()
         try:
@@ -207,17 +216,15 @@ class Engine:
             self._parameters.show(False)
             self._cut.close()
 
-    # What is trained -----------------------------------------------------------------------------------------------------
-
     def state_dict(self) -> dict[str, torch.Tensor]:
         """At worker 0, after the last iteration: the trained parameters and running statistics, by the model's names; {} at
         the others. All workers call it."""
         if self._final is None:
             self.step()
             lap = self._next_lap()
-            if lap.kind == "train":
-                raise refuse(f"{lap.iteration} of {self._length.iterations} iterations are done: parameters are collected "
-                             "after the last")
+            if lap.kind in ("train", "evaluate"):
+                raise refuse(f"{self.global_steps} of {self._length.iterations} iterations are done: parameters are collected "
+                             "after the last, and after its evaluation")
             found: dict[str, torch.Tensor] = {}
 
             def visit(kind: str, name: str, _: str, values: torch.Tensor) -> None:
@@ -225,22 +232,20 @@ class Engine:
                     found[self._cut.names.get(name, name)] = values
             if lap.kind == "collect":
                 self._run(lambda: self._worker.collect(visit))
-            self._final = self._cut.with_aliases(found)
-        return dict(self._final)
+            self._final = found
+        return {**self._final, **{name: self._final[known] for name, known in self._cut.aliases.items() if known in self._final}}
 
     def save_pretrained(self, folder: str | os.PathLike) -> None:
-        """Writes model.safetensors, and the configuration of a transformers model, as its from_pretrained reads them. All
-        workers call it, after the last iteration; worker 0 writes."""
+        """Writes model.safetensors, and the configuration of a transformers model, as from_pretrained reads them. All workers
+        call it, after the last iteration; worker 0 writes."""
         from safetensors.torch import save_file
         state = self.state_dict()
-        if self.global_rank != 0:
-            return
-        os.makedirs(folder, exist_ok=True)
-        shared = self._cut.aliases
-        save_file({name: values.contiguous() for name, values in state.items() if name not in shared},
-                  os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
-        if hasattr(getattr(self.module, "config", None), "save_pretrained"):
-            self.module.config.save_pretrained(folder)
+        if self.global_rank == 0:
+            os.makedirs(folder, exist_ok=True)
+            save_file({name: values.contiguous() for name, values in state.items() if name not in self._cut.aliases},
+                      os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+            if hasattr(getattr(self.module, "config", None), "save_pretrained"):
+                self.module.config.save_pretrained(folder)
 
     def close(self) -> None:
         """Ends the run: waits for what is under way, and for the other workers. An error says whose fault it was."""
@@ -250,9 +255,12 @@ class Engine:
             self.state_dict()
         except BaseException as error:
             raise self._fail(error)
-        worker, self._worker = self._worker, None
-        self._leave(worker, 0, "")
-        self.losses += [report.loss for report in worker.take_reports()]
+        worker = self._worker
+        try:
+            self._leave(worker, 0, "")
+        finally:
+            self._hear()
+            self._worker = None
 
     destroy = close
 
@@ -272,13 +280,16 @@ class Engine:
 
     # What DeepSpeed's scripts ask ----------------------------------------------------------------------------------------
 
+    @property
+    def global_steps(self) -> int:
+        return self.micro_steps // self._config.laps
+
     def train(self, mode: bool = True) -> "Engine":
-        if not mode:
-            raise refuse("evaluation is not planned in this run")
+        """Modes follow the plan: training, or evaluate()."""
         return self
 
     def eval(self) -> "Engine":
-        return self.train(False)
+        return self
 
     def is_gradient_accumulation_boundary(self) -> bool:
         return (self.micro_steps + 1) % self._config.laps == 0
@@ -300,8 +311,7 @@ class Engine:
 
     def get_lr(self) -> list[float]:
         """The rate of the next update."""
-        self._require_worker()
-        return [self._worker.rate(self.global_steps)]
+        return [self._run(lambda: self._worker.rate(self.global_steps))]
 
     def get_global_grad_norm(self) -> float | None:
         """Before clipping, of the third update before this; at worker 0, where the ring has a norm (clipping, fp16, or one
@@ -310,49 +320,46 @@ class Engine:
         known = self.global_steps - 3
         return self._worker.gradient_norm(known) if self._worker.has_norm and self.global_rank == 0 and known >= 0 else None
 
-    @property
-    def local_rank(self) -> int:
-        return int(os.environ.get("LOCAL_RANK", self.global_rank))
 
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
+def _config_of(config: Any, workers: int) -> Any:
+    environment = [f"cyclic.workers={workers}"]
+    if isinstance(config, dict):
+        return _ringzero.Config(json.dumps(config), "config", environment)
+    if isinstance(config, (str, os.PathLike)):
+        with open(config, encoding="utf-8") as file:
+            return _ringzero.Config(file.read(), os.fspath(config), environment)
+    raise refuse(f"config: wanted a dict or a file's name, found {config!r}")
+
+
+def _example_of(example: Any, data: Data) -> tuple[tuple, dict]:
+    if example is None:
+        example = data.example()
+    if isinstance(example, dict):
+        return (), example
+    return (example, {}) if isinstance(example, tuple) else ((example,), {})
 
 
 def initialize(args: Any = None, model: Any = None, optimizer: Any = None, model_parameters: Any = None,
                training_data: Any = None, lr_scheduler: Any = None, mpu: Any = None, collate_fn: Callable | None = None,
                config: Any = None, *, iterations: int | None = None, cut: Any = None, example: Any = None,
-               num_workers: int = 0) -> tuple:
+               evaluation_data: Any = None, num_workers: int = 0) -> tuple:
     """(engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize.
 
     model: an nn.Module, or a list of layers. config: a dict or a file's name. iterations: how many updates the run has, if
     neither the configuration nor epochs of training_data say it. cut: before which submodules a module is cut. example: what
     one sample is called with (a tensor, a tuple of positional arguments, or a dict of named ones); unless given, the first
-    sample of training_data. Under torchrun, mpirun or srun this process is one worker; else it is the only one.
+    sample of training_data without its last part. Under torchrun, mpirun or srun this process is one worker; else it is the
+    only one. model_parameters is not used: what requires a gradient trains.
 
     Raises InputError for what cannot be trained, with the key or name; WorkerLost, WaitTimeout for other workers.
     """
     for name, given in {"optimizer": optimizer, "lr_scheduler": lr_scheduler, "mpu": mpu}.items():
         if given is not None:
             raise refuse(f"{name}=: {_REPLACED[name]}")
-    config = config if config is not None else getattr(args, "deepspeed_config", None)
     identity = _ringzero.find_identity()
-    config = _config_of(config, identity.workers if identity is not None else 1)
-    length = length_of(config, training_data, iterations)
-    engine = Engine(model, config, length, identity, cut, _example_of(example, training_data, collate_fn))
-    loader = None
-    if training_data is not None:
-        loader = loader_of(training_data, config, engine.global_rank, length,
-                           lambda: engine.micro_steps + engine._open, collate_fn, num_workers)
-    return engine, _Optimizer(engine), loader, _Scheduler(engine)
-
-
-def _example_of(example: Any, data: Any, collate: Callable | None) -> tuple[tuple, dict]:
-    if example is None and data is not None:
-        batch = (collate or torch.utils.data.default_collate)([data[0]])
-        example = batch if isinstance(batch, (dict, torch.Tensor)) else batch[0]
-    if example is None:
-        raise refuse("example=: what one sample is called with, to find what the parts of the model cost")
-    if isinstance(example, dict):
-        return (), example
-    return (example, {}) if isinstance(example, tuple) else ((example,), {})
+    given = config if config is not None else getattr(args, "deepspeed_config", None)
+    config = _config_of(given, 1 if identity is None else identity.workers)
+    data = Data(config, training_data, evaluation_data, collate_fn)
+    engine = Engine(model, config, data.length(iterations), identity, cut, _example_of(example, data))
+    loader = data.loader(engine, num_workers)
+    return engine, _Shown(engine), loader, _Shown(engine)

@@ -1,0 +1,32 @@
+"""Lists of layers, BatchNorm, evaluation, what is saved."""
+import json
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="this Python has no torch")
+ringzero = pytest.importorskip("ringzero", reason="ringzero is not installed")
+
+import workers  # noqa: E402
+
+
+def result(count: int, kind: str, laps: int) -> dict:
+    ends = workers.run(count, "train_images.py", kind, str(laps))
+    assert [end.code for end in ends] == [0] * count, ends
+    return ends[0].json
+
+
+@pytest.mark.parametrize("kind", ["sequential", "functions", "modules"])
+def test_batch_norm_and_evaluations_have_the_same_bits_for_any_number_of_workers(kind: str) -> None:
+    alone = result(1, kind, 4)
+    assert alone["evaluations"] and alone["evaluations"][-1][0] == 6
+    assert any(name.endswith("running_mean") for name in alone["names"])
+    for count in (2, 4):
+        found = result(count, kind, 4 // count)
+        assert found["sha"] == alone["sha"] and found["losses"] == alone["losses"]
+        assert found["evaluations"] == pytest.approx(alone["evaluations"])
+
+
+def test_a_list_of_modules_trains_as_one_sequence() -> None:
+    assert result(1, "modules", 4)["losses"] == result(1, "sequential", 4)["losses"]

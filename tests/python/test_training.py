@@ -1,0 +1,137 @@
+"""Modules of Python on the ring: bits, losses, errors."""
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="this Python has no torch")
+ringzero = pytest.importorskip("ringzero", reason="ringzero is not installed")
+
+import train_gpt  # noqa: E402
+import workers  # noqa: E402
+
+
+def train(count: int, **options: object) -> list[workers.End]:
+    return workers.run(count, "train_gpt.py", json.dumps(options))
+
+
+def result(count: int, **options: object) -> dict:
+    ends = train(count, **options)
+    assert [end.code for end in ends] == [0] * count, ends
+    return ends[0].json
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict:
+    return result(1, laps=4)
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_dp_has_the_same_bits_for_any_number_of_workers(alone: dict, count: int) -> None:
+    assert result(count, laps=4 // count) == alone
+
+
+def test_dropout_is_on(alone: dict) -> None:
+    assert result(1, laps=4, dropout=0)["losses"] != alone["losses"]
+
+
+def test_all_names_are_there(alone: dict) -> None:
+    model = train_gpt.Gpt()
+    assert alone["names"] == sorted(name for name, _ in model.named_parameters(remove_duplicate=False))
+
+
+@pytest.mark.parametrize("cut", ["blocks.*", "*.ln1"])
+def test_the_cut_changes_no_bit_without_dropout(cut: str) -> None:
+    # With dropout a part is what masks are keyed by.
+    if cut == "*.ln1":
+        cut = "blocks.*.ln2"
+    assert result(2, laps=2, dropout=0, cut=cut)["sha"] == result(1, laps=4, dropout=0)["sha"]
+
+
+@pytest.mark.parametrize("rule", ["cdp_v1", "cdp_v2"])
+def test_a_cyclic_rule_repeats_its_bits(rule: str) -> None:
+    once = result(2, rule=rule)
+    assert once == result(2, rule=rule)
+    assert once["losses"][-1] < once["losses"][0]
+
+
+def test_losses_are_those_of_a_plain_loop() -> None:
+    found = result(1, laps=4, dropout=0)["losses"]
+    torch.manual_seed(3)
+    model, data = train_gpt.Gpt(dropout=0), train_gpt.samples()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(5 * 1_000_003))
+    for t in range(5):
+        optimizer.zero_grad()
+        mean = 0.0
+        for k in range(4):
+            ids, labels = (torch.stack(each) for each in zip(*(data[i] for i in order[8 * t + 2 * k:8 * t + 2 * k + 2])))
+            loss = model(ids, labels)["loss"] / 4
+            loss.backward()
+            mean += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert abs(found[t] - mean) < 1e-5 * abs(mean)
+
+
+CAUSES = {"raise": "ValueError: my own error", "break": "3 of 5 iterations"}
+
+
+@pytest.mark.parametrize("fault", ["kill", "raise", "exit", "break", "interrupt"])
+def test_a_fault_of_one_worker_ends_all_with_its_name(fault: str) -> None:
+    ends = train(3, fault=fault, rule="cdp_v2")
+    assert all(end.seconds < 15 for end in ends), ends
+    for worker in (0, 2):
+        assert ends[worker].code != 0
+        assert "worker 1" in ends[worker].err, ends[worker].err
+    if fault in CAUSES:
+        assert CAUSES[fault] in ends[0].err, ends[0].err
+    if fault == "raise":
+        assert "in throw" in ends[1].err  # the traceback
+
+
+def test_parameters_have_no_values_outside_of_a_micro_batch() -> None:
+    code = """
+import torch, ringzero, train_gpt
+model = train_gpt.Gpt()
+engine, *_ = ringzero.initialize(model=model, config={"train_micro_batch_size_per_gpu": 2,
+    "optimizer": {"type": "SGD", "params": {"lr": 0.1}}}, iterations=1,
+    example=train_gpt.example())
+assert model.position.device.type == "meta"
+try:
+    model.position.sum().item()
+except (RuntimeError, NotImplementedError) as error:
+    print("refused:", type(error).__name__)
+engine.backward(engine(torch.zeros(2, 12, dtype=torch.long), torch.zeros(2, 12, dtype=torch.long))["loss"])
+print(model.position.device.type)
+engine.step()
+engine.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=workers.FOLDER, env=os.environ, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[1] == "cpu"
+
+
+class Wrong:
+    config = {"train_micro_batch_size_per_gpu": 2, "optimizer": {"type": "SGD", "params": {"lr": 0.1}}}
+    example = train_gpt.example()
+
+
+@pytest.mark.parametrize("changed,words", [
+    ({"optimizer": 1}, "optimizer=: .*optimizer.type"),
+    ({"mpu": 1}, "mpu=:"),
+    ({"config": {**Wrong.config, "model": {"type": "gpt"}}}, "model: the program brings it"),
+    ({"config": {**Wrong.config, "train_micro_batch_size_per_gpuu": 1}}, "unknown key"),
+    ({"iterations": None}, "length must be known"),
+    ({"cut": "nothing.*"}, "names no submodule"),
+    ({"cut": ["blocks.7"]}, "is no submodule"),
+    ({"cut": ["blocks.2", "blocks.1"]}, "order of cut="),
+    ({"example": None}, "example=:"),
+    ({"model": 7}, "wanted an nn.Module"),
+])
+def test_what_cannot_be_trained_is_refused_by_name(changed: dict, words: str) -> None:
+    given = {"model": train_gpt.Gpt(), "config": Wrong.config, "iterations": 1, "example": Wrong.example, **changed}
+    with pytest.raises(ringzero.InputError, match=words):
+        ringzero.initialize(**given)
