@@ -59,13 +59,15 @@ class _Interrupts:
                 if byte[0] == signal.SIGINT:
                     worker.abort(CANCELLED, "interrupted by signal 2 (Interrupt)")
             os.close(read)
-        threading.Thread(target=listen, name="ringzero-signals", daemon=True).start()
+        self._thread = threading.Thread(target=listen, name="ringzero-signals", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         if self._write is not None:
             signal.set_wakeup_fd(self._before)
             os.close(self._write)
             self._write = None
+            self._thread.join()
 
 
 class Engine:
