@@ -210,7 +210,7 @@ function(ringzero_test_properties name)
   set(environment ${arg_ENV} "RES_OPTIONS=timeout:1 attempts:1" UCX_MEM_MMAP_HOOK_MODE=none)
   if(RINGZERO_SANITIZE)
     math(EXPR timeout "${timeout} * 3")
-    # UCX's hooks into memory calls crash under ThreadSanitizer at a thread's end. They are set before main.
+    # UCX's hooks into memory calls crash under ThreadSanitizer at a thread's end. They are set when UCX is loaded.
     # UCX is loaded late, so its thread-local memory is dynamic. ThreadSanitizer reads the size of such memory where glibc
     # 2.36 has something else, and then fails to allocate 0x1eca0000ec000 bytes (2 of 12 runs of transport_stress_test).
     list(APPEND environment UCX_MEM_EVENTS=n

@@ -2,7 +2,6 @@
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/version.h>
 
 #include "absl/status/status.h"
 #include "integrations/torch/describe_model.h"
@@ -83,14 +82,11 @@ void BindConfig(py::module_& m) {
       .def_readonly("epochs", &Config::epochs)
       .def_readonly("seed", &Config::seed)
       .def_readonly("zero_stage", &Config::zero_stage)
-      .def_readonly("notes", &Config::notes)
-      .def_readonly("steps_per_print", &Config::steps_per_print)
       .def_property_readonly("evaluate_every", [](const Config& c) { return c.evaluation.every; })
       .def_property_readonly("evaluation_batch",
                              [](const Config& c) { return c.evaluation.batch_size; })
       .def_property_readonly("drop_last", [](const Config& c) { return c.data.drop_last; })
-      .def_property_readonly("clipping", [](const Config& c) { return c.optimizer.max_norm; })
-      .def("print", &Config::Print);
+      .def_property_readonly("clipping", [](const Config& c) { return c.optimizer.max_norm; });
 }
 
 void BindLayers(py::module_& m) {
@@ -137,15 +133,10 @@ void BindLayers(py::module_& m) {
 }
 
 void BindWorker(py::module_& m) {
-  py::class_<Identity>(m, "Identity")
-      .def_property_readonly("worker", [](const Identity& i) { return i.self.value; })
-      .def_readonly("workers", &Identity::workers)
-      .def("__str__", [](const Identity& i) { return Describe(i); });
+  py::class_<Identity>(m, "Identity").def_readonly("workers", &Identity::workers);
   m.def("find_identity", [] { return ValueOrThrow(FindIdentity({}, CurrentEnvironment())); });
   py::class_<LapTask>(m, "Lap")
       .def_property_readonly("kind", [](const LapTask& lap) { return KindOf(lap.kind); })
-      .def_property_readonly("iteration", [](const LapTask& lap) { return lap.iteration.value; })
-      .def_property_readonly("lap", [](const LapTask& lap) { return lap.lap.value; })
       .def_readonly("micro_batch", &LapTask::micro_batch)
       .def_readonly("samples", &LapTask::samples)
       .def_property_readonly("missing", &LapTask::missing);
@@ -194,7 +185,6 @@ void BindWorker(py::module_& m) {
 
 PYBIND11_MODULE(_ringzero, m) {
   py::register_exception_translator(&Translate);
-  m.attr("torch_version") = TORCH_VERSION;
   BindConfig(m);
   BindLayers(m);
   BindWorker(m);

@@ -4,12 +4,10 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
-#include "p2p/rendezvous/join_job.h"
 #include "python/bindings/python_objects.h"
 #include "sharding/plan.h"
 #include "zero/rate_curve.h"

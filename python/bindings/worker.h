@@ -44,7 +44,6 @@ class Worker {
          const RunLength& length);
   ~Worker();  // Close, if it is not closed
 
-  const Config& config() const { return config_; }
   int self() const { return self_; }
   // Whether worker 0 knows the norm over all stages while the run goes on.
   bool has_norm() const { return has_norm_; }

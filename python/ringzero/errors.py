@@ -34,7 +34,7 @@ class NotFinite(RingZeroError, ArithmeticError):
 
 
 # absl::StatusCode: https://abseil.io/docs/cpp/guides/status-codes
-INVALID_ARGUMENT, FAILED_PRECONDITION, CANCELLED, UNKNOWN = 3, 9, 1, 2
+INVALID_ARGUMENT, CANCELLED, UNKNOWN = 3, 1, 2
 _CLASSES = {3: InputError, 5: InputError, 6: InputError, 7: InputError, 12: InputError, 9: InputError,
             14: WorkerLost, 4: WaitTimeout, 11: NotFinite}
 

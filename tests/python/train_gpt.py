@@ -1,5 +1,4 @@
 """A GPT in torch.nn, trained; prints what came out. Arguments: JSON of Options."""
-import hashlib
 import json
 import os
 import signal
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 import ringzero
+import workers
 
 
 @dataclass
@@ -99,10 +99,7 @@ def main() -> None:
         return
     state = engine.state_dict()
     engine.close()
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        digest.update(name.encode() + state[name].numpy().tobytes())
-    print(json.dumps({"sha": digest.hexdigest(), "losses": engine.losses, "names": sorted(state)}))
+    print(json.dumps({"sha": workers.digest(state), "losses": engine.losses, "names": sorted(state)}))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """A small convolution net with BatchNorm on random images. Arguments: sequential, functions or modules; accumulation steps."""
-import hashlib
 import json
 import sys
 
@@ -7,6 +6,7 @@ import torch
 from torch import nn
 
 import ringzero
+import workers
 
 
 def parts() -> list:
@@ -36,10 +36,7 @@ def main() -> None:
                 engine.evaluate(lambda batch: nn.functional.cross_entropy(engine.forward_only(batch[0]), batch[1]))
     state = engine.state_dict()
     engine.close()
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        digest.update(name.encode() + state[name].numpy().tobytes())
-    print(json.dumps({"sha": digest.hexdigest(), "losses": engine.losses, "evaluations": engine.evaluations, "names": sorted(state)}))
+    print(json.dumps({"sha": workers.digest(state), "losses": engine.losses, "evaluations": engine.evaluations, "names": sorted(state)}))
 
 
 if __name__ == "__main__":

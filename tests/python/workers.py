@@ -3,6 +3,7 @@
     ends = run(2, "train_gpt.py", "dp", "0.1")
     ends[0].json, ends[1].code, ends[1].err
 """
+import hashlib
 import json
 import os
 import pathlib
@@ -15,6 +16,14 @@ from dataclasses import dataclass
 
 FOLDER = pathlib.Path(__file__).parent
 LIMIT = 60  # seconds for a job
+
+
+def digest(state: dict) -> str:
+    """SHA-256 of names and values."""
+    sha = hashlib.sha256()
+    for name in sorted(state):
+        sha.update(name.encode() + state[name].numpy().tobytes())
+    return sha.hexdigest()
 
 
 @dataclass
