@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -220,60 +219,13 @@ absl::StatusOr<std::shared_ptr<const Dataset>> OpenData(const Config& config) {
   return data;
 }
 
-absl::StatusOr<RunLength> MeasureRun(const Config& config, const Dataset& data) {
-  RunLength length{.notes = config.notes};
-  const int64_t samples = data.train().size();
-  const int64_t batch = config.batch.train_batch;
-  length.iterations_per_epoch = samples / batch;
-  if (length.iterations_per_epoch == 0) {
-    return config.Error("train_batch_size", absl::StrCat(batch,
-                                                         " samples per update, but the data "
-                                                         "has only ",
-                                                         samples));
-  }
-  const int64_t rest = samples % batch;
-  if (rest != 0 && !config.data.drop_last) {
-    ++length.iterations_per_epoch;
-    length.epoch_samples = samples;
-  }
-  const int64_t iterations = config.iterations.has_value()
-                                 ? *config.iterations
-                                 : *config.epochs * length.iterations_per_epoch;
-  if (iterations > std::numeric_limits<int>::max() - 1) {
-    return config.Error(config.epochs.has_value() ? "epochs" : "iterations",
-                        absl::StrCat(iterations, " iterations are too many"));
-  }
-  length.iterations = static_cast<int>(iterations);
-  if (rest != 0 && iterations >= length.iterations_per_epoch) {
-    length.notes.push_back(
-        config.data.drop_last
-            ? absl::StrCat("the last ", rest, " of ", samples,
-                           " samples of each epoch's order are left out: batches have ", batch)
-            : absl::StrCat("the last batch of each epoch has ", rest, " samples, the others ",
-                           batch));
-  }
-  length.test_samples = data.test().size();
-  if (config.evaluation.samples != 0) {
-    length.test_samples = std::min(length.test_samples, config.evaluation.samples);
-  }
-  const int64_t per_lap = int64_t{config.evaluation.batch_size} * config.cyclic.workers;
-  const int every = config.evaluation.every.value_or(length.iterations);
-  if (every == 0 || !config.cyclic.exchange) return length;
-  if (length.test_samples == 0) {
-    length.notes.push_back("the data has no held-out samples: no evaluation");
-    return length;
-  }
-  length.evaluation.every = std::min(every, length.iterations);
-  length.evaluation.laps = static_cast<int>((length.test_samples + per_lap - 1) / per_lap);
-  return length;
-}
-
 }  // namespace
 
 absl::StatusOr<RunInput> OpenRun(Config config, int hosts) {
   RunInput input{.config = std::move(config), .hosts = hosts};
   RZ_ASSIGN_OR_RETURN(input.data, OpenData(input.config));
-  RZ_ASSIGN_OR_RETURN(input.length, MeasureRun(input.config, *input.data));
+  RZ_ASSIGN_OR_RETURN(input.length, MeasureRun(input.config, input.data->train().size(),
+                                               input.data->test().size()));
   if (input.config.curve_ends_with_run) {
     EndCurve(input.length.iterations, input.config.optimizer.curve);
   }
@@ -282,6 +234,7 @@ absl::StatusOr<RunInput> OpenRun(Config config, int hosts) {
 
 BatchesOptions BatchesOf(const RunInput& input) {
   return {.seed = input.config.seed,
+          .train_samples = input.data->train().size(),
           .micro_batch = input.config.batch.micro_batch,
           .train_batch = input.config.batch.train_batch,
           .iterations_per_epoch = input.length.iterations_per_epoch,

@@ -31,15 +31,6 @@
 
 namespace ringzero {
 
-struct RunLength {
-  int iterations = 0;
-  int64_t iterations_per_epoch = 0;
-  int64_t epoch_samples = 0;  // 0: every batch is complete; otherwise an epoch's last is not
-  int64_t test_samples = 0;   // how many an evaluation reads
-  EvaluationPlan evaluation;
-  std::vector<std::string> notes;  // for the user: the configuration's notes, and what is dropped
-};
-
 // What is to run.
 struct RunInput {
   Config config;

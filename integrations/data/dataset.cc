@@ -3,6 +3,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -161,6 +162,27 @@ std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size) {
     std::swap(order[i], order[static_cast<int64_t>(r * bound >> 64)]);
   }
   return order;
+}
+
+std::span<const int64_t> SampleNumbers::Train(int64_t iteration, int64_t micro_batch) {
+  const int64_t epoch = iteration / options_.iterations_per_epoch;
+  if (epoch != epoch_) {
+    order_ = EpochOrder(options_.seed, epoch, options_.train_samples);
+    epoch_ = epoch;
+  }
+  const int64_t first = std::min(iteration % options_.iterations_per_epoch * options_.train_batch +
+                                     micro_batch * options_.micro_batch,
+                                 options_.train_samples);
+  const int64_t count = std::min(options_.micro_batch, options_.train_samples - first);
+  return std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
+}
+
+std::vector<int64_t> SampleNumbers::Evaluate(int64_t micro_batch) const {
+  const int64_t first = std::min(micro_batch * options_.evaluation_batch, options_.test_samples);
+  const int64_t count = std::min(options_.evaluation_batch, options_.test_samples - first);
+  std::vector<int64_t> numbers(static_cast<size_t>(count));
+  std::iota(numbers.begin(), numbers.end(), first);
+  return numbers;
 }
 
 }  // namespace ringzero

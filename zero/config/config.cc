@@ -3,6 +3,7 @@
 #include "zero/config/config.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -249,6 +250,54 @@ PlanRequest PlanRequestOf(const Config& config) {
           .retain = cyclic.retain,
           .exchange = cyclic.exchange,
           .precision = config.precision};
+}
+
+absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
+                                     int64_t test_samples) {
+  RunLength length{.notes = config.notes};
+  const int64_t batch = config.batch.train_batch;
+  length.iterations_per_epoch = train_samples / batch;
+  if (length.iterations_per_epoch == 0) {
+    return config.Error("train_batch_size", absl::StrCat(batch,
+                                                         " samples per update, but the data "
+                                                         "has only ",
+                                                         train_samples));
+  }
+  const int64_t rest = train_samples % batch;
+  if (rest != 0 && !config.data.drop_last) {
+    ++length.iterations_per_epoch;
+    length.epoch_samples = train_samples;
+  }
+  const int64_t iterations = config.iterations.has_value()
+                                 ? *config.iterations
+                                 : *config.epochs * length.iterations_per_epoch;
+  if (iterations > std::numeric_limits<int>::max() - 1) {
+    return config.Error(config.epochs.has_value() ? "epochs" : "iterations",
+                        absl::StrCat(iterations, " iterations are too many"));
+  }
+  length.iterations = static_cast<int>(iterations);
+  if (rest != 0 && iterations >= length.iterations_per_epoch) {
+    length.notes.push_back(
+        config.data.drop_last
+            ? absl::StrCat("the last ", rest, " of ", train_samples,
+                           " samples of each epoch's order are left out: batches have ", batch)
+            : absl::StrCat("the last batch of each epoch has ", rest, " samples, the others ",
+                           batch));
+  }
+  length.test_samples = test_samples;
+  if (config.evaluation.samples != 0) {
+    length.test_samples = std::min(length.test_samples, config.evaluation.samples);
+  }
+  const int64_t per_lap = int64_t{config.evaluation.batch_size} * config.cyclic.workers;
+  const int every = config.evaluation.every.value_or(length.iterations);
+  if (every == 0 || !config.cyclic.exchange) return length;
+  if (length.test_samples == 0) {
+    length.notes.push_back("the data has no held-out samples: no evaluation");
+    return length;
+  }
+  length.evaluation.every = std::min(every, length.iterations);
+  length.evaluation.laps = static_cast<int>((length.test_samples + per_lap - 1) / per_lap);
+  return length;
 }
 
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file) {

@@ -199,6 +199,19 @@ TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 // and free_slots are the caller's.
 PlanRequest PlanRequestOf(const Config& config);
 
+struct RunLength {
+  int iterations = 0;
+  int64_t iterations_per_epoch = 0;
+  int64_t epoch_samples = 0;  // 0: every batch is complete; otherwise an epoch's last is not
+  int64_t test_samples = 0;   // how many an evaluation reads
+  EvaluationPlan evaluation;
+  std::vector<std::string> notes;  // for the user: the configuration's notes, and what is dropped
+};
+
+// From the configuration and the number of its samples. InvalidArgument names the key.
+absl::StatusOr<RunLength> MeasureRun(const Config& config, int64_t train_samples,
+                                     int64_t test_samples);
+
 absl::StatusOr<std::string> ReadConfigFile(const std::string& file);
 
 // The registry as documents: docs/config_keys.md, and a JSON Schema 2020-12. The schema knows

@@ -4,9 +4,6 @@
 
 #include <c10/util/accumulate.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "base/status.h"
 #include "integrations/torch/configured/batch.h"
 #include "integrations/torch/describe_model.h"
@@ -62,33 +59,21 @@ absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
 }
 
 Batches::Batches(const Dataset& data, const BatchesOptions& options)
-    : data_(data), options_(options) {}
+    : data_(data), micro_batch_(options.micro_batch), numbers_(options) {}
 
 Batch Batches::Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples) {
-  const int64_t epoch = iteration.value / options_.iterations_per_epoch;
-  if (epoch != epoch_) {
-    order_ = EpochOrder(options_.seed, epoch, data_.train().size());
-    epoch_ = epoch;
-  }
-  const int64_t first = iteration.value % options_.iterations_per_epoch * options_.train_batch +
-                        micro_batch * options_.micro_batch;
-  const int64_t count = samples.value_or(options_.micro_batch);
+  const int64_t count = samples.value_or(micro_batch_);
   return Read(data_.train(),
-              std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(count)));
+              numbers_.Train(iteration.value, micro_batch).first(static_cast<size_t>(count)));
 }
 
 Batch Batches::Evaluate(int micro_batch) const {
-  const int64_t first = std::min(micro_batch * options_.evaluation_batch, options_.test_samples);
-  const int64_t end = std::min(first + options_.evaluation_batch, options_.test_samples);
-  if (first == end) {
-    const std::vector<int64_t> stand_in = {0};
-    Batch batch = Read(data_.test(), stand_in);
-    batch.counted = 0;
-    return batch;
-  }
-  std::vector<int64_t> indices(static_cast<size_t>(end - first));
-  std::iota(indices.begin(), indices.end(), first);
-  return Read(data_.test(), indices);
+  const std::vector<int64_t> indices = numbers_.Evaluate(micro_batch);
+  if (!indices.empty()) return Read(data_.test(), indices);
+  const std::vector<int64_t> stand_in = {0};
+  Batch batch = Read(data_.test(), stand_in);
+  batch.counted = 0;
+  return batch;
 }
 
 Batch Batches::Read(const Split& split, std::span<const int64_t> indices) const {

@@ -34,15 +34,6 @@ struct ConfiguredModel {
 absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
                                                     const SampleShape& shape);
 
-struct BatchesOptions {
-  uint64_t seed = 0;
-  int64_t micro_batch = 1;
-  int64_t train_batch = 1;           // samples of one iteration
-  int64_t iterations_per_epoch = 1;  // an epoch's samples after these iterations are left out
-  int64_t evaluation_batch = 1;
-  int64_t test_samples = 0;
-};
-
 struct Batch;  // batch.h
 
 // The samples of one micro-batch as tensors, named by iteration and number, never by worker. Used
@@ -60,9 +51,8 @@ class Batches {
   Batch Read(const Split& split, std::span<const int64_t> indices) const;
 
   const Dataset& data_;
-  const BatchesOptions options_;
-  int64_t epoch_ = -1;  // the epoch whose order is in order_
-  std::vector<int64_t> order_;
+  const int64_t micro_batch_;
+  SampleNumbers numbers_;
 };
 
 // One micro-batch: its batch, forward, loss and backward. Returns summed loss, correct answers, and
