@@ -45,6 +45,10 @@ class RingError : public std::runtime_error {
   absl::Status status_;
 };
 
+inline void ThrowIfError(const absl::Status& status) {
+  if (!status.ok()) throw RingError(status);
+}
+
 // The exception that is being handled (RingError, c10::Error, std::exception) as a Status.
 absl::Status CaughtStatus();
 

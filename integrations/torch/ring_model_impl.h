@@ -25,10 +25,6 @@
 
 namespace ringzero {
 
-inline void ThrowIfError(const absl::Status& status) {
-  if (!status.ok()) throw RingError(status);
-}
-
 // A stage's modules and the state of its pass.
 struct RingStage {
   std::vector<std::shared_ptr<Layer>> layers;

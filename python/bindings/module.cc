@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "integrations/torch/describe_model.h"
 #include "python/bindings/python_layers.h"
 #include "python/bindings/python_objects.h"
@@ -38,16 +39,6 @@ at::Tensor TensorOf(const NamedValues& values) {
   return at::from_blob(const_cast<float*>(values.values.data()), values.shape, at::kFloat).clone();
 }
 
-const char* KindOf(NamedValues::Kind kind) {
-  switch (kind) {
-    case NamedValues::Kind::kParameter: return "parameter";
-    case NamedValues::Kind::kStatistic: return "statistic";
-    case NamedValues::Kind::kGradient: return "gradient";
-    case NamedValues::Kind::kState: return "state";
-  }
-  return "";
-}
-
 const char* KindOf(LapTask::Kind kind) {
   switch (kind) {
     case LapTask::Kind::kTrain: return "train";
@@ -61,67 +52,88 @@ const char* KindOf(LapTask::Kind kind) {
 void CollectInto(Worker& worker, const PyHandle& visit) {
   const py::gil_scoped_release released;
   worker.Collect([&](const NamedValues& values) {
-    CallPython([&] { (*visit)(KindOf(values.kind), values.name, values.state, TensorOf(values)); });
+    if (values.kind == NamedValues::Kind::kParameter ||
+        values.kind == NamedValues::Kind::kStatistic) {
+      CallPython([&] { (*visit)(values.name, TensorOf(values)); });
+    }
     return absl::OkStatus();
   });
 }
 
+// Getters of Config have DeepSpeed's names: the engine has them, too.
 void BindConfig(py::module_& m) {
   py::class_<Config>(m, "Config")
-      .def(py::init([](const std::string& text, const std::string& file,
-                       const std::vector<std::string>& environment) {
-             return ValueOrThrow(ParseConfig(text, {.file = file, .environment = environment},
-                                             ModelFrom::kProgram));
+      .def(py::init([](const std::string& text, const std::string& file, int workers) {
+             return ValueOrThrow(ConfigOf(text, file, workers));
            }),
-           py::arg("text"), py::arg("file"), py::arg("environment"))
-      .def_property_readonly("workers", [](const Config& c) { return c.cyclic.workers; })
-      .def_property_readonly("micro_batch", [](const Config& c) { return c.batch.micro_batch; })
-      .def_property_readonly("laps", [](const Config& c) { return c.batch.laps; })
-      .def_property_readonly("train_batch", [](const Config& c) { return c.batch.train_batch; })
-      .def_readonly("iterations", &Config::iterations)
-      .def_readonly("epochs", &Config::epochs)
-      .def_readonly("seed", &Config::seed)
-      .def_readonly("zero_stage", &Config::zero_stage)
-      .def_property_readonly("evaluate_every", [](const Config& c) { return c.evaluation.every; })
-      .def_property_readonly("evaluation_batch",
-                             [](const Config& c) { return c.evaluation.batch_size; })
-      .def_property_readonly("drop_last", [](const Config& c) { return c.data.drop_last; })
-      .def_property_readonly("clipping", [](const Config& c) { return c.optimizer.max_norm; });
+           py::arg("text"), py::arg("file"), py::arg("workers"))
+      .def("train_batch_size", [](const Config& c) { return c.batch.train_batch; })
+      .def("train_micro_batch_size_per_gpu", [](const Config& c) { return c.batch.micro_batch; })
+      .def("gradient_accumulation_steps", [](const Config& c) { return c.batch.laps; })
+      .def("gradient_clipping", [](const Config& c) { return c.optimizer.max_norm; })
+      .def("zero_optimization_stage", [](const Config& c) { return c.zero_stage; })
+      .def_property_readonly("workers", [](const Config& c) { return c.cyclic.workers; });
+  py::class_<RunLength>(m, "Length")
+      .def(py::init([](Config& config, std::optional<int> iterations,
+                       std::optional<int64_t> train_samples, int64_t test_samples) {
+             return ValueOrThrow(LengthOf(config, iterations, train_samples, test_samples));
+           }),
+           py::arg("config"), py::arg("iterations"), py::arg("train_samples"),
+           py::arg("test_samples"))
+      .def_readonly("iterations", &RunLength::iterations)
+      .def_readonly("iterations_per_epoch", &RunLength::iterations_per_epoch)
+      .def_property_readonly("evaluation_laps",
+                             [](const RunLength& length) { return length.evaluation.laps; })
+      .def_readonly("notes", &RunLength::notes);
+  py::class_<SampleNumbers>(m, "SampleNumbers")
+      .def(py::init(&NumbersOf), py::arg("config"), py::arg("length"), py::arg("train_samples"))
+      .def("train",
+           [](SampleNumbers& numbers, int64_t iteration, int64_t micro_batch) {
+             const std::span<const int64_t> found = numbers.Train(iteration, micro_batch);
+             return std::vector<int64_t>(found.begin(), found.end());
+           })
+      .def("evaluate", &SampleNumbers::Evaluate);
+}
+
+// `norms`: pairs of a prefix and a module with running statistics.
+std::vector<PythonPart::Norm> NormsOf(const py::list& norms) {
+  const py::object batch_norm =
+      py::module_::import("torch.nn.modules.batchnorm").attr("_BatchNorm");
+  std::vector<PythonPart::Norm> found;
+  for (const py::handle& each : norms) {
+    const auto [prefix, norm] = each.cast<std::pair<std::string, py::object>>();
+    const std::string type = py::str(py::type::of(norm).attr("__name__"));
+    if (!py::isinstance(norm, batch_norm) || type == "SyncBatchNorm") {
+      throw RingError(absl::InvalidArgumentError(
+          absl::StrCat(prefix, ": a ", type,
+                       " has running statistics; only BatchNorm's can travel with their stage")));
+    }
+    found.push_back({.prefix = prefix,
+                     .mean = norm.attr("running_mean").cast<at::Tensor>(),
+                     .variance = norm.attr("running_var").cast<at::Tensor>(),
+                     .count = norm.attr("num_batches_tracked").cast<at::Tensor>(),
+                     .momentum = norm.attr("momentum").cast<std::optional<double>>(),
+                     .module = Keep(norm)});
+  }
+  return found;
 }
 
 void BindLayers(py::module_& m) {
-  py::class_<Parts>(m, "Parts")
-      .def(py::init([](py::object module, Parts::Named parameters, Parts::Named buffers,
-                       const py::list& norms, py::object set_training, py::object forward) {
-             Parts parts{.module = Keep(std::move(module)),
-                         .parameters = std::move(parameters),
-                         .buffers = std::move(buffers),
-                         .set_training = Keep(std::move(set_training)),
-                         .forward = Keep(std::move(forward))};
-             for (const py::handle& each : norms) {
-               const auto [prefix, norm] = each.cast<std::pair<std::string, py::object>>();
-               parts.norms.push_back(
-                   {.prefix = prefix,
-                    .mean = norm.attr("running_mean").cast<at::Tensor>(),
-                    .variance = norm.attr("running_var").cast<at::Tensor>(),
-                    .count = norm.attr("num_batches_tracked").cast<at::Tensor>(),
-                    .momentum = norm.attr("momentum").cast<std::optional<double>>(),
-                    .module = Keep(norm)});
-             }
-             return parts;
-           }),
-           py::arg("module"), py::arg("parameters"), py::arg("buffers"), py::arg("norms"),
-           py::arg("set_training"), py::arg("forward"));
-  py::class_<LayerOfPython>(m, "Layer")
-      .def(py::init([](std::string name, py::object build, std::pair<int64_t, int64_t> cost,
-                       std::vector<std::pair<std::string, std::string>> tied, bool ready) {
-             return LayerOfPython{.name = std::move(name),
-                                  .build = Keep(std::move(build)),
-                                  .cost = {.forward = cost.first, .backward = cost.second},
-                                  .tied = std::move(tied),
-                                  .ready = ready};
-           }),
-           py::arg("name"), py::arg("build"), py::arg("cost"), py::arg("tied"), py::arg("ready"));
+  py::class_<PythonPart>(m, "Part").def(
+      py::init([](std::string name, PythonPart::Named parameters, PythonPart::Named buffers,
+                  const py::list& norms, std::pair<int64_t, int64_t> cost,
+                  std::vector<std::pair<std::string, std::string>> tied,
+                  const py::object& initial) {
+        return PythonPart{.name = std::move(name),
+                          .parameters = std::move(parameters),
+                          .buffers = std::move(buffers),
+                          .norms = NormsOf(norms),
+                          .cost = {.forward = cost.first, .backward = cost.second},
+                          .tied = std::move(tied),
+                          .initial = initial.is_none() ? nullptr : Keep(initial)};
+      }),
+      py::arg("name"), py::arg("parameters"), py::arg("buffers"), py::arg("norms"), py::arg("cost"),
+      py::arg("tied"), py::arg("initial"));
   py::class_<StageMarks>(m, "Marks")
       .def("enter", &StageMarks::Enter, NoGil())
       .def("leave", &StageMarks::Leave, NoGil());
@@ -137,31 +149,26 @@ void BindWorker(py::module_& m) {
   m.def("find_identity", [] { return ValueOrThrow(FindIdentity({}, CurrentEnvironment())); });
   py::class_<LapTask>(m, "Lap")
       .def_property_readonly("kind", [](const LapTask& lap) { return KindOf(lap.kind); })
-      .def_readonly("micro_batch", &LapTask::micro_batch)
-      .def_readonly("samples", &LapTask::samples)
-      .def_property_readonly("missing", &LapTask::missing);
+      .def_readonly("micro_batch", &LapTask::micro_batch);
   py::class_<Worker>(m, "Worker", py::release_gil_before_calling_cpp_dtor())
       .def(py::init([](const Config& config, const std::optional<Identity>& identity,
-                       const std::vector<LayerOfPython>& layers, const py::object& run,
-                       int iterations, int64_t epoch_samples, int evaluate_every,
-                       int evaluation_laps) {
-             const RunLength length{
-                 .iterations = iterations,
-                 .epoch_samples = epoch_samples,
-                 .evaluation = {.every = evaluate_every, .laps = evaluation_laps}};
-             const PyHandle whole = run.is_none() ? nullptr : Keep(run);
+                       std::vector<PythonPart> parts, py::object run, py::object set_training,
+                       const RunLength& length) {
+             const PythonModel model{.run = Keep(std::move(run)),
+                                     .set_training = Keep(std::move(set_training)),
+                                     .parts = std::move(parts)};
              const py::gil_scoped_release released;
-             return std::make_unique<Worker>(config, identity, FactoriesOf(layers, whole), length);
+             return std::make_unique<Worker>(config, identity, model, length);
            }),
-           py::arg("config"), py::arg("identity"), py::arg("layers"), py::arg("run"),
-           py::arg("iterations"), py::arg("epoch_samples"), py::arg("evaluate_every"),
-           py::arg("evaluation_laps"))
+           py::arg("config"), py::arg("identity"), py::arg("parts"), py::arg("run"),
+           py::arg("set_training"), py::arg("length"))
       .def_property_readonly("self", &Worker::self)
       .def_property_readonly("has_norm", &Worker::has_norm)
+      .def_property_readonly("signal_fd", &Worker::signal_fd)
       .def("next_lap", &Worker::NextLap, NoGil())
       .def("forward", &Worker::Forward, NoGil())
       .def("end_micro_batch", &Worker::EndMicroBatch, NoGil())
-      .def("skip_micro_batch", &Worker::SkipMicroBatch, NoGil())
+      .def_property_readonly("micro_steps", &Worker::micro_steps)
       .def("collect",
            [](Worker& worker, py::object visit) { CollectInto(worker, Keep(std::move(visit))); })
       .def("close",
@@ -169,12 +176,11 @@ void BindWorker(py::module_& m) {
              const py::gil_scoped_release released;
              ThrowIfError(worker.Close(StatusOf(code, message)));
            })
-      .def("abort",
-           [](Worker& worker, int code, const std::string& message) {
-             const py::gil_scoped_release released;
-             worker.Abort(StatusOf(code, message));
+      .def("take_reports",
+           [](Worker& worker) {
+             Reports found = ValueOrThrow(worker.TakeReports());
+             return std::pair(std::move(found.losses), std::move(found.evaluations));
            })
-      .def("take_reports", &Worker::TakeReports)
       .def("gradient_norm", &Worker::GradientNorm, NoGil())
       .def("rate", &Worker::Rate)
       .def("status", [](Worker& worker) {

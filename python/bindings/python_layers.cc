@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "absl/strings/str_split.h"
+#include "integrations/torch/initialization.h"
 
 namespace ringzero::python {
 namespace {
@@ -33,52 +34,7 @@ void RegisterAt(Module& root, const std::string& path, const at::Tensor& tensor,
   }
 }
 
-std::vector<BatchNormPart> NormsOf(const Parts& parts) {
-  std::vector<BatchNormPart> norms;
-  for (const Parts::Norm& norm : parts.norms) {
-    norms.push_back({.prefix = norm.prefix,
-                     .mean = norm.mean,
-                     .variance = norm.variance,
-                     .count = norm.count,
-                     .momentum = norm.momentum,
-                     .set_momentum = [module = norm.module](double momentum) {
-                       // Without running Python's code: destructors call this, too.
-                       const py::gil_scoped_acquire gil;
-                       module->attr("__dict__")["momentum"] = momentum;
-                     }});
-  }
-  return norms;
-}
-
-void RegisterAll(const Parts& parts, Module& twin) {
-  for (const auto& [path, tensor] : parts.parameters) RegisterAt(twin, path, tensor, false);
-  for (const auto& [path, tensor] : parts.buffers) RegisterAt(twin, path, tensor, true);
-}
-
-class PythonLayer final : public Layer {
- public:
-  explicit PythonLayer(Parts parts) : parts_(std::move(parts)) {
-    RegisterAll(parts_, *this);
-    SetTraining(true);  // who counted its cost may have left it in eval mode
-  }
-  TensorList forward(TensorList inputs) override {
-    return CallPython([&] { return (*parts_.forward)(inputs).cast<TensorList>(); });
-  }
-  std::vector<BatchNormPart> batch_norms() override { return NormsOf(parts_); }
-  bool draws() override { return true; }  // what Python calls cannot be known
-  void train(bool on = true) override {
-    Module::train(on);
-    SetTraining(on);
-  }
-
- private:
-  void SetTraining(bool on) {
-    CallPython([&] { (*parts_.set_training)(on); });
-  }
-  const Parts parts_;
-};
-
-// A whole ready module: its mode, and its forward.
+// The whole Python module: its mode, and its forward.
 class Whole final : public Module {
  public:
   Whole(PyHandle run, PyHandle set_training)
@@ -100,72 +56,76 @@ class Whole final : public Module {
   const PyHandle run_, set_training_;
 };
 
-class PythonPart final : public MarkedLayer {
+class Twin final : public MarkedLayer {
  public:
-  PythonPart(std::shared_ptr<Module> whole, Parts parts)
+  Twin(std::shared_ptr<Module> whole, std::shared_ptr<const PythonPart> part)
       : MarkedLayer(std::move(whole),
                     [](Module& module, StageMarks& marks, TensorList inputs) {
                       return static_cast<Whole&>(module).Run(marks, inputs);
                     }),
-        parts_(std::move(parts)) {
-    RegisterAll(parts_, *this);
-  }
-  std::vector<BatchNormPart> batch_norms() override { return NormsOf(parts_); }
-  bool draws() override { return true; }
-
- private:
-  const Parts parts_;
-};
-
-// Builds the twin of one layer. Used with BuildLayer's lock.
-class TwinMaker {
- public:
-  TwinMaker(PyHandle build, PyHandle run, std::shared_ptr<std::weak_ptr<Module>> whole)
-      : build_(std::move(build)), run_(std::move(run)), whole_(std::move(whole)) {}
-
-  std::shared_ptr<Layer> operator()() {
-    Parts parts = CallPython([this] { return (*build_)().cast<Parts>(); });
-    const void* module = parts.module->ptr();
-    if (std::shared_ptr<Layer> living = twin_.lock(); living != nullptr && module == of_) {
-      return living;
-    }
-    std::shared_ptr<Layer> twin;
-    if (run_ == nullptr) {
-      twin = std::make_shared<PythonLayer>(std::move(parts));
-    } else {
-      std::shared_ptr<Module> whole = whole_->lock();
-      if (whole == nullptr) {
-        whole = std::make_shared<Whole>(run_, parts.set_training);
-        *whole_ = whole;
-      }
-      twin = std::make_shared<PythonPart>(std::move(whole), std::move(parts));
-    }
-    twin_ = twin;
-    of_ = module;
-    return twin;
+        part_(std::move(part)) {
+    for (const auto& [path, tensor] : part_->parameters) RegisterAt(*this, path, tensor, false);
+    for (const auto& [path, tensor] : part_->buffers) RegisterAt(*this, path, tensor, true);
   }
 
+  std::vector<BatchNormPart> batch_norms() override {
+    std::vector<BatchNormPart> norms;
+    for (const PythonPart::Norm& norm : part_->norms) {
+      norms.push_back({.prefix = norm.prefix,
+                       .mean = norm.mean,
+                       .variance = norm.variance,
+                       .count = norm.count,
+                       .momentum = norm.momentum,
+                       .set_momentum = [module = norm.module](double momentum) {
+                         // Without running Python's code: destructors call this, too.
+                         const py::gil_scoped_acquire gil;
+                         module->attr("__dict__")["momentum"] = momentum;
+                       }});
+    }
+    return norms;
+  }
+
+  bool draws() override { return true; }  // what Python calls cannot be known
+
  private:
-  const PyHandle build_, run_;
-  const std::shared_ptr<std::weak_ptr<Module>> whole_;  // shared by the parts of a ready module
-  std::weak_ptr<Layer> twin_;
-  const void* of_ = nullptr;
+  const std::shared_ptr<const PythonPart> part_;
 };
+
+// The object that lives, or a new one.
+template <typename T, typename Make>
+std::shared_ptr<T> Living(std::weak_ptr<T>& known, const Make& make) {
+  std::shared_ptr<T> living = known.lock();
+  if (living == nullptr) known = living = make();
+  return living;
+}
 
 }  // namespace
 
-std::vector<LayerFactory> FactoriesOf(const std::vector<LayerOfPython>& layers,
-                                      const PyHandle& run) {
+std::vector<LayerFactory> FactoriesOf(const PythonModel& model, uint64_t seed) {
   const auto whole = std::make_shared<std::weak_ptr<Module>>();
   std::vector<LayerFactory> factories;
-  for (const LayerOfPython& layer : layers) {
-    const auto maker = std::make_shared<TwinMaker>(layer.build, run, whole);
+  for (const PythonPart& each : model.parts) {
+    const auto part = std::make_shared<const PythonPart>(each);
+    const auto twin = std::make_shared<std::weak_ptr<Layer>>();
     LayerFactory& factory = factories.emplace_back();
-    factory.name = layer.name;
-    factory.build = [maker] { return (*maker)(); };
-    factory.cost = layer.cost;
-    for (const auto& [parameter, target] : layer.tied) factory.tied.push_back({parameter, target});
-    factory.ready = layer.ready;
+    factory.name = part->name;
+    factory.cost = part->cost;
+    for (const auto& [parameter, target] : part->tied) factory.tied.push_back({parameter, target});
+    factory.build = [=, run = model.run, set_training = model.set_training] {
+      return Living(*twin, [&]() -> std::shared_ptr<Layer> {
+        return std::make_shared<Twin>(Living(*whole,
+                                             [&]() -> std::shared_ptr<Module> {
+                                               return std::make_shared<Whole>(run, set_training);
+                                             }),
+                                      part);
+      });
+    };
+    factory.ready = part->initial == nullptr;
+    if (factory.ready) continue;
+    factory.initialize = [=](const std::string& path, at::Tensor values, at::Generator) {
+      const SeededScope seeded(InitializationKey(seed, part->name));
+      CallPython([&] { values.copy_((*part->initial)(path).cast<at::Tensor>()); });
+    };
   }
   return factories;
 }

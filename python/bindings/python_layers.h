@@ -1,10 +1,10 @@
-// Layers of Python: C++ modules whose parameters and buffers are the very tensors of Python modules.
+// Parts of a Python model as layers: C++ modules whose parameters and buffers are the very tensors
+// of the Python module.
 //
-//   std::vector<LayerFactory> layers = FactoriesOf({{.name = "h.0", .build = build, …}, …}, run);
+//   std::vector<LayerFactory> layers = FactoriesOf({.run = run, …, .parts = {{.name = "h.0", …}}});
 //
 // What RingModel does to the twin (storages, gradients, modes) happens to the Python module. There
-// is one twin of a Python module at a time: a second one would take BatchNorm's buffers from the
-// first.
+// is one twin of a part at a time: a second one would take BatchNorm's buffers from the first.
 #ifndef RINGZERO_PYTHON_BINDINGS_PYTHON_LAYERS_H_
 #define RINGZERO_PYTHON_BINDINGS_PYTHON_LAYERS_H_
 
@@ -19,8 +19,8 @@
 
 namespace ringzero::python {
 
-// What a Python layer, or a part of a ready module, tells of itself.
-struct Parts {
+// One part, as Python hands it over.
+struct PythonPart {
   using Named = std::vector<std::pair<std::string, at::Tensor>>;  // by path: "attn.weight"
 
   struct Norm {
@@ -30,27 +30,25 @@ struct Parts {
     PyHandle module;  // its attribute `momentum` is set
   };
 
-  PyHandle module;  // whose tensors these are: the twin's identity
+  std::string name;
   Named parameters;
   Named buffers;
   std::vector<Norm> norms;
-  PyHandle set_training;  // set_training(on: bool) of the module, with the modes it was given with
-  PyHandle forward;       // list of tensors -> list of tensors; None: a part of a ready module
-};
-
-// One layer as Python hands it over.
-struct LayerOfPython {
-  std::string name;
-  PyHandle build;                                         // build() -> Parts
   LayerCost cost;                                         // of one sample
   std::vector<std::pair<std::string, std::string>> tied;  // parameter here, its full name elsewhere
-  bool ready = false;                                     // LayerFactory::ready
+  // initial(path) -> tensor: a parameter's first values, drawn from torch's default generator.
+  // Null: what the module holds.
+  PyHandle initial;
 };
 
-// `run`: run(marks, tensors) -> tensors, the forward of a ready module whose parts the layers are;
-// empty: each layer has a forward of its own.
-std::vector<LayerFactory> FactoriesOf(const std::vector<LayerOfPython>& layers,
-                                      const PyHandle& run);
+struct PythonModel {
+  PyHandle run;           // run(marks, tensors) -> tensors: the whole forward
+  PyHandle set_training;  // set_training(on: bool), with the modes that the module was given with
+  std::vector<PythonPart> parts;
+};
+
+// Initial values are keyed by `seed`.
+std::vector<LayerFactory> FactoriesOf(const PythonModel& model, uint64_t seed);
 
 }  // namespace ringzero::python
 

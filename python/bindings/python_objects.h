@@ -71,10 +71,6 @@ auto CallPython(const Body& body) -> decltype(body()) {
   }
 }
 
-inline void ThrowIfError(const absl::Status& status) {
-  if (!status.ok()) throw RingError(status);
-}
-
 template <typename T>
 T ValueOrThrow(absl::StatusOr<T> value) {
   ThrowIfError(value.status());

@@ -1,9 +1,16 @@
 // From configuration and layers to a running worker, and to its end.
 #include "python/bindings/worker.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/digest.h"
 #include "base/status.h"
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
@@ -15,6 +22,92 @@
 namespace ringzero::python {
 
 constexpr int kMetrics = 2;
+
+absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file, int workers) {
+  if (text.empty()) {
+    RZ_ASSIGN_OR_RETURN(text, ReadConfigFile(file));
+  }
+  RZ_ASSIGN_OR_RETURN(
+      Config config,
+      ParseConfig(text, {.file = file, .environment = {absl::StrCat("cyclic.workers=", workers)}},
+                  ModelFrom::kProgram));
+  for (const char* const monitor : {"tensorboard", "csv_monitor"}) {
+    if ((monitor[0] == 't' ? config.tensorboard : config.csv_monitor).has_value()) {
+      return config.Error(monitor, "not in Python: write engine.losses where you want them");
+    }
+  }
+  if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
+    return config.Error("cyclic.transport",
+                        "local is for threads of one process; a worker of Python is a process");
+  }
+  return config;
+}
+
+absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations,
+                                   std::optional<int64_t> train_samples, int64_t test_samples) {
+  if (iterations.has_value()) {
+    if (*iterations < 1) return InvalidArgument("iterations=", *iterations, ": wanted at least 1");
+    config.iterations = iterations;
+    config.epochs = std::nullopt;
+  }
+  if (!config.iterations.has_value() && !(config.epochs.has_value() && train_samples.has_value())) {
+    return InvalidArgument(
+        "a run's length must be known before it begins: give iterations=, or in the "
+        "configuration `iterations`, or `epochs` with training_data=");
+  }
+  if (test_samples == 0 && !config.evaluation.every.has_value()) config.evaluation.every = 0;
+  // Without data: each epoch is one batch.
+  RZ_ASSIGN_OR_RETURN(
+      RunLength length,
+      MeasureRun(config, train_samples.value_or(config.batch.train_batch), test_samples));
+  if (config.curve_ends_with_run) EndCurve(length.iterations, config.optimizer.curve);
+  return length;
+}
+
+SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t train_samples) {
+  return SampleNumbers({.seed = config.seed,
+                        .train_samples = train_samples,
+                        .micro_batch = config.batch.micro_batch,
+                        .train_batch = config.batch.train_batch,
+                        .iterations_per_epoch = length.iterations_per_epoch,
+                        .evaluation_batch = config.evaluation.batch_size,
+                        .test_samples = length.test_samples});
+}
+
+SignalPipe::SignalPipe(std::function<void()> on_interrupt) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw RingError(absl::InternalError("pipe: no file is left"));
+  read_ = ends[0];
+  write_ = ends[1];
+  fcntl(write_, F_SETFL, O_NONBLOCK);  // Python wants it so
+  thread_ = std::thread([this, on_interrupt = std::move(on_interrupt)] {
+    for (unsigned char signal; read(read_, &signal, 1) == 1;) {
+      if (signal == SIGINT) on_interrupt();
+    }
+  });
+}
+
+SignalPipe::~SignalPipe() {
+  close(write_);
+  thread_.join();
+  close(read_);
+}
+
+// Of the initial values of all parameters.
+std::string InitialLine(const PythonModel& model) {
+  Sha256 digest;
+  for (const PythonPart& part : model.parts) {
+    if (part.initial != nullptr) continue;  // keyed by the seed
+    for (const auto& [path, tensor] : part.parameters) {
+      const auto here = [&name = path](const auto& tie) { return tie.first == name; };
+      if (std::any_of(part.tied.begin(), part.tied.end(), here)) continue;
+      const at::Tensor dense = tensor.detach().contiguous();
+      digest.Update({static_cast<const std::byte*>(dense.const_data_ptr()), dense.nbytes()});
+    }
+  }
+  return absl::StrCat("sha256 of the model's initial values (seed torch alike everywhere) = ",
+                      digest.FinishHex(), "\n");
+}
 
 absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
   PlannedRun run{.layers = layers_};
@@ -28,10 +121,11 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
   return run;
 }
 
-Worker::Worker(Config config, const std::optional<Identity>& identity,
-               std::vector<LayerFactory> layers, const RunLength& length)
-    : config_(std::move(config)), layers_(std::move(layers)) {
-  if (config_.curve_ends_with_run) EndCurve(length.iterations, config_.optimizer.curve);
+Worker::Worker(Config config, const std::optional<Identity>& identity, const PythonModel& model,
+               const RunLength& length)
+    : config_(std::move(config)),
+      layers_(FactoriesOf(model, config_.seed)),
+      signals_([this] { Abort(absl::CancelledError("interrupted by signal 2 (Interrupt)")); }) {
   const CyclicConfig& cyclic = config_.cyclic;
   RunWorkersOptions options{
       .launch = {.workers = cyclic.workers, .peer_timeout = cyclic.peer_timeout},
@@ -39,6 +133,8 @@ Worker::Worker(Config config, const std::optional<Identity>& identity,
       .threads = cyclic.threads,
       .metrics_count = kMetrics,
       .checksums = cyclic.checksums};
+  // Every worker begins with its own values there. In other stages of ZeRO the owner has them.
+  if (config_.zero_stage == 0) options.agreement.push_back({"initial values", InitialLine(model)});
   options.transport = ChoiceOf(cyclic.transport);
   job_ = ValueOrThrow(
       JoinOutsideJob(identity, {.peer_timeout = cyclic.peer_timeout, .open_tcp = OpenTcpStore}));
@@ -60,10 +156,7 @@ Worker::Worker(Config config, const std::optional<Identity>& identity,
   ring.engine.wait_timeout = cyclic.wait_timeout;
   if (!cyclic.flight_recorder) ring.engine.recorder.capacity = 0;
   ring.engine.on_report = [this](Iteration t, LapTask::Kind kind,
-                                 const std::vector<double>& metrics) {
-    const MutexLock lock(mutex_);
-    reports_.emplace_back(kind == LapTask::Kind::kEvaluate, t.value, metrics);
-  };
+                                 const std::vector<double>& metrics) { Hear(t, kind, metrics); };
   absl::StatusOr<std::unique_ptr<RingModel>> made = RingModel::Create(std::move(ring));
   if (!made.ok()) {
     const absl::Status told = Close(made.status());
@@ -81,14 +174,26 @@ RingModel& Worker::ring() {
   return *ring_;
 }
 
-LapTask Worker::NextLap() { return ValueOrThrow(ring().NextLap()); }
+LapTask Worker::NextLap() {
+  lap_ = ValueOrThrow(ring().NextLap());
+  while (lap_.kind == LapTask::Kind::kTrain && lap_.missing()) {
+    ThrowIfError(ring().SkipMicroBatch(std::vector<double>(kMetrics)));
+    ++micro_steps_;
+    lap_ = ValueOrThrow(ring().NextLap());
+  }
+  return lap_;
+}
+
 TensorList Worker::Forward(TensorList inputs) { return ring().Forward(std::move(inputs)); }
-void Worker::EndMicroBatch(const std::vector<double>& metrics) {
-  ThrowIfError(ring().EndMicroBatch(metrics));
+
+void Worker::EndMicroBatch(std::optional<double> loss, std::optional<int64_t> samples) {
+  const auto weight =
+      static_cast<double>(!loss.has_value() ? 0 : samples.value_or(lap_.samples.value_or(1)));
+  const double sum = weight == 0 ? 0 : *loss * weight;
+  ThrowIfError(ring().EndMicroBatch({sum, weight}));
+  if (lap_.kind == LapTask::Kind::kTrain) ++micro_steps_;
 }
-void Worker::SkipMicroBatch(const std::vector<double>& metrics) {
-  ThrowIfError(ring().SkipMicroBatch(metrics));
-}
+
 void Worker::Collect(const Visitor& visit) { ThrowIfError(ring().Collect(visit)); }
 
 absl::Status Worker::Close(const absl::Status& failure) {
@@ -112,8 +217,25 @@ absl::Status Worker::Close(const absl::Status& failure) {
   return job_.has_value() ? SaidBy(job_->seat.self, cause) : cause;
 }
 
-std::vector<Report> Worker::TakeReports() {
+void Worker::Hear(Iteration t, LapTask::Kind kind, const std::vector<double>& metrics) {
   const MutexLock lock(mutex_);
+  const bool told = metrics[1] != 0;
+  const double mean = told ? metrics[0] / metrics[1] : std::nan("");
+  if (kind == LapTask::Kind::kEvaluate) {
+    reports_.evaluations.emplace_back(t.value, mean);
+  } else {
+    reports_.losses.push_back(mean);
+  }
+  const bool stops = config_.cyclic.on_nonfinite == CyclicConfig::OnNonfinite::kStop;
+  if (stops && told && !std::isfinite(mean) && not_finite_.ok()) {
+    not_finite_ = absl::OutOfRangeError(absl::StrCat(
+        "iteration ", t.value, ": the loss is not finite; cyclic.on_nonfinite is stop"));
+  }
+}
+
+absl::StatusOr<Reports> Worker::TakeReports() {
+  const MutexLock lock(mutex_);
+  RZ_RETURN_IF_ERROR(not_finite_);
   return std::exchange(reports_, {});
 }
 

@@ -2,7 +2,7 @@
 //
 //   const auto identity = FindIdentity({}, CurrentEnvironment());
 //   Config config = …;
-//   Worker worker(config, identity, layers, length);   // joins, plans, connects, creates
+//   Worker worker(config, identity, model, length);   // joins, plans, connects, creates
 //   for (lap = worker.NextLap(); …) { worker.Forward(x); …; worker.EndMicroBatch(loss); }
 //   worker.Close(absl::OkStatus());
 //
@@ -14,72 +14,106 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <tuple>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
+#include "integrations/data/dataset.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/rendezvous/identity.h"
 #include "p2p/rendezvous/join_job.h"
+#include "python/bindings/python_layers.h"
 #include "zero/config/config.h"
 
 namespace ringzero::python {
 
-// What is known of a run's length before it begins.
-struct RunLength {
-  int iterations = 1;
-  int64_t epoch_samples = 0;  // as in PlanRequest
-  EvaluationPlan evaluation;
+// The configuration of a program that brings model and data: `text`, or what is in the file, if
+// that is empty. InvalidArgument names the key: also one of what such a run does not do.
+absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file, int workers);
+
+// `iterations`: in place of the configuration's. `train_samples`: nothing if they are not known.
+absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations,
+                                   std::optional<int64_t> train_samples, int64_t test_samples);
+
+// As `ringzero train` has them.
+SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t train_samples);
+
+// What worker 0 has heard. NaN: no worker has told a loss.
+struct Reports {
+  std::vector<double> losses;                       // means, by iteration
+  std::vector<std::pair<int, double>> evaluations;  // iteration and mean
 };
 
-// Of an iteration (or, with true, an evaluation): its number, and its sums of metrics.
-using Report = std::tuple<bool, int, std::vector<double>>;
+// Hears of signals while the thread that Python has for them waits in C++: Python's
+// signal.set_wakeup_fd writes their numbers to fd().
+class SignalPipe {
+ public:
+  // `on_interrupt`: called at SIGINT, by a thread of its own.
+  explicit SignalPipe(std::function<void()> on_interrupt);
+  ~SignalPipe();
+  int fd() const { return write_; }
+
+ private:
+  int read_ = -1, write_ = -1;
+  std::thread thread_;
+};
 
 class Worker {
  public:
-  // `config`: read with ModelFrom::kProgram, its number of workers that of the job. No identity: a
-  // job of this process alone.
-  Worker(Config config, const std::optional<Identity>& identity, std::vector<LayerFactory> layers,
+  // `config`: of ConfigOf, its number of workers that of the job. No identity: a job of this
+  // process alone.
+  Worker(Config config, const std::optional<Identity>& identity, const PythonModel& model,
          const RunLength& length);
   ~Worker();  // Close, if it is not closed
 
   int self() const { return self_; }
   // Whether worker 0 knows the norm over all stages while the run goes on.
   bool has_norm() const { return has_norm_; }
+  int signal_fd() const { return signals_.fd(); }
 
+  // Passes over micro-batches without samples.
   LapTask NextLap();
   TensorList Forward(TensorList inputs);
-  // `metrics`: two numbers, which are summed over the micro-batches and reported at worker 0.
-  void EndMicroBatch(const std::vector<double>& metrics);
-  void SkipMicroBatch(const std::vector<double>& metrics);
+  // `loss`: the mean over the micro-batch's samples, if it is known. `samples`: in an evaluation,
+  // how many of them count.
+  void EndMicroBatch(std::optional<double> loss, std::optional<int64_t> samples);
+  // Of training, of this worker, those without samples too.
+  int64_t micro_steps() const { return micro_steps_; }
   void Collect(const Visitor& visit);
   // Ends the run well. With an error: ends the run at all workers with `failure`, in the words of
   // this worker. Returns what went wrong elsewhere, or OK. Again: nothing.
   absl::Status Close(const absl::Status& failure);
 
-  std::vector<Report> TakeReports();
+  // Since the last call. OutOfRange: a loss is not finite, and that ends the run.
+  absl::StatusOr<Reports> TakeReports();
   double GradientNorm(int iteration);
   double Rate(int64_t update) const;
   // What has ended the run here, if anything has.
   absl::Status status();
-  // What waits ends with `why`. Nothing after Close.
-  void Abort(const absl::Status& why);
 
  private:
   absl::StatusOr<PlannedRun> Plan(const RunLength& length) const;
   RingModel& ring();
+  void Hear(Iteration t, LapTask::Kind kind, const std::vector<double>& metrics);
+  // What waits ends with `why`. Nothing after Close.
+  void Abort(const absl::Status& why);
 
   Config config_;
   const std::vector<LayerFactory> layers_;
   std::optional<OutsideJob> job_;
   int self_ = 0;
+  int64_t micro_steps_ = 0;
+  LapTask lap_;
   bool has_norm_ = false;
   std::unique_ptr<OpenWorker> worker_;
   std::unique_ptr<RingModel> ring_;
   Mutex mutex_;
-  std::vector<Report> reports_ ABSL_GUARDED_BY(mutex_);
+  Reports reports_ ABSL_GUARDED_BY(mutex_);
+  absl::Status not_finite_ ABSL_GUARDED_BY(mutex_);    // the first time, if that ends the run
   Engine* running_ ABSL_GUARDED_BY(mutex_) = nullptr;  // ring_'s, for other threads
+  SignalPipe signals_;                                 // last: its thread uses the rest
 };
 
 }  // namespace ringzero::python

@@ -1,9 +1,11 @@
 """What ends a run, as exceptions. Each has the exit code that `ringzero train` would end with."""
 import re
+import sys
+from types import TracebackType
 
 
 class RingZeroError(RuntimeError):
-    """A run's end: `exit_code` as in the README, `worker` the number of the worker that failed, if it is known."""
+    """A run's end: `exit_code` as in the README, `worker` the number of the worker that failed."""
     exit_code = 5
 
     def __init__(self, message: str, code: int = 13) -> None:
@@ -19,7 +21,7 @@ class InputError(RingZeroError, ValueError):
 
 
 class WorkerLost(RingZeroError, ConnectionError):
-    """A worker died, or was stopped for longer than `cyclic.peer_timeout`."""
+    """A worker died, was interrupted, or was stopped for longer than `cyclic.peer_timeout`."""
     exit_code = 3
 
 
@@ -34,9 +36,9 @@ class NotFinite(RingZeroError, ArithmeticError):
 
 
 # absl::StatusCode: https://abseil.io/docs/cpp/guides/status-codes
-INVALID_ARGUMENT, CANCELLED, UNKNOWN = 3, 1, 2
-_CLASSES = {3: InputError, 5: InputError, 6: InputError, 7: InputError, 12: InputError, 9: InputError,
-            14: WorkerLost, 4: WaitTimeout, 11: NotFinite}
+CANCELLED, UNKNOWN, INVALID_ARGUMENT = 1, 2, 3
+_CLASSES = {**dict.fromkeys((3, 5, 6, 7, 12), InputError), 1: WorkerLost, 14: WorkerLost,
+            4: WaitTimeout, 11: NotFinite}
 
 
 def of_status(code: int, message: str) -> RingZeroError:
@@ -48,6 +50,13 @@ def refuse(message: str) -> InputError:
     return InputError(message, INVALID_ARGUMENT)
 
 
-def code_of(error: BaseException) -> int:
-    """The status code with which the other workers hear of `error`."""
-    return getattr(error, "ringzero_code", CANCELLED if isinstance(error, KeyboardInterrupt) else UNKNOWN)
+_print_error = sys.excepthook
+
+
+def _exit_with_code(kind: type, error: BaseException, trace: TracebackType | None) -> None:
+    _print_error(kind, error, trace)
+    if isinstance(error, RingZeroError):
+        raise SystemExit(error.exit_code)
+
+
+sys.excepthook = _exit_with_code
