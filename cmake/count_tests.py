@@ -2,7 +2,8 @@
 """Adds up the results of ctest runs: count_tests.py BUILD_FOLDER... prints 'N passed, N failed, N skipped' last.
 
 Each folder holds, in test-results/: ctest.xml (ctest's --output-junit), entries.json (ctest's --show-only=json-v1) and,
-for every entry that runs GoogleTest or a Python file's cases (tests/run_cases.py), the file that its --gtest_output names.
+for every entry that runs GoogleTest, a Python file's cases (tests/run_cases.py) or pytest, the file that its --gtest_output or
+--junitxml names.
 Such an entry counts by its cases; one that left no readable file has failed, whatever its exit code (a test may have called
 exit). Any other entry counts as one. A disabled case is a skipped one. What did not pass is listed, a skipped case with its
 reason. Exit code: 0 when nothing failed and something passed, else 1.
@@ -13,13 +14,15 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
-OUTPUT = "--gtest_output=xml:"
+OUTPUTS = ("--gtest_output=xml:", "--junitxml=")
 
 
 def case_result(case):
     if case.find("failure") is not None or case.find("error") is not None:
         return FAILED
-    return PASSED if case.get("result") == "completed" else SKIPPED
+    if case.find("skipped") is not None:
+        return SKIPPED
+    return PASSED if case.get("result", "completed") == "completed" else SKIPPED  # pytest has no results
 
 
 def case_name(case):
@@ -53,8 +56,8 @@ def count(folder):
     results = os.path.join(folder, "test-results")
     with open(os.path.join(results, "entries.json"), encoding="utf-8") as file:
         entries = json.load(file)["tests"]
-    outputs = {entry["name"]: argument[len(OUTPUT):]
-               for entry in entries for argument in entry.get("command", []) if argument.startswith(OUTPUT)}
+    outputs = {entry["name"]: argument.removeprefix(known)
+               for entry in entries for argument in entry.get("command", []) for known in OUTPUTS if argument.startswith(known)}
     for entry in ElementTree.parse(os.path.join(results, "ctest.xml")).getroot().iter("testcase"):
         name, outcome = entry.get("name"), entry_result(entry)
         if name not in outputs:

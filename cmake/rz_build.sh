@@ -16,6 +16,11 @@ configure() {
   case $1 in
     release | test | dev | asan-torch) arguments+=(-DRINGZERO_WITH_TORCH=ON) ;;
   esac
+  # Once the package has been built here, this stays so.
+  local python=${package_python:-$(cat "$folder/.rz-python" 2>/dev/null)}
+  if [ "$1" = release ] && [ -x "$python" ]; then
+    arguments+=(-DRINGZERO_WITH_PYTHON=ON "-DPython_EXECUTABLE=$python")
+  fi
   [ ! -e "$deps/site/libucx/include/ucp/api/ucp.h" ] || arguments+=(-DRINGZERO_WITH_UCX=ON)
   for option in RINGZERO_WERROR RINGZERO_TESTS; do
     [ -z "${!option:-}" ] || arguments+=("-D$option=${!option}")
@@ -28,6 +33,7 @@ configure() {
   (cd "$root" && cmake "${arguments[@]}" -URINGZERO_TORCH_INCLUDE_DIR -URINGZERO_UCX_INCLUDE_DIR) >&2 ||
     fail_build "the configure step of build/$1 failed: the first 'CMake Error' above says why"
   printf '%s' "$key" >"$folder/.rz-key"
+  printf '%s' "${package_python:-}" >"$folder/.rz-python"
 }
 
 # build PRESET [TARGET...]

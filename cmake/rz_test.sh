@@ -65,6 +65,7 @@ run_fuzz_targets() {
 
 test_everyday() {
   install_all build test data
+  find_python
   test_preset release "" -LE '^full$'
   local rooms='all;-program;-torch'
   [ -z "${RINGZERO_CHECK_HEADERS:-}" ] || RINGZERO_TESTS=$rooms check_headers 5
@@ -110,6 +111,7 @@ command_test() {
   else
     export RINGZERO_TEST_FULL=1
     install_all build test data full
+    find_python
     local part
     for part in "${parts[@]}"; do test_part "$part"; done
   fi

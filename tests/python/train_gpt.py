@@ -3,6 +3,8 @@ import json
 import os
 import signal
 import sys
+import threading
+import time
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +22,8 @@ class Options:
     iterations: int = 5
     fault: str = ""   # of worker 1, in iteration 3
     cut: str = ""
+    zero_stage: int = 3
+    seeded: bool = True
 
 
 class Block(nn.Module):
@@ -71,8 +75,8 @@ def do(fault: str, model: nn.Module) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "exit":
         sys.exit(3)
-    if fault == "interrupt":
-        os.kill(os.getpid(), signal.SIGINT)
+    if fault == "interrupt":  # while it waits for worker 0, which sleeps
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     if fault == "raise":
         def throw(*_: object) -> None:
             raise ValueError("my own error")
@@ -81,22 +85,22 @@ def do(fault: str, model: nn.Module) -> None:
 
 def main() -> None:
     options = Options(**json.loads(sys.argv[1]))
-    torch.manual_seed(3)
+    torch.manual_seed(3 if options.seeded else int(os.environ.get("RANK", 0)))
     model = Gpt(dropout=options.dropout)
     config = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": options.laps, "seed": 5, "gradient_clipping": 1.0,
               "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
-              "cyclic": {"rule": options.rule, "peer_timeout": 3}}
+              "zero_optimization": {"stage": options.zero_stage}, "cyclic": {"rule": options.rule, "peer_timeout": 3}}
     engine, _, loader, _ = ringzero.initialize(model=model, config=config, training_data=samples(), iterations=options.iterations,
                                                cut=options.cut or None, example=example())
     for ids, labels in loader:
         if engine.global_steps == 3 and engine.global_rank == 1:
             if options.fault == "break":
-                break
+                return
             do(options.fault, model)
+        if engine.global_steps == 3 and engine.global_rank == 0 and options.fault == "interrupt":
+            time.sleep(3)
         engine.backward(engine(ids, labels=labels)["loss"])
         engine.step()
-    if options.fault == "forget":
-        return
     state = engine.state_dict()
     engine.close()
     print(json.dumps({"sha": workers.digest(state), "losses": engine.losses, "names": sorted(state)}))
