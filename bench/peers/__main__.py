@@ -10,7 +10,7 @@ import tempfile
 
 import charts
 from peers import machine, results
-from peers.cases import CASES, CONFIGURATIONS
+from peers.cases import CASES, CONFIGURATIONS, SMALL_CASES
 from peers.session import Session
 from ring_run import bench_parser, positive, run_command, write_json
 
@@ -26,7 +26,8 @@ def _list_of(known: dict):
 
 def parser() -> argparse.ArgumentParser:
     made = bench_parser("peers", __doc__, rounds=3)
-    made.add_argument("--case", type=_list_of(CASES), default=list(CASES), metavar="A,B", help=f"of {', '.join(CASES)} [all]")
+    made.add_argument("--case", type=_list_of(CASES | SMALL_CASES), default=list(CASES), metavar="A,B",
+                      help=f"of {', '.join(CASES)} [all of these], {', '.join(SMALL_CASES)}")
     made.add_argument("--steps", type=positive, metavar="S", help="measured in each run [as the case says]")
     made.add_argument("--peers", type=_list_of(CONFIGURATIONS), default=list(CONFIGURATIONS), metavar="A,B",
                       help=f"what runs, of {', '.join(CONFIGURATIONS)} [all]")
@@ -39,7 +40,7 @@ def bench(options: argparse.Namespace, command: str) -> list[str]:
     about = machine.describe()
     with tempfile.TemporaryDirectory(prefix="ringzero-peers-") as folder:
         session = Session(options, folder)
-        found = [session.run_case(CASES[name]) for name in options.case]
+        found = [session.run_case((CASES | SMALL_CASES)[name]) for name in options.case]
         slopes = session.measure_slopes()
     for result in found:
         name = result.case.name

@@ -59,11 +59,24 @@ class Case:
         }
 
 
+    @property
+    def python_configuration(self) -> dict:
+        """The same for a loop in Python, which brings model and data."""
+        whole = self.configuration(0, rule="dp")
+        return {key: value for key, value in whole.items() if key not in ("model", "data", "iterations", "evaluation")}
+
+
 ADAMW = {"lr": 1e-4, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 CASES = {case.name: case for case in (
     Case("8x512", Shape(layers=8, dim=512, sequence=128), micro_batch=4, iterations=8),
     Case("8x512-small", Shape(layers=8, dim=512, sequence=64), micro_batch=1, iterations=20),
     Case("12x1024", Shape(layers=12, dim=1024, sequence=64), micro_batch=1, iterations=8),
+)}
+
+# What a step costs in Python where layers are small (`--case 4x128,12x256`); no part of a run of all cases.
+SMALL_CASES = {case.name: case for case in (
+    Case("4x128", Shape(layers=4, dim=128, sequence=128), micro_batch=4, iterations=100, workers=2),
+    Case("12x256", Shape(layers=12, dim=256, sequence=128), micro_batch=4, iterations=20, workers=2),
 )}
 
 # For memory alone: few tokens, so that activations do not count. The first is next to nothing but the processes themselves;
@@ -96,6 +109,7 @@ CONFIGURATIONS = {each.name: each for configuration in (
     Configuration("cdp_v1", "RingZero cdp_v1", {"rule": "cdp_v1"}, losses="first"),
     Configuration("cdp_v2", "RingZero cdp_v2", {"rule": "cdp_v2"}, losses="first"),
     Configuration("dp", "RingZero dp", {"rule": "dp"}),
+    Configuration("python", "RingZero dp, from Python"),
     Configuration("compute", "compute (PyTorch alone)", losses="first"),
     Configuration("ddp", "DDP"),
     Configuration("ddp_bucket_view", "DDP, gradient_as_bucket_view"),

@@ -12,6 +12,11 @@ bench_with_peers() {
     targets+=(hosts_link)
   fi
   [ "$name" != curve ] || packages+=(data)
+  if [ "$name" = peers ]; then # the Python package is one of them
+    packages+=(python)
+    targets+=(_ringzero)
+    package_python=$python
+  fi
   install_packages "${packages[@]}"
   python=$(peers_python) ||
     die "bench $name needs Python 3.11 with pip, which its pinned wheels are for (Debian 12: python3 and python3-pip)"
@@ -21,7 +26,7 @@ bench_with_peers() {
   install_all build
   install_peers "$python"
   build release "${targets[@]}"
-  PYTHONPATH=$root/bench:$root/tests:$deps/peers exec "$python" -m "$name" --program "$root/build/bin/ringzero" "$@"
+  PYTHONPATH=$root/bench:$root/tests:$deps/peers:$root/build/release/python exec "$python" -m "$name" --program "$root/build/bin/ringzero" "$@"
 }
 
 peers_python() {

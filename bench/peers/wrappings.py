@@ -3,6 +3,7 @@
 A step runs forward, backward, exchange and update on one micro-batch and returns its loss, detached and unread. Each imports what it
 needs by itself, so that no peer holds the memory of another's.
 """
+import os
 from collections.abc import Callable
 
 import torch
@@ -39,6 +40,23 @@ def _ordinary_step(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
 def compute(spec: RunSpec) -> Step:
     """The floor of PyTorch: forward and backward, neither exchange nor optimizer."""
     return _ordinary_step(_whole(spec), None)
+
+
+def python(spec: RunSpec) -> Step:
+    """RingZero's Python package."""
+    import ringzero
+    os.environ["RINGZERO_RENDEZVOUS"] = f"file://{os.path.abspath(spec.store)}.ring"
+    model = _whole(spec)
+    engine, *_ = ringzero.initialize(model=model, config=spec.case.python_configuration, iterations=spec.iterations,
+                                     cut=[*model.block_names, "head"], example=torch.zeros(1, spec.case.shape.sequence).long())
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(engine(inputs), targets)
+        engine.backward(loss)
+        engine.step()
+        return loss.detach()
+
+    return step
 
 
 def ddp(spec: RunSpec, **options: bool) -> Step:
