@@ -15,7 +15,6 @@ bench_with_peers() {
   if [ "$name" = peers ]; then # the Python package is one of them
     packages+=(python)
     targets+=(_ringzero)
-    package_python=$python
   fi
   install_packages "${packages[@]}"
   python=$(peers_python) ||
@@ -25,6 +24,7 @@ bench_with_peers() {
   case " $* " in *" --help "* | *" -h "*) exit 0 ;; esac
   install_all build
   install_peers "$python"
+  [ "$name" != peers ] || package_python=$python
   build release "${targets[@]}"
   PYTHONPATH=$root/bench:$root/tests:$deps/peers:$root/build/release/python exec "$python" -m "$name" --program "$root/build/bin/ringzero" "$@"
 }
