@@ -18,9 +18,9 @@ configure() {
   esac
   # Once the package has been built here, this stays so.
   local python=${package_python:-$(cat "$folder/.rz-python" 2>/dev/null)}
-  if [ "$1" = release ] && [ -x "$python" ]; then
-    arguments+=(-DRINGZERO_WITH_PYTHON=ON "-DPython_EXECUTABLE=$python")
-  fi
+  [ "$1" = release ] && [ -x "$python" ] || python=
+  arguments+=("-DRINGZERO_WITH_PYTHON=$([ -n "$python" ] && echo ON || echo OFF)")
+  [ -z "$python" ] || arguments+=("-DPython_EXECUTABLE=$python")
   [ ! -e "$deps/site/libucx/include/ucp/api/ucp.h" ] || arguments+=(-DRINGZERO_WITH_UCX=ON)
   for option in RINGZERO_WERROR RINGZERO_TESTS; do
     [ -z "${!option:-}" ] || arguments+=("-D$option=${!option}")
@@ -33,7 +33,7 @@ configure() {
   (cd "$root" && cmake "${arguments[@]}" -URINGZERO_TORCH_INCLUDE_DIR -URINGZERO_UCX_INCLUDE_DIR) >&2 ||
     fail_build "the configure step of build/$1 failed: the first 'CMake Error' above says why"
   printf '%s' "$key" >"$folder/.rz-key"
-  printf '%s' "${package_python:-}" >"$folder/.rz-python"
+  printf '%s' "$python" >"$folder/.rz-python"
 }
 
 # build PRESET [TARGET...]

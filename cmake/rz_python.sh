@@ -1,6 +1,6 @@
 # The Python that the Python package is built for and tested with. Sourced by ./rz, which sets $root.
 
-python_home=${XDG_CACHE_HOME:-$HOME/.cache}/ringzero
+python_home=${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/ringzero
 
 # fits_package PYTHON: whether it has the headers, the torch, and what the tests use.
 fits_package() {
@@ -26,7 +26,7 @@ find_python() {
   elif [ -n "$wanted" ]; then
     fits_package "$wanted" || die "RINGZERO_TEST_PYTHON=$wanted: wanted CPython 3.11 or 3.12 with its headers and" \
       "the packages of cmake/requirements-python.txt (RINGZERO_TEST_PYTHON=install brings one)"
-    package_python=$wanted
+    package_python=$(command -v "$wanted")
   elif fits_package python3; then
     package_python=$(command -v python3)
   fi

@@ -24,7 +24,7 @@ bench_with_peers() {
   case " $* " in *" --help "* | *" -h "*) exit 0 ;; esac
   install_all build
   install_peers "$python"
-  [ "$name" != peers ] || package_python=$python
+  [ "$name" != peers ] || package_python=$(command -v "$python")
   build release "${targets[@]}"
   PYTHONPATH=$root/bench:$root/tests:$deps/peers:$root/build/release/python exec "$python" -m "$name" --program "$root/build/bin/ringzero" "$@"
 }

@@ -2,9 +2,11 @@
 #include "python/bindings/worker.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <csignal>
 #include <utility>
@@ -22,6 +24,7 @@
 namespace ringzero::python {
 
 constexpr int kMetrics = 2;
+constexpr unsigned char kEnd = 0;  // no number of a signal
 
 absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file, int workers) {
   if (text.empty()) {
@@ -80,18 +83,28 @@ SignalPipe::SignalPipe(std::function<void()> on_interrupt) {
   read_ = ends[0];
   write_ = ends[1];
   fcntl(write_, F_SETFL, O_NONBLOCK);  // Python wants it so
-  thread_ = std::thread([this, on_interrupt = std::move(on_interrupt)] {
-    for (unsigned char signal; read(read_, &signal, 1) == 1;) {
-      if (signal == SIGINT) on_interrupt();
+  thread_ = std::make_unique<std::thread>([this, on_interrupt = std::move(on_interrupt)] {
+    for (unsigned char signal = kEnd + 1; signal != kEnd;) {
+      const ssize_t got = read(read_, &signal, 1);
+      if (got < 0 && errno != EINTR) return;
+      if (got == 1 && signal == SIGINT) on_interrupt();
     }
   });
 }
 
 SignalPipe::~SignalPipe() {
+  if (getpid() == process_) {
+    // Closing would not end the thread: children of fork have the other end, too.
+    while (write(write_, &kEnd, 1) < 0 && (errno == EAGAIN || errno == EINTR)) sched_yield();
+    thread_->join();
+  } else {
+    static_cast<void>(thread_.release());  // a fork has no threads
+  }
   close(write_);
-  thread_.join();
   close(read_);
 }
+
+namespace {
 
 // Of the initial values of all parameters.
 std::string InitialLine(const PythonModel& model) {
@@ -108,6 +121,8 @@ std::string InitialLine(const PythonModel& model) {
   return absl::StrCat("sha256 of the model's initial values (seed torch alike everywhere) = ",
                       digest.FinishHex(), "\n");
 }
+
+}  // namespace
 
 absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
   PlannedRun run{.layers = layers_};
@@ -127,12 +142,13 @@ Worker::Worker(Config config, const std::optional<Identity>& identity, const Pyt
       layers_(FactoriesOf(model, config_.seed)),
       signals_([this] { Abort(absl::CancelledError("interrupted by signal 2 (Interrupt)")); }) {
   const CyclicConfig& cyclic = config_.cyclic;
-  RunWorkersOptions options{
-      .launch = {.workers = cyclic.workers, .peer_timeout = cyclic.peer_timeout},
-      .agreement = {{"configuration", config_.keys.SharedLines()}},
-      .threads = cyclic.threads,
-      .metrics_count = kMetrics,
-      .checksums = cyclic.checksums};
+  RunWorkersOptions options{.launch = {.workers = cyclic.workers,
+                                       .peer_timeout = cyclic.peer_timeout,
+                                       .results_timeout = cyclic.wait_timeout},
+                            .agreement = {{"configuration", config_.keys.SharedLines()}},
+                            .threads = cyclic.threads,
+                            .metrics_count = kMetrics,
+                            .checksums = cyclic.checksums};
   // Every worker begins with its own values there. In other stages of ZeRO the owner has them.
   if (config_.zero_stage == 0) options.agreement.push_back({"initial values", InitialLine(model)});
   options.transport = ChoiceOf(cyclic.transport);
@@ -167,7 +183,15 @@ Worker::Worker(Config config, const std::optional<Identity>& identity, const Pyt
   running_ = &ring_->engine();
 }
 
-Worker::~Worker() { Close(absl::CancelledError("the engine was not closed")).IgnoreError(); }
+Worker::~Worker() {
+  if (getpid() == signals_.process()) {
+    Close(absl::CancelledError("the engine was not closed")).IgnoreError();
+  } else {  // a fork: threads and connections are the parent's
+    static_cast<void>(ring_.release());
+    static_cast<void>(worker_.release());
+    static_cast<void>(new std::optional<OutsideJob>(std::move(job_)));
+  }
+}
 
 RingModel& Worker::ring() {
   if (ring_ == nullptr) throw RingError(absl::FailedPreconditionError("the engine is closed"));

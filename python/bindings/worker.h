@@ -11,6 +11,9 @@
 #ifndef RINGZERO_PYTHON_BINDINGS_WORKER_H_
 #define RINGZERO_PYTHON_BINDINGS_WORKER_H_
 
+#include <unistd.h>
+
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,10 +57,12 @@ class SignalPipe {
   explicit SignalPipe(std::function<void()> on_interrupt);
   ~SignalPipe();
   int fd() const { return write_; }
+  pid_t process() const { return process_; }
 
  private:
+  const pid_t process_ = getpid();
   int read_ = -1, write_ = -1;
-  std::thread thread_;
+  std::unique_ptr<std::thread> thread_;
 };
 
 class Worker {

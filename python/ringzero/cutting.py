@@ -10,7 +10,7 @@ import contextlib
 import fnmatch
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +30,7 @@ def take_apart(value: Any, what: str) -> tuple[list[torch.Tensor], Callable[[lis
     for i, leaf in enumerate(leaves):
         plain = i in tensors or isinstance(leaf, nn.Module)
         members = {} if plain else getattr(leaf, "__dict__", {})
-        if any(isinstance(member, torch.Tensor) for member in members.values()):
+        if any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(dict(members))):
             raise refuse(f"{what}: a {type(leaf).__name__} has tensors that cannot be seen: give a "
                          "tuple or a dict, or register the class with "
                          "torch.utils._pytree.register_pytree_node")
@@ -108,6 +108,7 @@ class CutModel:
         self.cuts = _cuts_of(model, cut)
         self.names: dict[str, str] = {}    # the ring's name of a tensor: the module's
         self.aliases: dict[str, str] = {}  # a tensor's name: its first name
+        self.constants: dict[str, torch.Tensor] = {}  # buffers that are saved, by name
         self.parts: list[_ringzero.Part] = []
         self._modes = [(part, part.training) for part in model.modules()]
         self._marks: Any = None
@@ -177,7 +178,7 @@ class CutModel:
 
     def trace(self, example: Any) -> None:
         """`example`: a tuple of positional arguments, a dict of named ones, or one argument."""
-        args, kwargs = ((), example) if isinstance(example, dict) else (example, {})
+        args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (example, {})
         args = args if isinstance(args, tuple) else (args,)
         trace, calls = _Trace(self), {}
         # After a module's forward: before it, the cut's own hook has not run yet.
@@ -220,6 +221,9 @@ class CutModel:
                    if tensor is not None]
         names: dict[int, list[str]] = {}
         for entry in entries:
+            holder, buffer = entry.holder, entry.key in entry.holder._buffers
+            if buffer and entry.key not in holder._non_persistent_buffers_set:
+                self.constants[entry.name] = entry.tensor.clone()
             names.setdefault(id(entry.tensor), []).append(entry.name)
         parts = {}
         for entry in entries:
@@ -263,7 +267,11 @@ class CutModel:
         return self.cuts[part - 1] if part > 0 else "begin"
 
     def _path(self, part: int, name: str) -> str:
-        return name.removeprefix(self._name(part) + ".")
+        """A name within a part. What is in no submodule of the part has a prefix of its own."""
+        own = self._name(part) + "."
+        if part == 0:
+            return name
+        return name.removeprefix(own) if name.startswith(own) else f"outer:{name}"
 
     def close(self) -> None:
         """The module is as before, but for its values."""

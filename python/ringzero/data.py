@@ -1,7 +1,7 @@
 """Micro-batches by number: which samples, in which order, whichever worker computes them."""
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ class Data:
                 raise refuse(f"{name}: wanted a dataset with a length above 0; without it, with "
                              "iterations=, engine(...) takes batches from anywhere")
         samples = None if training is None else len(training)
-        self.length = _ringzero.Length(config, iterations, samples, len(evaluation or ()))
+        held_out = 0 if evaluation is None else len(evaluation)
+        self.length = _ringzero.Length(config, iterations, samples, held_out)
         self.numbers = _ringzero.SampleNumbers(config, self.length, samples or 0)
 
     def example(self) -> Any:
@@ -33,7 +34,7 @@ class Data:
         if self.training is None:
             raise refuse("example=: missing; what the model is called with for one sample")
         batch = self._collate([self.training[0]])
-        if isinstance(batch, (dict, torch.Tensor)):
+        if isinstance(batch, (Mapping, torch.Tensor)):
             return batch
         return tuple(batch[:-1]) if len(batch) > 1 else batch[0]
 

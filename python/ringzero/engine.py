@@ -45,6 +45,8 @@ class Engine:
                 config=config, identity=identity, parts=self._cut.parts, run=self._cut.run,
                 set_training=self._cut.set_training, length=data.length)
         except BaseException:
+            if any(each.numel() and not each.data_ptr() for each in self._cut.module.parameters()):
+                Values(self._cut.module)  # they have been taken
             self._cut.close()
             raise
         self._cut.settle()
@@ -149,7 +151,7 @@ class Engine:
             if lap.kind == "collect":
                 self._run(lambda: self._worker.collect(
                     lambda name, values: found.update({self._cut.names.get(name, name): values})))
-            self._final = found
+            self._final = {**self._cut.constants, **found} if found else {}
         shared = {name: self._final[known] for name, known in self._cut.aliases.items()
                   if known in self._final}
         return {**self._final, **shared}
@@ -170,32 +172,35 @@ class Engine:
     def close(self, values: bool = False) -> None:
         """Ends the run: waits for what is under way, and for the other workers. An error says whose
         fault it was. With `values` the module of worker 0 holds the trained values afterwards."""
-        if self._worker is None:
-            return
-        try:
-            state = self.state_dict()
-        except BaseException as error:
-            raise self._fail(error)
-        self._leave(0, "")
-        if values and state:
+        if self._worker is not None:
+            try:
+                self.state_dict()
+            except BaseException as error:
+                raise self._fail(error)
+            self._leave(0, "")
+        if values and self._final:
             self._values.show(True)
             self._cut.close()  # ties what is tied once more
-            self._values.fill(state)
+            self._values.fill(self.state_dict())
 
     destroy = close
 
     def _at_exit(self) -> None:
         if os.getpid() != self._process:  # a child of fork
             return
-        error = getattr(sys, "last_value", None)
-        if error is None and self._next().kind not in ("train", "evaluate"):
-            self.close()  # as scripts of DeepSpeed end
-        elif error is None:
-            error = refuse(f"the script ended after {self.global_steps} of "
-                           f"{self.data.length.iterations} iterations")
-            print(f"ringzero: {error}", file=sys.stderr)
-        if error is not None:
+        if (error := getattr(sys, "last_value", None)) is not None:
             self._fail(error)
+            return
+        try:
+            if self._next().kind not in ("train", "evaluate"):
+                return self.close()  # as scripts of DeepSpeed end
+            raise self._fail(refuse(f"the script ended after {self.global_steps} of "
+                                    f"{self.data.length.iterations} iterations"))
+        except RingZeroError as failure:
+            print(f"ringzero: {failure}", file=sys.stderr, flush=True)
+            atexit._run_exitfuncs()  # those of others; then with the failure's code
+            sys.stdout.flush()
+            os._exit(failure.exit_code)
 
     @property
     def _running(self) -> Any:
@@ -289,7 +294,8 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None,
                model_parameters: Any = None, training_data: Any = None, lr_scheduler: Any = None,
                mpu: Any = None, collate_fn: Callable | None = None, config: Any = None, *,
                iterations: int | None = None, cut: Any = None, example: Any = None,
-               evaluation_data: Any = None, num_workers: int = 0) -> tuple:
+               evaluation_data: Any = None, num_workers: int = 0, config_params: Any = None,
+               dist_init_required: Any = None) -> tuple:
     """(engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize.
 
     model: an nn.Module, or a list of layers. config: a dict or a file's name. iterations: how many
@@ -307,7 +313,8 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None,
             raise refuse(f"{name}=: the configuration names it (optimizer.type, scheduler.type); "
                          "there is no model parallelism")
     identity = _ringzero.find_identity()
-    given = config if config is not None else getattr(args, "deepspeed_config", None)
+    given = config if config is not None else config_params
+    given = given if given is not None else getattr(args, "deepspeed_config", None)
     if not isinstance(given, (str, os.PathLike, dict)):
         raise refuse(f"config: wanted a dict or a file's name, found {given!r}")
     text, file = (json.dumps(given), "config") if isinstance(given, dict) else ("", os.fspath(given))

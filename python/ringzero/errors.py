@@ -37,7 +37,7 @@ class NotFinite(RingZeroError, ArithmeticError):
 
 # absl::StatusCode: https://abseil.io/docs/cpp/guides/status-codes
 CANCELLED, UNKNOWN, INVALID_ARGUMENT = 1, 2, 3
-_CLASSES = {**dict.fromkeys((3, 5, 6, 7, 12), InputError), 1: WorkerLost, 14: WorkerLost,
+_CLASSES = {**dict.fromkeys((3, 5, 6, 7, 9, 12), InputError), 1: WorkerLost, 14: WorkerLost,
             4: WaitTimeout, 11: NotFinite}
 
 

@@ -52,4 +52,4 @@ class Values:
         members = [*self._module.named_parameters(), *self._module.named_buffers()]
         for name, tensor in members:
             if name in state:
-                tensor.data = state[name].to(tensor.dtype)
+                tensor.data = state[name]

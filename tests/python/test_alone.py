@@ -102,6 +102,49 @@ def test_a_list_is_a_sequential_and_functions_may_make_its_layers() -> None:
             train(wrong)
 
 
+class Outer(nn.Module):
+    """Its last norm runs in the last part, whose own norm has the same name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.layers = nn.ModuleList([Normed(), Normed()])
+        self.norm, self.head = nn.LayerNorm(6), nn.Linear(6, 3)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.norm(x)) * self.scale
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.norm(x)
+
+
+def test_names_in_a_part_and_outside_of_it_may_be_equal_and_buffers_are_saved() -> None:
+    wanted = plain(Outer())
+    found = train(Outer())
+    assert found.pop("losses") == pytest.approx(wanted, rel=1e-6)
+    assert found.keys() == Outer().state_dict().keys() and found["scale"] == 2
+
+
+def test_a_loader_with_processes_does_not_hold_up_the_end() -> None:
+    engine, _, loader, _ = ringzero.initialize(model=net(), config=CONFIG, training_data=list(zip(X, Y)) * 4, num_workers=2,
+                                               iterations=3)
+    batches = iter(loader)
+    for _ in range(3):
+        x, y = next(batches)
+        engine.backward(nn.functional.cross_entropy(engine(x), y))
+    engine.close()  # its processes live
+    assert len(engine.losses) == 3
+
+
 def test_frozen_and_unused_parameters_stay() -> None:
     model = net(inner())
     model[2].requires_grad_(False)
@@ -215,7 +258,7 @@ def test_updates_leave_no_memory_behind() -> None:
     before = go(200)
     after = go(updates)
     engine.close()
-    assert after[0] - before[0] <= 2048 and after[1] - before[1] <= 10, (before, after)
+    assert after[0] - before[0] <= 600 and after[1] - before[1] <= 10, (before, after)
 
 
 def resident_kib() -> int:

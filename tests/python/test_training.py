@@ -84,8 +84,8 @@ FAULTS = {
     "kill": (-9, 3, "worker 1 died"),
     "raise": (1, 5, "worker 1: ValueError: my own error"),
     "interrupt": (-2, 3, "worker 1: interrupted by signal 2"),
-    "exit": (3, 2, "worker 1: the script ended after 3 of 5 iterations"),
-    "break": (0, 2, "worker 1: the script ended after 3 of 5 iterations"),
+    "exit": (2, 2, "worker 1: the script ended after 3 of 5 iterations"),
+    "break": (2, 2, "worker 1: the script ended after 3 of 5 iterations"),
 }
 TRIALS = 20 if os.environ.get("RINGZERO_TEST_FULL") else 1
 
