@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Sampler, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from ringzero import _ringzero
 from ringzero.errors import refuse
@@ -26,7 +26,7 @@ class Data:
         samples = None if training is None else len(training)
         held_out = 0 if evaluation is None else len(evaluation)
         self.length = _ringzero.Length(config, iterations, samples, held_out)
-        self.numbers = _ringzero.SampleNumbers(config, self.length, samples or 0)
+        self._numbers = _ringzero.SampleNumbers(config, self.length, samples or 0)
 
     def example(self) -> Any:
         """What the model is called with for one sample: a collated one without its last member (the
@@ -40,34 +40,29 @@ class Data:
 
     def loader(self, engine: Any, processes: int) -> DataLoader:
         """One pass is an epoch, or what is left of it."""
-        return DataLoader(self.training, batch_sampler=_MicroBatches(self._config, engine),
-                          collate_fn=self._collate, num_workers=processes)
+        self._engine = engine
+        return DataLoader(self.training, batch_sampler=self, collate_fn=self._collate,
+                          num_workers=processes)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """Numbers of samples, by micro-batch of the worker: from its next one to the end of that
+        one's epoch. The order is that of `ringzero train`."""
+        engine, config, per_epoch = self._engine, self._config, self.length.iterations_per_epoch
+        engine.evaluation_due  # ends the micro-batch that is open
+        laps, first = config.gradient_accumulation_steps(), engine.micro_steps
+        end = min((first // laps // per_epoch + 1) * per_epoch, self.length.iterations)
+        for step in range(first, end * laps):
+            micro_batch = step % laps * config.workers + engine.global_rank
+            if chosen := self._numbers.train(step // laps, micro_batch):
+                yield chosen
+
+    def __len__(self) -> int:
+        return self.length.iterations_per_epoch * self._config.gradient_accumulation_steps()
 
     def evaluation(self, micro_batch: int) -> Iterator[tuple[Any, int]]:
         """(batch, samples) of a worker's micro-batches, the first of this number. Where there are
         no samples, a stand-in of 0 samples."""
         for lap in range(self.length.evaluation_laps):
-            chosen = self.numbers.evaluate(micro_batch + lap * self._config.workers)
+            chosen = self._numbers.evaluate(micro_batch + lap * self._config.workers)
             yield self._collate([self._evaluation[i] for i in chosen or [0]]), len(chosen)
 
-
-class _MicroBatches(Sampler[list[int]]):
-    """Those of a worker, from its next one to the end of that one's epoch."""
-
-    def __init__(self, config: Any, engine: Any) -> None:
-        self._engine, self._workers = engine, config.workers
-        self._laps = config.gradient_accumulation_steps()
-        self._per_epoch = engine.data.length.iterations_per_epoch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        engine, laps = self._engine, self._laps
-        engine.evaluation_due  # ends the micro-batch that is open
-        first = engine.micro_steps
-        end = (first // laps // self._per_epoch + 1) * self._per_epoch
-        for step in range(first, min(end, engine.data.length.iterations) * laps):
-            micro_batch = step % laps * self._workers + engine.global_rank
-            if chosen := engine.data.numbers.train(step // laps, micro_batch):
-                yield chosen
-
-    def __len__(self) -> int:
-        return self._per_epoch * self._laps

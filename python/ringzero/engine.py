@@ -298,12 +298,11 @@ def initialize(args: Any = None, model: Any = None, optimizer: Any = None,
                dist_init_required: Any = None) -> tuple:
     """(engine, optimizer, dataloader, lr_scheduler), as deepspeed.initialize.
 
-    model: an nn.Module, or a list of layers. config: a dict or a file's name. iterations: how many
-    updates the run has, if neither the configuration nor epochs of training_data say it. cut:
-    before which submodules a module is cut. example: what one sample is called with (a tensor, a
-    tuple of positional arguments, or a dict of named ones); unless given, the first sample of
-    training_data without its last part. Under torchrun, mpirun or srun this process is one worker;
-    else it is the only one. model_parameters is not used: what requires a gradient trains.
+    model: an nn.Module, or a list of layers. config: a dict or a file's name. iterations: updates
+    of the run, unless the configuration says it. cut: before which submodules a module is cut.
+    example: what the model is called with for one sample: a tensor, a tuple, or a dict of named
+    arguments; else the first sample of training_data without its last part (the target).
+    Under torchrun, mpirun or srun this process is one worker; else it is the only one.
 
     Raises InputError for what cannot be trained, with the key or name; WorkerLost, WaitTimeout for
     other workers.

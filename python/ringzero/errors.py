@@ -1,7 +1,7 @@
 """What ends a run, as exceptions. Each has the exit code that `ringzero train` would end with."""
 import re
 import sys
-from types import TracebackType
+from typing import Any
 
 
 class RingZeroError(RuntimeError):
@@ -53,10 +53,10 @@ def refuse(message: str) -> InputError:
 _print_error = sys.excepthook
 
 
-def _exit_with_code(kind: type, error: BaseException, trace: TracebackType | None) -> None:
-    _print_error(kind, error, trace)
-    if isinstance(error, RingZeroError):
-        raise SystemExit(error.exit_code)
+def _exit_with_code(*error: Any) -> None:
+    _print_error(*error)
+    if isinstance(error[1], RingZeroError):
+        raise SystemExit(error[1].exit_code)
 
 
 sys.excepthook = _exit_with_code
