@@ -234,7 +234,6 @@ absl::StatusOr<RunInput> OpenRun(Config config, int hosts) {
 
 BatchesOptions BatchesOf(const RunInput& input) {
   return {.seed = input.config.seed,
-          .train_samples = input.data->train().size(),
           .micro_batch = input.config.batch.micro_batch,
           .train_batch = input.config.batch.train_batch,
           .iterations_per_epoch = input.length.iterations_per_epoch,

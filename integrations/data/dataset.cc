@@ -167,13 +167,13 @@ std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size) {
 std::span<const int64_t> SampleNumbers::Train(int64_t iteration, int64_t micro_batch) {
   const int64_t epoch = iteration / options_.iterations_per_epoch;
   if (epoch != epoch_) {
-    order_ = EpochOrder(options_.seed, epoch, options_.train_samples);
+    order_ = EpochOrder(options_.seed, epoch, train_samples_);
     epoch_ = epoch;
   }
   const int64_t first = std::min(iteration % options_.iterations_per_epoch * options_.train_batch +
                                      micro_batch * options_.micro_batch,
-                                 options_.train_samples);
-  const int64_t count = std::min(options_.micro_batch, options_.train_samples - first);
+                                 train_samples_);
+  const int64_t count = std::min(options_.micro_batch, train_samples_ - first);
   return std::span(order_).subspan(static_cast<size_t>(first), static_cast<size_t>(count));
 }
 

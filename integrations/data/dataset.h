@@ -116,7 +116,6 @@ std::vector<int64_t> EpochOrder(uint64_t seed, int64_t epoch, int64_t size);
 
 struct BatchesOptions {
   uint64_t seed = 0;
-  int64_t train_samples = 0;
   int64_t micro_batch = 1;
   int64_t train_batch = 1;           // samples of one iteration
   int64_t iterations_per_epoch = 1;  // an epoch's samples after these iterations are left out
@@ -127,7 +126,8 @@ struct BatchesOptions {
 // Which samples make which micro-batch: named by iteration and number, never by worker.
 class SampleNumbers {
  public:
-  explicit SampleNumbers(const BatchesOptions& options) : options_(options) {}
+  SampleNumbers(const BatchesOptions& options, int64_t train_samples)
+      : options_(options), train_samples_(train_samples) {}
   // Fewer than micro_batch, or none, where the epoch ends. Good until the next call.
   std::span<const int64_t> Train(int64_t iteration, int64_t micro_batch);
   // `micro_batch`: its number within the evaluation. Fewer, or none, at the end of the samples.
@@ -135,6 +135,7 @@ class SampleNumbers {
 
  private:
   const BatchesOptions options_;
+  const int64_t train_samples_;
   int64_t epoch_ = -1;  // the epoch whose order is in order_
   std::vector<int64_t> order_;
 };

@@ -69,12 +69,12 @@ absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations
 
 SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t train_samples) {
   return SampleNumbers({.seed = config.seed,
-                        .train_samples = train_samples,
                         .micro_batch = config.batch.micro_batch,
                         .train_batch = config.batch.train_batch,
                         .iterations_per_epoch = length.iterations_per_epoch,
                         .evaluation_batch = config.evaluation.batch_size,
-                        .test_samples = length.test_samples});
+                        .test_samples = length.test_samples},
+                       train_samples);
 }
 
 SignalPipe::SignalPipe(std::function<void()> on_interrupt) {

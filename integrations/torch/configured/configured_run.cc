@@ -59,7 +59,7 @@ absl::StatusOr<ConfiguredModel> MakeConfiguredModel(const ModelConfig& model,
 }
 
 Batches::Batches(const Dataset& data, const BatchesOptions& options)
-    : data_(data), micro_batch_(options.micro_batch), numbers_(options) {}
+    : data_(data), micro_batch_(options.micro_batch), numbers_(options, data.train().size()) {}
 
 Batch Batches::Train(Iteration iteration, int micro_batch, std::optional<int64_t> samples) {
   const int64_t count = samples.value_or(micro_batch_);
