@@ -17,6 +17,11 @@ constexpr size_t kNameBytes = 16;  // with the zero behind it
 
 }  // namespace
 
+void MeetAllocator() {
+  void* volatile memory = std::malloc(1);
+  std::free(memory);
+}
+
 void NameThread(const std::string& name) {
   pthread_setname_np(pthread_self(), name.substr(0, kNameBytes - 1).c_str());
 }

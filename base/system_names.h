@@ -18,11 +18,16 @@ namespace ringzero {
 void NameThread(const std::string& name);
 std::string ThreadName();
 
+// Makes the allocator's memory for the calling thread. A thread's first allocation would do it, but
+// jemalloc 5.3 crashes if there is no memory left by then (`ulimit -v`).
+void MeetAllocator();
+
 // A thread that has its name before `body` runs.
 template <typename Body>
 std::thread NamedThread(std::string name, Body body) {
   return std::thread([name = std::move(name), body = std::move(body)]() mutable {
     NameThread(name);
+    MeetAllocator();
     body();
   });
 }
