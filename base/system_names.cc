@@ -2,20 +2,30 @@
 #include "base/system_names.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <system_error>
 
 #include "base/files.h"
 
 namespace ringzero {
 namespace {
 
-constexpr size_t kNameBytes = 16;  // with the zero behind it
+constexpr size_t kNameBytes = 16;         // with the zero behind it
+constexpr size_t kThreadRoom = 24 << 20;  // a stack, and what an allocator takes for a thread
 
 }  // namespace
+
+void CheckRoomForThread() {
+  void* const room = mmap(nullptr, kThreadRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw std::system_error(EAGAIN, std::generic_category());
+  munmap(room, kThreadRoom);
+}
 
 void MeetAllocator() {
   void* volatile memory = std::malloc(1);

@@ -18,13 +18,16 @@ namespace ringzero {
 void NameThread(const std::string& name);
 std::string ThreadName();
 
-// Makes the allocator's memory for the calling thread. A thread's first allocation would do it, but
-// jemalloc 5.3 crashes if there is no memory left by then (`ulimit -v`).
+// jemalloc 5.3 crashes where a thread's first allocation finds no memory (`ulimit -v`). So a thread
+// is made only if there are addresses left for it, else std::system_error as std::thread has it; and
+// it allocates at once.
+void CheckRoomForThread();
 void MeetAllocator();
 
 // A thread that has its name before `body` runs.
 template <typename Body>
 std::thread NamedThread(std::string name, Body body) {
+  CheckRoomForThread();
   return std::thread([name = std::move(name), body = std::move(body)]() mutable {
     NameThread(name);
     MeetAllocator();
