@@ -42,7 +42,7 @@ def train(config: dict, *options: str) -> str:
 CASES = [(rule, count) for rule in ("dp", "cdp_v1", "cdp_v2") for count in (1, 2, 4)]
 
 
-@pytest.mark.parametrize("rule,count", workers.some(CASES, 4))
+@pytest.mark.parametrize("rule,count", workers.some(CASES, 3))
 def test_python_and_the_program_train_the_same_bits(rule: str, count: int, tmp_path: pathlib.Path) -> None:
     config = configuration(tmp_path, rule, count)
     begin = str(tmp_path / "begin.safetensors")

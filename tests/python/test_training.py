@@ -42,12 +42,12 @@ def test_all_names_are_there(alone: dict) -> None:
 
 
 # With dropout a part is what masks are keyed by.
-@pytest.mark.parametrize("cut", ["blocks.*", "blocks.*.ln2"])
+@pytest.mark.parametrize("cut", workers.some(["blocks.*", "blocks.*.ln2"], 1))
 def test_the_cut_changes_no_bit_without_dropout(cut: str) -> None:
     assert result(2, laps=2, dropout=0, cut=cut)["sha"] == result(1, laps=4, dropout=0)["sha"]
 
 
-@pytest.mark.parametrize("rule", ["cdp_v1", "cdp_v2"])
+@pytest.mark.parametrize("rule", workers.some(["cdp_v1", "cdp_v2"], 1))
 def test_a_cyclic_rule_repeats_its_bits(rule: str) -> None:
     once = result(2, rule=rule)
     assert once == result(2, rule=rule)
@@ -90,7 +90,7 @@ FAULTS = {
 TRIALS = 20 if os.environ.get("RINGZERO_TEST_FULL") else 1
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", workers.some(list(FAULTS), 3))
 def test_a_fault_of_one_worker_ends_all_with_its_name(fault: str) -> None:
     own, others, words = FAULTS[fault]
     for _ in range(TRIALS):
