@@ -463,9 +463,8 @@ absl::StatusOr<std::vector<std::string>> SeatedWorker::Close(
     RZ_RETURN_IF_ERROR(mine.status());
     return std::vector<std::string>{*mine};
   }
-  const auto limit = std::max<std::chrono::milliseconds>(
-      {2 * options_.peer_timeout, std::chrono::seconds(10),
-       mine.ok() ? options_.results_timeout : std::chrono::milliseconds(0)});
+  const auto limit =
+      std::max<std::chrono::milliseconds>(2 * options_.peer_timeout, std::chrono::seconds(10));
   absl::StatusOr<std::vector<std::string>> all = ShareResults(seat_, mine, limit);
   if (all.ok()) return all;
   const absl::Status cause = CauseOf(all.status());

@@ -52,9 +52,6 @@ struct LaunchOptions {
   std::chrono::milliseconds grace = std::chrono::milliseconds(600);
   // A worker stopped (SIGSTOP) for so long is lost. A stopped worker that has to end gets SIGKILL.
   std::chrono::milliseconds peer_timeout = std::chrono::seconds(5);
-  // How long a worker whose loop is its own may come to its end after the others; in any case twice
-  // peer_timeout, and 10 s.
-  std::chrono::milliseconds results_timeout{0};
   // Signals to the launching process that are handed on to all workers, and mean nothing to it.
   std::vector<int> pass_on;
   // For workers that end early by themselves and return what they have done: after a first signal

@@ -142,13 +142,12 @@ Worker::Worker(Config config, const std::optional<Identity>& identity, const Pyt
       layers_(FactoriesOf(model, config_.seed)),
       signals_([this] { Abort(absl::CancelledError("interrupted by signal 2 (Interrupt)")); }) {
   const CyclicConfig& cyclic = config_.cyclic;
-  RunWorkersOptions options{.launch = {.workers = cyclic.workers,
-                                       .peer_timeout = cyclic.peer_timeout,
-                                       .results_timeout = cyclic.wait_timeout},
-                            .agreement = {{"configuration", config_.keys.SharedLines()}},
-                            .threads = cyclic.threads,
-                            .metrics_count = kMetrics,
-                            .checksums = cyclic.checksums};
+  RunWorkersOptions options{
+      .launch = {.workers = cyclic.workers, .peer_timeout = cyclic.peer_timeout},
+      .agreement = {{"configuration", config_.keys.SharedLines()}},
+      .threads = cyclic.threads,
+      .metrics_count = kMetrics,
+      .checksums = cyclic.checksums};
   // Every worker begins with its own values there. In other stages of ZeRO the owner has them.
   if (config_.zero_stage == 0) options.agreement.push_back({"initial values", InitialLine(model)});
   options.transport = ChoiceOf(cyclic.transport);
