@@ -15,6 +15,9 @@ from peers.session import Session
 from ring_run import bench_parser, positive, run_command, write_json
 
 
+_ALL_CASES = CASES | SMALL_CASES
+
+
 def _list_of(known: dict):
     def parse(text: str) -> list[str]:
         names = text.split(",")
@@ -26,7 +29,7 @@ def _list_of(known: dict):
 
 def parser() -> argparse.ArgumentParser:
     made = bench_parser("peers", __doc__, rounds=3)
-    made.add_argument("--case", type=_list_of(CASES | SMALL_CASES), default=list(CASES), metavar="A,B",
+    made.add_argument("--case", type=_list_of(_ALL_CASES), default=list(CASES), metavar="A,B",
                       help=f"of {', '.join(CASES)} [all of these], {', '.join(SMALL_CASES)}")
     made.add_argument("--steps", type=positive, metavar="S", help="measured in each run [as the case says]")
     made.add_argument("--peers", type=_list_of(CONFIGURATIONS), default=list(CONFIGURATIONS), metavar="A,B",
@@ -40,7 +43,7 @@ def bench(options: argparse.Namespace, command: str) -> list[str]:
     about = machine.describe()
     with tempfile.TemporaryDirectory(prefix="ringzero-peers-") as folder:
         session = Session(options, folder)
-        found = [session.run_case((CASES | SMALL_CASES)[name]) for name in options.case]
+        found = [session.run_case(_ALL_CASES[name]) for name in options.case]
         slopes = session.measure_slopes()
     for result in found:
         name = result.case.name

@@ -58,7 +58,6 @@ class Case:
             "cyclic": {"workers": self.workers, "transport": "shm", "threads": 1, **cyclic},
         }
 
-
     @property
     def python_configuration(self) -> dict:
         """The same for a loop in Python, which brings model and data."""

@@ -1,4 +1,5 @@
 """From raw numbers to what the page says: whether all train the same, medians, ratios, slopes, tables, pictures. Pure."""
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -123,6 +124,25 @@ def memory_slope(points: list[tuple[int, float]], forecast_bytes: list[int] | No
                        forecast=forecast)
 
 
+def _interval(logarithms: list[float]) -> str:
+    """Of ratios: their geometric mean, and where it lies with 95 %."""
+    mean = statistics.fmean(logarithms)
+    half = 1.96 * statistics.stdev(logarithms) / math.sqrt(len(logarithms))
+    return "{:.3f} ({:.3f} to {:.3f})".format(*(math.exp(mean + each) for each in (0, -half, half)))
+
+
+def over_program(rounds: list[dict[str, RunReport]]) -> list[str]:
+    """Each over RingZero dp, round by round. Nothing without it, or with one round."""
+    others = [name for name in CONFIGURATIONS if name in rounds[0] and name != "dp"]
+    if "dp" not in rounds[0] or len(rounds) < 2 or not others:
+        return []
+
+    def over(name: str, field: str) -> str:
+        return _interval([math.log(getattr(each[name], field) / getattr(each["dp"], field)) for each in rounds])
+    found = [[CONFIGURATIONS[name].label, over(name, "cpu_seconds_per_step"), over(name, "step_median")] for name in others]
+    return [*table(["over RingZero dp", "processor time of a step", "step by the clock"], found), ""]
+
+
 def _shown(value: float | str | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
@@ -168,6 +188,7 @@ def page(command: str, machine: dict, results: list[CaseResult], slopes: dict[st
         lines += ["", f"## {name}", "",
                   f"{describe(result.case)}; {len(result.rounds)} rounds of {result.iterations} measured iterations; first losses within "
                   f"{result.worst_loss_difference:.1g} of each other (relative).", "", *step_table(make_rows(result, slopes)), "",
+                  *over_program(result.rounds),
                   f"![{name}: seconds per step and memory](peers-{name}.svg)"]
     if slopes:
         lines += ["", "## Memory per parameter", "",

@@ -37,6 +37,18 @@ def _ordinary_step(model: nn.Module, optimizer: torch.optim.Optimizer | None) ->
     return step
 
 
+def _engine_step(engine: Callable) -> Step:
+    """The loop of DeepSpeed's engine, which RingZero's has, too."""
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        loss = loss_of(engine(inputs), targets)
+        engine.backward(loss)
+        engine.step()
+        return loss.detach()
+
+    return step
+
+
 def compute(spec: RunSpec) -> Step:
     """The floor of PyTorch: forward and backward, neither exchange nor optimizer."""
     return _ordinary_step(_whole(spec), None)
@@ -49,14 +61,7 @@ def python(spec: RunSpec) -> Step:
     model = _whole(spec)
     engine, *_ = ringzero.initialize(model=model, config=spec.case.python_configuration, iterations=spec.iterations,
                                      cut=[*model.block_names, "head"], example=torch.zeros(1, spec.case.shape.sequence).long())
-
-    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        loss = loss_of(engine(inputs), targets)
-        engine.backward(loss)
-        engine.step()
-        return loss.detach()
-
-    return step
+    return _engine_step(engine)
 
 
 def ddp(spec: RunSpec, **options: bool) -> Step:
@@ -127,11 +132,4 @@ def deepspeed_zero3(spec: RunSpec) -> Step:
     fill(model, spec.initial, put_gathered)
     # DeepSpeed's own CPU Adam would be compiled here first, with what happens to be installed: torch's it is, for all.
     engine, *_ = deepspeed.initialize(model=model, config=config, optimizer=torch.optim.AdamW(model.parameters(), **_ADAMW))
-
-    def step(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        loss = loss_of(engine(inputs), targets)
-        engine.backward(loss)
-        engine.step()
-        return loss.detach()
-
-    return step
+    return _engine_step(engine)

@@ -21,7 +21,7 @@ from peers import __main__ as command  # noqa: E402
 from peers.batches import epoch_order, tokens_of  # noqa: E402
 from peers.cases import CASES, CONFIGURATIONS, MEMORY_CASES, Case, Shape  # noqa: E402
 from peers.processes import Command, PeakWatch, pss_mib, run_group  # noqa: E402
-from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, make_rows, memory_slope, page, paired_ratio,  # noqa: E402
+from peers.results import (TOLERANCE, CaseResult, MemorySlope, check_losses, make_rows, memory_slope, over_program, page, paired_ratio,  # noqa: E402
                            panels, step_table)
 from peers.runs import Runner, RunReport, forecast_in, tensors_in  # noqa: E402
 
@@ -153,6 +153,13 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual(paired_ratio(rounds, ["fsdp2", "fsdp2+jemalloc"], "dp"), 2.0)  # the faster: 2, 2, 2
         self.assertIsNone(paired_ratio(rounds, ["ddp"], "dp"))
         self.assertIsNone(paired_ratio(rounds, ["dp"], "ddp"))
+
+    def test_means_of_ratios_over_the_program(self) -> None:
+        rounds = self.result().rounds
+        words = " ".join(" ".join(over_program(rounds)).split())
+        self.assertIn("FSDP2 | 2.241 (1.975 to 2.542) | 2.241 (1.975 to 2.542)", words)  # of 2, 2.25, 2.5
+        self.assertEqual(over_program(rounds[:1]), [])
+        self.assertEqual(over_program([{"fsdp2": report(1.0)}] * 2), [])
 
     def test_rows(self) -> None:
         rows = {row.label: row for row in make_rows(self.result(), {"dp": MemorySlope(20.0, 60.0)})}
