@@ -1,4 +1,4 @@
-// The names that ps, top and perf show of threads and processes.
+// Threads that are made with a name, and the names that ps, top and perf show.
 //
 //   thread_ = NamedThread("rz-pool", [this] { Run(); });
 //   NameProcess("ringzero worker 2");   // ps -f, top -c: in place of the command line

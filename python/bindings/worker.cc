@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/digest.h"
 #include "base/status.h"
+#include "base/system_names.h"
 #include "integrations/torch/describe_model.h"
 #include "integrations/torch/tcp_rendezvous.h"
 #include "p2p/failure.h"
@@ -34,10 +35,9 @@ absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file, int w
       Config config,
       ParseConfig(text, {.file = file, .environment = {absl::StrCat("cyclic.workers=", workers)}},
                   ModelFrom::kProgram));
-  for (const char* const monitor : {"tensorboard", "csv_monitor"}) {
-    if ((monitor[0] == 't' ? config.tensorboard : config.csv_monitor).has_value()) {
-      return config.Error(monitor, "not in Python: write engine.losses where you want them");
-    }
+  for (const auto& [key, given] : {std::pair("tensorboard", config.tensorboard.has_value()),
+                                   std::pair("csv_monitor", config.csv_monitor.has_value())}) {
+    if (given) return config.Error(key, "not in Python: write engine.losses where you want them");
   }
   if (config.cyclic.transport == CyclicConfig::Transport::kLocal) {
     return config.Error("cyclic.transport",
@@ -83,13 +83,14 @@ SignalPipe::SignalPipe(std::function<void()> on_interrupt) {
   read_ = ends[0];
   write_ = ends[1];
   fcntl(write_, F_SETFL, O_NONBLOCK);  // Python wants it so
-  thread_ = std::make_unique<std::thread>([this, on_interrupt = std::move(on_interrupt)] {
+  const auto listen = [this, on_interrupt = std::move(on_interrupt)] {
     for (unsigned char signal = kEnd + 1; signal != kEnd;) {
       const ssize_t got = read(read_, &signal, 1);
       if (got < 0 && errno != EINTR) return;
       if (got == 1 && signal == SIGINT) on_interrupt();
     }
-  });
+  };
+  thread_ = std::make_unique<std::thread>(NamedThread("rz-signals", listen));
 }
 
 SignalPipe::~SignalPipe() {

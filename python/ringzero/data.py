@@ -16,7 +16,7 @@ class Data:
 
     def __init__(self, config: Any, training: Any, evaluation: Any, collate: Callable | None,
                  iterations: int | None) -> None:
-        self._config, self.training, self._evaluation = config, training, evaluation
+        self._config, self._training, self._evaluation = config, training, evaluation
         self._collate = collate or default_collate
         for name, data in {"training_data": training, "evaluation_data": evaluation}.items():
             sized = isinstance(data, Sized) and not isinstance(data, IterableDataset)
@@ -31,9 +31,9 @@ class Data:
     def example(self) -> Any:
         """What the model is called with for one sample: a collated one without its last member (the
         target), or all of a dict."""
-        if self.training is None:
+        if self._training is None:
             raise refuse("example=: missing; what the model is called with for one sample")
-        batch = self._collate([self.training[0]])
+        batch = self._collate([self._training[0]])
         if isinstance(batch, (Mapping, torch.Tensor)):
             return batch
         return tuple(batch[:-1]) if len(batch) > 1 else batch[0]
@@ -41,12 +41,12 @@ class Data:
     def loader(self, engine: Any, processes: int) -> DataLoader:
         """One pass is an epoch, or what is left of it."""
         self._engine = engine
-        return DataLoader(self.training, batch_sampler=self, collate_fn=self._collate,
+        return DataLoader(self._training, batch_sampler=self, collate_fn=self._collate,
                           num_workers=processes)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Numbers of samples, by micro-batch of the worker: from its next one to the end of that
-        one's epoch. The order is that of `ringzero train`."""
+        """The numbers of each micro-batch's samples, from the worker's next micro-batch to the end
+        of its epoch. The order is that of `ringzero train`."""
         engine, config, per_epoch = self._engine, self._config, self.length.iterations_per_epoch
         engine.evaluation_due  # ends the micro-batch that is open
         laps, first = config.gradient_accumulation_steps(), engine.micro_steps

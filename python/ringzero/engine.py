@@ -76,11 +76,10 @@ class Engine:
     def _forward(self, kind: str, args: tuple, kwargs: dict) -> Any:
         lap = self._next()
         if lap.kind != kind:
-            raise refuse("evaluate() before an evaluation is due (engine.evaluation_due)"
-                         if lap.kind == "train" else
-                         "an evaluation is due (engine.evaluation_due): call engine.evaluate()"
-                         if lap.kind == "evaluate" else
-                         f"a forward after the last of {self.data.length.iterations} iterations")
+            words = {"train": "evaluate() before an evaluation is due (engine.evaluation_due)",
+                     "evaluate": "an evaluation is due (engine.evaluation_due): call evaluate()"}
+            over = f"a forward after the last of {self.data.length.iterations} iterations"
+            raise refuse(words.get(lap.kind, over))
         inputs = self._cut.inputs(args, kwargs)
         self._values.show(True)
         self._open, self._loss = True, None

@@ -1,8 +1,4 @@
 """Lists of layers, BatchNorm, evaluation, what is saved."""
-import json
-import subprocess
-import sys
-
 import pytest
 
 import workers
