@@ -32,19 +32,31 @@ find_python() {
   fi
 }
 
-# install_python: a virtual environment outside of the checkout, 5 GB, once per list of packages.
+# install_python: a virtual environment outside of the checkout, 5 GB, once per list of packages. Its packages come while the
+# package is compiled, which needs the headers alone: finish_python waits for them.
 install_python() {
-  local list=$root/cmake/requirements-python.txt folder start=$SECONDS
+  local list=$root/cmake/requirements-python.txt folder
   folder=$python_home/python-$(sha256sum "$list" | cut -c 1-12)
   package_python=$folder/bin/python3
   ! fits_package "$package_python" || return 0
   install_packages python
   mkdir -p "$folder" "$deps/log"
   say "installing torch and what the Python package's tests use into $folder (5 GB, once)"
-  {
-    /usr/bin/python3 -m venv --clear "$folder" &&
-      "$package_python" -m pip --disable-pip-version-check install --no-input --no-cache-dir --progress-bar off -r "$list"
-  } >"$deps/log/python.log" 2>&1 || fail_install "$deps/log/python.log" "installing torch for Python"
+  /usr/bin/python3 -m venv --clear "$folder" >"$deps/log/python.log" 2>&1 ||
+    fail_install "$deps/log/python.log" "making a virtual environment for Python"
+  "$package_python" -m pip --disable-pip-version-check install --no-input --no-cache-dir --progress-bar off -r "$list" \
+    >"$deps/log/python.log" 2>&1 &
+  python_packages=$!
+  trap '[ -z "$python_packages" ] || kill "$python_packages"' EXIT
+}
+
+# finish_python: what install_python has begun.
+finish_python() {
+  [ -n "${python_packages:-}" ] || return 0
+  local start=$SECONDS
+  local waited=$python_packages
+  python_packages=
+  wait "$waited" || fail_install "$deps/log/python.log" "installing torch for Python"
   fits_package "$package_python" || die "$package_python lacks something of cmake/requirements-python.txt, or the headers"
-  end_progress "installed torch for Python in $((SECONDS - start)) s"
+  say "torch for Python is there, after $((SECONDS - start)) s more"
 }

@@ -32,6 +32,7 @@ test_preset() {
   local preset=$1 tests=$2
   shift 2
   RINGZERO_TESTS=$tests build "$preset" ringzero_tests
+  finish_python
   run_tests "$preset" "$@"
 }
 

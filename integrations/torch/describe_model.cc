@@ -122,13 +122,22 @@ Count CountOf(const std::string& name) {
 struct Tally {
   int depth = 0;
   int64_t operations = 0;
+  CostMeter::Reads reads;
 };
 thread_local Tally* tally = nullptr;
 
 struct Counted final : at::ObserverContext {};
 
 std::unique_ptr<at::ObserverContext> OnStart(const at::RecordFunction& function) {
-  const Count count = tally == nullptr ? nullptr : CountOf(function.name());
+  if (tally == nullptr) return nullptr;
+  for (const c10::IValue& input : function.inputs()) {
+    if (input.isTensor()) tally->reads.insert(input.toTensor().unsafeGetTensorImpl());
+    if (!input.isTensorList()) continue;
+    for (const at::Tensor& tensor : input.toTensorVector()) {
+      tally->reads.insert(tensor.unsafeGetTensorImpl());
+    }
+  }
+  const Count count = CountOf(function.name());
   if (count == nullptr) return nullptr;
   if (tally->depth++ == 0) tally->operations += count(function);
   return std::make_unique<Counted>();
@@ -276,6 +285,8 @@ LayerCost CostMeter::cost() const {
   return {.forward = state_->counted.operations + values,
           .backward = 2 * state_->counted.operations + values};
 }
+
+const CostMeter::Reads& CostMeter::reads() const { return state_->counted.reads; }
 
 absl::Status CheckCountable(const std::string& layer_name, torch::nn::Module& module) {
   for (const auto& item : module.named_modules()) {

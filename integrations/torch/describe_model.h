@@ -6,6 +6,7 @@
 #define RINGZERO_INTEGRATIONS_TORCH_DESCRIBE_MODEL_H_
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ class CostMeter {
   explicit CostMeter(const TensorList& inputs);
   ~CostMeter();
   LayerCost cost() const;
+  // What operations were given, by the tensors' implementations.
+  using Reads = std::set<const void*>;
+  const Reads& reads() const;
 
  private:
   struct State;

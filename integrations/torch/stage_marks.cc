@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "integrations/torch/describe_model.h"
 #include "integrations/torch/initialization.h"
 
 namespace ringzero {
@@ -85,32 +84,6 @@ absl::Status CheckMarks(const MarkedModule& module, const Module& whole) {
   return check(whole.named_buffers());
 }
 
-// Counts the cost between each Enter and its Leave.
-class CountingMarks final : public StageMarks {
- public:
-  explicit CountingMarks(size_t marks) : costs_(marks) {}
-  TensorList Enter(int mark, TensorList inputs) override {
-    TORCH_CHECK(meter_ == nullptr && mark == next_ && mark < int(costs_.size()),
-                "the forward entered mark ", mark, ", but mark ", next_, " comes next");
-    meter_ = std::make_unique<CostMeter>(inputs);
-    return inputs;
-  }
-  TensorList Leave(int mark, TensorList outputs) override {
-    TORCH_CHECK(meter_ != nullptr && mark == next_, "the forward left mark ", mark,
-                " without having entered it");
-    costs_[next_++] = meter_->cost();
-    meter_.reset();
-    return outputs;
-  }
-  const std::vector<LayerCost>& costs() const { return costs_; }
-  bool complete() const { return next_ == static_cast<int>(costs_.size()); }
-
- private:
-  std::vector<LayerCost> costs_;
-  std::unique_ptr<CostMeter> meter_;
-  int next_ = 0;
-};
-
 absl::StatusOr<std::vector<LayerCost>> CountMarks(const MarkedModule& module, MarkedLayer& layer,
                                                   const TensorList& example) {
   CountingMarks counting(module.marks.size());
@@ -125,6 +98,30 @@ absl::StatusOr<std::vector<LayerCost>> CountMarks(const MarkedModule& module, Ma
 }
 
 }  // namespace
+
+TensorList CountingMarks::Enter(int mark, TensorList inputs) {
+  TORCH_CHECK(meter_ == nullptr && mark == next_ && mark < int(costs_.size()),
+              "the forward entered mark ", mark, ", but mark ", next_, " comes next");
+  meter_ = std::make_unique<CostMeter>(inputs);
+  return inputs;
+}
+
+TensorList CountingMarks::Leave(int mark, TensorList outputs) {
+  TORCH_CHECK(meter_ != nullptr && mark == next_, "the forward left mark ", mark,
+              " without having entered it");
+  costs_[next_] = meter_->cost();
+  reads_[next_++] = meter_->reads();
+  meter_.reset();
+  return outputs;
+}
+
+std::vector<int> CountingMarks::ReadersOf(const at::Tensor& tensor) const {
+  std::vector<int> marks;
+  for (int mark = 0; mark < next_; ++mark) {
+    if (reads_[mark].count(tensor.unsafeGetTensorImpl()) > 0) marks.push_back(mark);
+  }
+  return marks;
+}
 
 MarkedLayer::MarkedLayer(std::shared_ptr<Module> whole, const StageMark& mark, Forward forward)
     : MarkedLayer(std::move(whole), std::move(forward)) {

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "integrations/torch/describe_model.h"
 #include "integrations/torch/layer.h"
 
 namespace ringzero {
@@ -40,6 +41,24 @@ class StageMarks {
   virtual ~StageMarks() = default;
   virtual TensorList Enter(int mark, TensorList inputs) = 0;
   virtual TensorList Leave(int mark, TensorList outputs) = 0;
+};
+
+// For a forward of one sample: the cost of each mark, and which tensors it reads.
+class CountingMarks final : public StageMarks {
+ public:
+  explicit CountingMarks(size_t marks) : costs_(marks), reads_(marks) {}
+  TensorList Enter(int mark, TensorList inputs) override;
+  TensorList Leave(int mark, TensorList outputs) override;
+  const std::vector<LayerCost>& costs() const { return costs_; }
+  // The marks whose operations have read the very tensor, which lives since before the forward.
+  std::vector<int> ReadersOf(const at::Tensor& tensor) const;
+  bool complete() const { return next_ == static_cast<int>(costs_.size()); }
+
+ private:
+  std::vector<LayerCost> costs_;
+  std::vector<CostMeter::Reads> reads_;
+  std::unique_ptr<CostMeter> meter_;
+  int next_ = 0;
 };
 
 struct StageMark {

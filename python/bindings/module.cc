@@ -15,22 +15,22 @@ namespace {
 
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
+py::object ExceptionOf(const absl::Status& status) {
+  return py::module_::import("ringzero.errors")
+      .attr("of_status")(static_cast<int>(status.code()), std::string(status.message()));
+}
+
 void Translate(std::exception_ptr thrown) {
+  const auto raise = [](const py::object& error) {
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+  };
   try {
     if (thrown) std::rethrow_exception(thrown);
   } catch (const PythonError& error) {
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.error()->ptr())),
-                    error.error()->ptr());
+    raise(*error.error());
   } catch (const RingError& error) {
-    const py::object make = py::module_::import("ringzero.errors").attr("of_status");
-    const py::object made =
-        make(static_cast<int>(error.status().code()), std::string(error.status().message()));
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
+    raise(ExceptionOf(error.status()));
   }
-}
-
-absl::Status StatusOf(int code, const std::string& message) {
-  return {static_cast<absl::StatusCode>(code), message};
 }
 
 // numel fp32 values as a tensor of their own; counts as an int64 scalar.
@@ -39,34 +39,29 @@ at::Tensor TensorOf(const NamedValues& values) {
   return at::from_blob(const_cast<float*>(values.values.data()), values.shape, at::kFloat).clone();
 }
 
-const char* KindOf(LapTask::Kind kind) {
-  switch (kind) {
-    case LapTask::Kind::kTrain: return "train";
-    case LapTask::Kind::kEvaluate: return "evaluate";
-    case LapTask::Kind::kCollect: return "collect";
-    case LapTask::Kind::kDone: return "done";
-  }
-  return "";
-}
+// By LapTask::Kind.
+constexpr const char* kKinds[] = {"train", "evaluate", "collect", "done"};
+static_assert(static_cast<int>(LapTask::Kind::kDone) == 3);
 
-void CollectInto(Worker& worker, const PyHandle& visit) {
-  const py::gil_scoped_release released;
+// By the ring's names, in its order; nothing at other workers than 0.
+std::vector<std::pair<std::string, at::Tensor>> Collected(Worker& worker) {
+  std::vector<std::pair<std::string, at::Tensor>> found;
   worker.Collect([&](const NamedValues& values) {
     if (values.kind == NamedValues::Kind::kParameter ||
         values.kind == NamedValues::Kind::kStatistic) {
-      CallPython([&] { (*visit)(values.name, TensorOf(values)); });
+      found.emplace_back(values.name, TensorOf(values));
     }
     return absl::OkStatus();
   });
+  return found;
 }
 
 // Getters of Config have DeepSpeed's names: the engine has them, too.
 void BindConfig(py::module_& m) {
   py::class_<Config>(m, "Config")
-      .def(py::init([](const std::string& text, const std::string& file, int workers) {
-             return ValueOrThrow(ConfigOf(text, file, workers));
-           }),
-           py::arg("text"), py::arg("file"), py::arg("workers"))
+      .def(py::init([](const std::string& text, const std::string& file) {
+        return ValueOrThrow(ConfigOf(text, file));
+      }))
       .def("train_batch_size", [](const Config& c) { return c.batch.train_batch; })
       .def("train_micro_batch_size_per_gpu", [](const Config& c) { return c.batch.micro_batch; })
       .def("gradient_accumulation_steps", [](const Config& c) { return c.batch.laps; })
@@ -76,17 +71,14 @@ void BindConfig(py::module_& m) {
   py::class_<RunLength>(m, "Length")
       .def(py::init([](Config& config, std::optional<int> iterations,
                        std::optional<int64_t> train_samples, int64_t test_samples) {
-             return ValueOrThrow(LengthOf(config, iterations, train_samples, test_samples));
-           }),
-           py::arg("config"), py::arg("iterations"), py::arg("train_samples"),
-           py::arg("test_samples"))
+        return ValueOrThrow(LengthOf(config, iterations, train_samples, test_samples));
+      }))
       .def_readonly("iterations", &RunLength::iterations)
       .def_readonly("iterations_per_epoch", &RunLength::iterations_per_epoch)
       .def_property_readonly("evaluation_laps",
-                             [](const RunLength& length) { return length.evaluation.laps; })
-      .def_readonly("notes", &RunLength::notes);
+                             [](const RunLength& length) { return length.evaluation.laps; });
   py::class_<SampleNumbers>(m, "SampleNumbers")
-      .def(py::init(&NumbersOf), py::arg("config"), py::arg("length"), py::arg("train_samples"))
+      .def(py::init(&NumbersOf))
       .def("train",
            [](SampleNumbers& numbers, int64_t iteration, int64_t micro_batch) {
              const std::span<const int64_t> found = numbers.Train(iteration, micro_batch);
@@ -137,55 +129,53 @@ void BindLayers(py::module_& m) {
   py::class_<StageMarks>(m, "Marks")
       .def("enter", &StageMarks::Enter, NoGil())
       .def("leave", &StageMarks::Leave, NoGil());
-  py::class_<CostMeter, std::unique_ptr<CostMeter>>(m, "CostMeter")
-      .def(py::init<const TensorList&>(), py::arg("inputs"))
-      .def_property_readonly("cost", [](const CostMeter& meter) {
-        return std::pair(meter.cost().forward, meter.cost().backward);
+  py::class_<CountingMarks, StageMarks>(m, "CountingMarks")
+      .def(py::init<size_t>())
+      .def("readers_of", &CountingMarks::ReadersOf)
+      .def_property_readonly("costs", [](const CountingMarks& marks) {
+        std::vector<std::pair<int64_t, int64_t>> costs;
+        for (const LayerCost& each : marks.costs()) costs.emplace_back(each.forward, each.backward);
+        return costs;
       });
 }
 
 void BindWorker(py::module_& m) {
-  py::class_<Identity>(m, "Identity").def_readonly("workers", &Identity::workers);
-  m.def("find_identity", [] { return ValueOrThrow(FindIdentity({}, CurrentEnvironment())); });
   py::class_<LapTask>(m, "Lap")
-      .def_property_readonly("kind", [](const LapTask& lap) { return KindOf(lap.kind); })
+      .def_property_readonly("kind",
+                             [](const LapTask& lap) { return kKinds[static_cast<int>(lap.kind)]; })
       .def_readonly("micro_batch", &LapTask::micro_batch);
   py::class_<Worker>(m, "Worker", py::release_gil_before_calling_cpp_dtor())
-      .def(py::init([](const Config& config, const std::optional<Identity>& identity,
-                       std::vector<PythonPart> parts, py::object run, py::object set_training,
-                       const RunLength& length) {
-             const PythonModel model{.run = Keep(std::move(run)),
-                                     .set_training = Keep(std::move(set_training)),
-                                     .parts = std::move(parts)};
-             const py::gil_scoped_release released;
-             return std::make_unique<Worker>(config, identity, model, length);
-           }),
-           py::arg("config"), py::arg("identity"), py::arg("parts"), py::arg("run"),
-           py::arg("set_training"), py::arg("length"))
+      .def(py::init([](const Config& config, std::vector<PythonPart> parts, py::object run,
+                       py::object set_training, const RunLength& length) {
+        const PythonModel model{.run = Keep(std::move(run)),
+                                .set_training = Keep(std::move(set_training)),
+                                .parts = std::move(parts)};
+        const py::gil_scoped_release released;
+        return std::make_unique<Worker>(config, model, length);
+      }))
       .def_property_readonly("self", &Worker::self)
-      .def_property_readonly("has_norm", &Worker::has_norm)
-      .def_property_readonly("signal_fd", &Worker::signal_fd)
       .def("next_lap", &Worker::NextLap, NoGil())
       .def("forward", &Worker::Forward, NoGil())
       .def("end_micro_batch", &Worker::EndMicroBatch, NoGil())
       .def_property_readonly("micro_steps", &Worker::micro_steps)
-      .def("collect",
-           [](Worker& worker, py::object visit) { CollectInto(worker, Keep(std::move(visit))); })
+      .def("collect", &Collected, NoGil())
       .def("close",
-           [](Worker& worker, int code, const std::string& message) {
+           [](Worker& worker, const py::object& error) {
+             const absl::Status failure = error.is_none() ? absl::OkStatus() : StatusOf(error);
              const py::gil_scoped_release released;
-             ThrowIfError(worker.Close(StatusOf(code, message)));
+             ThrowIfError(worker.Close(failure));
            })
       .def("take_reports",
-           [](Worker& worker) {
-             Reports found = ValueOrThrow(worker.TakeReports());
-             return std::pair(std::move(found.losses), std::move(found.evaluations));
+           [](Worker& worker, py::list& losses, py::list& evaluations) {
+             const Reports found = ValueOrThrow(worker.TakeReports());
+             for (const double loss : found.losses) losses.append(loss);
+             for (const auto& evaluation : found.evaluations) evaluations.append(evaluation);
            })
       .def("gradient_norm", &Worker::GradientNorm, NoGil())
       .def("rate", &Worker::Rate)
-      .def("status", [](Worker& worker) {
+      .def_property_readonly("error", [](Worker& worker) -> py::object {
         const absl::Status status = worker.status();
-        return std::pair(static_cast<int>(status.code()), std::string(status.message()));
+        return status.ok() ? py::none() : ExceptionOf(status);
       });
 }
 

@@ -36,24 +36,31 @@ inline PyHandle Keep(py::object object) {
           }};
 }
 
+// What a Python exception says to other workers: ours their own words, others their first line.
+inline absl::Status StatusOf(const py::object& error) {
+  const std::string text = py::str(error);
+  if (py::hasattr(error, "ringzero_code")) {
+    return {static_cast<absl::StatusCode>(error.attr("ringzero_code").cast<int>()), text};
+  }
+  const std::string line = py::str("{}: {}").format(py::type::of(error).attr("__name__"), error);
+  const bool interrupt = PyErr_GivenExceptionMatches(error.ptr(), PyExc_KeyboardInterrupt) != 0;
+  return {interrupt ? absl::StatusCode::kCancelled : absl::StatusCode::kUnknown,
+          line.substr(0, line.find('\n'))};
+}
+
 // A Python exception on its way through C++. The binding's translator raises the very exception
 // again, with its traceback.
 class PythonError : public std::runtime_error {
  public:
   // With the GIL.
   explicit PythonError(py::error_already_set& error)
-      : std::runtime_error(Text(error)), error_(Keep(error.value())) {
+      : std::runtime_error(std::string(StatusOf(error.value()).message())),
+        error_(Keep(error.value())) {
     if (error.trace()) PyException_SetTraceback(error.value().ptr(), error.trace().ptr());
   }
   const PyHandle& error() const { return error_; }
 
  private:
-  // "ValueError: bad shape", the first line of it.
-  static std::string Text(py::error_already_set& error) {
-    const std::string type = py::str(error.type().attr("__name__"));
-    const std::string text = type + ": " + std::string(py::str(error.value()));
-    return text.substr(0, text.find('\n'));
-  }
   PyHandle error_;
 };
 
@@ -65,9 +72,7 @@ auto CallPython(const Body& body) -> decltype(body()) {
     return body();
   } catch (py::error_already_set& error) {
     if (!py::hasattr(error.value(), "ringzero_code")) throw PythonError(error);
-    const auto code = error.value().attr("ringzero_code").cast<int>();
-    throw RingError(
-        absl::Status(static_cast<absl::StatusCode>(code), std::string(py::str(error.value()))));
+    throw RingError(StatusOf(error.value()));
   }
 }
 

@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <iostream>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/digest.h"
 #include "base/status.h"
@@ -27,7 +29,9 @@ namespace ringzero::python {
 constexpr int kMetrics = 2;
 constexpr unsigned char kEnd = 0;  // no number of a signal
 
-absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file, int workers) {
+absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file) {
+  RZ_ASSIGN_OR_RETURN(const auto identity, FindIdentity({}, CurrentEnvironment()));
+  const int workers = identity.has_value() ? identity->workers : 1;
   if (text.empty()) {
     RZ_ASSIGN_OR_RETURN(text, ReadConfigFile(file));
   }
@@ -77,12 +81,25 @@ SampleNumbers NumbersOf(const Config& config, const RunLength& length, int64_t t
                        train_samples);
 }
 
+// Tells Python where to write the numbers of signals. Returns where it wrote before; nothing, and
+// changes nothing, in other threads than its main one. Runs no Python code.
+static std::optional<int> SetWakeup(int fd) {
+  const py::gil_scoped_acquire gil;
+  try {
+    const py::module_ signal = py::module_::import("_signal");
+    return signal.attr("set_wakeup_fd")(fd, py::arg("warn_on_full_buffer") = false).cast<int>();
+  } catch (const py::error_already_set&) {
+    return std::nullopt;
+  }
+}
+
 SignalPipe::SignalPipe(std::function<void()> on_interrupt) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw RingError(absl::InternalError("pipe: no file is left"));
   read_ = ends[0];
   write_ = ends[1];
   fcntl(write_, F_SETFL, O_NONBLOCK);  // Python wants it so
+  before_ = SetWakeup(write_);
   const auto listen = [this, on_interrupt = std::move(on_interrupt)] {
     for (unsigned char signal = kEnd + 1; signal != kEnd;) {
       const ssize_t got = read(read_, &signal, 1);
@@ -95,14 +112,20 @@ SignalPipe::SignalPipe(std::function<void()> on_interrupt) {
 
 SignalPipe::~SignalPipe() {
   if (getpid() == process_) {
+    Restore();
     // Closing would not end the thread: children of fork have the other end, too.
     while (write(write_, &kEnd, 1) < 0 && (errno == EAGAIN || errno == EINTR)) sched_yield();
     thread_->join();
+    if (before_.has_value()) return;  // Python still writes there
+    close(write_);
+    close(read_);
   } else {
-    static_cast<void>(thread_.release());  // a fork has no threads
+    static_cast<void>(thread_.release());  // a fork has no threads; its Python writes to the pipe
   }
-  close(write_);
-  close(read_);
+}
+
+void SignalPipe::Restore() {
+  if (before_.has_value() && SetWakeup(*before_).has_value()) before_.reset();
 }
 
 namespace {
@@ -137,8 +160,7 @@ absl::StatusOr<PlannedRun> Worker::Plan(const RunLength& length) const {
   return run;
 }
 
-Worker::Worker(Config config, const std::optional<Identity>& identity, const PythonModel& model,
-               const RunLength& length)
+Worker::Worker(Config config, const PythonModel& model, const RunLength& length)
     : config_(std::move(config)),
       layers_(FactoriesOf(model, config_.seed)),
       signals_([this] { Abort(absl::CancelledError("interrupted by signal 2 (Interrupt)")); }) {
@@ -152,12 +174,16 @@ Worker::Worker(Config config, const std::optional<Identity>& identity, const Pyt
   // Every worker begins with its own values there. In other stages of ZeRO the owner has them.
   if (config_.zero_stage == 0) options.agreement.push_back({"initial values", InitialLine(model)});
   options.transport = ChoiceOf(cyclic.transport);
-  job_ = ValueOrThrow(
-      JoinOutsideJob(identity, {.peer_timeout = cyclic.peer_timeout, .open_tcp = OpenTcpStore}));
+  job_ =
+      ValueOrThrow(JoinOutsideJob(ValueOrThrow(FindIdentity({}, CurrentEnvironment())),
+                                  {.peer_timeout = cyclic.peer_timeout, .open_tcp = OpenTcpStore}));
   options.seat = job_.has_value() ? job_->seat : JobSeat{.rendezvous = MakeLocalRendezvous()};
   worker_ = ValueOrThrow(OpenWorker::Open(std::move(options), [&] { return Plan(length); }));
   WorkerSeat& seat = worker_->seat();
   self_ = seat.self.value;
+  for (const std::string& note : length.notes) {
+    if (self_ == 0) std::cerr << "ringzero: " << note << std::endl;
+  }
   has_norm_ = seat.run.planned.plan.has_norm() || cyclic.workers == 1;
   RingModelOptions ring{.layers = layers_,
                         .description = seat.run.model,
@@ -194,7 +220,9 @@ Worker::~Worker() {
 }
 
 RingModel& Worker::ring() {
-  if (ring_ == nullptr) throw RingError(absl::FailedPreconditionError("the engine is closed"));
+  if (ring_ == nullptr || getpid() != signals_.process()) {
+    throw RingError(absl::FailedPreconditionError("the engine is closed, or another process'"));
+  }
   return *ring_;
 }
 
@@ -218,9 +246,12 @@ void Worker::EndMicroBatch(std::optional<double> loss, std::optional<int64_t> sa
   if (lap_.kind == LapTask::Kind::kTrain) ++micro_steps_;
 }
 
-void Worker::Collect(const Visitor& visit) { ThrowIfError(ring().Collect(visit)); }
+void Worker::Collect(const Visitor& visit) {
+  if (lap_.kind == LapTask::Kind::kCollect) ThrowIfError(ring().Collect(visit));
+}
 
 absl::Status Worker::Close(const absl::Status& failure) {
+  const absl::Cleanup restore = [this] { signals_.Restore(); };
   if (worker_ == nullptr) return absl::OkStatus();
   absl::Status mine = failure;
   if (ring_ != nullptr) {
@@ -235,10 +266,11 @@ absl::Status Worker::Close(const absl::Status& failure) {
     }
     ring_ = nullptr;
   }
+  const std::optional<OutsideJob> job = std::exchange(job_, std::nullopt);
   const std::unique_ptr<OpenWorker> worker = std::move(worker_);
   if (mine.ok()) return worker->Close(std::string()).status();
   const absl::Status cause = worker->Close(mine).status();
-  return job_.has_value() ? SaidBy(job_->seat.self, cause) : cause;
+  return job.has_value() ? SaidBy(job->seat.self, cause) : cause;
 }
 
 void Worker::Hear(Iteration t, LapTask::Kind kind, const std::vector<double>& metrics) {
@@ -263,7 +295,8 @@ absl::StatusOr<Reports> Worker::TakeReports() {
   return std::exchange(reports_, {});
 }
 
-double Worker::GradientNorm(int iteration) {
+std::optional<double> Worker::GradientNorm(int iteration) {
+  if (!has_norm_ || self_ != 0 || iteration < 0) return std::nullopt;
   return std::sqrt(ring().engine().GradientSquares(Iteration(iteration)));
 }
 double Worker::Rate(int64_t update) const {

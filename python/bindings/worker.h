@@ -1,8 +1,6 @@
 // Worker: one process' worker of a training run whose loop is Python's.
 //
-//   const auto identity = FindIdentity({}, CurrentEnvironment());
-//   Config config = …;
-//   Worker worker(config, identity, model, length);   // joins, plans, connects, creates
+//   Worker worker(config, model, length);   // joins, plans, connects, creates
 //   for (lap = worker.NextLap(); …) { worker.Forward(x); …; worker.EndMicroBatch(loss); }
 //   worker.Close(absl::OkStatus());
 //
@@ -25,7 +23,6 @@
 #include "integrations/data/dataset.h"
 #include "integrations/torch/ring_model.h"
 #include "integrations/torch/run_workers.h"
-#include "p2p/rendezvous/identity.h"
 #include "p2p/rendezvous/join_job.h"
 #include "python/bindings/python_layers.h"
 #include "zero/config/config.h"
@@ -34,7 +31,7 @@ namespace ringzero::python {
 
 // The configuration of a program that brings model and data: `text`, or what is in the file, if
 // that is empty. InvalidArgument names the key: also one of what such a run does not do.
-absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file, int workers);
+absl::StatusOr<Config> ConfigOf(std::string text, const std::string& file);
 
 // `iterations`: in place of the configuration's. `train_samples`: nothing if they are not known.
 absl::StatusOr<RunLength> LengthOf(Config& config, std::optional<int> iterations,
@@ -49,34 +46,30 @@ struct Reports {
   std::vector<std::pair<int, double>> evaluations;  // iteration and mean
 };
 
-// Hears of signals while the thread that Python has for them waits in C++: Python's
-// signal.set_wakeup_fd writes their numbers to fd().
+// Hears of signals while Python's main thread, which handles them, waits in C++: made by that
+// thread, Python writes their numbers to this pipe. Made by another one: hears nothing.
 class SignalPipe {
  public:
   // `on_interrupt`: called at SIGINT, by a thread of its own.
   explicit SignalPipe(std::function<void()> on_interrupt);
   ~SignalPipe();
-  int fd() const { return write_; }
+  void Restore();  // Python writes to where it wrote before
   pid_t process() const { return process_; }
 
  private:
   const pid_t process_ = getpid();
   int read_ = -1, write_ = -1;
+  std::optional<int> before_;  // where Python wrote before
   std::unique_ptr<std::thread> thread_;
 };
 
 class Worker {
  public:
-  // `config`: of ConfigOf, its number of workers that of the job. No identity: a job of this
-  // process alone.
-  Worker(Config config, const std::optional<Identity>& identity, const PythonModel& model,
-         const RunLength& length);
+  // `config`: of ConfigOf.
+  Worker(Config config, const PythonModel& model, const RunLength& length);
   ~Worker();  // Close, if it is not closed
 
   int self() const { return self_; }
-  // Whether worker 0 knows the norm over all stages while the run goes on.
-  bool has_norm() const { return has_norm_; }
-  int signal_fd() const { return signals_.fd(); }
 
   // Passes over micro-batches without samples.
   LapTask NextLap();
@@ -86,14 +79,15 @@ class Worker {
   void EndMicroBatch(std::optional<double> loss, std::optional<int64_t> samples);
   // Of training, of this worker, those without samples too.
   int64_t micro_steps() const { return micro_steps_; }
-  void Collect(const Visitor& visit);
+  void Collect(const Visitor& visit);  // if that is the task
   // Ends the run well. With an error: ends the run at all workers with `failure`, in the words of
   // this worker. Returns what went wrong elsewhere, or OK. Again: nothing.
   absl::Status Close(const absl::Status& failure);
 
   // Since the last call. OutOfRange: a loss is not finite, and that ends the run.
   absl::StatusOr<Reports> TakeReports();
-  double GradientNorm(int iteration);
+  // Before clipping, over all stages. Nothing where it is not known.
+  std::optional<double> GradientNorm(int iteration);
   double Rate(int64_t update) const;
   // What has ended the run here, if anything has.
   absl::Status status();

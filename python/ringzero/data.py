@@ -1,6 +1,4 @@
 """Micro-batches by number: which samples, in which order, whichever worker computes them."""
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sized
 from typing import Any
 
@@ -8,7 +6,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from ringzero import _ringzero
-from ringzero.errors import refuse
+from ringzero.errors import InputError
 
 
 class Data:
@@ -21,18 +19,17 @@ class Data:
         for name, data in {"training_data": training, "evaluation_data": evaluation}.items():
             sized = isinstance(data, Sized) and not isinstance(data, IterableDataset)
             if data is not None and not (sized and len(data)):
-                raise refuse(f"{name}: wanted a dataset with a length above 0; without it, with "
-                             "iterations=, engine(...) takes batches from anywhere")
-        samples = None if training is None else len(training)
-        held_out = 0 if evaluation is None else len(evaluation)
-        self.length = _ringzero.Length(config, iterations, samples, held_out)
+                raise InputError(f"{name}: wanted a dataset with a length above 0; without it, with"
+                                 " iterations=, engine(...) takes batches from anywhere")
+        samples, held_out = (None if each is None else len(each) for each in (training, evaluation))
+        self.length = _ringzero.Length(config, iterations, samples, held_out or 0)
         self._numbers = _ringzero.SampleNumbers(config, self.length, samples or 0)
 
     def example(self) -> Any:
         """What the model is called with for one sample: a collated one without its last member (the
         target), or all of a dict."""
         if self._training is None:
-            raise refuse("example=: missing; what the model is called with for one sample")
+            raise InputError("example=: missing; what the model is called with for one sample")
         batch = self._collate([self._training[0]])
         if isinstance(batch, (Mapping, torch.Tensor)):
             return batch

@@ -1,23 +1,23 @@
 """What ends a run, as exceptions. Each has the exit code that `ringzero train` would end with."""
 import re
 import sys
-from typing import Any
 
 
 class RingZeroError(RuntimeError):
     """A run's end: `exit_code` as in the README, `worker` the number of the worker that failed."""
     exit_code = 5
+    ringzero_code = 13  # absl::StatusCode: https://abseil.io/docs/cpp/guides/status-codes
 
-    def __init__(self, message: str, code: int = 13) -> None:
+    def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
-        self.ringzero_code = code
-        blamed = re.search(r"worker (\d+)", message)
-        self.worker = int(blamed.group(1)) if blamed else None
+        self.ringzero_code = code or self.ringzero_code
+        self.worker = next(map(int, re.findall(r"worker (\d+)", message)), None)
 
 
 class InputError(RingZeroError, ValueError):
     """Bad input: the configuration, the model, the data, or a call in the wrong place."""
     exit_code = 2
+    ringzero_code = 3
 
 
 class WorkerLost(RingZeroError, ConnectionError):
@@ -35,8 +35,6 @@ class NotFinite(RingZeroError, ArithmeticError):
     exit_code = 6
 
 
-# absl::StatusCode: https://abseil.io/docs/cpp/guides/status-codes
-CANCELLED, UNKNOWN, INVALID_ARGUMENT = 1, 2, 3
 _CLASSES = {**dict.fromkeys((3, 5, 6, 7, 9, 12), InputError), 1: WorkerLost, 14: WorkerLost,
             4: WaitTimeout, 11: NotFinite}
 
@@ -46,14 +44,10 @@ def of_status(code: int, message: str) -> RingZeroError:
     return _CLASSES.get(code, RingZeroError)(message, code)
 
 
-def refuse(message: str) -> InputError:
-    return InputError(message, INVALID_ARGUMENT)
-
-
 _print_error = sys.excepthook
 
 
-def _exit_with_code(*error: Any) -> None:
+def _exit_with_code(*error) -> None:
     _print_error(*error)
     if isinstance(error[1], RingZeroError):
         raise SystemExit(error[1].exit_code)

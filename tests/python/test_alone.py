@@ -70,7 +70,15 @@ def test_what_would_copy_values_that_are_not_there_is_refused() -> None:
     for reads in (lambda: weight.sum().item(), weight.tolist, weight.numpy, lambda: weight.to("cpu"), lambda: model(X).tolist()):
         with pytest.raises((RuntimeError, NotImplementedError, TypeError)):
             reads()
-    engine.backward(nn.functional.cross_entropy(engine(X), Y))
+    seen = []
+    for part in model:
+        part.register_forward_hook(lambda part, _, __: seen.extend(each.device.type for each in part.parameters()))
+    loss = nn.functional.cross_entropy(engine(X), Y)
+    assert seen == ["cpu"] * 4
+    for when in (lambda: None, loss.backward):  # after the forward; after the backward
+        when()
+        with pytest.raises((RuntimeError, NotImplementedError)):
+            model[0].weight.sum().item()
     engine.close()
 
 
@@ -133,6 +141,80 @@ def test_names_in_a_part_and_outside_of_it_may_be_equal_and_buffers_are_saved() 
     found = train(Outer())
     assert found.pop("losses") == pytest.approx(wanted, rel=1e-6)
     assert found.keys() == Outer().state_dict().keys() and found["scale"] == 2
+
+
+class Shared(nn.Module):
+    """Recurrent modules in two parts with the same weights; a table in both; a head that is older than what it is tied to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.head, self.layers = nn.Linear(6, 6), nn.ModuleList([nn.RNN(6, 6), nn.RNN(6, 6)])
+        self.layers[1].weight_ih_l0 = self.layers[0].weight_ih_l0
+        self.layers[0].weight_hh_l0 = self.head.weight
+        for layer in self.layers:
+            layer.register_buffer("table", self.layers[0].table if layer is self.layers[1] else torch.ones(6) * 1.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer((x * layer.table).unsqueeze(0))[0][0] if x.dim() == 2 else x
+        return self.head(x)
+
+
+def test_what_modules_share_may_be_in_several_parts() -> None:
+    model = Shared()
+    wanted, shared = plain(copy.deepcopy(model)), model.head.weight
+    engine = engine_of(model)
+    for _ in range(3):
+        engine.backward(nn.functional.cross_entropy(engine(X), Y))
+    engine.close(values=True)
+    assert engine.losses == pytest.approx(wanted, rel=1e-6)
+    assert model.head.weight is model.layers[0].weight_hh_l0 is shared
+    assert model.layers[0].weight_ih_l0 is model.layers[1].weight_ih_l0
+    assert engine.state_dict().keys() == model.state_dict().keys()
+    copied = copy.deepcopy(model)
+    assert torch.equal(model(X), copied(X))
+
+
+class Twice(nn.Module):
+    """The head has two names, and the embedding's weight; layers of one part share a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.token, self.layers = nn.Embedding(6, 6), nn.ModuleList([nn.Linear(6, 6), nn.Linear(6, 6), nn.Linear(6, 6)])
+        self.head, self.decoder = nn.Linear(6, 6, bias=False), nn.Module()
+        self.head.weight, self.decoder.head = self.token.weight, self.head
+        mask = torch.ones(6)
+        for layer in self.layers:
+            layer.register_buffer("mask", mask)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.token(x.long().clamp(0, 5))[:, 0]
+        for layer in self.layers:
+            x = layer(x) * layer.mask
+        return self.decoder.head(x)
+
+
+def test_all_names_of_what_modules_share_are_in_the_state() -> None:
+    found = train(Twice(), cut=["layers.1", "head"])
+    assert found.pop("losses") == pytest.approx(plain(Twice()), rel=1e-6)
+    assert found.keys() == Twice().state_dict().keys()
+    assert torch.equal(found["decoder.head.weight"], found["token.weight"])
+
+
+def test_an_evaluation_that_is_not_due_is_refused_and_the_run_goes_on() -> None:
+    engine = engine_of(net(), 2, {**CONFIG, "evaluation": {"every": 2}}, evaluation_data=list(zip(X, Y)))
+    for _ in range(2):
+        with pytest.raises(ringzero.InputError, match="before an evaluation is due"):
+            engine.evaluate(lambda batch: nn.functional.cross_entropy(engine(batch[0]), batch[1]))
+        engine.backward(nn.functional.cross_entropy(engine(X), Y))
+        engine.step()
+    with pytest.raises(ringzero.InputError, match=r"call evaluate\(\)"):
+        engine(X)
+    engine.evaluate(lambda batch: nn.functional.cross_entropy(engine(batch[0]), batch[1]))
+    engine.close()
+    assert len(engine.evaluations) == 1
 
 
 def test_a_loader_with_processes_does_not_hold_up_the_end() -> None:

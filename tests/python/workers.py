@@ -77,6 +77,6 @@ def micro_batches(seed: int, laps: int, samples: int) -> list[list[int]]:
     from ringzero import _ringzero
     text = {"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": laps, "seed": seed, "epochs": 1,
             "optimizer": {"type": "SGD", "params": {"lr": 1}}}
-    config = _ringzero.Config(json.dumps(text), "config", 1)
+    config = _ringzero.Config(json.dumps(text), "config")
     numbers = _ringzero.SampleNumbers(config, _ringzero.Length(config, None, samples, 0), samples)
     return [numbers.train(step // laps, step % laps) for step in range(samples // 2)]

@@ -1,0 +1,3 @@
+"""The extension module, for this package alone."""
+from typing import Any
+def __getattr__(name: str) -> Any: ...
