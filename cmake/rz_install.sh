@@ -185,7 +185,7 @@ install_wheels() {
 watch_folder() {
   local start=$SECONDS mib
   while kill -0 "$1" 2>/dev/null; do
-    mib=$(du -sm "$2" 2>/dev/null | cut -f 1)
+    mib=$({ du -sm "$2" 2>/dev/null || true; } | cut -f 1)  # files go while du looks
     progress "$3: $mib of about $wheels_mib MiB, $(time_left "$start" "$mib" $wheels_mib)"
     sleep 1
   done
