@@ -47,7 +47,7 @@ install_python() {
   "$package_python" -m pip --disable-pip-version-check install --no-input --no-cache-dir --progress-bar off -r "$list" \
     >"$deps/log/python.log" 2>&1 &
   python_packages=$!
-  trap '[ -z "$python_packages" ] || kill "$python_packages"' EXIT
+  trap '[ -z "$python_packages" ] || kill "$python_packages" 2>/dev/null || true' EXIT
 }
 
 # finish_python: what install_python has begun.

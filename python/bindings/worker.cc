@@ -221,7 +221,7 @@ Worker::~Worker() {
 
 RingModel& Worker::ring() {
   if (ring_ == nullptr || getpid() != signals_.process()) {
-    throw RingError(absl::FailedPreconditionError("the engine is closed, or another process'"));
+    throw RingError(absl::FailedPreconditionError("the engine is closed, or in another process"));
   }
   return *ring_;
 }

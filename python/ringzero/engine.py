@@ -162,7 +162,7 @@ class Engine:
 
     def _run(self, work: Callable[[], Any]) -> Any:
         if os.getpid() != self._process:
-            raise InputError("the run is over: closed, ended by an error, or another process's")
+            raise InputError("the run is over: closed, ended by an error, or in another process")
         try:
             return work()
         except BaseException as error:

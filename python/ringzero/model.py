@@ -165,12 +165,12 @@ class CutModel:
         """All parameters and buffers."""
         known: dict[tuple[nn.Module, str], _Entry] = {}
         for prefix, holder in self.module.named_modules(remove_duplicate=False):
-            for key, tensor in [*holder._parameters.items(), *holder._buffers.items()]:
-                entry = _Entry(f"{prefix}.{key}" if prefix else key, holder, key,
-                               not isinstance(tensor, nn.Parameter))
-                first = known.setdefault((holder, key), entry) if tensor is not None else entry
-                if first is not entry:
-                    self.aliases[entry.name] = first.name  # its module has two names
+            for name, tensor in [*holder.named_parameters(prefix, False, remove_duplicate=False),
+                                 *holder.named_buffers(prefix, False, remove_duplicate=False)]:
+                key = name.rpartition(".")[2]
+                entry = _Entry(name, holder, key, not isinstance(tensor, nn.Parameter))
+                if (first := known.setdefault((holder, key), entry)) is not entry:
+                    self.aliases[name] = first.name  # its module has two names
         return list(known.values())
 
     def _untie(self) -> None:
@@ -185,7 +185,7 @@ class CutModel:
                         nn.Parameter(first.tensor.detach(), first.tensor.requires_grad))
 
     def _share_out(self, entries: list[_Entry], marks: Any) -> tuple[dict, dict]:
-        """The part of each by name; and the names of what others are tied to, in earlier parts."""
+        """The part of each, by name; and for each tied parameter the name of its target."""
         parts, tied = {}, {}
         used = {entry: marks.readers_of(entry.tensor) for entry in entries}
         near = {entry.holder: found for entry, found in used.items() if found}

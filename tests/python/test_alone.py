@@ -157,7 +157,7 @@ class Shared(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
-            x = layer((x * layer.table).unsqueeze(0))[0][0] if x.dim() == 2 else x
+            x, _ = layer(x * layer.table)
         return self.head(x)
 
 
