@@ -138,6 +138,16 @@ class Summary(TestCase):
         self.assertFalse(os.path.exists(self.path("run/csv/Ring_Samples_eval_accuracy.csv")))
 
 
+class Allocator(TestCase):
+    def test_memory_is_kept(self):
+        """A step allocates the tensors of the step before: given back, each would cost its page faults anew."""
+        done = self.run_program("--version", env={**os.environ, "MALLOC_CONF": "stats_print:true"})
+        if "opt.narenas" not in done.stdout + done.stderr:
+            self.skipTest("the program is built without jemalloc")
+        for setting in ("opt.narenas: 1", "opt.dirty_decay_ms: -1", "opt.muzzy_decay_ms: -1", 'opt.thp: "always"'):
+            self.assertIn(setting, done.stdout + done.stderr)
+
+
 class Overrides(TestCase):
     def test_type_replaces_its_section(self):
         config = self.config(data={"type": "idx", "path": "/nowhere"})
