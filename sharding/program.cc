@@ -254,7 +254,7 @@ class Writer {
     Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap});
     op.kind = OpKind::kSend;
     if (CompletesSum(plan_, m)) {
-      if (plan_.has_masters(self_, j)) return;
+      if (plan_.has_masters(self_, j)) return UpdateFrom(m.iteration, j);
       op.channel = Channel::kRetire;
       op.lap = kNoLap;
       op.peer = plan_.owner(j);
@@ -329,33 +329,46 @@ class Writer {
           .peer = m.worker});
   }
 
+  // What follows the laps: the updates of stages whose sums end elsewhere, and those that need the
+  // norm of this very iteration.
   void Updates(Iteration t) {
+    std::vector<StageId> owned;
     for (const StageId j : StagesBackward()) {
-      if (!plan_.has_masters(self_, j) || plan_.stage(j).sum_bytes == 0) continue;
-      if (plan_.spreads_sums()) {
-        SpreadSum(t, j);
-      } else if (self_ != SumsEndAt(plan_)) {
+      if (plan_.has_masters(self_, j) && plan_.stage(j).sum_bytes > 0) owned.push_back(j);
+    }
+    for (const StageId j : owned) {
+      if (self_ == SumsEndAt(plan_)) break;  // its sums were complete within the lap
+      if (!plan_.spreads_sums()) {
         Emit({.kind = OpKind::kReceive,
               .channel = Channel::kRetire,
               .stage = j,
               .iteration = t,
               .peer = SumsEndAt(plan_)});
       }
-      Squares(t, j);
+      UpdateFrom(t, j);
     }
     Norm(t);
-    for (const StageId j : StagesBackward()) {
-      if (!plan_.has_masters(self_, j) || plan_.stage(j).sum_bytes == 0) continue;
-      const Version made(t.value + 1);
-      const bool collected =
-          IsCollected(plan_, made) && KeepsFor(plan_, plan_.collection.worker, j) == self_;
-      Op keep{.kind = OpKind::kKeep, .stage = j, .iteration = Iteration(made.value)};
-      keep.copy = Copy::kGradient;
-      if (collected) Emit(keep);
-      Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made});
-      keep.copy = Copy::kState;
-      if (collected && plan_.stage(j).state_bytes > 0) Emit(keep);
-    }
+    if (!plan_.takes_sums()) return;
+    for (const StageId j : owned) Update(t, j);
+  }
+
+  // A complete sum is here. The update comes at once: what the sum lies in is used again.
+  void UpdateFrom(Iteration t, StageId j) {
+    if (plan_.spreads_sums()) SpreadSum(t, j);
+    Squares(t, j);
+    if (!plan_.takes_sums()) Update(t, j);
+  }
+
+  void Update(Iteration t, StageId j) {
+    const Version made(t.value + 1);
+    const bool collected =
+        IsCollected(plan_, made) && KeepsFor(plan_, plan_.collection.worker, j) == self_;
+    Op keep{.kind = OpKind::kKeep, .stage = j, .iteration = Iteration(made.value)};
+    keep.copy = Copy::kGradient;
+    if (collected) Emit(keep);
+    Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made});
+    keep.copy = Copy::kState;
+    if (collected && plan_.stage(j).state_bytes > 0) Emit(keep);
   }
 
   // A message of the norm: a stage's squares to worker 0, or (no stage) the norm from there.

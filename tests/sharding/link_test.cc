@@ -107,6 +107,35 @@ TEST(LinkTest, OrdersOnlyWhatMustBe) {
   }
 }
 
+// Whether `op` may stand between a complete sum and the update with it.
+bool IsPartOfUpdate(const Op& op, StageId stage) {
+  const bool message = op.channel == Channel::kNorms || op.channel == Channel::kFinished;
+  return op.stage == stage && (op.kind == OpKind::kSquares || op.kind == OpKind::kKeep ||
+                               (op.kind == OpKind::kSend && message));
+}
+
+// The memory of a sum is named again later in the lap: the list must not use it after that.
+TEST(ProgramTest, AnUpdateIsListedRightBehindItsSum) {
+  for (const PlanShape& shape : PairwiseShapes()) {
+    const Plan plan = MakeTestPlan(shape);
+    if (plan.takes_sums()) continue;  // the sum is taken into memory of its own
+    for (const Program& program : ProgramsOf(plan)) {
+      for (size_t i = 0; i < program.ops.size(); ++i) {
+        const Op& update = program.ops[i];
+        if (update.kind != OpKind::kUpdate) continue;
+        size_t sum = i - 1;
+        while (sum > 0 && IsPartOfUpdate(program.ops[sum], update.stage)) --sum;
+        EXPECT_TRUE(program.ops[sum].kind == OpKind::kAdd ||
+                    program.ops[sum].channel == Channel::kRetire ||
+                    program.ops[sum].channel == Channel::kFinished)
+            << Describe(shape) << ", worker " << program.worker.value << ": "
+            << ToString(program.ops[sum]) << " before " << ToString(update);
+        EXPECT_EQ(program.ops[sum].stage, update.stage) << Describe(shape);
+      }
+    }
+  }
+}
+
 TEST(LinkTest, MoreThanPendingGradientsMakeTheComputingWait) {
   for (const int pending : {1, 2, 3}) {
     const Plan plan =
