@@ -12,8 +12,13 @@ namespace {
 class CollectionWriter {
  public:
   CollectionWriter(const Plan& plan, WorkerId self, const Collection& collection, Version v,
-                   std::vector<Op>& ops)
-      : plan_(plan), self_(self), collection_(collection), version_(v), ops_(ops) {}
+                   Operands& operands, std::vector<Instruction>& ops)
+      : plan_(plan),
+        self_(self),
+        collection_(collection),
+        version_(v),
+        operands_(operands),
+        ops_(ops) {}
 
   void Write() {
     for (int j = 0; j < plan_.stage_count(); ++j) {
@@ -32,11 +37,12 @@ class CollectionWriter {
     const WorkerId last(plan_.workers - 1);
     if (collection_.worker != self_ || self_ == last || plan_.stage(j).buffer_bytes == 0) return;
     if (IsEvaluated(plan_, version_) || version_.value == 0) return;
-    ops_.push_back({.kind = OpKind::kReceive,
-                    .channel = Channel::kSnapshots,
-                    .stage = j,
-                    .iteration = Iteration(version_.value),
-                    .peer = last});
+    ops_.emplace_back(Op{.kind = OpKind::kReceive,
+                         .channel = Channel::kSnapshots,
+                         .stage = j,
+                         .iteration = Iteration(version_.value),
+                         .peer = last},
+                      Uses{{Role::kTarget, How::kWrite, operands_.Snapshot(j, version_)}});
   }
 
   void Part(StageId j, Copy part, int64_t bytes) {
@@ -44,16 +50,20 @@ class CollectionWriter {
     Op op{.copy = part, .stage = j, .iteration = Iteration(version_.value)};
     if (parameters) op.version = VersionAfter(plan_, j, version_.value);
     const WorkerId owner = KeepsFor(plan_, collection_.worker, j);
+    MemoryBlock shown;  // where whoever collects has sum or state
+    if (!parameters && owner == self_ && bytes > 0) shown = operands_.Kept(part, j, version_);
     if (owner != collection_.worker && bytes > 0) {
       op.channel = parameters ? Channel::kCollection : Channel::kStates;
       if (self_ == owner) {
         op.kind = OpKind::kSend;
         op.peer = collection_.worker;
-        ops_.push_back(op);
+        const MemoryBlock source = parameters ? MastersOf(plan_, j, op.version) : shown;
+        ops_.emplace_back(op, Uses{{Role::kSource, How::kRead, source}});
       } else if (self_ == collection_.worker) {
         op.kind = OpKind::kReceive;
         op.peer = owner;
-        ops_.push_back(op);
+        shown = parameters ? operands_.ReceivedCopy(op) : operands_.Slot(op.channel, owner);
+        ops_.emplace_back(op, Uses{{Role::kTarget, How::kWrite, shown}});
       }
     }
     // A stage's parameters are shown even if there are none: its statistics come with them.
@@ -62,14 +72,25 @@ class CollectionWriter {
     op.channel = Channel::kNone;
     op.peer = kNoWorker;
     if (parameters) op.copy = Copy::kNone;
-    ops_.push_back(op);
+    ops_.emplace_back(
+        op, parameters ? Parameters(j, op.version) : Uses{{Role::kKept, How::kRead, shown}});
+  }
+
+  // A stage's parameters with its statistics.
+  Uses Parameters(StageId j, Version v) {
+    Uses uses = operands_.Parameters(j, v, Copy::kCollection);
+    if (plan_.stage(j).buffer_bytes > 0 && version_.value > 0) {
+      uses.push_back({Role::kSnapshot, How::kRead, operands_.Snapshot(j, version_)});
+    }
+    return uses;
   }
 
   const Plan& plan_;
   const WorkerId self_;
   const Collection& collection_;
   const Version version_;
-  std::vector<Op>& ops_;
+  Operands& operands_;
+  std::vector<Instruction>& ops_;
 };
 
 }  // namespace
@@ -106,9 +127,10 @@ std::vector<WorkerId> SnapshotReceivers(const Plan& plan, Version v) {
   return receivers;
 }
 
-void AppendCollections(const Plan& plan, WorkerId self, Version v, std::vector<Op>& ops) {
+void AppendCollections(const Plan& plan, WorkerId self, Version v, Operands& operands,
+                       std::vector<Instruction>& ops) {
   for (const Collection& collection : CollectionsOf(plan, v)) {
-    CollectionWriter(plan, self, collection, v, ops).Write();
+    CollectionWriter(plan, self, collection, v, operands, ops).Write();
   }
 }
 

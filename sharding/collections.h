@@ -1,7 +1,7 @@
 // Collections: what one worker is shown of a version, and the operations that bring it there.
 //
 //   for (const Collection& c : CollectionsOf(plan, Version(8))) …   // who, and how much
-//   AppendCollections(plan, self, Version(8), ops);                 // this worker's part in them
+//   AppendCollections(plan, self, Version(8), operands, ops);                 // this worker's part in them
 //
 // Stage by stage and part by part, so that whoever collects holds no more than its channels' credit
 // of messages. Pure.
@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "sharding/op.h"
+#include "sharding/block.h"
+#include "sharding/operands.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
@@ -34,7 +35,8 @@ std::vector<Collection> CollectionsOf(const Plan& plan, Version v);
 std::vector<WorkerId> SnapshotReceivers(const Plan& plan, Version v);
 
 // The sends, receives and Collects of worker `self`. (The Keeps stand with the updates.)
-void AppendCollections(const Plan& plan, WorkerId self, Version v, std::vector<Op>& ops);
+void AppendCollections(const Plan& plan, WorkerId self, Version v, Operands& operands,
+                       std::vector<Instruction>& ops);
 
 }  // namespace ringzero
 

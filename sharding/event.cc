@@ -66,14 +66,7 @@ absl::StatusOr<Event> Unpack(const PackedEvent& words) {
 
 Track TrackOf(const Event& event) {
   if (event.kind == EventKind::kWait || event.kind == EventKind::kWaited) return Track::kWaits;
-  if (IsCompute(event.op.kind)) return Track::kCompute;
-  switch (event.op.kind) {
-    case OpKind::kReceive:
-    case OpKind::kRelease: return Track::kCopiesIn;
-    case OpKind::kSend: return Track::kCopiesOut;
-    case OpKind::kUpdate: return Track::kUpdates;
-    default: return Track::kSums;
-  }
+  return KindOf(event.op.kind).track;
 }
 
 WaitCause CauseOf(const Op& missing) {

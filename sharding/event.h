@@ -18,6 +18,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "sharding/kinds.h"
 #include "sharding/op.h"
 
 namespace ringzero {
@@ -52,11 +53,8 @@ inline Iteration IterationOf(const PackedEvent& words) {
 // InvalidArgument for what Pack cannot have written.
 absl::StatusOr<Event> Unpack(const PackedEvent& words);
 
-// Where an event is drawn: what goes on at the same time on one worker. Between a kBegin (or kWait)
-// and its kEnd (kWaited) a track does nothing else; but in a prediction sums and updates, which
-// never wait for a thread there.
-enum class Track : uint8_t { kCompute, kWaits, kCopiesIn, kCopiesOut, kSums, kUpdates };
-inline constexpr int kTrackCount = 6;
+// Where an event is drawn. Between a kBegin (or kWait) and its kEnd (kWaited) a track does nothing
+// else; but in a prediction sums and updates, which never wait for a thread there.
 Track TrackOf(const Event& event);
 std::string ToString(Track track);  // "compute", "waits", "copies in", …
 

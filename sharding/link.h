@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "sharding/block.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 
@@ -45,6 +46,7 @@ struct LinkedOp {
   // Operations of the same Append that read this kReceive's parameters (unless they are held), or
   // this complete sum besides others, or that send this snapshot.
   int users = 0;
+  std::vector<int64_t> shares;  // whose users it is one of, once for each
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not
@@ -53,7 +55,7 @@ class Linker {
  public:
   Linker(const Plan& plan, WorkerId self);
   ~Linker();
-  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Op> ops);
+  absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops);
 
  private:
   class State;

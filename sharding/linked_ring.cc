@@ -28,6 +28,7 @@ absl::Status LinkPrograms(const Plan& plan, std::span<const Program> programs, L
       for (Read& read : op.reads) shift(read.op);
       shift(op.takes);
       shift(op.snapshot);
+      for (int64_t& shared : op.shares) shift(shared);
       ring.ops.push_back(std::move(op));
     }
     ring.begin.push_back(ring.count());
@@ -199,6 +200,19 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
     }
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::span<const Program> programs) {
+  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
+  LinkedRing ring;
+  ring.begin.push_back(0);
+  for (const Program& program : programs) {
+    for (const Op& op : program.ops) ring.ops.push_back({.op = op});
+    ring.begin.push_back(ring.count());
+  }
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  return ring;
 }
 
 absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Program> programs) {

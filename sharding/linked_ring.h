@@ -60,6 +60,8 @@ struct LinkedRing {
   // head.
   std::string Describe(int i) const;
 
+  // Joined alone, without links: `after`, `takes` and all that follows from them are empty.
+  static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::span<const Program> programs);
   // The error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if a program
   // does not link or if sends and receives do not match one to one and in order with equal names.
   static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::span<const Program> programs);

@@ -8,14 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status.h"
+#include "sharding/kinds.h"
 #include "sharding/label.h"
 
 namespace ringzero {
 namespace {
 
-constexpr std::array<const char*, kOpKindCount> kKindNames = {
-    "F",     "B",    "E",    "End",    "Collect", "Recv",    "Send",    "Add", "Update",
-    "Apply", "Snap", "Fold", "Report", "Keep",    "Release", "Squares", "Norm"};
 constexpr std::array<const char*, kChannelCount> kChannelNames = {
     "none",      "forward", "backward", "inject", "evaluation", "sum",    "retire",   "buffers",
     "snapshots", "metrics", "reports",  "token",  "collection", "states", "finished", "norms"};
@@ -35,15 +33,22 @@ int IndexOf(const std::array<const char*, n>& names, const std::string& word) {
   return -1;
 }
 
+int KindNamed(std::string_view word) {
+  for (int kind = 0; kind < kOpKindCount; ++kind) {
+    if (word == KindOf(static_cast<OpKind>(kind)).name) return kind;
+  }
+  return -1;
+}
+
 bool ParseInt(const std::string& text, int* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   return error == std::errc() && end == text.data() + text.size();
 }
 
 absl::Status ParseHead(const std::string& word, Op* op) {
-  int kind = IndexOf(kKindNames, word);
+  int kind = KindNamed(word);
   if (kind < 0 && word.size() > 1 && ParseInt(word.substr(1), &op->stage.value)) {
-    kind = IndexOf(kKindNames, word.substr(0, 1));
+    kind = KindNamed(word.substr(0, 1));
     if (kind >= 0 && !HasStageSuffix(static_cast<OpKind>(kind))) kind = -1;
   }
   if (kind < 0) {
@@ -83,7 +88,7 @@ absl::Status ParseField(const std::string& word, Op* op) {
 
 }  // namespace
 
-std::string ToString(OpKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
+std::string ToString(OpKind kind) { return std::string(KindOf(kind).name); }
 std::string ToString(Channel channel) { return kChannelNames[static_cast<size_t>(channel)]; }
 std::string ToString(Copy copy) { return kCopyNames[static_cast<size_t>(copy)]; }
 
@@ -112,7 +117,7 @@ absl::StatusOr<Op> ParseOp(const std::string& text) {
   return op;
 }
 
-bool IsCompute(OpKind kind) { return kind <= OpKind::kCollect; }
+bool IsCompute(OpKind kind) { return KindOf(kind).track == Track::kCompute; }
 
 bool CarriesParameters(Channel channel) {
   return channel == Channel::kForwardCopy || channel == Channel::kBackwardCopy ||

@@ -6,19 +6,54 @@
 
 #include "base/status.h"
 #include "sharding/collections.h"
+#include "sharding/label.h"
+#include "sharding/operands.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
 namespace {
 
+Use Reading(Role role, const MemoryBlock& block) { return {role, How::kRead, block}; }
+Use Writing(Role role, const MemoryBlock& block) { return {role, How::kWrite, block}; }
+Use Changing(Role role, const MemoryBlock& block) { return {role, How::kReadWrite, block}; }
+
+MemoryBlock StateOf(StageId j) { return {.kind = BlockKind::kState, .stage = j}; }
+MemoryBlock SquaresOf(StageId j) { return {.kind = BlockKind::kSquares, .stage = j}; }
+MemoryBlock TakenOf(StageId j) { return {.kind = BlockKind::kTaken, .stage = j}; }
+MemoryBlock StatisticsOf(StageId j) { return {.kind = BlockKind::kStatistics, .stage = j}; }
+MemoryBlock MetricsOf(Copy copy) { return {.kind = BlockKind::kMetrics, .copy = copy}; }
+MemoryBlock ReportOf(Copy copy) { return {.kind = BlockKind::kReport, .copy = copy}; }
+// A norm is read until two iterations later.
+MemoryBlock NormOf(int iteration) { return {.kind = BlockKind::kNorm, .index = iteration % 4}; }
+
+}  // namespace
+
 // Appends one worker's operations, lap by lap.
-class Writer {
+class ProgramWriter::Impl {
  public:
-  Writer(const Plan& plan, WorkerId self) : plan_(plan), self_(self) {
+  Impl(const Plan& plan, WorkerId self, Iteration from)
+      : plan_(plan), self_(self), part_(ProgramPart{from, Lap(0)}), operands_(plan_, self) {
     if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
   }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
-  std::vector<Op> Take() { return std::move(ops_); }
+  const std::optional<ProgramPart>& part() const { return part_; }
+
+  std::vector<Instruction> Next() {
+    WritePart(*part_);
+    part_ = PartBehind(*part_);
+    return std::exchange(ops_, {});
+  }
+
+ private:
+  std::optional<ProgramPart> PartBehind(const ProgramPart& part) const {
+    const int t = part.iteration.value;
+    if (t >= plan_.iterations) return std::nullopt;
+    if (part.lap.value + 1 < plan_.laps)
+      return ProgramPart{part.iteration, Lap(part.lap.value + 1)};
+    return ProgramPart{Iteration(t + 1), Lap(0)};
+  }
 
   void WritePart(const ProgramPart& part) {
     const Iteration t = part.iteration;
@@ -39,7 +74,6 @@ class Writer {
     if (!before && last) ShowVersion(t);
   }
 
- private:
   int last_worker() const { return plan_.workers - 1; }
   bool alone() const { return plan_.workers == 1; }
   bool Travels(StageId j) const { return plan_.stage(j).parameter_bytes > 0; }
@@ -65,26 +99,54 @@ class Writer {
     return copies;
   }
 
-  void Emit(Op op) { ops_.push_back(op); }
+  void Emit(const Op& op, Uses uses) { ops_.emplace_back(op, std::move(uses)); }
+  void Receive(Op op, const MemoryBlock& into) {
+    op.kind = OpKind::kReceive;
+    Emit(op, {Writing(Role::kTarget, into)});
+  }
+  void Send(Op op, const MemoryBlock& from) {
+    op.kind = OpKind::kSend;
+    Emit(op, {Reading(Role::kSource, from)});
+  }
+  // A copy of parameters, from where this worker has it.
+  void SendCopy(const Op& op) {
+    Send(op, operands_.Parameters(op.stage, op.version, op.copy)[0].block);
+  }
 
   void ShowVersion(Iteration t) {
     if (IsEvaluated(plan_, Version(t.value))) Evaluation(t);
-    AppendCollections(plan_, self_, Version(t.value), ops_);
+    AppendCollections(plan_, self_, Version(t.value), operands_, ops_);
   }
 
   void ComputeOnlyLap(Iteration t, Lap l) {
     const MicroBatch m{self_, t, l};
-    for (const StageId j : Stages()) Compute(OpKind::kForward, m, j);
-    for (const StageId j : StagesBackward()) Compute(OpKind::kBackward, m, j);
-    Emit({.kind = OpKind::kEnd, .iteration = t, .lap = l});
+    for (const StageId j : Stages()) Compute(OpKind::kForward, m, j, {});
+    for (const StageId j : StagesBackward()) Compute(OpKind::kBackward, m, j, {});
+    Emit({.kind = OpKind::kEnd, .iteration = t, .lap = l}, {});
   }
 
-  void Compute(OpKind kind, const MicroBatch& m, StageId j) {
+  void Compute(OpKind kind, const MicroBatch& m, StageId j, Uses others) {
+    const Copy copy = kind == OpKind::kForward ? Copy::kForward : Copy::kBackward;
+    Uses uses = Parameters(j, copy, [&](StageId i) { return ReadVersion(plan_, m, i); });
+    uses.insert(uses.end(), others.begin(), others.end());
     Emit({.kind = kind,
           .stage = j,
           .iteration = m.iteration,
           .lap = m.lap,
-          .version = ReadVersion(plan_, m, j)});
+          .version = ReadVersion(plan_, m, j)},
+         std::move(uses));
+  }
+
+  // What computing stage j reads: its own parameters, and those of stages tied to it.
+  template <typename VersionOf>
+  Uses Parameters(StageId j, Copy copy, VersionOf version) const {
+    Uses uses = operands_.Parameters(j, version(j), copy);
+    for (int i = 0; i < j.value; ++i) {
+      if (plan_.last_use(StageId(i)) != j) continue;
+      const Uses tied = operands_.Parameters(StageId(i), version(StageId(i)), copy);
+      uses.insert(uses.end(), tied.begin(), tied.end());
+    }
+    return uses;
   }
 
   // Takes this micro-batch's copy of stage j unless it is here already, and passes it on.
@@ -94,22 +156,20 @@ class Writer {
     const CopySource source = SourceOf(plan_, m, j);
     Op op{.copy = copy, .stage = j, .version = ReadVersion(plan_, m, j)};
     if (source.how != CopySource::How::kOwn && Comes(m, j)) {
-      op.kind = OpKind::kReceive;
       op.channel = source.how == CopySource::How::kRelay ? relay : Channel::kInject;
       op.iteration = m.iteration;
       op.lap = m.lap;
       op.peer = source.from;
-      Emit(op);
+      Receive(op, operands_.ReceivedCopy(op));
     }
     const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
     if (!next || SourceOf(plan_, *next, j).how != CopySource::How::kRelay) return;
     if (!Comes(*next, j)) return;
-    op.kind = OpKind::kSend;
     op.channel = relay;
     op.iteration = next->iteration;
     op.lap = next->lap;
     op.peer = next->worker;
-    Emit(op);
+    SendCopy(op);
   }
 
   // Whether a copy comes for this micro-batch: where copies are held, for the first that reads it.
@@ -127,38 +187,62 @@ class Writer {
   }
   void ReleaseCopy(Iteration t, StageId i, Version v) {
     if (!Travels(i) || plan_.has_masters(self_, i)) return;
-    Emit({.kind = OpKind::kRelease, .stage = i, .iteration = t, .version = v});
+    Emit({.kind = OpKind::kRelease, .stage = i, .iteration = t, .version = v},
+         {Writing(Role::kTarget, operands_.HeldCopy(i, v))});
   }
 
   void TrainingLap(const MicroBatch& m) {
     int operation = 0;
     for (const StageId j : Stages()) {
       PassCopy(m, j, Copy::kForward);
-      ReceiveToken(m, operation);
-      Compute(OpKind::kForward, m, j);
-      SendTokens(m, operation++);
+      ComputeWithTokens(OpKind::kForward, m, j, operation++);
       Release(OpKind::kForward, m, j);
       RunningStatistics(m, j);
     }
     for (const StageId j : StagesBackward()) {
       for (const StageId i : BackwardCopiesAt(j)) PassCopy(m, i, Copy::kBackward);
-      ReceiveToken(m, operation);
-      Compute(OpKind::kBackward, m, j);
-      SendTokens(m, operation++);
+      ComputeWithTokens(OpKind::kBackward, m, j, operation++);
       Release(OpKind::kBackward, m, j);
       GradientSum(m, j);
     }
-    Emit({.kind = OpKind::kEnd, .iteration = m.iteration, .lap = m.lap});
+    Emit({.kind = OpKind::kEnd, .iteration = m.iteration, .lap = m.lap},
+         {Writing(Role::kLosses, operands_.Losses(Copy::kNone))});
     FoldMetrics(m.iteration, m.lap, plan_.laps, Copy::kNone);
+  }
+
+  // An operation of a lap, behind the token that it waits for and before those that wait for it.
+  void ComputeWithTokens(OpKind kind, const MicroBatch& m, StageId j, int operation) {
+    Uses uses;
+    if (kind == OpKind::kBackward) {
+      if (plan_.stage(j).sum_bytes > 0) {
+        uses.push_back(Writing(Role::kGradient, operands_.Gradient()));
+      }
+    } else {
+      if (plan_.stage(j).buffer_bytes > 0) {
+        uses.push_back(Writing(Role::kBatchStatistics, operands_.BatchStatistics(j)));
+      }
+      // An iteration begins when its loss scale is known.
+      const int norm = m.iteration.value - plan_.scale_lag();
+      const bool begins = j.value == 0 && m.lap.value == 0;
+      if (plan_.skips() && begins && norm >= 0) uses.push_back(Reading(Role::kNorm, NormOf(norm)));
+    }
+    if (const std::optional<MemoryBlock> token = ReceiveToken(m, operation)) {
+      uses.push_back(Reading(Role::kToken, *token));
+    }
+    const std::vector<Instruction> sends = TokensAfter(m, operation);
+    for (const Instruction& send : sends) {
+      uses.push_back(Writing(Role::kClock, send.uses[0].block));
+    }
+    Compute(kind, m, j, std::move(uses));
+    ops_.insert(ops_.end(), sends.begin(), sends.end());
   }
 
   // The token that lets operation `before` of micro-batch m's lap begin; it bears that operation's
   // name.
-  Op Token(OpKind kind, const MicroBatch& m, int before, WorkerId peer) const {
+  Op Token(const MicroBatch& m, int before, WorkerId peer) const {
     const int stages = plan_.stage_count();
     const bool forward = before < stages;
-    return {.kind = kind,
-            .channel = Channel::kToken,
+    return {.channel = Channel::kToken,
             .copy = forward ? Copy::kForward : Copy::kBackward,
             .stage = StageId(forward ? before : 2 * stages - 1 - before),
             .iteration = m.iteration,
@@ -166,14 +250,18 @@ class Writer {
             .peer = peer};
   }
 
-  void ReceiveToken(const MicroBatch& m, int operation) {
+  // What operation `operation` of the lap waits for, if anything.
+  std::optional<MemoryBlock> ReceiveToken(const MicroBatch& m, int operation) {
     const std::optional<MicroBatch> previous = PreviousMicroBatch(plan_, m);
-    if (!previous) return;
+    if (!previous) return std::nullopt;
     for (const StaggerToken& token : tokens_) {
       if (token.before != operation) continue;
-      if (token.in_following_lap && !FollowingLap(plan_, *previous)) continue;
-      Emit(Token(OpKind::kReceive, m, token.before, previous->worker));
+      if (token.in_following_lap && !FollowingLap(plan_, *previous)) return std::nullopt;
+      const MemoryBlock block = operands_.NextToken(BlockKind::kToken, token.before);
+      Receive(Token(m, token.before, previous->worker), block);
+      return block;
     }
+    return std::nullopt;
   }
 
   // Our lap that m follows.
@@ -191,15 +279,21 @@ class Writer {
 
   // To the next micro-batch; and, from a lap that follows another, to the one next to that. The
   // latter comes first in its receiver's order.
-  void SendTokens(const MicroBatch& m, int operation) {
+  std::vector<Instruction> TokensAfter(const MicroBatch& m, int operation) {
+    std::vector<Instruction> sends;
     for (auto token = tokens_.rbegin(); token != tokens_.rend(); ++token) {
       if (token->after != operation) continue;
       std::optional<MicroBatch> from = m;
       if (token->in_following_lap) from = LapBefore(m);
       if (!from) continue;
       const std::optional<MicroBatch> to = NextMicroBatch(plan_, *from);
-      if (to) Emit(Token(OpKind::kSend, *to, token->before, to->worker));
+      if (!to) continue;
+      Op send = Token(*to, token->before, to->worker);
+      send.kind = OpKind::kSend;
+      const MemoryBlock clock = operands_.NextToken(BlockKind::kClock, token->before);
+      sends.emplace_back(send, Uses{Reading(Role::kSource, clock)});
     }
+    return sends;
   }
 
   // The batch statistics of every micro-batch go into the running ones in micro-batch order.
@@ -207,64 +301,63 @@ class Writer {
     if (plan_.stage(j).buffer_bytes == 0) return;
     const std::optional<MicroBatch> previous = PreviousMicroBatch(plan_, m);
     const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
-    Op op{.kind = OpKind::kReceive,
-          .channel = Channel::kBuffers,
-          .stage = j,
-          .iteration = m.iteration,
-          .lap = m.lap};
+    Op op{.channel = Channel::kBuffers, .stage = j, .iteration = m.iteration, .lap = m.lap};
     if (previous && !alone()) {
       op.peer = previous->worker;
-      Emit(op);
+      Receive(op, StatisticsOf(j));
     }
-    Emit({.kind = OpKind::kApply, .stage = j, .iteration = m.iteration, .lap = m.lap});
-    const int updates = m.iteration.value + 1;
+    Emit({.kind = OpKind::kApply, .stage = j, .iteration = m.iteration, .lap = m.lap},
+         {Reading(Role::kBatchStatistics, operands_.BatchStatistics(j)),
+          Changing(Role::kStatistics, StatisticsOf(j))});
+    operands_.NextBatchStatistics(j);
+    const Version made(m.iteration.value + 1);
     const bool last = self_.value == last_worker() && m.lap.value == plan_.laps - 1;
-    if (last &&
-        (IsEvaluated(plan_, Version(updates)) || !CollectionsOf(plan_, Version(updates)).empty())) {
-      Emit({.kind = OpKind::kSnapshot, .stage = j, .iteration = Iteration(updates)});
-      for (const WorkerId to : SnapshotReceivers(plan_, Version(updates))) {
-        SendSnapshot(Iteration(updates), j, to);
-      }
+    if (last && (IsEvaluated(plan_, made) || !CollectionsOf(plan_, made).empty())) {
+      Emit({.kind = OpKind::kSnapshot, .stage = j, .iteration = Iteration(made.value)},
+           {Reading(Role::kStatistics, StatisticsOf(j)),
+            Writing(Role::kSnapshot, operands_.Snapshot(j, made))});
+      for (const WorkerId to : SnapshotReceivers(plan_, made)) SendSnapshot(made, j, to);
     }
     if (next && !alone()) {
-      op.kind = OpKind::kSend;
       op.iteration = next->iteration;
       op.lap = next->lap;
       op.peer = next->worker;
-      Emit(op);
+      Send(op, StatisticsOf(j));
     }
   }
 
-  void SendSnapshot(Iteration t, StageId j, WorkerId to) {
-    Emit({.kind = OpKind::kSend,
-          .channel = Channel::kSnapshots,
-          .stage = j,
-          .iteration = t,
-          .peer = to});
+  void SendSnapshot(Version v, StageId j, WorkerId to) {
+    Send({.channel = Channel::kSnapshots, .stage = j, .iteration = Iteration(v.value), .peer = to},
+         operands_.Snapshot(j, v));
   }
 
   void GradientSum(const MicroBatch& m, StageId j) {
     if (plan_.stage(j).sum_bytes == 0) return;
     Op op{.channel = Channel::kSum, .stage = j, .iteration = m.iteration, .lap = m.lap};
-    if (!BeginsSum(m) && !alone()) {
-      op.kind = OpKind::kReceive;
+    const bool begins = BeginsSum(m);
+    if (begins) {
+      operands_.BegunSum(j);
+    } else if (!alone()) {
       op.peer = PreviousMicroBatch(plan_, m)->worker;
-      Emit(op);
+      Receive(op, operands_.ReceivedSum(op));
     }
-    Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap});
-    op.kind = OpKind::kSend;
+    const MemoryBlock sum = operands_.Sum(j);
+    Emit({.kind = OpKind::kAdd, .stage = j, .iteration = m.iteration, .lap = m.lap},
+         {Reading(Role::kGradient, operands_.Gradient()),
+          begins ? Writing(Role::kSum, sum) : Changing(Role::kSum, sum)});
+    operands_.NextGradient();
     if (CompletesSum(plan_, m)) {
       if (plan_.has_masters(self_, j)) return UpdateFrom(m.iteration, j);
       op.channel = Channel::kRetire;
       op.lap = kNoLap;
       op.peer = plan_.owner(j);
-      Emit(op);
+      Send(op, sum);
     } else if (!alone()) {
       const MicroBatch next = *NextMicroBatch(plan_, m);
       op.iteration = next.iteration;
       op.lap = next.lap;
       op.peer = next.worker;
-      Emit(op);
+      Send(op, sum);
     }
   }
 
@@ -272,14 +365,16 @@ class Writer {
   void FoldMetrics(Iteration t, Lap l, int laps, Copy copy) {
     const bool first = self_.value == 0 && l.value == 0;
     const bool last = self_.value == last_worker() && l.value == laps - 1;
+    const MemoryBlock metrics = MetricsOf(copy);
     Op op{.channel = Channel::kMetrics, .copy = copy, .iteration = t, .lap = l};
     if (!first && !alone()) {
-      op.kind = OpKind::kReceive;
       op.peer = WorkerId((self_.value + plan_.workers - 1) % plan_.workers);
-      Emit(op);
+      Receive(op, metrics);
     }
-    Emit({.kind = OpKind::kFold, .copy = copy, .iteration = t, .lap = l});
-    op.kind = OpKind::kSend;
+    Emit({.kind = OpKind::kFold, .copy = copy, .iteration = t, .lap = l},
+         {Reading(Role::kLosses, operands_.Losses(copy)),
+          first ? Writing(Role::kFold, metrics) : Changing(Role::kFold, metrics)});
+    operands_.NextLosses(copy);
     if (!alone()) {
       op.peer = WorkerId((self_.value + 1) % plan_.workers);
       if (last) {
@@ -288,17 +383,18 @@ class Writer {
       } else if (op.peer.value == 0) {
         op.lap = Lap(l.value + 1);
       }
-      Emit(op);
+      Send(op, metrics);
     }
     if (self_.value == 0 && l.value == laps - 1) {
+      const MemoryBlock report = alone() ? metrics : ReportOf(copy);
       if (!alone()) {
-        Emit({.kind = OpKind::kReceive,
-              .channel = Channel::kReports,
-              .copy = copy,
-              .iteration = t,
-              .peer = WorkerId(last_worker())});
+        Receive({.channel = Channel::kReports,
+                 .copy = copy,
+                 .iteration = t,
+                 .peer = WorkerId(last_worker())},
+                report);
       }
-      Emit({.kind = OpKind::kReport, .copy = copy, .iteration = t});
+      Emit({.kind = OpKind::kReport, .copy = copy, .iteration = t}, {Reading(Role::kFold, report)});
     }
   }
 
@@ -319,14 +415,13 @@ class Writer {
   void Inject(const MicroBatch& m, StageId j, Copy copy) {
     if (plan_.owner(j) != self_ || !Travels(j)) return;
     if (SourceOf(plan_, m, j).how != CopySource::How::kInject || !Comes(m, j)) return;
-    Emit({.kind = OpKind::kSend,
-          .channel = Channel::kInject,
-          .copy = copy,
-          .stage = j,
-          .iteration = m.iteration,
-          .lap = m.lap,
-          .version = ReadVersion(plan_, m, j),
-          .peer = m.worker});
+    SendCopy({.channel = Channel::kInject,
+              .copy = copy,
+              .stage = j,
+              .iteration = m.iteration,
+              .lap = m.lap,
+              .version = ReadVersion(plan_, m, j),
+              .peer = m.worker});
   }
 
   // What follows the laps: the updates of stages whose sums end elsewhere, and those that need the
@@ -339,11 +434,9 @@ class Writer {
     for (const StageId j : owned) {
       if (self_ == SumsEndAt(plan_)) break;  // its sums were complete within the lap
       if (!plan_.spreads_sums()) {
-        Emit({.kind = OpKind::kReceive,
-              .channel = Channel::kRetire,
-              .stage = j,
-              .iteration = t,
-              .peer = SumsEndAt(plan_)});
+        const Op retire{
+            .channel = Channel::kRetire, .stage = j, .iteration = t, .peer = SumsEndAt(plan_)};
+        Receive(retire, operands_.ReceivedSum(retire));
       }
       UpdateFrom(t, j);
     }
@@ -363,24 +456,57 @@ class Writer {
     const Version made(t.value + 1);
     const bool collected =
         IsCollected(plan_, made) && KeepsFor(plan_, plan_.collection.worker, j) == self_;
-    Op keep{.kind = OpKind::kKeep, .stage = j, .iteration = Iteration(made.value)};
-    keep.copy = Copy::kGradient;
-    if (collected) Emit(keep);
-    Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made});
-    keep.copy = Copy::kState;
-    if (collected && plan_.stage(j).state_bytes > 0) Emit(keep);
+    const auto keep = [&](Copy part, const Use& what) {
+      Emit({.kind = OpKind::kKeep, .copy = part, .stage = j, .iteration = Iteration(made.value)},
+           {what, Writing(Role::kKept, operands_.Kept(part, j, made))});
+    };
+    if (collected) keep(Copy::kGradient, Reading(Role::kSum, operands_.Sum(j)));
+    Emit({.kind = OpKind::kUpdate, .stage = j, .iteration = t, .version = made}, UpdateUses(t, j));
+    if (collected && plan_.stage(j).state_bytes > 0) {
+      keep(Copy::kState, Reading(Role::kState, StateOf(j)));
+    }
+  }
+
+  Uses UpdateUses(Iteration t, StageId j) const {
+    const MemoryBlock sum = operands_.Sum(j);
+    // A finished sum is passed on besides.
+    const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
+    Uses uses = {shared ? Reading(Role::kSum, sum) : Changing(Role::kSum, sum),
+                 Changing(Role::kState, StateOf(j))};
+    const MemoryBlock before = MastersOf(plan_, j, Version(t.value));
+    const MemoryBlock made = MastersOf(plan_, j, Version(t.value + 1));
+    if (before == made) {
+      uses.push_back(Changing(Role::kMade, made));
+    } else {
+      uses.push_back(Reading(Role::kBefore, before));
+      uses.push_back(Writing(Role::kMade, made));
+    }
+    if (IsPredicted(plan_, j)) {
+      uses.push_back(Writing(Role::kPrediction, MastersOf(plan_, j, Prediction(t.value + 2))));
+    }
+    const int norm = plan_.norm_iteration(t.value);
+    if (plan_.has_norm() && norm >= 0) uses.push_back(Reading(Role::kNorm, NormOf(norm)));
+    if (plan_.counts_squares() && !plan_.has_norm()) {
+      uses.push_back(Reading(Role::kSquares, SquaresOf(j)));
+    }
+    return uses;
   }
 
   // A message of the norm: a stage's squares to worker 0, or (no stage) the norm from there.
-  static Op NormMessage(OpKind kind, Iteration t, StageId j, WorkerId peer) {
-    return {.kind = kind, .channel = Channel::kNorms, .stage = j, .iteration = t, .peer = peer};
+  static Op NormMessage(Iteration t, StageId j, WorkerId peer) {
+    return {.channel = Channel::kNorms, .stage = j, .iteration = t, .peer = peer};
   }
 
   void Squares(Iteration t, StageId j) {
     if (!plan_.counts_squares()) return;
-    Emit({.kind = OpKind::kSquares, .stage = j, .iteration = t});
+    Uses uses = {Reading(Role::kSum, operands_.Sum(j)), Writing(Role::kSquares, SquaresOf(j))};
+    if (plan_.takes_sums()) {
+      uses.push_back(Writing(Role::kTaken, TakenOf(j)));
+      operands_.MoveSum(j, TakenOf(j));
+    }
+    Emit({.kind = OpKind::kSquares, .stage = j, .iteration = t}, std::move(uses));
     const bool folds_here = self_.value == 0 || plan_.spreads_sums();
-    if (plan_.has_norm() && !folds_here) Emit(NormMessage(OpKind::kSend, t, j, WorkerId(0)));
+    if (plan_.has_norm() && !folds_here) Send(NormMessage(t, j, WorkerId(0)), SquaresOf(j));
   }
 
   // Worker 0 folds the squares of all stages, and tells the norm to whoever updates with it. Where
@@ -388,20 +514,26 @@ class Writer {
   void Norm(Iteration t) {
     if (!plan_.has_norm()) return;
     const std::vector<WorkerId> receivers = NormReceivers(plan_, t);
+    const MemoryBlock norm = NormOf(t.value);
     if (self_.value > 0 && !plan_.spreads_sums()) {
       if (std::find(receivers.begin(), receivers.end(), self_) != receivers.end()) {
-        Emit(NormMessage(OpKind::kReceive, t, kNoStage, WorkerId(0)));
+        Receive(NormMessage(t, kNoStage, WorkerId(0)), norm);
       }
       return;
     }
     for (int w = 1; w < plan_.workers && !plan_.spreads_sums(); ++w) {
       for (const StageId j : StagesBackward()) {
         if (plan_.owner(j).value != w || plan_.stage(j).sum_bytes == 0) continue;
-        Emit(NormMessage(OpKind::kReceive, t, j, WorkerId(w)));
+        Receive(NormMessage(t, j, WorkerId(w)), SquaresOf(j));
       }
     }
-    Emit({.kind = OpKind::kNorm, .iteration = t});
-    for (const WorkerId to : receivers) Emit(NormMessage(OpKind::kSend, t, kNoStage, to));
+    Uses uses;
+    for (const StageId j : Stages()) {
+      if (plan_.stage(j).sum_bytes > 0) uses.push_back(Reading(Role::kSquares, SquaresOf(j)));
+    }
+    uses.push_back(Writing(Role::kNorm, norm));
+    Emit({.kind = OpKind::kNorm, .iteration = t}, std::move(uses));
+    for (const WorkerId to : receivers) Send(NormMessage(t, kNoStage, to), norm);
   }
 
   // A complete sum goes from worker N-1, which has it, to 0, 1, … N-2.
@@ -409,14 +541,12 @@ class Writer {
     if (alone()) return;
     Op op{.channel = Channel::kFinished, .stage = j, .iteration = t};
     if (self_.value != last_worker()) {
-      op.kind = OpKind::kReceive;
       op.peer = WorkerId((self_.value + last_worker()) % plan_.workers);
-      Emit(op);
+      Receive(op, operands_.ReceivedSum(op));
     }
     if (self_.value == last_worker() - 1) return;
-    op.kind = OpKind::kSend;
     op.peer = WorkerId((self_.value + 1) % plan_.workers);
-    Emit(op);
+    Send(op, operands_.Sum(j));
   }
 
   void Evaluation(Iteration t) {
@@ -424,7 +554,8 @@ class Writer {
       if (self_.value == last_worker() || t.value == 0) break;  // θ_0 has the initial statistics
       if (plan_.stage(j).buffer_bytes == 0) continue;
       ReceiveSnapshot(t, j);
-      if (self_.value + 1 < last_worker()) SendSnapshot(t, j, WorkerId(self_.value + 1));
+      const WorkerId next(self_.value + 1);
+      if (next.value < last_worker()) SendSnapshot(Version(t.value), j, next);
     }
     for (int l = 0; l < plan_.evaluation.laps; ++l) {
       for (const StageId j : Stages()) InjectEvaluation(t, Lap(l), j);
@@ -436,18 +567,17 @@ class Writer {
     if (EvaluationSourceOf(plan_, WorkerId(0), j).how != CopySource::How::kInject) return;
     if (plan_.owner(j) != self_ || !Travels(j) || !ComesForEvaluation(WorkerId(0), t, l, j)) return;
     Op op = EvaluationCopy(t, l, j);
-    op.kind = OpKind::kSend;
     op.channel = Channel::kInject;
     op.peer = WorkerId(0);
-    Emit(op);
+    SendCopy(op);
   }
 
   void ReceiveSnapshot(Iteration t, StageId j) {
-    Emit({.kind = OpKind::kReceive,
-          .channel = Channel::kSnapshots,
-          .stage = j,
-          .iteration = t,
-          .peer = WorkerId((self_.value + last_worker()) % plan_.workers)});
+    Receive({.channel = Channel::kSnapshots,
+             .stage = j,
+             .iteration = t,
+             .peer = WorkerId((self_.value + last_worker()) % plan_.workers)},
+            operands_.Snapshot(j, Version(t.value)));
   }
 
   Op EvaluationCopy(Iteration t, Lap l, StageId j) const {
@@ -464,47 +594,52 @@ class Writer {
   }
 
   void EvaluationLap(Iteration t, Lap l) {
-    const WorkerId next(self_.value + 1);
     for (const StageId j : Stages()) {
-      if (Travels(j)) {
-        const CopySource source = EvaluationSourceOf(plan_, self_, j);
-        Op op = EvaluationCopy(t, l, j);
-        if (source.how != CopySource::How::kOwn && ComesForEvaluation(self_, t, l, j)) {
-          op.kind = OpKind::kReceive;
-          op.channel =
-              source.how == CopySource::How::kRelay ? Channel::kEvaluation : Channel::kInject;
-          op.peer = source.from;
-          Emit(op);
-        }
-        if (next.value < plan_.workers && !plan_.has_masters(next, j) &&
-            ComesForEvaluation(next, t, l, j)) {
-          op.kind = OpKind::kSend;
-          op.channel = Channel::kEvaluation;
-          op.peer = next;
-          Emit(op);
-        }
+      if (Travels(j)) PassEvaluationCopy(t, l, j);
+      const auto version = [&](StageId i) { return VersionAfter(plan_, i, t.value); };
+      Uses uses = Parameters(j, Copy::kEvaluation, version);
+      if (plan_.stage(j).buffer_bytes > 0 && t.value > 0) {
+        uses.push_back(Reading(Role::kSnapshot, operands_.Snapshot(j, Version(t.value))));
       }
-      Emit({.kind = OpKind::kEvaluate,
-            .stage = j,
-            .iteration = t,
-            .lap = l,
-            .version = VersionAfter(plan_, j, t.value)});
+      Emit({.kind = OpKind::kEvaluate, .stage = j, .iteration = t, .lap = l, .version = version(j)},
+           std::move(uses));
       for (const StageId i : Stages()) {
         const bool last = plan_.holds_copies() && plan_.last_use(i) == j &&
                           l.value == plan_.evaluation.laps - 1 &&
                           IsLastReadOfEvaluation(plan_, self_, t, i);
-        if (last) ReleaseCopy(t, i, VersionAfter(plan_, i, t.value));
+        if (last) ReleaseCopy(t, i, version(i));
       }
     }
-    Emit({.kind = OpKind::kEnd, .copy = Copy::kEvaluation, .iteration = t, .lap = l});
+    Emit({.kind = OpKind::kEnd, .copy = Copy::kEvaluation, .iteration = t, .lap = l},
+         {Writing(Role::kLosses, operands_.Losses(Copy::kEvaluation))});
     FoldMetrics(t, l, plan_.evaluation.laps, Copy::kEvaluation);
   }
 
-  const Plan& plan_;
-  WorkerId self_;
+  void PassEvaluationCopy(Iteration t, Lap l, StageId j) {
+    const CopySource source = EvaluationSourceOf(plan_, self_, j);
+    Op op = EvaluationCopy(t, l, j);
+    if (source.how != CopySource::How::kOwn && ComesForEvaluation(self_, t, l, j)) {
+      op.channel = source.how == CopySource::How::kRelay ? Channel::kEvaluation : Channel::kInject;
+      op.peer = source.from;
+      Receive(op, operands_.ReceivedCopy(op));
+    }
+    const WorkerId next(self_.value + 1);
+    if (next.value >= plan_.workers || plan_.has_masters(next, j)) return;
+    if (!ComesForEvaluation(next, t, l, j)) return;
+    op.channel = Channel::kEvaluation;
+    op.peer = next;
+    SendCopy(op);
+  }
+
+  const Plan plan_;
+  const WorkerId self_;
+  std::optional<ProgramPart> part_;
   std::vector<StaggerToken> tokens_;
-  std::vector<Op> ops_;
+  Operands operands_;
+  std::vector<Instruction> ops_;
 };
+
+namespace {
 
 absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange range) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
@@ -522,23 +657,19 @@ absl::Status CheckRequest(const Plan& plan, WorkerId worker, IterationRange rang
 
 IterationRange WholeRun(const Plan& plan) { return {Iteration(0), Iteration(plan.iterations + 1)}; }
 
-std::optional<ProgramPart> NextPart(const Plan& plan, const ProgramPart& part) {
-  if (part.iteration.value >= plan.iterations) return std::nullopt;
-  if (part.lap.value + 1 < plan.laps) return ProgramPart{part.iteration, Lap(part.lap.value + 1)};
-  return ProgramPart{Iteration(part.iteration.value + 1), Lap(0)};
+absl::StatusOr<ProgramWriter> ProgramWriter::Create(const Plan& plan, WorkerId worker,
+                                                    Iteration from) {
+  RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {from, Iteration(from.value + 1)}));
+  return ProgramWriter(std::make_unique<Impl>(plan, worker, from));
 }
 
-absl::StatusOr<std::vector<Op>> MakeProgramPart(const Plan& plan, WorkerId worker,
-                                                const ProgramPart& part) {
-  const int t = part.iteration.value, l = part.lap.value;
-  RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {part.iteration, Iteration(t + 1)}));
-  if (l < 0 || l >= (t == plan.iterations ? 1 : plan.laps)) {
-    return InvalidArgument("iteration ", t, " has no lap ", l);
-  }
-  Writer writer(plan, worker);
-  writer.WritePart(part);
-  return writer.Take();
-}
+ProgramWriter::ProgramWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProgramWriter::ProgramWriter(ProgramWriter&&) noexcept = default;
+ProgramWriter& ProgramWriter::operator=(ProgramWriter&&) noexcept = default;
+ProgramWriter::~ProgramWriter() = default;
+
+const std::optional<ProgramPart>& ProgramWriter::part() const { return impl_->part(); }
+std::vector<Instruction> ProgramWriter::Next() { return impl_->Next(); }
 
 bool IsFrom(const ProgramPart& part, const Op& op) {
   if (op.iteration != part.iteration) return op.iteration > part.iteration;
@@ -551,12 +682,13 @@ bool IsFrom(const ProgramPart& part, const Op& op) {
 
 absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, range));
-  Writer writer(plan, worker);
-  std::optional<ProgramPart> part = ProgramPart{range.begin, Lap(0)};
-  for (; part.has_value() && part->iteration < range.end; part = NextPart(plan, *part)) {
-    writer.WritePart(*part);
+  Program program{worker, range, {}};
+  ProgramWriter::Impl writer(plan, worker, range.begin);
+  while (writer.part().has_value() && writer.part()->iteration < range.end) {
+    const std::vector<Instruction> part = writer.Next();
+    program.ops.insert(program.ops.end(), part.begin(), part.end());
   }
-  return Program{worker, range, writer.Take()};
+  return program;
 }
 
 absl::StatusOr<std::vector<Program>> MakePrograms(const Plan& plan, IterationRange range) {

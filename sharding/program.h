@@ -11,12 +11,14 @@
 #define RINGZERO_SHARDING_PROGRAM_H_
 
 #include <compare>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "sharding/block.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 
@@ -34,7 +36,7 @@ IterationRange WholeRun(const Plan& plan);  // [0, T + 1)
 struct Program {
   WorkerId worker{0};
   IterationRange range;
-  std::vector<Op> ops;
+  std::vector<Instruction> ops;
   bool operator==(const Program&) const = default;
 };
 
@@ -54,11 +56,33 @@ struct ProgramPart {
 // A worker knows its program so many laps beyond the one that it computes: neighbours, and owners'
 // injections, may be one ahead of it.
 inline constexpr int kLapsAhead = 2;
-// Nothing after the closing one.
-std::optional<ProgramPart> NextPart(const Plan& plan, const ProgramPart& part);
-// The operations of one part. Errors as MakeProgram's.
-absl::StatusOr<std::vector<Op>> MakeProgramPart(const Plan& plan, WorkerId worker,
-                                                const ProgramPart& part);
+
+// A worker's program, part by part.
+//
+//   RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, worker, Iteration(0)));
+//   while (writer.part()) linker.Append(writer.Next());
+//
+// Not thread-safe. It hides how programs are written (program.cc).
+class ProgramWriter {
+ public:
+  // Begins with iteration `from`. Errors as MakeProgram's.
+  static absl::StatusOr<ProgramWriter> Create(const Plan& plan, WorkerId worker, Iteration from);
+  ProgramWriter(ProgramWriter&&) noexcept;
+  ProgramWriter& operator=(ProgramWriter&&) noexcept;
+  ~ProgramWriter();
+
+  // The part that Next writes; nothing: the run is over.
+  const std::optional<ProgramPart>& part() const;
+  std::vector<Instruction> Next();
+
+ private:
+  friend absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker,
+                                             IterationRange range);
+  class Impl;
+  explicit ProgramWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 // Whether `op`, by its name, belongs to `part` or a later one. Of an iteration that is known in
 // part, what an evaluation or a collection does counts as later: when it comes depends on the rule.
 bool IsFrom(const ProgramPart& part, const Op& op);

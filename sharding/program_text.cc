@@ -33,7 +33,7 @@ absl::StatusOr<Program> ParseProgram(const std::string& text) {
   for (size_t i = 1; i < lines.size(); ++i) {
     absl::StatusOr<Op> op = ParseOp(lines[i]);
     if (!op.ok()) return Annotate(op.status(), absl::StrCat("line ", i + 1));
-    program.ops.push_back(*op);
+    program.ops.emplace_back(*op);
   }
   return program;
 }

@@ -308,6 +308,15 @@ std::vector<StaggerToken> StaggerTokens(const Plan& plan) {
   return tokens;
 }
 
+int LeastWindow(const Plan& plan) {
+  int least = 2 * plan.stages_per_worker();
+  if (!plan.stagger) return least;
+  for (const StaggerToken& token : StaggerTokens(plan)) {
+    if (!token.in_following_lap) least = std::max(least, token.after - token.before + 1);
+  }
+  return least;
+}
+
 double StaleShare(const Plan& plan) {
   int stale = 0;
   for (int w = 0; w < plan.workers; ++w) {

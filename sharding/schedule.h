@@ -116,6 +116,10 @@ struct StaggerToken {
 };
 std::vector<StaggerToken> StaggerTokens(const Plan& plan);
 
+// The least window worth trying: a stage's copy and sum for each stage that a worker owns, and so
+// many copies as stagger lets a worker be operations ahead of the one that it passes to.
+int LeastWindow(const Plan& plan);
+
 // Share of (worker, stage) pairs whose gradients, in a first lap, are of an older version than
 // their update starts from: θ_{t-1} for that of iteration t (frozen stages have one version).
 double StaleShare(const Plan& plan);

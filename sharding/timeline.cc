@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/kinds.h"
 #include "sharding/simulate.h"
 
 namespace ringzero {
@@ -92,25 +93,23 @@ class Runner {
     const int64_t delay = static_cast<size_t>(worker) < options_.delay_ticks.size()
                               ? options_.delay_ticks[worker]
                               : 0;
-    switch (op.kind) {
-      case OpKind::kForward:
-      case OpKind::kEvaluate: return TicksOf(op.stage).forward + delay;
-      case OpKind::kBackward: return TicksOf(op.stage).backward + delay;
-      case OpKind::kAdd:
-      case OpKind::kSquares:  // as much memory
-        return options_.add_ticks + TicksOf(op.stage).add;
-      case OpKind::kUpdate: return options_.update_ticks + TicksOf(op.stage).update;
-      case OpKind::kEnd: return options_.lap_ticks;
-      case OpKind::kSend: return options_.message_ticks;
-      default: return 0;
+    switch (KindOf(op.kind).cost) {
+      case Cost::kNone: return 0;
+      case Cost::kForward: return TicksOf(op.stage).forward + delay;
+      case Cost::kBackward: return TicksOf(op.stage).backward + delay;
+      case Cost::kAdd: return options_.add_ticks + TicksOf(op.stage).add;
+      case Cost::kUpdate: return options_.update_ticks + TicksOf(op.stage).update;
+      case Cost::kLap: return options_.lap_ticks;
+      case Cost::kMessage: return options_.message_ticks;
     }
+    return 0;
   }
 
   // What jitters.
   bool TakesTime(int i) const {
-    const OpKind kind = ring_.op(i).kind;
-    return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kEvaluate ||
-           kind == OpKind::kAdd || kind == OpKind::kUpdate || kind == OpKind::kSquares;
+    const Cost cost = KindOf(ring_.op(i).kind).cost;
+    return cost == Cost::kForward || cost == Cost::kBackward || cost == Cost::kAdd ||
+           cost == Cost::kUpdate;
   }
   int64_t Jitter(int i) const {
     return options_.jitter_ticks > 0 ? Draw(options_.seed, i, options_.jitter_ticks) : 0;

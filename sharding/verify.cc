@@ -6,69 +6,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
-#include "sharding/dataflow.h"
 #include "sharding/linked_ring.h"
-#include "sharding/obligations.h"
+#include "sharding/meaning.h"
 #include "sharding/schedule.h"
 #include "sharding/wait_graph.h"
 
 namespace ringzero {
 namespace {
-
-// Computing operations in exactly the order of the obligations.
-absl::Status CheckComputing(const Program& program, const std::vector<Op>& wanted) {
-  size_t next = 0;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    const Op& op = program.ops[i];
-    if (!IsCompute(op.kind)) continue;
-    const std::string here = DescribeOp(program.worker, i, op);
-    if (next == wanted.size()) {
-      return FailedPrecondition(here, ": there is nothing left to compute");
-    }
-    if (op != wanted[next]) {
-      return FailedPrecondition(here, ": \"", ToString(wanted[next]), "\" has to come here");
-    }
-    ++next;
-  }
-  if (next == wanted.size()) return absl::OkStatus();
-  return FailedPrecondition("worker ", program.worker.value, ": \"", ToString(wanted[next]),
-                            "\" is missing");
-}
-
-// All else: each exactly once.
-absl::Status CheckRest(const Program& program, const std::vector<Op>& wanted) {
-  std::vector<std::pair<Op, size_t>> found;  // with their lines
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    if (!IsCompute(program.ops[i].kind)) found.push_back({program.ops[i], i});
-  }
-  std::sort(found.begin(), found.end());
-  size_t i = 0;
-  std::string missing;
-  for (const Op& op : wanted) {
-    if (i < found.size() && found[i].first < op) break;
-    if (i < found.size() && found[i].first == op) {
-      ++i;
-    } else if (missing.empty()) {
-      missing = absl::StrCat("\"", ToString(op), "\" is missing");
-    }
-  }
-  if (i < found.size()) {
-    return FailedPrecondition(DescribeOp(program.worker, found[i].second, found[i].first),
-                              ": the plan has no such operation, or not so often",
-                              missing.empty() ? "" : "; ", missing);
-  }
-  if (missing.empty()) return absl::OkStatus();
-  return FailedPrecondition("worker ", program.worker.value, ": ", missing);
-}
-
-absl::Status CheckObligations(const Plan& plan, std::span<const Program> programs) {
-  const Obligations must = DeriveObligations(plan);
-  for (const Program& program : programs) {
-    RZ_RETURN_IF_ERROR(CheckComputing(program, must.computing[program.worker.value]));
-    RZ_RETURN_IF_ERROR(CheckRest(program, must.rest[program.worker.value]));
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<LinkedRing> ShortenedRing(const Plan& plan) {
   const Plan shortened = ShortenedPlan(plan);
@@ -108,9 +52,8 @@ absl::Status Verify(const Plan& plan, std::span<const Program> programs, Merging
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
   }
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
-  RZ_RETURN_IF_ERROR(CheckObligations(plan, programs));
+  RZ_RETURN_IF_ERROR(CheckMeaning(plan, programs));
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
-  RZ_RETURN_IF_ERROR(CheckDataflow(plan, ring));
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
   const WaitGraph graph(ring, merging, order);
   const absl::Status progress = graph.CheckProgress(std::max(plan.window, 1));
@@ -156,14 +99,7 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
     RZ_RETURN_IF_ERROR(VerifyPlan(plan, merging));
     return plan.window;
   }
-  int least = 2 * plan.stages_per_worker();
-  // A worker may be so many operations, and so many copies, ahead of the one that it passes to.
-  if (plan.stagger) {
-    for (const StaggerToken& token : StaggerTokens(plan)) {
-      if (!token.in_following_lap) least = std::max(least, token.after - token.before + 1);
-    }
-  }
-  if (merging == Merging::kPerPair) least *= 2;
+  const int least = LeastWindow(plan) * (merging == Merging::kPerPair ? 2 : 1);
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(ShortenedPlan(plan), ring, merging));
   absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);

@@ -4,10 +4,8 @@
 //   RZ_RETURN_IF_ERROR(VerifyPlan(plan));                    // what the engine calls at its start
 //   RZ_RETURN_IF_ERROR(Verify(plan, programs));              // given programs, one per worker
 //
-// Pure. It trusts Link (the engine executes exactly those waits) and nothing else: what must be in
-// a program is derived anew (obligations.h), what each operation works on is followed through the
-// links (dataflow.h), and progress and overwriting are decided in the graph of all waits
-// (wait_graph.h).
+// Pure. What programs mean is found by a run on symbols and held against the definitions
+// (meaning.h); progress and overwriting are decided in the graph of all waits (wait_graph.h).
 #ifndef RINGZERO_SHARDING_VERIFY_H_
 #define RINGZERO_SHARDING_VERIFY_H_
 
@@ -23,10 +21,9 @@ namespace ringzero {
 
 // Programs of all workers, in order, of the whole run. InvalidArgument if they are not that or if
 // the plan is none; FailedPrecondition, naming worker, line and operation, unless
-// - every worker does exactly what the plan obliges it to, its computing in exactly that order,
-//   and no operation has a field that means nothing for it;
+// - every worker computes exactly what the plan says, in that order, and the programs mean what
+//   CheckMeaning says: each read, sum, update, norm and message;
 // - sends and receives match one to one, in order, with equal names;
-// - every read has the version of the update rule, every sum each gradient once and in order;
 // - no version is overwritten while anybody may still read it;
 // - nothing waits in a circle, with plan.window slots of credit per channel.
 //

@@ -122,18 +122,18 @@ absl::StatusOr<LapTask> Engine::Impl::NextLap() {
   task.iteration = op.iteration;
   task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
   task.micro_batch = task.lap.value * plan_.workers + options_.self.value;
-  switch (op.kind) {
-    case OpKind::kForward:
-      task.kind = LapTask::Kind::kTrain;
-      if (plan_.samples.per_epoch > 0) {
-        task.samples = SamplesOf(plan_, task.iteration, task.micro_batch);
-      }
-      break;
-    case OpKind::kEvaluate: task.kind = LapTask::Kind::kEvaluate; break;
-    case OpKind::kCollect: task.kind = LapTask::Kind::kCollect; break;
-    default:
-      return FailedPrecondition("a new micro-batch was asked for, but the program expects \"",
-                                ToString(op), "\"");
+  if (op.kind == OpKind::kForward) {
+    task.kind = LapTask::Kind::kTrain;
+    if (plan_.samples.per_epoch > 0) {
+      task.samples = SamplesOf(plan_, task.iteration, task.micro_batch);
+    }
+  } else if (op.kind == OpKind::kEvaluate) {
+    task.kind = LapTask::Kind::kEvaluate;
+  } else if (op.kind == OpKind::kCollect) {
+    task.kind = LapTask::Kind::kCollect;
+  } else {
+    return FailedPrecondition("a new micro-batch was asked for, but the program expects \"",
+                              ToString(op), "\"");
   }
   return task;
 }

@@ -69,7 +69,7 @@ BlameAnswer Engine::Impl::WhatItDoes() const {
 }
 
 bool Engine::Impl::IsAppended(const Op& named) const {
-  return !next_part_.has_value() || !IsFrom(*next_part_, named);
+  return !next_part().has_value() || !IsFrom(*next_part(), named);
 }
 
 BlameAnswer Engine::Impl::WhyNotSent(WorkerId to, MessageKey message) const {

@@ -59,7 +59,7 @@ uint32_t Engine::Impl::NextMessage(std::vector<uint32_t>& counts, const Op& op) 
 void Engine::Impl::DescribeWaits(FlightRecord& record) const {
   record.has_waits = true;
   record.error = error_;
-  record.appended = next_part_.value_or(ProgramPart{Iteration(plan_.iterations + 1)});
+  record.appended = next_part().value_or(ProgramPart{Iteration(plan_.iterations + 1)});
   record.offset = clock_offset_;
   record.now = WhatItDoes();
   if (record.now.next.has_value() && absl::StartsWith(record.now.says, "waits ")) {

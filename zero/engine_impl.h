@@ -212,7 +212,11 @@ class Engine::Impl {
   std::condition_variable changed_;
   ProgramState state_;
   absl::Status error_;
-  std::optional<ProgramPart> next_part_ = ProgramPart();  // to append; nothing: all are
+  std::optional<ProgramWriter> program_;  // from Start on
+  // To append; nothing: all are.
+  std::optional<ProgramPart> next_part() const {
+    return program_.has_value() ? program_->part() : ProgramPart();
+  }
   // Where those end that are appended and not behind the computing thread.
   std::deque<int64_t> part_ends_;
   std::deque<int64_t> compute_;  // the computing operations to come, in order

@@ -66,7 +66,10 @@ absl::Status Engine::Impl::Start() {
     }
   }
   RZ_RETURN_IF_ERROR(ReserveSums());
+  RZ_ASSIGN_OR_RETURN(ProgramWriter program,
+                      ProgramWriter::Create(plan_, options_.self, Iteration(0)));
   Lock lock(mutex_);
+  program_ = std::move(program);
   ReserveTakenSums();
   AnswerQuestions();
   stats_.memory.masters = owned_.master_bytes();
@@ -79,11 +82,8 @@ absl::Status Engine::Impl::AppendParts() {
   constexpr size_t kKnown = kLapsAhead + 1;
   const int64_t front = compute_.empty() ? 0 : compute_.front();
   while (!part_ends_.empty() && part_ends_.front() <= front) part_ends_.pop_front();
-  while (next_part_.has_value() && part_ends_.size() < kKnown) {
-    RZ_ASSIGN_OR_RETURN(const std::vector<Op> ops,
-                        MakeProgramPart(plan_, options_.self, *next_part_));
-    next_part_ = NextPart(plan_, *next_part_);
-    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(ops));
+  while (next_part().has_value() && part_ends_.size() < kKnown) {
+    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(program_->Next()));
     const int64_t last = state_.end();
     stats_.operations_known = std::max(stats_.operations_known, state_.known());
     part_ends_.push_back(last);

@@ -7,7 +7,7 @@
 
 namespace ringzero {
 
-absl::StatusOr<int64_t> ProgramState::Append(std::span<const Op> ops) {
+absl::StatusOr<int64_t> ProgramState::Append(std::span<const Instruction> ops) {
   RZ_ASSIGN_OR_RETURN(std::vector<LinkedOp> linked, linker_.Append(ops));
   const int64_t first = end();
   for (LinkedOp& one : linked) {
@@ -32,18 +32,7 @@ std::vector<int64_t> ProgramState::Complete(int64_t op) {
   RZ_CHECK(!state.done, ToString(state.linked.op));
   state.done = true;
   --undone_;
-  for (const Read& read : state.linked.reads) {
-    if (!read.owned && !read.held) DropUse(read.op);
-  }
-  // Finished sums that are shared.
-  const LinkedOp& linked = state.linked;
-  if (linked.op.kind == OpKind::kUpdate || linked.op.kind == OpKind::kSquares) {
-    const int64_t sum = linked.takes >= 0 ? linked.takes : linked.snapshot;
-    if (sum >= base_ && at(sum).shared) DropUse(sum);
-  }
-  const bool passes_on =
-      linked.op.channel == Channel::kFinished || linked.op.channel == Channel::kSnapshots;
-  if (linked.op.kind == OpKind::kSend && passes_on) DropUse(linked.snapshot);
+  for (const int64_t shared : state.linked.shares) DropUse(shared);
   std::vector<int64_t> ready;
   for (const int64_t next : state.next) {
     OpState& successor = at(next);

@@ -38,7 +38,7 @@ class ProgramState {
   ProgramState(const Plan& plan, WorkerId self) : linker_(plan, self) {}
 
   // The numbers of the appended operations are [first returned, end()).
-  absl::StatusOr<int64_t> Append(std::span<const Op> ops);
+  absl::StatusOr<int64_t> Append(std::span<const Instruction> ops);
   int64_t end() const { return base_ + known(); }
   int64_t known() const { return static_cast<int64_t>(ops_.size()); }  // not forgotten
 

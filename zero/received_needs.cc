@@ -57,10 +57,9 @@ std::vector<IterationRange> Ranges(const Plan& plan) {
 // as many as there are laps.
 absl::Status EachReceived(const Plan& plan, WorkerId self, const IterationRange& range,
                           const std::function<void(const Op&)>& receive) {
-  std::optional<ProgramPart> part = ProgramPart{range.begin, Lap(0)};
-  for (; part.has_value() && part->iteration < range.end; part = NextPart(plan, *part)) {
-    RZ_ASSIGN_OR_RETURN(const std::vector<Op> ops, MakeProgramPart(plan, self, *part));
-    for (const Op& op : ops) {
+  RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, self, range.begin));
+  while (writer.part().has_value() && writer.part()->iteration < range.end) {
+    for (const Instruction& op : writer.Next()) {
       if (op.kind == OpKind::kReceive && op.peer != self) receive(op);
     }
   }

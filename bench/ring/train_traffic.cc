@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -83,7 +84,7 @@ class TrainTraffic final : public Traffic {
   std::mutex actor_mutex_;  // guards what follows: the caller begins and retries, callbacks go on
   std::unique_ptr<ProgramState> state_;
   std::vector<int64_t> deferred_;  // operations that wait for memory
-  int appended_ = 0;
+  std::optional<ProgramWriter> program_;
   bool checking_ = false;
   uint64_t repetition_ = 0;
   int64_t wrong_ = 0;
@@ -145,7 +146,8 @@ absl::Status TrainTraffic::Run(int iterations) {
     state_ = std::make_unique<ProgramState>(plan_, self_);
     deferred_.clear();
     stamps_.clear();
-    appended_ = 0;
+    RZ_ASSIGN_OR_RETURN(ProgramWriter program, ProgramWriter::Create(plan_, self_, Iteration(0)));
+    program_ = std::move(program);
     done_ = waits_for_memory_ = false;
     RZ_RETURN_IF_ERROR(Append(kAhead));
   }
@@ -169,12 +171,8 @@ absl::Status TrainTraffic::Run(int iterations) {
 
 absl::Status TrainTraffic::Append(int end) {
   end = std::min(end, plan_.iterations + 1);  // closing iteration included: the rest arrives in it
-  while (appended_ < end) {
-    RZ_ASSIGN_OR_RETURN(
-        const Program program,
-        MakeProgram(plan_, self_, {Iteration(appended_), Iteration(appended_ + 1)}));
-    ++appended_;
-    RZ_ASSIGN_OR_RETURN(const int64_t first, state_->Append(program.ops));
+  while (program_->part().has_value() && program_->part()->iteration.value < end) {
+    RZ_ASSIGN_OR_RETURN(const int64_t first, state_->Append(program_->Next()));
     const int64_t last = state_->end();
     std::vector<int64_t> ready;
     for (int64_t op = first; op < last; ++op) {
@@ -273,7 +271,7 @@ absl::Status TrainTraffic::Advance(std::vector<int64_t> ready) {
     const std::vector<int64_t> next = state_->Complete(number);
     ready.insert(ready.end(), next.begin(), next.end());
   }
-  const bool all = appended_ > plan_.iterations && state_->AllDone();
+  const bool all = !program_->part().has_value() && state_->AllDone();
   {
     const std::lock_guard<std::mutex> lock(waiting_.mutex());
     waits_for_memory_ = !deferred_.empty();

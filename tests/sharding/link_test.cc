@@ -27,10 +27,9 @@ TEST(LinkTest, AppendingByPartsLinksTheSame) {
       const std::vector<LinkedOp> whole = Link(plan, program);
       Linker linker(plan, program.worker);
       size_t at = 0;
-      std::optional<ProgramPart> part = ProgramPart();
-      for (; part.has_value(); part = NextPart(plan, *part)) {
-        RZ_ASSIGN(const auto ops, MakeProgramPart(plan, program.worker, *part));
-        const auto linked = linker.Append(ops);
+      RZ_ASSIGN(auto writer, ProgramWriter::Create(plan, program.worker, Iteration(0)));
+      while (writer.part().has_value()) {
+        const auto linked = linker.Append(writer.Next());
         ASSERT_TRUE(linked.ok()) << Describe(shape) << ": " << linked.status();
         for (const LinkedOp& op : *linked) {
           ASSERT_LT(at, whole.size());
@@ -68,7 +67,8 @@ TEST(LinkTest, UsersAreWhoReads) {
         if (spread && op.op.kind == (taken ? OpKind::kSquares : OpKind::kUpdate)) {
           ++readers[op.takes];
         }
-        if (spread && !taken && op.op.kind == OpKind::kSquares) ++readers[op.snapshot];
+        const bool keeps = op.op.kind == OpKind::kKeep && op.op.copy == Copy::kGradient;
+        if (spread && !taken && (op.op.kind == OpKind::kSquares || keeps)) ++readers[op.snapshot];
         const bool passes_on =
             op.op.channel == Channel::kFinished || op.op.channel == Channel::kSnapshots;
         if (op.op.kind == OpKind::kSend && passes_on) ++readers[op.snapshot];
@@ -136,7 +136,7 @@ TEST(ProgramTest, AnUpdateIsListedRightBehindItsSum) {
   }
 }
 
-TEST(LinkTest, MoreThanPendingGradientsMakeTheComputingWait) {
+TEST(LinkTest, MoreThanPendingGradientsMakeTheNextBackwardWait) {
   for (const int pending : {1, 2, 3}) {
     const Plan plan =
         MakeTestPlan({.workers = 2, .stages = 4, .rule = Rule::kDp, .pending = pending});
@@ -145,7 +145,7 @@ TEST(LinkTest, MoreThanPendingGradientsMakeTheComputingWait) {
     for (size_t i = 0; i < linked.size(); ++i) {
       const LinkedOp& op = linked[i];
       if (op.op.kind == OpKind::kAdd) adds.push_back(static_cast<int64_t>(i));
-      if (!IsCompute(op.op.kind)) continue;
+      if (op.op.kind != OpKind::kBackward) continue;
       // All adds but the last `pending` are done; each was waited for when it fell behind.
       const size_t behind = adds.size() > static_cast<size_t>(pending) ? adds.size() - pending : 0;
       const bool waits =

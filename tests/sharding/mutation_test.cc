@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sharding/label.h"
+#include "sharding/meaning.h"
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
@@ -95,11 +96,12 @@ class MutationTest : public testing::TestWithParam<int> {
 
   void SetUp() override { ASSERT_EQ(Verify(plan_, programs_), absl::OkStatus()); }
 
-  void ExpectRefused(int worker, std::vector<Op> mutated, const std::string& what) {
+  void ExpectRefused(int worker, std::vector<Instruction> mutated, const std::string& what) {
     std::swap(programs_[worker].ops, mutated);
     const absl::Status status = Verify(plan_, programs_);
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << what;
     EXPECT_FALSE(status.message().empty());
+    EXPECT_EQ(CheckMeaning(plan_, programs_).code(), absl::StatusCode::kFailedPrecondition) << what;
     std::swap(programs_[worker].ops, mutated);
     ++refused_;
   }
@@ -111,9 +113,9 @@ class MutationTest : public testing::TestWithParam<int> {
 
 TEST_P(MutationTest, DeletedOrDuplicatedOperations) {
   for (int w = 0; w < plan_.workers; ++w) {
-    const std::vector<Op> ops = programs_[w].ops;
+    const std::vector<Instruction> ops = programs_[w].ops;
     for (size_t i = 0; i < ops.size(); ++i) {
-      std::vector<Op> mutated = ops;
+      std::vector<Instruction> mutated = ops;
       mutated.erase(mutated.begin() + i);
       ExpectRefused(w, mutated, "without " + ToString(ops[i]));
       mutated = ops;
@@ -129,13 +131,13 @@ TEST_P(MutationTest, DeletedOrDuplicatedOperations) {
 
 TEST_P(MutationTest, ChangedFields) {
   for (int w = 0; w < plan_.workers; ++w) {
-    const std::vector<Op> ops = programs_[w].ops;
+    const std::vector<Instruction> ops = programs_[w].ops;
     for (size_t i = 0; i < ops.size(); ++i) {
       for (const Op& mutant : FieldMutations(plan_, ops[i])) {
         RZ_ASSIGN(const auto parsed, ParseOp(ToString(mutant)));
         EXPECT_EQ(parsed, mutant) << ToString(mutant);
-        std::vector<Op> mutated = ops;
-        mutated[i] = mutant;
+        std::vector<Instruction> mutated = ops;
+        static_cast<Op&>(mutated[i]) = mutant;
         ExpectRefused(w, mutated, ToString(ops[i]) + " became " + ToString(mutant));
       }
     }
@@ -150,12 +152,12 @@ bool SameChannel(const Op& a, const Op& b) {
 
 TEST_P(MutationTest, SwappedInOneChannelOrInComputing) {
   for (int w = 0; w < plan_.workers; ++w) {
-    const std::vector<Op> ops = programs_[w].ops;
+    const std::vector<Instruction> ops = programs_[w].ops;
     for (size_t i = 0; i < ops.size(); ++i) {
       for (size_t next = i + 1; next < ops.size(); ++next) {
         const bool computing = IsCompute(ops[i].kind) && IsCompute(ops[next].kind);
         if (!computing && !SameChannel(ops[i], ops[next])) continue;
-        std::vector<Op> mutated = ops;
+        std::vector<Instruction> mutated = ops;
         std::swap(mutated[i], mutated[next]);
         ExpectRefused(w, mutated, ToString(ops[i]) + " with " + ToString(ops[next]));
         break;  // with the next of its kind
@@ -174,7 +176,7 @@ TEST_P(MutationTest, ChangedAtBothEnds) {
       for (const Op& mutant : FieldMutations(plan_, op)) {
         if (mutant.kind != op.kind || mutant.peer != op.peer) continue;
         std::vector<Program> both = programs_;
-        both[w].ops[i] = mutant;
+        static_cast<Op&>(both[w].ops[i]) = mutant;
         for (Op& other : both[op.peer.value].ops) {
           Op sent = other;
           sent.kind = OpKind::kSend;
@@ -186,11 +188,68 @@ TEST_P(MutationTest, ChangedAtBothEnds) {
         }
         EXPECT_EQ(Verify(plan_, both).code(), absl::StatusCode::kFailedPrecondition)
             << ToString(op) << " became " << ToString(mutant);
+        EXPECT_EQ(CheckMeaning(plan_, both).code(), absl::StatusCode::kFailedPrecondition)
+            << ToString(op) << " became " << ToString(mutant);
         ++refused_;
       }
     }
   }
   EXPECT_EQ(refused_ > 0, plan_.workers > 1);
+}
+
+// Operands that are missing, of another use, or other blocks.
+std::vector<Uses> OperandMutations(const Uses& uses, const std::vector<MemoryBlock>& blocks,
+                                   std::mt19937& random) {
+  std::vector<Uses> mutants;
+  for (size_t i = 0; i < uses.size(); ++i) {
+    Uses without = uses;
+    without.erase(without.begin() + i);
+    mutants.push_back(without);
+    for (const How how : {How::kRead, How::kWrite, How::kReadWrite}) {
+      mutants.push_back(uses);
+      mutants.back()[i].how = how;
+    }
+    for (const int step : {-1, 1}) {
+      mutants.push_back(uses);
+      mutants.back()[i].block.index += step;
+    }
+    for (int other = 0; other < 4; ++other) {
+      mutants.push_back(uses);
+      mutants.back()[i].block = blocks[random() % blocks.size()];
+    }
+  }
+  std::erase(mutants, uses);
+  return mutants;
+}
+
+// Another block may do as well. Then the program means the same, in whatever order it runs.
+TEST_P(MutationTest, OtherOperandsAreRefusedOrMeanTheSame) {
+  std::mt19937 random(GetParam());
+  int accepted = 0;
+  for (Program& program : programs_) {
+    std::vector<MemoryBlock> blocks;
+    for (const Instruction& op : program.ops) {
+      for (const Use& use : op.uses) blocks.push_back(use.block);
+    }
+    std::sort(blocks.begin(), blocks.end());
+    blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+    for (Instruction& op : program.ops) {
+      const Uses uses = op.uses;
+      for (Uses& mutant : OperandMutations(uses, blocks, random)) {
+        op.uses = mutant;
+        if (!CheckMeaning(plan_, programs_).ok()) {
+          ++refused_;
+          continue;
+        }
+        ++accepted;
+        for (uint64_t order = 1; order <= 3; ++order) {
+          EXPECT_EQ(CheckMeaning(plan_, programs_, order), absl::OkStatus()) << WithOperands(op);
+        }
+      }
+      op.uses = uses;
+    }
+  }
+  EXPECT_GT(refused_, 20 * accepted);
 }
 
 // Moving an operation in the list may change nothing: the order of the list counts only within the
@@ -203,11 +262,11 @@ TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
   int accepted = 0;
   for (int round = 0; round < rounds; ++round) {
     std::vector<Program> moved = programs_;
-    std::vector<Op>& ops = moved[random() % plan_.workers].ops;
+    std::vector<Instruction>& ops = moved[random() % plan_.workers].ops;
     const int from = static_cast<int>(random() % ops.size());
     const int to = std::clamp<int>(from - 6 + static_cast<int>(random() % 13), 0,
                                    static_cast<int>(ops.size()) - 1);
-    const Op op = ops[from];
+    const Instruction op = ops[from];
     ops.erase(ops.begin() + from);
     ops.insert(ops.begin() + to, op);
     if (!Verify(plan_, moved).ok()) {

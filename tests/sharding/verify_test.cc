@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "sharding/obligations.h"
+#include "sharding/definitions.h"
 #include "sharding/schedule.h"
 #include "sharding/wait_graph.h"
 #include "tests/sharding/test_plans.h"
@@ -103,17 +103,16 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
   EXPECT_EQ(Verify(unresolved, ProgramsOf(plan)).code(), absl::StatusCode::kInvalidArgument);
 }
 
-// The obligations are written from the definitions, the programs from the schedule: one set.
-TEST(ObligationsTest, AreWhatProgramsDo) {
+// One is written from the definitions, the other from the schedule.
+TEST(DefinitionsTest, AreWhatProgramsCompute) {
   for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
-    const Obligations must = DeriveObligations(plan);
     for (const Program& program : ProgramsOf(plan)) {
-      std::vector<Op> computing, rest;
-      for (const Op& op : program.ops) (IsCompute(op.kind) ? computing : rest).push_back(op);
-      std::sort(rest.begin(), rest.end());
-      EXPECT_EQ(computing, must.computing[program.worker.value]) << Describe(shape);
-      EXPECT_EQ(rest, must.rest[program.worker.value]) << Describe(shape);
+      std::vector<Op> computing;
+      for (const Op& op : program.ops) {
+        if (IsCompute(op.kind)) computing.push_back(op);
+      }
+      EXPECT_EQ(computing, RequiredComputing(plan, program.worker.value)) << Describe(shape);
     }
   }
 }
@@ -136,21 +135,21 @@ TEST(VerifyTest, NamesWorkerLineAndOperation) {
   bad = programs;
   const int add = LineOf(programs[2], "Add s1 t1 l0");
   bad[2].ops[add - 2].stage = StageId(2);
-  EXPECT_THAT(Refusal(plan, bad),
-              AllOf(HasSubstr("worker 2, line"), HasSubstr("\"Add s2 t1 l0\"")));
+  EXPECT_THAT(Refusal(plan, bad), HasSubstr("worker 2: \"Add s2 t1 l0\" is there twice"));
 
   bad = programs;
   bad[2].ops.erase(bad[2].ops.begin() + (add - 2));
-  EXPECT_THAT(Refusal(plan, bad), HasSubstr("worker 2: \"Add s1 t1 l0\" is missing"));
+  EXPECT_THAT(Refusal(plan, bad), HasSubstr("finds the sum of micro-batches 3 to 4 of stage 1, "
+                                            "not the sum of micro-batches 3 to 5 of stage 1"));
 }
 
 // Moves `text` to just before (or after) `other` in a worker's program.
 enum class Where { kBefore, kAfter };
 std::vector<Program> Moved(std::vector<Program> programs, int worker, const std::string& text,
                            Where where, const std::string& other) {
-  std::vector<Op>& ops = programs[worker].ops;
+  std::vector<Instruction>& ops = programs[worker].ops;
   const int from = LineOf(programs[worker], text) - 2;
-  const Op op = ops[from];
+  const Instruction op = ops[from];
   ops.erase(ops.begin() + from);
   const int to = LineOf(programs[worker], other) - 2 + (where == Where::kAfter ? 1 : 0);
   ops.insert(ops.begin() + to, op);
@@ -168,22 +167,22 @@ TEST(VerifyTest, RefusesWrongOrders) {
   };
   // Lap 1 would go on with its own lap 0, past the other worker.
   EXPECT_THAT(refusal(0, "Recv sum s0 t0 l1 w1", Where::kAfter, "Add s0 t0 l1"),
-              HasSubstr("the sum does not come before it"));
+              HasSubstr("\"Add s0 t0 l1\": finds nothing, not the sum of micro-batches 0 to 1"));
   EXPECT_THAT(refusal(0, "Add s1 t0 l0", Where::kBefore, "B1 t0 l0 v0"),
-              HasSubstr("its backward does not come before it"));
+              HasSubstr("\"Add s1 t0 l0\": finds nothing, not the gradient of micro-batch 0"));
   EXPECT_THAT(refusal(0, "Update s0 t0 v1", Where::kAfter, "F0 t1 l0 v1"),
-              HasSubstr("version 1 does not come before it"));
+              HasSubstr("\"F0 t1 l0 v1\": finds version 0 of stage 0, not version 1"));
   EXPECT_THAT(refusal(1, "Recv forward fwd s0 t0 l1 v0 w0", Where::kBefore, "F0 t0 l0 v0"),
               HasSubstr("not the same message"));
   EXPECT_THAT(refusal(0, "Fold t0 l0", Where::kBefore, "End t0 l0"),
-              HasSubstr("does not wait for the end of its micro-batch"));
+              HasSubstr("finds nothing, not the losses of micro-batch 0 of iteration 0"));
   EXPECT_THAT(refusal(1, "Snap s1 t2", Where::kAfter, "Apply s1 t2 l0"),
-              HasSubstr("the snapshot does not come before it"));
+              HasSubstr("\"Send snapshots s1 t2 w0\": there is nothing yet to send"));
   EXPECT_THAT(refusal(1, "Snap s1 t2", Where::kBefore, "Apply s1 t1 l1"), HasSubstr("statistics"));
   EXPECT_THAT(refusal(0, "F0 t0 l0 v0", Where::kAfter, "F1 t0 l0 v0"),
               HasSubstr("has to come here"));
   EXPECT_THAT(refusal(1, "Recv sum s1 t0 l0 w0", Where::kAfter, "Recv sum s0 t0 l0 w0"),
-              HasSubstr("does not come before it"));
+              HasSubstr("not the same message"));
 }
 
 TEST(VerifyTest, MessagesMustMeetTheirReceivesInOrder) {
@@ -204,14 +203,14 @@ TEST(VerifyTest, TheTokenGoesOnWhereTheStaggerSaysAndIsWaitedFor) {
     return Refusal(plan, Moved(programs, worker, token, where, operation));
   };
   EXPECT_THAT(moved(0, "Send token fwd s0 t0 l0 w1", Where::kBefore, "F1 t0 l0 v-1"),
-              HasSubstr("the token does not wait for \"F3\""));
+              HasSubstr("there is nothing yet to send"));
   EXPECT_THAT(moved(1, "Recv token fwd s0 t0 l0 w0", Where::kAfter, "F0 t0 l0 v-1"),
-              HasSubstr("does not wait for the stagger token"));
+              HasSubstr("finds nothing, not the token of F3 of micro-batch 0"));
   // A backward's, from the lap that follows.
   EXPECT_THAT(moved(0, "Send token bwd s2 t0 l0 w1", Where::kBefore, "F0 t1 l0 v0"),
-              HasSubstr("the token does not wait for \"F0\""));
+              HasSubstr("there is nothing yet to send"));
   EXPECT_THAT(moved(1, "Recv token bwd s2 t0 l0 w0", Where::kAfter, "B2 t0 l0 v-1"),
-              HasSubstr("does not wait for the stagger token"));
+              HasSubstr("finds nothing, not the token of F0 of micro-batch 2"));
 }
 
 // A window that deadlocks is refused with the circle of waits.

@@ -1,14 +1,12 @@
-// Obligations: every operation that the workers must do, derived from the definitions alone.
+// Definitions: what docs/schedule.md says, written down a second time.
 //
-//   Obligations must = DeriveObligations(plan);
-//   must.computing[2];   // worker 2's F, B, E, End and Collect, in order
-//   must.rest[2];        // everything else that worker 2 does, ascending, in no order of time
+//   RequiredLabel(plan, {.worker = 2, .iteration = 5, .lap = 0}, 3);   // what it reads of stage 3
+//   RequiredComputing(plan, 2);                                        // worker 2's computing
 //
-// Verify's second opinion on program.cc, collections.cc and schedule.cc: it shares no code with
-// them. Where those write down what a worker does next, this says per micro-batch, update and
-// evaluation what has to exist.
-#ifndef RINGZERO_SHARDING_OBLIGATIONS_H_
-#define RINGZERO_SHARDING_OBLIGATIONS_H_
+// What CheckMeaning (meaning.h) holds programs against. It shares no code with schedule.cc,
+// collections.cc and program.cc, which write them.
+#ifndef RINGZERO_SHARDING_DEFINITIONS_H_
+#define RINGZERO_SHARDING_DEFINITIONS_H_
 
 #include <vector>
 
@@ -17,13 +15,9 @@
 
 namespace ringzero {
 
-struct Obligations {
-  std::vector<std::vector<Op>> computing;  // by worker, in program order
-  std::vector<std::vector<Op>> rest;       // by worker, sorted
-};
-
-// Of the whole run. The plan must have passed CheckPlan.
-Obligations DeriveObligations(const Plan& plan);
+// A worker's F, B, E, End and Collect of the whole run, in order. The plan must have passed
+// CheckPlan.
+std::vector<Op> RequiredComputing(const Plan& plan, int worker);
 
 // A micro-batch by its number in the run: m = N·(t·K + l) + w.
 struct MicroBatchPlace {
@@ -56,4 +50,4 @@ std::vector<int> RequiredCollections(const Plan& plan);
 
 }  // namespace ringzero
 
-#endif  // RINGZERO_SHARDING_OBLIGATIONS_H_
+#endif  // RINGZERO_SHARDING_DEFINITIONS_H_

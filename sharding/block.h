@@ -1,0 +1,118 @@
+// MemoryBlock: a piece of a worker's memory, by the name that its program gives it. Use: what an
+// operation does with one.
+//
+//   const MemoryBlock block{.kind = BlockKind::kVersion, .stage = StageId(2), .index = 1};
+//   ToString(block);                                        // "V.s2.1"
+//   ToString(Use{Role::kParameters, How::kRead, block});    // "parameters r V.s2.1"
+//
+// A worker's program names only blocks of its own. Two operations that name the same block wait for
+// each other, unless both only read it. Which operation names which block: docs/blocks.md.
+#ifndef RINGZERO_SHARDING_BLOCK_H_
+#define RINGZERO_SHARDING_BLOCK_H_
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "base/ids.h"
+#include "sharding/op.h"
+
+namespace ringzero {
+
+enum class BlockKind : uint8_t {
+  // At whoever has a stage's masters.
+  kVersion,     // V.s: versions of its parameters; index 0 or 1, in dp 0
+  kPrediction,  // P.s: predictions; index t mod 2
+  kState,       // O.s: optimizer state
+  kTaken,       // T.s: a complete sum that waits for the norm
+  kSquares,     // q.s: squares of a complete sum
+  kNorm,        // nr: the global norm of an iteration; index t mod 4
+  kKept,  // K.grad.s, K.opt.s: sum and state for a collection; index: rank of the version mod 2
+  // Sums, gradients and what the computing leaves.
+  kBegun,            // B: a sum that begins here; index: its number mod the slots
+  kSum,              // S.s: the sum of a lone worker
+  kFinished,         // Z.s: a complete sum where everybody has all (stage 0 of ZeRO)
+  kGradient,         // G: of a backward, until it is added; index: its number mod (pending + 1)
+  kBatchStatistics,  // bs.s: of one micro-batch; index: its number mod 2
+  kStatistics,       // R.s: the running ones
+  kSnapshot,         // SN.s: running statistics of a version; index: rank of the version mod 2
+  kLosses,           // ls, ls.eval: of one micro-batch; index: its number mod 2
+  kMetrics,          // M, M.eval: the fold of an iteration
+  kReport,           // RP, RP.eval: the same, come to worker 0
+  // What is received.
+  kSlot,       // C.channel.w: any message of one channel; index: its number mod the slots
+  kStageSlot,  // D.channel.w.copy.s: a copy that stays longer than a stage; index: number mod 2
+  kHeld,       // H.s: a copy that is held; index: version mod 2, or 0 where there is one
+  kHeldPrediction,  // HP.s: the same of a prediction
+  // Tokens: no bytes.
+  kToken,  // tk: index: its number mod the slots; its stage is the operation before which it comes
+  kClock,  // ck: what a sender waits for; likewise
+};
+inline constexpr int kBlockKindCount = static_cast<int>(BlockKind::kClock) + 1;
+
+struct MemoryBlock {
+  BlockKind kind = BlockKind::kVersion;
+  Channel channel = Channel::kNone;  // of slots
+  Copy copy = Copy::kNone;
+  StageId stage = kNoStage;
+  WorkerId from = kNoWorker;  // of slots: the sender, if they are of one sender
+  int index = 0;
+  auto operator<=>(const MemoryBlock&) const = default;
+};
+
+enum class How : uint8_t { kRead, kWrite, kReadWrite };  // "r", "w", "x"
+
+// Which argument of its operation a block is.
+enum class Role : uint8_t {
+  kParameters,       // what computing reads: the stage's, then those of stages tied to it
+  kGradient,         // B leaves it, Add takes it
+  kBatchStatistics,  // F leaves them, Apply takes them
+  kStatistics,       // running ones
+  kSnapshot,
+  kToken,  // computing waits for it
+  kClock,  // a send of a token waits for it
+  kLosses,
+  kFold,
+  kSum,
+  kTaken,  // Squares moves the sum there
+  kSquares,
+  kNorm,
+  kState,
+  kBefore,      // Update: the version that it starts from, where it does not overwrite it
+  kMade,        // the version that it makes
+  kPrediction,  // and what it predicts
+  kKept,        // for a collection
+  kSource,      // of a Send
+  kTarget,      // of a Receive
+};
+inline constexpr int kRoleCount = static_cast<int>(Role::kTarget) + 1;
+
+struct Use {
+  Role role;
+  How how;
+  MemoryBlock block;
+  auto operator<=>(const Use&) const = default;
+};
+using Uses = absl::InlinedVector<Use, 3>;
+
+// An operation of a program with its operands.
+struct Instruction : Op {
+  Instruction() = default;
+  Instruction(const Op& op) : Op(op) {}
+  Instruction(const Op& op, Uses operands) : Op(op), uses(std::move(operands)) {}
+  Uses uses;
+  bool operator==(const Instruction&) const = default;
+};
+
+std::string ToString(How how);
+std::string ToString(Role role);
+std::string ToString(const MemoryBlock& block);
+std::string ToString(const Use& use);
+// "Add s1 t0 l0 | gradient r G.0, sum x C.sum.w0.1"
+std::string WithOperands(const Instruction& instruction);
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_BLOCK_H_

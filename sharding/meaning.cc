@@ -1,0 +1,710 @@
+// Runs programs on symbols.
+#include "sharding/meaning.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/definitions.h"
+#include "sharding/hazards.h"
+#include "sharding/kinds.h"
+#include "sharding/label.h"
+#include "sharding/linked_ring.h"
+#include "sharding/operands.h"
+
+namespace ringzero {
+namespace {
+
+// What a block holds. `first` and `end` are numbers of micro-batches (of the run, or of an
+// iteration), of iterations or of versions.
+struct Symbol {
+  enum class Of : uint8_t {
+    kNothing,
+    kTheta,       // version `first`
+    kPrediction,  // of version `first`
+    kState,       // of the optimizer, after `first` updates
+    kGradient,    // of micro-batch `first`
+    kBatch,       // statistics of micro-batch `first`
+    kStatistics,  // of micro-batches 0 to `end` - 1
+    kLosses,      // of micro-batch `end` of iteration (or evaluation) `first`
+    kFold,        // of micro-batches 0 to `end` - 1 of iteration (or evaluation) `first`
+    kSum,         // of the gradients of micro-batches `first` to `end` - 1
+    kSquares,     // of iteration `first`
+    kNorm,        // of iteration `first`
+    kForwardDone,
+    kBackwardDone  // of micro-batch `first`
+  };
+  Of of = Of::kNothing;
+  int stage = -1;
+  int64_t first = 0;
+  int64_t end = 0;
+  Copy copy = Copy::kNone;
+  bool operator==(const Symbol&) const = default;
+};
+
+// "micro-batches 0 to 3", "micro-batch 2".
+std::string MicroBatches(int64_t first, int64_t end) {
+  if (end == first + 1) return absl::StrCat("micro-batch ", first);
+  return absl::StrCat("micro-batches ", first, " to ", end - 1);
+}
+
+std::string SymbolText(const Symbol& s) {
+  const std::string stage = absl::StrCat(" of stage ", s.stage);
+  const std::string iteration = absl::StrCat(
+      s.copy == Copy::kEvaluation ? " of the evaluation of version " : " of iteration ", s.first);
+  switch (s.of) {
+    case Symbol::Of::kNothing: return "nothing";
+    case Symbol::Of::kTheta: return absl::StrCat("version ", s.first, stage);
+    case Symbol::Of::kPrediction: return absl::StrCat("the prediction of version ", s.first, stage);
+    case Symbol::Of::kState: return absl::StrCat("the state after ", s.first, " updates", stage);
+    case Symbol::Of::kGradient: return absl::StrCat("the gradient of micro-batch ", s.first, stage);
+    case Symbol::Of::kBatch: return absl::StrCat("the statistics of micro-batch ", s.first, stage);
+    case Symbol::Of::kStatistics:
+      if (s.end == 0) return absl::StrCat("the first statistics", stage);
+      return absl::StrCat("the statistics of ", MicroBatches(0, s.end), stage);
+    case Symbol::Of::kLosses: return absl::StrCat("the losses of micro-batch ", s.end, iteration);
+    case Symbol::Of::kFold: return absl::StrCat("the fold of ", MicroBatches(0, s.end), iteration);
+    case Symbol::Of::kSum: return absl::StrCat("the sum of ", MicroBatches(s.first, s.end), stage);
+    case Symbol::Of::kSquares: return absl::StrCat("the squares", iteration, stage);
+    case Symbol::Of::kNorm: return absl::StrCat("the norm", iteration);
+    case Symbol::Of::kForwardDone:
+      return absl::StrCat("the token of F", s.stage, " of micro-batch ", s.first);
+    case Symbol::Of::kBackwardDone:
+      return absl::StrCat("the token of B", s.stage, " of micro-batch ", s.first);
+  }
+  return "";
+}
+
+// A block's symbol; and of what was received the message's name, until an operation has used it.
+struct Cell {
+  Symbol symbol;
+  Version label = kNoVersion;     // of a copy, by its name
+  Op name{.kind = OpKind::kEnd};  // kReceive: not used yet
+  Iteration last_read = kNoIteration;
+};
+
+class SymbolicRun {
+ public:
+  SymbolicRun(const Plan& plan, std::span<const Program> programs, const LinkedRing& ring,
+              uint64_t order)
+      : plan_(plan), programs_(programs), ring_(ring), order_(order), memory_(plan.workers) {
+    if (plan.stagger && plan.workers > 1) waits_ = StaggerWaits(plan);
+    sent_.resize(ring.count());
+  }
+
+  absl::Status Check() {
+    RZ_RETURN_IF_ERROR(CheckForms());
+    RZ_RETURN_IF_ERROR(CheckComputing());
+    Begin();
+    RZ_RETURN_IF_ERROR(RunAll());
+    return CheckEnd();
+  }
+
+ private:
+  using Of = Symbol::Of;
+
+  // --- before the run -----------------------------------------------------------------------------
+  absl::Status CheckForms() const {
+    for (const Program& program : programs_) {
+      std::vector<Op> ops(program.ops.begin(), program.ops.end());
+      for (size_t i = 0; i < program.ops.size(); ++i) {
+        const Instruction& op = program.ops[i];
+        absl::Status form = CheckInstruction(op);
+        const bool has_stage =
+            op.stage == kNoStage || (op.stage.value >= 0 && op.stage.value < plan_.stage_count());
+        if (form.ok() && !has_stage) form = FailedPrecondition("the plan has no such stage");
+        if (!form.ok()) return Annotate(form, DescribeOp(program.worker, i, op));
+      }
+      std::sort(ops.begin(), ops.end());
+      const auto twice = std::adjacent_find(ops.begin(), ops.end());
+      if (twice != ops.end()) {
+        return FailedPrecondition("worker ", program.worker.value, ": \"", ToString(*twice),
+                                  "\" is there twice");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // What each worker computes, in exactly this order.
+  absl::Status CheckComputing() const {
+    for (const Program& program : programs_) {
+      const std::vector<Op> wanted = RequiredComputing(plan_, program.worker.value);
+      size_t next = 0;
+      for (size_t i = 0; i < program.ops.size(); ++i) {
+        const Op& op = program.ops[i];
+        if (!IsCompute(op.kind)) continue;
+        const std::string here = DescribeOp(program.worker, i, op);
+        if (next == wanted.size()) {
+          return FailedPrecondition(here, ": there is nothing left to compute");
+        }
+        if (op != wanted[next]) {
+          return FailedPrecondition(here, ": \"", ToString(wanted[next]), "\" has to come here");
+        }
+        ++next;
+      }
+      if (next == wanted.size()) continue;
+      return FailedPrecondition("worker ", program.worker.value, ": \"", ToString(wanted[next]),
+                                "\" is missing");
+    }
+    return absl::OkStatus();
+  }
+
+  // θ_0, what is predicted from it, fresh states, and the first statistics at worker 0.
+  void Begin() {
+    for (int w = 0; w < plan_.workers; ++w) {
+      for (int i = 0; i < plan_.stage_count(); ++i) {
+        const StageId j(i);
+        if (Owns(w, i)) {
+          memory_[w][MastersOf(plan_, j, Version(0))].symbol = Theta(i, 0);
+          memory_[w][{.kind = BlockKind::kState, .stage = j}].symbol = {Of::kState, i, 0};
+          for (int t = 0; t < 2 && plan_.predict; ++t) {
+            memory_[w][MastersOf(plan_, j, Prediction(t))].symbol = {Of::kPrediction, i, t};
+          }
+        }
+        if (w == 0) {
+          memory_[w][{.kind = BlockKind::kStatistics, .stage = j}].symbol = {Of::kStatistics, i};
+        }
+      }
+    }
+  }
+
+  // --- the order ----------------------------------------------------------------------------------
+  absl::Status RunAll() {
+    std::vector<std::vector<int>> next(ring_.count());
+    std::vector<int> missing(ring_.count(), 0);
+    const auto edge = [&](int from, int to) {
+      next[from].push_back(to);
+      ++missing[to];
+    };
+    for (const Program& program : programs_) {
+      Hazards hazards;
+      const int base = ring_.begin[program.worker.value];
+      for (size_t i = 0; i < program.ops.size(); ++i) {
+        const int number = base + static_cast<int>(i);
+        for (const int64_t before : hazards.Append(program.ops[i])) {
+          edge(base + static_cast<int>(before), number);
+        }
+        if (program.ops[i].kind == OpKind::kReceive) edge(ring_.partner[number], number);
+      }
+    }
+    std::vector<int> ready;
+    for (int i = 0; i < ring_.count(); ++i) {
+      if (missing[i] == 0) ready.push_back(i);
+    }
+    int done = 0;
+    for (; !ready.empty(); ++done) {
+      std::swap(ready[Draw(ready.size())], ready.back());
+      const int i = ready.back();
+      ready.pop_back();
+      RZ_RETURN_IF_ERROR(Do(i));
+      for (const int after : next[i]) {
+        if (--missing[after] == 0) ready.push_back(after);
+      }
+    }
+    if (done == ring_.count()) return absl::OkStatus();
+    const auto stuck = std::find_if(missing.begin(), missing.end(), [](int m) { return m > 0; });
+    return FailedPrecondition(ring_.Describe(static_cast<int>(stuck - missing.begin())),
+                              ": waits in a circle of blocks and messages");
+  }
+
+  // Which of so many that are ready is next.
+  size_t Draw(size_t ready) { return order_ == 0 ? ready - 1 : random_() % ready; }
+
+  // --- symbols ------------------------------------------------------------------------------------
+  int64_t per_iteration() const { return int64_t{plan_.workers} * plan_.laps; }
+  bool Replicated() const { return plan_.zero_stage == 0 || !plan_.exchange; }
+  bool Owns(int w, int j) const { return plan_.stages[j].owner.value == w || Replicated(); }
+  bool Trains(int j) const { return plan_.stages[j].sum_bytes > 0; }
+  static Symbol Theta(int j, int version) { return {Of::kTheta, j, std::max(version, 0)}; }
+  // What a label stands for: θ_{-1} is θ_0.
+  static Symbol Labelled(int j, Version label) {
+    if (IsPrediction(label)) return {Of::kPrediction, j, LabelNumber(label)};
+    return Theta(j, label.value);
+  }
+  Symbol Newest(int j, int version) const { return Theta(j, Trains(j) ? version : 0); }
+  Symbol CompleteSum(int j, int iteration) const {
+    return {Of::kSum, j, iteration * per_iteration(), (iteration + 1) * per_iteration()};
+  }
+  Symbol Snapshot(int j, int version) const {
+    return {Of::kStatistics, j, 0, version * per_iteration()};
+  }
+  int64_t MicroBatchOf(const Op& op, int w) const {
+    return NumberOf(plan_, {w, op.iteration.value, op.lap.value});
+  }
+  // Within its iteration or evaluation.
+  int64_t PlaceInFold(const Op& op, int w) const {
+    return int64_t{op.lap.value} * plan_.workers + w;
+  }
+
+  absl::Status Wrong(const std::string& what) const {
+    return FailedPrecondition(ring_.Describe(at_), ": ", what);
+  }
+  absl::Status Expect(const Symbol& found, const Symbol& wanted) const {
+    if (found == wanted) return absl::OkStatus();
+    return Wrong(absl::StrCat("finds ", SymbolText(found), ", not ", SymbolText(wanted)));
+  }
+
+  const Use* Find(Role role) const {
+    for (const Use& use : op_->uses) {
+      if (use.role == role) return &use;
+    }
+    return nullptr;
+  }
+  Cell& CellOf(const MemoryBlock& block) { return memory_[worker_][block]; }
+
+  // That the operand is there, or that it is not.
+  absl::Status ExpectThere(Role role, bool wanted) const {
+    if ((Find(role) != nullptr) == wanted) return absl::OkStatus();
+    return Wrong(
+        absl::StrCat(wanted ? "lacks" : "has no use for", " the operand \"", ToString(role), "\""));
+  }
+  absl::Status ExpectRead(Role role, const Symbol& wanted) {
+    RZ_RETURN_IF_ERROR(ExpectThere(role, true));
+    return Expect(CellOf(Find(role)->block).symbol, wanted);
+  }
+  absl::Status ExpectReadIf(bool condition, Role role, const Symbol& wanted) {
+    return condition ? ExpectRead(role, wanted) : ExpectThere(role, false);
+  }
+  void Put(const Use& use, const Symbol& symbol) { CellOf(use.block) = {.symbol = symbol}; }
+  absl::Status PutIf(bool condition, Role role, const Symbol& symbol) {
+    RZ_RETURN_IF_ERROR(ExpectThere(role, condition));
+    if (condition) Put(*Find(role), symbol);
+    return absl::OkStatus();
+  }
+
+  // --- operations ---------------------------------------------------------------------------------
+  absl::Status Do(int i) {
+    at_ = i;
+    worker_ = ring_.worker_of(i);
+    op_ = &programs_[worker_].ops[i - ring_.begin[worker_]];
+    switch (op_->kind) {
+      case OpKind::kForward: return Forward();
+      case OpKind::kBackward: return Backward();
+      case OpKind::kEvaluate: return Evaluate();
+      case OpKind::kEnd:
+        return PutIf(
+            plan_.exchange, Role::kLosses,
+            {Of::kLosses, -1, op_->iteration.value, PlaceInFold(*op_, worker_), op_->copy});
+      case OpKind::kCollect: return Collect();
+      case OpKind::kReceive: return Receive();
+      case OpKind::kSend:
+        sent_[i] = CellOf(Find(Role::kSource)->block).symbol;
+        return sent_[i].of == Of::kNothing ? Wrong("there is nothing yet to send")
+                                           : absl::OkStatus();
+      case OpKind::kAdd: return Add();
+      case OpKind::kUpdate: return Update();
+      case OpKind::kApply: return Apply();
+      case OpKind::kSnapshot: return TakeSnapshot();
+      case OpKind::kFold: return Fold();
+      case OpKind::kReport:
+        return ExpectRead(Role::kFold,
+                          {Of::kFold, -1, op_->iteration.value, FoldSize(op_->copy), op_->copy});
+      case OpKind::kKeep: return Keep();
+      case OpKind::kRelease: return Release();
+      case OpKind::kSquares: return Squares();
+      case OpKind::kNorm: return Norm();
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads its stage's parameters and those of tied stages. What came for it bears its name.
+  template <typename SymbolOf>
+  absl::Status ReadParameters(Copy copy, SymbolOf symbol_of) {
+    std::vector<int> stages = {op_->stage.value};
+    for (int i = 0; i < op_->stage.value; ++i) {
+      if (plan_.stages[i].last_use == op_->stage) stages.push_back(i);
+    }
+    size_t at = 0;
+    for (const int j : stages) {
+      if (plan_.stages[j].parameter_bytes == 0) continue;
+      while (at < op_->uses.size() && op_->uses[at].role != Role::kParameters) ++at;
+      if (at == op_->uses.size()) return Wrong(absl::StrCat("lacks the parameters of stage ", j));
+      Cell& cell = CellOf(op_->uses[at++].block);
+      RZ_RETURN_IF_ERROR(Expect(cell.symbol, symbol_of(j)));
+      cell.last_read = op_->iteration;
+      RZ_RETURN_IF_ERROR(CheckUse(cell, copy));
+    }
+    const auto more = std::find_if(op_->uses.begin() + at, op_->uses.end(),
+                                   [](const Use& use) { return use.role == Role::kParameters; });
+    return more == op_->uses.end() ? absl::OkStatus() : Wrong("reads parameters of another stage");
+  }
+  // What came for a use bears its name: its first, where there are several.
+  absl::Status CheckUse(Cell& cell, Copy copy) const {
+    const Op name = std::exchange(cell.name, Op{.kind = OpKind::kEnd});
+    if (name.kind != OpKind::kReceive) return absl::OkStatus();
+    const bool shown = copy == Copy::kEvaluation || copy == Copy::kCollection;
+    if (name.copy == copy && name.iteration == op_->iteration && name.lap == op_->lap &&
+        (!shown || name.version.value == cell.symbol.first)) {
+      return absl::OkStatus();
+    }
+    return Wrong(absl::StrCat("uses what came as \"", ToString(name), "\""));
+  }
+
+  absl::Status ReadLabelled(Copy copy) {
+    const MicroBatchPlace place{worker_, op_->iteration.value, op_->lap.value};
+    return ReadParameters(
+        copy, [&](int j) { return Labelled(j, Version(RequiredLabel(plan_, place, j))); });
+  }
+
+  absl::Status Forward() {
+    const int j = op_->stage.value, t = op_->iteration.value;
+    const int64_t m = MicroBatchOf(*op_, worker_);
+    RZ_RETURN_IF_ERROR(ReadLabelled(Copy::kForward));
+    const int norm = t - (plan_.rule == Rule::kDp ? 1 : 2);
+    const bool scales =
+        plan_.skip_overflows && plan_.exchange && j == 0 && op_->lap.value == 0 && norm >= 0;
+    RZ_RETURN_IF_ERROR(ExpectReadIf(scales, Role::kNorm, {Of::kNorm, -1, norm}));
+    RZ_RETURN_IF_ERROR(PassTokens(Of::kForwardDone, m));
+    const bool counts = plan_.exchange && plan_.stages[j].buffer_bytes > 0;
+    return PutIf(counts, Role::kBatchStatistics, {Of::kBatch, j, m});
+  }
+
+  absl::Status Backward() {
+    const int j = op_->stage.value;
+    const int64_t m = MicroBatchOf(*op_, worker_);
+    RZ_RETURN_IF_ERROR(ReadLabelled(Copy::kBackward));
+    RZ_RETURN_IF_ERROR(PassTokens(Of::kBackwardDone, m));
+    return PutIf(plan_.exchange && Trains(j), Role::kGradient, {Of::kGradient, j, m});
+  }
+
+  // Waits for the token that the stagger wants, and leaves those of its own.
+  absl::Status PassTokens(Of done, int64_t m) {
+    std::optional<Symbol> wanted;
+    for (const StaggerWait& wait : waits_) {
+      if (wait.begins.kind != op_->kind || wait.begins.stage != op_->stage) continue;
+      if (!HasStaggerToken(plan_, wait, m)) continue;
+      const bool forward = wait.finished.kind == OpKind::kForward;
+      wanted = Symbol{forward ? Of::kForwardDone : Of::kBackwardDone, wait.finished.stage.value,
+                      wait.in_next_lap ? m - 1 + plan_.workers : m - 1};
+    }
+    RZ_RETURN_IF_ERROR(ExpectReadIf(wanted.has_value(), Role::kToken, wanted.value_or(Symbol())));
+    if (wanted.has_value()) {
+      Cell& cell = CellOf(Find(Role::kToken)->block);
+      if (cell.name.stage != op_->stage) return Wrong("waits for the token of another stage");
+      RZ_RETURN_IF_ERROR(
+          CheckUse(cell, op_->kind == OpKind::kForward ? Copy::kForward : Copy::kBackward));
+    }
+    for (const Use& use : op_->uses) {
+      if (use.role == Role::kClock) Put(use, {done, op_->stage.value, m});
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Evaluate() {
+    const int version = op_->iteration.value, j = op_->stage.value;
+    RZ_RETURN_IF_ERROR(
+        ReadParameters(Copy::kEvaluation, [&](int i) { return Newest(i, version); }));
+    const bool has = plan_.stages[j].buffer_bytes > 0 && version > 0;
+    return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
+  }
+
+  absl::Status Collect() {
+    const int version = op_->iteration.value, j = op_->stage.value;
+    const bool parameters = op_->copy == Copy::kNone;
+    if (parameters) {
+      RZ_RETURN_IF_ERROR(ReadOwnParameters(Newest(j, version)));
+    } else {
+      RZ_RETURN_IF_ERROR(ExpectThere(Role::kParameters, false));
+      const bool gradient = op_->copy == Copy::kGradient;
+      const Symbol state{Of::kState, j, version};
+      RZ_RETURN_IF_ERROR(ExpectRead(Role::kKept, gradient ? CompleteSum(j, version - 1) : state));
+    }
+    const bool has = parameters && plan_.stages[j].buffer_bytes > 0 && version > 0;
+    return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
+  }
+
+  // Without those of tied stages.
+  absl::Status ReadOwnParameters(const Symbol& wanted) {
+    const bool there = plan_.stage(op_->stage).parameter_bytes > 0;
+    RZ_RETURN_IF_ERROR(ExpectReadIf(there, Role::kParameters, wanted));
+    if (!there) return absl::OkStatus();
+    return CheckUse(CellOf(Find(Role::kParameters)->block), Copy::kCollection);
+  }
+
+  absl::Status Add() {
+    const int j = op_->stage.value;
+    const int64_t m = MicroBatchOf(*op_, worker_), first = op_->iteration.value * per_iteration();
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kGradient, {Of::kGradient, j, m}));
+    const Use& sum = *Find(Role::kSum);
+    if ((m == first) != (sum.how == How::kWrite)) return Wrong("begins a sum, or does not");
+    if (m > first) RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, {Of::kSum, j, first, m}));
+    Put(sum, {Of::kSum, j, first, m + 1});
+    return absl::OkStatus();
+  }
+
+  absl::Status Squares() {
+    const int j = op_->stage.value, t = op_->iteration.value;
+    ++squares_;
+    const Symbol sum = CompleteSum(j, t);
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, sum));
+    Put(*Find(Role::kSquares), {Of::kSquares, j, t});
+    if (const Use* taken = Find(Role::kTaken)) Put(*taken, sum);
+    return absl::OkStatus();
+  }
+
+  absl::Status Norm() {
+    const int t = op_->iteration.value;
+    ++norms_;
+    std::vector<int> found;
+    for (const Use& use : op_->uses) {
+      if (use.role != Role::kSquares) continue;
+      const Symbol& squares = CellOf(use.block).symbol;
+      RZ_RETURN_IF_ERROR(Expect(squares, {Of::kSquares, squares.stage, t}));
+      found.push_back(squares.stage);
+    }
+    std::sort(found.begin(), found.end());
+    std::vector<int> wanted;
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      if (Trains(j)) wanted.push_back(j);
+    }
+    if (found != wanted) return Wrong("does not fold the squares of every stage once");
+    Put(*Find(Role::kNorm), {Of::kNorm, -1, t});
+    return absl::OkStatus();
+  }
+
+  bool counts_squares() const { return plan_.skip_overflows || plan_.clipping != Clipping::kOff; }
+  bool has_norm() const {
+    return plan_.skip_overflows || (counts_squares() && plan_.clipping != Clipping::kPerStage);
+  }
+
+  absl::Status Update() {
+    const int j = op_->stage.value, t = op_->iteration.value;
+    if (op_->version.value != t + 1) return Wrong("makes another version");
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j, t)));
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j, t}));
+    const bool in_place = Find(Role::kMade)->how == How::kReadWrite;
+    RZ_RETURN_IF_ERROR(ExpectThere(Role::kBefore, !in_place));
+    RZ_RETURN_IF_ERROR(ExpectRead(in_place ? Role::kMade : Role::kBefore, Theta(j, t)));
+    const int norm = plan_.clipping == Clipping::kPrevious ? t - 1 : t;
+    RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
+    RZ_RETURN_IF_ERROR(
+        ExpectReadIf(counts_squares() && !has_norm(), Role::kSquares, {Of::kSquares, j, t}));
+    if (const Use* sum = Find(Role::kSum); sum->how != How::kRead) Put(*sum, {});
+    Put(*Find(Role::kState), {Of::kState, j, t + 1});
+    Put(*Find(Role::kMade), Theta(j, t + 1));
+    if (const Use* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
+    return absl::OkStatus();
+  }
+
+  absl::Status Keep() {
+    const int j = op_->stage.value, version = op_->iteration.value;
+    const bool gradient = op_->copy == Copy::kGradient;
+    if (!gradient && op_->copy != Copy::kState) return Wrong("keeps neither a sum nor a state");
+    const Symbol kept = gradient ? CompleteSum(j, version - 1) : Symbol{Of::kState, j, version};
+    RZ_RETURN_IF_ERROR(ExpectReadIf(gradient, Role::kSum, kept));
+    RZ_RETURN_IF_ERROR(ExpectReadIf(!gradient, Role::kState, kept));
+    Put(*Find(Role::kKept), kept);
+    return absl::OkStatus();
+  }
+
+  absl::Status Apply() {
+    const int j = op_->stage.value;
+    const int64_t m = MicroBatchOf(*op_, worker_);
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kBatchStatistics, {Of::kBatch, j, m}));
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kStatistics, {Of::kStatistics, j, 0, m}));
+    Put(*Find(Role::kStatistics), {Of::kStatistics, j, 0, m + 1});
+    return absl::OkStatus();
+  }
+
+  absl::Status TakeSnapshot() {
+    const Symbol snapshot = Snapshot(op_->stage.value, op_->iteration.value);
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kStatistics, snapshot));
+    Put(*Find(Role::kSnapshot), snapshot);
+    return absl::OkStatus();
+  }
+
+  int64_t FoldSize(Copy copy) const {
+    const int laps = copy == Copy::kEvaluation ? plan_.evaluation.laps : plan_.laps;
+    return int64_t{plan_.workers} * laps;
+  }
+
+  absl::Status Fold() {
+    const int t = op_->iteration.value;
+    const int64_t place = PlaceInFold(*op_, worker_);
+    RZ_RETURN_IF_ERROR(ExpectRead(Role::kLosses, {Of::kLosses, -1, t, place, op_->copy}));
+    const Use& fold = *Find(Role::kFold);
+    if ((place == 0) != (fold.how == How::kWrite)) return Wrong("begins a fold, or does not");
+    if (place > 0)
+      RZ_RETURN_IF_ERROR(ExpectRead(Role::kFold, {Of::kFold, -1, t, place, op_->copy}));
+    Put(fold, {Of::kFold, -1, t, place + 1, op_->copy});
+    return absl::OkStatus();
+  }
+
+  absl::Status Release() {
+    Cell& cell = CellOf(Find(Role::kTarget)->block);
+    RZ_RETURN_IF_ERROR(Expect(cell.symbol, Labelled(op_->stage.value, op_->version)));
+    if (cell.label != op_->version) return Wrong("lets go of a copy with another label");
+    if (cell.last_read != op_->iteration) return Wrong("lets go of a copy in another iteration");
+    cell = {};
+    return absl::OkStatus();
+  }
+
+  // --- messages -----------------------------------------------------------------------------------
+  static bool IsHeld(const MemoryBlock& block) {
+    return block.kind == BlockKind::kHeld || block.kind == BlockKind::kHeldPrediction;
+  }
+
+  absl::Status Receive() {
+    const Symbol& came = sent_[ring_.partner[at_]];
+    RZ_RETURN_IF_ERROR(CheckName(came));
+    Cell& cell = CellOf(Find(Role::kTarget)->block);
+    if (cell.name.kind == OpKind::kReceive) {
+      return Wrong(absl::StrCat("comes over \"", ToString(cell.name), "\", which nobody used"));
+    }
+    if (IsHeld(Find(Role::kTarget)->block) && cell.symbol.of != Of::kNothing) {
+      return Wrong(absl::StrCat("comes over ", SymbolText(cell.symbol), ", which is still held"));
+    }
+    cell = {.symbol = came, .label = op_->version};
+    // Whoever uses it must have this name.
+    if (CarriesParameters(op_->channel) || op_->channel == Channel::kToken) cell.name = *op_;
+    return absl::OkStatus();
+  }
+
+  // The micro-batch that goes on with what micro-batch m - 1 has left is ours.
+  absl::Status CheckNext(int64_t m) const {
+    const MicroBatchPlace place = PlaceOf(plan_, m);
+    const bool ours = place.worker == worker_ && place.iteration == op_->iteration.value &&
+                      place.lap == op_->lap.value;
+    return ours ? absl::OkStatus() : Wrong("brings what another micro-batch goes on with");
+  }
+
+  // That a message is what its name says.
+  absl::Status CheckName(const Symbol& came) const {
+    const int j = op_->stage.value, t = op_->iteration.value;
+    switch (op_->channel) {
+      case Channel::kForwardCopy:
+      case Channel::kBackwardCopy:
+      case Channel::kInject:
+      case Channel::kEvaluation:
+      case Channel::kCollection:
+        RZ_RETURN_IF_ERROR(Expect(came, Labelled(j, op_->version)));
+        return CheckSource();
+      case Channel::kSum:
+        RZ_RETURN_IF_ERROR(Expect(came, {Of::kSum, j, t * per_iteration(), came.end}));
+        return CheckNext(came.end);
+      case Channel::kRetire:
+      case Channel::kFinished:
+        if (Replicated() != (op_->channel == Channel::kFinished)) return Wrong("is not sent here");
+        return Expect(came, CompleteSum(j, t));
+      case Channel::kBuffers:
+        RZ_RETURN_IF_ERROR(Expect(came, {Of::kStatistics, j, 0, came.end}));
+        return CheckNext(came.end);
+      case Channel::kSnapshots: return Expect(came, Snapshot(j, t));
+      case Channel::kMetrics:
+        return Expect(came, {Of::kFold, -1, t, PlaceInFold(*op_, worker_), op_->copy});
+      case Channel::kReports:
+        return Expect(came, {Of::kFold, -1, t, FoldSize(op_->copy), op_->copy});
+      case Channel::kToken:
+        return came.of == Of::kForwardDone || came.of == Of::kBackwardDone ? absl::OkStatus()
+                                                                           : Wrong("is no token");
+      case Channel::kStates:
+        if (op_->copy == Copy::kGradient) return Expect(came, CompleteSum(j, t - 1));
+        if (op_->copy == Copy::kState) return Expect(came, {Of::kState, j, t});
+        return Wrong("brings neither a sum nor a state");
+      case Channel::kNorms:
+        if (op_->stage == kNoStage) return Expect(came, {Of::kNorm, -1, t});
+        return Expect(came, {Of::kSquares, j, t});
+      case Channel::kNone: break;
+    }
+    return Wrong("has no channel");
+  }
+
+  // A copy comes from the previous micro-batch if that one read the same, an evaluation's from the
+  // left; else from the owner.
+  absl::Status CheckSource() const {
+    const int j = op_->stage.value;
+    Channel relay = Channel::kInject;  // none
+    int from = -1;
+    if (op_->copy == Copy::kEvaluation) {
+      if (worker_ > 0) {
+        relay = Channel::kEvaluation;
+        from = worker_ - 1;
+      }
+    } else if (op_->copy == Copy::kForward || op_->copy == Copy::kBackward) {
+      const int64_t m = MicroBatchOf(*op_, worker_);
+      const int label = RequiredLabel(plan_, PlaceOf(plan_, m), j);
+      if (label != op_->version.value) return Wrong("is not the version that is read");
+      if (m > 0 && RequiredLabel(plan_, PlaceOf(plan_, m - 1), j) == label) {
+        relay = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
+        from = PlaceOf(plan_, m - 1).worker;
+      }
+    } else {
+      relay = Channel::kCollection;
+      from = plan_.stages[j].owner.value;
+    }
+    const int source = from < 0 ? plan_.stages[j].owner.value : from;
+    if (op_->channel == relay && op_->peer.value == source) return absl::OkStatus();
+    return Wrong("comes another way than the plan says");
+  }
+
+  // --- after the run ------------------------------------------------------------------------------
+  absl::Status CheckEnd() {
+    int64_t masters = 0;
+    for (int w = 0; w < plan_.workers; ++w) {
+      for (const auto& [block, cell] : memory_[w]) {
+        if (cell.name.kind == OpKind::kReceive) {
+          return FailedPrecondition("worker ", w, ": nobody uses \"", ToString(cell.name), "\"");
+        }
+        if (IsHeld(block) && cell.symbol.of != Of::kNothing) {
+          return FailedPrecondition("worker ", w, ": ", SymbolText(cell.symbol),
+                                    " is never let go of");
+        }
+      }
+      for (int j = 0; j < plan_.stage_count() && plan_.exchange; ++j) {
+        if (!Owns(w, j) || !Trains(j)) continue;
+        ++masters;
+        const Cell& state = memory_[w][{.kind = BlockKind::kState, .stage = StageId(j)}];
+        if (state.symbol.first == plan_.iterations) continue;
+        return FailedPrecondition("worker ", w, ": stage ", j, " ends with ",
+                                  SymbolText(state.symbol), ", not ", plan_.iterations);
+      }
+    }
+    const int64_t iterations = plan_.exchange ? plan_.iterations : 0;
+    if (squares_ != (counts_squares() ? masters * iterations : 0)) {
+      return FailedPrecondition("squares are counted ", squares_, " times");
+    }
+    if (norms_ != (has_norm() ? (Replicated() ? plan_.workers : 1) * iterations : 0)) {
+      return FailedPrecondition("norms are folded ", norms_, " times");
+    }
+    return CheckReports();
+  }
+
+  absl::Status CheckReports() const {
+    int64_t reports = 0;
+    for (const Instruction& op : programs_[0].ops) reports += op.kind == OpKind::kReport ? 1 : 0;
+    const int64_t wanted =
+        plan_.exchange ? plan_.iterations + static_cast<int64_t>(RequiredEvaluations(plan_).size())
+                       : 0;
+    if (reports == wanted) return absl::OkStatus();
+    return FailedPrecondition("worker 0: there are ", reports, " reports, not ", wanted);
+  }
+
+  const Plan& plan_;
+  std::span<const Program> programs_;
+  const LinkedRing& ring_;
+  const uint64_t order_;
+  std::mt19937_64 random_{order_};
+  std::vector<StaggerWait> waits_;
+  std::vector<std::map<MemoryBlock, Cell>> memory_;  // by worker
+  std::vector<Symbol> sent_;                         // by operation
+  int64_t squares_ = 0, norms_ = 0;
+
+  int at_ = 0;  // what is being done
+  int worker_ = 0;
+  const Instruction* op_ = nullptr;
+};
+
+}  // namespace
+
+absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order) {
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Join(plan, programs));
+  return SymbolicRun(plan, programs, ring, order).Check();
+}
+
+}  // namespace ringzero

@@ -1,0 +1,102 @@
+// Operands: names the blocks of one worker's program while the program is written, in its order.
+//
+//   Operands operands(plan, self);
+//   MemoryBlock block = operands.ReceivedCopy(receive);   // the slot that this message comes into
+//   Uses uses = operands.Parameters(j, v, copy);          // where this worker has that version
+//
+// Message n of a channel has slot n mod W; whoever names a slot anew waits for all that used it.
+// The names are those of docs/blocks.md.
+#ifndef RINGZERO_SHARDING_OPERANDS_H_
+#define RINGZERO_SHARDING_OPERANDS_H_
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "sharding/block.h"
+#include "sharding/plan.h"
+#include "sharding/schedule.h"
+
+namespace ringzero {
+
+// Where the masters of stage j have version v: θ or what is predicted.
+MemoryBlock MastersOf(const Plan& plan, StageId j, Version v);
+
+class Operands {
+ public:
+  // `plan` must outlive this.
+  Operands(const Plan& plan, WorkerId self)
+      : plan_(plan), self_(self), slots_(plan.window > 0 ? plan.window : LeastWindow(plan)) {}
+
+  // What reads version v of stage j, of traveller `copy`; nothing for a stage without parameters.
+  Uses Parameters(StageId j, Version v, Copy copy) const;
+  // Where a received copy comes into; it is what Parameters names from now on.
+  MemoryBlock ReceivedCopy(const Op& receive);
+  // The held copy that a Release lets go of.
+  MemoryBlock HeldCopy(StageId j, Version v) const;
+
+  // Of a backward, and of the add behind it.
+  MemoryBlock Gradient() const {
+    return {.kind = BlockKind::kGradient, .index = Rest(gradients_, plan_.pending + 1)};
+  }
+  // After the add.
+  void NextGradient() { ++gradients_; }
+
+  // Where the sum of stage j is on this worker: begun here, received, or (a lone worker's) there
+  // all the time.
+  MemoryBlock BegunSum(StageId j);
+  MemoryBlock ReceivedSum(const Op& receive);
+  MemoryBlock Sum(StageId j) const { return sums_.at(j.value); }
+  // Where the complete sum is from now on.
+  void MoveSum(StageId j, const MemoryBlock& to) { sums_[j.value] = to; }
+
+  // Of a forward, and of the Apply behind it.
+  MemoryBlock BatchStatistics(StageId j) const;
+  void NextBatchStatistics(StageId j) { ++batches_[j.value]; }
+  // Of an End, and of the Fold behind it; `copy`: kNone, or kEvaluation.
+  MemoryBlock Losses(Copy copy) const;
+  void NextLosses(Copy copy) { ++losses_[copy == Copy::kEvaluation]; }
+
+  // Running statistics of a version, and what is kept of it for a collection.
+  MemoryBlock Snapshot(StageId j, Version v);
+  MemoryBlock Kept(Copy part, StageId j, Version v);
+
+  // A token that comes before (`kind` kToken) or leaves for (kClock) operation `before` of a lap.
+  MemoryBlock NextToken(BlockKind kind, int before);
+
+  // The slot of the next message of a channel.
+  MemoryBlock Slot(Channel channel, WorkerId from);
+
+ private:
+  // Versions in the order in which they are first named, counted from 0.
+  class Ranks {
+   public:
+    int Of(Version v);
+
+   private:
+    std::map<Version, int> ranks_;  // of the last few
+    int next_ = 0;
+  };
+
+  static int Rest(int64_t number, int blocks) { return static_cast<int>(number % blocks); }
+  bool IsHeld(Copy copy) const { return plan_.holds_copies() && copy != Copy::kCollection; }
+  bool IsLong(StageId j, Copy copy) const;
+
+  const Plan& plan_;
+  const WorkerId self_;
+  const int slots_;  // of a channel
+  std::map<std::pair<Channel, WorkerId>, int64_t> messages_;
+  std::map<std::tuple<Channel, WorkerId, Copy, StageId>, int64_t> long_copies_;
+  std::map<std::pair<Copy, StageId>, MemoryBlock> copies_;  // the last received
+  std::map<int, MemoryBlock> sums_;
+  std::map<int, int64_t> batches_;
+  std::map<std::pair<BlockKind, int>, int64_t> tokens_;
+  int64_t gradients_ = 0, begun_ = 0;
+  int64_t losses_[2] = {};
+  Ranks snapshots_, collections_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_OPERANDS_H_

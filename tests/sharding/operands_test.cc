@@ -1,0 +1,157 @@
+// Operands: every operation has those of its kind, what is read was written, and the hazards on
+// blocks imply all waits that Link knows.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "sharding/hazards.h"
+#include "sharding/kinds.h"
+#include "sharding/link.h"
+#include "sharding/schedule.h"
+#include "tests/sharding/test_plans.h"
+#include "tests/support/status_matchers.h"
+
+namespace ringzero {
+namespace {
+
+// Calls `see(plan, program)` for the programs of all shapes, with and without more slots.
+template <typename See>
+void ForEachProgram(See see) {
+  for (const PlanShape& shape : PairwiseShapes()) {
+    Plan plan = MakeTestPlan(shape);
+    for (const int window : {0, 1, 2 * plan.stage_count()}) {
+      plan.window = window;
+      for (const Program& program : ProgramsOf(plan)) see(plan, program);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(OperandsTest, AreThoseOfTheKind) {
+  ForEachProgram([](const Plan& plan, const Program& program) {
+    for (const Instruction& op : program.ops) {
+      EXPECT_EQ(CheckInstruction(op), absl::OkStatus()) << WithOperands(op) << PlanToString(plan);
+    }
+  });
+}
+
+TEST(OperandsTest, WrongOnesAreRefused) {
+  const Plan plan = MakeTestPlan({.workers = 2, .stages = 2, .statistics = true});
+  int refused = 0;
+  const std::vector<Program> programs = ProgramsOf(plan);
+  for (const Instruction& op : programs[1].ops) {
+    Instruction mutant = op;
+    mutant.uses.push_back({Role::kSource, How::kWrite, {}});
+    EXPECT_THAT(CheckInstruction(mutant), Says("that its kind does not have"));
+    for (size_t i = 0; i < op.uses.size(); ++i) {
+      mutant = op;
+      mutant.uses[i].how = op.uses[i].how == How::kRead ? How::kReadWrite : How::kRead;
+      refused += CheckInstruction(mutant).ok() ? 0 : 1;
+    }
+    mutant = op;
+    mutant.iteration = kNoIteration;
+    EXPECT_THAT(CheckInstruction(mutant), Says("lacks the field t"));
+  }
+  EXPECT_GT(refused, 0);
+}
+
+// What is in a block before the program begins: versions and states of owners, θ_0 and what was
+// predicted, and the first running statistics.
+bool IsThereAtTheStart(const Plan& plan, WorkerId worker, const MemoryBlock& block) {
+  switch (block.kind) {
+    case BlockKind::kVersion: return block.index == 0 && plan.has_masters(worker, block.stage);
+    case BlockKind::kPrediction:
+    case BlockKind::kState: return plan.has_masters(worker, block.stage);
+    case BlockKind::kStatistics: return worker.value == 0;
+    default: return false;
+  }
+}
+
+TEST(OperandsTest, WhatIsReadWasWritten) {
+  ForEachProgram([](const Plan& plan, const Program& program) {
+    std::set<MemoryBlock> written;
+    for (const Instruction& op : program.ops) {
+      for (const Use& use : op.uses) {
+        EXPECT_TRUE(use.how == How::kWrite || written.count(use.block) > 0 ||
+                    IsThereAtTheStart(plan, program.worker, use.block))
+            << WithOperands(op) << "\n"
+            << PlanToString(plan);
+      }
+      for (const Use& use : op.uses) {
+        if (use.how != How::kRead) written.insert(use.block);
+      }
+    }
+  });
+}
+
+// The waits of Link that come from how memory is handed on, not from the meaning of the program.
+bool IsOfToday(const Op& op, const Op& before) {
+  if (op.kind != OpKind::kSend) return false;
+  // Copies are lent: a part of a sum says that its worker has let go of the version that is
+  // overwritten.
+  const bool sum = op.channel == Channel::kSum || op.channel == Channel::kRetire;
+  const bool lets_go = before.kind == OpKind::kRelease ||
+                       (before.kind == OpKind::kSend && CarriesParameters(before.channel));
+  if (sum && lets_go) return true;
+  // Running statistics are handed on, not copied.
+  return op.channel == Channel::kBuffers && before.kind == OpKind::kSnapshot;
+}
+
+TEST(OperandsTest, HazardsImplyTheLinks) {
+  int64_t implied = 0;
+  ForEachProgram([&](const Plan& plan, const Program& program) {
+    const size_t count = program.ops.size();
+    Hazards hazards;
+    // Who is reachable: all that ended before.
+    std::vector<std::vector<bool>> ended(count, std::vector<bool>(count, false));
+    for (size_t i = 0; i < count; ++i) {
+      for (const int64_t before : hazards.Append(program.ops[i])) {
+        ASSERT_LT(before, static_cast<int64_t>(i));
+        ended[i][before] = true;
+        for (int64_t a = 0; a < before; ++a) {
+          if (ended[before][a]) ended[i][a] = true;
+        }
+      }
+    }
+    const auto linked = Linker(plan, program.worker).Append(program.ops);
+    ASSERT_TRUE(linked.ok()) << linked.status();
+    for (size_t i = 0; i < count; ++i) {
+      for (const int64_t before : (*linked)[i].after) {
+        if (ended[i][before]) {
+          ++implied;
+          continue;
+        }
+        EXPECT_TRUE(IsOfToday(program.ops[i], program.ops[before]))
+            << WithOperands(program.ops[i]) << "\n waits for " << WithOperands(program.ops[before])
+            << "\n"
+            << PlanToString(plan);
+      }
+    }
+  });
+  EXPECT_GT(implied, 0);
+}
+
+TEST(OperandsTest, ReadLikeThis) {
+  const Plan plan = MakeTestPlan({.workers = 2, .stages = 2, .rule = Rule::kCdpV1});
+  const std::vector<Program> programs = ProgramsOf(plan);
+  std::string text;
+  for (const Instruction& op : programs[1].ops) {
+    if (op.iteration.value == 1 &&
+        (op.kind == OpKind::kBackward || op.kind == OpKind::kAdd || op.kind == OpKind::kUpdate)) {
+      text += WithOperands(op) + "\n";
+    }
+  }
+  EXPECT_EQ(text,
+            "B1 t1 l0 v0 | parameters r C.backward.w0.1, gradient w G.0\n"
+            "Add s1 t1 l0 | gradient r G.0, sum x C.sum.w0.0\n"
+            "B0 t1 l0 v0 | parameters r V.s0.0, gradient w G.1\n"
+            "Add s0 t1 l0 | gradient r G.1, sum x C.sum.w0.1\n"
+            "Update s0 t1 v2 | sum x C.sum.w0.1, state x O.s0.0, before r V.s0.1, "
+            "made w V.s0.0\n");
+}
+
+}  // namespace
+}  // namespace ringzero
