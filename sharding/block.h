@@ -95,6 +95,10 @@ struct Use {
   MemoryBlock block;
   auto operator<=>(const Use&) const = default;
 };
+inline Use Reading(Role role, const MemoryBlock& block) { return {role, How::kRead, block}; }
+inline Use Writing(Role role, const MemoryBlock& block) { return {role, How::kWrite, block}; }
+inline Use Changing(Role role, const MemoryBlock& block) { return {role, How::kReadWrite, block}; }
+
 using Uses = absl::InlinedVector<Use, 3>;
 
 // An operation of a program with its operands.

@@ -42,7 +42,7 @@ class CollectionWriter {
                          .stage = j,
                          .iteration = Iteration(version_.value),
                          .peer = last},
-                      Uses{{Role::kTarget, How::kWrite, operands_.Snapshot(j, version_)}});
+                      Uses{Writing(Role::kTarget, operands_.Snapshot(j, version_))});
   }
 
   void Part(StageId j, Copy part, int64_t bytes) {
@@ -58,12 +58,12 @@ class CollectionWriter {
         op.kind = OpKind::kSend;
         op.peer = collection_.worker;
         const MemoryBlock source = parameters ? MastersOf(plan_, j, op.version) : shown;
-        ops_.emplace_back(op, Uses{{Role::kSource, How::kRead, source}});
+        ops_.emplace_back(op, Uses{Reading(Role::kSource, source)});
       } else if (self_ == collection_.worker) {
         op.kind = OpKind::kReceive;
         op.peer = owner;
         shown = parameters ? operands_.ReceivedCopy(op) : operands_.Slot(op.channel, owner);
-        ops_.emplace_back(op, Uses{{Role::kTarget, How::kWrite, shown}});
+        ops_.emplace_back(op, Uses{Writing(Role::kTarget, shown)});
       }
     }
     // A stage's parameters are shown even if there are none: its statistics come with them.
@@ -72,15 +72,15 @@ class CollectionWriter {
     op.channel = Channel::kNone;
     op.peer = kNoWorker;
     if (parameters) op.copy = Copy::kNone;
-    ops_.emplace_back(
-        op, parameters ? Parameters(j, op.version) : Uses{{Role::kKept, How::kRead, shown}});
+    ops_.emplace_back(op,
+                      parameters ? Parameters(j, op.version) : Uses{Reading(Role::kKept, shown)});
   }
 
   // A stage's parameters with its statistics.
   Uses Parameters(StageId j, Version v) {
     Uses uses = operands_.Parameters(j, v, Copy::kCollection);
     if (plan_.stage(j).buffer_bytes > 0 && version_.value > 0) {
-      uses.push_back({Role::kSnapshot, How::kRead, operands_.Snapshot(j, version_)});
+      uses.push_back(Reading(Role::kSnapshot, operands_.Snapshot(j, version_)));
     }
     return uses;
   }

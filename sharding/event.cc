@@ -29,8 +29,7 @@ std::string ToString(WaitCause cause) { return kCauseNames[static_cast<size_t>(c
 
 std::string ToString(const Event& event) {
   std::string text = absl::StrCat(event.time, " ", ToString(event.kind), " ", ToString(event.op));
-  const bool message = event.op.kind == OpKind::kSend || event.op.kind == OpKind::kReceive;
-  if (message) absl::StrAppend(&text, " #", event.message);
+  if (IsMessage(event.op.kind)) absl::StrAppend(&text, " #", event.message);
   return text;
 }
 

@@ -89,8 +89,6 @@ constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {{{"", ""},
                                                                       {"st", ""},     // finished
                                                                       {"t", "s"}}};   // norms
 
-bool IsMessage(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kReceive; }
-
 bool Has(std::string_view letters, char letter) {
   return letters.find(letter) != std::string_view::npos;
 }

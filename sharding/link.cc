@@ -122,22 +122,18 @@ class Linker::State {
     Read read{.op = from};
     read.owned = kind == BlockKind::kVersion || kind == BlockKind::kPrediction;
     read.held = kind == BlockKind::kHeld || kind == BlockKind::kHeldPrediction;
-    read.stage = StageOfRead(op, linked.reads);
+    read.stage = StageOfRead(op, linked.reads.size());
     read.version = read.stage == op.stage ? op.version : VersionOf(op, read.stage);
     if (!read.owned && !read.held) Count(from, linked);
     linked.reads.push_back(read);
   }
 
-  // Computing reads its own stage, then those tied to it.
-  StageId StageOfRead(const Op& op, const std::vector<Read>& before) const {
-    const bool own = plan_.stage(op.stage).parameter_bytes > 0;
-    if (before.empty() && own) return op.stage;
-    for (int i = before.empty() || before.back().stage == op.stage ? 0
-                                                                   : before.back().stage.value + 1;
-         i < op.stage.value; ++i) {
-      if (plan_.last_use(StageId(i)) == op.stage && plan_.stages[i].parameter_bytes > 0) {
-        return StageId(i);
-      }
+  // The stage of the n-th parameters that an operation reads: its own, then those tied to it.
+  StageId StageOfRead(const Op& op, size_t n) const {
+    if (plan_.stage(op.stage).parameter_bytes > 0 && n-- == 0) return op.stage;
+    for (int i = 0; i < op.stage.value; ++i) {
+      const bool tied = plan_.last_use(StageId(i)) == op.stage;
+      if (tied && plan_.stages[i].parameter_bytes > 0 && n-- == 0) return StageId(i);
     }
     return op.stage;
   }

@@ -22,7 +22,7 @@
 
 namespace ringzero {
 
-inline constexpr int64_t kInitial = -1;  // a version that the owner has at the start
+inline constexpr int64_t kInitial = -1;  // what a block holds at the start
 inline constexpr int64_t kNoOp = -2;
 
 // A version that an operation reads.
@@ -46,7 +46,7 @@ struct LinkedOp {
   // Operations of the same Append that read this kReceive's parameters (unless they are held), or
   // this complete sum besides others, or that send this snapshot.
   int users = 0;
-  std::vector<int64_t> shares;  // whose users it is one of, once for each
+  std::vector<int64_t> shares;  // the operations whose `users` count this one, once for each use
 };
 
 // Not thread-safe. FailedPrecondition, naming the operation, when something that it needs does not

@@ -13,15 +13,15 @@
 namespace ringzero {
 namespace {
 
+// Fills in what Link says of the operations that are there already.
 absl::Status LinkPrograms(const Plan& plan, std::span<const Program> programs, LinkedRing& ring) {
-  ring.begin.push_back(0);
   for (const Program& program : programs) {
     Linker linker(plan, program.worker);
     absl::StatusOr<std::vector<LinkedOp>> linked = linker.Append(program.ops);
     if (!linked.ok()) {
       return Annotate(linked.status(), absl::StrCat("worker ", program.worker.value));
     }
-    const int64_t base = ring.begin.back();
+    const int64_t base = ring.begin[program.worker.value];
     const auto shift = [base](int64_t& op) { op += op >= 0 ? base : 0; };
     for (LinkedOp& op : *linked) {
       for (int64_t& after : op.after) shift(after);
@@ -29,9 +29,8 @@ absl::Status LinkPrograms(const Plan& plan, std::span<const Program> programs, L
       shift(op.takes);
       shift(op.snapshot);
       for (int64_t& shared : op.shares) shift(shared);
-      ring.ops.push_back(std::move(op));
     }
-    ring.begin.push_back(ring.count());
+    std::move(linked->begin(), linked->end(), ring.ops.begin() + base);
   }
   return absl::OkStatus();
 }
@@ -41,7 +40,7 @@ absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
   for (int w = 0; w < plan.workers; ++w) {
     for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
       const Op& op = ring.op(i);
-      if (op.kind != OpKind::kSend && op.kind != OpKind::kReceive) continue;
+      if (!IsMessage(op.kind)) continue;
       if (op.peer.value < 0 || op.peer.value >= plan.workers || op.peer.value == w) {
         return FailedPrecondition(ring.Describe(i), ": its other end is none of the other workers");
       }
@@ -216,12 +215,9 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::span<const Pr
 }
 
 absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Program> programs) {
-  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
-  LinkedRing ring;
-  for (int w = 0; w < plan.workers; ++w) ring.held_slots.push_back(HeldSlots(plan, WorkerId(w)));
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, Join(plan, programs));
   RZ_RETURN_IF_ERROR(LinkPrograms(plan, programs, ring));
-  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
-  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  for (int w = 0; w < plan.workers; ++w) ring.held_slots.push_back(HeldSlots(plan, WorkerId(w)));
   for (int i = 0; i < ring.count(); ++i) {
     const Op& op = ring.op(i);
     ring.lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&

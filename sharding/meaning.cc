@@ -139,12 +139,13 @@ class SymbolicRun {
       for (size_t i = 0; i < program.ops.size(); ++i) {
         const Op& op = program.ops[i];
         if (!IsCompute(op.kind)) continue;
-        const std::string here = DescribeOp(program.worker, i, op);
         if (next == wanted.size()) {
-          return FailedPrecondition(here, ": there is nothing left to compute");
+          return FailedPrecondition(DescribeOp(program.worker, i, op),
+                                    ": there is nothing left to compute");
         }
         if (op != wanted[next]) {
-          return FailedPrecondition(here, ": \"", ToString(wanted[next]), "\" has to come here");
+          return FailedPrecondition(DescribeOp(program.worker, i, op), ": \"",
+                                    ToString(wanted[next]), "\" has to come here");
         }
         ++next;
       }

@@ -102,6 +102,8 @@ absl::StatusOr<Op> ParseOp(const std::string& text);
 
 // True for what the computing thread does, in program order: F, B, E, End and Collect.
 bool IsCompute(OpKind kind);
+// True for the two ends of a message.
+constexpr bool IsMessage(OpKind kind) { return kind == OpKind::kSend || kind == OpKind::kReceive; }
 // True for channels whose messages are a stage's parameters.
 bool CarriesParameters(Channel channel);
 

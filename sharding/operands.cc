@@ -40,9 +40,7 @@ bool Operands::IsLong(StageId j, Copy copy) const {
 
 Uses Operands::Parameters(StageId j, Version v, Copy copy) const {
   if (plan_.stage(j).parameter_bytes == 0) return {};
-  const auto use = [](const MemoryBlock& block) {
-    return Uses{{Role::kParameters, How::kRead, block}};
-  };
+  const auto use = [](const MemoryBlock& block) { return Uses{Reading(Role::kParameters, block)}; };
   if (plan_.has_masters(self_, j)) return use(MastersOf(plan_, j, v));
   if (IsHeld(copy)) return use(HeldCopy(j, v));
   if (copy == Copy::kBackward && !HasBackwardCopy(plan_, j)) copy = Copy::kForward;
@@ -112,8 +110,9 @@ MemoryBlock Operands::BatchStatistics(StageId j) const {
 }
 
 MemoryBlock Operands::Losses(Copy copy) const {
-  return {
-      .kind = BlockKind::kLosses, .copy = copy, .index = Rest(losses_[copy == Copy::kEvaluation], 2)};
+  return {.kind = BlockKind::kLosses,
+          .copy = copy,
+          .index = Rest(losses_[copy == Copy::kEvaluation], 2)};
 }
 
 MemoryBlock Operands::Snapshot(StageId j, Version v) {

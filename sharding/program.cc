@@ -2,6 +2,7 @@
 #include "sharding/program.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/status.h"
@@ -12,10 +13,6 @@
 
 namespace ringzero {
 namespace {
-
-Use Reading(Role role, const MemoryBlock& block) { return {role, How::kRead, block}; }
-Use Writing(Role role, const MemoryBlock& block) { return {role, How::kWrite, block}; }
-Use Changing(Role role, const MemoryBlock& block) { return {role, How::kReadWrite, block}; }
 
 MemoryBlock StateOf(StageId j) { return {.kind = BlockKind::kState, .stage = j}; }
 MemoryBlock SquaresOf(StageId j) { return {.kind = BlockKind::kSquares, .stage = j}; }
@@ -685,8 +682,8 @@ absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, Iteration
   Program program{worker, range, {}};
   ProgramWriter::Impl writer(plan, worker, range.begin);
   while (writer.part().has_value() && writer.part()->iteration < range.end) {
-    const std::vector<Instruction> part = writer.Next();
-    program.ops.insert(program.ops.end(), part.begin(), part.end());
+    std::vector<Instruction> part = writer.Next();
+    std::move(part.begin(), part.end(), std::back_inserter(program.ops));
   }
   return program;
 }

@@ -1,11 +1,12 @@
 // Program: all that one worker does, in order: the plan written out.
 //
 //   RZ_ASSIGN_OR_RETURN(Program program, MakeProgram(plan, WorkerId(0), WholeRun(plan)));
-//   std::cout << ToString(program);           // one operation a line; ParseProgram reads it back
+//   std::cout << ToString(program);   // one operation a line, without operands; ParseProgram
+//                                     // reads it back
 //
 // Order: computing operations are in program order; the sends of one channel are in the receiver's
-// order of use, and so are its receives. Nothing else is ordered by the list: Link (link.h) says
-// what waits for what. A program of several iterations is the concatenation of its iterations'
+// order of use, and so are its receives. Of two operations that name one block, the first in the
+// list uses it first. Nothing else is ordered by the list: Link (link.h) says what waits for what. A program of several iterations is the concatenation of its iterations'
 // programs, and that of an iteration of its parts'.
 #ifndef RINGZERO_SHARDING_PROGRAM_H_
 #define RINGZERO_SHARDING_PROGRAM_H_

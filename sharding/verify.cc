@@ -51,7 +51,6 @@ absl::Status Verify(const Plan& plan, std::span<const Program> programs, Merging
   if (plan.window < 1 && plan.workers > 1) {
     return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
   }
-  RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   RZ_RETURN_IF_ERROR(CheckMeaning(plan, programs));
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));

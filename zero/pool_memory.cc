@@ -30,8 +30,7 @@ absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
       MakeProgram(first, self, {Iteration(0), Iteration(std::min(2, plan.iterations))}));
   std::set<int> peers;
   for (const Op& op : program.ops) {
-    const bool travels = op.kind == OpKind::kReceive || op.kind == OpKind::kSend;
-    if (travels && op.peer != self) peers.insert(op.peer.value);
+    if (IsMessage(op.kind) && op.peer != self) peers.insert(op.peer.value);
   }
   return static_cast<int64_t>(peers.size() * ShmRings::kWords * sizeof(RingSlot));
 }

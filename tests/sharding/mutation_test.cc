@@ -253,9 +253,8 @@ TEST_P(MutationTest, OtherOperandsAreRefusedOrMeanTheSame) {
 }
 
 // Moving an operation in the list may change nothing: the order of the list counts only within the
-// computing operations, within a channel, and where an operation takes what the one before it has
-// left (link.h). Then the program is accepted, and it must run right; else it is refused. Both
-// happen.
+// computing operations, within a channel, and between operations that name one block (link.h). Then
+// the program is accepted, and it must run right; else it is refused. Both happen.
 TEST_P(MutationTest, MovedOperationsAreRefusedOrRunRight) {
   std::mt19937 random(GetParam());
   const int rounds = FullTier() ? 4000 : 400;

@@ -1,5 +1,5 @@
-// Operands: every operation has those of its kind, what is read was written, and the hazards on
-// blocks imply all waits that Link knows.
+// Operands: every operation has those of its kind, what is read was written, and the waits of Link
+// are the hazards on blocks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,38 +100,111 @@ bool IsOfToday(const Op& op, const Op& before) {
   return op.channel == Channel::kBuffers && before.kind == OpKind::kSnapshot;
 }
 
-TEST(OperandsTest, HazardsImplyTheLinks) {
-  int64_t implied = 0;
-  ForEachProgram([&](const Plan& plan, const Program& program) {
-    const size_t count = program.ops.size();
-    Hazards hazards;
-    // Who is reachable: all that ended before.
-    std::vector<std::vector<bool>> ended(count, std::vector<bool>(count, false));
-    for (size_t i = 0; i < count; ++i) {
-      for (const int64_t before : hazards.Append(program.ops[i])) {
-        ASSERT_LT(before, static_cast<int64_t>(i));
-        ended[i][before] = true;
-        for (int64_t a = 0; a < before; ++a) {
-          if (ended[before][a]) ended[i][a] = true;
-        }
+// [i][j]: whether operation j surely ended before operation i begins.
+std::vector<std::vector<bool>> EndedBefore(const std::vector<std::vector<int64_t>>& after) {
+  std::vector<std::vector<bool>> ended(after.size(), std::vector<bool>(after.size(), false));
+  for (size_t i = 0; i < after.size(); ++i) {
+    for (const int64_t before : after[i]) {
+      EXPECT_LT(before, static_cast<int64_t>(i));
+      ended[i][before] = true;
+      for (int64_t a = 0; a < before; ++a) {
+        if (ended[before][a]) ended[i][a] = true;
       }
     }
+  }
+  return ended;
+}
+
+// Calls `see` with the waits of hazards and those of Link, operation by operation.
+template <typename See>
+void ForEachLinked(See see) {
+  ForEachProgram([&](const Plan& plan, const Program& program) {
+    std::vector<std::vector<int64_t>> hazards, links;
+    Hazards known;
+    for (const Instruction& op : program.ops) hazards.push_back(known.Append(op));
     const auto linked = Linker(plan, program.worker).Append(program.ops);
     ASSERT_TRUE(linked.ok()) << linked.status();
-    for (size_t i = 0; i < count; ++i) {
-      for (const int64_t before : (*linked)[i].after) {
-        if (ended[i][before]) {
-          ++implied;
-          continue;
-        }
-        EXPECT_TRUE(IsOfToday(program.ops[i], program.ops[before]))
-            << WithOperands(program.ops[i]) << "\n waits for " << WithOperands(program.ops[before])
-            << "\n"
-            << PlanToString(plan);
-      }
-    }
+    for (const LinkedOp& op : *linked) links.push_back(op.after);
+    see(plan, program, hazards, links);
   });
+}
+
+std::string Waits(const Plan& plan, const Instruction& op, const Instruction& before) {
+  return WithOperands(op) + "\n waits for " + WithOperands(before) + "\n" + PlanToString(plan);
+}
+
+TEST(OperandsTest, HazardsImplyTheLinks) {
+  int64_t implied = 0;
+  ForEachLinked(
+      [&](const Plan& plan, const Program& program, const auto& hazards, const auto& links) {
+        const std::vector<std::vector<bool>> ended = EndedBefore(hazards);
+        for (size_t i = 0; i < links.size(); ++i) {
+          for (const int64_t before : links[i]) {
+            if (ended[i][before]) {
+              ++implied;
+              continue;
+            }
+            EXPECT_TRUE(IsOfToday(program.ops[i], program.ops[before]))
+                << Waits(plan, program.ops[i], program.ops[before]);
+          }
+        }
+      });
   EXPECT_GT(implied, 0);
+}
+
+// But those of receives, which credit keeps apart.
+TEST(OperandsTest, LinksHaveAllHazards) {
+  ForEachLinked(
+      [](const Plan& plan, const Program& program, const auto& hazards, const auto& links) {
+        const std::vector<std::vector<bool>> ended = EndedBefore(links);
+        for (size_t i = 0; i < hazards.size(); ++i) {
+          if (program.ops[i].kind == OpKind::kReceive) continue;
+          for (const int64_t before : hazards[i]) {
+            EXPECT_TRUE(ended[i][before]) << Waits(plan, program.ops[i], program.ops[before]);
+          }
+        }
+      });
+}
+
+// An operation that is in no order of its own.
+Instruction Using(How how, const MemoryBlock& block) {
+  return {{.kind = OpKind::kAdd}, {{Role::kSum, how, block}}};
+}
+
+TEST(HazardsTest, ReadersWaitForTheWriterAndWritersForAll) {
+  const MemoryBlock block{.kind = BlockKind::kGradient}, other{.kind = BlockKind::kNorm};
+  using After = std::vector<int64_t>;
+  Hazards hazards;
+  EXPECT_EQ(hazards.WriterOf(block), -1);
+  EXPECT_EQ(hazards.Append(Using(How::kWrite, block)), After({}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({0}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({0}));
+  EXPECT_EQ(hazards.Append(Using(How::kRead, other)), After({}));
+  EXPECT_EQ(hazards.Append(Using(How::kReadWrite, block)), After({0, 1, 2}));
+  EXPECT_EQ(hazards.WriterOf(block), 4);
+  EXPECT_EQ(hazards.Append(Using(How::kRead, block)), After({4}));
+  EXPECT_EQ(hazards.Append(Using(How::kWrite, other)), After({3}));
+}
+
+TEST(HazardsTest, ComputingAndTheSendsOfOneChannelAreInOrder) {
+  const MemoryBlock block{.kind = BlockKind::kVersion};
+  const auto forward = [&] {
+    return Instruction({.kind = OpKind::kForward}, {Reading(Role::kParameters, block)});
+  };
+  const auto send = [&](int to) {
+    return Instruction(
+        {.kind = OpKind::kSend, .channel = Channel::kForwardCopy, .peer = WorkerId(to)},
+        {Reading(Role::kSource, block)});
+  };
+  using After = std::vector<int64_t>;
+  Hazards hazards;
+  EXPECT_EQ(hazards.Append(forward()), After({}));
+  EXPECT_EQ(hazards.Append(forward()), After({0}));
+  EXPECT_EQ(hazards.Append(send(1)), After({}));
+  EXPECT_EQ(hazards.Append(send(1)), After({2}));
+  EXPECT_EQ(hazards.Append(send(2)), After({}));
+  // The last of each order stands for those before it.
+  EXPECT_EQ(hazards.Append(Using(How::kWrite, block)), After({1, 3, 4}));
 }
 
 TEST(OperandsTest, ReadLikeThis) {
