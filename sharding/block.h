@@ -23,7 +23,8 @@ namespace ringzero {
 
 enum class BlockKind : uint8_t {
   // At whoever has a stage's masters.
-  kVersion,     // V.s: versions of its parameters; index 0 or 1, in dp 0
+  kVersion,     // V.s: versions of its parameters as they travel; index 0 or 1, in dp 0
+  kMasters,     // MA.s: fp32 masters where versions are of another type; index 0 or 1
   kPrediction,  // P.s: predictions; index t mod 2
   kState,       // O.s: optimizer state
   kTaken,       // T.s: a complete sum that waits for the norm
@@ -80,8 +81,9 @@ enum class Role : uint8_t {
   kSquares,
   kNorm,
   kState,
-  kBefore,      // Update: the version that it starts from, where it does not overwrite it
+  kBefore,      // Update: the masters that it starts from, where it does not overwrite them
   kMade,        // the version that it makes
+  kMasters,     // its masters, where they are apart
   kPrediction,  // and what it predicts
   kKept,        // for a collection
   kSource,      // of a Send

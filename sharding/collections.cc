@@ -57,7 +57,7 @@ class CollectionWriter {
       if (self_ == owner) {
         op.kind = OpKind::kSend;
         op.peer = collection_.worker;
-        const MemoryBlock source = parameters ? MastersOf(plan_, j, op.version) : shown;
+        const MemoryBlock source = parameters ? MastersBlock(plan_, j, op.version) : shown;
         ops_.emplace_back(op, Uses{Reading(Role::kSource, source)});
       } else if (self_ == collection_.worker) {
         op.kind = OpKind::kReceive;

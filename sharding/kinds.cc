@@ -30,10 +30,10 @@ constexpr RoleRule kCollectRoles[] = {
 constexpr RoleRule kReceiveRoles[] = {{Role::kTarget, "w", 1, 1}};
 constexpr RoleRule kSendRoles[] = {{Role::kSource, "r", 1, 1}};
 constexpr RoleRule kAddRoles[] = {{Role::kGradient, "r", 1, 1}, {Role::kSum, "wx", 1, 1}};
-constexpr RoleRule kUpdateRoles[] = {{Role::kSum, "xr", 1, 1},       {Role::kState, "x", 1, 1},
-                                     {Role::kBefore, "r", 0, 1},     {Role::kMade, "wx", 1, 1},
-                                     {Role::kPrediction, "w", 0, 1}, {Role::kNorm, "r", 0, 1},
-                                     {Role::kSquares, "r", 0, 1}};
+constexpr RoleRule kUpdateRoles[] = {{Role::kSum, "xr", 1, 1},     {Role::kState, "x", 1, 1},
+                                     {Role::kBefore, "r", 0, 1},   {Role::kMade, "wx", 1, 1},
+                                     {Role::kMasters, "wx", 0, 1}, {Role::kPrediction, "w", 0, 1},
+                                     {Role::kNorm, "r", 0, 1},     {Role::kSquares, "r", 0, 1}};
 constexpr RoleRule kApplyRoles[] = {{Role::kBatchStatistics, "r", 1, 1},
                                     {Role::kStatistics, "x", 1, 1}};
 constexpr RoleRule kSnapshotRoles[] = {{Role::kStatistics, "r", 1, 1},

@@ -60,6 +60,7 @@ class Linker::State {
   bool IsThereAtTheStart(const MemoryBlock& block) const {
     switch (block.kind) {
       case BlockKind::kVersion:
+      case BlockKind::kMasters:
       case BlockKind::kPrediction:
       case BlockKind::kState: return plan_.has_masters(self_, block.stage);
       case BlockKind::kStatistics: return self_.value == 0;
@@ -119,8 +120,9 @@ class Linker::State {
 
   void NoteRead(const Instruction& op, const Use& use, int64_t from, LinkedOp& linked) {
     const BlockKind kind = use.block.kind;
-    Read read{.op = from};
-    read.owned = kind == BlockKind::kVersion || kind == BlockKind::kPrediction;
+    Read read{.block = use.block, .op = from};
+    read.owned = kind == BlockKind::kVersion || kind == BlockKind::kMasters ||
+                 kind == BlockKind::kPrediction;
     read.held = kind == BlockKind::kHeld || kind == BlockKind::kHeldPrediction;
     read.stage = StageOfRead(op, linked.reads.size());
     read.version = read.stage == op.stage ? op.version : VersionOf(op, read.stage);

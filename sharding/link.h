@@ -29,13 +29,14 @@ inline constexpr int64_t kNoOp = -2;
 struct Read {
   StageId stage;
   Version version;
+  MemoryBlock block;
   int64_t op = kInitial;  // the kReceive or kUpdate that brings it
   bool owned = false;     // it lies in the owner's own memory
   bool held = false;      // it is there until its kRelease (stages 1 and 2 of ZeRO)
 };
 
 struct LinkedOp {
-  Op op;
+  Instruction op;
   std::vector<int64_t> after;  // ascending, no duplicates
   std::vector<Read> reads;     // parameters: its own stage first, then stages tied to it
   int64_t takes = kNoOp;  // the operation whose result (sum, statistics, metrics) it takes over

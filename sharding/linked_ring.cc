@@ -206,7 +206,10 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::span<const Pr
   LinkedRing ring;
   ring.begin.push_back(0);
   for (const Program& program : programs) {
-    for (const Op& op : program.ops) ring.ops.push_back({.op = op});
+    for (const Op& op : program.ops) {
+      Op& without_operands = ring.ops.emplace_back().op;
+      without_operands = op;
+    }
     ring.begin.push_back(ring.count());
   }
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));

@@ -26,7 +26,8 @@ namespace {
 struct Symbol {
   enum class Of : uint8_t {
     kNothing,
-    kTheta,       // version `first`
+    kTheta,       // version `first`, as it travels
+    kMasters,     // of version `first`, where they are apart
     kPrediction,  // of version `first`
     kState,       // of the optimizer, after `first` updates
     kGradient,    // of micro-batch `first`
@@ -61,6 +62,7 @@ std::string SymbolText(const Symbol& s) {
   switch (s.of) {
     case Symbol::Of::kNothing: return "nothing";
     case Symbol::Of::kTheta: return absl::StrCat("version ", s.first, stage);
+    case Symbol::Of::kMasters: return absl::StrCat("the masters of version ", s.first, stage);
     case Symbol::Of::kPrediction: return absl::StrCat("the prediction of version ", s.first, stage);
     case Symbol::Of::kState: return absl::StrCat("the state after ", s.first, " updates", stage);
     case Symbol::Of::kGradient: return absl::StrCat("the gradient of micro-batch ", s.first, stage);
@@ -162,10 +164,11 @@ class SymbolicRun {
       for (int i = 0; i < plan_.stage_count(); ++i) {
         const StageId j(i);
         if (Owns(w, i)) {
-          memory_[w][MastersOf(plan_, j, Version(0))].symbol = Theta(i, 0);
+          memory_[w][VersionBlock(plan_, j, Version(0))].symbol = Theta(i, 0);
+          memory_[w][MastersBlock(plan_, j, Version(0))].symbol = Masters(i, 0);
           memory_[w][{.kind = BlockKind::kState, .stage = j}].symbol = {Of::kState, i, 0};
           for (int t = 0; t < 2 && plan_.predict; ++t) {
-            memory_[w][MastersOf(plan_, j, Prediction(t))].symbol = {Of::kPrediction, i, t};
+            memory_[w][VersionBlock(plan_, j, Prediction(t))].symbol = {Of::kPrediction, i, t};
           }
         }
         if (w == 0) {
@@ -228,7 +231,13 @@ class SymbolicRun {
     if (IsPrediction(label)) return {Of::kPrediction, j, LabelNumber(label)};
     return Theta(j, label.value);
   }
-  Symbol Newest(int j, int version) const { return Theta(j, Trains(j) ? version : 0); }
+  bool Apart(int j) const { return plan_.stages[j].master_bytes > 0; }
+  Symbol Masters(int j, int version) const {
+    Symbol masters = Theta(j, version);
+    if (Apart(j)) masters.of = Of::kMasters;
+    return masters;
+  }
+  int Newest(int j, int version) const { return Trains(j) ? version : 0; }
   Symbol CompleteSum(int j, int iteration) const {
     return {Of::kSum, j, iteration * per_iteration(), (iteration + 1) * per_iteration()};
   }
@@ -400,7 +409,7 @@ class SymbolicRun {
   absl::Status Evaluate() {
     const int version = op_->iteration.value, j = op_->stage.value;
     RZ_RETURN_IF_ERROR(
-        ReadParameters(Copy::kEvaluation, [&](int i) { return Newest(i, version); }));
+        ReadParameters(Copy::kEvaluation, [&](int i) { return Theta(i, Newest(i, version)); }));
     const bool has = plan_.stages[j].buffer_bytes > 0 && version > 0;
     return ExpectReadIf(has, Role::kSnapshot, Snapshot(j, version));
   }
@@ -409,7 +418,7 @@ class SymbolicRun {
     const int version = op_->iteration.value, j = op_->stage.value;
     const bool parameters = op_->copy == Copy::kNone;
     if (parameters) {
-      RZ_RETURN_IF_ERROR(ReadOwnParameters(Newest(j, version)));
+      RZ_RETURN_IF_ERROR(ReadOwnParameters(Masters(j, Newest(j, version))));
     } else {
       RZ_RETURN_IF_ERROR(ExpectThere(Role::kParameters, false));
       const bool gradient = op_->copy == Copy::kGradient;
@@ -479,9 +488,11 @@ class SymbolicRun {
     if (op_->version.value != t + 1) return Wrong("makes another version");
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, CompleteSum(j, t)));
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kState, {Of::kState, j, t}));
-    const bool in_place = Find(Role::kMade)->how == How::kReadWrite;
+    RZ_RETURN_IF_ERROR(ExpectThere(Role::kMasters, Apart(j)));
+    const Role masters = Apart(j) ? Role::kMasters : Role::kMade;
+    const bool in_place = Find(masters)->how == How::kReadWrite;
     RZ_RETURN_IF_ERROR(ExpectThere(Role::kBefore, !in_place));
-    RZ_RETURN_IF_ERROR(ExpectRead(in_place ? Role::kMade : Role::kBefore, Theta(j, t)));
+    RZ_RETURN_IF_ERROR(ExpectRead(in_place ? masters : Role::kBefore, Masters(j, t)));
     const int norm = plan_.clipping == Clipping::kPrevious ? t - 1 : t;
     RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
     RZ_RETURN_IF_ERROR(
@@ -489,6 +500,7 @@ class SymbolicRun {
     if (const Use* sum = Find(Role::kSum); sum->how != How::kRead) Put(*sum, {});
     Put(*Find(Role::kState), {Of::kState, j, t + 1});
     Put(*Find(Role::kMade), Theta(j, t + 1));
+    if (Apart(j)) Put(*Find(Role::kMasters), Masters(j, t + 1));
     if (const Use* made = Find(Role::kPrediction)) Put(*made, {Of::kPrediction, j, t + 2});
     return absl::OkStatus();
   }
@@ -583,8 +595,10 @@ class SymbolicRun {
       case Channel::kBackwardCopy:
       case Channel::kInject:
       case Channel::kEvaluation:
-      case Channel::kCollection:
         RZ_RETURN_IF_ERROR(Expect(came, Labelled(j, op_->version)));
+        return CheckSource();
+      case Channel::kCollection:
+        RZ_RETURN_IF_ERROR(Expect(came, Masters(j, op_->version.value)));
         return CheckSource();
       case Channel::kSum:
         RZ_RETURN_IF_ERROR(Expect(came, {Of::kSum, j, t * per_iteration(), came.end}));

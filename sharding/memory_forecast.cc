@@ -1,4 +1,4 @@
-// Closed forms.
+// Sums over the block table; of gradients, closed forms.
 #include "sharding/memory_forecast.h"
 
 #include <algorithm>
@@ -6,12 +6,10 @@
 
 #include "absl/strings/str_format.h"
 #include "base/status.h"
-#include "sharding/schedule.h"
+#include "sharding/block_table.h"
 
 namespace ringzero {
 namespace {
-
-bool Trains(const Plan& plan, int j) { return plan.exchange && plan.stages[j].sum_bytes > 0; }
 
 // Gradients of at most pending + 1 backwards, one after the other, wait or are being made; after
 // stage 0's comes the last stage's of the next lap. Without exchange they are dropped at once.
@@ -37,20 +35,13 @@ int64_t PendingGradients(const Plan& plan, const std::vector<int64_t>& gradient_
 MemoryBytes BytesOf(const Plan& plan, const MemoryOptions& options, int worker) {
   MemoryBytes bytes;
   int64_t scratch = 0;
-  for (int j = 0; j < plan.stage_count(); ++j) {
-    const StagePlan& stage = plan.stages[j];
-    // Worker 0 begins all sums in memory of its own, one block per stage.
-    if (worker == 0 && Trains(plan, j)) bytes.sums += stage.sum_bytes;
-    if (!plan.has_masters(WorkerId(worker), StageId(j))) continue;
-    const bool apart = stage.master_bytes > 0;
-    bytes.masters += apart ? stage.master_bytes : stage.parameter_bytes;
-    if (apart) bytes.versions += stage.parameter_bytes;
-    if (!Trains(plan, j)) continue;
-    bytes.versions += (VersionBuffers(plan, StageId(j)) - 1) * stage.parameter_bytes;
-    if (apart && plan.has_two_masters()) bytes.versions += stage.master_bytes;
-    if (plan.takes_sums()) bytes.taken += stage.sum_bytes;
-    if (!options.moment_bytes.empty()) bytes.moments += options.moment_bytes[j];
-    if (!options.scratch_bytes.empty()) scratch = std::max(scratch, options.scratch_bytes[j]);
+  for (const OwnBlock& own : OwnBlocks(plan, WorkerId(worker), options.moment_bytes)) {
+    if (own.category != nullptr) bytes.*own.category += own.bytes;
+  }
+  for (size_t j = 0; j < options.scratch_bytes.size(); ++j) {
+    const bool updates = plan.has_masters(WorkerId(worker), StageId(static_cast<int>(j))) &&
+                         plan.exchange && plan.stages[j].sum_bytes > 0;
+    if (updates) scratch = std::max(scratch, options.scratch_bytes[j]);
   }
   bytes.moments += scratch;
   const bool begins_all = worker == 0 && plan.laps == 1 && plan.exchange;

@@ -7,8 +7,8 @@
 //
 // The first piece of the fit certificate. For workers of one process or on one host (shm), where a
 // copy is a handle and takes no memory. Activations, running statistics, what evaluations and
-// collections add, and what a process takes without a model are not in it. Closed forms, explained
-// in docs/memory.md. Pure and deterministic.
+// collections add, and what a process takes without a model are not in it. Explained in
+// docs/memory.md. Pure and deterministic.
 #ifndef RINGZERO_SHARDING_MEMORY_FORECAST_H_
 #define RINGZERO_SHARDING_MEMORY_FORECAST_H_
 

@@ -15,11 +15,18 @@ int BufferOf(const Plan& plan, Version v) {
 
 }  // namespace
 
-MemoryBlock MastersOf(const Plan& plan, StageId j, Version v) {
+MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v) {
   if (IsPrediction(v)) {
     return {.kind = BlockKind::kPrediction, .stage = j, .index = LabelNumber(v) % 2};
   }
   return {.kind = BlockKind::kVersion, .stage = j, .index = BufferOf(plan, v)};
+}
+
+MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v) {
+  if (plan.stage(j).master_bytes == 0) return VersionBlock(plan, j, v);
+  return {.kind = BlockKind::kMasters,
+          .stage = j,
+          .index = plan.has_two_masters() ? BufferOf(plan, v) : 0};
 }
 
 int Operands::Ranks::Of(Version v) {
@@ -41,7 +48,10 @@ bool Operands::IsLong(StageId j, Copy copy) const {
 Uses Operands::Parameters(StageId j, Version v, Copy copy) const {
   if (plan_.stage(j).parameter_bytes == 0) return {};
   const auto use = [](const MemoryBlock& block) { return Uses{Reading(Role::kParameters, block)}; };
-  if (plan_.has_masters(self_, j)) return use(MastersOf(plan_, j, v));
+  if (plan_.has_masters(self_, j)) {
+    const bool collects = copy == Copy::kCollection;
+    return use(collects ? MastersBlock(plan_, j, v) : VersionBlock(plan_, j, v));
+  }
   if (IsHeld(copy)) return use(HeldCopy(j, v));
   if (copy == Copy::kBackward && !HasBackwardCopy(plan_, j)) copy = Copy::kForward;
   return use(copies_.at({copy, j}));

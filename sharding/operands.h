@@ -20,8 +20,10 @@
 
 namespace ringzero {
 
-// Where the masters of stage j have version v: θ or what is predicted.
-MemoryBlock MastersOf(const Plan& plan, StageId j, Version v);
+// Where whoever has the masters of stage j has version v as it travels: θ or what is predicted.
+MemoryBlock VersionBlock(const Plan& plan, StageId j, Version v);
+// And where the masters of version v are: apart, or that version itself.
+MemoryBlock MastersBlock(const Plan& plan, StageId j, Version v);
 
 class Operands {
  public:

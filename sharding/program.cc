@@ -470,16 +470,17 @@ class ProgramWriter::Impl {
     const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
     Uses uses = {shared ? Reading(Role::kSum, sum) : Changing(Role::kSum, sum),
                  Changing(Role::kState, StateOf(j))};
-    const MemoryBlock before = MastersOf(plan_, j, Version(t.value));
-    const MemoryBlock made = MastersOf(plan_, j, Version(t.value + 1));
-    if (before == made) {
-      uses.push_back(Changing(Role::kMade, made));
-    } else {
-      uses.push_back(Reading(Role::kBefore, before));
-      uses.push_back(Writing(Role::kMade, made));
-    }
+    const MemoryBlock before = MastersBlock(plan_, j, Version(t.value));
+    const MemoryBlock made = VersionBlock(plan_, j, Version(t.value + 1));
+    const MemoryBlock masters = MastersBlock(plan_, j, Version(t.value + 1));
+    if (before != masters) uses.push_back(Reading(Role::kBefore, before));
+    const auto make = [&](Role role, const MemoryBlock& block) {
+      uses.push_back(block == before ? Changing(role, block) : Writing(role, block));
+    };
+    make(Role::kMade, made);
+    if (masters != made) make(Role::kMasters, masters);
     if (IsPredicted(plan_, j)) {
-      uses.push_back(Writing(Role::kPrediction, MastersOf(plan_, j, Prediction(t.value + 2))));
+      uses.push_back(Writing(Role::kPrediction, VersionBlock(plan_, j, Prediction(t.value + 2))));
     }
     const int norm = plan_.norm_iteration(t.value);
     if (plan_.has_norm() && norm >= 0) uses.push_back(Reading(Role::kNorm, NormOf(norm)));

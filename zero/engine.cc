@@ -181,7 +181,7 @@ std::vector<StageCopy> Engine::Impl::CopiesOf(const LinkedOp& linked) const {
   for (const Read& read : linked.reads) {
     // A forward reads tied stages by the copies of their own BeginForward, which are still held.
     if (linked.op.kind != OpKind::kBackward && read.stage != linked.op.stage) continue;
-    copies.push_back({read.stage, CopyOf(read, linked.op.kind == OpKind::kCollect)});
+    copies.push_back({read.stage, CopyOf(read)});
   }
   return copies;
 }
@@ -356,6 +356,7 @@ absl::Status Engine::Impl::Finish() {
   RZ_RETURN_IF_ERROR(GatherSquares(lock));
   state_.Clear();
   owned_.Clear();
+  blocks_.Clear();
   initial_statistics_.clear();
   snapshots_.clear();
   held_copies_.clear();
@@ -376,7 +377,7 @@ EngineStats Engine::Impl::stats() const {
   stats.loss_scale = scale_.now();
   if (options_.transport != nullptr) {
     stats.transport = options_.transport->stats();
-    stats.memory.sums = static_cast<int64_t>(stats.transport.numbered_bytes);
+    stats.memory.sums += static_cast<int64_t>(stats.transport.numbered_bytes);
   }
   return stats;
 }

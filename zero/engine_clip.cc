@@ -32,43 +32,26 @@ constexpr int kIterationsTold = 3;
 
 }  // namespace
 
-void Engine::Impl::ReserveTakenSums() {
-  if (!plan_.takes_sums()) return;
-  for (int j = 0; j < plan_.stage_count(); ++j) {
-    const int64_t bytes = options_.layouts[j].sum_bytes;
-    if (bytes == 0 || !plan_.has_masters(options_.self, StageId(j))) continue;
-    taken_sums_[j] = MakeHeapBuffer(static_cast<size_t>(bytes));
-    stats_.memory.taken += bytes;
-  }
-}
-
-void Engine::Impl::KeepTakenSum(StageId stage, SharedBuffer sum) {
-  absl::StatusOr<Buffer> memory = std::move(sum).Unseal();
-  RZ_CHECK(memory.ok(), "a taken sum has one holder");
-  taken_sums_[stage.value] = *std::move(memory);
-}
-
 void Engine::Impl::SubmitSquares(int64_t number) {
   const LinkedOp& linked = state_.at(number).linked;
   const Op op = linked.op;
   struct Work {
     Buffer owned;         // the sum that is taken over
     SharedBuffer shared;  // or this worker's handle of one that all have
-    Buffer copy;
     std::unique_ptr<SumSquares> squares;
   };
   auto work = std::make_shared<Work>();
-  const bool takes = linked.takes >= 0;
-  const OpState& complete = state_.at(takes ? linked.takes : linked.snapshot);
-  work->shared = complete.shared;
-  // What is not taken stays where it is until the update, which waits for this (sharding/link.h).
-  const std::byte* sum = work->shared ? work->shared.data() : complete.owned.data();
-  if (takes) {
-    if (!work->shared) work->owned = TakeOver(number);
-    work->copy = std::move(taken_sums_.at(op.stage.value));
+  const std::byte* const sum = CompleteSum(linked);
+  std::byte* taken = nullptr;
+  for (const Use& use : linked.op.uses) {
+    if (use.role == Role::kTaken) taken = blocks_.Write(use.block);
   }
-  const StageLayout& layout = options_.layouts[op.stage.value];
-  work->squares = std::make_unique<SumSquares>(layout, sum, takes ? work->copy.data() : nullptr);
+  // What is not taken stays where it is until the update, which waits for this (sharding/link.h).
+  if (taken != nullptr && OwnSum(linked.op) == nullptr) {
+    work->shared = state_.at(linked.takes).shared;
+    if (!work->shared) work->owned = TakeOver(number);
+  }
+  work->squares = std::make_unique<SumSquares>(options_.layouts[op.stage.value], sum, taken);
   pool_->Update([this, number, op, work, begun = false]() mutable {
     if (!std::exchange(begun, true)) recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     if (Costed(op, 0, [&] { return work->squares->Step(); })) return true;
@@ -80,10 +63,6 @@ void Engine::Impl::SubmitSquares(int64_t number) {
     Lock lock(mutex_);
     if (!error_.ok()) return false;
     NoteSquares(op.iteration, op.stage, work->squares->values());
-    if (work->copy) {
-      state_.at(number).owned = std::move(work->copy);
-      heap_sums_.erase(op.stage.value);
-    }
     Complete(number);
     return false;
   });

@@ -55,11 +55,7 @@ void Engine::Impl::SubmitKeep(int64_t number) {
   const bool gradient = op.copy == Copy::kGradient;
   // The update that takes the sum, or changes the state, waits for this (sharding/link.h): both are
   // read without the lock.
-  const std::byte* sum = nullptr;
-  if (gradient) {
-    const OpState& complete = state_.at(linked.snapshot);
-    sum = complete.shared ? complete.shared.data() : complete.owned.data();
-  }
+  const std::byte* sum = gradient ? CompleteSum(linked) : nullptr;
   const StageOptimizer* optimizer = gradient ? nullptr : &owned_.optimizer(op.stage);
   const double divisor = SumDivisor(Iteration(op.iteration.value - 1));
   RunOnPool(number, [this, number, op, sum, optimizer, divisor]() -> absl::Status {

@@ -20,7 +20,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -29,6 +28,7 @@
 #include "p2p/deadline.h"
 #include "sharding/program.h"
 #include "zero/blame.h"
+#include "zero/block_memory.h"
 #include "zero/engine.h"
 #include "zero/loss_scale.h"
 #include "zero/owned_stages.h"
@@ -96,19 +96,23 @@ class Engine::Impl {
   float WeightOfMicroBatch(const Op& op) const;
 
   // engine_sums.cc; with mutex_ held but BytesOf (any thread's).
-  // The backward `op`, if its gradient begins a sum: waits for that sum's memory, which there is
-  // once per stage.
+  // The backward `op`, if its gradient begins a sum: waits for the memory of that sum. A stage has
+  // memory for one.
   absl::Status WaitForSumMemory(Lock& lock, int64_t op);
   // The add of the backward `op`; kNoOp: it has none.
   int64_t AddOf(int64_t op) const;
-  absl::StatusOr<Buffer> AllocateNewSum(StageId stage);
-  // Makes the memory of all sums that this worker begins, so that it does not depend on timing how
-  // many there are.
+  // Whether nothing but the backward `op` keeps its add from starting.
+  bool OnlyBackwardIsMissing(int64_t add) const { return state_.at(add).waiting <= 1; }
+  // The block of ours that an operation's sum lies in; null: its memory comes with a message.
+  const MemoryBlock* OwnSum(const Instruction& op) const;
+  // The complete sum that `linked` reads and leaves where it is, or takes over.
+  const std::byte* CompleteSum(const LinkedOp& linked) const;
+  // Makes the memory of all sums that this worker begins and hands on, so that it does not depend on
+  // timing how many there are.
   absl::Status ReserveSums();
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
   std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
-  // `collects`: masters, where they are ours.
-  SharedBuffer CopyOf(const Read& read, bool collects) const;
+  SharedBuffer CopyOf(const Read& read) const;
   double* WaitCounter(int64_t op);
 
   using Writer = FlightRecorder::Writer;
@@ -174,9 +178,6 @@ class Engine::Impl {
   void SubmitReport(int64_t op);
   void SubmitKeep(int64_t op);  // engine_collect.cc
   // engine_clip.cc; all with mutex_ held.
-  // Memory for the complete sums that wait for the norm.
-  void ReserveTakenSums();
-  void KeepTakenSum(StageId stage, SharedBuffer sum);
   void SubmitSquares(int64_t op);
   void NoteSquares(Iteration t, StageId stage, std::vector<double> squares);
   absl::Status FoldNorm(Iteration t);
@@ -204,6 +205,7 @@ class Engine::Impl {
 
   EngineOptions options_;
   const Plan& plan_;
+  BlockMemory blocks_;
   OwnedStages owned_;
 
   FlightRecorder recorder_;  // of its writers kMessages is whoever holds mutex_
@@ -231,10 +233,8 @@ class Engine::Impl {
   int64_t gradient_bytes_ = 0;                // of these, and of those being added
   std::map<std::pair<int, int>, SharedBuffer> held_copies_;  // (stage, version)
   std::map<Place, Buffer> started_sums_;  // from their first backward on, until its add
-  std::set<int> heap_sums_;               // without a transport: stages whose sum is alive
   std::map<Place, Buffer> statistics_;    // after EndForward, until applied
-  // Clipping. By stage, while no sum is taken into it:
-  std::map<int, Buffer> taken_sums_;
+  // Clipping.
   std::map<std::pair<int, int>, std::vector<double>> squares_;  // (iteration, stage): undivided
   std::map<int, double> norms_;                                 // by iteration: global ones
   std::map<int, std::vector<double>> told_squares_;  // worker 0: by worker, of the last iterations

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/status.h"
 #include "zero/engine_impl.h"
+#include "zero/optimizer_state.h"
 #include "zero/received_needs.h"
 
 namespace ringzero {
@@ -15,7 +16,7 @@ namespace ringzero {
 Engine::Impl::Impl(EngineOptions options)
     : options_(std::move(options)),
       plan_(options_.plan),
-      owned_(plan_, options_.layouts, options_.optimizer),
+      owned_(plan_, options_.layouts, blocks_),
       recorder_(options_.recorder),
       state_(plan_, options_.self),
       scale_(options_.loss_scale, plan_.scale_lag()),
@@ -33,28 +34,33 @@ Engine::Impl::~Impl() {
     Lock lock(mutex_);
     state_.Clear();
     owned_.Clear();
+    blocks_.Clear();
     initial_statistics_.clear();
     snapshots_.clear();
     gradients_.clear();
     started_sums_.clear();
     held_copies_.clear();
     statistics_.clear();
-    taken_sums_.clear();
   }
   options_.transport.reset();
 }
 
 absl::Status Engine::Impl::Start() {
-  const auto allocate = [this](size_t bytes) -> absl::StatusOr<Buffer> {
-    // Where every worker has every stage, none of them travels.
-    const bool travels = plan_.exchange && plan_.zero_stage > 0;
-    if (!travels && options_.parameter_memory) return options_.parameter_memory(bytes);
-    if (options_.transport == nullptr || !travels) return MakeHeapBuffer(bytes);
-    return options_.transport->Allocate(bytes, MemoryUse::kParameters);
+  const auto allocate = [this](const OwnBlock& own) -> absl::StatusOr<Buffer> {
+    const auto bytes = static_cast<size_t>(own.bytes);
+    if (own.access == Access::kLentToRead) {
+      return options_.transport->Allocate(bytes, MemoryUse::kParameters);
+    }
+    const bool parameters =
+        own.block.kind == BlockKind::kVersion || own.block.kind == BlockKind::kMasters;
+    if (parameters && options_.parameter_memory) return options_.parameter_memory(bytes);
+    return MakeHeapBuffer(bytes);
   };
+  const std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
+  RZ_RETURN_IF_ERROR(blocks_.Allocate(OwnBlocks(plan_, options_.self, moments), allocate));
   for (int j = 0; j < plan_.stage_count(); ++j) {
     if (plan_.has_masters(options_.self, StageId(j))) {
-      RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), allocate, options_.initialize));
+      RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_.optimizer, options_.initialize));
     }
     const int64_t bytes = options_.layouts[j].statistics_bytes;
     if (options_.self.value == 0 && bytes > 0) {
@@ -70,11 +76,9 @@ absl::Status Engine::Impl::Start() {
                       ProgramWriter::Create(plan_, options_.self, Iteration(0)));
   Lock lock(mutex_);
   program_ = std::move(program);
-  ReserveTakenSums();
   AnswerQuestions();
-  stats_.memory.masters = owned_.master_bytes();
-  stats_.memory.versions = owned_.version_bytes();
-  stats_.memory.moments = owned_.optimizer_state_bytes() + owned_.scratch_bytes();
+  stats_.memory = blocks_.bytes();
+  stats_.memory.moments += owned_.scratch_bytes();
   return AppendParts();
 }
 
@@ -153,9 +157,8 @@ SharedBuffer& Engine::Impl::HeldCopy(const Op& op) {
   return held_copies_[{op.stage.value, op.version.value}];
 }
 
-SharedBuffer Engine::Impl::CopyOf(const Read& read, bool collects) const {
-  if (read.owned && collects) return owned_.Masters(read.stage, read.version);
-  if (read.owned) return owned_.Get(read.stage, read.version);
+SharedBuffer Engine::Impl::CopyOf(const Read& read) const {
+  if (read.owned) return blocks_.Lend(read.block);
   if (read.held) return held_copies_.at({read.stage.value, read.version.value});
   return state_.at(read.op).shared;
 }
@@ -247,8 +250,7 @@ absl::Status Engine::Impl::Send(int64_t number) {
   const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
   Transport& transport = *options_.transport;
   if (CarriesParameters(op.channel)) {
-    return transport.Share(op.peer, key,
-                           CopyOf(linked.reads[0], op.channel == Channel::kCollection));
+    return transport.Share(op.peer, key, CopyOf(linked.reads[0]));
   }
   if (op.channel == Channel::kFinished || op.channel == Channel::kSnapshots) {
     return transport.Share(op.peer, key, state_.at(linked.snapshot).shared);

@@ -20,25 +20,25 @@ int64_t Engine::Impl::AddOf(int64_t op) const {
   return kNoOp;
 }
 
-absl::StatusOr<Buffer> Engine::Impl::AllocateNewSum(StageId stage) {
-  const int64_t bytes = options_.layouts[stage.value].sum_bytes;
-  if (options_.transport == nullptr) {
-    if (!heap_sums_.insert(stage.value).second) return absl::ResourceExhaustedError("held");
-    int64_t held = 0;
-    for (const int j : heap_sums_) held += options_.layouts[j].sum_bytes;
-    stats_.memory.sums = std::max(stats_.memory.sums, held);
-    return MakeHeapBuffer(static_cast<size_t>(bytes));
+const MemoryBlock* Engine::Impl::OwnSum(const Instruction& op) const {
+  for (const Use& use : op.uses) {
+    if (use.role == Role::kSum && blocks_.Has(use.block)) return &use.block;
   }
-  return options_.transport->AllocateNumbered(stage.value, static_cast<size_t>(bytes));
+  return nullptr;
+}
+
+const std::byte* Engine::Impl::CompleteSum(const LinkedOp& linked) const {
+  if (const MemoryBlock* own = OwnSum(linked.op)) return blocks_.Read(*own);
+  const OpState& complete = state_.at(linked.takes >= 0 ? linked.takes : linked.snapshot);
+  return complete.shared ? complete.shared.data() : complete.owned.data();
 }
 
 absl::Status Engine::Impl::ReserveSums() {
-  const bool begins = options_.self.value == 0;
-  if (!begins || !plan_.exchange || options_.transport == nullptr) return absl::OkStatus();
   std::vector<Buffer> sums;
-  for (int j = 0; j < plan_.stage_count(); ++j) {
-    if (options_.layouts[j].sum_bytes == 0) continue;
-    RZ_ASSIGN_OR_RETURN(Buffer sum, AllocateNewSum(StageId(j)));
+  for (const OwnBlock& own : OwnBlocks(plan_, options_.self, {})) {
+    if (own.block.kind != BlockKind::kSum || own.access != Access::kHandedOn) continue;
+    RZ_ASSIGN_OR_RETURN(Buffer sum, options_.transport->AllocateNumbered(
+                                        own.block.stage.value, static_cast<size_t>(own.bytes)));
     sums.push_back(std::move(sum));
   }
   return absl::OkStatus();
@@ -57,11 +57,21 @@ absl::Status Engine::Impl::WaitForSumMemory(Lock& lock, int64_t op) {
                   .peer = LastToUpdate(stage)};
   absl::Status refused;
   bool waits = false;
+  const StageLayout& layout = options_.layouts[stage.value];
+  const MemoryBlock* const own = OwnSum(state_.at(add).linked.op);
   const auto allocated = [&] {
     if (started_sums_.count(place) > 0) return true;
-    absl::StatusOr<Buffer> memory = AllocateNewSum(stage);
+    if (own != nullptr && OnlyBackwardIsMissing(add)) {
+      StartSum(layout, blocks_.Write(*own));
+      return true;
+    }
+    absl::StatusOr<Buffer> memory = absl::ResourceExhaustedError("in use");
+    if (own == nullptr) {
+      memory =
+          options_.transport->AllocateNumbered(stage.value, static_cast<size_t>(layout.sum_bytes));
+    }
     if (memory.ok()) {
-      StartSum(options_.layouts[stage.value], memory->data());
+      StartSum(layout, memory->data());
       started_sums_[place] = *std::move(memory);
     } else if (absl::IsResourceExhausted(memory.status())) {
       waiting_for_ =
@@ -100,6 +110,9 @@ std::byte* Engine::Impl::OpenSum(StageId stage) {
   if (WeightOfMicroBatch(backward.linked.op) != 1) return nullptr;
   const LinkedOp& add = state_.at(number).linked;
   // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
+  if (const MemoryBlock* own = OwnSum(add.op)) {
+    return OnlyBackwardIsMissing(number) ? blocks_.Write(*own) : nullptr;
+  }
   if (add.takes >= 0) {
     return state_.at(add.takes).done ? state_.at(add.takes).owned.data() : nullptr;
   }

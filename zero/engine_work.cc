@@ -43,28 +43,33 @@ absl::StatusOr<Buffer> Engine::Impl::AllocateSum(int64_t bytes) {
 
 void Engine::Impl::SubmitAdd(int64_t number) {
   const Op op = state_.at(number).linked.op;
-  auto sum = std::make_shared<Buffer>(TakeOver(number));
-  if (auto started = started_sums_.extract(PlaceOf(op))) *sum = std::move(started.mapped());
+  const MemoryBlock* const own = OwnSum(state_.at(number).linked.op);
+  auto sum = std::make_shared<Buffer>();
+  if (own == nullptr) {
+    *sum = TakeOver(number);
+    if (auto started = started_sums_.extract(PlaceOf(op))) *sum = std::move(started.mapped());
+  }
+  std::byte* const data = own != nullptr ? blocks_.Write(*own) : sum->data();
   auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
   gradients_.erase(PlaceOf(op));
   const float weight = WeightOfMicroBatch(op);
-  RunOnPool(number, [this, number, op, sum, gradient, weight]() -> absl::Status {
+  RunOnPool(number, [this, number, op, sum, data, gradient, weight]() -> absl::Status {
     const StageLayout& layout = options_.layouts[op.stage.value];
     const SumRounding rounding{
         .seed = options_.seed, .iteration = op.iteration.value, .micro_batch = NumberOf(op)};
     for (const GradientPart& part : *gradient) {
-      AddWeighted(layout, part, {weight, rounding}, sum->data());
+      AddWeighted(layout, part, {weight, rounding}, data);
     }
     const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
     const auto& overflows = options_.overflows;
     if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
-      Overflow(layout, sum->data());
+      Overflow(layout, data);
     }
     const int64_t bytes = BytesOf(op.stage, *gradient);
     gradient->clear();
     Lock lock(mutex_);
     gradient_bytes_ -= bytes;
-    if (!error_.ok()) return absl::OkStatus();
+    if (!error_.ok() || !*sum) return absl::OkStatus();
     OpState& state = state_.at(number);
     // Complete, for all who update from it.
     const bool spreads = plan_.spreads_sums() && state.users_left > 0;
@@ -78,10 +83,16 @@ void Engine::Impl::SubmitAdd(int64_t number) {
 }
 
 void Engine::Impl::SubmitUpdate(int64_t number) {
-  const Op op = state_.at(number).linked.op;
-  const bool shared = plan_.spreads_sums() && !plan_.takes_sums();
-  auto sum = std::make_shared<SharedBuffer>(
-      shared ? state_.at(state_.at(number).linked.takes).shared : TakeOver(number).Seal());
+  const LinkedOp& linked = state_.at(number).linked;
+  const Instruction op = linked.op;
+  auto sum = std::make_shared<SharedBuffer>();
+  if (const MemoryBlock* own = OwnSum(op)) {
+    *sum = blocks_.Lend(*own);
+  } else if (plan_.spreads_sums()) {
+    *sum = state_.at(linked.takes).shared;
+  } else {
+    *sum = TakeOver(number).Seal();
+  }
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const Deadline patience(options_.wait_timeout);
   const auto slowed = std::make_shared<SlowedUpdate>(options_.update_slowness);
@@ -89,17 +100,16 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
     if (*update == nullptr) {
       Lock lock(mutex_);
       if (!error_.ok()) return false;
-      if (!owned_.MayOverwrite(op.stage, op.iteration) && !patience.over()) {
+      if (!owned_.MayUpdate(op)) {
         lock.unlock();
+        if (patience.over()) {
+          Abort(Internal(Where(op), ": others hold what it overwrites"));
+          return false;
+        }
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         return true;
       }
-      auto begun = owned_.BeginUpdate(op.stage, op.iteration, TermsOf(op), std::move(*sum));
-      if (!begun.ok()) {
-        Fail(Internal(Where(op), ": ", begun.status().message()));
-        return false;
-      }
-      *update = *std::move(begun);
+      *update = owned_.BeginUpdate(op, TermsOf(op), std::move(*sum));
       if (options_.gradient_norms && !plan_.counts_squares()) (*update)->CountSquares();
       recorder_.Record(Writer::kPool, {EventKind::kBegin, op});
     }
@@ -109,13 +119,9 @@ void Engine::Impl::SubmitUpdate(int64_t number) {
     recorder_.Record(Writer::kPool, {EventKind::kEnd, op});
     Lock lock(mutex_);
     if (!error_.ok()) return false;
-    SharedBuffer read = owned_.Publish(std::move(*update));
-    if (plan_.takes_sums()) {
-      KeepTakenSum(op.stage, std::move(read));
-    } else {
-      read.Reset();
-      heap_sums_.erase(op.stage.value);
-    }
+    owned_.EndUpdate(**update);
+    // The sum's memory is free before anybody hears that this is done.
+    update->reset();
     Complete(number);
     return false;
   });

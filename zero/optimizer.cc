@@ -22,7 +22,8 @@ void CarryOver(const UpdateSpan& span) {
 
 }  // namespace
 
-StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout)
+StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
+                               std::byte* moments)
     : options_(options), layout_(layout), states_(layout.parameters.size()) {
   struct Part {
     float** values;
@@ -31,7 +32,6 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     float initial;
   };
   std::vector<Part> parts;
-  size_t end = 0;
   for (size_t i = 0; i < states_.size(); ++i) {
     const ParameterSpec& parameter = layout_.parameters[i];
     const size_t bytes = static_cast<size_t>(parameter.numel) * sizeof(float);
@@ -41,18 +41,20 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
     const std::vector<UpdateState>& states = states_[i].update->states();
     float** const of[kMaxUpdateStates] = {&states_[i].first, &states_[i].second};
     for (size_t s = 0; parameter.trainable && s < states.size(); ++s) {
-      parts.push_back({of[s], end, parameter.numel, states[s].initial});
-      end += AlignPayload(bytes);
-      moment_bytes_ += static_cast<int64_t>(bytes);
+      const auto offset = static_cast<size_t>(moment_bytes_);
+      parts.push_back({of[s], offset, parameter.numel, states[s].initial});
+      moment_bytes_ += static_cast<int64_t>(AlignPayload(bytes));
     }
     AddBlocks(static_cast<int>(i));
   }
   std::stable_sort(blocks_.begin(), blocks_.end(),
                    [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
-  if (end == 0) return;
-  moments_ = MakeHeapBuffer(end);
+  if (moments == nullptr && moment_bytes_ > 0) {
+    own_moments_ = MakeHeapBuffer(static_cast<size_t>(moment_bytes_));
+    moments = own_moments_.data();
+  }
   for (const Part& part : parts) {
-    *part.values = reinterpret_cast<float*>(moments_.data() + part.offset_bytes);
+    *part.values = reinterpret_cast<float*>(moments + part.offset_bytes);
     if (part.initial != 0) std::fill_n(*part.values, part.count, part.initial);
   }
 }

@@ -58,7 +58,10 @@ struct UpdateBlock {
 // blocks may be updated at the same time.
 class StageOptimizer {
  public:
-  StageOptimizer(const OptimizerOptions& options, const StageLayout& layout);
+  // `moments`: zeroed memory of MomentBytes() (zero/optimizer_state.h) for its state, which must
+  // outlive it; null: it has memory of its own.
+  StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
+                 std::byte* moments = nullptr);
   StageOptimizer(StageOptimizer&&) noexcept = default;
 
   // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`,
@@ -103,7 +106,7 @@ class StageOptimizer {
   int rounds_ = 1;
   std::vector<State> states_;  // by parameter
   // All of the stage in one block: an allocator rounds every large block up.
-  Buffer moments_;
+  Buffer own_moments_;
   int64_t moment_bytes_ = 0;
   int64_t scratch_bytes_ = 0;
 };

@@ -41,12 +41,12 @@ std::vector<int64_t> MomentBytes(const OptimizerOptions& options,
                                  const std::vector<StageLayout>& stages) {
   std::vector<int64_t> bytes;
   for (const StageLayout& stage : stages) {
-    int64_t values = 0;
+    int64_t& all = bytes.emplace_back(0);
     for (const ParameterSpec& spec : stage.parameters) {
       if (!spec.trainable) continue;
-      values += static_cast<int64_t>(StatesOf(options, spec).size()) * spec.numel;
+      const size_t values = AlignPayload(static_cast<size_t>(spec.numel) * sizeof(float));
+      all += static_cast<int64_t>(StatesOf(options, spec).size() * values);
     }
-    bytes.push_back(values * static_cast<int64_t>(sizeof(float)));
   }
   return bytes;
 }

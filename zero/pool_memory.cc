@@ -41,7 +41,7 @@ absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
   const Plan& plan = request.plan;
   if (request.kind == PoolKind::kNone || plan.workers == 1 || !plan.exchange) return 0;
   RZ_ASSIGN_OR_RETURN(const TransportOptions needs,
-                      TransportNeeds(plan, request.layouts, request.self, request.metrics_count));
+                      TransportNeeds(plan, request.self, request.metrics_count));
   const int64_t arenas = Pages(needs.parameter_bytes) + Pages(needs.sum_bytes);
   const MemoryBytes& states = request.states;
   int64_t bytes = arenas - states.sums;

@@ -1,7 +1,7 @@
 // PoolBytes: memory that a worker's transport takes beyond the states that lie in it: gaps between
 // blocks, statistics and metrics on their way, received copies, rings of words.
 //
-//   RZ_ASSIGN_OR_RETURN(const int64_t bytes, PoolBytes({.plan = plan, .layouts = layouts,
+//   RZ_ASSIGN_OR_RETURN(const int64_t bytes, PoolBytes({.plan = plan,
 //                                                       .states = forecast.workers[2],
 //                                                       .self = WorkerId(2)}));
 //
@@ -10,13 +10,11 @@
 #define RINGZERO_ZERO_POOL_MEMORY_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
-#include "zero/layout.h"
 
 namespace ringzero {
 
@@ -30,7 +28,6 @@ enum class PoolKind {
 
 struct PoolRequest {
   const Plan& plan;
-  const std::vector<StageLayout>& layouts;
   const MemoryBytes& states;  // of this worker, by the forecast
   WorkerId self{0};
   int metrics_count = 1;

@@ -20,11 +20,11 @@
 namespace ringzero {
 namespace {
 
-enum Kind : uint8_t { kSums, kComplete, kVersions, kSquares };
+enum ShardMessage : uint8_t { kSums, kComplete, kVersions, kSquares };
 
 constexpr auto kPoll = std::chrono::microseconds(100);
 
-MessageKey KeyOf(Kind kind, int64_t update, int lap, int shard) {
+MessageKey KeyOf(ShardMessage kind, int64_t update, int lap, int shard) {
   return {.kind = kind, .tag = (uint64_t(update) << 32) | (uint64_t(lap) << 16) | uint64_t(shard)};
 }
 
@@ -171,7 +171,7 @@ absl::Status ShardRing::SendAround(const SharedBuffer& mine, const Round& round)
   const int all = workers(), left = (self().value + all - 1) % all,
             right = (self().value + 1) % all;
   const auto key = [&](int shard) {
-    return KeyOf(static_cast<Kind>(round.kind), round.update, 0, shard);
+    return KeyOf(static_cast<ShardMessage>(round.kind), round.update, 0, shard);
   };
   if (all > 1 && mine) {
     RZ_RETURN_IF_ERROR(transport_->Share(WorkerId(right), key(self().value), mine));

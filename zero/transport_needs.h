@@ -4,13 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "p2p/transport.h"
 #include "sharding/plan.h"
-#include "zero/layout.h"
 
 namespace ringzero {
 
@@ -19,9 +17,7 @@ size_t ArenaBytes(int64_t bytes);
 
 // Slots and memory for `self`, and what it receives at once (zero/received_needs.h); on_failure is
 // left to the caller. Errors of MakeProgram.
-absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan,
-                                                const std::vector<StageLayout>& layouts,
-                                                WorkerId self, int metrics_count);
+absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self, int metrics_count);
 
 }  // namespace ringzero
 

@@ -15,23 +15,6 @@
 #include "zero/transport_needs.h"
 
 namespace ringzero {
-namespace {
-
-std::vector<StageLayout> LayoutsOf(const Plan& plan) {
-  std::vector<StageLayout> layouts;
-  for (const StagePlan& stage : plan.stages) {
-    StageLayout layout;
-    layout.parameter_bytes = stage.parameter_bytes;
-    layout.master_bytes = stage.master_bytes;
-    layout.sum_bytes = stage.sum_bytes;
-    layout.statistics_bytes = stage.buffer_bytes;
-    layouts.push_back(std::move(layout));
-  }
-  return layouts;
-}
-
-}  // namespace
-
 absl::StatusOr<Plan> ReadTrafficPlan(const std::string& file) {
   std::ifstream stream(file);
   std::stringstream text;
@@ -71,8 +54,7 @@ absl::StatusOr<size_t> BytesPerIteration(const Plan& plan) {
 }
 
 TransportOptions TrainNeeds(const Plan& plan, WorkerId self) {
-  absl::StatusOr<TransportOptions> needs =
-      TransportNeeds(plan, LayoutsOf(plan), self, kTrainMetrics);
+  absl::StatusOr<TransportOptions> needs = TransportNeeds(plan, self, kTrainMetrics);
   RZ_CHECK(needs.ok(), needs.status().ToString());  // the plan is verified
   return *std::move(needs);
 }

@@ -162,6 +162,8 @@ class Table {
            [this](int hosts) { line_.hosts = hosts; });
     Number("plan", "--program", "WORKER", 0, "print what one worker does in the first iterations",
            [this](int worker) { line_.program = worker; });
+    Number("plan", "--blocks", "WORKER", 0, "print the memory that one worker allocates, by block",
+           [this](int worker) { line_.blocks = worker; });
     Flag("plan", "--grid", line_.grid, "print the worker x time grid");
   }
 

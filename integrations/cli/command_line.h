@@ -55,6 +55,7 @@ struct CommandLine {
   bool freeze = false;
   int hosts = 1;     // number of hosts; each has an equal run of worker numbers
   int program = -1;  // worker whose program is printed
+  int blocks = -1;   // worker whose blocks are printed
   bool grid = false;
   // config: printed instead of a file's values
   bool schema = false;

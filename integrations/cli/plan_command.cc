@@ -24,6 +24,7 @@
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/run_workers.h"
 #include "p2p/launch/launcher.h"
+#include "sharding/block_table.h"
 #include "sharding/fit_certificate.h"
 #include "sharding/free_window.h"
 #include "sharding/program.h"
@@ -289,9 +290,11 @@ absl::Status RunPlan(const CommandLine& line) {
     return absl::InvalidArgumentError("--freeze: wanted --profile FILE beside it");
   }
   RZ_ASSIGN_OR_RETURN(Config loaded, LoadConfig(SourceOf(line, std::nullopt)));
-  if (line.program >= loaded.cyclic.workers) {
-    return InvalidArgument("--program: wanted a worker below ", loaded.cyclic.workers, ", found ",
-                           line.program);
+  for (const auto& [option, worker] :
+       {std::pair("--program", line.program), std::pair("--blocks", line.blocks)}) {
+    if (worker < loaded.cyclic.workers) continue;
+    return InvalidArgument(option, ": wanted a worker below ", loaded.cyclic.workers, ", found ",
+                           worker);
   }
   RZ_RETURN_IF_ERROR(CheckPlanFiles(line, loaded));
   RZ_ASSIGN_OR_RETURN(const std::string transport, DescribeTransport(loaded, line.hosts));
@@ -322,6 +325,11 @@ absl::Status RunPlan(const CommandLine& line) {
     RZ_ASSIGN_OR_RETURN(const Program program, MakeProgram(plan, WorkerId(line.program),
                                                            {Iteration(0), Iteration(shown)}));
     absl::StrAppend(&text, "\n", ToString(program));
+  }
+  if (line.blocks >= 0) {
+    const WorkerId worker(line.blocks);
+    const std::vector<int64_t> moments = MomentBytes(config.optimizer, run.planned.layouts);
+    absl::StrAppend(&text, "\n", DescribeBlocks(worker, OwnBlocks(plan, worker, moments)));
   }
   RZ_RETURN_IF_ERROR(WritePlanFiles(line, plan, times.speed));
   return PrintText(line, text);

@@ -17,7 +17,7 @@
 #include "integrations/cli/worker_report.h"
 #include "integrations/torch/machine_speed.h"
 #include "integrations/torch/pass_memory.h"
-#include "sharding/schedule.h"
+#include "sharding/block_table.h"
 #include "zero/optimizer_state.h"
 
 namespace ringzero {
@@ -147,7 +147,7 @@ absl::StatusOr<PassMemory> MeasureRunPass(const RunInput& input, const PlannedRu
   return MeasurePass(run, options);
 }
 
-// What a block (a stage's optimizer state is one) takes beyond its bytes: its last page is whole.
+// What a block takes beyond its bytes: its last page is whole.
 int64_t RoundingOf(int64_t bytes, int64_t huge_page_bytes) {
   const int64_t page = bytes >= huge_page_bytes ? huge_page_bytes : 4096;
   return (bytes + page - 1) / page * page - bytes;
@@ -157,30 +157,23 @@ absl::StatusOr<std::vector<WorkerExtras>> ExtrasOf(const RunInput& input,
                                                    const PlannedModel& planned,
                                                    const MemoryForecast& states) {
   const Plan& plan = planned.plan;
-  const std::vector<StageLayout>& layouts = planned.layouts;
-  const std::vector<int64_t> moments = MomentBytes(input.config.optimizer, layouts);
+  const std::vector<int64_t> moments = MomentBytes(input.config.optimizer, planned.layouts);
   std::vector<WorkerExtras> extras(static_cast<size_t>(plan.workers));
   const int64_t huge_page = HugePageBytes();
   for (int w = 0; w < plan.workers; ++w) {
     WorkerExtras& mine = extras[static_cast<size_t>(w)];
     RZ_ASSIGN_OR_RETURN(mine.pools, PoolBytes({.plan = plan,
-                                               .layouts = layouts,
                                                .states = states.workers[static_cast<size_t>(w)],
                                                .self = WorkerId(w),
                                                .metrics_count = kMetricsCount,
                                                .kind = PoolKindOf(input)}));
-    for (int j = 0; j < plan.stage_count(); ++j) {
-      // Running statistics in its modules; at worker 0 also the initial ones.
-      mine.statistics += (w == 0 ? 2 : 1) * layouts[j].statistics_bytes;
-      if (!plan.has_masters(WorkerId(w), StageId(j)) || !plan.exchange) continue;
-      const bool trains = layouts[j].sum_bytes > 0;
-      if (trains) mine.rounding += RoundingOf(moments[j], huge_page);
-      // Parameters that do not travel are blocks of their own, too.
-      if (plan.zero_stage > 0 && plan.workers > 1) continue;
-      mine.rounding +=
-          VersionBuffers(plan, StageId(j)) * RoundingOf(layouts[j].parameter_bytes, huge_page);
-      const int masters = trains && plan.has_two_masters() ? 2 : 1;
-      mine.rounding += masters * RoundingOf(layouts[j].master_bytes, huge_page);
+    // Running statistics in its modules; at worker 0 also the initial ones.
+    for (const StagePlan& stage : plan.stages) {
+      mine.statistics += (w == 0 ? 2 : 1) * stage.buffer_bytes;
+    }
+    // What is private is on the heap.
+    for (const OwnBlock& own : OwnBlocks(plan, WorkerId(w), moments)) {
+      if (own.access == Access::kPrivate) mine.rounding += RoundingOf(own.bytes, huge_page);
     }
   }
   return extras;

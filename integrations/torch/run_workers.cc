@@ -71,8 +71,8 @@ absl::StatusOr<PlannedRun> MakePlan(const RunWorkersOptions& options, const Plan
 
 absl::StatusOr<TransportOptions> NeedsOf(const RunWorkersOptions& options, const PlannedRun& run,
                                          WorkerId self) {
-  RZ_ASSIGN_OR_RETURN(TransportOptions needs, TransportNeeds(run.planned.plan, run.planned.layouts,
-                                                             self, options.metrics_count));
+  RZ_ASSIGN_OR_RETURN(TransportOptions needs,
+                      TransportNeeds(run.planned.plan, self, options.metrics_count));
   needs.peer_timeout = options.launch.peer_timeout;
   return options.checksums ? WithChecksumRoom(std::move(needs)) : needs;
 }

@@ -54,6 +54,7 @@ class RandomShapes {
     shape.clipping = static_cast<Clipping>(Draw(0, 3));
     shape.strict = shape.rule == Rule::kCdpV2 && Chance(3);
     shape.skip_overflows = Chance(4);
+    shape.masters = Chance(3);
     if (shape.rule != Rule::kDp) {
       shape.predict = Chance(4);
       shape.stagger = Chance(3);

@@ -41,7 +41,8 @@ PlanShape Shape(const std::string& words) {
   const std::map<std::string, bool PlanShape::*> flags = {
       {"stagger", &PlanShape::stagger},       {"predict", &PlanShape::predict},
       {"statistics", &PlanShape::statistics}, {"tied", &PlanShape::tied},
-      {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows}};
+      {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows},
+      {"masters", &PlanShape::masters}};
   const std::map<std::string, std::function<void()>> choices = {
       {"dp", [&] { shape.rule = Rule::kDp; }},
       {"cdp_v1", [&] { shape.rule = Rule::kCdpV1; }},
@@ -108,6 +109,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
     stage.end_layer = j + 1;
     stage.parameter_bytes = 64 * (1 + static_cast<int64_t>(random() % 7));
     stage.sum_bytes = stage.parameter_bytes + 64;
+    if (shape.masters && !shape.predict) stage.master_bytes = 2 * stage.parameter_bytes;
     stage.buffer_bytes = shape.statistics && j > 0 ? 64 : 0;
     // Plain SGD has no state to show in one of the stages.
     stage.state_bytes = collects && j != 1 ? 2 * stage.parameter_bytes : 0;
@@ -243,6 +245,7 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.retain = c[9];
     shape.frozen = static_cast<Frozen>(c[10]);
     shape.pending = 1 + c[11] * 2;
+    shape.masters = c[11] == 1;
     shape.collect_every = c[12] % 3;
     if (c[12] == 3) shape.collect_versions = {2, 3};
     shape.collector = c[13] == 0 ? 0 : c[13] == 1 ? n - 1 : n / 2;

@@ -48,6 +48,7 @@ struct PlanShape {
   // With cdp_v2 strict, too. Ignored with predict; kPrevious becomes kExact.
   bool skip_overflows = false;
   bool strict = false;
+  bool masters = false;  // fp32 masters apart from 16-bit versions; ignored with predict
 };
 
 // "3x4 cdp_v1 laps=2 evaluate=1 tied" is {.workers = 3, .stages = 4, .rule = Rule::kCdpV1, .laps = 2,
@@ -74,7 +75,7 @@ const std::vector<RuleShape>& AllRules();
 PlanShape WithRule(PlanShape shape, const RuleShape& rule);
 
 // A small set of shapes in which any two values of any two options occur together (`strict` goes with
-// statistics).
+// statistics, and `masters` with pending).
 std::vector<PlanShape> PairwiseShapes();
 
 // RINGZERO_TEST_FULL: all combinations. Under a sanitizer a sample: the code is the same for all of them.

@@ -145,8 +145,7 @@ absl::StatusOr<TrainingResult> RunRing(const TrainingTask& task, const PlannedTa
   const Plan& plan = planned.plan();
   std::vector<TransportOptions> needs;
   for (int w = 0; w < plan.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(TransportOptions each,
-                        TransportNeeds(plan, planned.planned.layouts, WorkerId(w), 1));
+    RZ_ASSIGN_OR_RETURN(TransportOptions each, TransportNeeds(plan, WorkerId(w), 1));
     needs.push_back(std::move(each));
   }
   std::vector<std::unique_ptr<Transport>> transports(plan.workers);

@@ -42,7 +42,7 @@ std::vector<std::unique_ptr<Transport>> MakeAll(const MakeTransports& transports
                                                 const ToyOptions& toy) {
   std::vector<TransportOptions> needs;
   for (int w = 0; w < toy.workers; ++w) {
-    auto each = TransportNeeds(ToyPlan(toy), ToyLayouts(toy), WorkerId(w), 1);
+    auto each = TransportNeeds(ToyPlan(toy), WorkerId(w), 1);
     EXPECT_TRUE(each.ok()) << each.status();
     needs.push_back(*std::move(each));
   }

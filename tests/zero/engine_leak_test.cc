@@ -46,7 +46,7 @@ void RunToTheEnd(const MakeTransports& transports) {
 void StopInTheMiddle(const MakeTransports& transports) {
   std::vector<TransportOptions> needs;
   for (int w = 0; w < kToy.workers; ++w) {
-    auto each = TransportNeeds(ToyPlan(kToy), ToyLayouts(kToy), WorkerId(w), 1);
+    auto each = TransportNeeds(ToyPlan(kToy), WorkerId(w), 1);
     EXPECT_TRUE(each.ok()) << each.status();
     needs.push_back(*std::move(each));
   }

@@ -77,7 +77,6 @@ void ExpectPools(const ToyOptions& options) {
     const MemoryBytes& states = forecast.workers[w];
     for (const PoolKind kind : {PoolKind::kHandles, PoolKind::kShared}) {
       RZ_ASSIGN(const auto pools, PoolBytes({.plan = plan,
-                                             .layouts = layouts,
                                              .states = states,
                                              .self = WorkerId(w),
                                              .metrics_count = 2,
@@ -117,10 +116,8 @@ TEST(PoolMemoryTest, ShmBacksWhatTheCertificateSays) {
 TEST(PoolMemoryTest, NothingWhereNothingTravels) {
   ToyOptions options{.workers = 1, .stages = 2, .iterations = 2};
   const MemoryBytes none;
-  RZ_ASSIGN(const auto pools, PoolBytes({.plan = ToyPlan(options),
-                                         .layouts = ToyLayouts(options),
-                                         .states = none,
-                                         .kind = PoolKind::kShared}));
+  RZ_ASSIGN(const auto pools,
+            PoolBytes({.plan = ToyPlan(options), .states = none, .kind = PoolKind::kShared}));
   EXPECT_EQ(pools, 0);
 }
 

@@ -303,7 +303,7 @@ absl::StatusOr<ToyResult> RunToyRing(const ToyOptions& options, const MakeTransp
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   std::vector<TransportOptions> needs;
   for (int w = 0; w < options.workers; ++w) {
-    RZ_ASSIGN_OR_RETURN(TransportOptions each, TransportNeeds(plan, layouts, WorkerId(w), 2));
+    RZ_ASSIGN_OR_RETURN(TransportOptions each, TransportNeeds(plan, WorkerId(w), 2));
     needs.push_back(std::move(each));
   }
   RZ_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Transport>> made, transports(needs));

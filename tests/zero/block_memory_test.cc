@@ -1,0 +1,69 @@
+// Blocks are allocated once, lent, and written only while nobody holds what was lent.
+#include "zero/block_memory.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/support/status_matchers.h"
+
+namespace ringzero {
+namespace {
+
+constexpr MemoryBlock kVersion{.kind = BlockKind::kVersion, .stage = StageId(1)};
+constexpr MemoryBlock kState{.kind = BlockKind::kState, .stage = StageId(1)};
+constexpr MemoryBlock kSum{.kind = BlockKind::kSum, .stage = StageId(1)};
+
+const std::vector<OwnBlock>& Table() {
+  static const auto* const table =
+      new std::vector<OwnBlock>{{kVersion, 128, Access::kLentToRead, &MemoryBytes::masters},
+                                {kState, 256, Access::kPrivate, &MemoryBytes::moments},
+                                {kSum, 192, Access::kHandedOn, &MemoryBytes::sums}};
+  return *table;
+}
+
+absl::StatusOr<Buffer> OnTheHeap(const OwnBlock& own) {
+  return MakeHeapBuffer(static_cast<size_t>(own.bytes));
+}
+
+TEST(BlockMemoryTest, AllocatesAndCountsWhatStaysHere) {
+  BlockMemory memory;
+  ASSERT_EQ(memory.Allocate(Table(), OnTheHeap), absl::OkStatus());
+  EXPECT_TRUE(memory.Has(kVersion));
+  EXPECT_TRUE(memory.Has(kState));
+  EXPECT_FALSE(memory.Has(kSum)) << "it comes and goes with messages";
+  EXPECT_EQ(memory.bytes(), (MemoryBytes{.masters = 128, .moments = 256}));
+  BlockMemory none;
+  EXPECT_THAT(none.Allocate(Table(),
+                            [](const OwnBlock&) -> absl::StatusOr<Buffer> {
+                              return absl::ResourceExhaustedError("no memory");
+                            }),
+              Says("no memory"));
+}
+
+TEST(BlockMemoryTest, IsLentUntilTheLastReaderIsGone) {
+  BlockMemory memory;
+  ASSERT_EQ(memory.Allocate(Table(), OnTheHeap), absl::OkStatus());
+  memory.Write(kVersion)[5] = std::byte{7};
+  SharedBuffer copy = memory.Lend(kVersion);
+  SharedBuffer another = copy;
+  EXPECT_EQ(copy.data()[5], std::byte{7});
+  EXPECT_EQ(copy.data(), memory.Read(kVersion)) << "lent where it lies";
+  copy.Reset();
+  EXPECT_TRUE(memory.IsLent(kVersion));
+  EXPECT_FALSE(memory.IsLent(kState));
+  another.Reset();
+  EXPECT_FALSE(memory.IsLent(kVersion));
+  EXPECT_EQ(memory.Write(kVersion), memory.Read(kVersion));
+}
+
+TEST(BlockMemoryDeathTest, WhatIsLentIsNotWritten) {
+  BlockMemory memory;
+  ASSERT_EQ(memory.Allocate(Table(), OnTheHeap), absl::OkStatus());
+  const SharedBuffer copy = memory.Lend(kVersion);
+  EXPECT_DEATH(memory.Write(kVersion), "V.s1.0");
+  EXPECT_DEATH(memory.Write(kSum), "S.s1.0") << "it is not here";
+}
+
+}  // namespace
+}  // namespace ringzero

@@ -1,0 +1,61 @@
+// BlockMemory: the memory of the blocks that a worker has from the start of a run to its end.
+//
+//   RZ_RETURN_IF_ERROR(memory.Allocate(OwnBlocks(plan, self, moments), allocate));
+//   SharedBuffer copy = memory.Lend(block);         // one more reader
+//   if (memory.IsLent(block)) …                     // somebody still reads it
+//   std::byte* data = memory.Write(block);          // nobody reads it: the plan says so, and so
+//                                                   // does the count of its holders
+//
+// Who may read or write a block when is the program's: its operations name the blocks. Thread-safety:
+// the engine's mutex guards all calls; the memory itself is used without it.
+#ifndef RINGZERO_ZERO_BLOCK_MEMORY_H_
+#define RINGZERO_ZERO_BLOCK_MEMORY_H_
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/buffer.h"
+#include "sharding/block_table.h"
+
+namespace ringzero {
+
+class BlockMemory {
+ public:
+  // Memory of at least own.bytes.
+  using Allocator = std::function<absl::StatusOr<Buffer>(const OwnBlock& own)>;
+
+  // All blocks of the table but those that are handed on: a message brings their memory, or takes it
+  // away. Once.
+  absl::Status Allocate(std::span<const OwnBlock> table, const Allocator& allocator);
+
+  bool Has(const MemoryBlock& block) const { return blocks_.contains(block); }
+  // The block must be there: here and below.
+  SharedBuffer Lend(const MemoryBlock& block) const;
+  // Whether anybody holds what Lend gave.
+  bool IsLent(const MemoryBlock& block) const;
+  const std::byte* Read(const MemoryBlock& block) const { return At(block).data; }
+  // To be written: it must not be lent.
+  std::byte* Write(const MemoryBlock& block);
+
+  // Allocated bytes by category of the forecast.
+  const MemoryBytes& bytes() const { return bytes_; }
+  void Clear() { blocks_.clear(); }
+
+ private:
+  struct Memory {
+    std::byte* data = nullptr;
+    SharedBuffer handle;
+  };
+  const Memory& At(const MemoryBlock& block) const;
+
+  std::map<MemoryBlock, Memory> blocks_;
+  MemoryBytes bytes_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_BLOCK_MEMORY_H_
