@@ -102,7 +102,7 @@ void FindFrees(LinkedRing& ring) {
       if (is_receive(read.op) && !stays) ring.frees[read.op].push_back(freed_by);
     }
     // Snapshots, running statistics and tokens are taken into memory of the receiver's own as they
-    // arrive (the engine's KeepArrival): only a snapshot's relay holds its slot.
+    // arrive (zero/engine/messages.cc): only a snapshot's relay holds its slot.
     if (linked.snapshot >= 0 && linked.op.kind == OpKind::kSend) {
       const int slot = is_receive(linked.snapshot) ? static_cast<int>(linked.snapshot)
                                                    : result_of[linked.snapshot];

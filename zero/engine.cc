@@ -1,20 +1,76 @@
-// The computing thread's side of the engine: begin, end, and the waits between.
+// Puts the engine's parts together: which of them starts which kind of operation, what a worker
+// begins with, and how its run ends.
 #include "zero/engine.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/status.h"
-#include "sharding/samples.h"
 #include "sharding/verify.h"
-#include "zero/engine_impl.h"
+#include "zero/block_memory.h"
+#include "zero/engine/executor.h"
+#include "zero/engine/flight.h"
+#include "zero/engine/gate.h"
+#include "zero/engine/messages.h"
+#include "zero/engine/norms.h"
+#include "zero/engine/statistics.h"
+#include "zero/engine/sums.h"
+#include "zero/engine/updates.h"
+#include "zero/engine/waits.h"
 #include "zero/optimizer_state.h"
+#include "zero/owned_stages.h"
 #include "zero/update/optimizer_options.h"
 
 namespace ringzero {
 
-using Clock = std::chrono::steady_clock;
+class Engine::Impl {
+ public:
+  explicit Impl(EngineOptions options) : options_(std::move(options)) {}
+  ~Impl();
+
+  absl::Status Start();
+  absl::Status Finish();
+
+  void Abort(const absl::Status& why);
+  double GradientSquares(Iteration t) const;
+  std::optional<StageId> NonfiniteStage(Iteration t) const;
+  double LossScaleOf(Iteration t) const;
+  absl::Status status() const;
+  EngineStats stats() const;
+  std::string DebugString() const;
+
+  Gate& gate() { return gate_; }
+  EngineFlight& flight() { return flight_; }
+  const Executor& executor() const { return executor_; }
+
+ private:
+  using Lock = Executor::Lock;
+
+  absl::Status AllocateBlocks();
+  // Starts an operation; true: it is done.
+  bool StartOp(int64_t op);
+  std::string AnswerQuestion(WorkerId from, const std::string& text);
+  // Waits until all that was sent has been taken.
+  absl::Status Drain(Lock& lock);
+  void Clear();
+
+  EngineOptions options_;
+  const Plan& plan_ = options_.plan;
+  Executor executor_{options_};
+  BlockMemory blocks_;
+  OwnedStages owned_{plan_, options_.layouts, blocks_};
+  Sums sums_{executor_, blocks_};
+  Waits waits_{executor_, sums_};
+  Norms norms_{{executor_, blocks_, sums_, owned_}};
+  Statistics statistics_{executor_};
+  Messages messages_{{executor_, blocks_, norms_, statistics_}};
+  Updates updates_{{executor_, blocks_, sums_, norms_, owned_}};
+  EngineFlight flight_{executor_, waits_};
+  Gate gate_{{executor_, messages_, statistics_, sums_}};
+  bool finished_ = false;
+};
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
@@ -67,35 +123,33 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-absl::StatusOr<LapTask> Engine::NextLap() { return impl_->NextLap(); }
+absl::StatusOr<LapTask> Engine::NextLap() { return impl_->gate().NextLap(); }
 
 absl::StatusOr<std::vector<StageCopy>> Engine::BeginForward(StageId stage) {
-  return impl_->Begin(OpKind::kForward, stage);
+  return impl_->gate().Begin(OpKind::kForward, stage);
 }
 absl::Status Engine::EndForward(StageId stage, Buffer statistics) {
-  return impl_->EndForward(stage, std::move(statistics));
+  return impl_->gate().EndForward(stage, std::move(statistics));
 }
 absl::StatusOr<std::vector<StageCopy>> Engine::BeginBackward(StageId stage) {
-  return impl_->Begin(OpKind::kBackward, stage);
+  return impl_->gate().Begin(OpKind::kBackward, stage);
 }
-std::byte* Engine::OpenSum(StageId stage) { return impl_->OpenSum(stage); }
+std::byte* Engine::OpenSum(StageId stage) { return impl_->gate().OpenSum(stage); }
 absl::Status Engine::EndBackward(StageId stage, StageGradient gradient) {
-  return impl_->EndBackward(stage, std::move(gradient));
+  return impl_->gate().EndBackward(stage, std::move(gradient));
 }
 absl::Status Engine::EndMicroBatch(const std::vector<double>& metrics) {
-  return impl_->EndMicroBatch(metrics);
+  return impl_->gate().EndMicroBatch(metrics);
 }
 absl::Status Engine::SkipMicroBatch(const std::vector<double>& metrics) {
-  return impl_->SkipMicroBatch(metrics);
+  return impl_->gate().SkipMicroBatch(metrics);
 }
 absl::StatusOr<EvaluationCopy> Engine::BeginEvaluation(StageId stage) {
-  return impl_->BeginEvaluation(stage);
+  return impl_->gate().BeginEvaluation(stage);
 }
-absl::Status Engine::EndEvaluation(StageId stage) {
-  return impl_->End(OpKind::kEvaluate, stage, nullptr);
-}
-absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->Collect(); }
-absl::Status Engine::EndCollect() { return impl_->EndCollect(); }
+absl::Status Engine::EndEvaluation(StageId stage) { return impl_->gate().EndEvaluation(stage); }
+absl::StatusOr<CollectedPart> Engine::Collect() { return impl_->gate().Collect(); }
+absl::Status Engine::EndCollect() { return impl_->gate().EndCollect(); }
 absl::Status Engine::Finish() { return impl_->Finish(); }
 void Engine::Abort(const absl::Status& why) { impl_->Abort(why); }
 double Engine::GradientSquares(Iteration t) const { return impl_->GradientSquares(t); }
@@ -104,241 +158,154 @@ std::optional<StageId> Engine::NonfiniteStage(Iteration t) const {
 }
 double Engine::LossScaleOf(Iteration t) const { return impl_->LossScaleOf(t); }
 absl::Status Engine::status() const { return impl_->status(); }
-const Plan& Engine::plan() const { return impl_->options().plan; }
-const std::vector<StageLayout>& Engine::layouts() const { return impl_->options().layouts; }
+const Plan& Engine::plan() const { return impl_->executor().plan(); }
+const std::vector<StageLayout>& Engine::layouts() const {
+  return impl_->executor().options().layouts;
+}
 EngineStats Engine::stats() const { return impl_->stats(); }
 std::string Engine::DebugString() const { return impl_->DebugString(); }
-const FlightRecorder& Engine::recorder() const { return impl_->recorder(); }
-FlightRecord Engine::Flight(const std::string& why) const { return impl_->Flight(why); }
-void Engine::MeasureClock() { impl_->MeasureClock(); }
-std::optional<ClockOffset> Engine::clock_offset() const { return impl_->clock_offset(); }
+const FlightRecorder& Engine::recorder() const { return impl_->executor().recorder(); }
+FlightRecord Engine::Flight(const std::string& why) const { return impl_->flight().Record(why); }
+void Engine::MeasureClock() { impl_->flight().MeasureClock(); }
+std::optional<ClockOffset> Engine::clock_offset() const { return impl_->flight().clock_offset(); }
 
-absl::StatusOr<LapTask> Engine::Impl::NextLap() {
-  Lock lock(mutex_);
-  if (!error_.ok()) return error_;
-  LapTask task;
-  if (compute_.empty()) return task;
-  const Op& op = state_.at(compute_.front()).linked.op;
-  task.iteration = op.iteration;
-  task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
-  task.micro_batch = task.lap.value * plan_.workers + options_.self.value;
-  if (op.kind == OpKind::kForward) {
-    task.kind = LapTask::Kind::kTrain;
-    if (plan_.samples.per_epoch > 0) {
-      task.samples = SamplesOf(plan_, task.iteration, task.micro_batch);
+void Engine::Impl::Clear() {
+  executor_.state().Clear();
+  owned_.Clear();
+  blocks_.Clear();
+  statistics_.Clear();
+  messages_.Clear();
+  sums_.Clear();
+}
+
+Engine::Impl::~Impl() {
+  if (!finished_)
+    Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
+  // The transport's thread and the pool's end before anything that they use; what operations hold
+  // goes back to the transport's pools first.
+  executor_.StopPool();
+  {
+    const Lock lock = executor_.Hold();
+    Clear();
+  }
+  options_.transport.reset();
+}
+
+absl::Status Engine::Impl::AllocateBlocks() {
+  const auto allocate = [this](const OwnBlock& own) -> absl::StatusOr<Buffer> {
+    const auto bytes = static_cast<size_t>(own.bytes);
+    if (own.access == Access::kLentToRead) {
+      return options_.transport->Allocate(bytes, MemoryUse::kParameters);
     }
-  } else if (op.kind == OpKind::kEvaluate) {
-    task.kind = LapTask::Kind::kEvaluate;
-  } else if (op.kind == OpKind::kCollect) {
-    task.kind = LapTask::Kind::kCollect;
-  } else {
-    return FailedPrecondition("a new micro-batch was asked for, but the program expects \"",
-                              ToString(op), "\"");
-  }
-  return task;
+    const bool parameters =
+        own.block.kind == BlockKind::kVersion || own.block.kind == BlockKind::kMasters;
+    if (parameters && options_.parameter_memory) return options_.parameter_memory(bytes);
+    return MakeHeapBuffer(bytes);
+  };
+  const std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
+  return blocks_.Allocate(OwnBlocks(plan_, options_.self, moments), allocate);
 }
 
-absl::StatusOr<int64_t> Engine::Impl::Expect(OpKind kind, StageId stage) {
-  if (!error_.ok()) return error_;
-  Op found{.kind = kind, .stage = stage};
-  if (compute_.empty()) {
-    return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
+absl::Status Engine::Impl::Start() {
+  RZ_RETURN_IF_ERROR(AllocateBlocks());
+  for (int j = 0; j < plan_.stage_count(); ++j) {
+    if (!plan_.has_masters(options_.self, StageId(j))) continue;
+    RZ_RETURN_IF_ERROR(owned_.Initialize(StageId(j), options_.optimizer, options_.initialize));
   }
-  const Op& expected = state_.at(compute_.front()).linked.op;
-  if (expected.kind != kind || expected.stage != stage) {
-    const std::string name =
-        expected.stage == kNoStage ? "" : absl::StrCat(" (", plan_.stage(expected.stage).name, ")");
-    return FailedPrecondition("the model went to \"", ToString(found),
-                              "\", but the plan expects \"", ToString(expected), "\"", name,
-                              ": stages must be computed in the plan's order");
+  RZ_RETURN_IF_ERROR(statistics_.Initialize());
+  RZ_RETURN_IF_ERROR(sums_.Reserve());
+  RZ_ASSIGN_OR_RETURN(ProgramWriter program,
+                      ProgramWriter::Create(plan_, options_.self, Iteration(0)));
+  const Lock lock = executor_.Hold();
+  if (options_.transport != nullptr) {
+    options_.transport->AnswerWith(
+        [this](WorkerId from, const std::string& text) { return AnswerQuestion(from, text); });
   }
-  return compute_.front();
+  executor_.stats().memory = blocks_.bytes();
+  executor_.stats().memory.moments += owned_.scratch_bytes();
+  return executor_.Begin(std::move(program),
+                         {.start = [this](int64_t op) { return StartOp(op); },
+                          .post = [this](int64_t op) { return messages_.Post(op); },
+                          .blame =
+                              [this](Lock& held, const std::string& waited) {
+                                return waits_.Blame(held, waited, waits_.WhatItDoes());
+                              }});
 }
 
-absl::StatusOr<std::vector<StageCopy>> Engine::Impl::Begin(OpKind kind, StageId stage) {
-  Lock lock(mutex_);
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
-  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  if (kind == OpKind::kBackward) RZ_RETURN_IF_ERROR(WaitForSumMemory(lock, op));
-  SetBegun();
-  return CopiesOf(state_.at(op).linked);
-}
-
-absl::StatusOr<EvaluationCopy> Engine::Impl::BeginEvaluation(StageId stage) {
-  Lock lock(mutex_);
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(OpKind::kEvaluate, stage));
-  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-  SetBegun();
-  EvaluationCopy copy;
-  copy.copies = CopiesOf(state_.at(op).linked);
-  const auto snapshot = snapshots_.find({state_.at(op).linked.op.iteration.value, stage.value});
-  if (snapshot != snapshots_.end()) copy.statistics = snapshot->second;
-  return copy;
-}
-
-std::vector<StageCopy> Engine::Impl::CopiesOf(const LinkedOp& linked) const {
-  std::vector<StageCopy> copies;
-  for (const Read& read : linked.reads) {
-    // A forward reads tied stages by the copies of their own BeginForward, which are still held.
-    if (linked.op.kind != OpKind::kBackward && read.stage != linked.op.stage) continue;
-    copies.push_back({read.stage, CopyOf(read)});
-  }
-  return copies;
-}
-
-absl::Status Engine::Impl::End(OpKind kind, StageId stage,
-                               const std::function<void(const Op&)>& keep) {
-  Lock lock(mutex_);
-  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
-  if (kind != OpKind::kEnd && !std::exchange(begun_, false)) {
-    return FailedPrecondition("stage ", stage.value, " was ended before it was begun");
-  }
-  const Op done = state_.at(op).linked.op;
-  if (kind == OpKind::kEnd) {
-    RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
-    recorder_.Record(Writer::kComputing, {EventKind::kBegin, done});
-  }
-  if (keep) keep(done);
-  recorder_.Record(Writer::kComputing, {EventKind::kEnd, done});
-  if (options_.costs != nullptr) options_.costs->EndCompute(done);
-  compute_.pop_front();
-  const Clock::time_point now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - computing_since_).count();
-  if (kind == OpKind::kForward) stats_.forward_seconds += seconds;
-  if (kind == OpKind::kBackward) stats_.backward_seconds += seconds;
-  computing_since_ = now;
-  Complete(op);
-  if (!compute_.empty()) {
-    const int iteration = state_.at(compute_.front()).linked.op.iteration.value;
-    snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound({iteration, 0}));
-    if (absl::Status appended = AppendParts(); !appended.ok()) Fail(appended);
-  }
-  return error_;
-}
-
-absl::Status Engine::Impl::EndForward(StageId stage, Buffer statistics) {
-  const StageLayout& layout = options_.layouts[stage.value];
-  size_t wanted = plan_.exchange ? static_cast<size_t>(layout.statistics_bytes) : 0;
-  if (NextIsMissing()) wanted = 0;
-  if (wanted > 0 && (!statistics || statistics.size() != wanted)) {
-    return InvalidArgument("stage ", stage.value, " has ", wanted, " bytes of statistics, but ",
-                           statistics ? statistics.size() : 0, " were given");
-  }
-  return End(OpKind::kForward, stage, [&](const Op& op) {
-    if (wanted > 0) statistics_[PlaceOf(op)] = std::move(statistics);
-  });
-}
-
-absl::Status Engine::Impl::EndBackward(StageId stage, StageGradient gradient) {
-  if (!gradient.empty() && NextIsMissing()) {
-    return InvalidArgument("stage ", stage.value,
-                           " was given a gradient of a micro-batch that has no samples");
-  }
-  for (const GradientPart& part : gradient) {
-    const auto& parameters = options_.layouts[stage.value].parameters;
-    if (part.parameter < 0 || part.parameter >= static_cast<int>(parameters.size()) ||
-        !parameters[part.parameter].trainable) {
-      return InvalidArgument("stage ", stage.value, " has no trainable ", "parameter number ",
-                             part.parameter);
+bool Engine::Impl::StartOp(int64_t number) {
+  using Writer = Executor::Writer;
+  const Op op = executor_.state().at(number).linked.op;
+  FlightRecorder& recorder = executor_.recorder();
+  switch (op.kind) {
+    case OpKind::kForward:
+    case OpKind::kBackward:
+    case OpKind::kEvaluate:
+    case OpKind::kEnd:
+    case OpKind::kCollect:
+    case OpKind::kReceive: break;  // the computing thread's, and arriving messages'
+    case OpKind::kSend: {
+      const absl::Status sent = messages_.Send(number);
+      if (!sent.ok()) executor_.FailAt(op, sent);
+      return sent.ok();
     }
-  }
-  return End(OpKind::kBackward, stage, [&](const Op& op) {
-    // A stage without a sum has no add.
-    if (plan_.exchange && AddOf(compute_.front()) != kNoOp) {
-      gradient_bytes_ += BytesOf(stage, gradient);
-      stats_.memory.gradients = std::max(stats_.memory.gradients, gradient_bytes_);
-      gradients_[PlaceOf(op)] = std::move(gradient);
+    case OpKind::kRelease:
+      recorder.Record(Writer::kMessages, {EventKind::kBegin, op});
+      messages_.Release(op);
+      recorder.Record(Writer::kMessages, {EventKind::kEnd, op});
+      return true;
+    case OpKind::kNorm: {
+      recorder.Record(Writer::kMessages, {EventKind::kBegin, op});
+      const absl::Status folded = norms_.Fold(op.iteration);
+      if (!folded.ok()) executor_.Fail(folded);
+      if (folded.ok()) recorder.Record(Writer::kMessages, {EventKind::kEnd, op});
+      return folded.ok();
     }
-  });
-}
-
-absl::Status Engine::Impl::EndMicroBatch(const std::vector<double>& metrics) {
-  if (static_cast<int>(metrics.size()) != options_.metrics_count) {
-    return InvalidArgument("a micro-batch reports ", options_.metrics_count, " metrics, but ",
-                           metrics.size(), " were given");
+    case OpKind::kAdd: sums_.StartAdd(number); break;
+    case OpKind::kUpdate: updates_.Start(number); break;
+    case OpKind::kKeep: updates_.StartKeep(number); break;
+    case OpKind::kSquares: norms_.StartSquares(number); break;
+    case OpKind::kApply: statistics_.StartApply(number); break;
+    case OpKind::kSnapshot: statistics_.StartSnapshot(number); break;
+    case OpKind::kFold: statistics_.StartFold(number); break;
+    case OpKind::kReport: statistics_.StartReport(number); break;
   }
-  return End(OpKind::kEnd, kNoStage, [&](const Op& op) {
-    if (!plan_.exchange) return;
-    metrics_[{op.copy == Copy::kEvaluation, op.iteration.value, op.lap.value}] = metrics;
-  });
+  return false;
 }
 
-double* Engine::Impl::WaitCounter(int64_t op) {
-  const Op& cause = state_.at(op).linked.op;
-  if (cause.kind == OpKind::kAdd) return &stats_.wait_gradient_sums_seconds;
-  if (cause.kind == OpKind::kUpdate) return &stats_.wait_update_seconds;
-  if (CarriesParameters(cause.channel)) return &stats_.wait_parameters_seconds;
-  return &stats_.wait_other_seconds;
-}
-
-absl::Status Engine::Impl::WaitUntilReady(Lock& lock, int64_t op) {
-  const Op& waiting = state_.at(op).linked.op;
-  double* counter = nullptr;
-  int64_t missed = kNoOp;
-  Op missing;  // a copy: what is done may be forgotten
-  return WaitFor(
-      lock, absl::StrCat("to start \"", ToString(waiting), "\""),
-      [&] {
-        const int64_t cause = state_.FirstUnfinished(op);
-        if (cause != missed) {
-          if (missed != kNoOp) recorder_.Record(Writer::kComputing, {EventKind::kWaited, missing});
-          missed = cause;
-          if (cause != kNoOp) {
-            missing = state_.at(cause).linked.op;
-            recorder_.Record(Writer::kComputing, {EventKind::kWait, missing});
-          }
-        }
-        if (cause != kNoOp) {
-          counter = WaitCounter(cause);
-          waiting_for_ = absl::StrCat("\"", ToString(state_.at(cause).linked.op), "\", to start \"",
-                                      ToString(waiting), "\"");
-        }
-        return cause == kNoOp;
-      },
-      [&](double seconds) { *counter += seconds; });
-}
-
-absl::Status Engine::Impl::WaitFor(Lock& lock, const std::string& what,
-                                   const std::function<bool()>& done,
-                                   const std::function<void(double)>& waited,
-                                   std::chrono::microseconds look) {
-  const Deadline deadline(options_.wait_timeout);
-  Clock::time_point since = Clock::now();
-  while (error_.ok() && !done()) {
-    // Several waits at most: each change is attributed to what was missing before it.
-    changed_.wait_for(lock, std::min<std::chrono::microseconds>(deadline.Look(), look));
-    const Clock::time_point now = Clock::now();
-    if (waited) waited(std::chrono::duration<double>(now - since).count());
-    since = now;
-    if (options_.transport != nullptr && error_.ok()) {
-      if (absl::Status transport = options_.transport->status(); !transport.ok()) Fail(transport);
-    }
-    if (deadline.over() && error_.ok() && !done()) {
-      const std::string words = waiting_for_.empty() ? what : absl::StrCat("for ", waiting_for_);
-      const absl::Status blame =
-          Blame(lock, absl::StrCat("waited ", SecondsText(options_.wait_timeout), " ", words),
-                WhatItDoes());
-      if (error_.ok() && !done()) Fail(blame);
-    }
-  }
-  waiting_for_.clear();
-  return error_;
+std::string Engine::Impl::AnswerQuestion(WorkerId from, const std::string& text) {
+  if (text == kClockQuestion) return EngineFlight::AnswerClock();
+  absl::string_view squares = text;
+  if (absl::ConsumePrefix(&squares, kSquaresQuestion)) return norms_.Take(from, squares);
+  const absl::StatusOr<BlameQuestion> question = ParseQuestion(text);
+  const Lock lock = executor_.Hold();
+  return WriteAnswer(question.ok() ? waits_.AnswerTo(*question)
+                                   : BlameAnswer{.says = "was asked what it cannot read"});
 }
 
 absl::Status Engine::Impl::Finish() {
-  Lock lock(mutex_);
-  if (error_.ok() && !compute_.empty()) {
-    return FailedPrecondition("finished before the program: \"",
-                              ToString(state_.at(compute_.front()).linked.op),
+  Lock lock = executor_.Hold();
+  ProgramState& program = executor_.state();
+  ComputingSide& computing = executor_.computing();
+  if (executor_.error().ok() && !computing.next.empty()) {
+    const Op& next = program.at(computing.next.front()).linked.op;
+    return FailedPrecondition("finished before the program: \"", ToString(next),
                               "\" is still to be computed");
   }
-  RZ_RETURN_IF_ERROR(WaitFor(
-      lock, "for the program's last operations",
-      [&] {
-        waiting_for_ = absl::StrCat("the last operations: ", state_.Unfinished(3));
-        return state_.AllDone();
-      },
-      nullptr));
+  const auto done = [&] {
+    computing.waiting_for = absl::StrCat("the last operations: ", program.Unfinished(3));
+    return program.AllDone();
+  };
+  RZ_RETURN_IF_ERROR(executor_.WaitFor(lock, "for the program's last operations", done, nullptr));
+  RZ_RETURN_IF_ERROR(Drain(lock));
+  RZ_RETURN_IF_ERROR(norms_.Gather(lock, waits_));
+  Clear();
+  flight_.Finish();
+  finished_ = true;
+  if (options_.transport == nullptr) return absl::OkStatus();
+  return options_.transport->Close();
+}
+
+absl::Status Engine::Impl::Drain(Lock& lock) {
   const Deadline deadline(options_.wait_timeout);
   while (options_.transport != nullptr) {
     const std::vector<Undelivered> waiting = options_.transport->undelivered();
@@ -348,33 +315,44 @@ absl::Status Engine::Impl::Finish() {
       const std::string words =
           absl::StrCat("waited for its last ", waiting.size(),
                        " messages to be taken, the first by worker ", waiting[0].to.value);
-      Fail(Blame(lock, words, {.next = waiting[0].to}));
-      return error_;
+      executor_.Fail(waits_.Blame(lock, words, {.next = waiting[0].to}));
+      return executor_.error();
     }
-    changed_.wait_for(lock, std::chrono::milliseconds(2));
+    executor_.changed().wait_for(lock, std::chrono::milliseconds(2));
   }
-  RZ_RETURN_IF_ERROR(GatherSquares(lock));
-  state_.Clear();
-  owned_.Clear();
-  blocks_.Clear();
-  initial_statistics_.clear();
-  snapshots_.clear();
-  held_copies_.clear();
-  finished_ = true;
-  if (options_.transport == nullptr) return absl::OkStatus();
-  return options_.transport->Close();
+  return absl::OkStatus();
+}
+
+void Engine::Impl::Abort(const absl::Status& why) {
+  const Lock lock = executor_.Hold();
+  executor_.Fail(why);
+}
+
+double Engine::Impl::GradientSquares(Iteration t) const {
+  const Lock lock = executor_.Hold();
+  return finished_ ? norms_.SquaresAtTheEnd(t) : norms_.SquaresHere(t);
+}
+
+std::optional<StageId> Engine::Impl::NonfiniteStage(Iteration t) const {
+  const Lock lock = executor_.Hold();
+  return norms_.NonfiniteStage(t);
+}
+
+double Engine::Impl::LossScaleOf(Iteration t) const {
+  const Lock lock = executor_.Hold();
+  return norms_.ScaleOf(t);
 }
 
 absl::Status Engine::Impl::status() const {
-  Lock lock(mutex_);
-  return error_;
+  const Lock lock = executor_.Hold();
+  return executor_.error();
 }
 
 EngineStats Engine::Impl::stats() const {
-  Lock lock(mutex_);
-  EngineStats stats = stats_;
-  stats.skipped_updates = scale_.skipped();
-  stats.loss_scale = scale_.now();
+  const Lock lock = executor_.Hold();
+  EngineStats stats = executor_.stats();
+  stats.skipped_updates = norms_.skipped();
+  stats.loss_scale = norms_.scale_now();
   if (options_.transport != nullptr) {
     stats.transport = options_.transport->stats();
     stats.memory.sums += static_cast<int64_t>(stats.transport.numbered_bytes);
@@ -383,11 +361,13 @@ EngineStats Engine::Impl::stats() const {
 }
 
 std::string Engine::Impl::DebugString() const {
-  Lock lock(mutex_);
+  const Lock lock = executor_.Hold();
+  const std::string& waiting = executor_.computing().waiting_for;
+  const absl::Status& error = executor_.error();
   return absl::StrCat("worker ", options_.self.value, ": waiting for ",
-                      waiting_for_.empty() ? "nothing" : waiting_for_,
-                      "; not done: ", state_.Unfinished(8),
-                      error_.ok() ? "" : absl::StrCat("; error: ", error_.ToString()));
+                      waiting.empty() ? "nothing" : waiting,
+                      "; not done: ", executor_.state().Unfinished(8),
+                      error.ok() ? "" : absl::StrCat("; error: ", error.ToString()));
 }
 
 }  // namespace ringzero

@@ -4,11 +4,19 @@
 
 #include <cstddef>
 
+#include "sharding/op.h"
 #include "zero/engine.h"
 #include "zero/gradient_sum.h"
 #include "zero/layout.h"
 
 namespace ringzero {
+
+// Of an operation of a lap: the number of its micro-batch within the iteration.
+int NumberInIteration(const EngineOptions& options, const Op& op);
+// Whether that micro-batch has no samples. True of computing in training laps only.
+bool IsMissing(const EngineOptions& options, const Op& op);
+// What its gradients are multiplied by.
+float WeightOfMicroBatch(const EngineOptions& options, const Op& op);
 
 struct Weighing {
   float weight = 1;

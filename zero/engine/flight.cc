@@ -1,11 +1,12 @@
-// What the engine does now, with its last events, as a record for a file.
+// Describes the engine, and measures the distance of two clocks.
+#include "zero/engine/flight.h"
+
 #include <chrono>
 #include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "zero/engine_impl.h"
 
 namespace ringzero {
 namespace {
@@ -22,66 +23,66 @@ int64_t SteadyNanoseconds() { return Nanoseconds(std::chrono::steady_clock::now(
 
 }  // namespace
 
-std::string Engine::Impl::AnswerClock() { return absl::StrCat(SteadyNanoseconds()); }
+std::string EngineFlight::AnswerClock() { return absl::StrCat(SteadyNanoseconds()); }
 
-void Engine::Impl::MeasureClock() {
-  if (options_.transport != nullptr && options_.self.value != 0) AskClock(kClockQuestions);
+void EngineFlight::MeasureClock() {
+  const bool others = executor_.transport() != nullptr && executor_.options().self.value != 0;
+  if (others) AskClock(kClockQuestions);
 }
 
-void Engine::Impl::AskClock(int times) {
+void EngineFlight::AskClock(int times) {
   const int64_t asked = SteadyNanoseconds();
-  const absl::Status sent = options_.transport->Ask(
+  const absl::Status sent = executor_.transport()->Ask(
       WorkerId(0), kClockQuestion, [this, asked, times](absl::StatusOr<std::string> text) {
         const int64_t way = SteadyNanoseconds() - asked;
         int64_t theirs = 0;
         // An end of the run, or of worker 0, which others tell of.
         if (!text.ok() || !absl::SimpleAtoi(*text, &theirs)) return;
-        Lock lock(mutex_);
+        const Executor::Lock lock = executor_.Hold();
         if (!clock_offset_.has_value() || way / 2 < clock_offset_->within_ns) {
           clock_offset_ = {.offset_ns = theirs - (asked + way / 2), .within_ns = way / 2};
         }
         // At the end, which is told under the lock, the transport goes, while its thread is here.
-        if (times > 1 && !finished_ && error_.ok()) AskClock(times - 1);
+        if (times > 1 && !finished_ && executor_.error().ok()) AskClock(times - 1);
       });
   sent.IgnoreError();  // likewise
 }
 
-std::optional<ClockOffset> Engine::Impl::clock_offset() const {
-  Lock lock(mutex_);
+std::optional<ClockOffset> EngineFlight::clock_offset() const {
+  const Executor::Lock lock = executor_.Hold();
   return clock_offset_;
 }
 
-uint32_t Engine::Impl::NextMessage(std::vector<uint32_t>& counts, const Op& op) {
-  return counts[static_cast<size_t>(op.peer.value * kChannelCount) +
-                static_cast<size_t>(op.channel)]++;
-}
-
-void Engine::Impl::DescribeWaits(FlightRecord& record) const {
+void EngineFlight::DescribeWaits(FlightRecord& record) const {
+  const ProgramState& program = executor_.state();
+  const ComputingSide& computing = executor_.computing();
   record.has_waits = true;
-  record.error = error_;
-  record.appended = next_part().value_or(ProgramPart{Iteration(plan_.iterations + 1)});
+  record.error = executor_.error();
+  record.appended =
+      executor_.next_part().value_or(ProgramPart{Iteration(executor_.plan().iterations + 1)});
   record.offset = clock_offset_;
-  record.now = WhatItDoes();
+  record.now = waits_.WhatItDoes();
   if (record.now.next.has_value() && absl::StartsWith(record.now.says, "waits ")) {
-    const auto waited = std::chrono::steady_clock::now() - computing_since_;
+    const auto waited = std::chrono::steady_clock::now() - computing.since;
     record.now.says = absl::StrCat("has waited ", SecondsText(waited), " ",
                                    record.now.says.substr(sizeof("waits ") - 1));
   }
-  const int64_t first = state_.FirstUndone();
-  const bool is_done = first == kNoOp && !awaits_.has_value();
-  record.since_ns = is_done ? SteadyNanoseconds() : Nanoseconds(computing_since_);
-  for (int64_t op = first; op != kNoOp && op < state_.end(); ++op) {
-    const OpKind kind = state_.at(op).linked.op.kind;
-    if (state_.IsDone(op) || (kind != OpKind::kSend && kind != OpKind::kUpdate)) continue;
-    record.open.push_back({state_.at(op).linked.op, WhyNotDone(op)});
+  const int64_t first = program.FirstUndone();
+  const bool is_done = first == kNoOp && !computing.worker.has_value();
+  record.since_ns = is_done ? SteadyNanoseconds() : Nanoseconds(computing.since);
+  for (int64_t op = first; op != kNoOp && op < program.end(); ++op) {
+    const OpKind kind = program.at(op).linked.op.kind;
+    if (program.IsDone(op) || (kind != OpKind::kSend && kind != OpKind::kUpdate)) continue;
+    record.open.push_back({program.at(op).linked.op, waits_.WhyNotDone(op)});
   }
-  if (options_.transport != nullptr) record.undelivered = options_.transport->undelivered();
+  if (executor_.transport() != nullptr) record.undelivered = executor_.transport()->undelivered();
 }
 
-FlightRecord Engine::Impl::Flight(const std::string& why) const {
-  FlightRecord record{.worker = options_.self, .workers = plan_.workers, .why = why};
+FlightRecord EngineFlight::Record(const std::string& why) const {
+  FlightRecord record{
+      .worker = executor_.options().self, .workers = executor_.plan().workers, .why = why};
   record.clock = SteadyClockName();
-  Lock lock(mutex_, std::try_to_lock);
+  Executor::Lock lock = executor_.TryToHold();
   for (int i = 0; i < kLockTries && !lock.owns_lock(); ++i) {
     std::this_thread::sleep_for(kLockPause);
     lock.try_lock();
@@ -90,7 +91,7 @@ FlightRecord Engine::Impl::Flight(const std::string& why) const {
     DescribeWaits(record);
     lock.unlock();
   }
-  record.events = recorder_.Last();
+  record.events = executor_.recorder().Last();
   record.time_ns = SteadyNanoseconds();
   return record;
 }

@@ -1,0 +1,152 @@
+// Starts operations, ends them, and waits.
+#include "zero/engine/executor.h"
+
+#include <algorithm>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status.h"
+#include "p2p/launch/limits.h"
+#include "zero/blame.h"
+#include "zero/received_needs.h"
+
+namespace ringzero {
+
+using Clock = std::chrono::steady_clock;
+
+Executor::Executor(const EngineOptions& options)
+    : options_(options),
+      recorder_(options.recorder),
+      state_(options.plan, options.self),
+      pool_(std::make_unique<WorkerPool>()) {}
+
+absl::Status Executor::Begin(ProgramWriter program, Hooks hooks) {
+  program_ = std::move(program);
+  hooks_ = std::move(hooks);
+  computing_.since = Clock::now();
+  return AppendParts();
+}
+
+std::optional<ProgramPart> Executor::next_part() const {
+  return program_.has_value() ? program_->part() : ProgramPart();
+}
+
+absl::Status Executor::AppendParts() {
+  constexpr size_t kKnown = kLapsAhead + 1;
+  const int64_t front = computing_.next.empty() ? 0 : computing_.next.front();
+  while (!part_ends_.empty() && part_ends_.front() <= front) part_ends_.pop_front();
+  while (next_part().has_value() && part_ends_.size() < kKnown) {
+    RZ_ASSIGN_OR_RETURN(const int64_t first, state_.Append(program_->Next()));
+    const int64_t last = state_.end();
+    stats_.operations_known = std::max(stats_.operations_known, state_.known());
+    part_ends_.push_back(last);
+    std::vector<int64_t> ready;
+    for (int64_t op = first; op < last; ++op) {
+      const OpKind kind = state_.at(op).linked.op.kind;
+      if (IsCompute(kind)) computing_.next.push_back(op);
+      if (kind == OpKind::kReceive) {
+        RZ_RETURN_IF_ERROR(hooks_.post(op));
+      } else if (state_.IsReady(op)) {
+        ready.push_back(op);
+      }
+    }
+    Advance(std::move(ready));
+  }
+  return error_;
+}
+
+void Executor::Complete(int64_t op) { Advance(state_.Complete(op)); }
+
+void Executor::Advance(std::vector<int64_t> ready) {
+  // A worklist, not recursion: a message may set off a long chain of sends.
+  for (size_t i = 0; i < ready.size() && error_.ok(); ++i) {
+    const OpKind kind = state_.at(ready[i]).linked.op.kind;
+    // The computing thread sees for itself; a receive's message is here.
+    if (IsCompute(kind)) continue;
+    if (kind != OpKind::kReceive && !hooks_.start(ready[i])) continue;
+    const std::vector<int64_t> next = state_.Complete(ready[i]);
+    ready.insert(ready.end(), next.begin(), next.end());
+  }
+  changed_.notify_all();
+}
+
+void Executor::Fail(const absl::Status& why) {
+  if (!error_.ok()) return;
+  error_ = why;
+  changed_.notify_all();
+  if (transport() != nullptr) transport()->Abort(why);
+  if (options_.on_failure) options_.on_failure();
+}
+
+void Executor::FailAt(const Op& op, const absl::Status& why) {
+  // What has ended the transport is no fault of the operation that is the first to hear of it.
+  const absl::Status ended = transport() == nullptr ? absl::OkStatus() : transport()->status();
+  const std::string where =
+      absl::StrCat("worker ", options_.self.value, ", \"", ToString(op), "\"");
+  Fail(ended.ok() ? Annotate(why, where) : ended);
+}
+
+absl::Status Executor::WaitFor(Lock& lock, const std::string& what,
+                               const std::function<bool()>& done,
+                               const std::function<void(double)>& waited,
+                               std::chrono::microseconds look) {
+  const Deadline deadline(options_.wait_timeout);
+  Clock::time_point since = Clock::now();
+  while (error_.ok() && !done()) {
+    // Several waits at most: each change is attributed to what was missing before it.
+    changed_.wait_for(lock, std::min<std::chrono::microseconds>(deadline.Look(), look));
+    const Clock::time_point now = Clock::now();
+    if (waited) waited(std::chrono::duration<double>(now - since).count());
+    since = now;
+    if (transport() != nullptr && error_.ok()) {
+      if (absl::Status ended = transport()->status(); !ended.ok()) Fail(ended);
+    }
+    if (deadline.over() && error_.ok() && !done()) {
+      const std::string& words = computing_.waiting_for;
+      const absl::Status blame =
+          hooks_.blame(lock, absl::StrCat("waited ", SecondsText(options_.wait_timeout), " ",
+                                          words.empty() ? what : absl::StrCat("for ", words)));
+      if (error_.ok() && !done()) Fail(blame);
+    }
+  }
+  computing_.waiting_for.clear();
+  return error_;
+}
+
+void Executor::RunOnPool(int64_t op, std::function<absl::Status()> work) {
+  pool_->Add([this, op, what = Op(state_.at(op).linked.op), work = std::move(work)] {
+    recorder_.Record(Writer::kPool, {EventKind::kBegin, what});
+    const absl::Status status = Costed(what, 1, [&]() -> absl::Status {
+      try {
+        return work();
+      } catch (const std::bad_alloc& error) {
+        return OutOfMemory(error.what());
+      }
+    });
+    recorder_.Record(Writer::kPool, {EventKind::kEnd, what});
+    const Lock lock = Hold();
+    if (!error_.ok()) return;
+    if (!status.ok()) return FailAt(what, status);
+    Complete(op);
+  });
+}
+
+Buffer Executor::TakeOver(int64_t op) {
+  const int64_t from = state_.at(op).linked.takes;
+  if (from < 0) return Buffer();
+  Buffer buffer = std::move(state_.at(from).owned);
+  RZ_CHECK(buffer, ToString(static_cast<const Op&>(state_.at(op).linked.op)));
+  return buffer;
+}
+
+absl::StatusOr<Buffer> Executor::AllocateMessage(int64_t bytes) const {
+  if (transport() == nullptr) return MakeHeapBuffer(static_cast<size_t>(bytes));
+  return transport()->Allocate(static_cast<size_t>(bytes), MemoryUse::kSums);
+}
+
+size_t Executor::MessageBytes(const Op& op) const {
+  return ringzero::MessageBytes(plan(), op, options_.metrics_count);
+}
+
+}  // namespace ringzero

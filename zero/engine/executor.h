@@ -1,0 +1,144 @@
+// Executor: runs one worker's program. It starts each operation when all that the operation waits for
+// is done, and keeps the first error.
+//
+//   Executor executor(options);
+//   RZ_RETURN_IF_ERROR(executor.Begin(std::move(program), {.start = …, .post = …, .blame = …}));
+//   executor.Complete(op);                       // with the lock held: starts what waited for it
+//   executor.WaitFor(lock, "for …", done, {});   // a named wait with a deadline
+//
+// What an operation does is not its business: hooks start it. One mutex guards all that the engine
+// has; Hold takes it. Methods ask for the lock to be held unless they say otherwise.
+#ifndef RINGZERO_ZERO_ENGINE_EXECUTOR_H_
+#define RINGZERO_ZERO_ENGINE_EXECUTOR_H_
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "p2p/deadline.h"
+#include "sharding/program.h"
+#include "zero/engine.h"
+#include "zero/flight_recorder.h"
+#include "zero/program_state.h"
+#include "zero/worker_pool.h"
+
+namespace ringzero {
+
+// What the computing thread does, and what it waits for.
+struct ComputingSide {
+  std::deque<int64_t> next;                     // the computing operations to come, in order
+  bool begun = false;                           // next.front() has begun and not ended
+  std::chrono::steady_clock::time_point since;  // the last begin or end
+  std::string waiting_for;                      // in words, or empty
+  // The update that it waits for, as it frees its sum's memory.
+  std::optional<std::pair<StageId, Iteration>> update;
+  std::optional<WorkerId> worker;  // whom alone it waits for
+};
+
+class Executor {
+ public:
+  using Lock = std::unique_lock<std::mutex>;
+  using Writer = FlightRecorder::Writer;
+
+  struct Hooks {
+    // Starts an operation that is ready. True: it is done already; else whoever ends it calls
+    // Complete. Not for receives.
+    std::function<bool(int64_t op)> start;
+    // Asks for the message of a receive, which may come at once.
+    std::function<absl::Status(int64_t op)> post;
+    // DeadlineExceeded that says who is to blame. May let go of the lock between.
+    std::function<absl::Status(Lock& lock, const std::string& waited)> blame;
+  };
+
+  // `options` must outlive this.
+  explicit Executor(const EngineOptions& options);
+
+  // Appends what is known of the program from its beginning.
+  absl::Status Begin(ProgramWriter program, Hooks hooks);
+  // Keeps the program known as far as kLapsAhead says.
+  absl::Status AppendParts();
+  // To append; nothing: all is, or nothing has begun.
+  std::optional<ProgramPart> next_part() const;
+  void Complete(int64_t op);
+
+  // The first error ends the run, on every worker.
+  void Fail(const absl::Status& why);
+  // Names the operation, unless the transport has ended before.
+  void FailAt(const Op& op, const absl::Status& why);
+  const absl::Status& error() const { return error_; }
+
+  // Waits for `done`, at most wait_timeout, looking again every `look` at least; `what` names the
+  // wait in errors. `waited` counts seconds; it may be null.
+  absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
+                       const std::function<void(double)>& waited,
+                       std::chrono::microseconds look = kAwakeLook);
+  void NotifyAll() { changed_.notify_all(); }
+  std::condition_variable& changed() { return changed_; }
+
+  // On the pool's thread, without the lock: runs `work`, then completes `op`.
+  void RunOnPool(int64_t op, std::function<absl::Status()> work);
+  WorkerPool& pool() { return *pool_; }
+  // Ends the pool's thread. Without the lock.
+  void StopPool() { pool_.reset(); }
+  // `work`, counted for `op` if costs are. Any thread, without the lock.
+  template <typename Work>
+  auto Costed(const Op& op, int count, const Work& work);
+
+  // The memory that the operation which `op` takes over has left; empty: there is none.
+  Buffer TakeOver(int64_t op);
+  // Memory that leaves with a message. Any thread, without the lock.
+  absl::StatusOr<Buffer> AllocateMessage(int64_t bytes) const;
+  size_t MessageBytes(const Op& op) const;
+
+  Lock Hold() const { return Lock(mutex_); }
+  Lock TryToHold() const { return Lock(mutex_, std::try_to_lock); }
+  const EngineOptions& options() const { return options_; }
+  const Plan& plan() const { return options_.plan; }
+  Transport* transport() const { return options_.transport.get(); }
+  ProgramState& state() { return state_; }
+  const ProgramState& state() const { return state_; }
+  ComputingSide& computing() { return computing_; }
+  const ComputingSide& computing() const { return computing_; }
+  EngineStats& stats() { return stats_; }
+  const EngineStats& stats() const { return stats_; }
+  FlightRecorder& recorder() { return recorder_; }
+  const FlightRecorder& recorder() const { return recorder_; }
+
+ private:
+  void Advance(std::vector<int64_t> ready);
+
+  const EngineOptions& options_;
+  FlightRecorder recorder_;  // of its writers kMessages is whoever holds mutex_
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  ProgramState state_;
+  ComputingSide computing_;
+  EngineStats stats_;
+  absl::Status error_;
+  Hooks hooks_;
+  std::optional<ProgramWriter> program_;  // from Begin on
+  // Where those parts end that are appended and not behind the computing thread.
+  std::deque<int64_t> part_ends_;
+  std::unique_ptr<WorkerPool> pool_;  // last: its thread uses all of the above
+};
+
+template <typename Work>
+auto Executor::Costed(const Op& op, int count, const Work& work) {
+  if (options_.costs == nullptr) return work();
+  const int64_t begin = ThreadNanoseconds();
+  auto result = work();
+  options_.costs->Count(op, ThreadNanoseconds() - begin, count);
+  return result;
+}
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_EXECUTOR_H_

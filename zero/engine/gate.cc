@@ -1,0 +1,261 @@
+// Begins and ends what the computing thread computes.
+#include "zero/engine/gate.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "sharding/samples.h"
+#include "zero/engine/samples.h"
+
+namespace ringzero {
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+CollectedPart::Kind PartOf(Copy copy) {
+  switch (copy) {
+    case Copy::kGradient: return CollectedPart::Kind::kGradient;
+    case Copy::kState: return CollectedPart::Kind::kState;
+    default: return CollectedPart::Kind::kParameters;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<LapTask> Gate::NextLap() {
+  const Lock lock = executor_.Hold();
+  if (!executor_.error().ok()) return executor_.error();
+  LapTask task;
+  if (is_over()) return task;
+  const Plan& plan = executor_.plan();
+  const Op& op = OpOf(executor_.computing().next.front());
+  task.iteration = op.iteration;
+  task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
+  task.micro_batch = task.lap.value * plan.workers + executor_.options().self.value;
+  if (op.kind == OpKind::kForward) {
+    task.kind = LapTask::Kind::kTrain;
+    if (plan.samples.per_epoch > 0) {
+      task.samples = SamplesOf(plan, task.iteration, task.micro_batch);
+    }
+  } else if (op.kind == OpKind::kEvaluate) {
+    task.kind = LapTask::Kind::kEvaluate;
+  } else if (op.kind == OpKind::kCollect) {
+    task.kind = LapTask::Kind::kCollect;
+  } else {
+    return FailedPrecondition("a new micro-batch was asked for, but the program expects \"",
+                              ToString(op), "\"");
+  }
+  return task;
+}
+
+absl::StatusOr<int64_t> Gate::Expect(OpKind kind, StageId stage) {
+  if (!executor_.error().ok()) return executor_.error();
+  const Op found{.kind = kind, .stage = stage};
+  if (is_over()) {
+    return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
+  }
+  const int64_t front = executor_.computing().next.front();
+  const Op& expected = OpOf(front);
+  if (expected.kind == kind && expected.stage == stage) return front;
+  const bool has_stage = expected.stage != kNoStage;
+  const std::string name =
+      has_stage ? absl::StrCat(" (", executor_.plan().stage(expected.stage).name, ")") : "";
+  return FailedPrecondition("the model went to \"", ToString(found), "\", but the plan expects \"",
+                            ToString(expected), "\"", name,
+                            ": stages must be computed in the plan's order");
+}
+
+void Gate::NoteBegin() {
+  ComputingSide& computing = executor_.computing();
+  computing.begun = true;
+  executor_.recorder().Record(Writer::kComputing,
+                              {EventKind::kBegin, OpOf(computing.next.front())});
+  computing.since = Clock::now();
+}
+
+absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
+  Lock lock = executor_.Hold();
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  if (kind == OpKind::kBackward) RZ_RETURN_IF_ERROR(sums_.WaitForMemory(lock, op));
+  NoteBegin();
+  return messages_.CopiesOf(executor_.state().at(op).linked);
+}
+
+absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
+  Lock lock = executor_.Hold();
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(OpKind::kEvaluate, stage));
+  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  NoteBegin();
+  EvaluationCopy copy;
+  copy.copies = messages_.CopiesOf(executor_.state().at(op).linked);
+  copy.statistics = statistics_.SnapshotOf(OpOf(op).iteration, stage);
+  return copy;
+}
+
+absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int64_t)>& keep) {
+  Lock lock = executor_.Hold();
+  RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
+  ComputingSide& computing = executor_.computing();
+  if (kind != OpKind::kEnd && !std::exchange(computing.begun, false)) {
+    return FailedPrecondition("stage ", stage.value, " was ended before it was begun");
+  }
+  const Op done = OpOf(op);
+  if (kind == OpKind::kEnd) {
+    RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+    executor_.recorder().Record(Writer::kComputing, {EventKind::kBegin, done});
+  }
+  if (keep) keep(op);
+  executor_.recorder().Record(Writer::kComputing, {EventKind::kEnd, done});
+  if (executor_.options().costs != nullptr) executor_.options().costs->EndCompute(done);
+  computing.next.pop_front();
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - computing.since).count();
+  if (kind == OpKind::kForward) executor_.stats().forward_seconds += seconds;
+  if (kind == OpKind::kBackward) executor_.stats().backward_seconds += seconds;
+  computing.since = now;
+  executor_.Complete(op);
+  if (is_over()) return executor_.error();
+  statistics_.ForgetBefore(OpOf(computing.next.front()).iteration);
+  if (absl::Status appended = executor_.AppendParts(); !appended.ok()) executor_.Fail(appended);
+  return executor_.error();
+}
+
+Op Gate::Next() const {
+  const Lock lock = executor_.Hold();
+  return is_over() ? Op() : OpOf(executor_.computing().next.front());
+}
+
+absl::Status Gate::EndForward(StageId stage, Buffer statistics) {
+  const EngineOptions& options = executor_.options();
+  const int64_t bytes = options.layouts[stage.value].statistics_bytes;
+  size_t wanted = options.plan.exchange ? static_cast<size_t>(bytes) : 0;
+  if (IsMissing(options, Next())) wanted = 0;
+  if (wanted > 0 && (!statistics || statistics.size() != wanted)) {
+    return InvalidArgument("stage ", stage.value, " has ", wanted, " bytes of statistics, but ",
+                           statistics ? statistics.size() : 0, " were given");
+  }
+  return End(OpKind::kForward, stage, [&](int64_t op) {
+    if (wanted > 0) statistics_.KeepBatch(OpOf(op), std::move(statistics));
+  });
+}
+
+std::byte* Gate::OpenSum(StageId stage) {
+  const Lock lock = executor_.Hold();
+  if (!executor_.error().ok() || !executor_.computing().begun || is_over()) return nullptr;
+  const int64_t front = executor_.computing().next.front();
+  const Op& backward = OpOf(front);
+  if (backward.kind != OpKind::kBackward || backward.stage != stage) return nullptr;
+  return sums_.Open(front);
+}
+
+absl::Status Gate::EndBackward(StageId stage, StageGradient gradient) {
+  const EngineOptions& options = executor_.options();
+  if (!gradient.empty() && IsMissing(options, Next())) {
+    return InvalidArgument("stage ", stage.value,
+                           " was given a gradient of a micro-batch that has no samples");
+  }
+  for (const GradientPart& part : gradient) {
+    const auto& parameters = options.layouts[stage.value].parameters;
+    if (part.parameter < 0 || part.parameter >= static_cast<int>(parameters.size()) ||
+        !parameters[part.parameter].trainable) {
+      return InvalidArgument("stage ", stage.value, " has no trainable ", "parameter number ",
+                             part.parameter);
+    }
+  }
+  return End(OpKind::kBackward, stage, [&](int64_t op) {
+    if (options.plan.exchange) sums_.Keep(op, std::move(gradient));
+  });
+}
+
+absl::Status Gate::EndMicroBatch(const std::vector<double>& metrics) {
+  const int wanted = executor_.options().metrics_count;
+  if (static_cast<int>(metrics.size()) != wanted) {
+    return InvalidArgument("a micro-batch reports ", wanted, " metrics, but ", metrics.size(),
+                           " were given");
+  }
+  return End(OpKind::kEnd, kNoStage, [&](int64_t op) {
+    if (executor_.plan().exchange) statistics_.KeepMetrics(OpOf(op), metrics);
+  });
+}
+
+absl::Status Gate::SkipMicroBatch(const std::vector<double>& metrics) {
+  RZ_ASSIGN_OR_RETURN(const LapTask task, NextLap());
+  if (task.kind != LapTask::Kind::kTrain || !task.missing()) {
+    return FailedPrecondition("micro-batch ", task.micro_batch, " of iteration ",
+                              task.iteration.value, " is not missing: it has to be computed");
+  }
+  const Plan& plan = executor_.plan();
+  for (int j = 0; j < plan.stage_count(); ++j) {
+    RZ_RETURN_IF_ERROR(Begin(OpKind::kForward, StageId(j)).status());
+    RZ_RETURN_IF_ERROR(EndForward(StageId(j), Buffer()));
+  }
+  for (int j = plan.stage_count() - 1; j >= 0 && plan.stages[j].has_backward; --j) {
+    RZ_RETURN_IF_ERROR(Begin(OpKind::kBackward, StageId(j)).status());
+    RZ_RETURN_IF_ERROR(EndBackward(StageId(j), {}));
+  }
+  return EndMicroBatch(metrics);
+}
+
+absl::StatusOr<CollectedPart> Gate::Collect() {
+  Lock lock = executor_.Hold();
+  const StageId stage = is_over() ? kNoStage : OpOf(executor_.computing().next.front()).stage;
+  RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(OpKind::kCollect, stage));
+  RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
+  NoteBegin();
+  const LinkedOp& linked = executor_.state().at(number).linked;
+  CollectedPart part{.kind = PartOf(linked.op.copy), .stage = stage};
+  if (part.kind != CollectedPart::Kind::kParameters) {
+    part.values = executor_.state().at(linked.takes).owned.data();
+    return part;
+  }
+  for (StageCopy& copy : messages_.CopiesOf(linked)) part.parameters = std::move(copy.parameters);
+  part.statistics = statistics_.SnapshotOf(linked.op.iteration, stage);
+  return part;
+}
+
+absl::Status Gate::EndCollect() {
+  return End(OpKind::kCollect, Next().stage,
+             [this](int64_t op) { executor_.TakeOver(op).Reset(); });
+}
+
+double* Gate::WaitCounter(int64_t op) {
+  EngineStats& stats = executor_.stats();
+  const Op& cause = OpOf(op);
+  if (cause.kind == OpKind::kAdd) return &stats.wait_gradient_sums_seconds;
+  if (cause.kind == OpKind::kUpdate) return &stats.wait_update_seconds;
+  if (CarriesParameters(cause.channel)) return &stats.wait_parameters_seconds;
+  return &stats.wait_other_seconds;
+}
+
+absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
+  const Op waiting = OpOf(op);
+  double* counter = nullptr;
+  int64_t missed = kNoOp;
+  Op missing;  // a copy: what is done may be forgotten
+  const auto ready = [&] {
+    FlightRecorder& recorder = executor_.recorder();
+    const int64_t cause = executor_.state().FirstUnfinished(op);
+    if (cause != missed) {
+      if (missed != kNoOp) recorder.Record(Writer::kComputing, {EventKind::kWaited, missing});
+      missed = cause;
+      if (cause != kNoOp) {
+        missing = OpOf(cause);
+        recorder.Record(Writer::kComputing, {EventKind::kWait, missing});
+      }
+    }
+    if (cause != kNoOp) {
+      counter = WaitCounter(cause);
+      executor_.computing().waiting_for =
+          absl::StrCat("\"", ToString(OpOf(cause)), "\", to start \"", ToString(waiting), "\"");
+    }
+    return cause == kNoOp;
+  };
+  return executor_.WaitFor(lock, absl::StrCat("to start \"", ToString(waiting), "\""), ready,
+                           [&](double seconds) { *counter += seconds; });
+}
+
+}  // namespace ringzero

@@ -1,0 +1,74 @@
+// Gate: the computing side of the engine: what the computing thread calls, in the program's order
+// (zero/engine.h). It waits for what its operations need, and leaves what they make.
+//
+// Methods take the executor's lock themselves.
+#ifndef RINGZERO_ZERO_ENGINE_GATE_H_
+#define RINGZERO_ZERO_ENGINE_GATE_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "zero/engine/executor.h"
+#include "zero/engine/messages.h"
+#include "zero/engine/statistics.h"
+#include "zero/engine/sums.h"
+
+namespace ringzero {
+
+class Gate {
+ public:
+  // All must outlive this.
+  struct Parts {
+    Executor& executor;
+    const Messages& messages;
+    Statistics& statistics;
+    Sums& sums;
+  };
+  explicit Gate(const Parts& parts)
+      : executor_(parts.executor),
+        messages_(parts.messages),
+        statistics_(parts.statistics),
+        sums_(parts.sums) {}
+
+  // As in Engine.
+  absl::StatusOr<LapTask> NextLap();
+  absl::StatusOr<std::vector<StageCopy>> Begin(OpKind kind, StageId stage);
+  absl::Status EndForward(StageId stage, Buffer statistics);
+  std::byte* OpenSum(StageId stage);
+  absl::Status EndBackward(StageId stage, StageGradient gradient);
+  absl::Status EndMicroBatch(const std::vector<double>& metrics);
+  absl::Status SkipMicroBatch(const std::vector<double>& metrics);
+  absl::StatusOr<EvaluationCopy> BeginEvaluation(StageId stage);
+  absl::Status EndEvaluation(StageId stage) { return End(OpKind::kEvaluate, stage, nullptr); }
+  absl::StatusOr<CollectedPart> Collect();
+  absl::Status EndCollect();
+
+ private:
+  using Lock = Executor::Lock;
+  using Writer = Executor::Writer;
+
+  // With the lock held:
+  // The next operation; FailedPrecondition if it is not (kind, stage).
+  absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
+  absl::Status WaitUntilReady(Lock& lock, int64_t op);
+  double* WaitCounter(int64_t op);
+  void NoteBegin();
+  const Op& OpOf(int64_t op) const { return executor_.state().at(op).linked.op; }
+  bool is_over() const { return executor_.computing().next.empty(); }
+
+  // The next operation; it takes the lock. An Op without a stage: the program is over.
+  Op Next() const;
+  absl::Status End(OpKind kind, StageId stage, const std::function<void(int64_t)>& keep);
+
+  Executor& executor_;
+  const Messages& messages_;
+  Statistics& statistics_;
+  Sums& sums_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_GATE_H_

@@ -1,0 +1,68 @@
+// Messages: sends and receives of the program, over the transport; and where copies of parameters
+// are.
+//
+//   RZ_RETURN_IF_ERROR(messages.Post(receive));     // completes the operation when it arrives
+//   RZ_RETURN_IF_ERROR(messages.Send(send));
+//   SharedBuffer copy = messages.CopyOf(read);
+//
+// With the executor's lock held.
+#ifndef RINGZERO_ZERO_ENGINE_MESSAGES_H_
+#define RINGZERO_ZERO_ENGINE_MESSAGES_H_
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "zero/block_memory.h"
+#include "zero/engine/executor.h"
+#include "zero/engine/norms.h"
+#include "zero/engine/statistics.h"
+
+namespace ringzero {
+
+class Messages {
+ public:
+  // All must outlive this.
+  struct Parts {
+    Executor& executor;
+    const BlockMemory& blocks;
+    Norms& norms;
+    Statistics& statistics;
+  };
+  explicit Messages(const Parts& parts);
+
+  absl::Status Post(int64_t op);
+  absl::Status Send(int64_t op);
+  // Lets go of a held copy.
+  void Release(const Op& op) { held_copies_.erase({op.stage.value, op.version.value}); }
+
+  // The parameters that an operation of the computing side is shown.
+  std::vector<StageCopy> CopiesOf(const LinkedOp& linked) const;
+  void Clear() { held_copies_.clear(); }
+
+ private:
+  SharedBuffer CopyOf(const Read& read) const;
+  absl::Status SendNow(int64_t op);
+  void Take(int64_t op, SharedBuffer message);
+  // Frees the slots of messages that are not waited for in their channel's order.
+  absl::Status KeepArrival(OpState& state);
+  // Whether a received copy stays until its kRelease.
+  bool IsHeld(const Op& message) const;
+  // The number of the message of `op` on its channel, by what has been counted so far.
+  static uint32_t NextMessage(std::vector<uint32_t>& counts, const Op& op);
+  template <typename Handle>
+  void Arrive(int64_t op, uint32_t count, absl::StatusOr<Handle> message);
+
+  Executor& executor_;
+  const BlockMemory& blocks_;
+  Norms& norms_;
+  Statistics& statistics_;
+  std::map<std::pair<int, int>, SharedBuffer> held_copies_;  // (stage, version)
+  std::vector<uint32_t> sent_, received_;                    // by peer and channel
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_MESSAGES_H_

@@ -1,0 +1,68 @@
+// Statistics: running statistics on their way around the ring, those of a version that is evaluated
+// or collected, and the losses and metrics of micro-batches on theirs.
+//
+//   statistics.KeepBatch(forward, batch);     // then Apply folds it into the running ones
+//   statistics.KeepMetrics(end, {loss, …});   // then Fold adds them to the iteration's
+//
+// With the executor's lock held.
+#ifndef RINGZERO_ZERO_ENGINE_STATISTICS_H_
+#define RINGZERO_ZERO_ENGINE_STATISTICS_H_
+
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "zero/engine/executor.h"
+
+namespace ringzero {
+
+class Statistics {
+ public:
+  // `executor` must outlive this.
+  explicit Statistics(Executor& executor) : executor_(executor) {}
+
+  // At worker 0: the first running statistics.
+  absl::Status Initialize();
+  // What a forward has left. Empty: its micro-batch is missing.
+  void KeepBatch(const Op& forward, Buffer batch) { batches_[PlaceOf(forward)] = std::move(batch); }
+  void StartApply(int64_t op);
+  void StartSnapshot(int64_t op);
+  // What a message has brought goes into memory of our own.
+  absl::Status KeepRunning(OpState& received);
+  void KeepSnapshot(OpState& received);
+  // Of version t, for this worker's own evaluations and collections; empty: there are none.
+  SharedBuffer SnapshotOf(Iteration t, StageId stage) const;
+  // Those before version t are not needed any more.
+  void ForgetBefore(Iteration t);
+
+  // What an End has left.
+  void KeepMetrics(const Op& end, const std::vector<double>& metrics) {
+    metrics_[PlaceInFold(end)] = metrics;
+  }
+  void StartFold(int64_t op);
+  void StartReport(int64_t op);
+
+  void Clear();
+
+ private:
+  using Place = std::tuple<int, int, int>;  // stage, iteration, lap
+  static Place PlaceOf(const Op& op) { return {op.stage.value, op.iteration.value, op.lap.value}; }
+  static Place PlaceInFold(const Op& op) {  // evaluation?, iteration, lap
+    return {op.copy == Copy::kEvaluation ? 1 : 0, op.iteration.value, op.lap.value};
+  }
+  const StageLayout& LayoutOf(StageId stage) const {
+    return executor_.options().layouts[stage.value];
+  }
+
+  Executor& executor_;
+  std::map<Place, Buffer> batches_;                        // until applied
+  std::map<int, SharedBuffer> initial_;                    // worker 0: by stage
+  std::map<std::pair<int, int>, SharedBuffer> snapshots_;  // (iteration, stage)
+  std::map<Place, std::vector<double>> metrics_;           // until folded
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_STATISTICS_H_

@@ -1,0 +1,51 @@
+// Waits: whom and what this worker waits for, in words, and whose fault it is that a wait takes too
+// long: it asks along the chain of waits, and answers the others' questions.
+//
+//   BlameAnswer now = waits.WhatItDoes();            // "waits for \"Recv sum s1 t4 l0 w2\"", next: 2
+//   absl::Status why = waits.Blame(lock, "waited 600 s for …");
+//
+// With the executor's lock held. docs/decisions/0012-dead-or-slow.md.
+#ifndef RINGZERO_ZERO_ENGINE_WAITS_H_
+#define RINGZERO_ZERO_ENGINE_WAITS_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "zero/blame.h"
+#include "zero/engine/executor.h"
+#include "zero/engine/sums.h"
+
+namespace ringzero {
+
+class Waits {
+ public:
+  // Both must outlive this.
+  Waits(Executor& executor, const Sums& sums) : executor_(executor), sums_(sums) {}
+
+  BlameAnswer WhatItDoes() const;
+  BlameAnswer WhyNotDone(int64_t op) const;
+  BlameAnswer AnswerTo(const BlameQuestion& question) const;
+
+  // DeadlineExceeded that names the end of the chain of waits. `waited`: "waited 600 s for …";
+  // `mine`: what this worker waits for. The lock is released while others are asked.
+  absl::Status Blame(Executor::Lock& lock, const std::string& waited, BlameAnswer mine);
+  // Waits for `done`, which only `worker` can bring about; `what` is it that is missed.
+  absl::Status AwaitWorker(Executor::Lock& lock, WorkerId worker, const std::string& what,
+                           const std::function<bool()>& done);
+
+ private:
+  BlameAnswer AskWorker(Executor::Lock& lock, const BlameStep& step);
+  BlameAnswer WhyNotSent(WorkerId to, MessageKey message) const;
+  BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
+  bool IsAppended(const Op& named) const;
+  std::string ComputingThread() const;
+  const Op& OpOf(int64_t op) const { return executor_.state().at(op).linked.op; }
+
+  Executor& executor_;
+  const Sums& sums_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_ZERO_ENGINE_WAITS_H_
