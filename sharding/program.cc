@@ -31,6 +31,7 @@ class ProgramWriter::Impl {
   Impl(const Plan& plan, WorkerId self, Iteration from)
       : plan_(plan), self_(self), part_(ProgramPart{from, Lap(0)}), operands_(plan_, self) {
     if (plan.stagger && !alone()) tokens_ = StaggerTokens(plan);
+    SortStages();
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -74,26 +75,26 @@ class ProgramWriter::Impl {
   int last_worker() const { return plan_.workers - 1; }
   bool alone() const { return plan_.workers == 1; }
   bool Travels(StageId j) const { return plan_.stage(j).parameter_bytes > 0; }
-  std::vector<StageId> Stages() const {
-    std::vector<StageId> stages;
-    for (int j = 0; j < plan_.stage_count(); ++j) stages.push_back(StageId(j));
-    return stages;
-  }
-  std::vector<StageId> StagesBackward() const {
-    std::vector<StageId> stages;
+  // Once, since every lap and every worker's injections go through them.
+  void SortStages() {
+    const auto count = static_cast<size_t>(plan_.stage_count());
+    tied_to_.resize(count);
+    backward_copies_at_.resize(count);
+    for (int j = 0; j < plan_.stage_count(); ++j) {
+      const StageId stage(j), last = plan_.last_use(stage);
+      stages_.push_back(stage);
+      if (last != stage) tied_to_[last.value].push_back(stage);
+      if (Travels(stage) && HasBackwardCopy(plan_, stage)) {
+        backward_copies_at_[last.value].push_back(stage);
+      }
+      if (plan_.owner(stage) == self_ && Travels(stage)) owned_.push_back(stage);
+    }
     for (int j = plan_.stage_count() - 1; j >= 0 && plan_.stages[j].has_backward; --j) {
-      stages.push_back(StageId(j));
+      stages_backward_.push_back(StageId(j));
+      for (const StageId i : backward_copies_at_[j]) {
+        if (plan_.owner(i) == self_) owned_backward_.push_back(i);
+      }
     }
-    return stages;
-  }
-  // The stages whose backward copy is first needed by the backward of stage j: its own and those
-  // tied to it; a tied stage's own backward comes later and needs no other copy.
-  std::vector<StageId> BackwardCopiesAt(StageId j) const {
-    std::vector<StageId> copies;
-    for (const StageId i : Stages()) {
-      if (plan_.last_use(i) == j && Travels(i) && HasBackwardCopy(plan_, i)) copies.push_back(i);
-    }
-    return copies;
   }
 
   void Emit(const Op& op, Uses uses) { ops_.emplace_back(op, std::move(uses)); }
@@ -117,8 +118,8 @@ class ProgramWriter::Impl {
 
   void ComputeOnlyLap(Iteration t, Lap l) {
     const MicroBatch m{self_, t, l};
-    for (const StageId j : Stages()) Compute(OpKind::kForward, m, j, {});
-    for (const StageId j : StagesBackward()) Compute(OpKind::kBackward, m, j, {});
+    for (const StageId j : stages_) Compute(OpKind::kForward, m, j, {});
+    for (const StageId j : stages_backward_) Compute(OpKind::kBackward, m, j, {});
     Emit({.kind = OpKind::kEnd, .iteration = t, .lap = l}, {});
   }
 
@@ -138,9 +139,8 @@ class ProgramWriter::Impl {
   template <typename VersionOf>
   Uses Parameters(StageId j, Copy copy, VersionOf version) const {
     Uses uses = operands_.Parameters(j, version(j), copy);
-    for (int i = 0; i < j.value; ++i) {
-      if (plan_.last_use(StageId(i)) != j) continue;
-      const Uses tied = operands_.Parameters(StageId(i), version(StageId(i)), copy);
+    for (const StageId i : tied_to_[j.value]) {
+      const Uses tied = operands_.Parameters(i, version(i), copy);
       uses.insert(uses.end(), tied.begin(), tied.end());
     }
     return uses;
@@ -177,7 +177,7 @@ class ProgramWriter::Impl {
   // Lets go of the copies that this operation of a lap has read last.
   void Release(OpKind kind, const MicroBatch& m, StageId j) {
     if (!plan_.holds_copies()) return;
-    for (const StageId i : Stages()) {
+    for (const StageId i : stages_) {
       if (LastReadOfLap(plan_, i) != std::pair(kind, j) || !IsLastRead(plan_, m, i)) continue;
       ReleaseCopy(m.iteration, i, ReadVersion(plan_, m, i));
     }
@@ -190,14 +190,14 @@ class ProgramWriter::Impl {
 
   void TrainingLap(const MicroBatch& m) {
     int operation = 0;
-    for (const StageId j : Stages()) {
+    for (const StageId j : stages_) {
       PassCopy(m, j, Copy::kForward);
       ComputeWithTokens(OpKind::kForward, m, j, operation++);
       Release(OpKind::kForward, m, j);
       RunningStatistics(m, j);
     }
-    for (const StageId j : StagesBackward()) {
-      for (const StageId i : BackwardCopiesAt(j)) PassCopy(m, i, Copy::kBackward);
+    for (const StageId j : stages_backward_) {
+      for (const StageId i : backward_copies_at_[j.value]) PassCopy(m, i, Copy::kBackward);
       ComputeWithTokens(OpKind::kBackward, m, j, operation++);
       Release(OpKind::kBackward, m, j);
       GradientSum(m, j);
@@ -401,16 +401,13 @@ class ProgramWriter::Impl {
     for (int l = 0; l < std::min(plan_.laps, 2); ++l) {
       for (int w = 0; w < plan_.workers; ++w) {
         const MicroBatch m{WorkerId(w), t, Lap(l)};
-        for (const StageId j : Stages()) Inject(m, j, Copy::kForward);
-        for (const StageId j : StagesBackward()) {
-          for (const StageId i : BackwardCopiesAt(j)) Inject(m, i, Copy::kBackward);
-        }
+        for (const StageId j : owned_) Inject(m, j, Copy::kForward);
+        for (const StageId j : owned_backward_) Inject(m, j, Copy::kBackward);
       }
     }
   }
 
   void Inject(const MicroBatch& m, StageId j, Copy copy) {
-    if (plan_.owner(j) != self_ || !Travels(j)) return;
     if (SourceOf(plan_, m, j).how != CopySource::How::kInject || !Comes(m, j)) return;
     SendCopy({.channel = Channel::kInject,
               .copy = copy,
@@ -425,7 +422,7 @@ class ProgramWriter::Impl {
   // norm of this very iteration.
   void Updates(Iteration t) {
     std::vector<StageId> owned;
-    for (const StageId j : StagesBackward()) {
+    for (const StageId j : stages_backward_) {
       if (plan_.has_masters(self_, j) && plan_.stage(j).sum_bytes > 0) owned.push_back(j);
     }
     for (const StageId j : owned) {
@@ -520,13 +517,13 @@ class ProgramWriter::Impl {
       return;
     }
     for (int w = 1; w < plan_.workers && !plan_.spreads_sums(); ++w) {
-      for (const StageId j : StagesBackward()) {
+      for (const StageId j : stages_backward_) {
         if (plan_.owner(j).value != w || plan_.stage(j).sum_bytes == 0) continue;
         Receive(NormMessage(t, j, WorkerId(w)), SquaresOf(j));
       }
     }
     Uses uses;
-    for (const StageId j : Stages()) {
+    for (const StageId j : stages_) {
       if (plan_.stage(j).sum_bytes > 0) uses.push_back(Reading(Role::kSquares, SquaresOf(j)));
     }
     uses.push_back(Writing(Role::kNorm, norm));
@@ -548,7 +545,7 @@ class ProgramWriter::Impl {
   }
 
   void Evaluation(Iteration t) {
-    for (const StageId j : Stages()) {
+    for (const StageId j : stages_) {
       if (self_.value == last_worker() || t.value == 0) break;  // θ_0 has the initial statistics
       if (plan_.stage(j).buffer_bytes == 0) continue;
       ReceiveSnapshot(t, j);
@@ -556,14 +553,14 @@ class ProgramWriter::Impl {
       if (next.value < last_worker()) SendSnapshot(Version(t.value), j, next);
     }
     for (int l = 0; l < plan_.evaluation.laps; ++l) {
-      for (const StageId j : Stages()) InjectEvaluation(t, Lap(l), j);
+      for (const StageId j : owned_) InjectEvaluation(t, Lap(l), j);
     }
     for (int l = 0; l < plan_.evaluation.laps; ++l) EvaluationLap(t, Lap(l));
   }
 
   void InjectEvaluation(Iteration t, Lap l, StageId j) {
     if (EvaluationSourceOf(plan_, WorkerId(0), j).how != CopySource::How::kInject) return;
-    if (plan_.owner(j) != self_ || !Travels(j) || !ComesForEvaluation(WorkerId(0), t, l, j)) return;
+    if (!ComesForEvaluation(WorkerId(0), t, l, j)) return;
     Op op = EvaluationCopy(t, l, j);
     op.channel = Channel::kInject;
     op.peer = WorkerId(0);
@@ -592,7 +589,7 @@ class ProgramWriter::Impl {
   }
 
   void EvaluationLap(Iteration t, Lap l) {
-    for (const StageId j : Stages()) {
+    for (const StageId j : stages_) {
       if (Travels(j)) PassEvaluationCopy(t, l, j);
       const auto version = [&](StageId i) { return VersionAfter(plan_, i, t.value); };
       Uses uses = Parameters(j, Copy::kEvaluation, version);
@@ -601,7 +598,7 @@ class ProgramWriter::Impl {
       }
       Emit({.kind = OpKind::kEvaluate, .stage = j, .iteration = t, .lap = l, .version = version(j)},
            std::move(uses));
-      for (const StageId i : Stages()) {
+      for (const StageId i : stages_) {
         const bool last = plan_.holds_copies() && plan_.last_use(i) == j &&
                           l.value == plan_.evaluation.laps - 1 &&
                           IsLastReadOfEvaluation(plan_, self_, t, i);
@@ -633,6 +630,12 @@ class ProgramWriter::Impl {
   const WorkerId self_;
   std::optional<ProgramPart> part_;
   std::vector<StaggerToken> tokens_;
+  // In model order; in the order of backwards; of this worker, those whose parameters travel, and
+  // those in the order in which backwards need their copies.
+  std::vector<StageId> stages_, stages_backward_, owned_, owned_backward_;
+  // By stage j: the stages tied to it, and those whose backward copy its backward needs first, its
+  // own and those tied to it: a tied stage's own backward comes later and needs no other copy.
+  std::vector<std::vector<StageId>> tied_to_, backward_copies_at_;
   Operands operands_;
   std::vector<Instruction> ops_;
 };
