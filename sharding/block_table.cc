@@ -1,8 +1,8 @@
 // Which blocks a plan gives to a worker.
 #include "sharding/block_table.h"
 
-#include <algorithm>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"

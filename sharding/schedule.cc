@@ -120,12 +120,8 @@ Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j) {
   return plan.predict ? Prediction(m.iteration.value) : Version(m.iteration.value - 1);
 }
 
-Version OverwrittenVersion(const Plan& plan, Iteration t) {
-  return Version(plan.updates_in_place() ? t.value : t.value - 1);
-}
-
 std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t) {
-  std::vector<Version> versions = {OverwrittenVersion(plan, t)};
+  std::vector<Version> versions = {Version(plan.updates_in_place() ? t.value : t.value - 1)};
   if (plan.predict) versions.push_back(Prediction(t.value));
   return versions;
 }

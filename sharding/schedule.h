@@ -49,9 +49,8 @@ Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j);
 // The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
 Version VersionAfter(const Plan& plan, StageId j, int updates);
 
-// The label whose memory the update of iteration t overwrites: θ_{t-1}, or θ_t if it is in place.
-Version OverwrittenVersion(const Plan& plan, Iteration t);
-// With plan.predict that of the prediction of θ_t, too.
+// The labels whose memory the update of iteration t overwrites: θ_{t-1}, or θ_t if it is in place;
+// with plan.predict that of the prediction of θ_t, too.
 std::vector<Version> OverwrittenVersions(const Plan& plan, Iteration t);
 
 // Whether anybody reads predictions of stage j.

@@ -12,7 +12,7 @@ absl::Status BlockMemory::Allocate(std::span<const OwnBlock> table, const Alloca
   for (const OwnBlock& own : table) {
     if (own.access == Access::kHandedOn) continue;
     RZ_ASSIGN_OR_RETURN(Buffer memory, allocator(own));
-    bytes_.*own.category += static_cast<int64_t>(memory.size());
+    if (own.category != nullptr) bytes_.*own.category += static_cast<int64_t>(memory.size());
     std::byte* const data = memory.data();
     blocks_[own.block] = {data, std::move(memory).Seal()};
   }

@@ -38,6 +38,7 @@ class BlockMemory {
   // Whether anybody holds what Lend gave.
   bool IsLent(const MemoryBlock& block) const;
   const std::byte* Read(const MemoryBlock& block) const { return At(block).data; }
+  size_t SizeOf(const MemoryBlock& block) const { return At(block).handle.size(); }
   // To be written: it must not be lent.
   std::byte* Write(const MemoryBlock& block);
 

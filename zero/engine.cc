@@ -2,6 +2,7 @@
 // begins with, and how its run ends.
 #include "zero/engine.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "base/status.h"
 #include "sharding/verify.h"
+#include "zero/blame.h"
 #include "zero/block_memory.h"
 #include "zero/engine/executor.h"
 #include "zero/engine/flight.h"
@@ -69,7 +71,6 @@ class Engine::Impl {
   Updates updates_{{executor_, blocks_, sums_, norms_, owned_}};
   EngineFlight flight_{executor_, waits_};
   Gate gate_{{executor_, messages_, statistics_, sums_}};
-  bool finished_ = false;
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
@@ -179,7 +180,7 @@ void Engine::Impl::Clear() {
 }
 
 Engine::Impl::~Impl() {
-  if (!finished_)
+  if (!executor_.finished())
     Abort(absl::CancelledError(absl::StrCat("worker ", options_.self.value, " left")));
   // The transport's thread and the pool's end before anything that they use; what operations hold
   // goes back to the transport's pools first.
@@ -299,8 +300,7 @@ absl::Status Engine::Impl::Finish() {
   RZ_RETURN_IF_ERROR(Drain(lock));
   RZ_RETURN_IF_ERROR(norms_.Gather(lock, waits_));
   Clear();
-  flight_.Finish();
-  finished_ = true;
+  executor_.Finish();
   if (options_.transport == nullptr) return absl::OkStatus();
   return options_.transport->Close();
 }
@@ -330,7 +330,7 @@ void Engine::Impl::Abort(const absl::Status& why) {
 
 double Engine::Impl::GradientSquares(Iteration t) const {
   const Lock lock = executor_.Hold();
-  return finished_ ? norms_.SquaresAtTheEnd(t) : norms_.SquaresHere(t);
+  return executor_.finished() ? norms_.SquaresAtTheEnd(t) : norms_.SquaresHere(t);
 }
 
 std::optional<StageId> Engine::Impl::NonfiniteStage(Iteration t) const {

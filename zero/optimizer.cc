@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/check.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sum.h"
 #include "zero/update/kernels.h"
@@ -23,7 +24,7 @@ void CarryOver(const UpdateSpan& span) {
 }  // namespace
 
 StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
-                               std::byte* moments)
+                               std::span<std::byte> moments)
     : options_(options), layout_(layout), states_(layout.parameters.size()) {
   struct Part {
     float** values;
@@ -49,12 +50,13 @@ StageOptimizer::StageOptimizer(const OptimizerOptions& options, const StageLayou
   }
   std::stable_sort(blocks_.begin(), blocks_.end(),
                    [](const UpdateBlock& a, const UpdateBlock& b) { return a.round < b.round; });
-  if (moments == nullptr && moment_bytes_ > 0) {
+  if (moments.empty() && moment_bytes_ > 0) {
     own_moments_ = MakeHeapBuffer(static_cast<size_t>(moment_bytes_));
-    moments = own_moments_.data();
+    moments = own_moments_.as<std::byte>();
   }
+  RZ_CHECK(static_cast<int64_t>(moments.size()) >= moment_bytes_, "the state has its memory");
   for (const Part& part : parts) {
-    *part.values = reinterpret_cast<float*>(moments + part.offset_bytes);
+    *part.values = reinterpret_cast<float*>(moments.data() + part.offset_bytes);
     if (part.initial != 0) std::fill_n(*part.values, part.count, part.initial);
   }
 }

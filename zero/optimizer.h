@@ -58,10 +58,10 @@ struct UpdateBlock {
 // blocks may be updated at the same time.
 class StageOptimizer {
  public:
-  // `moments`: zeroed memory of MomentBytes() (zero/optimizer_state.h) for its state, which must
-  // outlive it; null: it has memory of its own.
+  // `moments`: zeroed memory for its state, at least MomentBytes() (zero/optimizer_state.h), which
+  // must outlive it; empty: it has memory of its own.
   StageOptimizer(const OptimizerOptions& options, const StageLayout& layout,
-                 std::byte* moments = nullptr);
+                 std::span<std::byte> moments = {});
   StageOptimizer(StageOptimizer&&) noexcept = default;
 
   // Begin once, then Block once for each of blocks(), round by round: writes θ_{t+1} to `out`,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "base/status.h"
@@ -81,7 +82,7 @@ absl::Status OwnedStages::Initialize(StageId stage, const OptimizerOptions& opti
     std::byte* const version = blocks_.Write(VersionBlock(plan_, stage, Version(0)));
     if (fill) RZ_RETURN_IF_ERROR(fill(stage, masters));
     if (fill && masters != version) RoundParameters(layout, masters, version);
-    // Both predictions that the first two updates do not make.
+    // The predictions of θ_0 and θ_1, which no update makes.
     for (int t = 0; t < 2 && IsPredicted(plan_, stage); ++t) {
       std::memcpy(blocks_.Write(VersionBlock(plan_, stage, Prediction(t))), version,
                   static_cast<size_t>(layout.parameter_bytes));
@@ -89,7 +90,8 @@ absl::Status OwnedStages::Initialize(StageId stage, const OptimizerOptions& opti
   }
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
   const MemoryBlock state{.kind = BlockKind::kState, .stage = stage};
-  std::byte* const moments = blocks_.Has(state) ? blocks_.Write(state) : nullptr;
+  std::span<std::byte> moments;
+  if (blocks_.Has(state)) moments = {blocks_.Write(state), blocks_.SizeOf(state)};
   Stage& owned = stages_[stage.value];
   owned.optimizer = std::make_unique<StageOptimizer>(optimizer, layout, moments);
   const auto scratch = static_cast<size_t>(owned.optimizer->scratch_bytes());

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "sharding/block.h"
 #include "sharding/plan.h"

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -321,6 +322,19 @@ class Plan(TestCase):
         self.assertIn("cdp_v2", done.stdout)
         self.assertIn("<svg", self.text("plan.svg"))
         self.fails(self.run_program("plan", self.config(), "--program", 2), 2, "--program")
+
+    def test_blocks_add_up_to_the_forecast(self):
+        blocks, told = {}, {}
+        for worker in range(2):
+            text = self.runs("plan", self.config(), "--blocks", worker).stdout
+            head, table = text.split(f"\nblocks of worker {worker}\n")
+            for line in table.splitlines()[1:-1]:
+                _, bytes_, category = line.split()[:3]
+                blocks[category] = blocks.get(category, 0) + int(bytes_)
+            told = {name: int(host) for name, host in re.findall(r"(?m)^(masters|versions|moments|sums) +(\d+) ", head)}
+        self.assertEqual(sorted(told), ["masters", "moments", "sums", "versions"])
+        self.assertEqual(blocks, told)
+        self.fails(self.run_program("plan", self.config(), "--blocks", 2), 2, "--blocks", "below 2", "found 2")
 
 
 if __name__ == "__main__":

@@ -136,8 +136,14 @@ Buffer Executor::TakeOver(int64_t op) {
   const int64_t from = state_.at(op).linked.takes;
   if (from < 0) return Buffer();
   Buffer buffer = std::move(state_.at(from).owned);
-  RZ_CHECK(buffer, ToString(static_cast<const Op&>(state_.at(op).linked.op)));
+  RZ_CHECK(buffer, ToString(state_.at(op).linked.op));
   return buffer;
+}
+
+absl::Status Executor::Leave(int64_t op, Buffer memory) {
+  const Lock lock = Hold();
+  if (error_.ok()) state_.at(op).owned = std::move(memory);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Buffer> Executor::AllocateMessage(int64_t bytes) const {

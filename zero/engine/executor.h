@@ -7,12 +7,13 @@
 //   executor.WaitFor(lock, "for …", done, {});   // a named wait with a deadline
 //
 // What an operation does is not its business: hooks start it. One mutex guards all that the engine
-// has; Hold takes it. Methods ask for the lock to be held unless they say otherwise.
+// has; Hold takes it.
 #ifndef RINGZERO_ZERO_ENGINE_EXECUTOR_H_
 #define RINGZERO_ZERO_ENGINE_EXECUTOR_H_
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -52,7 +54,7 @@ class Executor {
     // Starts an operation that is ready. True: it is done already; else whoever ends it calls
     // Complete. Not for receives.
     std::function<bool(int64_t op)> start;
-    // Asks for the message of a receive, which may come at once.
+    // Asks for the message of a receive. Its arrival takes the lock.
     std::function<absl::Status(int64_t op)> post;
     // DeadlineExceeded that says who is to blame. May let go of the lock between.
     std::function<absl::Status(Lock& lock, const std::string& waited)> blame;
@@ -61,11 +63,12 @@ class Executor {
   // `options` must outlive this.
   explicit Executor(const EngineOptions& options);
 
+  // With the lock held:
   // Appends what is known of the program from its beginning.
   absl::Status Begin(ProgramWriter program, Hooks hooks);
   // Keeps the program known as far as kLapsAhead says.
   absl::Status AppendParts();
-  // To append; nothing: all is, or nothing has begun.
+  // To append; nothing: all is.
   std::optional<ProgramPart> next_part() const;
   void Complete(int64_t op);
 
@@ -74,41 +77,48 @@ class Executor {
   // Names the operation, unless the transport has ended before.
   void FailAt(const Op& op, const absl::Status& why);
   const absl::Status& error() const { return error_; }
+  // The run is over, and what it had has been given back.
+  void Finish() { finished_ = true; }
+  bool finished() const { return finished_; }
 
   // Waits for `done`, at most wait_timeout, looking again every `look` at least; `what` names the
   // wait in errors. `waited` counts seconds; it may be null.
   absl::Status WaitFor(Lock& lock, const std::string& what, const std::function<bool()>& done,
                        const std::function<void(double)>& waited,
                        std::chrono::microseconds look = kAwakeLook);
-  void NotifyAll() { changed_.notify_all(); }
-  std::condition_variable& changed() { return changed_; }
-
   // On the pool's thread, without the lock: runs `work`, then completes `op`.
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
-  WorkerPool& pool() { return *pool_; }
-  // Ends the pool's thread. Without the lock.
-  void StopPool() { pool_.reset(); }
-  // `work`, counted for `op` if costs are. Any thread, without the lock.
-  template <typename Work>
-  auto Costed(const Op& op, int count, const Work& work);
-
   // The memory that the operation which `op` takes over has left; empty: there is none.
   Buffer TakeOver(int64_t op);
-  // Memory that leaves with a message. Any thread, without the lock.
-  absl::StatusOr<Buffer> AllocateMessage(int64_t bytes) const;
-  size_t MessageBytes(const Op& op) const;
-
-  Lock Hold() const { return Lock(mutex_); }
-  Lock TryToHold() const { return Lock(mutex_, std::try_to_lock); }
-  const EngineOptions& options() const { return options_; }
-  const Plan& plan() const { return options_.plan; }
-  Transport* transport() const { return options_.transport.get(); }
+  const Op& OpOf(int64_t op) const { return state_.at(op).linked.op; }
   ProgramState& state() { return state_; }
   const ProgramState& state() const { return state_; }
   ComputingSide& computing() { return computing_; }
   const ComputingSide& computing() const { return computing_; }
   EngineStats& stats() { return stats_; }
   const EngineStats& stats() const { return stats_; }
+
+  // Any thread, without the lock:
+  Lock Hold() const { return Lock(mutex_); }
+  Lock TryToHold() const { return Lock(mutex_, std::try_to_lock); }
+  // Leaves memory for the operation that takes `op` over. Nothing once the run has failed.
+  absl::Status Leave(int64_t op, Buffer memory);
+  // Ends the pool's thread.
+  void StopPool() { pool_.reset(); }
+
+  // Any thread, with or without the lock:
+  // `work`, counted for `op` if costs are.
+  template <typename Work>
+  auto Costed(const Op& op, int count, const Work& work);
+  // Memory that leaves with a message.
+  absl::StatusOr<Buffer> AllocateMessage(int64_t bytes) const;
+  size_t MessageBytes(const Op& op) const;
+  const EngineOptions& options() const { return options_; }
+  const Plan& plan() const { return options_.plan; }
+  const StageLayout& LayoutOf(StageId stage) const { return options_.layouts[stage.value]; }
+  Transport* transport() const { return options_.transport.get(); }
+  WorkerPool& pool() { return *pool_; }
+  std::condition_variable& changed() { return changed_; }
   FlightRecorder& recorder() { return recorder_; }
   const FlightRecorder& recorder() const { return recorder_; }
 
@@ -123,6 +133,7 @@ class Executor {
   ComputingSide computing_;
   EngineStats stats_;
   absl::Status error_;
+  bool finished_ = false;
   Hooks hooks_;
   std::optional<ProgramWriter> program_;  // from Begin on
   // Where those parts end that are appended and not behind the computing thread.

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "zero/blame.h"
 
 namespace ringzero {
 namespace {
@@ -43,7 +44,8 @@ void EngineFlight::AskClock(int times) {
           clock_offset_ = {.offset_ns = theirs - (asked + way / 2), .within_ns = way / 2};
         }
         // At the end, which is told under the lock, the transport goes, while its thread is here.
-        if (times > 1 && !finished_ && executor_.error().ok()) AskClock(times - 1);
+        const bool goes_on = !executor_.finished() && executor_.error().ok();
+        if (times > 1 && goes_on) AskClock(times - 1);
       });
   sent.IgnoreError();  // likewise
 }

@@ -28,8 +28,6 @@ class EngineFlight {
   // The answer to such a question.
   static std::string AnswerClock();
   std::optional<ClockOffset> clock_offset() const;
-  // From now on nobody is asked: the transport ends. With the lock held.
-  void Finish() { finished_ = true; }
 
  private:
   void AskClock(int times);
@@ -38,7 +36,6 @@ class EngineFlight {
   Executor& executor_;
   const Waits& waits_;
   std::optional<ClockOffset> clock_offset_;
-  bool finished_ = false;
 };
 
 }  // namespace ringzero

@@ -31,7 +31,7 @@ absl::StatusOr<LapTask> Gate::NextLap() {
   LapTask task;
   if (is_over()) return task;
   const Plan& plan = executor_.plan();
-  const Op& op = OpOf(executor_.computing().next.front());
+  const Op& op = executor_.OpOf(executor_.computing().next.front());
   task.iteration = op.iteration;
   task.lap = op.lap == kNoLap ? Lap(0) : op.lap;
   task.micro_batch = task.lap.value * plan.workers + executor_.options().self.value;
@@ -58,7 +58,7 @@ absl::StatusOr<int64_t> Gate::Expect(OpKind kind, StageId stage) {
     return FailedPrecondition("\"", ToString(found), "\" was called, but the program is over");
   }
   const int64_t front = executor_.computing().next.front();
-  const Op& expected = OpOf(front);
+  const Op& expected = executor_.OpOf(front);
   if (expected.kind == kind && expected.stage == stage) return front;
   const bool has_stage = expected.stage != kNoStage;
   const std::string name =
@@ -72,7 +72,7 @@ void Gate::NoteBegin() {
   ComputingSide& computing = executor_.computing();
   computing.begun = true;
   executor_.recorder().Record(Writer::kComputing,
-                              {EventKind::kBegin, OpOf(computing.next.front())});
+                              {EventKind::kBegin, executor_.OpOf(computing.next.front())});
   computing.since = Clock::now();
 }
 
@@ -92,7 +92,7 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
   NoteBegin();
   EvaluationCopy copy;
   copy.copies = messages_.CopiesOf(executor_.state().at(op).linked);
-  copy.statistics = statistics_.SnapshotOf(OpOf(op).iteration, stage);
+  copy.statistics = statistics_.SnapshotOf(executor_.OpOf(op).iteration, stage);
   return copy;
 }
 
@@ -103,7 +103,7 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
   if (kind != OpKind::kEnd && !std::exchange(computing.begun, false)) {
     return FailedPrecondition("stage ", stage.value, " was ended before it was begun");
   }
-  const Op done = OpOf(op);
+  const Op done = executor_.OpOf(op);
   if (kind == OpKind::kEnd) {
     RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
     executor_.recorder().Record(Writer::kComputing, {EventKind::kBegin, done});
@@ -119,14 +119,14 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
   computing.since = now;
   executor_.Complete(op);
   if (is_over()) return executor_.error();
-  statistics_.ForgetBefore(OpOf(computing.next.front()).iteration);
+  statistics_.ForgetBefore(executor_.OpOf(computing.next.front()).iteration);
   if (absl::Status appended = executor_.AppendParts(); !appended.ok()) executor_.Fail(appended);
   return executor_.error();
 }
 
 Op Gate::Next() const {
   const Lock lock = executor_.Hold();
-  return is_over() ? Op() : OpOf(executor_.computing().next.front());
+  return is_over() ? Op() : executor_.OpOf(executor_.computing().next.front());
 }
 
 absl::Status Gate::EndForward(StageId stage, Buffer statistics) {
@@ -139,7 +139,7 @@ absl::Status Gate::EndForward(StageId stage, Buffer statistics) {
                            statistics ? statistics.size() : 0, " were given");
   }
   return End(OpKind::kForward, stage, [&](int64_t op) {
-    if (wanted > 0) statistics_.KeepBatch(OpOf(op), std::move(statistics));
+    if (wanted > 0) statistics_.KeepBatch(executor_.OpOf(op), std::move(statistics));
   });
 }
 
@@ -147,7 +147,7 @@ std::byte* Gate::OpenSum(StageId stage) {
   const Lock lock = executor_.Hold();
   if (!executor_.error().ok() || !executor_.computing().begun || is_over()) return nullptr;
   const int64_t front = executor_.computing().next.front();
-  const Op& backward = OpOf(front);
+  const Op& backward = executor_.OpOf(front);
   if (backward.kind != OpKind::kBackward || backward.stage != stage) return nullptr;
   return sums_.Open(front);
 }
@@ -178,7 +178,7 @@ absl::Status Gate::EndMicroBatch(const std::vector<double>& metrics) {
                            " were given");
   }
   return End(OpKind::kEnd, kNoStage, [&](int64_t op) {
-    if (executor_.plan().exchange) statistics_.KeepMetrics(OpOf(op), metrics);
+    if (executor_.plan().exchange) statistics_.KeepMetrics(executor_.OpOf(op), metrics);
   });
 }
 
@@ -202,7 +202,8 @@ absl::Status Gate::SkipMicroBatch(const std::vector<double>& metrics) {
 
 absl::StatusOr<CollectedPart> Gate::Collect() {
   Lock lock = executor_.Hold();
-  const StageId stage = is_over() ? kNoStage : OpOf(executor_.computing().next.front()).stage;
+  const StageId stage =
+      is_over() ? kNoStage : executor_.OpOf(executor_.computing().next.front()).stage;
   RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(OpKind::kCollect, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
   NoteBegin();
@@ -224,7 +225,7 @@ absl::Status Gate::EndCollect() {
 
 double* Gate::WaitCounter(int64_t op) {
   EngineStats& stats = executor_.stats();
-  const Op& cause = OpOf(op);
+  const Op& cause = executor_.OpOf(op);
   if (cause.kind == OpKind::kAdd) return &stats.wait_gradient_sums_seconds;
   if (cause.kind == OpKind::kUpdate) return &stats.wait_update_seconds;
   if (CarriesParameters(cause.channel)) return &stats.wait_parameters_seconds;
@@ -232,7 +233,7 @@ double* Gate::WaitCounter(int64_t op) {
 }
 
 absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
-  const Op waiting = OpOf(op);
+  const Op waiting = executor_.OpOf(op);
   double* counter = nullptr;
   int64_t missed = kNoOp;
   Op missing;  // a copy: what is done may be forgotten
@@ -243,14 +244,14 @@ absl::Status Gate::WaitUntilReady(Lock& lock, int64_t op) {
       if (missed != kNoOp) recorder.Record(Writer::kComputing, {EventKind::kWaited, missing});
       missed = cause;
       if (cause != kNoOp) {
-        missing = OpOf(cause);
+        missing = executor_.OpOf(cause);
         recorder.Record(Writer::kComputing, {EventKind::kWait, missing});
       }
     }
     if (cause != kNoOp) {
       counter = WaitCounter(cause);
-      executor_.computing().waiting_for =
-          absl::StrCat("\"", ToString(OpOf(cause)), "\", to start \"", ToString(waiting), "\"");
+      executor_.computing().waiting_for = absl::StrCat("\"", ToString(executor_.OpOf(cause)),
+                                                       "\", to start \"", ToString(waiting), "\"");
     }
     return cause == kNoOp;
   };

@@ -56,10 +56,9 @@ class Gate {
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
   double* WaitCounter(int64_t op);
   void NoteBegin();
-  const Op& OpOf(int64_t op) const { return executor_.state().at(op).linked.op; }
   bool is_over() const { return executor_.computing().next.empty(); }
 
-  // The next operation; it takes the lock. An Op without a stage: the program is over.
+  // The next operation, or Op() if the program is over; it takes the lock.
   Op Next() const;
   absl::Status End(OpKind kind, StageId stage, const std::function<void(int64_t)>& keep);
 

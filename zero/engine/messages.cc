@@ -1,6 +1,9 @@
 // What goes into a message, and where what comes in one goes.
 #include "zero/engine/messages.h"
 
+#include <type_traits>
+#include <utility>
+
 #include "base/status.h"
 #include "zero/received_needs.h"
 

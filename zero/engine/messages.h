@@ -3,7 +3,7 @@
 //
 //   RZ_RETURN_IF_ERROR(messages.Post(receive));     // completes the operation when it arrives
 //   RZ_RETURN_IF_ERROR(messages.Send(send));
-//   SharedBuffer copy = messages.CopyOf(read);
+//   std::vector<StageCopy> copies = messages.CopiesOf(linked);
 //
 // With the executor's lock held.
 #ifndef RINGZERO_ZERO_ENGINE_MESSAGES_H_
@@ -45,7 +45,6 @@ class Messages {
  private:
   SharedBuffer CopyOf(const Read& read) const;
   absl::Status SendNow(int64_t op);
-  void Take(int64_t op, SharedBuffer message);
   // Frees the slots of messages that are not waited for in their channel's order.
   absl::Status KeepArrival(OpState& state);
   // Whether a received copy stays until its kRelease.

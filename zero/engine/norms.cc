@@ -55,7 +55,7 @@ void Norms::StartSquares(int64_t number) {
     work->shared = executor_.state().at(linked.takes).shared;
     if (!work->shared) work->owned = executor_.TakeOver(number);
   }
-  const StageLayout& layout = executor_.options().layouts[op.stage.value];
+  const StageLayout& layout = executor_.LayoutOf(op.stage);
   work->squares = std::make_unique<SumSquares>(layout, sum, taken);
   executor_.pool().Update([this, number, op, work, begun = false]() mutable {
     FlightRecorder& recorder = executor_.recorder();
@@ -171,7 +171,7 @@ absl::Status Norms::Tell(Executor::Lock& lock, Waits& waits, const std::string& 
                                    // waited for.
                                    const Executor::Lock lock = executor_.Hold();
                                    *answered = true;
-                                   executor_.NotifyAll();
+                                   executor_.changed().notify_all();
                                  }));
   return waits.AwaitWorker(lock, WorkerId(0),
                            "worker 0 to take its part of the last gradient norms",
@@ -186,7 +186,7 @@ std::string Norms::Take(WorkerId from, absl::string_view numbers) {
   const Executor::Lock lock = executor_.Hold();
   squares.resize(static_cast<size_t>(std::min(plan().iterations, kIterationsTold)));
   told_[from.value] = std::move(squares);
-  executor_.NotifyAll();
+  executor_.changed().notify_all();
   return "";
 }
 

@@ -9,7 +9,6 @@
 #ifndef RINGZERO_ZERO_ENGINE_NORMS_H_
 #define RINGZERO_ZERO_ENGINE_NORMS_H_
 
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -40,12 +39,12 @@ class Norms {
   explicit Norms(const Parts& parts);
 
   void StartSquares(int64_t op);
-  // Of all stages of iteration t. An error ends the run: the loss scale is at its end.
+  // Of all stages of iteration t. An error ends the run: the loss scale cannot get smaller.
   absl::Status Fold(Iteration t);
   // The message `op`: a stage's squares, or the norm.
   absl::StatusOr<Buffer> Message(const Op& op) const;
   // What such a message has brought.
-  absl::Status Keep(const Op& op, Buffer numbers);
+  absl::Status Keep(const Op& op, Buffer message);
 
   UpdateTerms TermsOf(const Op& update) const;
   double ScaleOf(Iteration t) const;

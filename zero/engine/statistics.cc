@@ -32,16 +32,14 @@ void Statistics::StartApply(int64_t number) {
   batches_.erase(PlaceOf(op));
   const SharedBuffer initial = *running ? SharedBuffer() : initial_.at(op.stage.value);
   executor_.RunOnPool(number, [this, number, op, running, batch, initial]() -> absl::Status {
-    const StageLayout& layout = LayoutOf(op.stage);
+    const StageLayout& layout = executor_.LayoutOf(op.stage);
     if (!*running) {
       RZ_ASSIGN_OR_RETURN(*running, executor_.AllocateMessage(layout.statistics_bytes));
       std::memcpy(running->data(), initial.data(), initial.size());
     }
     // A missing micro-batch has none.
     if (*batch) ApplyStatistics(layout, batch->data(), running->data());
-    const Executor::Lock lock = executor_.Hold();
-    if (executor_.error().ok()) executor_.state().at(number).owned = std::move(*running);
-    return absl::OkStatus();
+    return executor_.Leave(number, std::move(*running));
   });
 }
 
@@ -53,7 +51,7 @@ void Statistics::StartSnapshot(int64_t number) {
   const std::byte* data = executor_.state().at(linked.snapshot).owned.data();
   auto last = std::make_shared<Buffer>(executor_.TakeOver(number));
   executor_.RunOnPool(number, [this, number, op, data, last]() -> absl::Status {
-    const int64_t bytes = LayoutOf(op.stage).statistics_bytes;
+    const int64_t bytes = executor_.LayoutOf(op.stage).statistics_bytes;
     RZ_ASSIGN_OR_RETURN(Buffer copy, executor_.AllocateMessage(bytes));
     std::memcpy(copy.data(), data, static_cast<size_t>(bytes));
     last->Reset();
@@ -109,9 +107,7 @@ void Statistics::StartFold(int64_t number) {
         }
         const std::span<double> sums = folded->as<double>();
         for (size_t i = 0; i < metrics.size(); ++i) sums[i] += metrics[i];
-        const Executor::Lock lock = executor_.Hold();
-        if (executor_.error().ok()) executor_.state().at(number).owned = std::move(*folded);
-        return absl::OkStatus();
+        return executor_.Leave(number, std::move(*folded));
       });
 }
 
@@ -136,6 +132,7 @@ void Statistics::Clear() {
   batches_.clear();
   initial_.clear();
   snapshots_.clear();
+  metrics_.clear();
 }
 
 }  // namespace ringzero

@@ -25,7 +25,7 @@ class Statistics {
 
   // At worker 0: the first running statistics.
   absl::Status Initialize();
-  // What a forward has left. Empty: its micro-batch is missing.
+  // What a forward has left; a missing micro-batch leaves nothing.
   void KeepBatch(const Op& forward, Buffer batch) { batches_[PlaceOf(forward)] = std::move(batch); }
   void StartApply(int64_t op);
   void StartSnapshot(int64_t op);
@@ -51,9 +51,6 @@ class Statistics {
   static Place PlaceOf(const Op& op) { return {op.stage.value, op.iteration.value, op.lap.value}; }
   static Place PlaceInFold(const Op& op) {  // evaluation?, iteration, lap
     return {op.copy == Copy::kEvaluation ? 1 : 0, op.iteration.value, op.lap.value};
-  }
-  const StageLayout& LayoutOf(StageId stage) const {
-    return executor_.options().layouts[stage.value];
   }
 
   Executor& executor_;

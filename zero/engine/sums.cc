@@ -72,16 +72,16 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
   const auto allocated = [&] {
     if (started_.count(place) > 0) return true;
     if (own != nullptr && OnlyBackwardIsMissing(add)) {
-      StartSum(LayoutOf(stage), blocks_.Write(*own));
+      StartSum(executor_.LayoutOf(stage), blocks_.Write(*own));
       return true;
     }
     absl::StatusOr<Buffer> memory = absl::ResourceExhaustedError("in use");
     if (own == nullptr) {
       memory = executor_.transport()->AllocateNumbered(
-          stage.value, static_cast<size_t>(LayoutOf(stage).sum_bytes));
+          stage.value, static_cast<size_t>(executor_.LayoutOf(stage).sum_bytes));
     }
     if (memory.ok()) {
-      StartSum(LayoutOf(stage), memory->data());
+      StartSum(executor_.LayoutOf(stage), memory->data());
       started_[place] = *std::move(memory);
       return true;
     }
@@ -114,8 +114,8 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
 std::byte* Sums::Open(int64_t op) {
   const int64_t number = AddOf(op);
   if (number == kNoOp) return nullptr;
-  // What is to be weighted is handed over.
   const LinkedOp& add = executor_.state().at(number).linked;
+  // A gradient that is to be weighted is handed over.
   if (WeightOfMicroBatch(executor_.options(), add.op) != 1) return nullptr;
   // Nobody touches a sum between its arrival (or the add of the lap before) and this add.
   if (const MemoryBlock* own = Own(add.op)) {
@@ -150,37 +150,39 @@ void Sums::StartAdd(int64_t number) {
   auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
   gradients_.erase(PlaceOf(op));
   const float weight = WeightOfMicroBatch(options, op);
-  executor_.RunOnPool(number, [=, this, &options]() -> absl::Status {
-    const StageLayout& layout = LayoutOf(op.stage);
-    const SumRounding rounding{.seed = options.seed,
-                               .iteration = op.iteration.value,
-                               .micro_batch = NumberInIteration(options, op)};
-    for (const GradientPart& part : *gradient) AddWeighted(layout, part, {weight, rounding}, data);
-    const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
-    const auto& overflows = options.overflows;
-    if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
-      Overflow(layout, data);
-    }
-    const int64_t bytes = BytesOf(op.stage, *gradient);
-    gradient->clear();
-    const Executor::Lock lock = executor_.Hold();
-    gradient_bytes_ -= bytes;
-    if (!executor_.error().ok() || !*sum) return absl::OkStatus();
-    OpState& state = executor_.state().at(number);
-    // Complete, for all who update from it.
-    if (options.plan.spreads_sums() && state.users_left > 0) {
-      state.shared = std::move(*sum).Seal();
-    } else {
-      state.owned = std::move(*sum);
-    }
-    return absl::OkStatus();
-  });
+  executor_.RunOnPool(
+      number, [this, &options, number, op, sum, data, gradient, weight]() -> absl::Status {
+        const StageLayout& layout = executor_.LayoutOf(op.stage);
+        const SumRounding rounding{.seed = options.seed,
+                                   .iteration = op.iteration.value,
+                                   .micro_batch = NumberInIteration(options, op)};
+        for (const GradientPart& part : *gradient)
+          AddWeighted(layout, part, {weight, rounding}, data);
+        const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
+        const auto& overflows = options.overflows;
+        if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
+          Overflow(layout, data);
+        }
+        const int64_t bytes = BytesOf(op.stage, *gradient);
+        gradient->clear();
+        const Executor::Lock lock = executor_.Hold();
+        gradient_bytes_ -= bytes;
+        if (!executor_.error().ok() || !*sum) return absl::OkStatus();
+        OpState& state = executor_.state().at(number);
+        // Complete, for all who update from it.
+        if (options.plan.spreads_sums() && state.users_left > 0) {
+          state.shared = std::move(*sum).Seal();
+        } else {
+          state.owned = std::move(*sum);
+        }
+        return absl::OkStatus();
+      });
 }
 
 int64_t Sums::BytesOf(StageId stage, const StageGradient& gradient) const {
   int64_t bytes = 0;
   for (const GradientPart& part : gradient) {
-    bytes += LayoutOf(stage).parameters[part.parameter].numel * SizeOf(part.type);
+    bytes += executor_.LayoutOf(stage).parameters[part.parameter].numel * SizeOf(part.type);
   }
   return bytes;
 }

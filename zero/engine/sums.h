@@ -42,7 +42,8 @@ class Sums {
   // The complete sum that `linked` reads and leaves where it is, or takes over.
   const std::byte* Complete(const LinkedOp& linked) const;
 
-  // Whom a wait for a sum's memory waits for: of those, but whoever began it, who update from it.
+  // The worker that updates last from a stage's sum, other than the one that began it: its update
+  // frees the sum's memory.
   WorkerId LastToUpdate(StageId stage) const;
   void Clear();
 
@@ -53,9 +54,6 @@ class Sums {
   int64_t AddOf(int64_t op) const;
   // Whether nothing but its backward keeps an add from starting.
   bool OnlyBackwardIsMissing(int64_t add) const { return executor_.state().at(add).waiting <= 1; }
-  const StageLayout& LayoutOf(StageId stage) const {
-    return executor_.options().layouts[stage.value];
-  }
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
 
   Executor& executor_;

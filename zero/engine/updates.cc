@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "zero/gradient_sum.h"
 #include "zero/optimizer_state.h"
@@ -24,16 +23,14 @@ SharedBuffer Updates::TakeSum(int64_t number) {
 }
 
 void Updates::Start(int64_t number) {
-  Executor& executor = parts_.executor;
-  const EngineOptions& options = executor.options();
-  const Instruction op = executor.state().at(number).linked.op;
+  const EngineOptions& options = parts_.executor.options();
+  const Instruction op = parts_.executor.state().at(number).linked.op;
   auto sum = std::make_shared<SharedBuffer>(TakeSum(number));
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const Deadline patience(options.wait_timeout);
   const auto slowed = std::make_shared<SlowedUpdate>(options.update_slowness);
-  executor.pool().Update([this, number, op, sum, update, slowed, patience] {
+  parts_.executor.pool().Update([this, &options, number, op, sum, update, slowed, patience] {
     Executor& executor = parts_.executor;
-    const EngineOptions& options = executor.options();
     if (*update == nullptr) {
       Executor::Lock lock = executor.Hold();
       if (!executor.error().ok()) return false;
@@ -65,8 +62,7 @@ void Updates::Start(int64_t number) {
 }
 
 void Updates::StartKeep(int64_t number) {
-  Executor& executor = parts_.executor;
-  const LinkedOp& linked = executor.state().at(number).linked;
+  const LinkedOp& linked = parts_.executor.state().at(number).linked;
   const Op op = linked.op;
   const bool gradient = op.copy == Copy::kGradient;
   // The update that takes the sum, or changes the state, waits for this (sharding/link.h): both are
@@ -74,9 +70,9 @@ void Updates::StartKeep(int64_t number) {
   const std::byte* sum = gradient ? parts_.sums.Complete(linked) : nullptr;
   const StageOptimizer* optimizer = gradient ? nullptr : &parts_.owned.optimizer(op.stage);
   const double divisor = parts_.norms.SumDivisor(Iteration(op.iteration.value - 1));
-  executor.RunOnPool(number, [this, number, op, sum, optimizer, divisor]() -> absl::Status {
+  parts_.executor.RunOnPool(number, [this, number, op, sum, optimizer, divisor]() -> absl::Status {
     Executor& executor = parts_.executor;
-    const StageLayout& layout = executor.options().layouts[op.stage.value];
+    const StageLayout& layout = executor.LayoutOf(op.stage);
     const size_t bytes =
         executor.MessageBytes({.channel = Channel::kStates, .copy = op.copy, .stage = op.stage});
     RZ_ASSIGN_OR_RETURN(Buffer kept, executor.AllocateMessage(static_cast<int64_t>(bytes)));
@@ -85,9 +81,7 @@ void Updates::StartKeep(int64_t number) {
     } else {
       CopyState(StateLayout::Make(executor.options().optimizer, layout), *optimizer, kept.data());
     }
-    const Executor::Lock lock = executor.Hold();
-    if (executor.error().ok()) executor.state().at(number).owned = std::move(kept);
-    return absl::OkStatus();
+    return executor.Leave(number, std::move(kept));
   });
 }
 

@@ -23,7 +23,7 @@ std::string Quoted(const Op& op) { return absl::StrCat("\"", ToString(op), "\"")
 std::string Waits::ComputingThread() const {
   const ComputingSide& computing = executor_.computing();
   const std::string time = SecondsText(Clock::now() - computing.since);
-  const std::string op = Quoted(OpOf(computing.next.front()));
+  const std::string op = Quoted(executor_.OpOf(computing.next.front()));
   if (computing.begun) return absl::StrCat("has been computing ", op, " for ", time);
   return absl::StrCat("has been outside of the engine for ", time, ", before ", op);
 }
@@ -32,7 +32,7 @@ BlameAnswer Waits::WhyNotDone(int64_t op) const {
   const ProgramState& program = executor_.state();
   const ComputingSide& computing = executor_.computing();
   int64_t root = program.Root(op);
-  if (IsCompute(OpOf(root).kind)) {
+  if (IsCompute(executor_.OpOf(root).kind)) {
     // Ready, but the computing thread has not come to it: what it is at comes before.
     const int64_t front = computing.next.front();
     root = program.Root(front);
@@ -79,7 +79,9 @@ BlameAnswer Waits::WhyNotSent(WorkerId to, MessageKey message) const {
   const Op named = MessageOp(static_cast<Channel>(message.kind), message.tag);
   if (send == kNoOp && !IsAppended(named)) return WhatItDoes();
   // It is sent: operations that are done are forgotten after a while.
-  for (const Undelivered& each : executor_.transport()->undelivered()) {
+  const Transport* const transport = executor_.transport();
+  for (const Undelivered& each :
+       transport == nullptr ? std::vector<Undelivered>() : transport->undelivered()) {
     if (each.to != to || each.key != message) continue;
     return {.says = "has sent that message, but it waits for a free slot there", .next = to};
   }
@@ -123,7 +125,7 @@ BlameAnswer Waits::AskWorker(Executor::Lock& lock, const BlameStep& step) {
       step.worker, WriteQuestion(step.question), [this, answer](absl::StatusOr<std::string> text) {
         const Executor::Lock lock = executor_.Hold();
         *answer = std::move(text);
-        executor_.NotifyAll();
+        executor_.changed().notify_all();
       });
   if (!asked.ok()) return {.says = absl::StrCat("cannot be asked: ", asked.message())};
   const auto ended = [&] { return answer->has_value() || !executor_.error().ok(); };

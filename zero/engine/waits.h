@@ -2,7 +2,7 @@
 // long: it asks along the chain of waits, and answers the others' questions.
 //
 //   BlameAnswer now = waits.WhatItDoes();            // "waits for \"Recv sum s1 t4 l0 w2\"", next: 2
-//   absl::Status why = waits.Blame(lock, "waited 600 s for …");
+//   absl::Status why = waits.Blame(lock, "waited 600 s for …", now);
 //
 // With the executor's lock held. docs/decisions/0012-dead-or-slow.md.
 #ifndef RINGZERO_ZERO_ENGINE_WAITS_H_
@@ -40,7 +40,6 @@ class Waits {
   BlameAnswer WhyNotUpdated(StageId stage, Iteration iteration) const;
   bool IsAppended(const Op& named) const;
   std::string ComputingThread() const;
-  const Op& OpOf(int64_t op) const { return executor_.state().at(op).linked.op; }
 
   Executor& executor_;
   const Sums& sums_;
