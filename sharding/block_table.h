@@ -34,8 +34,7 @@ struct OwnBlock {
   MemoryBlock block;
   int64_t bytes = 0;
   Access access = Access::kPrivate;
-  // Where the forecast counts it; null: among the certificate's pools, where there are several
-  // workers.
+  // Where the forecast counts it; null: among the certificate's pools.
   int64_t MemoryBytes::*category = nullptr;
 };
 

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "p2p/shm/shm_rings.h"
 #include "p2p/transport.h"
+#include "sharding/block_table.h"
 #include "sharding/program.h"
 #include "zero/received_needs.h"
 #include "zero/transport_needs.h"
@@ -35,11 +36,21 @@ absl::StatusOr<int64_t> RingBytes(const Plan& plan, WorkerId self) {
   return static_cast<int64_t>(peers.size() * ShmRings::kWords * sizeof(RingSlot));
 }
 
+// A lone worker has no transport: what it keeps for collections is on its heap.
+int64_t KeptBytes(const Plan& plan, WorkerId self) {
+  int64_t bytes = 0;
+  for (const OwnBlock& own : OwnBlocks(plan, self, {})) {
+    if (own.access == Access::kHandedOn) bytes += own.bytes;
+  }
+  return bytes;
+}
+
 }  // namespace
 
 absl::StatusOr<int64_t> PoolBytes(const PoolRequest& request) {
   const Plan& plan = request.plan;
-  if (request.kind == PoolKind::kNone || plan.workers == 1 || !plan.exchange) return 0;
+  if (request.kind == PoolKind::kNone || !plan.exchange) return 0;
+  if (plan.workers == 1) return KeptBytes(plan, request.self);
   RZ_ASSIGN_OR_RETURN(const TransportOptions needs,
                       TransportNeeds(plan, request.self, request.metrics_count));
   const int64_t arenas = Pages(needs.parameter_bytes) + Pages(needs.sum_bytes);

@@ -1,5 +1,6 @@
 // PoolBytes: memory that a worker's transport takes beyond the states that lie in it: gaps between
-// blocks, statistics and metrics on their way, received copies, rings of words.
+// blocks, statistics and metrics on their way, received copies, rings of words; and what is kept for
+// collections.
 //
 //   RZ_ASSIGN_OR_RETURN(const int64_t bytes, PoolBytes({.plan = plan,
 //                                                       .states = forecast.workers[2],

@@ -116,9 +116,15 @@ TEST(PoolMemoryTest, ShmBacksWhatTheCertificateSays) {
 TEST(PoolMemoryTest, NothingWhereNothingTravels) {
   ToyOptions options{.workers = 1, .stages = 2, .iterations = 2};
   const MemoryBytes none;
-  RZ_ASSIGN(const auto pools,
-            PoolBytes({.plan = ToyPlan(options), .states = none, .kind = PoolKind::kShared}));
-  EXPECT_EQ(pools, 0);
+  Plan plan = ToyPlan(options);
+  const auto pools = [&] {
+    return PoolBytes({.plan = plan, .states = none, .kind = PoolKind::kShared}).value();
+  };
+  EXPECT_EQ(pools(), 0);
+  // Sums and states of two versions are kept for collections.
+  plan.collection.every = 1;
+  for (StagePlan& stage : plan.stages) stage.state_bytes = 64;
+  EXPECT_EQ(pools(), 2 * (plan.stages[0].sum_bytes + plan.stages[1].sum_bytes + 2 * 64));
 }
 
 }  // namespace
