@@ -1,7 +1,6 @@
 // Which blocks a plan gives to a worker.
 #include "sharding/block_table.h"
 
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,16 +43,15 @@ class TableWriter {
     const bool apart = stage.master_bytes > 0;
     // An update goes from one version to the next: these two name all blocks that it uses.
     const int versions = Trains(j) ? 2 : 1;
-    std::set<MemoryBlock> named;
     for (int v = 0; v < versions; ++v) {
       const MemoryBlock masters = MastersBlock(plan_, j, Version(v));
-      if (!named.insert(masters).second) continue;
+      if (v > 0 && masters == MastersBlock(plan_, j, Version(0))) continue;  // in place
       Add(masters, stage.collected_bytes(), access,
           v == 0 ? &MemoryBytes::masters : &MemoryBytes::versions);
     }
     for (int v = 0; v < versions && apart; ++v) {
       const MemoryBlock version = VersionBlock(plan_, j, Version(v));
-      if (!named.insert(version).second) continue;
+      if (v > 0 && version == VersionBlock(plan_, j, Version(0))) continue;
       Add(version, stage.parameter_bytes, access, &MemoryBytes::versions);
     }
     for (int t = 0; t < 2 && IsPredicted(plan_, j); ++t) {

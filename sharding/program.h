@@ -6,8 +6,9 @@
 //
 // Order: computing operations are in program order; the sends of one channel are in the receiver's
 // order of use, and so are its receives. Of two operations that name one block, the first in the
-// list uses it first. Nothing else is ordered by the list: Link (link.h) says what waits for what. A program of several iterations is the concatenation of its iterations'
-// programs, and that of an iteration of its parts'.
+// list uses it first. Nothing else is ordered by the list: Link (link.h) says what waits for what.
+// A program of several iterations is the concatenation of its iterations' programs, and the program
+// of an iteration is that of its parts.
 #ifndef RINGZERO_SHARDING_PROGRAM_H_
 #define RINGZERO_SHARDING_PROGRAM_H_
 

@@ -235,7 +235,7 @@ absl::Status Engine::Impl::Start() {
 
 bool Engine::Impl::StartOp(int64_t number) {
   using Writer = Executor::Writer;
-  const Op op = executor_.state().at(number).linked.op;
+  const Op op = executor_.OpOf(number);
   FlightRecorder& recorder = executor_.recorder();
   switch (op.kind) {
     case OpKind::kForward:
@@ -288,7 +288,7 @@ absl::Status Engine::Impl::Finish() {
   ProgramState& program = executor_.state();
   ComputingSide& computing = executor_.computing();
   if (executor_.error().ok() && !computing.next.empty()) {
-    const Op& next = program.at(computing.next.front()).linked.op;
+    const Op& next = executor_.OpOf(computing.next.front());
     return FailedPrecondition("finished before the program: \"", ToString(next),
                               "\" is still to be computed");
   }

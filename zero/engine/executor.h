@@ -40,9 +40,9 @@ struct ComputingSide {
   bool begun = false;                           // next.front() has begun and not ended
   std::chrono::steady_clock::time_point since;  // the last begin or end
   std::string waiting_for;                      // in words, or empty
-  // The update that it waits for, as it frees its sum's memory.
+  // The update that it waits for: that update frees the memory in which a sum is to begin.
   std::optional<std::pair<StageId, Iteration>> update;
-  std::optional<WorkerId> worker;  // whom alone it waits for
+  std::optional<WorkerId> worker;  // the one worker that it waits for
 };
 
 class Executor {
@@ -90,7 +90,7 @@ class Executor {
   void RunOnPool(int64_t op, std::function<absl::Status()> work);
   // The memory that the operation which `op` takes over has left; empty: there is none.
   Buffer TakeOver(int64_t op);
-  const Op& OpOf(int64_t op) const { return state_.at(op).linked.op; }
+  const Instruction& OpOf(int64_t op) const { return state_.at(op).linked.op; }
   ProgramState& state() { return state_; }
   const ProgramState& state() const { return state_; }
   ComputingSide& computing() { return computing_; }

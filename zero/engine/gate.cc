@@ -126,7 +126,8 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
 
 Op Gate::Next() const {
   const Lock lock = executor_.Hold();
-  return is_over() ? Op() : executor_.OpOf(executor_.computing().next.front());
+  if (is_over()) return Op();
+  return executor_.OpOf(executor_.computing().next.front());
 }
 
 absl::Status Gate::EndForward(StageId stage, Buffer statistics) {

@@ -48,7 +48,7 @@ void Messages::Arrive(int64_t number, uint32_t count, absl::StatusOr<Handle> mes
 }
 
 absl::Status Messages::Post(int64_t number) {
-  const Op& op = executor_.state().at(number).linked.op;
+  const Op& op = executor_.OpOf(number);
   const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
   const uint32_t count = NextMessage(received_, op);
   const size_t bytes = executor_.MessageBytes(op);
@@ -100,7 +100,7 @@ std::vector<StageCopy> Messages::CopiesOf(const LinkedOp& linked) const {
 }
 
 absl::Status Messages::Send(int64_t number) {
-  const Op op = executor_.state().at(number).linked.op;
+  const Op op = executor_.OpOf(number);
   const uint32_t count = NextMessage(sent_, op);
   executor_.recorder().Record(Writer::kMessages, {EventKind::kBegin, op, count});
   RZ_RETURN_IF_ERROR(SendNow(number));

@@ -26,7 +26,7 @@ absl::Status Statistics::Initialize() {
 }
 
 void Statistics::StartApply(int64_t number) {
-  const Op op = executor_.state().at(number).linked.op;
+  const Op op = executor_.OpOf(number);
   auto running = std::make_shared<Buffer>(executor_.TakeOver(number));
   auto batch = std::make_shared<Buffer>(std::move(batches_[PlaceOf(op)]));
   batches_.erase(PlaceOf(op));
@@ -94,7 +94,7 @@ void Statistics::ForgetBefore(Iteration t) {
 }
 
 void Statistics::StartFold(int64_t number) {
-  const Op op = executor_.state().at(number).linked.op;
+  const Op op = executor_.OpOf(number);
   auto folded = std::make_shared<Buffer>(executor_.TakeOver(number));
   std::vector<double> metrics = std::move(metrics_[PlaceInFold(op)]);
   metrics_.erase(PlaceInFold(op));
@@ -112,7 +112,7 @@ void Statistics::StartFold(int64_t number) {
 }
 
 void Statistics::StartReport(int64_t number) {
-  const Op op = executor_.state().at(number).linked.op;
+  const Op op = executor_.OpOf(number);
   auto folded = std::make_shared<Buffer>(executor_.TakeOver(number));
   executor_.RunOnPool(number, [this, op, folded]() -> absl::Status {
     const EngineOptions& options = executor_.options();

@@ -58,7 +58,7 @@ WorkerId Sums::LastToUpdate(StageId stage) const {
 absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
   const int64_t add = AddOf(op);
   if (add == kNoOp || executor_.state().at(add).linked.takes >= 0) return absl::OkStatus();
-  const Op add_op = executor_.state().at(add).linked.op;
+  const Op add_op = executor_.OpOf(add);
   const StageId stage = add_op.stage;
   const Place place = PlaceOf(add_op);
   // What makes it free: the update before its own, at the stage's owner, or everywhere.
@@ -68,7 +68,7 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
                   .peer = LastToUpdate(stage)};
   absl::Status refused;
   bool waits = false;
-  const MemoryBlock* const own = Own(executor_.state().at(add).linked.op);
+  const MemoryBlock* const own = Own(executor_.OpOf(add));
   const auto allocated = [&] {
     if (started_.count(place) > 0) return true;
     if (own != nullptr && OnlyBackwardIsMissing(add)) {
@@ -90,7 +90,7 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
       return true;
     }
     ComputingSide& computing = executor_.computing();
-    const Op& backward = executor_.state().at(op).linked.op;
+    const Op& backward = executor_.OpOf(op);
     computing.waiting_for =
         absl::StrCat("its sum's memory after \"Update", stage.value, " t", update.iteration.value,
                      "\", to start \"", ToString(backward), "\"");
@@ -129,7 +129,7 @@ std::byte* Sums::Open(int64_t op) {
 void Sums::Keep(int64_t op, StageGradient gradient) {
   // A stage without a sum has no add.
   if (AddOf(op) == kNoOp) return;
-  const Op& backward = executor_.state().at(op).linked.op;
+  const Op& backward = executor_.OpOf(op);
   gradient_bytes_ += BytesOf(backward.stage, gradient);
   int64_t& most = executor_.stats().memory.gradients;
   most = std::max(most, gradient_bytes_);

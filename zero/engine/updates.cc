@@ -24,7 +24,7 @@ SharedBuffer Updates::TakeSum(int64_t number) {
 
 void Updates::Start(int64_t number) {
   const EngineOptions& options = parts_.executor.options();
-  const Instruction op = parts_.executor.state().at(number).linked.op;
+  const Instruction op = parts_.executor.OpOf(number);
   auto sum = std::make_shared<SharedBuffer>(TakeSum(number));
   auto update = std::make_shared<std::unique_ptr<PendingUpdate>>();
   const Deadline patience(options.wait_timeout);
