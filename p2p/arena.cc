@@ -44,6 +44,11 @@ Arena* Arena::Create(WorkerId owner, MemoryUse use, Mapping data, Mapping counts
 Arena::Arena(WorkerId owner, MemoryUse use, Mapping data, Mapping counts)
     : owner_(owner), use_(use), data_(std::move(data)), counts_(std::move(counts)) {}
 
+ArenaPtr Arena::Again() {
+  users_.fetch_add(1, std::memory_order_relaxed);
+  return ArenaPtr(this);
+}
+
 void Arena::Release() {
   if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
 }

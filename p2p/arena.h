@@ -60,6 +60,11 @@ class ArenaCell final : public BufferCell {
   HolderCount* holders_;
 };
 
+struct ArenaReleaser {
+  void operator()(Arena* arena) const;
+};
+using ArenaPtr = std::unique_ptr<Arena, ArenaReleaser>;
+
 class Arena {
  public:
   // Bytes of holder counts for an arena of `bytes`.
@@ -79,6 +84,8 @@ class Arena {
   std::span<std::byte> memory() const { return {data_.data(), data_.bytes()}; }
   WorkerId owner() const { return owner_; }
   MemoryUse use() const { return use_; }
+  // One more that keeps it.
+  ArenaPtr Again();
   void Release();
 
  private:
@@ -103,10 +110,7 @@ class Arena {
   size_t carved_bytes_ = 0;                            // owner only
 };
 
-struct ArenaReleaser {
-  void operator()(Arena* arena) const { arena->Release(); }
-};
-using ArenaPtr = std::unique_ptr<Arena, ArenaReleaser>;
+inline void ArenaReleaser::operator()(Arena* arena) const { arena->Release(); }
 
 }  // namespace ringzero
 

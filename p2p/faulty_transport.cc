@@ -55,6 +55,9 @@ class FaultyTransport final : public TransportDecorator {
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
     return Send({to, key, SharedBuffer(), std::move(buffer)});
   }
+  absl::Status SendWord(WorkerId to, MessageKey key) override {
+    return Send({to, key, SharedBuffer(), Buffer()});
+  }
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                             SharedArrival arrival) override;
   absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
@@ -79,7 +82,7 @@ class FaultyTransport final : public TransportDecorator {
   struct Message {
     WorkerId to;
     MessageKey key;
-    SharedBuffer shared;  // one of the two
+    SharedBuffer shared;  // one of the two; a word has neither
     Buffer owned;
   };
   struct Channel {
@@ -132,6 +135,7 @@ absl::Status FaultyTransport::Send(Message message) {
 
 absl::Status FaultyTransport::SendNow(Message message) {
   if (message.owned) return inner().Give(message.to, message.key, std::move(message.owned));
+  if (!message.shared) return inner().SendWord(message.to, message.key);
   return inner().Share(message.to, message.key, std::move(message.shared));
 }
 

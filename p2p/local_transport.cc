@@ -130,12 +130,18 @@ class LocalWire final : public Wire {
   const std::shared_ptr<Inboxes> inboxes_;
 };
 
+// The arenas of all workers, by worker and MemoryUse. They live as long as any of these: words lend
+// their memory uncounted.
+using Memories = std::vector<std::array<ArenaPtr, 2>>;
+
 class LocalTransport final : public MailboxTransport {
  public:
   LocalTransport(std::shared_ptr<Mailbox> mailbox, std::shared_ptr<LocalWire> wire,
-                 std::array<ArenaPtr, 2> arenas, Heartbeat heartbeat)
+                 std::array<ArenaPtr, 2> arenas, std::shared_ptr<const Memories> memories,
+                 Heartbeat heartbeat)
       : MailboxTransport(std::move(mailbox), std::move(arenas[0]), std::move(arenas[1])),
         wire_(std::move(wire)),
+        memories_(std::move(memories)),
         heartbeat_(std::move(heartbeat)) {}
 
   // Room for so many events at once, here and in the inbox (the two take turns). How many there
@@ -170,6 +176,9 @@ class LocalTransport final : public MailboxTransport {
   }
 
   std::string name() const override { return "local"; }
+  std::byte* MemoryOf(WorkerId owner, MemoryUse use) override {
+    return (*memories_)[owner.value][static_cast<size_t>(use)]->memory().data();
+  }
 
   bool Poll() override {
     if (thread_.joinable()) return false;
@@ -180,6 +189,7 @@ class LocalTransport final : public MailboxTransport {
 
  private:
   bool CanCarry(BufferCell*) const override { return true; }
+  bool HasWords() const override { return true; }
 
   // Waits for events until `until`, handles them, and beats; false when stopped.
   bool Turn(Clock::time_point until) {
@@ -207,8 +217,9 @@ class LocalTransport final : public MailboxTransport {
   }
 
   const std::shared_ptr<LocalWire> wire_;  // shared with the mailbox, which handles keep alive
-  Heartbeat heartbeat_;                    // the message thread's, as the next two
-  std::vector<Event> events_;              // kept, so that its memory is used again
+  const std::shared_ptr<const Memories> memories_;
+  Heartbeat heartbeat_;        // the message thread's, as the next two
+  std::vector<Event> events_;  // kept, so that its memory is used again
   uint32_t idle_polls_ = 0;
   std::thread thread_;
 };
@@ -249,10 +260,14 @@ absl::StatusOr<std::vector<std::unique_ptr<Transport>>> CreateLocalTransports(
     RZ_ASSIGN_OR_RETURN(arenas[w][1],
                         MakeArena(WorkerId(w), memory, MemoryUse::kSums, each.sum_bytes));
   }
+  auto memories = std::make_shared<Memories>(workers);
+  for (int w = 0; w < workers; ++w) {
+    for (const size_t use : {0, 1}) (*memories)[w][use] = arenas[w][use]->Again();
+  }
   std::vector<std::unique_ptr<Transport>> transports;
   for (int w = 0; w < workers; ++w) {
     auto transport =
-        std::make_unique<LocalTransport>(mailboxes[w], wires[w], std::move(arenas[w]),
+        std::make_unique<LocalTransport>(mailboxes[w], wires[w], std::move(arenas[w]), memories,
                                          Heartbeat(WorkerId(w), board, {options[w].peer_timeout}));
     transport->Reserve(kEventsPerPeer * static_cast<size_t>(workers));
     if (options[w].progress == ProgressMode::kThread) transport->StartThread();

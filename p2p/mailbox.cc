@@ -67,14 +67,25 @@ absl::Status Mailbox::CheckCall(WorkerId peer, MessageKey key, const char* what)
   return absl::OkStatus();
 }
 
+absl::Status Mailbox::CheckSend(WorkerId to, MessageKey key) const {
+  RZ_RETURN_IF_ERROR(CheckCall(to, key, "a message to"));
+  if (!closing_ && !peers_[to.value].said_goodbye) return absl::OkStatus();
+  return FailedPrecondition("a message to worker ", to.value, " (", ToString(key),
+                            ") after a goodbye");
+}
+
+absl::Status Mailbox::SendWord(WorkerId to, MessageKey key) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  RZ_RETURN_IF_ERROR(CheckSend(to, key));
+  ++stats_.messages_sent[key.kind];
+  wire_->SendParcel(to, {key, Ownership::kWord, Buffer()});
+  return absl::OkStatus();
+}
+
 absl::Status Mailbox::Send(WorkerId to, Parcel parcel) {
   if (!parcel.buffer) return absl::InvalidArgumentError("an empty buffer cannot be sent");
   const std::lock_guard<std::mutex> lock(mutex_);
-  RZ_RETURN_IF_ERROR(CheckCall(to, parcel.key, "a message to"));
-  if (closing_ || peers_[to.value].said_goodbye) {
-    return FailedPrecondition("a message to worker ", to.value, " (", ToString(parcel.key),
-                              ") after a goodbye");
-  }
+  RZ_RETURN_IF_ERROR(CheckSend(to, parcel.key));
   const uint8_t kind = parcel.key.kind;
   Channel& channel = peers_[to.value].channels[kind];
   if (channel.credit > 0) {  // then nothing waits
@@ -125,6 +136,9 @@ absl::Status Mailbox::Expect(WorkerId from, Expected expected) {
 
 std::string Mailbox::Describe(WorkerId from, const char* what, MessageKey key, Ownership ownership,
                               size_t bytes) const {
+  if (ownership == Ownership::kWord) {
+    return absl::StrCat("worker ", from.value, " ", what, " ", ToString(key), ", a word");
+  }
   return absl::StrCat("worker ", from.value, " ", what, " ", ToString(key), ", ", bytes, " bytes ",
                       ownership == Ownership::kShared ? "shared" : "owned");
 }
@@ -132,14 +146,18 @@ std::string Mailbox::Describe(WorkerId from, const char* what, MessageKey key, O
 // Hands the parcel to the first one who expects something, and is false if that is something else.
 bool Mailbox::Match(WorkerId from, Parcel& parcel, Channel& channel) {
   Expected& expected = channel.expected.front();
-  const size_t bytes = parcel.buffer.size();
+  const bool word = parcel.ownership == Ownership::kWord;
+  const size_t bytes = word ? 0 : parcel.buffer.size();
   if (parcel.key != expected.key || parcel.ownership != expected.ownership ||
       bytes != expected.bytes) {
     EndOutOfStep(from, Describe(from, "sent", parcel.key, parcel.ownership, bytes), expected);
     return false;
   }
-  Buffer delivered =
-      SlotCell::Wrap(shared_from_this(), {from, parcel.key.kind}, std::move(parcel.buffer));
+  Buffer delivered;
+  if (!word) {
+    delivered =
+        SlotCell::Wrap(shared_from_this(), {from, parcel.key.kind}, std::move(parcel.buffer));
+  }
   Next().ready.push_back(
       {std::move(expected.arrival), std::move(expected.shared_arrival), std::move(delivered)});
   channel.expected.pop_front();

@@ -60,6 +60,8 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
   // The caller's side. parcel.buffer may be a handle that was delivered here (then its slot stays
   // taken until the parcel has credit), or any other.
   absl::Status Send(WorkerId to, Parcel parcel);
+  // At once, without credit.
+  absl::Status SendWord(WorkerId to, MessageKey key);
   absl::Status Expect(WorkerId from, Expected expected);
   void Abort(const absl::Status& why);
   absl::Status Close();
@@ -143,6 +145,7 @@ class Mailbox : public std::enable_shared_from_this<Mailbox> {
 
   absl::Status CheckCall(WorkerId peer, MessageKey key,
                          const char* what) const;  // lock held, as below
+  absl::Status CheckSend(WorkerId to, MessageKey key) const;
   static void Call(Ready& ready);
   void Pump(WorkerId to, uint8_t kind);
   void Spend(WorkerId to, Channel& channel, Parcel parcel);

@@ -44,6 +44,18 @@ absl::Status MailboxTransport::Give(WorkerId to, MessageKey key, Buffer buffer) 
   return Send(to, {key, Ownership::kOwned, std::move(buffer)}, MemoryUse::kSums);
 }
 
+absl::Status MailboxTransport::SendWord(WorkerId to, MessageKey key) {
+  return HasWords() ? mailbox_->SendWord(to, key) : Transport::SendWord(to, key);
+}
+
+absl::Status MailboxTransport::ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) {
+  if (!HasWords()) return Transport::ExpectWord(from, key, std::move(arrival));
+  auto word = [arrival = std::move(arrival)](const absl::StatusOr<Buffer>& got) {
+    arrival(got.status());
+  };
+  return mailbox_->Expect(from, {key, Ownership::kWord, 0, std::move(word)});
+}
+
 absl::Status MailboxTransport::ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                                             SharedArrival arrival) {
   return mailbox_->Expect(from, {key, Ownership::kShared, bytes, nullptr, std::move(arrival)});

@@ -25,6 +25,8 @@ class MailboxTransport : public Transport {
   absl::StatusOr<Buffer> AllocateNumbered(int number, size_t bytes) override;
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override;
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override;
+  absl::Status SendWord(WorkerId to, MessageKey key) override;
+  absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override;
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                             SharedArrival arrival) override;
   absl::Status ExpectOwned(WorkerId from, MessageKey key, size_t bytes,
@@ -45,6 +47,8 @@ class MailboxTransport : public Transport {
 
   // Can the wire carry this cell as it is? If not, it is copied into an arena.
   virtual bool CanCarry(BufferCell* root) const = 0;
+  // Whether its wire carries words.
+  virtual bool HasWords() const { return false; }
   // Copies the payload of memory from elsewhere into a block of an arena.
   virtual absl::Status CopyIn(const Buffer& into, const std::byte* from) const;
   Mailbox& mailbox() const { return *mailbox_; }

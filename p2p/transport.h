@@ -74,6 +74,7 @@ struct TransportStats {
 
 using SharedArrival = std::function<void(absl::StatusOr<SharedBuffer>)>;
 using OwnedArrival = std::function<void(absl::StatusOr<Buffer>)>;
+using WordArrival = std::function<void(absl::Status)>;
 // Questions between workers: who waits for whom. Short texts, no credit, no payload.
 using AnswerArrival = std::function<void(absl::StatusOr<std::string>)>;
 using Answerer = std::function<std::string(WorkerId from, const std::string& question)>;
@@ -111,6 +112,21 @@ class Transport {
   // that is shared, never given. Memory from elsewhere (MakeHeapBuffer) may be copied into
   // Allocate's (Share: kParameters, Give: kSums), and then counts in bytes_copied.
   virtual absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) = 0;
+
+  // Words: messages without payload, for whom memory is shared: each knows from elsewhere what they
+  // are about. They take no credit, and never wait. What the sender wrote before, to memory that the
+  // receiver maps, the receiver sees. Unimplemented where no memory is shared. A kind has words
+  // alone or none.
+  virtual absl::Status SendWord(WorkerId to, MessageKey key);
+  virtual absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival);
+  // The memory of `owner` from which it allocates, as this worker maps it: its first byte. Others'
+  // kParameters may only be read. Known once a message of that worker has come; null before, and
+  // where no memory is shared.
+  virtual std::byte* MemoryOf(WorkerId owner, MemoryUse use) {
+    (void)owner;
+    (void)use;
+    return nullptr;
+  }
 
   virtual absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                                     SharedArrival arrival) = 0;
@@ -150,6 +166,13 @@ class Transport {
 
   virtual TransportStats stats() const = 0;
 };
+
+inline absl::Status Transport::SendWord(WorkerId, MessageKey) {
+  return absl::UnimplementedError("words are for workers that share memory");
+}
+inline absl::Status Transport::ExpectWord(WorkerId, MessageKey, WordArrival) {
+  return absl::UnimplementedError("words are for workers that share memory");
+}
 
 // What every implementation is told at its creation.
 struct TransportOptions {

@@ -33,6 +33,13 @@ class TransportDecorator : public Transport {
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override {
     return inner_->Give(to, key, std::move(buffer));
   }
+  absl::Status SendWord(WorkerId to, MessageKey key) override { return inner_->SendWord(to, key); }
+  absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override {
+    return inner_->ExpectWord(from, key, std::move(arrival));
+  }
+  std::byte* MemoryOf(WorkerId owner, MemoryUse use) override {
+    return inner_->MemoryOf(owner, use);
+  }
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,
                             SharedArrival arrival) override {
     return inner_->ExpectShared(from, key, bytes, std::move(arrival));

@@ -17,10 +17,10 @@
 
 namespace ringzero {
 
-enum class Ownership { kShared, kOwned };
+enum class Ownership { kShared, kOwned, kWord };
 
 // A message on its way. `buffer` is a holder of the payload's root cell; when kShared it is not the
-// only one and must not be written.
+// only one and must not be written; a kWord has none.
 struct Parcel {
   MessageKey key;
   Ownership ownership = Ownership::kShared;

@@ -33,7 +33,7 @@ enum class BlockKind : uint8_t {
   kKept,  // K.grad.s, K.opt.s: sum and state for a collection; index: rank of the version mod 2
   // Sums, gradients and what the computing leaves.
   kBegun,            // B: a sum that begins here; index: its number mod the slots
-  kSum,              // S.s: the sum of a lone worker
+  kSum,              // S.s: the sum of a lone worker, and of worker 0 where it lends it
   kFinished,         // Z.s: a complete sum where everybody has all (stage 0 of ZeRO)
   kGradient,         // G: of a backward, until it is added; index: its number mod (pending + 1)
   kBatchStatistics,  // bs.s: of one micro-batch; index: its number mod 2
@@ -43,6 +43,7 @@ enum class BlockKind : uint8_t {
   kMetrics,          // M, M.eval: the fold of an iteration
   kReport,           // RP, RP.eval: the same, come to worker 0
   // What is received.
+  kCell,  // c.copy.s, c.channel.s: a name for what another worker lends; no bytes; index: number mod 2
   kSlot,       // C.channel.w: any message of one channel; index: its number mod the slots
   kStageSlot,  // D.channel.w.copy.s: a copy that stays longer than a stage; index: number mod 2
   kHeld,       // H.s: a copy that is held; index: version mod 2, or 0 where there is one
@@ -86,7 +87,7 @@ enum class Role : uint8_t {
   kMasters,     // its masters, where they are apart
   kPrediction,  // and what it predicts
   kKept,        // for a collection
-  kSource,      // of a Send
+  kSource,      // of a Send; "w" where it gives back what was lent
   kTarget,      // of a Receive
 };
 inline constexpr int kRoleCount = static_cast<int>(Role::kTarget) + 1;
@@ -109,6 +110,7 @@ struct Instruction : Op {
   Instruction(const Op& op) : Op(op) {}
   Instruction(const Op& op, Uses operands) : Op(op), uses(std::move(operands)) {}
   Uses uses;
+  bool loan = false;  // of a message: it lends its block, and copies nothing (loans.h)
   bool operator==(const Instruction&) const = default;
 };
 

@@ -69,8 +69,10 @@ class TableWriter {
   // Worker 0 begins all sums, in memory of its own: one block for each stage.
   void Sum(StageId j) {
     if (self_.value > 0 || !Trains(j)) return;
-    Add({.kind = BlockKind::kSum, .stage = j}, plan_.stage(j).sum_bytes,
-        plan_.workers > 1 ? Access::kHandedOn : Access::kPrivate, &MemoryBytes::sums);
+    Access access = plan_.workers > 1 ? Access::kHandedOn : Access::kPrivate;
+    if (plan_.lends()) access = Access::kLentToWrite;
+    Add({.kind = BlockKind::kSum, .stage = j}, plan_.stage(j).sum_bytes, access,
+        &MemoryBytes::sums);
   }
 
   // What is kept for collections: of two at once, as the program names it.
@@ -106,6 +108,7 @@ std::string ToString(Access access) {
   switch (access) {
     case Access::kPrivate: return "private";
     case Access::kLentToRead: return "lent to read";
+    case Access::kLentToWrite: return "lent to write";
     case Access::kHandedOn: return "handed on";
   }
   return "?";

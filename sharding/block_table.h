@@ -24,11 +24,12 @@ namespace ringzero {
 
 // Who else may reach a block.
 enum class Access : uint8_t {
-  kPrivate,     // no other worker
-  kLentToRead,  // other workers read it where it lies; its worker alone writes it
-  kHandedOn,    // it leaves with a message: the worker that has it may write it
+  kPrivate,      // no other worker
+  kLentToRead,   // other workers read it where it lies; its worker alone writes it
+  kLentToWrite,  // and they write it
+  kHandedOn,     // it leaves with a message: the worker that has it may write it
 };
-std::string ToString(Access access);  // "private", "lent to read", "handed on"
+std::string ToString(Access access);  // "private", "lent to read", …
 
 struct OwnBlock {
   MemoryBlock block;

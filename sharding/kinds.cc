@@ -29,6 +29,8 @@ constexpr RoleRule kCollectRoles[] = {
     {Role::kParameters, "r", 0, 1}, {Role::kSnapshot, "r", 0, 1}, {Role::kKept, "r", 0, 1}};
 constexpr RoleRule kReceiveRoles[] = {{Role::kTarget, "w", 1, 1}};
 constexpr RoleRule kSendRoles[] = {{Role::kSource, "r", 1, 1}};
+// What gives a loan back waits for all who use it.
+constexpr RoleRule kReturnRoles[] = {{Role::kSource, "w", 1, 1}};
 constexpr RoleRule kAddRoles[] = {{Role::kGradient, "r", 1, 1}, {Role::kSum, "wx", 1, 1}};
 constexpr RoleRule kUpdateRoles[] = {{Role::kSum, "xr", 1, 1},     {Role::kState, "x", 1, 1},
                                      {Role::kBefore, "r", 0, 1},   {Role::kMade, "wx", 1, 1},
@@ -87,7 +89,8 @@ constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {{{"", ""},
                                                                       {"stvc", ""},   // collection
                                                                       {"stc", ""},    // states
                                                                       {"st", ""},     // finished
-                                                                      {"t", "s"}}};   // norms
+                                                                      {"t", "s"},     // norms
+                                                                      {"st", ""}}};   // return
 
 bool Has(std::string_view letters, char letter) {
   return letters.find(letter) != std::string_view::npos;
@@ -120,17 +123,19 @@ std::string WrongField(const Op& op) {
 }
 
 std::string WrongOperand(const Instruction& instruction) {
-  const Kind& kind = KindOf(instruction.kind);
+  const bool returns = instruction.kind == OpKind::kSend && instruction.channel == Channel::kReturn;
+  const std::span<const RoleRule> roles =
+      returns ? std::span<const RoleRule>(kReturnRoles) : KindOf(instruction.kind).roles;
   std::array<int, kRoleCount> counts{};
   for (const Use& use : instruction.uses) {
-    const auto rule = std::find_if(kind.roles.begin(), kind.roles.end(),
+    const auto rule = std::find_if(roles.begin(), roles.end(),
                                    [&](const RoleRule& rule) { return rule.role == use.role; });
-    if (rule == kind.roles.end() || !Has(rule->how, Letter(use.how))) {
+    if (rule == roles.end() || !Has(rule->how, Letter(use.how))) {
       return absl::StrCat("has an operand \"", ToString(use), "\" that its kind does not have");
     }
     ++counts[static_cast<size_t>(use.role)];
   }
-  for (const RoleRule& rule : kind.roles) {
+  for (const RoleRule& rule : roles) {
     const int count = counts[static_cast<size_t>(rule.role)];
     if (count < rule.least || count > rule.most) {
       return absl::StrCat("has ", count, " operands \"", ToString(rule.role), "\"");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/hazards.h"
+#include "sharding/loans.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
@@ -51,9 +52,9 @@ class Linker::State {
       if (Takes(op, use) && !IsShared(use)) use.how = How::kReadWrite;
     }
     linked.after = hazards_.Append(taking);
-    // A receive waits for its message alone: credit keeps messages apart.
-    if (op.kind == OpKind::kReceive) linked.after.clear();
-    Lend(linked);
+    // A receive into a slot waits for its message alone: credit keeps messages apart.
+    if (op.kind == OpKind::kReceive && !IsWord(op)) linked.after.clear();
+    if (!plan_.lends()) Lend(linked);
     return absl::OkStatus();
   }
 
@@ -144,8 +145,8 @@ class Linker::State {
     return ReadVersion(plan_, {self_, op.iteration, op.lap}, j);
   }
 
-  // Copies are lent: who relays one, or lets go of one, does so before it hands on its last part of
-  // the sum with which the lent version will be overwritten.
+  // Memory may be shared though the plan lends nothing. So whoever relays a copy, or lets go of one,
+  // does so before it hands on its last part of the sum with which that version will be overwritten.
   void Lend(LinkedOp& linked) {
     const Op& op = linked.op;
     const bool relays = op.kind == OpKind::kSend && !linked.reads.empty() &&

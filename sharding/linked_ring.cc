@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/loans.h"
 #include "sharding/schedule.h"
 
 namespace ringzero {
@@ -121,9 +122,29 @@ void FindFrees(LinkedRing& ring) {
   }
 }
 
+void AddAfter(LinkedOp& op, int64_t before) {
+  const auto at = std::lower_bound(op.after.begin(), op.after.end(), before);
+  if (at == op.after.end() || *at != before) op.after.insert(at, before);
+}
+
+// Where sums are lent, a backward whose gradient begins one waits for all that its add waits for.
+void FindLentSumMemory(LinkedRing& ring) {
+  std::map<int, int> last;  // by stage: the backward before
+  for (int i = ring.begin[0]; i < ring.begin[1]; ++i) {
+    const Instruction& op = ring.ops[i].op;
+    if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
+    if (op.kind != OpKind::kAdd || op.uses[1].how != How::kWrite) continue;
+    const int backward = last[op.stage.value];
+    for (const int64_t before : ring.ops[i].after) {
+      if (before != backward) AddAfter(ring.ops[backward], before);
+    }
+  }
+}
+
 // Whoever begins a stage's sum does so in the memory of the last one that it began, with which all
 // must have updated who do, or have taken it.
 void FindSumMemory(const Plan& plan, LinkedRing& ring) {
+  if (plan.lends()) return FindLentSumMemory(ring);
   const OpKind frees = plan.takes_sums() ? OpKind::kSquares : OpKind::kUpdate;
   using Sum = std::pair<int, int>;            // stage, iteration of its update
   std::map<Sum, std::vector<int>> updates;    // with it
@@ -143,11 +164,7 @@ void FindSumMemory(const Plan& plan, LinkedRing& ring) {
   for (const auto& [sum, i] : backward) {
     const auto update = updates.find(sum);
     if (update == updates.end()) continue;
-    std::vector<int64_t>& after = ring.ops[i].after;
-    for (const int one : update->second) {
-      const auto at = std::lower_bound(after.begin(), after.end(), one);
-      if (at == after.end() || *at != one) after.insert(at, one);
-    }
+    for (const int one : update->second) AddAfter(ring.ops[i], one);
   }
 }
 
@@ -159,11 +176,7 @@ void FindHorizons(const Plan& plan, LinkedRing& ring) {
     for (int i = ring.begin[w]; i < ring.begin[w + 1]; ++i) {
       const Op& op = ring.op(i);
       const int passed = static_cast<int>(ends.size()) - kLapsAhead - 1;
-      std::vector<int64_t>& after = ring.ops[i].after;
-      if (passed >= 0 && !IsCompute(op.kind)) {
-        const auto at = std::lower_bound(after.begin(), after.end(), ends[passed]);
-        if (at == after.end() || *at != ends[passed]) after.insert(at, ends[passed]);
-      }
+      if (passed >= 0 && !IsCompute(op.kind)) AddAfter(ring.ops[i], ends[passed]);
       if (op.kind == OpKind::kEnd && op.copy == Copy::kNone) ends.push_back(i);
     }
   }
@@ -226,6 +239,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Pr
     ring.lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&
                            BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
   }
+  for (MessageQueue& queue : ring.queues) queue.words = IsWord(ring.ops[queue.sends[0]].op);
   FindFrees(ring);
   FindSumMemory(plan, ring);
   FindHorizons(plan, ring);

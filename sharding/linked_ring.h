@@ -30,6 +30,7 @@ struct MessageQueue {
   Channel channel = Channel::kNone;
   std::vector<int> sends;     // operation numbers
   std::vector<int> receives;  // as many
+  bool words = false;         // without payload (loans.h): they take no slots
 };
 
 struct LinkedRing {

@@ -15,77 +15,19 @@
 #include "sharding/hazards.h"
 #include "sharding/kinds.h"
 #include "sharding/label.h"
+#include "sharding/lent_uses.h"
 #include "sharding/linked_ring.h"
+#include "sharding/loans.h"
 #include "sharding/operands.h"
+#include "sharding/symbol.h"
 
 namespace ringzero {
 namespace {
 
-// What a block holds. `first` and `end` are numbers of micro-batches (of the run, or of an
-// iteration), of iterations or of versions.
-struct Symbol {
-  enum class Of : uint8_t {
-    kNothing,
-    kTheta,       // version `first`, as it travels
-    kMasters,     // of version `first`, where they are apart
-    kPrediction,  // of version `first`
-    kState,       // of the optimizer, after `first` updates
-    kGradient,    // of micro-batch `first`
-    kBatch,       // statistics of micro-batch `first`
-    kStatistics,  // of micro-batches 0 to `end` - 1
-    kLosses,      // of micro-batch `end` of iteration (or evaluation) `first`
-    kFold,        // of micro-batches 0 to `end` - 1 of iteration (or evaluation) `first`
-    kSum,         // of the gradients of micro-batches `first` to `end` - 1
-    kSquares,     // of iteration `first`
-    kNorm,        // of iteration `first`
-    kForwardDone,
-    kBackwardDone  // of micro-batch `first`
-  };
-  Of of = Of::kNothing;
-  int stage = -1;
-  int64_t first = 0;
-  int64_t end = 0;
-  Copy copy = Copy::kNone;
-  bool operator==(const Symbol&) const = default;
-};
-
-// "micro-batches 0 to 3", "micro-batch 2".
-std::string MicroBatches(int64_t first, int64_t end) {
-  if (end == first + 1) return absl::StrCat("micro-batch ", first);
-  return absl::StrCat("micro-batches ", first, " to ", end - 1);
-}
-
-std::string SymbolText(const Symbol& s) {
-  const std::string stage = absl::StrCat(" of stage ", s.stage);
-  const std::string iteration = absl::StrCat(
-      s.copy == Copy::kEvaluation ? " of the evaluation of version " : " of iteration ", s.first);
-  switch (s.of) {
-    case Symbol::Of::kNothing: return "nothing";
-    case Symbol::Of::kTheta: return absl::StrCat("version ", s.first, stage);
-    case Symbol::Of::kMasters: return absl::StrCat("the masters of version ", s.first, stage);
-    case Symbol::Of::kPrediction: return absl::StrCat("the prediction of version ", s.first, stage);
-    case Symbol::Of::kState: return absl::StrCat("the state after ", s.first, " updates", stage);
-    case Symbol::Of::kGradient: return absl::StrCat("the gradient of micro-batch ", s.first, stage);
-    case Symbol::Of::kBatch: return absl::StrCat("the statistics of micro-batch ", s.first, stage);
-    case Symbol::Of::kStatistics:
-      if (s.end == 0) return absl::StrCat("the first statistics", stage);
-      return absl::StrCat("the statistics of ", MicroBatches(0, s.end), stage);
-    case Symbol::Of::kLosses: return absl::StrCat("the losses of micro-batch ", s.end, iteration);
-    case Symbol::Of::kFold: return absl::StrCat("the fold of ", MicroBatches(0, s.end), iteration);
-    case Symbol::Of::kSum: return absl::StrCat("the sum of ", MicroBatches(s.first, s.end), stage);
-    case Symbol::Of::kSquares: return absl::StrCat("the squares", iteration, stage);
-    case Symbol::Of::kNorm: return absl::StrCat("the norm", iteration);
-    case Symbol::Of::kForwardDone:
-      return absl::StrCat("the token of F", s.stage, " of micro-batch ", s.first);
-    case Symbol::Of::kBackwardDone:
-      return absl::StrCat("the token of B", s.stage, " of micro-batch ", s.first);
-  }
-  return "";
-}
-
 // A block's symbol; and of what was received the message's name, until an operation has used it.
 struct Cell {
   Symbol symbol;
+  LentBlock lent;                 // of what was lent: where it lies, and has its symbol
   Version label = kNoVersion;     // of a copy, by its name
   Op name{.kind = OpKind::kEnd};  // kReceive: not used yet
   Iteration last_read = kNoIteration;
@@ -98,6 +40,7 @@ class SymbolicRun {
       : plan_(plan), programs_(programs), ring_(ring), order_(order), memory_(plan.workers) {
     if (plan.stagger && plan.workers > 1) waits_ = StaggerWaits(plan);
     sent_.resize(ring.count());
+    lent_.resize(ring.count());
   }
 
   absl::Status Check() {
@@ -105,6 +48,7 @@ class SymbolicRun {
     RZ_RETURN_IF_ERROR(CheckComputing());
     Begin();
     RZ_RETURN_IF_ERROR(RunAll());
+    RZ_RETURN_IF_ERROR(uses_.Check(done_, before_, [this](int op) { return ring_.Describe(op); }));
     return CheckEnd();
   }
 
@@ -121,6 +65,9 @@ class SymbolicRun {
         const bool has_stage =
             op.stage == kNoStage || (op.stage.value >= 0 && op.stage.value < plan_.stage_count());
         if (form.ok() && !has_stage) form = FailedPrecondition("the plan has no such stage");
+        if (form.ok() && op.loan != (IsMessage(op.kind) && IsLent(plan_, op.channel))) {
+          form = FailedPrecondition("is lent, or is not");
+        }
         if (!form.ok()) return Annotate(form, DescribeOp(program.worker, i, op));
       }
       std::sort(ops.begin(), ops.end());
@@ -182,8 +129,10 @@ class SymbolicRun {
   absl::Status RunAll() {
     std::vector<std::vector<int>> next(ring_.count());
     std::vector<int> missing(ring_.count(), 0);
+    before_.resize(ring_.count());
     const auto edge = [&](int from, int to) {
       next[from].push_back(to);
+      before_[to].push_back(from);
       ++missing[to];
     };
     for (const Program& program : programs_) {
@@ -201,17 +150,17 @@ class SymbolicRun {
     for (int i = 0; i < ring_.count(); ++i) {
       if (missing[i] == 0) ready.push_back(i);
     }
-    int done = 0;
-    for (; !ready.empty(); ++done) {
+    while (!ready.empty()) {
       std::swap(ready[Draw(ready.size())], ready.back());
       const int i = ready.back();
       ready.pop_back();
       RZ_RETURN_IF_ERROR(Do(i));
+      done_.push_back(i);
       for (const int after : next[i]) {
         if (--missing[after] == 0) ready.push_back(after);
       }
     }
-    if (done == ring_.count()) return absl::OkStatus();
+    if (static_cast<int>(done_.size()) == ring_.count()) return absl::OkStatus();
     const auto stuck = std::find_if(missing.begin(), missing.end(), [](int m) { return m > 0; });
     return FailedPrecondition(ring_.Describe(static_cast<int>(stuck - missing.begin())),
                               ": waits in a circle of blocks and messages");
@@ -267,6 +216,22 @@ class SymbolicRun {
     return nullptr;
   }
   Cell& CellOf(const MemoryBlock& block) { return memory_[worker_][block]; }
+  // Through loans.
+  LentBlock Where(const MemoryBlock& block) {
+    const LentBlock lent = CellOf(block).lent;
+    return lent.home == kNoWorker ? LentBlock{WorkerId(worker_), block} : lent;
+  }
+  Cell& At(const LentBlock& place) { return memory_[place.home.value][place.block]; }
+  const Symbol& Read(const MemoryBlock& block) {
+    const LentBlock place = Where(block);
+    Touch(place, false);
+    return At(place).symbol;
+  }
+  // A use that several workers may overlap in.
+  void Touch(const LentBlock& place, bool writes) {
+    if (!plan_.lends()) return;
+    uses_.Note(place, {at_, worker_, writes, IsCompute(op_->kind)});
+  }
 
   // That the operand is there, or that it is not.
   absl::Status ExpectThere(Role role, bool wanted) const {
@@ -276,12 +241,17 @@ class SymbolicRun {
   }
   absl::Status ExpectRead(Role role, const Symbol& wanted) {
     RZ_RETURN_IF_ERROR(ExpectThere(role, true));
-    return Expect(CellOf(Find(role)->block).symbol, wanted);
+    return Expect(Read(Find(role)->block), wanted);
   }
   absl::Status ExpectReadIf(bool condition, Role role, const Symbol& wanted) {
     return condition ? ExpectRead(role, wanted) : ExpectThere(role, false);
   }
-  void Put(const Use& use, const Symbol& symbol) { CellOf(use.block) = {.symbol = symbol}; }
+  void Put(const Use& use, const Symbol& symbol) {
+    const bool anew = use.how == How::kWrite;
+    const LentBlock place = anew ? LentBlock{WorkerId(worker_), use.block} : Where(use.block);
+    Touch(place, true);
+    At(place) = {.symbol = symbol, .lent = {}};
+  }
   absl::Status PutIf(bool condition, Role role, const Symbol& symbol) {
     RZ_RETURN_IF_ERROR(ExpectThere(role, condition));
     if (condition) Put(*Find(role), symbol);
@@ -303,10 +273,7 @@ class SymbolicRun {
             {Of::kLosses, -1, op_->iteration.value, PlaceInFold(*op_, worker_), op_->copy});
       case OpKind::kCollect: return Collect();
       case OpKind::kReceive: return Receive();
-      case OpKind::kSend:
-        sent_[i] = CellOf(Find(Role::kSource)->block).symbol;
-        return sent_[i].of == Of::kNothing ? Wrong("there is nothing yet to send")
-                                           : absl::OkStatus();
+      case OpKind::kSend: return Send();
       case OpKind::kAdd: return Add();
       case OpKind::kUpdate: return Update();
       case OpKind::kApply: return Apply();
@@ -335,22 +302,23 @@ class SymbolicRun {
       if (plan_.stages[j].parameter_bytes == 0) continue;
       while (at < op_->uses.size() && op_->uses[at].role != Role::kParameters) ++at;
       if (at == op_->uses.size()) return Wrong(absl::StrCat("lacks the parameters of stage ", j));
-      Cell& cell = CellOf(op_->uses[at++].block);
-      RZ_RETURN_IF_ERROR(Expect(cell.symbol, symbol_of(j)));
+      Cell& cell = CellOf(op_->uses[at].block);
+      const Symbol wanted = symbol_of(j);
+      RZ_RETURN_IF_ERROR(Expect(Read(op_->uses[at++].block), wanted));
       cell.last_read = op_->iteration;
-      RZ_RETURN_IF_ERROR(CheckUse(cell, copy));
+      RZ_RETURN_IF_ERROR(CheckUse(cell, copy, wanted));
     }
     const auto more = std::find_if(op_->uses.begin() + at, op_->uses.end(),
                                    [](const Use& use) { return use.role == Role::kParameters; });
     return more == op_->uses.end() ? absl::OkStatus() : Wrong("reads parameters of another stage");
   }
   // What came for a use bears its name: its first, where there are several.
-  absl::Status CheckUse(Cell& cell, Copy copy) const {
+  absl::Status CheckUse(Cell& cell, Copy copy, const Symbol& symbol) const {
     const Op name = std::exchange(cell.name, Op{.kind = OpKind::kEnd});
     if (name.kind != OpKind::kReceive) return absl::OkStatus();
     const bool shown = copy == Copy::kEvaluation || copy == Copy::kCollection;
     if (name.copy == copy && name.iteration == op_->iteration && name.lap == op_->lap &&
-        (!shown || name.version.value == cell.symbol.first)) {
+        (!shown || name.version.value == symbol.first)) {
       return absl::OkStatus();
     }
     return Wrong(absl::StrCat("uses what came as \"", ToString(name), "\""));
@@ -397,8 +365,8 @@ class SymbolicRun {
     if (wanted.has_value()) {
       Cell& cell = CellOf(Find(Role::kToken)->block);
       if (cell.name.stage != op_->stage) return Wrong("waits for the token of another stage");
-      RZ_RETURN_IF_ERROR(
-          CheckUse(cell, op_->kind == OpKind::kForward ? Copy::kForward : Copy::kBackward));
+      RZ_RETURN_IF_ERROR(CheckUse(
+          cell, op_->kind == OpKind::kForward ? Copy::kForward : Copy::kBackward, *wanted));
     }
     for (const Use& use : op_->uses) {
       if (use.role == Role::kClock) Put(use, {done, op_->stage.value, m});
@@ -434,7 +402,7 @@ class SymbolicRun {
     const bool there = plan_.stage(op_->stage).parameter_bytes > 0;
     RZ_RETURN_IF_ERROR(ExpectReadIf(there, Role::kParameters, wanted));
     if (!there) return absl::OkStatus();
-    return CheckUse(CellOf(Find(Role::kParameters)->block), Copy::kCollection);
+    return CheckUse(CellOf(Find(Role::kParameters)->block), Copy::kCollection, wanted);
   }
 
   absl::Status Add() {
@@ -454,7 +422,10 @@ class SymbolicRun {
     const Symbol sum = CompleteSum(j, t);
     RZ_RETURN_IF_ERROR(ExpectRead(Role::kSum, sum));
     Put(*Find(Role::kSquares), {Of::kSquares, j, t});
-    if (const Use* taken = Find(Role::kTaken)) Put(*taken, sum);
+    if (const Use* taken = Find(Role::kTaken)) {
+      Put(*taken, sum);
+      used_[Where(Find(Role::kSum)->block)] = op_->iteration;
+    }
     return absl::OkStatus();
   }
 
@@ -464,7 +435,7 @@ class SymbolicRun {
     std::vector<int> found;
     for (const Use& use : op_->uses) {
       if (use.role != Role::kSquares) continue;
-      const Symbol& squares = CellOf(use.block).symbol;
+      const Symbol squares = Read(use.block);
       RZ_RETURN_IF_ERROR(Expect(squares, {Of::kSquares, squares.stage, t}));
       found.push_back(squares.stage);
     }
@@ -497,7 +468,9 @@ class SymbolicRun {
     RZ_RETURN_IF_ERROR(ExpectReadIf(has_norm() && norm >= 0, Role::kNorm, {Of::kNorm, -1, norm}));
     RZ_RETURN_IF_ERROR(
         ExpectReadIf(counts_squares() && !has_norm(), Role::kSquares, {Of::kSquares, j, t}));
-    if (const Use* sum = Find(Role::kSum); sum->how != How::kRead) Put(*sum, {});
+    const Use& used = *Find(Role::kSum);
+    used_[Where(used.block)] = op_->iteration;
+    if (used.how != How::kRead) Put(used, {});
     Put(*Find(Role::kState), {Of::kState, j, t + 1});
     Put(*Find(Role::kMade), Theta(j, t + 1));
     if (Apart(j)) Put(*Find(Role::kMasters), Masters(j, t + 1));
@@ -551,7 +524,11 @@ class SymbolicRun {
 
   absl::Status Release() {
     Cell& cell = CellOf(Find(Role::kTarget)->block);
-    RZ_RETURN_IF_ERROR(Expect(cell.symbol, Labelled(op_->stage.value, op_->version)));
+    // What was lent may be another version by now: nobody reads it here any more.
+    const bool lent = cell.lent.home != kNoWorker;
+    if (lent && cell.lent.block.stage != op_->stage) return Wrong("is of another stage");
+    const Symbol wanted = Labelled(op_->stage.value, op_->version);
+    if (!lent) RZ_RETURN_IF_ERROR(Expect(cell.symbol, wanted));
     if (cell.label != op_->version) return Wrong("lets go of a copy with another label");
     if (cell.last_read != op_->iteration) return Wrong("lets go of a copy in another iteration");
     cell = {};
@@ -559,21 +536,61 @@ class SymbolicRun {
   }
 
   // --- messages -----------------------------------------------------------------------------------
+  static bool IsFull(const Cell& cell) {
+    return cell.symbol.of != Of::kNothing || cell.lent.home != kNoWorker;
+  }
   static bool IsHeld(const MemoryBlock& block) {
     return block.kind == BlockKind::kHeld || block.kind == BlockKind::kHeldPrediction;
   }
 
+  absl::Status Send() {
+    const MemoryBlock& source = Find(Role::kSource)->block;
+    const LentBlock place = Where(source);
+    lent_[at_] = place;
+    if (op_->channel == Channel::kReturn) return GiveBack(place);
+    Touch(place, false);
+    sent_[at_] = At(place).symbol;
+    return sent_[at_].of == Of::kNothing ? Wrong("there is nothing yet to send") : absl::OkStatus();
+  }
+
+  // A sum that is not used any more, neither here nor elsewhere.
+  absl::Status GiveBack(const LentBlock& place) {
+    const auto used = used_.find(place);
+    if (used == used_.end() || used->second != op_->iteration || place.block.stage != op_->stage) {
+      return Wrong("gives back another sum");
+    }
+    CellOf(Find(Role::kSource)->block) = {};
+    return absl::OkStatus();
+  }
+
+  // What was lent is here again.
+  absl::Status TakeBack() const {
+    const LentBlock own{WorkerId(worker_), Find(Role::kTarget)->block};
+    return lent_[ring_.partner[at_]] == own ? absl::OkStatus() : Wrong("brings back another block");
+  }
+
   absl::Status Receive() {
-    const Symbol& came = sent_[ring_.partner[at_]];
+    if (op_->channel == Channel::kReturn) return TakeBack();
+    const LentBlock lent = lent_[ring_.partner[at_]];
+    const Symbol came = op_->loan ? At(lent).symbol : sent_[ring_.partner[at_]];
     RZ_RETURN_IF_ERROR(CheckName(came));
-    Cell& cell = CellOf(Find(Role::kTarget)->block);
+    const LentBlock own{WorkerId(worker_), Find(Role::kTarget)->block};
+    Touch(op_->loan ? lent : own, !op_->loan);
+    if (op_->loan && lent == own) return absl::OkStatus();  // it came home
+    Cell& cell = CellOf(own.block);
     if (cell.name.kind == OpKind::kReceive) {
       return Wrong(absl::StrCat("comes over \"", ToString(cell.name), "\", which nobody used"));
     }
-    if (IsHeld(Find(Role::kTarget)->block) && cell.symbol.of != Of::kNothing) {
+    if (IsHeld(own.block) && IsFull(cell)) {
       return Wrong(absl::StrCat("comes over ", SymbolText(cell.symbol), ", which is still held"));
     }
-    cell = {.symbol = came, .label = op_->version};
+    cell = {};
+    cell.label = op_->version;
+    if (op_->loan) {
+      cell.lent = lent;
+    } else {
+      cell.symbol = came;
+    }
     // Whoever uses it must have this name.
     if (CarriesParameters(op_->channel) || op_->channel == Channel::kToken) cell.name = *op_;
     return absl::OkStatus();
@@ -625,6 +642,7 @@ class SymbolicRun {
       case Channel::kNorms:
         if (op_->stage == kNoStage) return Expect(came, {Of::kNorm, -1, t});
         return Expect(came, {Of::kSquares, j, t});
+      case Channel::kReturn:
       case Channel::kNone: break;
     }
     return Wrong("has no channel");
@@ -666,7 +684,7 @@ class SymbolicRun {
         if (cell.name.kind == OpKind::kReceive) {
           return FailedPrecondition("worker ", w, ": nobody uses \"", ToString(cell.name), "\"");
         }
-        if (IsHeld(block) && cell.symbol.of != Of::kNothing) {
+        if (IsHeld(block) && IsFull(cell)) {
           return FailedPrecondition("worker ", w, ": ", SymbolText(cell.symbol),
                                     " is never let go of");
         }
@@ -708,6 +726,11 @@ class SymbolicRun {
   std::vector<StaggerWait> waits_;
   std::vector<std::map<MemoryBlock, Cell>> memory_;  // by worker
   std::vector<Symbol> sent_;                         // by operation
+  std::vector<LentBlock> lent_;                      // likewise: what a word is of
+  LentUses uses_;
+  std::map<LentBlock, Iteration> used_;   // sums that were updated from, or taken
+  std::vector<std::vector<int>> before_;  // by operation
+  std::vector<int> done_;                 // in order
   int64_t squares_ = 0, norms_ = 0;
 
   int at_ = 0;  // what is being done

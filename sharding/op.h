@@ -38,7 +38,7 @@ enum class OpKind : uint8_t {
   kNorm,      // Norm: the squares of all stages into the global norm of an iteration
 };
 
-// Which FIFO between two workers a message takes. The values travel as message kinds.
+// Which FIFO between two workers a message takes.
 enum class Channel : uint8_t {
   kNone = 0,
   kForwardCopy,   // "forward": parameters for forwards
@@ -56,8 +56,9 @@ enum class Channel : uint8_t {
   kStates,        // "states": finished sums and optimizer states for whoever collects
   kFinished,      // "finished": a complete sum on its way to all workers (stage 0 of ZeRO)
   kNorms,         // "norms": a stage's squares to worker 0; without a stage: the norm from there
+  kReturn,        // "return": what was lent comes back; without payload
 };
-inline constexpr int kChannelCount = 16;
+inline constexpr int kChannelCount = static_cast<int>(Channel::kReturn) + 1;
 inline constexpr int kOpKindCount = static_cast<int>(OpKind::kNorm) + 1;
 
 // Which traveller a copy of parameters belongs to, what a fold is of, or which part of a stage is

@@ -177,6 +177,7 @@ std::string PlanToString(const Plan& plan) {
       plan.evaluation.laps, " collect_every ", plan.collection.every, " collector ",
       plan.collection.worker.value, " collect_versions ", plan.collection.versions.size());
   for (const int version : plan.collection.versions) absl::StrAppend(&text, " ", version);
+  if (plan.one_host) absl::StrAppend(&text, " one_host 1");
   if (plan.samples.per_epoch > 0) {
     absl::StrAppend(&text, " epoch_samples ", plan.samples.per_epoch, " micro_batch ",
                     plan.samples.micro_batch);
@@ -263,6 +264,7 @@ absl::StatusOr<Plan> ParsePlan(const std::string& text) {
   head.Read("collect_every", &plan.collection.every);
   head.Read("collector", &plan.collection.worker.value);
   head.ReadList("collect_versions", &plan.collection.versions);
+  if (head.wrong().empty() && head.Next("one_host")) head.Read("one_host", &plan.one_host);
   if (head.wrong().empty() && head.Next("epoch_samples")) {
     head.Read("epoch_samples", &plan.samples.per_epoch);
     head.Read("micro_batch", &plan.samples.micro_batch);

@@ -107,6 +107,8 @@ struct Plan {
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
+  // All workers are on one host and map each other's memory (shm, local).
+  bool one_host = false;
   std::vector<StagePlan> stages;
 
   int stage_count() const { return static_cast<int>(stages.size()); }
@@ -131,6 +133,8 @@ struct Plan {
   bool has_two_masters() const {
     return !updates_in_place() && (collection.every > 0 || !collection.versions.empty());
   }
+  // Copies and sums are lent, not copied (loans.h). A sum that all workers update from is not.
+  bool lends() const { return one_host && exchange && workers > 1 && zero_stage > 0; }
   // Every complete sum goes around once more: all workers update from it.
   bool spreads_sums() const { return exchange && zero_stage == 0; }
   bool skips() const { return exchange && skip_overflows; }

@@ -36,6 +36,7 @@ class ProgramWriter::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  const Plan& plan() const { return plan_; }
   const std::optional<ProgramPart>& part() const { return part_; }
 
   std::vector<Instruction> Next() {
@@ -661,16 +662,21 @@ IterationRange WholeRun(const Plan& plan) { return {Iteration(0), Iteration(plan
 absl::StatusOr<ProgramWriter> ProgramWriter::Create(const Plan& plan, WorkerId worker,
                                                     Iteration from) {
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, {from, Iteration(from.value + 1)}));
-  return ProgramWriter(std::make_unique<Impl>(plan, worker, from));
+  auto impl = std::make_unique<Impl>(plan, worker, from);
+  auto loans = plan.lends() ? std::make_unique<LoanWriter>(impl->plan(), worker) : nullptr;
+  return ProgramWriter(std::move(impl), std::move(loans));
 }
 
-ProgramWriter::ProgramWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+ProgramWriter::ProgramWriter(std::unique_ptr<Impl> impl, std::unique_ptr<LoanWriter> loans)
+    : impl_(std::move(impl)), loans_(std::move(loans)) {}
 ProgramWriter::ProgramWriter(ProgramWriter&&) noexcept = default;
 ProgramWriter& ProgramWriter::operator=(ProgramWriter&&) noexcept = default;
 ProgramWriter::~ProgramWriter() = default;
 
 const std::optional<ProgramPart>& ProgramWriter::part() const { return impl_->part(); }
-std::vector<Instruction> ProgramWriter::Next() { return impl_->Next(); }
+std::vector<Instruction> ProgramWriter::Next() {
+  return loans_ == nullptr ? impl_->Next() : loans_->Lower(impl_->Next());
+}
 
 bool IsFrom(const ProgramPart& part, const Op& op) {
   if (op.iteration != part.iteration) return op.iteration > part.iteration;
@@ -684,7 +690,8 @@ bool IsFrom(const ProgramPart& part, const Op& op) {
 absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {
   RZ_RETURN_IF_ERROR(CheckRequest(plan, worker, range));
   Program program{worker, range, {}};
-  ProgramWriter::Impl writer(plan, worker, range.begin);
+  if (range.begin == range.end) return program;
+  RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, worker, range.begin));
   while (writer.part().has_value() && writer.part()->iteration < range.end) {
     std::vector<Instruction> part = writer.Next();
     std::move(part.begin(), part.end(), std::back_inserter(program.ops));

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "base/ids.h"
 #include "sharding/block.h"
+#include "sharding/loans.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 
@@ -64,7 +65,8 @@ inline constexpr int kLapsAhead = 2;
 //   RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, worker, Iteration(0)));
 //   while (writer.part()) linker.Append(writer.Next());
 //
-// Not thread-safe. It hides how programs are written (program.cc).
+// Where the plan lends, what it writes is lowered (loans.h). Not thread-safe. It hides how programs
+// are written (program.cc).
 class ProgramWriter {
  public:
   // Begins with iteration `from`. Errors as MakeProgram's.
@@ -78,11 +80,10 @@ class ProgramWriter {
   std::vector<Instruction> Next();
 
  private:
-  friend absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker,
-                                             IterationRange range);
   class Impl;
-  explicit ProgramWriter(std::unique_ptr<Impl> impl);
+  ProgramWriter(std::unique_ptr<Impl> impl, std::unique_ptr<LoanWriter> loans);
   std::unique_ptr<Impl> impl_;
+  std::unique_ptr<LoanWriter> loans_;  // null: nothing is lent
 };
 
 // Whether `op`, by its name, belongs to `part` or a later one. Of an iteration that is known in

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/kinds.h"
+#include "sharding/loans.h"
 #include "sharding/simulate.h"
 
 namespace ringzero {
@@ -37,6 +38,7 @@ class Runner {
         frees_of_(ring.count()),
         queue_of_(ring.count(), -1),
         done_(ring.count(), false),
+        arrived_(ring.count(), false),
         channels_(ring.queues.size()) {
     times_.start.assign(ring.count(), 0);
     times_.end.assign(ring.count(), -1);
@@ -62,7 +64,7 @@ class Runner {
       if (!events_.empty() && events_.top().first <= next_end) {
         const auto [tick, op] = events_.top();
         events_.pop();
-        End(op, tick);
+        Arrive(op, tick);
       } else {
         Advance(next_end);
         const int op = sharing_.top().second;
@@ -116,7 +118,10 @@ class Runner {
   }
 
   void Start(int i, int64_t now) {
-    if (ring_.op(i).kind == OpKind::kReceive) return;  // its message starts it
+    if (ring_.op(i).kind == OpKind::kReceive) {  // its message starts it
+      if (arrived_[i] && !done_[i]) events_.push({now, i});
+      return;
+    }
     times_.start[i] = now;
     const int64_t ticks = Duration(i) + (TakesTime(i) ? Jitter(i) : 0);
     if (options_.cores == 0 || ticks == 0) return events_.push({now + ticks, i});
@@ -139,6 +144,12 @@ class Runner {
     const double left = (sharing_.top().first - progress_) / Rate();
     constexpr double kRounding = 1e-6;  // of progress_: not to be taken for another tick
     return progress_tick_ + std::max<int64_t>(0, static_cast<int64_t>(std::ceil(left - kRounding)));
+  }
+
+  // An operation ends. What is lent may be here before the name that it is to have is free.
+  void Arrive(int i, int64_t now) {
+    arrived_[i] = true;
+    if (missing_[i] == 0 || !IsWord(ring_.ops[i].op)) End(i, now);
   }
 
   void End(int i, int64_t now) {
@@ -169,7 +180,10 @@ class Runner {
     ChannelState& channel = channels_[queue];
     const MessageQueue& ends = ring_.queues[queue];
     const int slots = ring_.slots(ends.to, ends.channel, window_);
-    while (!channel.waiting.empty() && static_cast<int>(channel.held.size()) < slots) {
+    const auto has_slot = [&] {
+      return ends.words || static_cast<int>(channel.held.size()) < slots;
+    };
+    while (!channel.waiting.empty() && has_slot()) {
       const int receive = ring_.partner[channel.waiting.front()];
       channel.waiting.pop_front();
       channel.held.push_back(receive);
@@ -225,6 +239,7 @@ class Runner {
   std::vector<std::vector<int>> frees_of_;  // receives whose slots an operation helps to free
   std::vector<int> queue_of_;
   std::vector<bool> done_;
+  std::vector<bool> arrived_;  // of a receive: its message
   std::vector<ChannelState> channels_;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> events_;
   // With cores to share: what everybody who was there from the beginning would have got done, and

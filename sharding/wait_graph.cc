@@ -37,7 +37,7 @@ WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder&
     for (size_t i = 0; i < receives.size(); ++i) {
       place_[receives[i]] = {static_cast<int>(q), static_cast<int>(i)};
     }
-    if (receives.empty() || merged[receives[0]]) continue;
+    if (receives.empty() || merged[receives[0]] || ring.queues[q].words) continue;
     credits_.push_back(receives);
     held_.push_back(ring.slots(ring.queues[q].to, ring.queues[q].channel, 0));
     besides_.push_back(held_.back() == 0);

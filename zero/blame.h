@@ -27,7 +27,7 @@ namespace ringzero {
 
 // The kind of a MessageKey that asks for an update instead of a message: no message is of this
 // kind.
-inline constexpr uint8_t kUpdateKind = static_cast<uint8_t>(Channel::kNone);
+inline constexpr uint8_t kUpdateKind = kMaxMessageKinds;
 
 // Instead of a question of blame: what does your steady clock say?
 inline constexpr char kClockQuestion[] = "clock";

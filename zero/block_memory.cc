@@ -7,6 +7,31 @@
 #include "base/status.h"
 
 namespace ringzero {
+namespace {
+
+// Memory that is another's.
+class BorrowedCell final : public CountedCell {
+ public:
+  explicit BorrowedCell(std::span<std::byte> memory) : CountedCell(memory.data(), memory.size()) {}
+};
+
+}  // namespace
+
+void BlockMemory::Borrow(const MemoryBlock& cell, std::span<std::byte> memory) {
+  blocks_[cell] = {memory.data(), SharedBuffer(new BorrowedCell(memory)),
+                   Stamp(memory.data(), memory.size())};
+}
+
+void BlockMemory::AddStamp(const MemoryBlock& own) {
+  Memory& memory = blocks_.at(own);
+  memory.stamp = Stamp(memory.data, memory.handle.size());
+  memory.stamp.Set(StampOf(Version(0)));
+}
+
+Stamp BlockMemory::StampAt(const MemoryBlock& block) const {
+  const auto found = blocks_.find(block);
+  return found == blocks_.end() ? Stamp() : found->second.stamp;
+}
 
 absl::Status BlockMemory::Allocate(std::span<const OwnBlock> table, const Allocator& allocator) {
   for (const OwnBlock& own : table) {
@@ -14,7 +39,7 @@ absl::Status BlockMemory::Allocate(std::span<const OwnBlock> table, const Alloca
     RZ_ASSIGN_OR_RETURN(Buffer memory, allocator(own));
     if (own.category != nullptr) bytes_.*own.category += static_cast<int64_t>(memory.size());
     std::byte* const data = memory.data();
-    blocks_[own.block] = {data, std::move(memory).Seal()};
+    blocks_[own.block] = {data, std::move(memory).Seal(), Stamp()};
   }
   return absl::OkStatus();
 }

@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
 #include "sharding/block_table.h"
+#include "zero/stamp.h"
 
 namespace ringzero {
 
@@ -31,6 +32,13 @@ class BlockMemory {
   // All blocks of the table but those that are handed on: a message brings their memory, or takes it
   // away. Once.
   absl::Status Allocate(std::span<const OwnBlock> table, const Allocator& allocator);
+
+  // From now on `cell` is a name for a block of another worker.
+  void Borrow(const MemoryBlock& cell, std::span<std::byte> memory);
+  // From now on a block of ours has a stamp: behind its bytes there is memory for one.
+  void AddStamp(const MemoryBlock& own);
+  // None for what has none.
+  Stamp StampAt(const MemoryBlock& block) const;
 
   bool Has(const MemoryBlock& block) const { return blocks_.contains(block); }
   // The block must be there: here and below.
@@ -50,6 +58,7 @@ class BlockMemory {
   struct Memory {
     std::byte* data = nullptr;
     SharedBuffer handle;
+    Stamp stamp;
   };
   const Memory& At(const MemoryBlock& block) const;
 

@@ -21,6 +21,7 @@
 #include "zero/engine/sums.h"
 #include "zero/engine/updates.h"
 #include "zero/engine/waits.h"
+#include "zero/lent_memory.h"
 #include "zero/optimizer_state.h"
 #include "zero/owned_stages.h"
 #include "zero/update/optimizer_options.h"
@@ -62,12 +63,13 @@ class Engine::Impl {
   const Plan& plan_ = options_.plan;
   Executor executor_{options_};
   BlockMemory blocks_;
+  LentMemory lent_{plan_};
   OwnedStages owned_{plan_, options_.layouts, blocks_};
   Sums sums_{executor_, blocks_};
   Waits waits_{executor_, sums_};
   Norms norms_{{executor_, blocks_, sums_, owned_}};
   Statistics statistics_{executor_};
-  Messages messages_{{executor_, blocks_, norms_, statistics_}};
+  Messages messages_{{executor_, blocks_, lent_, norms_, statistics_}};
   Updates updates_{{executor_, blocks_, sums_, norms_, owned_}};
   EngineFlight flight_{executor_, waits_};
   Gate gate_{{executor_, messages_, statistics_, sums_}};
@@ -115,6 +117,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   }
   if (options.transport == nullptr && options.plan.exchange && options.plan.workers > 1) {
     return absl::InvalidArgumentError("a plan of several workers needs a transport");
+  }
+  if (options.plan.lends() &&
+      options.transport->MemoryOf(options.self, MemoryUse::kSums) == nullptr) {
+    return InvalidArgument("the plan lends memory between workers, which a transport \"",
+                           options.transport->name(), "\" does not share");
   }
   auto impl = std::make_unique<Impl>(std::move(options));
   RZ_RETURN_IF_ERROR(impl->Start());
@@ -195,8 +202,12 @@ Engine::Impl::~Impl() {
 absl::Status Engine::Impl::AllocateBlocks() {
   const auto allocate = [this](const OwnBlock& own) -> absl::StatusOr<Buffer> {
     const auto bytes = static_cast<size_t>(own.bytes);
-    if (own.access == Access::kLentToRead) {
-      return options_.transport->Allocate(bytes, MemoryUse::kParameters);
+    if (own.access != Access::kPrivate) {
+      RZ_ASSIGN_OR_RETURN(Buffer memory, options_.transport->Allocate(bytes, UseOf(own.access)));
+      if (plan_.lends()) {
+        RZ_RETURN_IF_ERROR(lent_.Check(*options_.transport, own.block, memory.data()));
+      }
+      return memory;
     }
     const bool parameters =
         own.block.kind == BlockKind::kVersion || own.block.kind == BlockKind::kMasters;
@@ -204,7 +215,13 @@ absl::Status Engine::Impl::AllocateBlocks() {
     return MakeHeapBuffer(bytes);
   };
   const std::vector<int64_t> moments = MomentBytes(options_.optimizer, options_.layouts);
-  return blocks_.Allocate(OwnBlocks(plan_, options_.self, moments), allocate);
+  const std::vector<OwnBlock> table = OwnBlocks(plan_, options_.self, moments);
+  RZ_RETURN_IF_ERROR(blocks_.Allocate(table, allocate));
+  for (const OwnBlock& own : table) {
+    const bool lent = own.access == Access::kLentToRead || own.access == Access::kLentToWrite;
+    if (lent && plan_.lends()) blocks_.AddStamp(own.block);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Engine::Impl::Start() {
@@ -242,8 +259,12 @@ bool Engine::Impl::StartOp(int64_t number) {
     case OpKind::kBackward:
     case OpKind::kEvaluate:
     case OpKind::kEnd:
-    case OpKind::kCollect:
-    case OpKind::kReceive: break;  // the computing thread's, and arriving messages'
+    case OpKind::kCollect: break;  // the computing thread's
+    case OpKind::kReceive: {
+      const absl::Status taken = messages_.Take(number);
+      if (!taken.ok()) executor_.FailAt(op, taken);
+      return taken.ok();
+    }
     case OpKind::kSend: {
       const absl::Status sent = messages_.Send(number);
       if (!sent.ok()) executor_.FailAt(op, sent);
@@ -355,6 +376,9 @@ EngineStats Engine::Impl::stats() const {
   stats.loss_scale = norms_.scale_now();
   if (options_.transport != nullptr) {
     stats.transport = options_.transport->stats();
+    for (int kind = 0; kind < kMaxMessageKinds; ++kind) {
+      stats.transport.bytes_sent[kind] += messages_.lent_bytes()[kind];
+    }
     stats.memory.sums += static_cast<int64_t>(stats.transport.numbered_bytes);
   }
   return stats;

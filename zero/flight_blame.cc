@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "p2p/failure.h"
 #include "zero/flight_clock.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
 namespace {
@@ -36,13 +37,12 @@ class Records {
     if (!question.message.has_value()) return record->now;
     const MessageKey key = *question.message;
     const bool update = key.kind == kUpdateKind;
-    const Op named = MessageOp(static_cast<Channel>(key.kind), key.tag);
+    const Op named = update ? MessageOp(Channel::kNone, key.tag) : SendOf(key);
     for (const OpenOperation& open : record->open) {
       const bool this_update = update && open.op.kind == OpKind::kUpdate &&
                                open.op.stage == named.stage && open.op.iteration == named.iteration;
-      const bool this_send =
-          !update && open.op.kind == OpKind::kSend && open.op.peer == question.waiter &&
-          static_cast<uint8_t>(open.op.channel) == key.kind && MessageTag(open.op) == key.tag;
+      const bool this_send = !update && open.op.kind == OpKind::kSend &&
+                             open.op.peer == question.waiter && MessageKeyOf(open.op) == key;
       if (this_update || this_send) return open.why;
     }
     if (IsFrom(record->appended, named)) return record->now;

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "sharding/merged_order.h"
 #include "sharding/op.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
 
@@ -18,7 +19,7 @@ LongHopOrder LongHopsOf(const Plan& plan, WorkerId self) {
     RZ_CHECK(next.ok(), next.status().ToString());  // the engine's own programs come from this plan
     if (!next->has_value()) return std::nullopt;
     const Op& op = (*next)->receive;
-    return LongHop{(*next)->from, (*next)->to, {static_cast<uint8_t>(op.channel), MessageTag(op)}};
+    return LongHop{(*next)->from, (*next)->to, MessageKeyOf(op)};
   };
 }
 

@@ -124,7 +124,8 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
                   .clipping = request.clipping,
                   .skip_overflows = request.precision.skip_overflows,
                   .evaluation = request.evaluation,
-                  .collection = request.collection};
+                  .collection = request.collection,
+                  .one_host = request.one_host && request.lends};
   if (request.epoch_samples != 0) {
     planned.plan.samples = {.per_epoch = request.epoch_samples, .micro_batch = request.micro_batch};
   }
@@ -145,8 +146,9 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   ExtendBackward(plan.stages);
   AssignOwners(plan);
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  RZ_ASSIGN_OR_RETURN(plan.window,
-                      request.free_slots ? ChooseFreeWindow(plan) : ChooseWindow(plan));
+  // What is lent takes no slots at all.
+  const bool free_slots = request.one_host && !plan.lends();
+  RZ_ASSIGN_OR_RETURN(plan.window, free_slots ? ChooseFreeWindow(plan) : ChooseWindow(plan));
   RZ_RETURN_IF_ERROR(VerifyPlan(plan));
   planned.warnings = WarningsOf(plan);
   return planned;

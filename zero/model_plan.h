@@ -54,9 +54,11 @@ struct PlanRequest {
   // micro-batch is full.
   int64_t epoch_samples = 0;
   int window = 0;  // 0: chosen
-  // Slots hold no bytes (shm, local): a chosen window is as large as the step needs
-  // (sharding/free_window.h).
-  bool free_slots = false;
+  // Workers share memory (shm, local). Slots hold no bytes then, and a chosen window is as large as
+  // the step needs (sharding/free_window.h).
+  bool one_host = false;
+  // And lend it (sharding/loans.h). Payload that has checksums, or is to be damaged, is not lent.
+  bool lends = true;
   int pending = 1;
   bool stagger = false;
   int retain = 0;

@@ -25,6 +25,12 @@ void RoundParameters(const StageLayout& layout, const std::byte* masters, std::b
   }
 }
 
+// What a block holds that an update writes: a version, or a prediction.
+int64_t MadeStamp(const Instruction& update, const Use& use) {
+  const int t = update.iteration.value;
+  return StampOf(use.role == Role::kPrediction ? Prediction(t + 2) : Version(t + 1));
+}
+
 bool IsWritten(const Use& use) {
   return use.role == Role::kMade || use.role == Role::kMasters || use.role == Role::kPrediction;
 }
@@ -84,8 +90,9 @@ absl::Status OwnedStages::Initialize(StageId stage, const OptimizerOptions& opti
     if (fill && masters != version) RoundParameters(layout, masters, version);
     // The predictions of θ_0 and θ_1, which no update makes.
     for (int t = 0; t < 2 && IsPredicted(plan_, stage); ++t) {
-      std::memcpy(blocks_.Write(VersionBlock(plan_, stage, Prediction(t))), version,
-                  static_cast<size_t>(layout.parameter_bytes));
+      const MemoryBlock predicted = VersionBlock(plan_, stage, Prediction(t));
+      std::memcpy(blocks_.Write(predicted), version, static_cast<size_t>(layout.parameter_bytes));
+      blocks_.StampAt(predicted).Set(StampOf(Prediction(t)));
     }
   }
   if (layout.sum_bytes == 0 || !plan_.exchange) return absl::OkStatus();
@@ -113,6 +120,7 @@ std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& updat
   std::byte* made = nullptr;
   std::byte* masters = nullptr;
   for (const Use& use : update.uses) {
+    if (IsWritten(use)) blocks_.StampAt(use.block).Set(Stamp::kBeingWritten);
     if (use.role == Role::kBefore) memory.theta = blocks_.Read(use.block);
     if (use.role == Role::kMade) made = blocks_.Write(use.block);
     if (use.role == Role::kMasters) masters = blocks_.Write(use.block);
@@ -126,7 +134,10 @@ std::unique_ptr<PendingUpdate> OwnedStages::BeginUpdate(const Instruction& updat
       DivisorOf(plan_, update.iteration), terms, std::move(memory));
 }
 
-void OwnedStages::EndUpdate(const PendingUpdate& update) {
+void OwnedStages::EndUpdate(const PendingUpdate& update, const Instruction& op) {
+  for (const Use& use : op.uses) {
+    if (IsWritten(use)) blocks_.StampAt(use.block).Set(MadeStamp(op, use));
+  }
   if (!update.counts_squares_) return;
   const double divisor = update.divisor_ * update.terms_.loss_scale;
   std::map<int, double>& squares = stages_.at(update.stage_.value).squares;

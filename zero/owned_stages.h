@@ -90,7 +90,7 @@ class OwnedStages {
   std::unique_ptr<PendingUpdate> BeginUpdate(const Instruction& update, const UpdateTerms& terms,
                                              SharedBuffer sum);
   // After its last Step.
-  void EndUpdate(const PendingUpdate& update);
+  void EndUpdate(const PendingUpdate& update, const Instruction& op);
 
   // The squared norm of the averaged gradient that made version t + 1 of `stage`, if that update
   // counted squares, and was one of the last three; else 0.

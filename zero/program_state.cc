@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
 
@@ -93,8 +94,7 @@ int64_t ProgramState::FindUpdate(StageId stage, Iteration iteration) const {
 int64_t ProgramState::FindSend(WorkerId to, MessageKey message) const {
   for (int64_t number = base_; number < end(); ++number) {
     const Op& op = at(number).linked.op;
-    if (op.kind == OpKind::kSend && op.peer == to &&
-        static_cast<uint8_t>(op.channel) == message.kind && MessageTag(op) == message.tag) {
+    if (op.kind == OpKind::kSend && op.peer == to && MessageKeyOf(op) == message) {
       return number;
     }
   }

@@ -112,6 +112,18 @@ class MostTogether {
 
 }  // namespace
 
+// Kinds are four bits. No message is of Channel::kNone, so the last channel has its number.
+static_assert(kChannelCount == kMaxMessageKinds + 1);
+
+MessageKey MessageKeyOf(const Op& message) {
+  const int kind = static_cast<int>(message.channel) % kMaxMessageKinds;
+  return {static_cast<uint8_t>(kind), MessageTag(message)};
+}
+
+Op SendOf(MessageKey key) {
+  return MessageOp(key.kind == 0 ? Channel::kReturn : static_cast<Channel>(key.kind), key.tag);
+}
+
 bool IsOwnedMessage(Channel channel) {
   return channel == Channel::kSum || channel == Channel::kRetire || channel == Channel::kBuffers ||
          channel == Channel::kMetrics || channel == Channel::kReports ||
@@ -145,6 +157,7 @@ size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count) {
       return static_cast<size_t>(values) * sizeof(double);
     }
     case Channel::kToken:
+    case Channel::kReturn:
     case Channel::kNone: break;
   }
   return kPayloadAlignment;

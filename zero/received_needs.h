@@ -11,10 +11,15 @@
 
 #include "absl/status/statusor.h"
 #include "base/ids.h"
+#include "p2p/transport.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
 
 namespace ringzero {
+
+// The message's name at a transport, and the kSend that has it (sharding/op.h, MessageOp).
+MessageKey MessageKeyOf(const Op& message);
+Op SendOf(MessageKey key);
 
 // A message's payload. `metrics_count`: numbers that a micro-batch reports.
 size_t MessageBytes(const Plan& plan, const Op& message, int metrics_count);

@@ -32,7 +32,8 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self,
   }
   for (const OwnBlock& own : OwnBlocks(plan, self, {})) {
     if (own.access == Access::kLentToRead) options.parameter_bytes += ArenaBytes(own.bytes);
-    if (own.access == Access::kHandedOn) options.sum_bytes += ArenaBytes(own.bytes);
+    const bool written = own.access == Access::kHandedOn || own.access == Access::kLentToWrite;
+    if (written) options.sum_bytes += ArenaBytes(own.bytes);
   }
   for (const StagePlan& stage : plan.stages) {
     // Squares on their way to worker 0, and norms from there: at most one for each who updates.

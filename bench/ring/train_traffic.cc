@@ -189,7 +189,7 @@ absl::Status TrainTraffic::Append(int end) {
 
 absl::Status TrainTraffic::Expect(int64_t number) {
   const Op& op = state_->at(number).linked.op;
-  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  const MessageKey key = MessageKeyOf(op);
   const size_t bytes = MessageBytes(plan_, op, kTrainMetrics);
   if (!IsOwnedMessage(op.channel)) {
     return transport_.ExpectShared(
@@ -325,7 +325,7 @@ Buffer TrainTraffic::TakeOver(int64_t number) {
 absl::Status TrainTraffic::Send(int64_t number) {
   const LinkedOp& linked = state_->at(number).linked;
   const Op& op = linked.op;
-  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  const MessageKey key = MessageKeyOf(op);
   if (CarriesParameters(op.channel)) {
     const Read& read = linked.reads[0];
     return transport_.Share(

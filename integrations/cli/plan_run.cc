@@ -305,7 +305,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
     std::iota(request.boundaries.begin(), request.boundaries.end(), 0);
   } else {
     if (!config.cyclic.profile.empty()) RZ_RETURN_IF_ERROR(TakeFrozenCosts(config, run.model));
-    request.free_slots = PoolKindOf(input) != PoolKind::kReceived;
+    request.one_host = PoolKindOf(input) != PoolKind::kReceived;
   }
   absl::StatusOr<PlannedModel> planned = PlanModel(run.model, request);
   if (!planned.ok()) return PlanError(config, planned.status());

@@ -23,6 +23,7 @@
 #include "p2p/local_transport.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
+#include "zero/received_needs.h"
 #include "zero/transport_needs.h"
 
 namespace ringzero {
@@ -84,7 +85,7 @@ std::unique_ptr<Transport> Decorate(std::unique_ptr<Transport> transport,
   if (options.decorate) transport = options.decorate(std::move(transport));
   if (!options.checksums) return transport;
   return MakeChecksummed(std::move(transport), {.describe = [](MessageKey key) {
-                           return DescribeMessage(static_cast<Channel>(key.kind), key.tag);
+                           return DescribeMessage(SendOf(key).channel, key.tag);
                          }});
 }
 

@@ -62,8 +62,9 @@ absl::Status TrainModel(const TrainOptions& options,
   }
   run.launch.workers = mine.plan.workers;
   // Workers that are started here are on one host.
-  mine.plan.free_slots = !run.seat.has_value() && run.transport != TransportChoice::kUcx &&
-                         run.transport != TransportChoice::kNccl;
+  mine.plan.one_host = !run.seat.has_value() && run.transport != TransportChoice::kUcx &&
+                       run.transport != TransportChoice::kNccl;
+  mine.plan.lends = !run.checksums;
   return RunWorkers(
              run, [&] { return PlanOf(mine, model); },
              [&](WorkerSeat seat) -> absl::StatusOr<std::string> {

@@ -25,6 +25,11 @@ class ArenaViews {
     views_[key] = std::move(arena);
   }
   bool Has(WorkerId owner, MemoryUse use) const { return Find(owner, use) != nullptr; }
+  // Null: there is no such arena.
+  std::byte* MemoryOf(WorkerId owner, MemoryUse use) const {
+    const Arena* const arena = Find(owner, use);
+    return arena == nullptr ? nullptr : arena->memory().data();
+  }
   // Is this a block of one of these very views?
   bool Contains(const ArenaCell& cell) const {
     return Find(cell.arena().owner(), cell.arena().use()) == &cell.arena();

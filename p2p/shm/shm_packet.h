@@ -12,7 +12,7 @@
 namespace ringzero {
 
 inline constexpr uint32_t kShmMagic = 0x525A5348;  // "RZSH"
-inline constexpr uint32_t kShmVersion = 4;
+inline constexpr uint32_t kShmVersion = 5;
 inline constexpr int kMemoryUses = 2;
 
 // The first packet on a connection, with four descriptors: data and holder counts of the
@@ -30,7 +30,7 @@ struct ShmHello {
 // an answer (`bytes` of it, at most kMaxTextBytes) fills the words that follow, the last one with
 // zeros.
 struct ShmToken {
-  enum class Type : uint8_t { kMessage = 1, kCredit, kAbort, kGoodbye, kQuestion, kAnswer };
+  enum class Type : uint8_t { kMessage = 1, kCredit, kAbort, kGoodbye, kQuestion, kAnswer, kWord };
   Type type = Type::kMessage;
   uint8_t kind = 0;       // of a message or a credit
   uint8_t ownership = 0;  // Ownership

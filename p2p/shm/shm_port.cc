@@ -253,6 +253,13 @@ absl::Status ShmPort::ReceiveHello(Inlet& inlet) {
   return TakeHello(inlet, buffer, std::move(packet));
 }
 
+absl::Status ShmPort::ReceiveHellos() {
+  for (Inlet& inlet : inlets_) {
+    if (!inlet.greeted && inlet.socket) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet) {
   inlet.greeted = true;
   --ungreeted_;
@@ -319,6 +326,10 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
       mailbox_->OnAnswer(from, token.tag, inlet.text);
       return absl::OkStatus();
     case ShmToken::Type::kGoodbye: mailbox_->OnGoodbye(from); return absl::OkStatus();
+    case ShmToken::Type::kWord:
+      RZ_RETURN_IF_ERROR(ReceiveHellos());
+      mailbox_->OnParcel(from, {{token.kind, token.tag}, Ownership::kWord, Buffer()});
+      return absl::OkStatus();
   }
   return absl::InternalError("its type is unknown");
 }

@@ -64,6 +64,8 @@ class ShmPort {
   // Is this a block of a peer's memory as this port maps it? Words may name these, and blocks of
   // this worker's own arenas.
   bool HasView(const ArenaCell& cell) const { return views_.Contains(cell); }
+  // As Transport::MemoryOf, of a peer.
+  std::byte* MemoryOf(WorkerId peer, MemoryUse use) const { return views_.MemoryOf(peer, use); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -94,6 +96,8 @@ class ShmPort {
   void Fail(const Inlet& inlet, const absl::Status& why);
   void CheckHellos();
   absl::Status ReceiveHello(Inlet& inlet);
+  // Of all: a word may be about memory of any of them, who has said hello before.
+  absl::Status ReceiveHellos();
   absl::Status TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet);
   absl::Status TakeWord(Inlet& inlet, const RingWord& word);
   absl::Status TakeToken(Inlet& inlet);

@@ -29,8 +29,12 @@ class ShmTransport final : public MailboxTransport {
 
   std::string name() const override { return "shm"; }
   bool Poll() override { return port_->Poll(); }
+  std::byte* MemoryOf(WorkerId owner, MemoryUse use) override {
+    return owner == self() ? MyArena(use).memory().data() : port_->MemoryOf(owner, use);
+  }
 
  private:
+  bool HasWords() const override { return true; }
   bool CanCarry(BufferCell* root) const override {
     const auto* cell = dynamic_cast<const ArenaCell*>(root);
     return cell != nullptr && (IsMine(cell->arena()) || port_->HasView(*cell));

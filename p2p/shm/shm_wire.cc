@@ -108,6 +108,10 @@ bool ShmWire::HasRoom() {
 }
 
 void ShmWire::SendParcel(WorkerId to, Parcel parcel) {
+  if (parcel.ownership == Ownership::kWord) {
+    Send(to, {.type = ShmToken::Type::kWord, .kind = parcel.key.kind, .tag = parcel.key.tag});
+    return;
+  }
   auto* cell = dynamic_cast<ArenaCell*>(parcel.buffer.cell());
   RZ_CHECK(cell != nullptr, "only blocks of arenas travel: " + ToString(parcel.key));
   ShmToken token;

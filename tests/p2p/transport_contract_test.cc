@@ -100,6 +100,53 @@ TEST_P(TransportContract, HasNoOrderBetweenChannels) {
   EXPECT_EQ(first.Take().as<float>()[0], 1);
 }
 
+// Where memory is shared a word is enough: what was written before it is there.
+TEST_P(TransportContract, WordsTakeNoCreditAndTellOfSharedMemory) {
+  Cluster cluster = Make(2);
+  if (cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums) == nullptr) {
+    EXPECT_EQ(cluster[0].SendWord(WorkerId(1), {3, 0}).code(), absl::StatusCode::kUnimplemented);
+    EXPECT_EQ(cluster[1].ExpectWord(WorkerId(0), {3, 0}, [](const absl::Status&) {}).code(),
+              absl::StatusCode::kUnimplemented);
+    return;
+  }
+  RZ_ASSIGN(const Buffer block, cluster[0].Allocate(kBytes, MemoryUse::kSums));
+  const auto offset = block.data() - cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums);
+  constexpr int kWords = 700;  // more than there are slots, and than a ring of words holds
+  Waiter<int> words;
+  const auto expect = [&](int from, int end) {
+    for (int i = from; i < end; ++i) {
+      ASSERT_TRUE(cluster[1]
+                      .ExpectWord(WorkerId(0), {3, static_cast<uint64_t>(i)},
+                                  [i, got = words.Callback()](const absl::Status& word) {
+                                    got(word.ok() ? absl::StatusOr<int>(i) : word);
+                                  })
+                      .ok());
+    }
+  };
+  expect(0, kWords / 2);  // half are expected before they are sent, half after
+  for (int i = 0; i < kWords; ++i) {
+    block.as<int>()[0] = i;
+    ASSERT_TRUE(cluster[0].SendWord(WorkerId(1), {3, static_cast<uint64_t>(i)}).ok());
+  }
+  expect(kWords / 2, kWords);
+  for (int i = 0; i < kWords; ++i) EXPECT_EQ(words.Take(), i);
+  const std::byte* const seen = cluster[1].MemoryOf(WorkerId(0), MemoryUse::kSums) + offset;
+  EXPECT_EQ(*reinterpret_cast<const int*>(seen), kWords - 1);
+  EXPECT_EQ(cluster[0].stats().messages_sent[3], uint64_t{kWords});
+  EXPECT_EQ(cluster[0].stats().bytes_sent[3], 0u);
+}
+
+TEST_P(TransportContract, AWordInPlaceOfAMessageFailsBoth) {
+  Cluster cluster = Make(2);
+  if (cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums) == nullptr) {
+    GTEST_SKIP() << "it has no words";
+  }
+  Waiter<Buffer> sum;
+  ExpectOwned(cluster[1], 0, {2, 7}, sum);
+  ASSERT_TRUE(cluster[0].SendWord(WorkerId(1), {2, 7}).ok());
+  EXPECT_THAT(sum.TakeResult().status(), Fails(absl::StatusCode::kInternal, "a word"));
+}
+
 TEST_P(TransportContract, SendsToItself) {
   Cluster cluster = Make(1);
   for (uint64_t i = 0; i < 5; ++i) {

@@ -43,6 +43,11 @@ std::vector<PlanShape> Shapes() {
       // Overflows: all workers wait for norms, those of stages that are clipped alone, too.
       Shape("3x3 cdp_v1 iterations=4 clip_per_stage skip_overflows"),
       Shape("2x2 dp laps=2 iterations=2 owners_last skip_overflows"),
+      // Loans: with words that bring sums back, and without.
+      Shape("2x2 dp laps=2 iterations=3 one_host"),
+      Shape("3x4 cdp_v2 iterations=3 evaluate=1 collect=2 collector=1 statistics tied one_host"),
+      Shape("3x3 cdp_v1 zero=2 iterations=3 evaluate=2 one_host"),
+      Shape("2x3 cdp_v1 iterations=3 clip_exact retain=1 one_host"),
   };
 }
 

@@ -42,7 +42,7 @@ PlanShape Shape(const std::string& words) {
       {"stagger", &PlanShape::stagger},       {"predict", &PlanShape::predict},
       {"statistics", &PlanShape::statistics}, {"tied", &PlanShape::tied},
       {"strict", &PlanShape::strict},         {"skip_overflows", &PlanShape::skip_overflows},
-      {"masters", &PlanShape::masters}};
+      {"masters", &PlanShape::masters},       {"one_host", &PlanShape::one_host}};
   const std::map<std::string, std::function<void()>> choices = {
       {"dp", [&] { shape.rule = Rule::kDp; }},
       {"cdp_v1", [&] { shape.rule = Rule::kCdpV1; }},
@@ -85,6 +85,7 @@ Plan MakeTestPlan(const PlanShape& shape) {
   plan.workers = shape.workers;
   plan.zero_stage = shape.zero_stage;
   plan.laps = shape.laps;
+  plan.one_host = shape.one_host;
   plan.rule = shape.rule;
   plan.slack = shape.slack;
   plan.pending = shape.pending;
@@ -230,7 +231,7 @@ std::vector<PlanShape> PairwiseShapes() {
   std::vector<PlanShape> shapes;
   const int rules = static_cast<int>(AllRules().size());
   for (const std::vector<int>& c :
-       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7})) {
+       PairwiseCases({6, 5, 3, rules, 4, 3, 4, 2, 2, 3, 3, 2, 4, 3, 4, 7, 2})) {
     const int n = 1 + c[0];
     const int stages[] = {std::max(1, n - 1), n, n + 1, 2 * n, 2 * n + 1};
     PlanShape shape = WithRule({.workers = n, .stages = stages[c[1]]}, AllRules()[c[3]]);
@@ -251,6 +252,7 @@ std::vector<PlanShape> PairwiseShapes() {
     shape.collector = c[13] == 0 ? 0 : c[13] == 1 ? n - 1 : n / 2;
     shape.clipping = static_cast<Clipping>(c[15] % 4);
     shape.skip_overflows = c[15] >= 4;
+    shape.one_host = c[16] == 1;
     shape.seed = shapes.size() + 1;
     shapes.push_back(shape);
   }

@@ -57,6 +57,26 @@ TEST(BlockMemoryTest, IsLentUntilTheLastReaderIsGone) {
   EXPECT_EQ(memory.Write(kVersion), memory.Read(kVersion));
 }
 
+// Two workers that map one memory: what one writes, the other notices.
+TEST(BlockMemoryTest, AStampTellsOfABlockThatWasOverwritten) {
+  constexpr size_t kBytes = 128;
+  Buffer shared = MakeHeapBuffer(kBytes + kPayloadAlignment);
+  const MemoryBlock cell{.kind = BlockKind::kCell, .copy = Copy::kForward, .stage = StageId(1)};
+  BlockMemory home, borrower;
+  home.Borrow(kVersion, {shared.data(), kBytes});
+  home.AddStamp(kVersion);
+  borrower.Borrow(cell, {shared.data(), kBytes});
+  EXPECT_EQ(borrower.Read(cell), home.Read(kVersion));
+  EXPECT_EQ(borrower.StampAt(cell).Check(StampOf(Version(0))), absl::OkStatus());
+  EXPECT_EQ(borrower.StampAt(cell).Check(StampOf(Version(-1))), absl::OkStatus());
+  home.StampAt(kVersion).Set(Stamp::kBeingWritten);
+  EXPECT_THAT(borrower.StampAt(cell).Check(StampOf(Version(0))), Says("was overwritten"));
+  home.StampAt(kVersion).Set(StampOf(Version(1)));
+  EXPECT_EQ(borrower.StampAt(cell).Check(StampOf(Version(1))), absl::OkStatus());
+  EXPECT_THAT(borrower.StampAt(cell).Check(StampOf(Prediction(1))), Says("its stamp is 1"));
+  EXPECT_EQ(borrower.StampAt(kState).Check(7), absl::OkStatus()) << "it has none";
+}
+
 TEST(BlockMemoryDeathTest, WhatIsLentIsNotWritten) {
   BlockMemory memory;
   ASSERT_EQ(memory.Allocate(Table(), OnTheHeap), absl::OkStatus());

@@ -45,7 +45,9 @@ TEST(EngineMemoryTest, AllocatesWhatTheForecastSays) {
       o.width = 100;
       o.optimizer.type = OptimizerOptions::Type::kAdamW;
       for (o.zero_stage = 0; o.zero_stage <= 3; ++o.zero_stage) {
+        o.one_host = false;
         ExpectForecast(o, LocalTransports());
+        o.one_host = true;
         ExpectForecast(o, Delayed(ShmTransports(), 3, kMaxDelay));
       }
       o.zero_stage = number++ % 4;

@@ -35,8 +35,17 @@ inline MakeTransports TransportsOfRun(int run) {
   return run % 3 == 0 ? LocalTransports() : run % 3 == 1 ? ShmTransports() : LaneTransports();
 }
 
-inline void ExpectReferenceBits(const ToyOptions& o,
+// Whether workers that these transports connect may lend each other memory.
+inline bool SharesMemory(const MakeTransports& transports) {
+  const auto made = transports({TransportOptions()});
+  return made.ok() && (*made)[0]->MemoryOf(WorkerId(0), MemoryUse::kSums) != nullptr;
+}
+
+// Where memory is shared it is lent, but in every fourth run.
+inline void ExpectReferenceBits(ToyOptions o,
                                 const MakeTransports& transports = LocalTransports()) {
+  static int run = 0;
+  o.one_host = ++run % 4 != 0 && SharesMemory(transports);
   SCOPED_TRACE(absl::StrCat(PlanToString(ToyPlan(o)), "compute ", ToString(o.precision.compute),
                             ", parameters ", ToString(o.precision.wire()), ", sums ",
                             ToString(o.precision.sums), ", scale ", o.precision.loss_scale.initial,

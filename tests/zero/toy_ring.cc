@@ -270,7 +270,8 @@ Plan ToyPlan(const ToyOptions& options) {
             .skip_overflows = options.precision.skip_overflows,
             .evaluation = options.evaluation,
             .collection = options.collection,
-            .samples = options.samples};
+            .samples = options.samples,
+            .one_host = options.one_host};
   const bool collects = options.collection.every > 0 || !options.collection.versions.empty();
   const std::vector<StageLayout> layouts = ToyLayouts(options);
   for (int j = 0; j < options.stages; ++j) {

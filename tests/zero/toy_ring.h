@@ -32,6 +32,7 @@ struct ToyOptions {
   int slack = 1;
   int pending = 1;
   int window = 0;  // 0: SmallestWindow
+  bool one_host = false;
   bool stagger = false;
   bool predict = false;  // heavy-ball SGD
   int retain = 0;

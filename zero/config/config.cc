@@ -245,6 +245,7 @@ PlanRequest PlanRequestOf(const Config& config) {
           .balance = cyclic.balance,
           .micro_batch = static_cast<int>(config.batch.micro_batch),
           .window = cyclic.window,
+          .lends = !cyclic.checksums && cyclic.inject.action != InjectConfig::Action::kFlip,
           .pending = cyclic.pending,
           .stagger = cyclic.stagger,
           .retain = cyclic.retain,

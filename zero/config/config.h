@@ -196,7 +196,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const ConfigSource& s
 TransportChoice ChoiceOf(CyclicConfig::Transport transport);
 
 // The plan that a configuration asks for. The length of the run, what is evaluated and collected,
-// and free_slots are the caller's.
+// and one_host are the caller's.
 PlanRequest PlanRequestOf(const Config& config);
 
 struct RunLength {

@@ -62,9 +62,8 @@ void Executor::Advance(std::vector<int64_t> ready) {
   // A worklist, not recursion: a message may set off a long chain of sends.
   for (size_t i = 0; i < ready.size() && error_.ok(); ++i) {
     const OpKind kind = state_.at(ready[i]).linked.op.kind;
-    // The computing thread sees for itself; a receive's message is here.
-    if (IsCompute(kind)) continue;
-    if (kind != OpKind::kReceive && !hooks_.start(ready[i])) continue;
+    if (IsCompute(kind)) continue;  // the computing thread sees for itself
+    if (!hooks_.start(ready[i])) continue;
     const std::vector<int64_t> next = state_.Complete(ready[i]);
     ready.insert(ready.end(), next.begin(), next.end());
   }

@@ -51,8 +51,8 @@ class Executor {
   using Writer = FlightRecorder::Writer;
 
   struct Hooks {
-    // Starts an operation that is ready. True: it is done already; else whoever ends it calls
-    // Complete. Not for receives.
+    // Starts an operation that is ready; of a receive, its message is here. True: it is done
+    // already; else whoever ends it calls Complete.
     std::function<bool(int64_t op)> start;
     // Asks for the message of a receive. Its arrival takes the lock.
     std::function<absl::Status(int64_t op)> post;

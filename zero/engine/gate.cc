@@ -80,6 +80,7 @@ absl::StatusOr<std::vector<StageCopy>> Gate::Begin(OpKind kind, StageId stage) {
   Lock lock = executor_.Hold();
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(kind, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  RZ_RETURN_IF_ERROR(CheckReads(op));
   if (kind == OpKind::kBackward) RZ_RETURN_IF_ERROR(sums_.WaitForMemory(lock, op));
   NoteBegin();
   return messages_.CopiesOf(executor_.state().at(op).linked);
@@ -89,6 +90,7 @@ absl::StatusOr<EvaluationCopy> Gate::BeginEvaluation(StageId stage) {
   Lock lock = executor_.Hold();
   RZ_ASSIGN_OR_RETURN(const int64_t op, Expect(OpKind::kEvaluate, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
+  RZ_RETURN_IF_ERROR(CheckReads(op));
   NoteBegin();
   EvaluationCopy copy;
   copy.copies = messages_.CopiesOf(executor_.state().at(op).linked);
@@ -108,6 +110,7 @@ absl::Status Gate::End(OpKind kind, StageId stage, const std::function<void(int6
     RZ_RETURN_IF_ERROR(WaitUntilReady(lock, op));
     executor_.recorder().Record(Writer::kComputing, {EventKind::kBegin, done});
   }
+  RZ_RETURN_IF_ERROR(CheckReads(op));
   if (keep) keep(op);
   executor_.recorder().Record(Writer::kComputing, {EventKind::kEnd, done});
   if (executor_.options().costs != nullptr) executor_.options().costs->EndCompute(done);
@@ -207,6 +210,7 @@ absl::StatusOr<CollectedPart> Gate::Collect() {
       is_over() ? kNoStage : executor_.OpOf(executor_.computing().next.front()).stage;
   RZ_ASSIGN_OR_RETURN(const int64_t number, Expect(OpKind::kCollect, stage));
   RZ_RETURN_IF_ERROR(WaitUntilReady(lock, number));
+  RZ_RETURN_IF_ERROR(CheckReads(number));
   NoteBegin();
   const LinkedOp& linked = executor_.state().at(number).linked;
   CollectedPart part{.kind = PartOf(linked.op.copy), .stage = stage};
@@ -222,6 +226,13 @@ absl::StatusOr<CollectedPart> Gate::Collect() {
 absl::Status Gate::EndCollect() {
   return End(OpKind::kCollect, Next().stage,
              [this](int64_t op) { executor_.TakeOver(op).Reset(); });
+}
+
+absl::Status Gate::CheckReads(int64_t number) {
+  const LinkedOp& linked = executor_.state().at(number).linked;
+  const absl::Status reads = messages_.CheckReads(linked);
+  if (!reads.ok()) executor_.FailAt(linked.op, reads);
+  return executor_.error();
 }
 
 double* Gate::WaitCounter(int64_t op) {

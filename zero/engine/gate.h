@@ -54,6 +54,8 @@ class Gate {
   // The next operation; FailedPrecondition if it is not (kind, stage).
   absl::StatusOr<int64_t> Expect(OpKind kind, StageId stage);
   absl::Status WaitUntilReady(Lock& lock, int64_t op);
+  // Ends the run if what it reads was overwritten.
+  absl::Status CheckReads(int64_t op);
   double* WaitCounter(int64_t op);
   void NoteBegin();
   bool is_over() const { return executor_.computing().next.empty(); }

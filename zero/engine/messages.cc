@@ -4,7 +4,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "sharding/loans.h"
 #include "zero/received_needs.h"
 
 namespace ringzero {
@@ -14,6 +16,7 @@ using Writer = Executor::Writer;
 Messages::Messages(const Parts& parts)
     : executor_(parts.executor),
       blocks_(parts.blocks),
+      lent_(parts.lent),
       norms_(parts.norms),
       statistics_(parts.statistics) {
   const auto channels = static_cast<size_t>(executor_.plan().workers * kChannelCount);
@@ -41,18 +44,51 @@ void Messages::Arrive(int64_t number, uint32_t count, absl::StatusOr<Handle> mes
   } else {
     state.shared = *std::move(message);
   }
-  state.arrived = true;
   if (absl::Status kept = KeepArrival(state); !kept.ok()) return executor_.FailAt(op, kept);
-  executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, op, count});
-  if (state.waiting == 0) executor_.Complete(number);
+  End(number, count);
+}
+
+void Messages::ArriveWord(int64_t number, uint32_t count, const absl::Status& word) {
+  const Executor::Lock lock = executor_.Hold();
+  if (!executor_.error().ok()) return;
+  if (!word.ok()) return executor_.Fail(word);
+  executor_.recorder().Record(Writer::kMessages,
+                              {EventKind::kBegin, executor_.OpOf(number), count});
+  End(number, count);
+}
+
+void Messages::End(int64_t number, uint32_t count) {
+  OpState& state = executor_.state().at(number);
+  state.arrived = true;
+  executor_.recorder().Record(Writer::kMessages, {EventKind::kEnd, state.linked.op, count});
+  if (state.waiting > 0) return;
+  if (absl::Status taken = Take(number); !taken.ok()) {
+    return executor_.FailAt(state.linked.op, taken);
+  }
+  executor_.Complete(number);
+}
+
+absl::Status Messages::Take(int64_t number) {
+  const Instruction& op = executor_.OpOf(number);
+  if (!op.loan) return absl::OkStatus();
+  const MemoryBlock& target = op.uses[0].block;
+  if (target.kind == BlockKind::kSum) return absl::OkStatus();  // it came home
+  RZ_ASSIGN_OR_RETURN(const std::span<std::byte> memory, lent_.Of(*executor_.transport(), op));
+  blocks_.Borrow(target, memory);
+  return absl::OkStatus();
 }
 
 absl::Status Messages::Post(int64_t number) {
-  const Op& op = executor_.OpOf(number);
-  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  const Instruction& op = executor_.OpOf(number);
+  const MessageKey key = MessageKeyOf(op);
   const uint32_t count = NextMessage(received_, op);
-  const size_t bytes = executor_.MessageBytes(op);
   Transport& transport = *executor_.transport();
+  if (IsWord(op)) {
+    return transport.ExpectWord(op.peer, key, [this, number, count](const absl::Status& word) {
+      ArriveWord(number, count, word);
+    });
+  }
+  const size_t bytes = executor_.MessageBytes(op);
   if (IsOwnedMessage(op.channel)) {
     return transport.ExpectOwned(op.peer, key, bytes,
                                  [this, number, count](absl::StatusOr<Buffer> message) {
@@ -84,7 +120,7 @@ bool Messages::IsHeld(const Op& message) const {
 }
 
 SharedBuffer Messages::CopyOf(const Read& read) const {
-  if (read.owned) return blocks_.Lend(read.block);
+  if (blocks_.Has(read.block)) return blocks_.Lend(read.block);
   if (read.held) return held_copies_.at({read.stage.value, read.version.value});
   return executor_.state().at(read.op).shared;
 }
@@ -99,6 +135,14 @@ std::vector<StageCopy> Messages::CopiesOf(const LinkedOp& linked) const {
   return copies;
 }
 
+absl::Status Messages::CheckReads(const LinkedOp& linked) const {
+  for (const Read& read : linked.reads) {
+    const absl::Status holds = blocks_.StampAt(read.block).Check(StampOf(read.version));
+    RZ_RETURN_IF_ERROR(Annotate(holds, absl::StrCat("stage ", read.stage.value)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Messages::Send(int64_t number) {
   const Op op = executor_.OpOf(number);
   const uint32_t count = NextMessage(sent_, op);
@@ -110,9 +154,13 @@ absl::Status Messages::Send(int64_t number) {
 
 absl::Status Messages::SendNow(int64_t number) {
   const LinkedOp& linked = executor_.state().at(number).linked;
-  const Op& op = linked.op;
-  const MessageKey key{static_cast<uint8_t>(op.channel), MessageTag(op)};
+  const Instruction& op = linked.op;
+  const MessageKey key = MessageKeyOf(op);
   Transport& transport = *executor_.transport();
+  if (IsWord(op)) {
+    if (op.loan) lent_bytes_[key.kind] += executor_.MessageBytes(op);
+    return transport.SendWord(op.peer, key);
+  }
   if (CarriesParameters(op.channel)) {
     return transport.Share(op.peer, key, CopyOf(linked.reads[0]));
   }

@@ -38,7 +38,7 @@ Norms::Norms(const Parts& parts)
 void Norms::StartSquares(int64_t number) {
   using Writer = Executor::Writer;
   const LinkedOp& linked = executor_.state().at(number).linked;
-  const Op op = linked.op;
+  const Instruction op = linked.op;
   struct Work {
     Buffer owned;         // the sum that is taken over
     SharedBuffer shared;  // or this worker's handle of one that all have
@@ -68,6 +68,10 @@ void Norms::StartSquares(int64_t number) {
     work->shared.Reset();
     const Executor::Lock lock = executor_.Hold();
     if (!executor_.error().ok()) return false;
+    if (absl::Status whole = sums_.CheckComplete(op); !whole.ok()) {
+      executor_.FailAt(op, whole);
+      return false;
+    }
     NoteSquares(op.iteration, op.stage, work->squares->values());
     executor_.Complete(number);
     return false;

@@ -49,6 +49,17 @@ const std::byte* Sums::Complete(const LinkedOp& linked) const {
   return complete.shared ? complete.shared.data() : complete.owned.data();
 }
 
+int64_t Sums::StampOfSum(Iteration t, int m) const {
+  const Plan& plan = executor_.plan();
+  return int64_t{t.value} * plan.workers * plan.laps + m;
+}
+
+absl::Status Sums::CheckComplete(const Instruction& update) const {
+  const MemoryBlock* const own = Own(update);
+  if (own == nullptr) return absl::OkStatus();
+  return blocks_.StampAt(*own).Check(StampOfSum(Iteration(update.iteration.value + 1), 0));
+}
+
 WorkerId Sums::LastToUpdate(StageId stage) const {
   const Plan& plan = executor_.plan();
   if (!plan.spreads_sums()) return plan.owner(stage);
@@ -72,7 +83,11 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
   const auto allocated = [&] {
     if (started_.count(place) > 0) return true;
     if (own != nullptr && OnlyBackwardIsMissing(add)) {
+      const Stamp stamp = blocks_.StampAt(*own);
+      refused = stamp.Check(StampOfSum(add_op.iteration, 0));
+      stamp.Set(Stamp::kBeingWritten);
       StartSum(executor_.LayoutOf(stage), blocks_.Write(*own));
+      stamp.Set(StampOfSum(add_op.iteration, 0));
       return true;
     }
     absl::StatusOr<Buffer> memory = absl::ResourceExhaustedError("in use");
@@ -150,12 +165,14 @@ void Sums::StartAdd(int64_t number) {
   auto gradient = std::make_shared<StageGradient>(std::move(gradients_[PlaceOf(op)]));
   gradients_.erase(PlaceOf(op));
   const float weight = WeightOfMicroBatch(options, op);
+  const Stamp stamp = own != nullptr ? blocks_.StampAt(*own) : Stamp();
   executor_.RunOnPool(
-      number, [this, &options, number, op, sum, data, gradient, weight]() -> absl::Status {
+      number, [this, &options, number, op, sum, data, gradient, weight, stamp]() -> absl::Status {
         const StageLayout& layout = executor_.LayoutOf(op.stage);
         const SumRounding rounding{.seed = options.seed,
                                    .iteration = op.iteration.value,
                                    .micro_batch = NumberInIteration(options, op)};
+        RZ_RETURN_IF_ERROR(stamp.Check(StampOfSum(op.iteration, rounding.micro_batch)));
         for (const GradientPart& part : *gradient)
           AddWeighted(layout, part, {weight, rounding}, data);
         const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
@@ -163,6 +180,7 @@ void Sums::StartAdd(int64_t number) {
         if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
           Overflow(layout, data);
         }
+        stamp.Set(StampOfSum(op.iteration, rounding.micro_batch + 1));
         const int64_t bytes = BytesOf(op.stage, *gradient);
         gradient->clear();
         const Executor::Lock lock = executor_.Hold();

@@ -42,6 +42,9 @@ class Sums {
   // The complete sum that `linked` reads and leaves where it is, or takes over.
   const std::byte* Complete(const LinkedOp& linked) const;
 
+  // That the sum which an update has read is still that of its iteration.
+  absl::Status CheckComplete(const Instruction& update) const;
+
   // The worker that updates last from a stage's sum, other than the one that began it: its update
   // frees the sum's memory.
   WorkerId LastToUpdate(StageId stage) const;
@@ -55,6 +58,8 @@ class Sums {
   // Whether nothing but its backward keeps an add from starting.
   bool OnlyBackwardIsMissing(int64_t add) const { return executor_.state().at(add).waiting <= 1; }
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
+  // Of a sum that lacks the gradient of micro-batch m of its iteration, and all behind it.
+  int64_t StampOfSum(Iteration t, int m) const;
 
   Executor& executor_;
   BlockMemory& blocks_;

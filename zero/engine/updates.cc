@@ -53,7 +53,11 @@ void Updates::Start(int64_t number) {
     executor.recorder().Record(Writer::kPool, {EventKind::kEnd, op});
     const Executor::Lock lock = executor.Hold();
     if (!executor.error().ok()) return false;
-    parts_.owned.EndUpdate(**update);
+    if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
+      executor.FailAt(op, whole);
+      return false;
+    }
+    parts_.owned.EndUpdate(**update, op);
     // The sum's memory is free before anybody hears that this is done.
     update->reset();
     executor.Complete(number);

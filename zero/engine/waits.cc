@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "zero/received_needs.h"
 
 namespace ringzero {
 namespace {
@@ -53,7 +54,7 @@ BlameAnswer Waits::WhyNotDone(int64_t op) const {
   if (state.arrived) return {.says = absl::StrCat("has not finished ", Quoted(cause))};
   return {.says = absl::StrCat("waits for ", Quoted(cause)),
           .next = cause.peer,
-          .message = MessageKey{static_cast<uint8_t>(cause.channel), MessageTag(cause)}};
+          .message = MessageKeyOf(cause)};
 }
 
 BlameAnswer Waits::WhatItDoes() const {
@@ -76,7 +77,7 @@ BlameAnswer Waits::WhyNotSent(WorkerId to, MessageKey message) const {
   const ProgramState& program = executor_.state();
   const int64_t send = program.FindSend(to, message);
   if (send != kNoOp && !program.IsDone(send)) return WhyNotDone(send);
-  const Op named = MessageOp(static_cast<Channel>(message.kind), message.tag);
+  const Op named = SendOf(message);
   if (send == kNoOp && !IsAppended(named)) return WhatItDoes();
   // It is sent: operations that are done are forgotten after a while.
   const Transport* const transport = executor_.transport();

@@ -1,0 +1,49 @@
+// LentUses: every use of a block that several workers use, and the proof that they cannot overlap.
+//
+//   uses.Note({home, block}, {.op = 17, .worker = 2, .writes = true});   // in the order of one run
+//   RZ_RETURN_IF_ERROR(uses.Check(order, before, describe));
+//
+// Hazards order what one worker does with its blocks. Between workers only messages order anything.
+#ifndef RINGZERO_SHARDING_LENT_USES_H_
+#define RINGZERO_SHARDING_LENT_USES_H_
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "sharding/loans.h"
+
+namespace ringzero {
+
+class LentUses {
+ public:
+  static constexpr size_t kSmallRing = 10'000;
+  struct Use {
+    int op;
+    int worker;
+    bool writes = false;
+    bool computes = false;  // behind all that its worker has computed before
+  };
+  void Note(const LentBlock& block, const Use& use) { uses_[block].push_back(use); }
+
+  // FailedPrecondition unless each use comes surely behind the last write of its block, and each
+  // write behind all uses since. `order`: of all operations, as they ran; `before`: by operation,
+  // what it waits for. Of more than kSmallRing operations it looks at sums alone: that versions are
+  // not overwritten is proven by WaitGraph::CheckOverwrites, too.
+  absl::Status Check(const std::vector<int>& order, const std::vector<std::vector<int>>& before,
+                     const std::function<std::string(int op)>& describe) const;
+
+ private:
+  // The first must be done before the second may begin.
+  using Pairs = std::vector<std::pair<int, int>>;
+  static void AppendPairs(const std::vector<Use>& uses, Pairs& pairs);
+
+  std::map<LentBlock, std::vector<Use>> uses_;
+};
+
+}  // namespace ringzero
+
+#endif  // RINGZERO_SHARDING_LENT_USES_H_

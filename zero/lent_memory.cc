@@ -1,0 +1,50 @@
+// Offsets of lent blocks: a home allocates them first, in the order of its table.
+#include "zero/lent_memory.h"
+
+#include "base/check.h"
+#include "base/status.h"
+#include "zero/transport_needs.h"
+
+namespace ringzero {
+
+MemoryUse UseOf(Access access) {
+  return access == Access::kLentToRead ? MemoryUse::kParameters : MemoryUse::kSums;
+}
+
+const LentMemory::Place& LentMemory::PlaceOf(const LentBlock& lent) {
+  std::map<MemoryBlock, Place>& places = places_[lent.home];
+  if (places.empty()) {
+    std::map<MemoryUse, size_t> used;
+    for (const OwnBlock& own : OwnBlocks(plan_, lent.home, {})) {
+      if (own.access != Access::kLentToRead && own.access != Access::kLentToWrite) continue;
+      size_t& offset = used[UseOf(own.access)];
+      places[own.block] = {UseOf(own.access), offset, static_cast<size_t>(own.bytes)};
+      offset += ArenaBytes(own.bytes);
+    }
+  }
+  const auto found = places.find(lent.block);
+  RZ_CHECK(found != places.end(), ToString(lent.block));
+  return found->second;
+}
+
+absl::StatusOr<std::span<std::byte>> LentMemory::At(Transport& transport, const LentBlock& lent) {
+  const Place& place = PlaceOf(lent);
+  std::byte* const memory = transport.MemoryOf(lent.home, place.use);
+  if (memory == nullptr) {
+    return Internal("the memory of worker ", lent.home.value, " is not known here");
+  }
+  return std::span<std::byte>(memory + place.offset, place.bytes);
+}
+
+absl::StatusOr<std::span<std::byte>> LentMemory::Of(Transport& transport, const Op& loan) {
+  return At(transport, HomeOf(plan_, loan));
+}
+
+absl::Status LentMemory::Check(Transport& transport, const MemoryBlock& own,
+                               const std::byte* data) {
+  RZ_ASSIGN_OR_RETURN(const std::span<std::byte> wanted, At(transport, {transport.self(), own}));
+  if (wanted.data() == data) return absl::OkStatus();
+  return Internal("block ", ToString(own), " does not lie where other workers look for it");
+}
+
+}  // namespace ringzero
