@@ -11,7 +11,8 @@
 namespace ringzero {
 namespace {
 
-// Between blocks, so that two of them never share a cache line that a prefetcher pairs up.
+// Between blocks, so that two of them never share a cache line that a prefetcher pairs up. The stamp
+// of a lent block lies there (zero/stamp.h).
 constexpr size_t kGapBytes = 64;
 
 size_t CarvedBytes(size_t bytes) { return AlignPayload(std::max<size_t>(bytes, 1)) + kGapBytes; }
@@ -48,6 +49,8 @@ ArenaPtr Arena::Again() {
   users_.fetch_add(1, std::memory_order_relaxed);
   return ArenaPtr(this);
 }
+
+MappedMemory Arena::Mapped() { return {memory(), std::shared_ptr<const void>(Again())}; }
 
 void Arena::Release() {
   if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;

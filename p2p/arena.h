@@ -86,6 +86,7 @@ class Arena {
   MemoryUse use() const { return use_; }
   // One more that keeps it.
   ArenaPtr Again();
+  MappedMemory Mapped();
   void Release();
 
  private:

@@ -86,7 +86,7 @@ class ChecksummedTransport final : public TransportDecorator {
   absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override {
     return Transport::ExpectWord(from, key, std::move(arrival));
   }
-  std::byte* MemoryOf(WorkerId, MemoryUse) override { return nullptr; }
+  MappedMemory MemoryOf(WorkerId, MemoryUse) override { return {}; }
   absl::Status Share(WorkerId to, MessageKey key, SharedBuffer buffer) override;
   absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) override;
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,

@@ -176,8 +176,8 @@ class LocalTransport final : public MailboxTransport {
   }
 
   std::string name() const override { return "local"; }
-  std::byte* MemoryOf(WorkerId owner, MemoryUse use) override {
-    return (*memories_)[owner.value][static_cast<size_t>(use)]->memory().data();
+  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
+    return (*memories_)[owner.value][static_cast<size_t>(use)]->Mapped();
   }
 
   bool Poll() override {

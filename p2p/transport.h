@@ -28,6 +28,8 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +65,13 @@ enum class MemoryKind { kHost, kCuda };
 // happens. kCaller: nobody but Poll, so a caller that polls has the lowest latency, and one that
 // does not is, to its peers, a stopped worker.
 enum class ProgressMode { kThread, kCaller };
+
+// It stays mapped as long as there is a copy of `keeper`. Another worker's kParameters are mapped to
+// be read: to write there is a fault.
+struct MappedMemory {
+  std::span<std::byte> bytes;
+  std::shared_ptr<const void> keeper;
+};
 
 // Counted since the start; what this worker sent or copied.
 struct TransportStats {
@@ -113,19 +122,18 @@ class Transport {
   // Allocate's (Share: kParameters, Give: kSums), and then counts in bytes_copied.
   virtual absl::Status Give(WorkerId to, MessageKey key, Buffer buffer) = 0;
 
-  // Words: messages without payload, for whom memory is shared: each knows from elsewhere what they
-  // are about. They take no credit, and never wait. What the sender wrote before, to memory that the
-  // receiver maps, the receiver sees. Unimplemented where no memory is shared. A kind has words
-  // alone or none.
+  // Words: messages without payload, between workers that share memory. A word takes no credit, and
+  // never waits. It says something about shared memory that both ends know by its key. The receiver
+  // sees what the sender wrote there before. Unimplemented where no memory is shared. A kind has
+  // words alone or none.
   virtual absl::Status SendWord(WorkerId to, MessageKey key);
   virtual absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival);
-  // The memory of `owner` from which it allocates, as this worker maps it: its first byte. Others'
-  // kParameters may only be read. Known once a message of that worker has come; null before, and
-  // where no memory is shared.
-  virtual std::byte* MemoryOf(WorkerId owner, MemoryUse use) {
+  // The memory of `owner` from which it allocates, as this worker maps it. Empty where no memory is
+  // shared, and before the owner's memory is known here: it is known when a word about it comes.
+  virtual MappedMemory MemoryOf(WorkerId owner, MemoryUse use) {
     (void)owner;
     (void)use;
-    return nullptr;
+    return {};
   }
 
   virtual absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,

@@ -37,7 +37,7 @@ class TransportDecorator : public Transport {
   absl::Status ExpectWord(WorkerId from, MessageKey key, WordArrival arrival) override {
     return inner_->ExpectWord(from, key, std::move(arrival));
   }
-  std::byte* MemoryOf(WorkerId owner, MemoryUse use) override {
+  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
     return inner_->MemoryOf(owner, use);
   }
   absl::Status ExpectShared(WorkerId from, MessageKey key, size_t bytes,

@@ -62,6 +62,15 @@ struct MemoryBlock {
   WorkerId from = kNoWorker;  // of slots: the sender, if they are of one sender
   int index = 0;
   auto operator<=>(const MemoryBlock&) const = default;
+
+  template <typename H>
+  friend H AbslHashValue(H hash, const MemoryBlock& block) {
+    const auto kind = static_cast<uint64_t>(block.kind) << 16 |
+                      static_cast<uint64_t>(block.channel) << 8 | static_cast<uint64_t>(block.copy);
+    const auto place = static_cast<uint64_t>(static_cast<uint32_t>(block.stage.value)) << 32 |
+                       static_cast<uint32_t>(block.from.value);
+    return H::combine(std::move(hash), kind << 32 | static_cast<uint32_t>(block.index), place);
+  }
 };
 
 enum class How : uint8_t { kRead, kWrite, kReadWrite };  // "r", "w", "x"

@@ -16,6 +16,20 @@ namespace {
 struct Spent {
   double makespan = 0, computing = 0, exchange = 0;
   WaitTicks waits;
+  std::vector<int64_t> ends;           // by iteration, of all workers' laps together
+  std::vector<ChannelBytes> channels;  // of an iteration in the middle
+
+  // Whether the last iterations took equally long.
+  bool IsSteady() const {
+    constexpr size_t kAlike = 3;
+    const size_t count = ends.size();
+    if (count <= kAlike) return false;
+    const int64_t last = ends[count - 1] - ends[count - 2];
+    for (size_t i = 2; i <= kAlike; ++i) {
+      if (ends[count - i] - ends[count - i - 1] != last) return false;
+    }
+    return true;
+  }
 };
 
 // Messages, adds and updates, each from its begin to its end, as if nothing else went on.
@@ -36,8 +50,7 @@ double ExchangeTicks(const Plan& plan, const SimulationOptions& speed, const Sim
   return ticks;
 }
 
-absl::StatusOr<Spent> Run(const Plan& plan, const SimulationOptions& speed,
-                          std::vector<ChannelBytes>* channels) {
+absl::StatusOr<Spent> Run(const Plan& plan, const SimulationOptions& speed) {
   RZ_ASSIGN_OR_RETURN(const Simulation run, Simulate(plan, speed));
   Spent spent;
   for (const WorkerTimes& worker : run.workers) {
@@ -48,10 +61,16 @@ absl::StatusOr<Spent> Run(const Plan& plan, const SimulationOptions& speed,
     spent.waits.update += worker.waits.update;
     spent.waits.token += worker.waits.token;
   }
+  spent.ends.resize(static_cast<size_t>(plan.iterations));
+  for (const ComputedOp& computed : run.computed) {
+    const Op& op = computed.op;
+    if (op.kind == OpKind::kEnd && op.copy == Copy::kNone && op.lap.value == plan.laps - 1) {
+      spent.ends[static_cast<size_t>(op.iteration.value)] += computed.end_tick;
+    }
+  }
   spent.exchange = ExchangeTicks(plan, speed, run);
-  channels->clear();
   for (const ChannelBytes& channel : run.channels) {
-    if (channel.iteration == plan.iterations / 2) channels->push_back(channel);
+    if (channel.iteration == plan.iterations / 2) spent.channels.push_back(channel);
   }
   return spent;
 }
@@ -107,18 +126,24 @@ SimulationOptions EstimateTicks(const Plan& plan, const std::vector<int64_t>& mo
 }
 
 absl::StatusOr<StepForecast> ForecastStep(const Plan& plan, const SimulationOptions& speed) {
-  // What one run of these lengths takes more than the other: begin and end are alike in both.
-  constexpr int kShort = 6, kLong = 12;
-  Plan run = plan;
-  run.evaluation = {};
-  run.collection = {};
-  std::vector<ChannelBytes> channels;
-  run.iterations = kShort;
-  RZ_ASSIGN_OR_RETURN(const Spent less, Run(run, speed, &channels));
-  run.iterations = kLong;
-  RZ_ASSIGN_OR_RETURN(const Spent more, Run(run, speed, &channels));
-  const double step = more.makespan - less.makespan;  // of kLong - kShort iterations
-  StepForecast forecast{.seconds = 1e-9 * step / (kLong - kShort), .channels = std::move(channels)};
+  // What a long run takes more than a short one: begin and end are alike in both. Where iterations
+  // are soon alike, short ones do.
+  constexpr int kShort = 3, kMiddle = 6, kLong = 12;
+  const auto run = [&](int iterations) {
+    Plan some = plan;
+    some.evaluation = {};
+    some.collection = {};
+    some.iterations = iterations;
+    return Run(some, speed);
+  };
+  RZ_ASSIGN_OR_RETURN(const Spent middle, run(kMiddle));
+  const bool steady = middle.IsSteady();
+  RZ_ASSIGN_OR_RETURN(const Spent other, run(steady ? kShort : kLong));
+  const Spent& less = steady ? other : middle;
+  const Spent& more = steady ? middle : other;
+  const double step = more.makespan - less.makespan;
+  const int iterations = steady ? kMiddle - kShort : kLong - kMiddle;
+  StepForecast forecast{.seconds = 1e-9 * step / iterations, .channels = more.channels};
   if (step <= 0) return forecast;
   const auto share = [&](int64_t WaitTicks::*cause) {
     const double ticks = static_cast<double>(more.waits.*cause - less.waits.*cause);

@@ -182,8 +182,14 @@ std::string SizeText(double bytes) {
 }
 
 absl::StatusOr<std::string> DescribePlan(const Plan& plan) {
+  RZ_ASSIGN_OR_RETURN(const PlanProof proof, ProvePlan(plan));
   Plan resolved = plan;
-  RZ_ASSIGN_OR_RETURN(resolved.window, ChooseWindow(plan));
+  resolved.window = proof.window();
+  return DescribePlan(resolved, proof);
+}
+
+absl::StatusOr<std::string> DescribePlan(const Plan& resolved, const PlanProof& proof) {
+  if (!proof.Covers(resolved)) return absl::InvalidArgumentError("the proof is of another plan");
   RZ_ASSIGN_OR_RETURN(const std::string simulated, Simulated(resolved));
   return absl::StrCat(Head(resolved), Stages(resolved), Owners(resolved), Traffic(resolved),
                       simulated);

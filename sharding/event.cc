@@ -69,7 +69,8 @@ Track TrackOf(const Event& event) {
 }
 
 WaitCause CauseOf(const Op& missing) {
-  if (missing.kind == OpKind::kAdd) return WaitCause::kGradientSums;
+  const bool sum = missing.kind == OpKind::kAdd || missing.channel == Channel::kReturn;
+  if (sum) return WaitCause::kGradientSums;
   if (missing.kind == OpKind::kUpdate) {
     return missing.peer == kNoWorker ? WaitCause::kUpdate : WaitCause::kGradientSums;
   }

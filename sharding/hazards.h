@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sharding/block.h"
 
 namespace ringzero {
@@ -44,7 +45,7 @@ class Hazards {
 
   int64_t next_ = 0;
   std::map<Line, int64_t> last_;
-  std::map<MemoryBlock, Access> accesses_;
+  absl::flat_hash_map<MemoryBlock, Access> accesses_;
 };
 
 }  // namespace ringzero

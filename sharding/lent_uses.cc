@@ -53,10 +53,11 @@ void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
 
 absl::Status LentUses::Check(const std::vector<int>& order,
                              const std::vector<std::vector<int>>& before,
-                             const std::function<std::string(int op)>& describe) const {
+                             const std::function<std::string(int op)>& describe,
+                             size_t small_ring) const {
   Pairs pairs;
   for (const auto& [block, uses] : uses_) {
-    if (before.size() > kSmallRing && block.block.kind != BlockKind::kSum) continue;
+    if (before.size() > small_ring && block.block.kind != BlockKind::kSum) continue;
     const bool shared = std::any_of(uses.begin(), uses.end(), [&home = block.home](const Use& use) {
       return use.worker != home.value;
     });

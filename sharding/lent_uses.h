@@ -31,10 +31,11 @@ class LentUses {
 
   // FailedPrecondition unless each use comes surely behind the last write of its block, and each
   // write behind all uses since. `order`: of all operations, as they ran; `before`: by operation,
-  // what it waits for. Of more than kSmallRing operations it looks at sums alone: that versions are
-  // not overwritten is proven by WaitGraph::CheckOverwrites, too.
+  // what it waits for. Of more than `small_ring` operations it looks at sums alone, since that takes
+  // long: Verify proves besides that versions are not overwritten (WaitGraph::CheckOverwrites).
   absl::Status Check(const std::vector<int>& order, const std::vector<std::vector<int>>& before,
-                     const std::function<std::string(int op)>& describe) const;
+                     const std::function<std::string(int op)>& describe,
+                     size_t small_ring = kSmallRing) const;
 
  private:
   // The first must be done before the second may begin.

@@ -22,6 +22,7 @@ class Linker::State {
   absl::StatusOr<std::vector<LinkedOp>> Append(std::span<const Instruction> ops) {
     base_ = next_;
     linked_.clear();
+    linked_.reserve(ops.size());
     for (const Instruction& op : ops) {
       LinkedOp linked;
       linked.op = op;
@@ -145,8 +146,8 @@ class Linker::State {
     return ReadVersion(plan_, {self_, op.iteration, op.lap}, j);
   }
 
-  // Memory may be shared though the plan lends nothing. So whoever relays a copy, or lets go of one,
-  // does so before it hands on its last part of the sum with which that version will be overwritten.
+  // Memory may be shared though the plan lends nothing. So a worker relays a copy, and lets go of it,
+  // before it hands on its last part of the sum with which that version will be overwritten.
   void Lend(LinkedOp& linked) {
     const Op& op = linked.op;
     const bool relays = op.kind == OpKind::kSend && !linked.reads.empty() &&

@@ -218,6 +218,9 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::span<const Pr
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   LinkedRing ring;
   ring.begin.push_back(0);
+  size_t count = 0;
+  for (const Program& program : programs) count += program.ops.size();
+  ring.ops.reserve(count);
   for (const Program& program : programs) {
     for (const Op& op : program.ops) {
       Op& without_operands = ring.ops.emplace_back().op;

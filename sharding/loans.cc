@@ -72,8 +72,11 @@ std::vector<Instruction> LoanWriter::Lower(std::vector<Instruction> part) {
     for (Use& use : op.uses) {
       if (use.how != How::kWrite) continue;
       const MemoryBlock name = NameOf(op, use.block);
-      names_.insert_or_assign(use.block, name);
-      use.block = name;
+      if (name == use.block) {
+        names_.erase(name);
+      } else {
+        names_.insert_or_assign(std::exchange(use.block, name), name);
+      }
     }
     const int t = op.iteration.value;
     if (BeginsSum(op) && ReturnsSum(plan_, op.stage, t - 1)) {

@@ -20,6 +20,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "sharding/block.h"
 #include "sharding/plan.h"
 
@@ -53,8 +54,8 @@ class LoanWriter {
 
   const Plan& plan_;
   const WorkerId self_;
-  std::map<MemoryBlock, MemoryBlock> names_;  // of slots
-  std::map<std::tuple<Channel, Copy, StageId>, int64_t> cells_;
+  absl::flat_hash_map<MemoryBlock, MemoryBlock> names_;          // of slots
+  std::map<std::tuple<Channel, Copy, StageId>, int64_t> cells_;  // so far
 };
 
 }  // namespace ringzero

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/definitions.h"
@@ -132,8 +133,11 @@ class SymbolicRun {
     before_.resize(ring_.count());
     const auto edge = [&](int from, int to) {
       next[from].push_back(to);
-      before_[to].push_back(from);
       ++missing[to];
+      // A receive into a slot waits for its message alone (link.h).
+      const Instruction& op = OperationAt(to);
+      const bool message = from == ring_.partner[to];
+      if (op.kind != OpKind::kReceive || IsWord(op) || message) before_[to].push_back(from);
     };
     for (const Program& program : programs_) {
       Hazards hazards;
@@ -164,6 +168,11 @@ class SymbolicRun {
     const auto stuck = std::find_if(missing.begin(), missing.end(), [](int m) { return m > 0; });
     return FailedPrecondition(ring_.Describe(static_cast<int>(stuck - missing.begin())),
                               ": waits in a circle of blocks and messages");
+  }
+
+  const Instruction& OperationAt(int i) const {
+    const int worker = ring_.worker_of(i);
+    return programs_[worker].ops[i - ring_.begin[worker]];
   }
 
   // Which of so many that are ready is next.
@@ -262,7 +271,7 @@ class SymbolicRun {
   absl::Status Do(int i) {
     at_ = i;
     worker_ = ring_.worker_of(i);
-    op_ = &programs_[worker_].ops[i - ring_.begin[worker_]];
+    op_ = &OperationAt(i);
     switch (op_->kind) {
       case OpKind::kForward: return Forward();
       case OpKind::kBackward: return Backward();
@@ -574,6 +583,7 @@ class SymbolicRun {
     const LentBlock lent = lent_[ring_.partner[at_]];
     const Symbol came = op_->loan ? At(lent).symbol : sent_[ring_.partner[at_]];
     RZ_RETURN_IF_ERROR(CheckName(came));
+    if (op_->loan && lent != HomeOf(plan_, *op_)) return Wrong("lends another block");
     const LentBlock own{WorkerId(worker_), Find(Role::kTarget)->block};
     Touch(op_->loan ? lent : own, !op_->loan);
     if (op_->loan && lent == own) return absl::OkStatus();  // it came home
@@ -724,9 +734,10 @@ class SymbolicRun {
   const uint64_t order_;
   std::mt19937_64 random_{order_};
   std::vector<StaggerWait> waits_;
-  std::vector<std::map<MemoryBlock, Cell>> memory_;  // by worker
-  std::vector<Symbol> sent_;                         // by operation
-  std::vector<LentBlock> lent_;                      // likewise: what a word is of
+  // By worker. A reference to a cell stays.
+  std::vector<absl::node_hash_map<MemoryBlock, Cell>> memory_;
+  std::vector<Symbol> sent_;     // by operation
+  std::vector<LentBlock> lent_;  // likewise: what a word is of
   LentUses uses_;
   std::map<LentBlock, Iteration> used_;   // sums that were updated from, or taken
   std::vector<std::vector<int>> before_;  // by operation
@@ -742,6 +753,11 @@ class SymbolicRun {
 
 absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order) {
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Join(plan, programs));
+  return CheckMeaning(plan, programs, ring, order);
+}
+
+absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs,
+                          const LinkedRing& ring, uint64_t order) {
   return SymbolicRun(plan, programs, ring, order).Check();
 }
 

@@ -107,7 +107,7 @@ struct Plan {
   EvaluationPlan evaluation;
   CollectionPlan collection;
   SamplePlan samples;
-  // All workers are on one host and map each other's memory (shm, local).
+  // All workers are on one host, map each other's memory (shm, local), and may lend it.
   bool one_host = false;
   std::vector<StagePlan> stages;
 

@@ -694,6 +694,9 @@ absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, Iteration
   RZ_ASSIGN_OR_RETURN(ProgramWriter writer, ProgramWriter::Create(plan, worker, range.begin));
   while (writer.part().has_value() && writer.part()->iteration < range.end) {
     std::vector<Instruction> part = writer.Next();
+    if (program.ops.empty()) {  // the others are about as long
+      program.ops.reserve(part.size() * plan.laps * (range.end.value - range.begin.value));
+    }
     std::move(part.begin(), part.end(), std::back_inserter(program.ops));
   }
   return program;

@@ -48,7 +48,8 @@ class Tally {
   // By the operation that ended last of those that operation i waited for.
   int64_t* WaitCounter(WaitTicks& waits, int i) const {
     const Op& op = ring_.op(timed_.LastCause(i));
-    if (op.kind == OpKind::kAdd) return &waits.gradient_sums;
+    const bool sum = op.kind == OpKind::kAdd || op.channel == Channel::kReturn;
+    if (sum) return &waits.gradient_sums;
     if (op.kind == OpKind::kUpdate) return &waits.update;
     if (op.channel == Channel::kToken) return &waits.token;
     const bool training = op.copy == Copy::kForward || op.copy == Copy::kBackward;

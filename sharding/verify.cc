@@ -2,6 +2,8 @@
 #include "sharding/verify.h"
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -90,6 +92,31 @@ absl::Status VerifyPlan(const Plan& plan, Merging merging) {
   RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
                       MakePrograms(shortened, WholeRun(shortened)));
   return Verify(shortened, programs, merging);
+}
+
+absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
+  RZ_ASSIGN_OR_RETURN(const Plan plan, ParsePlan(text));
+  return PlanProof(plan);
+}
+
+absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  const Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
+                      MakePrograms(shortened, WholeRun(shortened)));
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(shortened, programs));
+  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, programs, ring));
+  const WaitGraph graph(ring);
+  RZ_RETURN_IF_ERROR(graph.CheckOverwrites(shortened));
+  Plan resolved = plan;
+  if (plan.window > 0) {
+    RZ_RETURN_IF_ERROR(graph.CheckProgress(plan.window));
+  } else {
+    RZ_ASSIGN_OR_RETURN(resolved.window, SmallestFrom(graph, LeastWindow(plan)));
+    // With more slots blocks have other names.
+    if (resolved.window > LeastWindow(plan)) RZ_RETURN_IF_ERROR(VerifyPlan(resolved));
+  }
+  return PlanProof(resolved);
 }
 
 absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {

@@ -10,6 +10,8 @@
 #define RINGZERO_SHARDING_VERIFY_H_
 
 #include <span>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -40,6 +42,32 @@ Plan ShortenedPlan(const Plan& plan);
 
 // Verify of the programs of ShortenedPlan(plan).
 absl::Status VerifyPlan(const Plan& plan, Merging merging = Merging::kNone);
+
+// That a plan was verified: here, or by another process of the job.
+//
+//   RZ_ASSIGN_OR_RETURN(const PlanProof proof, ProvePlan(plan));   // resolves the window, too
+//   proof.Covers(plan);                                            // true: need not be verified
+class PlanProof {
+ public:
+  PlanProof() = default;  // covers no plan
+  // What Write has written in another process, which had the proof.
+  static absl::StatusOr<PlanProof> Parse(const std::string& text);
+  const std::string& Write() const { return plan_; }
+
+  // Of the plan that was verified.
+  int window() const { return window_; }
+  bool Covers(const Plan& plan) const { return PlanToString(plan) == plan_; }
+
+ private:
+  friend absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
+  explicit PlanProof(const Plan& plan) : plan_(PlanToString(plan)), window_(plan.window) {}
+
+  std::string plan_;  // its text
+  int window_ = 0;
+};
+
+// ChooseWindow, and VerifyPlan with that window, in one go. Their errors.
+absl::StatusOr<PlanProof> ProvePlan(const Plan& plan);
 
 // Credit per channel. plan.window > 0: itself, or the error of Verify. 0: 2·ceil(S/N), with stagger
 // at least q*+1, and where these deadlock the smallest that does not. FailedPrecondition if no

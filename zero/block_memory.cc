@@ -9,17 +9,22 @@
 namespace ringzero {
 namespace {
 
-// Memory that is another's.
+// Memory that is another's. It stays mapped while the computing side has a handle of it.
 class BorrowedCell final : public CountedCell {
  public:
-  explicit BorrowedCell(std::span<std::byte> memory) : CountedCell(memory.data(), memory.size()) {}
+  explicit BorrowedCell(MappedMemory memory)
+      : CountedCell(memory.bytes.data(), memory.bytes.size()), keeper_(std::move(memory.keeper)) {}
+
+ private:
+  const std::shared_ptr<const void> keeper_;
 };
 
 }  // namespace
 
-void BlockMemory::Borrow(const MemoryBlock& cell, std::span<std::byte> memory) {
-  blocks_[cell] = {memory.data(), SharedBuffer(new BorrowedCell(memory)),
-                   Stamp(memory.data(), memory.size())};
+void BlockMemory::Borrow(const MemoryBlock& cell, MappedMemory memory) {
+  std::byte* const data = memory.bytes.data();
+  const Stamp stamp(data, memory.bytes.size());
+  blocks_[cell] = {data, SharedBuffer(new BorrowedCell(std::move(memory))), stamp};
 }
 
 void BlockMemory::AddStamp(const MemoryBlock& own) {
@@ -52,7 +57,10 @@ const BlockMemory::Memory& BlockMemory::At(const MemoryBlock& block) const {
 
 SharedBuffer BlockMemory::Lend(const MemoryBlock& block) const { return At(block).handle; }
 
-bool BlockMemory::IsLent(const MemoryBlock& block) const { return At(block).handle.holders() > 1; }
+bool BlockMemory::IsLent(const MemoryBlock& block) const {
+  const Memory& memory = At(block);
+  return !memory.stamp.exists() && memory.handle.holders() > 1;
+}
 
 std::byte* BlockMemory::Write(const MemoryBlock& block) {
   RZ_CHECK(!IsLent(block), ToString(block));

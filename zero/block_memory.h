@@ -4,7 +4,7 @@
 //   SharedBuffer copy = memory.Lend(block);         // one more reader
 //   if (memory.IsLent(block)) …                     // somebody still reads it
 //   std::byte* data = memory.Write(block);          // nobody reads it: the plan says so, and so
-//                                                   // does the count of its holders
+//                                                   // does the count of its holders, or its stamp
 //
 // Who may read or write a block when is the program's: its operations name the blocks. Thread-safety:
 // the engine's mutex guards all calls; the memory itself is used without it.
@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
+#include "p2p/transport.h"
 #include "sharding/block_table.h"
 #include "zero/stamp.h"
 
@@ -34,7 +35,7 @@ class BlockMemory {
   absl::Status Allocate(std::span<const OwnBlock> table, const Allocator& allocator);
 
   // From now on `cell` is a name for a block of another worker.
-  void Borrow(const MemoryBlock& cell, std::span<std::byte> memory);
+  void Borrow(const MemoryBlock& cell, MappedMemory memory);
   // From now on a block of ours has a stamp: behind its bytes there is memory for one.
   void AddStamp(const MemoryBlock& own);
   // None for what has none.
@@ -43,7 +44,8 @@ class BlockMemory {
   bool Has(const MemoryBlock& block) const { return blocks_.contains(block); }
   // The block must be there: here and below.
   SharedBuffer Lend(const MemoryBlock& block) const;
-  // Whether anybody holds what Lend gave.
+  // Whether anybody holds what Lend gave. Not asked of what has a stamp: that its readers are done is
+  // the plan's word, and the stamp's.
   bool IsLent(const MemoryBlock& block) const;
   const std::byte* Read(const MemoryBlock& block) const { return At(block).data; }
   size_t SizeOf(const MemoryBlock& block) const { return At(block).handle.size(); }

@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
   RZ_RETURN_IF_ERROR(CheckPlan(options.plan));
   RZ_RETURN_IF_ERROR(CheckOptimizer(options.optimizer));
   if (options.plan.predict) RZ_RETURN_IF_ERROR(CheckPredictable(options.optimizer));
-  RZ_RETURN_IF_ERROR(VerifyPlan(options.plan));
+  const bool proven = options.proof.has_value() && options.proof->Covers(options.plan);
+  if (!proven) RZ_RETURN_IF_ERROR(VerifyPlan(options.plan));
   if (options.loss_scale.dynamic && options.plan.exchange && !options.plan.skip_overflows) {
     return absl::InvalidArgumentError(
         "a dynamic loss scale needs a plan that skips overflows: nothing else tells of them");
@@ -119,7 +120,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(EngineOptions options) {
     return absl::InvalidArgumentError("a plan of several workers needs a transport");
   }
   if (options.plan.lends() &&
-      options.transport->MemoryOf(options.self, MemoryUse::kSums) == nullptr) {
+      options.transport->MemoryOf(options.self, MemoryUse::kSums).bytes.empty()) {
     return InvalidArgument("the plan lends memory between workers, which a transport \"",
                            options.transport->name(), "\" does not share");
   }

@@ -34,6 +34,7 @@
 #include "p2p/transport.h"
 #include "sharding/memory_forecast.h"
 #include "sharding/plan.h"
+#include "sharding/verify.h"
 #include "zero/flight_record.h"
 #include "zero/flight_recorder.h"
 #include "zero/layout.h"
@@ -116,7 +117,8 @@ struct OverflowPlace {
 };
 
 struct EngineOptions {
-  Plan plan;  // window resolved; verified by Create
+  Plan plan;                       // window resolved
+  std::optional<PlanProof> proof;  // of the plan; without, Create verifies it
   WorkerId self{0};
   std::unique_ptr<Transport> transport;
   std::vector<StageLayout> layouts;  // by stage

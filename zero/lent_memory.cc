@@ -27,23 +27,28 @@ const LentMemory::Place& LentMemory::PlaceOf(const LentBlock& lent) {
   return found->second;
 }
 
-absl::StatusOr<std::span<std::byte>> LentMemory::At(Transport& transport, const LentBlock& lent) {
+absl::StatusOr<MappedMemory> LentMemory::At(Transport& transport, const LentBlock& lent) {
   const Place& place = PlaceOf(lent);
-  std::byte* const memory = transport.MemoryOf(lent.home, place.use);
-  if (memory == nullptr) {
-    return Internal("the memory of worker ", lent.home.value, " is not known here");
+  MappedMemory& memory = mapped_[{lent.home, place.use}];
+  if (memory.bytes.empty()) memory = transport.MemoryOf(lent.home, place.use);
+  // With the stamp behind it.
+  const size_t end = place.offset + ArenaBytes(static_cast<int64_t>(place.bytes));
+  if (end > memory.bytes.size()) {
+    return Internal("worker ", lent.home.value, " lends ", ToString(lent.block), ", up to byte ",
+                    end, " of its memory, but ", memory.bytes.size(),
+                    " bytes of that are known here");
   }
-  return std::span<std::byte>(memory + place.offset, place.bytes);
+  return MappedMemory{memory.bytes.subspan(place.offset, place.bytes), memory.keeper};
 }
 
-absl::StatusOr<std::span<std::byte>> LentMemory::Of(Transport& transport, const Op& loan) {
+absl::StatusOr<MappedMemory> LentMemory::Of(Transport& transport, const Op& loan) {
   return At(transport, HomeOf(plan_, loan));
 }
 
 absl::Status LentMemory::Check(Transport& transport, const MemoryBlock& own,
                                const std::byte* data) {
-  RZ_ASSIGN_OR_RETURN(const std::span<std::byte> wanted, At(transport, {transport.self(), own}));
-  if (wanted.data() == data) return absl::OkStatus();
+  RZ_ASSIGN_OR_RETURN(const MappedMemory wanted, At(transport, {transport.self(), own}));
+  if (wanted.bytes.data() == data) return absl::OkStatus();
   return Internal("block ", ToString(own), " does not lie where other workers look for it");
 }
 

@@ -1,7 +1,7 @@
 // LentMemory: where the blocks lie that other workers lend.
 //
 //   LentMemory lent(plan);
-//   RZ_ASSIGN_OR_RETURN(std::span<std::byte> memory, lent.Of(transport, receive));
+//   RZ_ASSIGN_OR_RETURN(const MappedMemory memory, lent.Of(transport, receive));
 //
 // Every worker knows the block table of every other, so no message tells an address. Not
 // thread-safe.
@@ -10,7 +10,7 @@
 
 #include <cstddef>
 #include <map>
-#include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "p2p/transport.h"
@@ -29,7 +29,7 @@ class LentMemory {
 
   // The block that `loan` is of, as this worker maps it. Internal if its owner's memory is not known
   // yet.
-  absl::StatusOr<std::span<std::byte>> Of(Transport& transport, const Op& loan);
+  absl::StatusOr<MappedMemory> Of(Transport& transport, const Op& loan);
   // Internal if a lent block of this worker does not lie where the others look for it.
   absl::Status Check(Transport& transport, const MemoryBlock& own, const std::byte* data);
 
@@ -39,11 +39,12 @@ class LentMemory {
     size_t offset;
     size_t bytes;
   };
-  absl::StatusOr<std::span<std::byte>> At(Transport& transport, const LentBlock& lent);
+  absl::StatusOr<MappedMemory> At(Transport& transport, const LentBlock& lent);
   const Place& PlaceOf(const LentBlock& lent);
 
   const Plan& plan_;
-  std::map<WorkerId, std::map<MemoryBlock, Place>> places_;  // by home
+  std::map<WorkerId, std::map<MemoryBlock, Place>> places_;        // by home
+  std::map<std::pair<WorkerId, MemoryUse>, MappedMemory> mapped_;  // those that are known
 };
 
 }  // namespace ringzero

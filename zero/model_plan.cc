@@ -83,6 +83,21 @@ absl::Status CheckPrecision(const Precision& precision) {
   return absl::OkStatus();
 }
 
+// With a window.
+absl::StatusOr<PlanProof> Prove(const Plan& plan, const PlanRequest& request) {
+  Plan resolved = plan;
+  if (request.proof.has_value()) {
+    if (plan.window == 0) resolved.window = request.proof->window();
+    if (request.proof->Covers(resolved)) return *request.proof;
+    resolved.window = plan.window;
+  }
+  // What is lent takes no slots at all.
+  if (request.one_host && !plan.lends()) {
+    RZ_ASSIGN_OR_RETURN(resolved.window, ChooseFreeWindow(plan));
+  }
+  return ProvePlan(resolved);
+}
+
 }  // namespace
 
 absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const PlanRequest& request) {
@@ -146,10 +161,8 @@ absl::StatusOr<PlannedModel> PlanModel(const ModelDescription& model, const Plan
   ExtendBackward(plan.stages);
   AssignOwners(plan);
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  // What is lent takes no slots at all.
-  const bool free_slots = request.one_host && !plan.lends();
-  RZ_ASSIGN_OR_RETURN(plan.window, free_slots ? ChooseFreeWindow(plan) : ChooseWindow(plan));
-  RZ_RETURN_IF_ERROR(VerifyPlan(plan));
+  RZ_ASSIGN_OR_RETURN(planned.proof, Prove(plan, request));
+  plan.window = planned.proof.window();
   planned.warnings = WarningsOf(plan);
   return planned;
 }

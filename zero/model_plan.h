@@ -7,11 +7,13 @@
 #define RINGZERO_ZERO_MODEL_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "sharding/plan.h"
+#include "sharding/verify.h"
 #include "zero/layout.h"
 #include "zero/optimizer.h"
 
@@ -66,12 +68,14 @@ struct PlanRequest {
   int iterations = 1;
   EvaluationPlan evaluation;
   CollectionPlan collection;
-  OptimizerOptions optimizer;  // for the size of the states that a collection shows
-  Precision precision;         // parameters travel in the type that computes
+  std::optional<PlanProof> proof;  // of an equal plan, which then need not be verified again
+  OptimizerOptions optimizer;      // for the size of the states that a collection shows
+  Precision precision;             // parameters travel in the type that computes
 };
 
 struct PlannedModel {
-  Plan plan;                         // checked; window resolved and verified
+  Plan plan;                         // window resolved
+  PlanProof proof;                   // of the plan
   std::vector<StageLayout> layouts;  // by stage
   Precision precision;
   std::vector<std::string> warnings;

@@ -3,9 +3,10 @@
 //   stamp.Set(Stamp::kBeingWritten);  …;  stamp.Set(StampOf(Version(5)));   // whoever writes it
 //   RZ_RETURN_IF_ERROR(stamp.Check(StampOf(Version(5))));                   // a reader, before and after
 //
-// Nobody counts who borrows a block: the plan proves that it is written only when nobody reads it
-// (sharding/lent_uses.h). Were that wrong, training would go on with wrong numbers. A stamp turns
-// that into an error. Thread-safe.
+// Borrowers are not counted: the plan proves that a block is written only when nobody reads it
+// (sharding/lent_uses.h). Were the proof wrong, training would go on with wrong numbers. A stamp makes
+// that an error. It is a second net: on processors that reorder more than x86 does it may miss an
+// overlap. Thread-safe.
 #ifndef RINGZERO_ZERO_STAMP_H_
 #define RINGZERO_ZERO_STAMP_H_
 
@@ -31,6 +32,7 @@ class Stamp {
   Stamp(std::byte* data, size_t bytes)
       : at_(reinterpret_cast<std::atomic<int64_t>*>(data + AlignPayload(bytes))) {}
 
+  bool exists() const { return at_ != nullptr; }
   void Set(int64_t holds) const {
     if (at_ != nullptr) at_->store(holds, std::memory_order_release);
   }
@@ -38,8 +40,8 @@ class Stamp {
   absl::Status Check(int64_t wanted) const {
     const int64_t holds = at_ == nullptr ? wanted : at_->load(std::memory_order_acquire);
     if (holds == wanted) return absl::OkStatus();
-    return Internal("a lent block was overwritten while it was used: its stamp is ", holds,
-                    ", wanted ", wanted);
+    return Internal("a lent block does not hold what is read: its stamp is ", holds, ", wanted ",
+                    wanted);
   }
 
  private:

@@ -27,8 +27,9 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self,
   const int window = std::max(plan.window, 1);
   options.slots.assign(kMaxMessageKinds, window);
   const std::vector<int> held = HeldSlots(plan, self);
-  for (int kind = 0; kind < kChannelCount; ++kind) {
-    if (held[kind] > 0) options.slots[kind] = held[kind];
+  for (int channel = 0; channel < kChannelCount; ++channel) {
+    const uint8_t kind = MessageKeyOf({.channel = static_cast<Channel>(channel)}).kind;
+    if (held[channel] > 0) options.slots[kind] = held[channel];
   }
   for (const OwnBlock& own : OwnBlocks(plan, self, {})) {
     if (own.access == Access::kLentToRead) options.parameter_bytes += ArenaBytes(own.bytes);

@@ -254,19 +254,24 @@ absl::Status WritePlanFiles(const CommandLine& line, const Plan& plan,
 }
 
 // The certificate's table and, if the run does not fit, a warning. Plans and certifies in a child
-// process: the calling process has not planned, and its own memory is not to be touched.
-absl::StatusOr<std::string> DescribeFitInChild(const RunInput& input) {
+// process: the calling process has not planned, and its own memory is not to be touched. Leaves the
+// proof of the plan in `input`.
+absl::StatusOr<std::string> DescribeFitInChild(RunInput& input) {
   const auto body = [&](WorkerContext&) -> absl::StatusOr<std::string> {
     PrepareTorch(input.config.cyclic.threads);
     RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
     RZ_ASSIGN_OR_RETURN(const RunFit fit, CertifyRun(input, run, Parent::kLauncher));
     const absl::Status fits = CheckFit(fit.certificate, fit.budgets);
-    return absl::StrCat(DescribeFit(fit.certificate, fit.budgets, fit.unit),
-                        fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
+    const std::string text =
+        absl::StrCat(DescribeFit(fit.certificate, fit.budgets, fit.unit),
+                     fits.ok() ? "" : absl::StrCat("warning: ", fits.message(), "\n"));
+    return OrderedJson({{"fit", text}, {"proof", run.planned.proof.Write()}}).dump();
   };
   RZ_ASSIGN_OR_RETURN(const std::vector<std::string> results,
                       LaunchProcesses({.alone = kPlanningProcess}, body));
-  return results[0];
+  const OrderedJson found = OrderedJson::parse(results[0]);
+  RZ_ASSIGN_OR_RETURN(input.proof, PlanProof::Parse(found["proof"]));
+  return found["fit"].get<std::string>();
 }
 
 // The profile is an input if it is there, and an output if it is not or is to be frozen.
@@ -308,7 +313,7 @@ absl::Status RunPlan(const CommandLine& line) {
   PrepareTorch(config.cyclic.threads);
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
   const Plan& plan = run.planned.plan;
-  RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan));
+  RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan, run.planned.proof));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
   absl::StrAppend(&text, "transport: ", transport, "\n");
   RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes(input, run, profile));

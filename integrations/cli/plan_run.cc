@@ -299,6 +299,7 @@ absl::StatusOr<PlannedRun> PlanRun(const RunInput& input) {
   request.epoch_samples = input.length.epoch_samples;
   request.iterations = input.length.iterations;
   request.evaluation = input.length.evaluation;
+  request.proof = input.proof;
   if (input.stage_per_layer) {
     request.stages = static_cast<int>(counted.size());
     request.boundaries.resize(counted.size());

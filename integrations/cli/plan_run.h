@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct RunInput {
   std::shared_ptr<const Dataset> data;
   RunLength length;
   int hosts = 1;  // each with an equal run of worker numbers; 1 only if all surely are on one host
-  bool stage_per_layer = false;  // in place of the configuration's stages
+  bool stage_per_layer = false;    // in place of the configuration's stages
+  std::optional<PlanProof> proof;  // by the process that planned first
 };
 
 // Opens the data and checks that the model fits it: InvalidArgument names the key, or the file. A

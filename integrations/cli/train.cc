@@ -45,7 +45,7 @@ namespace {
 // Used by this process' only thread.
 struct TrainRun {
   const CommandLine& line;
-  const RunInput input;
+  RunInput input;                     // its proof comes with the first plan
   const std::optional<JobSeat> seat;  // in a job from outside
   FlightDesk desk;
   ProgressScreen screen{stderr};
@@ -132,8 +132,11 @@ absl::Status CheckPlanInChild(TrainRun& run) {
     PrepareTorch(run.config().cyclic.threads);
     // If the parent is gone, this process is ended anyhow.
     const auto note = [&](const std::string& text) { context.Report("note", text).IgnoreError(); };
-    RZ_RETURN_IF_ERROR(PlanAndCheck(run, note).status());
-    return OrderedJson({{"flops", run.worker_flops}, {"certificate", run.certificate}}).dump();
+    RZ_ASSIGN_OR_RETURN(const PlannedRun planned, PlanAndCheck(run, note));
+    return OrderedJson({{"flops", run.worker_flops},
+                        {"certificate", run.certificate},
+                        {"proof", planned.planned.proof.Write()}})
+        .dump();
   };
   const LaunchOptions launch{.alone = kPlanningProcess,
                              .on_report = Listener(run),
@@ -142,6 +145,7 @@ absl::Status CheckPlanInChild(TrainRun& run) {
   const OrderedJson found = OrderedJson::parse(results[0]);
   run.worker_flops = found["flops"];
   run.certificate = found["certificate"];
+  RZ_ASSIGN_OR_RETURN(run.input.proof, PlanProof::Parse(found["proof"]));
   return absl::OkStatus();
 }
 

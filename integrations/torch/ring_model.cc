@@ -222,6 +222,7 @@ absl::Status RingModel::Impl::StartEngine() {
   };
   EngineOptions engine = std::move(options_.engine);
   engine.plan = options_.planned.plan;
+  engine.proof = options_.planned.proof;
   engine.layouts = layouts_;
   engine.loss_scale = options_.planned.precision.loss_scale;
   if (!engine.parameter_memory) {

@@ -64,7 +64,7 @@ absl::Status TrainModel(const TrainOptions& options,
   // Workers that are started here are on one host.
   mine.plan.one_host = !run.seat.has_value() && run.transport != TransportChoice::kUcx &&
                        run.transport != TransportChoice::kNccl;
-  mine.plan.lends = !run.checksums;
+  mine.plan.lends = options.plan.lends && !run.checksums;
   return RunWorkers(
              run, [&] { return PlanOf(mine, model); },
              [&](WorkerSeat seat) -> absl::StatusOr<std::string> {

@@ -25,10 +25,10 @@ class ArenaViews {
     views_[key] = std::move(arena);
   }
   bool Has(WorkerId owner, MemoryUse use) const { return Find(owner, use) != nullptr; }
-  // Null: there is no such arena.
-  std::byte* MemoryOf(WorkerId owner, MemoryUse use) const {
-    const Arena* const arena = Find(owner, use);
-    return arena == nullptr ? nullptr : arena->memory().data();
+  // Empty: there is no such arena.
+  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) const {
+    Arena* const arena = Find(owner, use);
+    return arena == nullptr ? MappedMemory() : arena->Mapped();
   }
   // Is this a block of one of these very views?
   bool Contains(const ArenaCell& cell) const {

@@ -253,11 +253,10 @@ absl::Status ShmPort::ReceiveHello(Inlet& inlet) {
   return TakeHello(inlet, buffer, std::move(packet));
 }
 
-absl::Status ShmPort::ReceiveHellos() {
+void ShmPort::ReceiveHellos() {
   for (Inlet& inlet : inlets_) {
-    if (!inlet.greeted && inlet.socket) RZ_RETURN_IF_ERROR(ReceiveHello(inlet));
+    if (!inlet.greeted && inlet.socket) Fail(inlet, ReceiveHello(inlet));
   }
-  return absl::OkStatus();
 }
 
 absl::Status ShmPort::TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet) {
@@ -327,7 +326,7 @@ absl::Status ShmPort::TakeToken(Inlet& inlet) {
       return absl::OkStatus();
     case ShmToken::Type::kGoodbye: mailbox_->OnGoodbye(from); return absl::OkStatus();
     case ShmToken::Type::kWord:
-      RZ_RETURN_IF_ERROR(ReceiveHellos());
+      ReceiveHellos();
       mailbox_->OnParcel(from, {{token.kind, token.tag}, Ownership::kWord, Buffer()});
       return absl::OkStatus();
   }

@@ -65,7 +65,7 @@ class ShmPort {
   // this worker's own arenas.
   bool HasView(const ArenaCell& cell) const { return views_.Contains(cell); }
   // As Transport::MemoryOf, of a peer.
-  std::byte* MemoryOf(WorkerId peer, MemoryUse use) const { return views_.MemoryOf(peer, use); }
+  MappedMemory MemoryOf(WorkerId peer, MemoryUse use) const { return views_.MemoryOf(peer, use); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -97,7 +97,7 @@ class ShmPort {
   void CheckHellos();
   absl::Status ReceiveHello(Inlet& inlet);
   // Of all: a word may be about memory of any of them, who has said hello before.
-  absl::Status ReceiveHellos();
+  void ReceiveHellos();
   absl::Status TakeHello(Inlet& inlet, const PacketBuffer& buffer, ReceiveResult packet);
   absl::Status TakeWord(Inlet& inlet, const RingWord& word);
   absl::Status TakeToken(Inlet& inlet);

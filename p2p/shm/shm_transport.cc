@@ -29,8 +29,8 @@ class ShmTransport final : public MailboxTransport {
 
   std::string name() const override { return "shm"; }
   bool Poll() override { return port_->Poll(); }
-  std::byte* MemoryOf(WorkerId owner, MemoryUse use) override {
-    return owner == self() ? MyArena(use).memory().data() : port_->MemoryOf(owner, use);
+  MappedMemory MemoryOf(WorkerId owner, MemoryUse use) override {
+    return owner == self() ? MyArena(use).Mapped() : port_->MemoryOf(owner, use);
   }
 
  private:

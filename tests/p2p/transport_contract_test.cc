@@ -103,14 +103,15 @@ TEST_P(TransportContract, HasNoOrderBetweenChannels) {
 // Where memory is shared a word is enough: what was written before it is there.
 TEST_P(TransportContract, WordsTakeNoCreditAndTellOfSharedMemory) {
   Cluster cluster = Make(2);
-  if (cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums) == nullptr) {
+  if (cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.empty()) {
     EXPECT_EQ(cluster[0].SendWord(WorkerId(1), {3, 0}).code(), absl::StatusCode::kUnimplemented);
     EXPECT_EQ(cluster[1].ExpectWord(WorkerId(0), {3, 0}, [](const absl::Status&) {}).code(),
               absl::StatusCode::kUnimplemented);
     return;
   }
   RZ_ASSIGN(const Buffer block, cluster[0].Allocate(kBytes, MemoryUse::kSums));
-  const auto offset = block.data() - cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums);
+  const auto offset =
+      block.data() - cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.data();
   constexpr int kWords = 700;  // more than there are slots, and than a ring of words holds
   Waiter<int> words;
   const auto expect = [&](int from, int end) {
@@ -130,7 +131,8 @@ TEST_P(TransportContract, WordsTakeNoCreditAndTellOfSharedMemory) {
   }
   expect(kWords / 2, kWords);
   for (int i = 0; i < kWords; ++i) EXPECT_EQ(words.Take(), i);
-  const std::byte* const seen = cluster[1].MemoryOf(WorkerId(0), MemoryUse::kSums) + offset;
+  const std::byte* const seen =
+      cluster[1].MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.data() + offset;
   EXPECT_EQ(*reinterpret_cast<const int*>(seen), kWords - 1);
   EXPECT_EQ(cluster[0].stats().messages_sent[3], uint64_t{kWords});
   EXPECT_EQ(cluster[0].stats().bytes_sent[3], 0u);
@@ -138,7 +140,7 @@ TEST_P(TransportContract, WordsTakeNoCreditAndTellOfSharedMemory) {
 
 TEST_P(TransportContract, AWordInPlaceOfAMessageFailsBoth) {
   Cluster cluster = Make(2);
-  if (cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums) == nullptr) {
+  if (cluster[0].MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.empty()) {
     GTEST_SKIP() << "it has no words";
   }
   Waiter<Buffer> sum;

@@ -103,6 +103,37 @@ TEST(VerifyTest, WantsWholeRunsOfAllWorkers) {
   EXPECT_EQ(Verify(unresolved, ProgramsOf(plan)).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(PlanProofTest, IsOfAPlanWithItsWindowAndOfNoOther) {
+  for (const PlanShape& shape : PairwiseShapes()) {
+    const Plan plan = MakeTestPlan(shape);
+    SCOPED_TRACE(PlanToString(plan));
+    RZ_ASSIGN(const PlanProof proof, ProvePlan(plan));
+    Plan resolved = plan;
+    RZ_ASSIGN(resolved.window, ChooseWindow(plan));
+    EXPECT_EQ(proof.window(), resolved.window);
+    EXPECT_TRUE(proof.Covers(resolved));
+    RZ_ASSIGN(const PlanProof sent, PlanProof::Parse(proof.Write()));
+    EXPECT_EQ(sent.window(), resolved.window);
+    EXPECT_TRUE(sent.Covers(resolved));
+    resolved.iterations += 1;
+    EXPECT_FALSE(proof.Covers(resolved));
+    EXPECT_FALSE(PlanProof().Covers(resolved));
+  }
+}
+
+TEST(PlanProofTest, ThereIsNoneOfAPlanThatCannotRun) {
+  Plan plan = MakeTestPlan({.workers = 4, .stages = 8, .laps = 2});
+  RZ_ASSIGN(const int smallest, SmallestWindow(plan));
+  plan.window = smallest;
+  EXPECT_EQ(ProvePlan(plan).status(), absl::OkStatus());
+  plan.window = smallest - 1;
+  ASSERT_GT(plan.window, 0);
+  EXPECT_THAT(ProvePlan(plan).status(),
+              Fails(absl::StatusCode::kFailedPrecondition, "these wait for each other"));
+  plan.laps = 0;
+  EXPECT_EQ(ProvePlan(plan).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 // One is written from the definitions, the other from the schedule.
 TEST(DefinitionsTest, AreWhatProgramsCompute) {
   for (const PlanShape& shape : PairwiseShapes()) {

@@ -63,14 +63,15 @@ TEST(BlockMemoryTest, AStampTellsOfABlockThatWasOverwritten) {
   Buffer shared = MakeHeapBuffer(kBytes + kPayloadAlignment);
   const MemoryBlock cell{.kind = BlockKind::kCell, .copy = Copy::kForward, .stage = StageId(1)};
   BlockMemory home, borrower;
-  home.Borrow(kVersion, {shared.data(), kBytes});
+  home.Borrow(kVersion, {{shared.data(), kBytes}, nullptr});
   home.AddStamp(kVersion);
-  borrower.Borrow(cell, {shared.data(), kBytes});
+  borrower.Borrow(cell, {{shared.data(), kBytes}, nullptr});
   EXPECT_EQ(borrower.Read(cell), home.Read(kVersion));
   EXPECT_EQ(borrower.StampAt(cell).Check(StampOf(Version(0))), absl::OkStatus());
   EXPECT_EQ(borrower.StampAt(cell).Check(StampOf(Version(-1))), absl::OkStatus());
   home.StampAt(kVersion).Set(Stamp::kBeingWritten);
-  EXPECT_THAT(borrower.StampAt(cell).Check(StampOf(Version(0))), Says("was overwritten"));
+  EXPECT_THAT(borrower.StampAt(cell).Check(StampOf(Version(0))),
+              Says("does not hold what is read"));
   home.StampAt(kVersion).Set(StampOf(Version(1)));
   EXPECT_EQ(borrower.StampAt(cell).Check(StampOf(Version(1))), absl::OkStatus());
   EXPECT_THAT(borrower.StampAt(cell).Check(StampOf(Prediction(1))), Says("its stamp is 1"));

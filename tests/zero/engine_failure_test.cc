@@ -268,6 +268,40 @@ TEST_P(EngineFailureTest, AnAbortReachesEveryWorkerAndTheFirstOneStays) {
   EXPECT_THAT(EndOf(*ring[1]), Fails(absl::StatusCode::kDataLoss, "the first"));
 }
 
+// Two engines, and a stamp of worker `home`'s first lent block in memory of this use, with `bytes` of
+// payload, that says something else. What worker 0 ends with.
+absl::Status DriveWithAWrongStamp(const MakeTransports& transports, int home, MemoryUse use,
+                                  int64_t bytes) {
+  MappedMemory memory;
+  auto ring = MakeRing([&](const std::vector<TransportOptions>& options) {
+    auto made = transports(options);
+    memory = (*made)[home]->MemoryOf(WorkerId(home), use);
+    return made;
+  });
+  auto* const stamp = reinterpret_cast<std::atomic<int64_t>*>(
+      memory.bytes.data() + AlignPayload(static_cast<size_t>(bytes)));
+  EXPECT_EQ(stamp->exchange(77), 0) << "version 0, or free for the first sum";
+  std::thread other([&] { EXPECT_FALSE(Drive(*ring[1], kToy.stages).ok()); });
+  const absl::Status status = Drive(*ring[0], kToy.stages);
+  other.join();
+  return status;
+}
+
+TEST_P(EngineFailureTest, ALentVersionThatIsAnotherEndsTheRun) {
+  const Plan plan = ToyPlan(kToy);
+  EXPECT_THAT(DriveWithAWrongStamp(Transports(), plan.owner(StageId(0)).value,
+                                   MemoryUse::kParameters, plan.stages[0].parameter_bytes),
+              Fails(absl::StatusCode::kInternal, "does not hold what is read: its stamp is 77"));
+}
+
+TEST_P(EngineFailureTest, ALentSumThatIsNotFreeIsNotBegun) {
+  const Plan plan = ToyPlan(kToy);
+  const absl::Status status =
+      DriveWithAWrongStamp(Transports(), 0, MemoryUse::kSums, plan.stages[0].sum_bytes);
+  EXPECT_THAT(status, Fails(absl::StatusCode::kInternal, "\"Add s0 t0 l0\": S.s0.0: "));
+  EXPECT_THAT(status, Says("its stamp is 77, wanted 0"));
+}
+
 TEST_P(EngineFailureTest, FinishingEarlyNamesWhatIsLeft) {
   auto ring = MakeRing(Transports());
   const absl::Status status = ring[0]->Finish();

@@ -38,7 +38,7 @@ inline MakeTransports TransportsOfRun(int run) {
 // Whether workers that these transports connect may lend each other memory.
 inline bool SharesMemory(const MakeTransports& transports) {
   const auto made = transports({TransportOptions()});
-  return made.ok() && (*made)[0]->MemoryOf(WorkerId(0), MemoryUse::kSums) != nullptr;
+  return made.ok() && !(*made)[0]->MemoryOf(WorkerId(0), MemoryUse::kSums).bytes.empty();
 }
 
 // Where memory is shared it is lent, but in every fourth run.

@@ -73,8 +73,8 @@ absl::Status Messages::Take(int64_t number) {
   if (!op.loan) return absl::OkStatus();
   const MemoryBlock& target = op.uses[0].block;
   if (target.kind == BlockKind::kSum) return absl::OkStatus();  // it came home
-  RZ_ASSIGN_OR_RETURN(const std::span<std::byte> memory, lent_.Of(*executor_.transport(), op));
-  blocks_.Borrow(target, memory);
+  RZ_ASSIGN_OR_RETURN(MappedMemory memory, lent_.Of(*executor_.transport(), op));
+  blocks_.Borrow(target, std::move(memory));
   return absl::OkStatus();
 }
 
@@ -138,7 +138,7 @@ std::vector<StageCopy> Messages::CopiesOf(const LinkedOp& linked) const {
 absl::Status Messages::CheckReads(const LinkedOp& linked) const {
   for (const Read& read : linked.reads) {
     const absl::Status holds = blocks_.StampAt(read.block).Check(StampOf(read.version));
-    RZ_RETURN_IF_ERROR(Annotate(holds, absl::StrCat("stage ", read.stage.value)));
+    RZ_RETURN_IF_ERROR(Annotate(holds, ToString(read.block)));
   }
   return absl::OkStatus();
 }

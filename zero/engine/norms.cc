@@ -72,6 +72,7 @@ void Norms::StartSquares(int64_t number) {
       executor_.FailAt(op, whole);
       return false;
     }
+    if (plan().takes_sums()) sums_.Free(op);
     NoteSquares(op.iteration, op.stage, work->squares->values());
     executor_.Complete(number);
     return false;

@@ -33,7 +33,7 @@ class Norms {
   struct Parts {
     Executor& executor;
     BlockMemory& blocks;
-    const Sums& sums;
+    Sums& sums;
     const OwnedStages& owned;
   };
   explicit Norms(const Parts& parts);
@@ -75,7 +75,7 @@ class Norms {
 
   Executor& executor_;
   BlockMemory& blocks_;
-  const Sums& sums_;
+  Sums& sums_;
   const OwnedStages& owned_;
   std::map<std::pair<int, int>, std::vector<double>> squares_;  // (iteration, stage): undivided
   std::map<int, double> norms_;                                 // by iteration: global ones

@@ -49,15 +49,19 @@ const std::byte* Sums::Complete(const LinkedOp& linked) const {
   return complete.shared ? complete.shared.data() : complete.owned.data();
 }
 
-int64_t Sums::StampOfSum(Iteration t, int m) const {
-  const Plan& plan = executor_.plan();
-  return int64_t{t.value} * plan.workers * plan.laps + m;
+int64_t Sums::FreeFor(int t) const { return int64_t{t} * (PerIteration() + 2); }
+
+absl::Status Sums::CheckComplete(const Instruction& reader) const {
+  const MemoryBlock* const own = Own(reader);
+  if (own == nullptr) return absl::OkStatus();
+  // A collection is named after the version that the update makes.
+  const int t = reader.iteration.value - (reader.kind == OpKind::kKeep ? 1 : 0);
+  return Annotate(blocks_.StampAt(*own).Check(Begun(t, PerIteration())), ToString(*own));
 }
 
-absl::Status Sums::CheckComplete(const Instruction& update) const {
-  const MemoryBlock* const own = Own(update);
-  if (own == nullptr) return absl::OkStatus();
-  return blocks_.StampAt(*own).Check(StampOfSum(Iteration(update.iteration.value + 1), 0));
+void Sums::Free(const Instruction& last) {
+  const MemoryBlock* const own = Own(last);
+  if (own != nullptr) blocks_.StampAt(*own).Set(FreeFor(last.iteration.value + 1));
 }
 
 WorkerId Sums::LastToUpdate(StageId stage) const {
@@ -83,11 +87,13 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
   const auto allocated = [&] {
     if (started_.count(place) > 0) return true;
     if (own != nullptr && OnlyBackwardIsMissing(add)) {
+      const int t = add_op.iteration.value;
       const Stamp stamp = blocks_.StampAt(*own);
-      refused = stamp.Check(StampOfSum(add_op.iteration, 0));
+      refused = Annotate(stamp.Check(FreeFor(t)), ToString(*own));
+      if (!refused.ok()) return true;
       stamp.Set(Stamp::kBeingWritten);
       StartSum(executor_.LayoutOf(stage), blocks_.Write(*own));
-      stamp.Set(StampOfSum(add_op.iteration, 0));
+      stamp.Set(Begun(t, 0));
       return true;
     }
     absl::StatusOr<Buffer> memory = absl::ResourceExhaustedError("in use");
@@ -115,15 +121,17 @@ absl::Status Sums::WaitForMemory(Executor::Lock& lock, int64_t op) {
     }
     return false;
   };
-  // It becomes free in other processes, which nobody tells us of.
+  // Memory that was handed on becomes free in other processes, which nobody tells us of.
+  const std::chrono::microseconds look =
+      own != nullptr ? std::chrono::microseconds(kAwakeLook) : std::chrono::microseconds(200);
   const absl::Status waited = executor_.WaitFor(
       lock, "for a gradient sum's memory", allocated,
-      [this](double seconds) { executor_.stats().wait_gradient_sums_seconds += seconds; },
-      std::chrono::microseconds(200));
+      [this](double seconds) { executor_.stats().wait_gradient_sums_seconds += seconds; }, look);
   executor_.computing().update.reset();
   if (waits)
     executor_.recorder().Record(Executor::Writer::kComputing, {EventKind::kWaited, update});
-  return waited.ok() ? refused : waited;
+  if (!refused.ok()) executor_.FailAt(add_op, refused);
+  return refused.ok() ? waited : executor_.error();
 }
 
 std::byte* Sums::Open(int64_t op) {
@@ -172,7 +180,9 @@ void Sums::StartAdd(int64_t number) {
         const SumRounding rounding{.seed = options.seed,
                                    .iteration = op.iteration.value,
                                    .micro_batch = NumberInIteration(options, op)};
-        RZ_RETURN_IF_ERROR(stamp.Check(StampOfSum(op.iteration, rounding.micro_batch)));
+        const int t = op.iteration.value, m = rounding.micro_batch;
+        RZ_RETURN_IF_ERROR(Annotate(stamp.Check(Begun(t, m)), "its sum"));
+        stamp.Set(Stamp::kBeingWritten);
         for (const GradientPart& part : *gradient)
           AddWeighted(layout, part, {weight, rounding}, data);
         const OverflowPlace place{op.iteration, op.stage, rounding.micro_batch};
@@ -180,7 +190,7 @@ void Sums::StartAdd(int64_t number) {
         if (std::find(overflows.begin(), overflows.end(), place) != overflows.end()) {
           Overflow(layout, data);
         }
-        stamp.Set(StampOfSum(op.iteration, rounding.micro_batch + 1));
+        stamp.Set(Begun(t, m + 1));
         const int64_t bytes = BytesOf(op.stage, *gradient);
         gradient->clear();
         const Executor::Lock lock = executor_.Hold();

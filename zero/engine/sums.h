@@ -42,8 +42,11 @@ class Sums {
   // The complete sum that `linked` reads and leaves where it is, or takes over.
   const std::byte* Complete(const LinkedOp& linked) const;
 
-  // That the sum which an update has read is still that of its iteration.
-  absl::Status CheckComplete(const Instruction& update) const;
+  // That the sum which an update, its squares or a Keep reads is the complete one of its iteration:
+  // before it reads, and after.
+  absl::Status CheckComplete(const Instruction& reader) const;
+  // The last to use it here is done: the next sum may begin in its memory.
+  void Free(const Instruction& last);
 
   // The worker that updates last from a stage's sum, other than the one that began it: its update
   // frees the sum's memory.
@@ -58,8 +61,11 @@ class Sums {
   // Whether nothing but its backward keeps an add from starting.
   bool OnlyBackwardIsMissing(int64_t add) const { return executor_.state().at(add).waiting <= 1; }
   int64_t BytesOf(StageId stage, const StageGradient& gradient) const;
-  // Of a sum that lacks the gradient of micro-batch m of its iteration, and all behind it.
-  int64_t StampOfSum(Iteration t, int m) const;
+  // What a lent sum's stamp says: that the sum of iteration t may begin there; that it has begun,
+  // and has `count` gradients.
+  int64_t FreeFor(int t) const;
+  int64_t Begun(int t, int count) const { return FreeFor(t) + 1 + count; }
+  int PerIteration() const { return executor_.plan().workers * executor_.plan().laps; }
 
   Executor& executor_;
   BlockMemory& blocks_;

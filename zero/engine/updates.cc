@@ -43,6 +43,10 @@ void Updates::Start(int64_t number) {
         std::this_thread::sleep_for(std::chrono::microseconds(100));
         return true;
       }
+      if (absl::Status whole = parts_.sums.CheckComplete(op); !whole.ok()) {
+        executor.FailAt(op, whole);
+        return false;
+      }
       *update = parts_.owned.BeginUpdate(op, parts_.norms.TermsOf(op), std::move(*sum));
       if (options.gradient_norms && !options.plan.counts_squares()) (*update)->CountSquares();
       executor.recorder().Record(Writer::kPool, {EventKind::kBegin, op});
@@ -57,6 +61,7 @@ void Updates::Start(int64_t number) {
       executor.FailAt(op, whole);
       return false;
     }
+    parts_.sums.Free(op);
     parts_.owned.EndUpdate(**update, op);
     // The sum's memory is free before anybody hears that this is done.
     update->reset();
@@ -67,7 +72,7 @@ void Updates::Start(int64_t number) {
 
 void Updates::StartKeep(int64_t number) {
   const LinkedOp& linked = parts_.executor.state().at(number).linked;
-  const Op op = linked.op;
+  const Instruction op = linked.op;
   const bool gradient = op.copy == Copy::kGradient;
   // The update that takes the sum, or changes the state, waits for this (sharding/link.h): both are
   // read without the lock.
@@ -82,6 +87,8 @@ void Updates::StartKeep(int64_t number) {
     RZ_ASSIGN_OR_RETURN(Buffer kept, executor.AllocateMessage(static_cast<int64_t>(bytes)));
     if (optimizer == nullptr) {
       AverageSum(layout, sum, float(divisor), kept.data());
+      const Executor::Lock lock = executor.Hold();
+      RZ_RETURN_IF_ERROR(parts_.sums.CheckComplete(op));
     } else {
       CopyState(StateLayout::Make(executor.options().optimizer, layout), *optimizer, kept.data());
     }

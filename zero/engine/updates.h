@@ -21,7 +21,7 @@ class Updates {
   struct Parts {
     Executor& executor;
     const BlockMemory& blocks;
-    const Sums& sums;
+    Sums& sums;
     const Norms& norms;
     OwnedStages& owned;
   };
