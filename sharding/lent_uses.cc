@@ -66,6 +66,7 @@ absl::Status LentUses::Check(const std::vector<int>& order,
   std::erase_if(pairs, [&](const std::pair<int, int>& pair) {
     return IsNear(pair.first, pair.second, before, kSteps);
   });
+  if (pairs.empty()) return absl::OkStatus();
   std::sort(pairs.begin(), pairs.end());
   std::vector<std::array<uint64_t, kWords>> behind(before.size());
   for (auto first = pairs.begin(); first != pairs.end();) {

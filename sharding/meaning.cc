@@ -134,6 +134,7 @@ class SymbolicRun {
     const auto edge = [&](int from, int to) {
       next[from].push_back(to);
       ++missing[to];
+      if (!plan_.lends()) return;
       // A receive into a slot waits for its message alone (link.h).
       const Instruction& op = OperationAt(to);
       const bool message = from == ring_.partner[to];

@@ -42,8 +42,8 @@ class Sums {
   // The complete sum that `linked` reads and leaves where it is, or takes over.
   const std::byte* Complete(const LinkedOp& linked) const;
 
-  // That the sum which an update, its squares or a Keep reads is the complete one of its iteration:
-  // before it reads, and after.
+  // That the sum which an update, its squares or a Keep reads is the complete one of its iteration.
+  // An update asks before it reads and after; the others ask after.
   absl::Status CheckComplete(const Instruction& reader) const;
   // The last to use it here is done: the next sum may begin in its memory.
   void Free(const Instruction& last);
