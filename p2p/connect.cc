@@ -177,6 +177,12 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
   return ChosenTransport{TransportChoice::kShm, "shm between all workers (asked for)"};
 }
 
+absl::StatusOr<bool> SharesMemory(TransportChoice asked, const std::vector<std::string>& hosts) {
+  const std::vector<std::string> places = hosts.empty() ? std::vector<std::string>{"here"} : hosts;
+  RZ_ASSIGN_OR_RETURN(const ChosenTransport chosen, ChooseTransport(asked, places));
+  return chosen.transport == TransportChoice::kShm;
+}
+
 std::string WireVersions() {
   std::string versions;
   absl::StrAppend(&versions, "ucx = ", UcxVersion(), "\n");
@@ -186,11 +192,8 @@ std::string WireVersions() {
 namespace {
 
 absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest& request) {
-  // The children of one launcher are where it is.
-  std::vector<std::string> hosts(static_cast<size_t>(seat.workers), "here");
-  if (!request.take_endpoint) {
-    RZ_ASSIGN_OR_RETURN(hosts, HostsOfWorkers(seat));
-  }
+  std::vector<std::string> hosts = seat.hosts;
+  if (hosts.empty()) hosts.assign(static_cast<size_t>(seat.workers), "here");
   RZ_ASSIGN_OR_RETURN(ChosenTransport chosen,
                       ChooseTransport(request.transport, hosts, request.options.memory));
   ShmEndpoint endpoint;

@@ -36,6 +36,10 @@ absl::StatusOr<ChosenTransport> ChooseTransport(TransportChoice asked,
                                                 const std::vector<std::string>& hosts,
                                                 MemoryKind memory = MemoryKind::kHost);
 
+// Whether what is chosen lets all workers map each other's memory, so that they may lend it
+// (PlanRequest::one_host). `hosts`: as in JobSeat. Errors of ChooseTransport.
+absl::StatusOr<bool> SharesMemory(TransportChoice asked, const std::vector<std::string>& hosts);
+
 // "name = value" lines about what must be alike for workers to understand each other.
 std::string WireVersions();
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -265,12 +266,10 @@ absl::Status CheckMonitors(const Config& config) {
   return absl::OkStatus();
 }
 
-// How many hosts there are, if each has as many workers as this host. 1 only if a launcher says
-// that all workers are here, and then it is 1 at all workers.
 int HostsOf(const std::optional<OutsideJob>& job) {
   if (!job.has_value()) return 1;
-  const int here = std::max(1, job->identity.local_workers.value_or(1));
-  return (job->seat.workers + here - 1) / here;
+  const std::vector<std::string>& hosts = job->seat.hosts;
+  return static_cast<int>(std::set<std::string>(hosts.begin(), hosts.end()).size());
 }
 
 absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config> loaded,

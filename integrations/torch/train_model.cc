@@ -61,9 +61,8 @@ absl::Status TrainModel(const TrainOptions& options,
     }
   }
   run.launch.workers = mine.plan.workers;
-  // Workers that are started here are on one host.
-  mine.plan.one_host = !run.seat.has_value() && run.transport != TransportChoice::kUcx &&
-                       run.transport != TransportChoice::kNccl;
+  RZ_ASSIGN_OR_RETURN(mine.plan.one_host,
+                      SharesMemory(run.transport, run.seat.value_or(JobSeat()).hosts));
   mine.plan.lends = options.plan.lends && !run.checksums;
   return RunWorkers(
              run, [&] { return PlanOf(mine, model); },

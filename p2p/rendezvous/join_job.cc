@@ -1,4 +1,4 @@
-// Opens the store that an identity names, gathers, and shares the secret.
+// Opens the store that an identity names, gathers, and shares the secret and the hosts.
 #include "p2p/rendezvous/join_job.h"
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "p2p/failure.h"
 #include "p2p/random_bytes.h"
 #include "p2p/rendezvous/agreement.h"
+#include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/store_rendezvous.h"
 
 namespace ringzero {
@@ -77,6 +78,14 @@ absl::StatusOr<std::string> ShareSecret(const JobSeat& seat, const JoinOptions& 
   return made;
 }
 
+// What all workers know of each other before they plan.
+absl::Status ShareFacts(const JoinOptions& options, JobSeat& seat) {
+  RZ_ASSIGN_OR_RETURN(const std::string secret, ShareSecret(seat, options));
+  seat.secret = Hmac(secret, "ringzero start ", seat);
+  RZ_ASSIGN_OR_RETURN(seat.hosts, HostsOfWorkers(seat));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options) {
@@ -99,12 +108,9 @@ absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& opt
     }
     RZ_ASSIGN_OR_RETURN(seat.rendezvous, GatherAt(std::move(store), gathering));
   }
-  const absl::StatusOr<std::string> secret = ShareSecret(seat, options);
-  if (!secret.ok()) {
-    Disagree(seat, secret.status());  // the others wait for our statement
-    return secret.status();
-  }
-  seat.secret = Hmac(*secret, "ringzero start ", seat);
+  const absl::Status shared = ShareFacts(options, seat);
+  if (!shared.ok()) Disagree(seat, shared);  // the others wait for our statement
+  RZ_RETURN_IF_ERROR(shared);
   return seat;
 }
 

@@ -46,8 +46,9 @@ struct JoinOptions {
 // Opens the rendezvous and waits there for all workers. If no secret is given, worker 0 makes one
 // and tells it there. A folder is the user's alone, but who can reach a TCPStore can read the
 // secret. The seat's secret is an HMAC of the job's secret and of the start's name: what one start
-// has said proves nothing to another start. Errors of GatherAt and of the store; InvalidArgument at
-// all workers if one has another secret than most, or none.
+// has said proves nothing to another start. Then all tell their hosts, so that a plan can count on
+// who shares memory. Errors of GatherAt, of the store and of HostsOfWorkers; InvalidArgument at all
+// workers if one has another secret than most, or none.
 absl::StatusOr<JobSeat> JoinJob(const Identity& identity, const JoinOptions& options);
 
 struct OutsideJob {

@@ -93,6 +93,8 @@ struct JobSeat {
   // The host that serves the job's TCPStore: the route to it is the route to the other workers.
   // Empty: there is no TCPStore.
   std::string store_host;
+  // The host of each worker (hosts.h), by worker. Empty: all are where this process is.
+  std::vector<std::string> hosts;
   // How long the others may take until they are there, too.
   std::chrono::milliseconds join_limit = std::chrono::minutes(2);
 };
