@@ -12,30 +12,12 @@
 namespace ringzero {
 namespace {
 
-// What a worker does until the end of a run of so many iterations.
-struct Spent {
-  double makespan = 0, computing = 0, exchange = 0;
-  WaitTicks waits;
-  std::vector<int64_t> ends;           // by iteration, of all workers' laps together
-  std::vector<ChannelBytes> channels;  // of an iteration in the middle
-
-  // Whether the last iterations took equally long.
-  bool IsSteady() const {
-    constexpr size_t kAlike = 3;
-    const size_t count = ends.size();
-    if (count <= kAlike) return false;
-    const int64_t last = ends[count - 1] - ends[count - 2];
-    for (size_t i = 2; i <= kAlike; ++i) {
-      if (ends[count - i] - ends[count - i - 1] != last) return false;
-    }
-    return true;
-  }
-};
-
-// Messages, adds and updates, each from its begin to its end, as if nothing else went on.
-double ExchangeTicks(const Plan& plan, const SimulationOptions& speed, const Simulation& run) {
+// Messages, adds and updates of an iteration, each from its begin to its end, as if nothing else
+// went on.
+double ExchangeTicks(const Plan& plan, const SimulationOptions& speed,
+                     const std::vector<ChannelBytes>& channels) {
   double ticks = 0;
-  for (const ChannelBytes& channel : run.channels) {
+  for (const ChannelBytes& channel : channels) {
     ticks += static_cast<double>(channel.messages) *
              static_cast<double>(speed.latency_ticks + speed.message_ticks);
   }
@@ -44,35 +26,10 @@ double ExchangeTicks(const Plan& plan, const SimulationOptions& speed, const Sim
     const StageTicks stage = speed.stage_ticks.empty() ? StageTicks{} : speed.stage_ticks[j];
     const double adds = static_cast<double>(plan.workers) * plan.laps;
     const double updates = plan.spreads_sums() ? plan.workers : 1;
-    ticks += plan.iterations * (adds * static_cast<double>(stage.add + speed.add_ticks) +
-                                updates * static_cast<double>(stage.update + speed.update_ticks));
+    ticks += adds * static_cast<double>(stage.add + speed.add_ticks) +
+             updates * static_cast<double>(stage.update + speed.update_ticks);
   }
   return ticks;
-}
-
-absl::StatusOr<Spent> Run(const Plan& plan, const SimulationOptions& speed) {
-  RZ_ASSIGN_OR_RETURN(const Simulation run, Simulate(plan, speed));
-  Spent spent;
-  for (const WorkerTimes& worker : run.workers) {
-    spent.makespan += static_cast<double>(worker.end_ticks) / plan.workers;
-    spent.computing += static_cast<double>(worker.busy_ticks) / plan.workers;
-    spent.waits.parameters += worker.waits.parameters;
-    spent.waits.gradient_sums += worker.waits.gradient_sums;
-    spent.waits.update += worker.waits.update;
-    spent.waits.token += worker.waits.token;
-  }
-  spent.ends.resize(static_cast<size_t>(plan.iterations));
-  for (const ComputedOp& computed : run.computed) {
-    const Op& op = computed.op;
-    if (op.kind == OpKind::kEnd && op.copy == Copy::kNone && op.lap.value == plan.laps - 1) {
-      spent.ends[static_cast<size_t>(op.iteration.value)] += computed.end_tick;
-    }
-  }
-  spent.exchange = ExchangeTicks(plan, speed, run);
-  for (const ChannelBytes& channel : run.channels) {
-    if (channel.iteration == plan.iterations / 2) spent.channels.push_back(channel);
-  }
-  return spent;
 }
 
 }  // namespace
@@ -126,33 +83,45 @@ SimulationOptions EstimateTicks(const Plan& plan, const std::vector<int64_t>& mo
 }
 
 absl::StatusOr<StepForecast> ForecastStep(const Plan& plan, const SimulationOptions& speed) {
-  // What a long run takes more than a short one: begin and end are alike in both. Where iterations
-  // are soon alike, short ones do.
-  constexpr int kShort = 3, kMiddle = 6, kLong = 12;
-  const auto run = [&](int iterations) {
-    Plan some = plan;
-    some.evaluation = {};
-    some.collection = {};
-    some.iterations = iterations;
-    return Run(some, speed);
-  };
-  RZ_ASSIGN_OR_RETURN(const Spent middle, run(kMiddle));
-  const bool steady = middle.IsSteady();
-  RZ_ASSIGN_OR_RETURN(const Spent other, run(steady ? kShort : kLong));
-  const Spent& less = steady ? other : middle;
-  const Spent& more = steady ? middle : other;
-  const double step = more.makespan - less.makespan;
-  const int iterations = steady ? kMiddle - kShort : kLong - kMiddle;
-  StepForecast forecast{.seconds = 1e-9 * step / iterations, .channels = more.channels};
+  RZ_ASSIGN_OR_RETURN(const ShortRun run, ShortRun::Make(plan));
+  return ForecastStep(run, speed);
+}
+
+absl::StatusOr<StepForecast> ForecastStep(const ShortRun& short_run,
+                                          const SimulationOptions& given) {
+  const Plan& plan = short_run.plan();
+  SimulationOptions speed = given;
+  speed.counts_held = false;
+  // Begin and end differ. Where iterations are soon alike, one from the middle of a short run does.
+  RZ_ASSIGN_OR_RETURN(Simulation run, short_run.Simulate(speed));
+  int first = ShortRun::kMiddle, count = 1;
+  if (!run.is_steady) {
+    constexpr int kLong = 12;
+    RZ_ASSIGN_OR_RETURN(run, short_run.SimulateLonger(kLong, speed));
+    first = count = kLong / 2 - 1;
+  }
+  const double workers = static_cast<double>(count) * plan.workers;
+  const auto ends = [&](int t) { return static_cast<double>(run.iterations[t].end_ticks); };
+  const double step = (ends(first + count - 1) - ends(first - 1)) / workers;
+  StepForecast forecast{.seconds = 1e-9 * step};
+  for (const ChannelBytes& channel : run.channels) {
+    if (channel.iteration == first) forecast.channels.push_back(channel);
+  }
   if (step <= 0) return forecast;
-  const auto share = [&](int64_t WaitTicks::*cause) {
-    const double ticks = static_cast<double>(more.waits.*cause - less.waits.*cause);
-    return std::max(0.0, ticks / plan.workers / step);
+  const auto share = [&](auto ticks_of) {
+    double ticks = 0;
+    for (int t = first; t < first + count; ++t) {
+      ticks += static_cast<double>(ticks_of(run.iterations[t]));
+    }
+    return ticks / workers / step;
   };
-  forecast.computing = (more.computing - less.computing) / step;
-  forecast.waits = {share(&WaitTicks::parameters), share(&WaitTicks::gradient_sums),
-                    share(&WaitTicks::update), share(&WaitTicks::token)};
-  const double exchange = more.exchange - less.exchange;
+  forecast.computing = share([](const WorkerTimes& times) { return times.busy_ticks; });
+  const auto waits_for = [&](int64_t WaitTicks::*cause) {
+    return share([cause](const WorkerTimes& times) { return times.waits.*cause; });
+  };
+  forecast.waits = {waits_for(&WaitTicks::parameters), waits_for(&WaitTicks::gradient_sums),
+                    waits_for(&WaitTicks::update), waits_for(&WaitTicks::token)};
+  const double exchange = ExchangeTicks(plan, speed, forecast.channels);
   const auto& waits = forecast.waits;
   const double exposed =
       (waits.parameters + waits.gradient_sums + waits.update) * step * plan.workers;

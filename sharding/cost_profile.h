@@ -68,6 +68,7 @@ struct StepForecast {
 // Simulates `plan` without its evaluations and collections, for a few iterations whatever it says.
 // Errors of Simulate.
 absl::StatusOr<StepForecast> ForecastStep(const Plan& plan, const SimulationOptions& speed);
+absl::StatusOr<StepForecast> ForecastStep(const ShortRun& run, const SimulationOptions& speed);
 
 // A few lines and a table of channels with the rate that each asks for.
 std::string DescribeStep(const StepForecast& step);

@@ -15,32 +15,15 @@ int64_t CostOfLap(const StagePlan& stage) {
   return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
 }
 
-// θ_t, the newest there can be, exists in time for worker w: everything before stage j, in both
-// directions, takes as long as the workers to the right and the slack.
-// Strict: all sums must be complete; then the backwards before stage j are over already.
-bool ExistsInTime(const Plan& plan, int w, int j) {
-  const Wide stages = plan.stage_count(), workers = plan.workers;
-  Wide before = 0, lap = 0;
-  for (int i = 0; i < plan.stage_count(); ++i) {
-    const StagePlan& stage = plan.stages[i];
-    if (i < j) before += plan.strict ? stage.forward_cost : CostOfLap(stage);
-    lap += CostOfLap(plan.stages[i]);
-  }
-  // In units of 1 / (N·S) of a lap; slack beyond one worker's turn gives nothing more.
-  const Wide have = before * stages * workers;
-  const Wide turns = lap * stages * (workers - 1 - w);
-  const Wide slack = lap * workers * plan.slack;
-  return have - turns >= (slack < lap * stages ? slack : lap * stages);
-}
-
 // θ_t does not outlive iteration t: evaluations and collections look at it before.
 bool LooksFirst(const Plan& plan) { return plan.rule == Rule::kDp || plan.predict; }
 
 // Writes down what one worker computes.
 class Computing {
  public:
-  Computing(const Plan& plan, int worker)
+  Computing(const Plan& plan, const RequiredLabels& labels, int worker)
       : plan_(plan),
+        labels_(labels),
         worker_(worker),
         evaluations_(RequiredEvaluations(plan)),
         collections_(RequiredCollections(plan)) {}
@@ -101,7 +84,7 @@ class Computing {
       if (!forward && !plan_.stages[j].has_backward) continue;
       op.kind = forward ? OpKind::kForward : OpKind::kBackward;
       op.stage = StageId(j);
-      op.version = Version(RequiredLabel(plan_, place, j));
+      op.version = Version(labels_.Of(place, j));
       computing_.push_back(op);
     }
     computing_.push_back({.kind = OpKind::kEnd, .iteration = op.iteration, .lap = op.lap});
@@ -123,6 +106,7 @@ class Computing {
   }
 
   const Plan& plan_;
+  const RequiredLabels& labels_;
   const int worker_;
   const std::vector<int> evaluations_;
   const std::vector<int> collections_;
@@ -131,8 +115,8 @@ class Computing {
 
 }  // namespace
 
-std::vector<Op> RequiredComputing(const Plan& plan, int worker) {
-  return Computing(plan, worker).Take();
+std::vector<Op> RequiredComputing(const Plan& plan, const RequiredLabels& labels, int worker) {
+  return Computing(plan, labels, worker).Take();
 }
 
 MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch) {
@@ -146,16 +130,39 @@ int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place) {
   return (int64_t{place.iteration} * plan.laps + place.lap) * plan.workers + place.worker;
 }
 
-int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j) {
-  if (!plan.exchange || plan.stages[j].sum_bytes == 0) return 0;  // never updated
+// θ_t, the newest there can be, exists in time for worker w: everything before stage j, in both
+// directions, takes as long as the workers to the right and the slack.
+// Strict: all sums must be complete; then the backwards before stage j are over already.
+RequiredLabels::RequiredLabels(const Plan& plan) : plan_(plan) {
+  const Wide stages = plan.stage_count(), workers = plan.workers;
+  Wide lap = 0;
+  Wide passed = 0;
+  std::vector<Wide> before;  // by stage
+  for (const StagePlan& stage : plan.stages) {
+    before.push_back(passed);
+    passed += plan.strict ? stage.forward_cost : CostOfLap(stage);
+    lap += CostOfLap(stage);
+  }
+  // In units of 1 / (N·S) of a lap; slack beyond one worker's turn gives nothing more.
+  const Wide slack = std::min(lap * workers * plan.slack, lap * stages);
+  for (int w = 0; w < plan.workers; ++w) {
+    const Wide turns = lap * stages * (workers - 1 - w);
+    for (const Wide cost : before) in_time_.push_back(cost * stages * workers - turns >= slack);
+  }
+}
+
+int RequiredLabels::Of(const MicroBatchPlace& place, int j) const {
+  if (!plan_.exchange || plan_.stages[j].sum_bytes == 0) return 0;  // never updated
   const bool only_first_lap_is_stale = place.lap > 0;
   const int newest = place.iteration;
-  const int late = plan.predict ? Prediction(newest).value : newest - 1;
-  switch (plan.rule) {
+  const int late = plan_.predict ? Prediction(newest).value : newest - 1;
+  switch (plan_.rule) {
     case Rule::kDp: return newest;
     case Rule::kCdpV1: return only_first_lap_is_stale ? newest : late;
-    case Rule::kCdpV2:
-      return only_first_lap_is_stale || ExistsInTime(plan, place.worker, j) ? newest : late;
+    case Rule::kCdpV2: {
+      const bool in_time = in_time_[static_cast<size_t>(place.worker) * plan_.stages.size() + j];
+      return only_first_lap_is_stale || in_time ? newest : late;
+    }
   }
   return newest;
 }

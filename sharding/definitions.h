@@ -1,7 +1,8 @@
 // Definitions: what docs/schedule.md says, written down a second time.
 //
-//   RequiredLabel(plan, {.worker = 2, .iteration = 5, .lap = 0}, 3);   // what it reads of stage 3
-//   RequiredComputing(plan, 2);                                        // worker 2's computing
+//   const RequiredLabels labels(plan);
+//   labels.Of({.worker = 2, .iteration = 5, .lap = 0}, 3);   // what it reads of stage 3
+//   RequiredComputing(plan, labels, 2);                      // worker 2's computing
 //
 // What CheckMeaning (meaning.h) holds programs against. It shares no code with schedule.cc,
 // collections.cc and program.cc, which write them.
@@ -15,10 +16,6 @@
 
 namespace ringzero {
 
-// A worker's F, B, E, End and Collect of the whole run, in order. The plan must have passed
-// CheckPlan.
-std::vector<Op> RequiredComputing(const Plan& plan, int worker);
-
 // A micro-batch by its number in the run: m = N·(t·K + l) + w.
 struct MicroBatchPlace {
   int worker;
@@ -28,8 +25,21 @@ struct MicroBatchPlace {
 MicroBatchPlace PlaceOf(const Plan& plan, int64_t micro_batch);
 int64_t NumberOf(const Plan& plan, const MicroBatchPlace& place);
 
-// The label that the update rule gives this micro-batch for stage j.
-int RequiredLabel(const Plan& plan, const MicroBatchPlace& place, int j);
+// Which labels the update rule gives micro-batches.
+class RequiredLabels {
+ public:
+  // `plan` must outlive this, and must have passed CheckPlan.
+  explicit RequiredLabels(const Plan& plan);
+  // For stage j.
+  int Of(const MicroBatchPlace& place, int j) const;
+
+ private:
+  const Plan& plan_;
+  std::vector<bool> in_time_;  // by worker and stage: θ_t exists in time for its first lap
+};
+
+// A worker's F, B, E, End and Collect of the whole run, in order.
+std::vector<Op> RequiredComputing(const Plan& plan, const RequiredLabels& labels, int worker);
 
 // A stagger token: `begins` (F or B, and its stage) of micro-batch m waits for `finished` of
 // micro-batch m - 1, or of m - 1 + N.

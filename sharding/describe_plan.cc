@@ -140,30 +140,37 @@ std::string Traffic(const Plan& plan) {
       SizeText(static_cast<double>(wire.parameters)), SizeText(static_cast<double>(wire.sums)));
 }
 
-absl::StatusOr<std::string> Simulated(const Plan& plan) {
-  Plan run = plan;
-  run.iterations = 8;
-  run.evaluation = {};
-  run.collection = {};
-  RZ_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(run));
-  const double ideal = static_cast<double>(LapCost(plan)) * plan.laps;
-  WaitTicks waits;
-  for (const WorkerTimes& worker : simulation.workers) {
-    waits.parameters += worker.waits.parameters;
-    waits.gradient_sums += worker.waits.gradient_sums;
-    waits.update += worker.waits.update;
-    waits.token += worker.waits.token;
+// With free messages.
+absl::StatusOr<std::string> Simulated(const ShortRun& run) {
+  constexpr int kIterations = 8;
+  const Plan& plan = run.plan();
+  const SimulationOptions free_messages{.counts_held = false};
+  RZ_ASSIGN_OR_RETURN(Simulation simulation, run.Simulate(free_messages));
+  // Where iterations are soon alike, the others are as one from the middle.
+  int more = kIterations - ShortRun::kIterations;
+  if (!simulation.is_steady) {
+    RZ_ASSIGN_OR_RETURN(simulation, run.SimulateLonger(kIterations, free_messages));
+    more = 0;
   }
-  const double all = static_cast<double>(simulation.makespan_ticks) * plan.workers / 100;
+  const WorkerTimes& middle = simulation.iterations[ShortRun::kMiddle];
+  const auto waits = [&](int64_t WaitTicks::*cause) {
+    double ticks = static_cast<double>(more * middle.waits.*cause);
+    for (const WorkerTimes& worker : simulation.workers) ticks += worker.waits.*cause;
+    return ticks;
+  };
+  const double ideal = static_cast<double>(LapCost(plan)) * plan.laps;
+  const double makespan =
+      static_cast<double>(simulation.makespan_ticks) + more * simulation.steady_iteration_ticks;
+  const double all = makespan * plan.workers / 100;
   std::string text = absl::StrFormat(
       "simulated   with free messages: an iteration takes %.3f of its computing, %d of them with "
       "start "
       "and end %.3f\n",
-      simulation.steady_iteration_ticks / ideal, run.iterations,
-      static_cast<double>(simulation.makespan_ticks) / (ideal * run.iterations));
+      simulation.steady_iteration_ticks / ideal, kIterations, makespan / (ideal * kIterations));
   absl::StrAppendFormat(
       &text, "            waits: parameters %.1f%%, sums %.1f%%, updates %.1f%%, tokens %.1f%%\n",
-      waits.parameters / all, waits.gradient_sums / all, waits.update / all, waits.token / all);
+      waits(&WaitTicks::parameters) / all, waits(&WaitTicks::gradient_sums) / all,
+      waits(&WaitTicks::update) / all, waits(&WaitTicks::token) / all);
   absl::StrAppendFormat(
       &text,
       "activations at most those of %.2f micro-batches at once, all workers together (data "
@@ -185,12 +192,14 @@ absl::StatusOr<std::string> DescribePlan(const Plan& plan) {
   RZ_ASSIGN_OR_RETURN(const PlanProof proof, ProvePlan(plan));
   Plan resolved = plan;
   resolved.window = proof.window();
-  return DescribePlan(resolved, proof);
+  RZ_ASSIGN_OR_RETURN(const ShortRun run, ShortRun::Make(resolved));
+  return DescribePlan(resolved, proof, run);
 }
 
-absl::StatusOr<std::string> DescribePlan(const Plan& resolved, const PlanProof& proof) {
+absl::StatusOr<std::string> DescribePlan(const Plan& resolved, const PlanProof& proof,
+                                         const ShortRun& run) {
   if (!proof.Covers(resolved)) return absl::InvalidArgumentError("the proof is of another plan");
-  RZ_ASSIGN_OR_RETURN(const std::string simulated, Simulated(resolved));
+  RZ_ASSIGN_OR_RETURN(const std::string simulated, Simulated(run));
   return absl::StrCat(Head(resolved), Stages(resolved), Owners(resolved), Traffic(resolved),
                       simulated);
 }

@@ -23,9 +23,9 @@ class WindowSteps {
     plan.collection = {};
     plan.laps = std::min(plan.laps, kEnoughLaps);
     plan.iterations = kShort;
-    RZ_ASSIGN_OR_RETURN(LinkedRing shorter, RingOf(plan));
+    RZ_ASSIGN_OR_RETURN(LinkedRing shorter, LinkedRing::Write(plan));
     plan.iterations = kLong;
-    RZ_ASSIGN_OR_RETURN(LinkedRing longer, RingOf(plan));
+    RZ_ASSIGN_OR_RETURN(LinkedRing longer, LinkedRing::Write(plan));
     return WindowSteps(std::move(plan), std::move(shorter), std::move(longer));
   }
 
@@ -46,10 +46,6 @@ class WindowSteps {
   WindowSteps(Plan plan, LinkedRing shorter, LinkedRing longer)
       : plan_(std::move(plan)), shorter_(std::move(shorter)), longer_(std::move(longer)) {}
 
-  static absl::StatusOr<LinkedRing> RingOf(const Plan& plan) {
-    RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs, MakePrograms(plan, WholeRun(plan)));
-    return LinkedRing::Make(plan, programs);
-  }
   absl::StatusOr<int64_t> Makespan(const LinkedRing& ring, int window) const {
     RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring, {.window = window}));
     return *std::max_element(times.end.begin(), times.end.end());

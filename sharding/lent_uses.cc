@@ -15,7 +15,7 @@ constexpr int kWords = 8;
 constexpr size_t kTogether = 64 * kWords;
 
 // Whether a few steps back from `later` there is `earlier`: as for most there is, by one message.
-bool IsNear(int earlier, int later, const std::vector<std::vector<int>>& before, int steps) {
+bool IsNear(int earlier, int later, const LentUses::Waits& before, int steps) {
   for (const int each : before[later]) {
     if (each == earlier) return true;
     if (steps > 1 && IsNear(earlier, each, before, steps - 1)) return true;
@@ -51,8 +51,7 @@ void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
   }
 }
 
-absl::Status LentUses::Check(const std::vector<int>& order,
-                             const std::vector<std::vector<int>>& before,
+absl::Status LentUses::Check(const std::vector<int>& order, const Waits& before,
                              const std::function<std::string(int op)>& describe,
                              size_t small_ring) const {
   Pairs pairs;
@@ -63,9 +62,11 @@ absl::Status LentUses::Check(const std::vector<int>& order,
     });
     if (shared) AppendPairs(uses, pairs);
   }
-  std::erase_if(pairs, [&](const std::pair<int, int>& pair) {
-    return IsNear(pair.first, pair.second, before, kSteps);
-  });
+  for (int steps = 1; steps <= kSteps; ++steps) {  // most are a few steps apart
+    std::erase_if(pairs, [&](const std::pair<int, int>& pair) {
+      return IsNear(pair.first, pair.second, before, steps);
+    });
+  }
   if (pairs.empty()) return absl::OkStatus();
   std::sort(pairs.begin(), pairs.end());
   std::vector<std::array<uint64_t, kWords>> behind(before.size());

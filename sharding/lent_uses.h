@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "sharding/loans.h"
 
@@ -27,13 +29,13 @@ class LentUses {
     bool writes = false;
     bool computes = false;  // behind all that its worker has computed before
   };
+  using Waits = std::vector<absl::InlinedVector<int, 3>>;  // by operation, what it waits for
   void Note(const LentBlock& block, const Use& use) { uses_[block].push_back(use); }
 
   // FailedPrecondition unless each use comes surely behind the last write of its block, and each
-  // write behind all uses since. `order`: of all operations, as they ran; `before`: by operation,
-  // what it waits for. Of more than `small_ring` operations it looks at sums alone, since that takes
+  // write behind all uses since. `order`: of all operations, as they ran. Of more than `small_ring` operations it looks at sums alone, since that takes
   // long: Verify proves besides that versions are not overwritten (WaitGraph::CheckOverwrites).
-  absl::Status Check(const std::vector<int>& order, const std::vector<std::vector<int>>& before,
+  absl::Status Check(const std::vector<int>& order, const Waits& before,
                      const std::function<std::string(int op)>& describe,
                      size_t small_ring = kSmallRing) const;
 
@@ -42,7 +44,7 @@ class LentUses {
   using Pairs = std::vector<std::pair<int, int>>;
   static void AppendPairs(const std::vector<Use>& uses, Pairs& pairs);
 
-  std::map<LentBlock, std::vector<Use>> uses_;
+  absl::flat_hash_map<LentBlock, std::vector<Use>> uses_;
 };
 
 }  // namespace ringzero

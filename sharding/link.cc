@@ -27,7 +27,8 @@ class Linker::State {
       LinkedOp linked;
       linked.op = op;
       // Lines as in the program's text, where the first is a head.
-      RZ_RETURN_IF_ERROR(Annotate(Resolve(op, linked), absl::StrCat("line ", next_ + 2)));
+      const absl::Status resolved = Resolve(op, linked);
+      if (!resolved.ok()) return Annotate(resolved, absl::StrCat("line ", next_ + 2));
       std::sort(linked.after.begin(), linked.after.end());
       linked.after.erase(std::unique(linked.after.begin(), linked.after.end()), linked.after.end());
       linked_.push_back(std::move(linked));
@@ -143,7 +144,7 @@ class Linker::State {
   }
   Version VersionOf(const Op& op, StageId j) const {
     if (op.kind == OpKind::kEvaluate) return VersionAfter(plan_, j, op.iteration.value);
-    return ReadVersion(plan_, {self_, op.iteration, op.lap}, j);
+    return ReadVersion(rule_, {self_, op.iteration, op.lap}, j);
   }
 
   // Memory may be shared though the plan lends nothing. So a worker relays a copy, and lets go of it,
@@ -179,6 +180,7 @@ class Linker::State {
   }
 
   const Plan plan_;
+  const UpdateRule rule_{plan_};
   const WorkerId self_;
   int64_t next_ = 0;  // number of the operation being linked
   int64_t base_ = 0;  // number of linked_[0]

@@ -14,25 +14,51 @@
 namespace ringzero {
 namespace {
 
-// Fills in what Link says of the operations that are there already.
-absl::Status LinkPrograms(const Plan& plan, std::span<const Program> programs, LinkedRing& ring) {
-  for (const Program& program : programs) {
-    Linker linker(plan, program.worker);
-    absl::StatusOr<std::vector<LinkedOp>> linked = linker.Append(program.ops);
-    if (!linked.ok()) {
-      return Annotate(linked.status(), absl::StrCat("worker ", program.worker.value));
+// Links what follows in a worker's program, which begins at `base`, and fills it in behind `first`.
+absl::Status LinkPart(std::span<const Instruction> part, int base, RingOp* first, Linker& linker) {
+  const auto shift = [base](int64_t op) { return static_cast<int>(op >= 0 ? op + base : op); };
+  RZ_ASSIGN_OR_RETURN(const std::vector<LinkedOp> linked, linker.Append(part));
+  for (const LinkedOp& from : linked) {
+    RingOp& to = *first++;
+    for (const int64_t after : from.after) to.after.push_back(shift(after));
+    for (const Read& read : from.reads) {
+      to.reads.push_back({read.stage, read.version, shift(read.op), read.held});
     }
-    const int64_t base = ring.begin[program.worker.value];
-    const auto shift = [base](int64_t& op) { op += op >= 0 ? base : 0; };
-    for (LinkedOp& op : *linked) {
-      for (int64_t& after : op.after) shift(after);
-      for (Read& read : op.reads) shift(read.op);
-      shift(op.takes);
-      shift(op.snapshot);
-      for (int64_t& shared : op.shares) shift(shared);
-    }
-    std::move(linked->begin(), linked->end(), ring.ops.begin() + base);
+    to.takes = shift(from.takes);
+    to.snapshot = shift(from.snapshot);
   }
+  return absl::OkStatus();
+}
+
+absl::Status LinkWorker(const Plan& plan, int worker, LinkedRing& ring) {
+  const int base = ring.begin[worker];
+  Linker linker(plan, WorkerId(worker));
+  // Not all at once: a LinkedOp takes more memory than a RingOp.
+  constexpr int kTogether = 1024;
+  for (int first = base; first < ring.begin[worker + 1]; first += kTogether) {
+    std::vector<Instruction> some;
+    for (int i = first; i < std::min(first + kTogether, ring.begin[worker + 1]); ++i) {
+      some.push_back(ring.op(i));
+    }
+    RZ_RETURN_IF_ERROR(
+        Annotate(LinkPart(some, base, &ring.ops[first], linker), absl::StrCat("worker ", worker)));
+  }
+  return absl::OkStatus();
+}
+
+// Writes a worker's program, and links it.
+absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
+  const int base = ring.count();
+  Linker linker(plan, WorkerId(worker));
+  RZ_ASSIGN_OR_RETURN(ProgramWriter writer,
+                      ProgramWriter::Create(plan, WorkerId(worker), Iteration(0)));
+  while (writer.part().has_value()) {
+    std::vector<Instruction> part = writer.Next();
+    const size_t first = ring.ops.size();
+    for (const Instruction& op : part) ring.ops.push_back({.op = op, .worker = worker});
+    RZ_RETURN_IF_ERROR(LinkPart(part, base, ring.ops.data() + first, linker));
+  }
+  ring.begin.push_back(ring.count());
   return absl::OkStatus();
 }
 
@@ -58,7 +84,7 @@ absl::Status SortIntoQueues(const Plan& plan, LinkedRing& ring) {
   return absl::OkStatus();
 }
 
-bool SameName(Op send, Op receive) {
+bool SameName(Op send, const Op& receive) {
   send.kind = receive.kind;
   send.peer = receive.peer;
   return send == receive;
@@ -92,26 +118,22 @@ void FindFrees(LinkedRing& ring) {
   ring.frees.resize(ring.count());
   std::vector<int> result_of(ring.count(),
                              -1);  // of what works in place: the receive that it works in
-  const auto is_receive = [&ring](int64_t i) {
-    return i >= 0 && ring.op(static_cast<int>(i)).kind == OpKind::kReceive;
-  };
+  const auto is_receive = [&ring](int i) { return i >= 0 && ring.op(i).kind == OpKind::kReceive; };
   for (int i = 0; i < ring.count(); ++i) {
-    const LinkedOp& linked = ring.ops[i];
+    const RingOp& linked = ring.ops[i];
     const int freed_by = linked.op.kind == OpKind::kSend ? ring.partner[i] : i;
-    for (const Read& read : linked.reads) {
+    for (const RingRead& read : linked.reads) {
       const bool stays = read.held && IsCompute(linked.op.kind);
       if (is_receive(read.op) && !stays) ring.frees[read.op].push_back(freed_by);
     }
     // Snapshots, running statistics and tokens are taken into memory of the receiver's own as they
     // arrive (zero/engine/messages.cc): only a snapshot's relay holds its slot.
     if (linked.snapshot >= 0 && linked.op.kind == OpKind::kSend) {
-      const int slot = is_receive(linked.snapshot) ? static_cast<int>(linked.snapshot)
-                                                   : result_of[linked.snapshot];
+      const int slot = is_receive(linked.snapshot) ? linked.snapshot : result_of[linked.snapshot];
       if (slot >= 0) ring.frees[slot].push_back(freed_by);
     }
     if (linked.takes < 0) continue;
-    const int slot =
-        is_receive(linked.takes) ? static_cast<int>(linked.takes) : result_of[linked.takes];
+    const int slot = is_receive(linked.takes) ? linked.takes : result_of[linked.takes];
     const bool works_in_place = linked.op.kind == OpKind::kAdd ||
                                 linked.op.kind == OpKind::kApply || linked.op.kind == OpKind::kFold;
     if (works_in_place) {
@@ -122,7 +144,7 @@ void FindFrees(LinkedRing& ring) {
   }
 }
 
-void AddAfter(LinkedOp& op, int64_t before) {
+void AddAfter(RingOp& op, int before) {
   const auto at = std::lower_bound(op.after.begin(), op.after.end(), before);
   if (at == op.after.end() || *at != before) op.after.insert(at, before);
 }
@@ -131,11 +153,11 @@ void AddAfter(LinkedOp& op, int64_t before) {
 void FindLentSumMemory(LinkedRing& ring) {
   std::map<int, int> last;  // by stage: the backward before
   for (int i = ring.begin[0]; i < ring.begin[1]; ++i) {
-    const Instruction& op = ring.ops[i].op;
+    const Instruction& op = ring.op(i);
     if (op.kind == OpKind::kBackward) last[op.stage.value] = i;
     if (op.kind != OpKind::kAdd || op.uses[1].how != How::kWrite) continue;
     const int backward = last[op.stage.value];
-    for (const int64_t before : ring.ops[i].after) {
+    for (const int before : ring.ops[i].after) {
       if (before != backward) AddAfter(ring.ops[backward], before);
     }
   }
@@ -184,10 +206,6 @@ void FindHorizons(const Plan& plan, LinkedRing& ring) {
 
 }  // namespace
 
-int LinkedRing::worker_of(int i) const {
-  return static_cast<int>(std::upper_bound(begin.begin(), begin.end(), i) - begin.begin()) - 1;
-}
-
 std::string LinkedRing::Describe(int i) const {
   const int w = worker_of(i);
   return DescribeOp(WorkerId(w), i - begin[w], op(i));
@@ -214,18 +232,18 @@ absl::Status CheckWholeRun(const Plan& plan, std::span<const Program> programs) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::span<const Program> programs) {
+absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Program> programs) {
   RZ_RETURN_IF_ERROR(CheckWholeRun(plan, programs));
   LinkedRing ring;
   ring.begin.push_back(0);
   size_t count = 0;
   for (const Program& program : programs) count += program.ops.size();
   ring.ops.reserve(count);
-  for (const Program& program : programs) {
-    for (const Op& op : program.ops) {
-      Op& without_operands = ring.ops.emplace_back().op;
-      without_operands = op;
+  for (Program& program : programs) {
+    for (Instruction& op : program.ops) {
+      ring.ops.push_back({.op = std::move(op), .worker = program.worker.value});
     }
+    std::vector<Instruction>().swap(program.ops);
     ring.begin.push_back(ring.count());
   }
   RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
@@ -233,19 +251,42 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::span<const Pr
   return ring;
 }
 
-absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::span<const Program> programs) {
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, Join(plan, programs));
-  RZ_RETURN_IF_ERROR(LinkPrograms(plan, programs, ring));
-  for (int w = 0; w < plan.workers; ++w) ring.held_slots.push_back(HeldSlots(plan, WorkerId(w)));
-  for (int i = 0; i < ring.count(); ++i) {
-    const Op& op = ring.op(i);
-    ring.lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&
-                           BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
+absl::Status LinkedRing::Link(const Plan& plan) {
+  for (int w = 0; w < plan.workers; ++w) RZ_RETURN_IF_ERROR(LinkWorker(plan, w, *this));
+  Finish(plan);
+  return absl::OkStatus();
+}
+
+void LinkedRing::Finish(const Plan& plan) {
+  for (int w = 0; w < plan.workers; ++w) held_slots.push_back(HeldSlots(plan, WorkerId(w)));
+  for (const RingOp& each : ops) {
+    const Op& op = each.op;
+    lasting.push_back(plan.holds_copies() && op.kind == OpKind::kReceive &&
+                      BringsHeldCopies(op.channel) && plan.stage(op.stage).sum_bytes == 0);
   }
-  for (MessageQueue& queue : ring.queues) queue.words = IsWord(ring.ops[queue.sends[0]].op);
-  FindFrees(ring);
-  FindSumMemory(plan, ring);
-  FindHorizons(plan, ring);
+  for (MessageQueue& queue : queues) queue.words = IsWord(op(queue.sends[0]));
+  FindFrees(*this);
+  FindSumMemory(plan, *this);
+  FindHorizons(plan, *this);
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
+  LinkedRing ring;
+  ring.begin.push_back(0);
+  for (int w = 0; w < plan.workers; ++w) {
+    RZ_RETURN_IF_ERROR(WriteWorker(plan, w, ring));
+    // The others are about as long.
+    if (w == 0) ring.ops.reserve(ring.ops.size() * plan.workers * 11 / 10);
+  }
+  RZ_RETURN_IF_ERROR(SortIntoQueues(plan, ring));
+  RZ_RETURN_IF_ERROR(JoinMessages(ring));
+  ring.Finish(plan);
+  return ring;
+}
+
+absl::StatusOr<LinkedRing> LinkedRing::Make(const Plan& plan, std::vector<Program> programs) {
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, Join(plan, std::move(programs)));
+  RZ_RETURN_IF_ERROR(ring.Link(plan));
   return ring;
 }
 

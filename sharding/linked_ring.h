@@ -1,7 +1,7 @@
 // LinkedRing: the programs of all workers as one graph's nodes, every message joined to its
 // receive.
 //
-//   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Make(plan, programs));
+//   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));   // or Make(plan, programs)
 //   ring.ops[i].after;      // numbers of operations of the whole ring
 //   ring.partner[send];     // the receive at the other end
 //
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "sharding/link.h"
@@ -33,24 +34,38 @@ struct MessageQueue {
   bool words = false;         // without payload (loans.h): they take no slots
 };
 
+// A LinkedOp, but small: a ring of thousands of workers has millions. Numbers count over the ring.
+struct RingRead {
+  StageId stage;
+  Version version;
+  int op = kInitial;
+  bool held = false;
+};
+struct RingOp {
+  Instruction op;
+  int worker = 0;
+  int takes = kNoOp, snapshot = kNoOp;
+  // Besides what Link says the update (or the squares that take it) before which a sum's memory is
+  // not free (worker 0's backward that begins the next), and the end of the lap before which its
+  // worker does not know it.
+  absl::InlinedVector<int, 4> after;
+  absl::InlinedVector<RingRead, 1> reads;
+};
+
 struct LinkedRing {
-  // after, takes, snapshot and reads count over the whole ring. `after` has besides what Link says
-  // the update (or the squares that take it) before which a sum's memory is not free (worker 0's
-  // backward that begins the next), and the end of the lap before which its worker does not know
-  // it.
-  std::vector<LinkedOp> ops;
+  std::vector<RingOp> ops;
   std::vector<int> begin;    // workers + 1 of them
   std::vector<int> partner;  // of a send its receive and the reverse; -1 for all else
   std::vector<MessageQueue> queues;
   // Of copies that are held, by receiver and channel (HeldSlots); 0: that channel has the window.
   // It is versions that bound these, not credit.
   std::vector<std::vector<int>> held_slots;
-  std::vector<std::vector<int>>
-      frees;  // of a receive: what must be done until its slot is free again
+  // Of a receive: what must be done until its slot is free again.
+  std::vector<absl::InlinedVector<int, 2>> frees;
 
   int count() const { return static_cast<int>(ops.size()); }
-  const Op& op(int i) const { return ops[i].op; }
-  int worker_of(int i) const;
+  const Instruction& op(int i) const { return ops[i].op; }
+  int worker_of(int i) const { return ops[i].worker; }
   // Whether this kReceive keeps its slot to the end of the run: a held copy of a frozen stage.
   std::vector<bool> lasting;
   int slots(WorkerId to, Channel channel, int window) const {
@@ -61,11 +76,19 @@ struct LinkedRing {
   // head.
   std::string Describe(int i) const;
 
-  // Joined alone, without links: `after`, `takes` and all that follows from them are empty.
-  static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::span<const Program> programs);
-  // The error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if a program
-  // does not link or if sends and receives do not match one to one and in order with equal names.
-  static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::span<const Program> programs);
+  // Joined alone, without links: `after`, `takes` and all that follows from them are empty. The
+  // error of CheckWholeRun. FailedPrecondition, naming worker, line and operation, if sends and
+  // receives do not match one to one and in order with equal names.
+  static absl::StatusOr<LinkedRing> Join(const Plan& plan, std::vector<Program> programs);
+  // The links of what is joined. FailedPrecondition likewise if a program does not link.
+  absl::Status Link(const Plan& plan);
+  // Both.
+  static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::vector<Program> programs);
+  // Both, of the plan's own programs, which are never there as a whole. Errors of MakePrograms, too.
+  static absl::StatusOr<LinkedRing> Write(const Plan& plan);
+
+ private:
+  void Finish(const Plan& plan);  // what follows from links and queues
 };
 
 // InvalidArgument unless there is one program per worker, in order, each of the whole run.

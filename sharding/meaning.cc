@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
@@ -36,9 +38,8 @@ struct Cell {
 
 class SymbolicRun {
  public:
-  SymbolicRun(const Plan& plan, std::span<const Program> programs, const LinkedRing& ring,
-              uint64_t order)
-      : plan_(plan), programs_(programs), ring_(ring), order_(order), memory_(plan.workers) {
+  SymbolicRun(const Plan& plan, const LinkedRing& ring, uint64_t order)
+      : plan_(plan), ring_(ring), order_(order), labels_(plan), memory_(plan.workers) {
     if (plan.stagger && plan.workers > 1) waits_ = StaggerWaits(plan);
     sent_.resize(ring.count());
     lent_.resize(ring.count());
@@ -58,10 +59,12 @@ class SymbolicRun {
 
   // --- before the run -----------------------------------------------------------------------------
   absl::Status CheckForms() const {
-    for (const Program& program : programs_) {
-      std::vector<Op> ops(program.ops.begin(), program.ops.end());
-      for (size_t i = 0; i < program.ops.size(); ++i) {
-        const Instruction& op = program.ops[i];
+    std::vector<Op> ops;  // of one worker
+    for (int w = 0; w < plan_.workers; ++w) {
+      ops.clear();
+      for (int i = ring_.begin[w]; i < ring_.begin[w + 1]; ++i) {
+        const Instruction& op = ring_.op(i);
+        ops.push_back(op);
         absl::Status form = CheckInstruction(op);
         const bool has_stage =
             op.stage == kNoStage || (op.stage.value >= 0 && op.stage.value < plan_.stage_count());
@@ -69,13 +72,12 @@ class SymbolicRun {
         if (form.ok() && op.loan != (IsMessage(op.kind) && IsLent(plan_, op.channel))) {
           form = FailedPrecondition("is lent, or is not");
         }
-        if (!form.ok()) return Annotate(form, DescribeOp(program.worker, i, op));
+        if (!form.ok()) return Annotate(form, ring_.Describe(i));
       }
       std::sort(ops.begin(), ops.end());
       const auto twice = std::adjacent_find(ops.begin(), ops.end());
       if (twice != ops.end()) {
-        return FailedPrecondition("worker ", program.worker.value, ": \"", ToString(*twice),
-                                  "\" is there twice");
+        return FailedPrecondition("worker ", w, ": \"", ToString(*twice), "\" is there twice");
       }
     }
     return absl::OkStatus();
@@ -83,25 +85,23 @@ class SymbolicRun {
 
   // What each worker computes, in exactly this order.
   absl::Status CheckComputing() const {
-    for (const Program& program : programs_) {
-      const std::vector<Op> wanted = RequiredComputing(plan_, program.worker.value);
+    for (int w = 0; w < plan_.workers; ++w) {
+      const std::vector<Op> wanted = RequiredComputing(plan_, labels_, w);
       size_t next = 0;
-      for (size_t i = 0; i < program.ops.size(); ++i) {
-        const Op& op = program.ops[i];
+      for (int i = ring_.begin[w]; i < ring_.begin[w + 1]; ++i) {
+        const Op& op = ring_.op(i);
         if (!IsCompute(op.kind)) continue;
         if (next == wanted.size()) {
-          return FailedPrecondition(DescribeOp(program.worker, i, op),
-                                    ": there is nothing left to compute");
+          return FailedPrecondition(ring_.Describe(i), ": there is nothing left to compute");
         }
         if (op != wanted[next]) {
-          return FailedPrecondition(DescribeOp(program.worker, i, op), ": \"",
-                                    ToString(wanted[next]), "\" has to come here");
+          return FailedPrecondition(ring_.Describe(i), ": \"", ToString(wanted[next]),
+                                    "\" has to come here");
         }
         ++next;
       }
       if (next == wanted.size()) continue;
-      return FailedPrecondition("worker ", program.worker.value, ": \"", ToString(wanted[next]),
-                                "\" is missing");
+      return FailedPrecondition("worker ", w, ": \"", ToString(wanted[next]), "\" is missing");
     }
     return absl::OkStatus();
   }
@@ -128,27 +128,26 @@ class SymbolicRun {
 
   // --- the order ----------------------------------------------------------------------------------
   absl::Status RunAll() {
-    std::vector<std::vector<int>> next(ring_.count());
+    std::vector<absl::InlinedVector<int, 3>> next(ring_.count());
     std::vector<int> missing(ring_.count(), 0);
-    before_.resize(ring_.count());
+    if (plan_.lends()) before_.resize(ring_.count());
     const auto edge = [&](int from, int to) {
       next[from].push_back(to);
       ++missing[to];
       if (!plan_.lends()) return;
       // A receive into a slot waits for its message alone (link.h).
-      const Instruction& op = OperationAt(to);
+      const Instruction& op = ring_.op(to);
       const bool message = from == ring_.partner[to];
       if (op.kind != OpKind::kReceive || IsWord(op) || message) before_[to].push_back(from);
     };
-    for (const Program& program : programs_) {
+    for (int w = 0; w < plan_.workers; ++w) {
       Hazards hazards;
-      const int base = ring_.begin[program.worker.value];
-      for (size_t i = 0; i < program.ops.size(); ++i) {
-        const int number = base + static_cast<int>(i);
-        for (const int64_t before : hazards.Append(program.ops[i])) {
-          edge(base + static_cast<int>(before), number);
+      const int base = ring_.begin[w];
+      for (int i = base; i < ring_.begin[w + 1]; ++i) {
+        for (const int64_t before : hazards.Append(ring_.op(i))) {
+          edge(base + static_cast<int>(before), i);
         }
-        if (program.ops[i].kind == OpKind::kReceive) edge(ring_.partner[number], number);
+        if (ring_.op(i).kind == OpKind::kReceive) edge(ring_.partner[i], i);
       }
     }
     std::vector<int> ready;
@@ -169,11 +168,6 @@ class SymbolicRun {
     const auto stuck = std::find_if(missing.begin(), missing.end(), [](int m) { return m > 0; });
     return FailedPrecondition(ring_.Describe(static_cast<int>(stuck - missing.begin())),
                               ": waits in a circle of blocks and messages");
-  }
-
-  const Instruction& OperationAt(int i) const {
-    const int worker = ring_.worker_of(i);
-    return programs_[worker].ops[i - ring_.begin[worker]];
   }
 
   // Which of so many that are ready is next.
@@ -272,7 +266,7 @@ class SymbolicRun {
   absl::Status Do(int i) {
     at_ = i;
     worker_ = ring_.worker_of(i);
-    op_ = &OperationAt(i);
+    op_ = &ring_.op(i);
     switch (op_->kind) {
       case OpKind::kForward: return Forward();
       case OpKind::kBackward: return Backward();
@@ -336,8 +330,7 @@ class SymbolicRun {
 
   absl::Status ReadLabelled(Copy copy) {
     const MicroBatchPlace place{worker_, op_->iteration.value, op_->lap.value};
-    return ReadParameters(
-        copy, [&](int j) { return Labelled(j, Version(RequiredLabel(plan_, place, j))); });
+    return ReadParameters(copy, [&](int j) { return Labelled(j, Version(labels_.Of(place, j))); });
   }
 
   absl::Status Forward() {
@@ -672,9 +665,9 @@ class SymbolicRun {
       }
     } else if (op_->copy == Copy::kForward || op_->copy == Copy::kBackward) {
       const int64_t m = MicroBatchOf(*op_, worker_);
-      const int label = RequiredLabel(plan_, PlaceOf(plan_, m), j);
+      const int label = labels_.Of(PlaceOf(plan_, m), j);
       if (label != op_->version.value) return Wrong("is not the version that is read");
-      if (m > 0 && RequiredLabel(plan_, PlaceOf(plan_, m - 1), j) == label) {
+      if (m > 0 && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
         relay = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
         from = PlaceOf(plan_, m - 1).worker;
       }
@@ -721,7 +714,9 @@ class SymbolicRun {
 
   absl::Status CheckReports() const {
     int64_t reports = 0;
-    for (const Instruction& op : programs_[0].ops) reports += op.kind == OpKind::kReport ? 1 : 0;
+    for (int i = ring_.begin[0]; i < ring_.begin[1]; ++i) {
+      reports += ring_.op(i).kind == OpKind::kReport ? 1 : 0;
+    }
     const int64_t wanted =
         plan_.exchange ? plan_.iterations + static_cast<int64_t>(RequiredEvaluations(plan_).size())
                        : 0;
@@ -730,9 +725,9 @@ class SymbolicRun {
   }
 
   const Plan& plan_;
-  std::span<const Program> programs_;
   const LinkedRing& ring_;
   const uint64_t order_;
+  const RequiredLabels labels_;
   std::mt19937_64 random_{order_};
   std::vector<StaggerWait> waits_;
   // By worker. A reference to a cell stays.
@@ -740,9 +735,9 @@ class SymbolicRun {
   std::vector<Symbol> sent_;     // by operation
   std::vector<LentBlock> lent_;  // likewise: what a word is of
   LentUses uses_;
-  std::map<LentBlock, Iteration> used_;   // sums that were updated from, or taken
-  std::vector<std::vector<int>> before_;  // by operation
-  std::vector<int> done_;                 // in order
+  absl::flat_hash_map<LentBlock, Iteration> used_;  // sums that were updated from, or taken
+  LentUses::Waits before_;
+  std::vector<int> done_;  // in order
   int64_t squares_ = 0, norms_ = 0;
 
   int at_ = 0;  // what is being done
@@ -753,13 +748,13 @@ class SymbolicRun {
 }  // namespace
 
 absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order) {
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Join(plan, programs));
-  return CheckMeaning(plan, programs, ring, order);
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring,
+                      LinkedRing::Join(plan, {programs.begin(), programs.end()}));
+  return CheckMeaning(plan, ring, order);
 }
 
-absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs,
-                          const LinkedRing& ring, uint64_t order) {
-  return SymbolicRun(plan, programs, ring, order).Check();
+absl::Status CheckMeaning(const Plan& plan, const LinkedRing& ring, uint64_t order) {
+  return SymbolicRun(plan, ring, order).Check();
 }
 
 }  // namespace ringzero

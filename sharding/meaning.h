@@ -31,9 +31,8 @@ namespace ringzero {
 // - a held copy is there from its first read to its last.
 // Errors of LinkedRing::Join, too. `order`: another order for each number; all mean the same.
 absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs, uint64_t order = 0);
-// The same of programs that are joined to `ring` already.
-absl::Status CheckMeaning(const Plan& plan, std::span<const Program> programs,
-                          const LinkedRing& ring, uint64_t order = 0);
+// The same of programs that are joined already.
+absl::Status CheckMeaning(const Plan& plan, const LinkedRing& ring, uint64_t order = 0);
 
 }  // namespace ringzero
 

@@ -126,13 +126,13 @@ class ProgramWriter::Impl {
 
   void Compute(OpKind kind, const MicroBatch& m, StageId j, Uses others) {
     const Copy copy = kind == OpKind::kForward ? Copy::kForward : Copy::kBackward;
-    Uses uses = Parameters(j, copy, [&](StageId i) { return ReadVersion(plan_, m, i); });
+    Uses uses = Parameters(j, copy, [&](StageId i) { return ReadVersion(rule_, m, i); });
     uses.insert(uses.end(), others.begin(), others.end());
     Emit({.kind = kind,
           .stage = j,
           .iteration = m.iteration,
           .lap = m.lap,
-          .version = ReadVersion(plan_, m, j)},
+          .version = ReadVersion(rule_, m, j)},
          std::move(uses));
   }
 
@@ -151,8 +151,8 @@ class ProgramWriter::Impl {
   void PassCopy(const MicroBatch& m, StageId j, Copy copy) {
     if (!Travels(j)) return;
     const Channel relay = copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
-    const CopySource source = SourceOf(plan_, m, j);
-    Op op{.copy = copy, .stage = j, .version = ReadVersion(plan_, m, j)};
+    const CopySource source = SourceOf(rule_, m, j);
+    Op op{.copy = copy, .stage = j, .version = ReadVersion(rule_, m, j)};
     if (source.how != CopySource::How::kOwn && Comes(m, j)) {
       op.channel = source.how == CopySource::How::kRelay ? relay : Channel::kInject;
       op.iteration = m.iteration;
@@ -161,7 +161,7 @@ class ProgramWriter::Impl {
       Receive(op, operands_.ReceivedCopy(op));
     }
     const std::optional<MicroBatch> next = NextMicroBatch(plan_, m);
-    if (!next || SourceOf(plan_, *next, j).how != CopySource::How::kRelay) return;
+    if (!next || SourceOf(rule_, *next, j).how != CopySource::How::kRelay) return;
     if (!Comes(*next, j)) return;
     op.channel = relay;
     op.iteration = next->iteration;
@@ -172,15 +172,15 @@ class ProgramWriter::Impl {
 
   // Whether a copy comes for this micro-batch: where copies are held, for the first that reads it.
   bool Comes(const MicroBatch& m, StageId j) const {
-    return !plan_.holds_copies() || IsFirstRead(plan_, m, j);
+    return !plan_.holds_copies() || IsFirstRead(rule_, m, j);
   }
 
   // Lets go of the copies that this operation of a lap has read last.
   void Release(OpKind kind, const MicroBatch& m, StageId j) {
     if (!plan_.holds_copies()) return;
     for (const StageId i : stages_) {
-      if (LastReadOfLap(plan_, i) != std::pair(kind, j) || !IsLastRead(plan_, m, i)) continue;
-      ReleaseCopy(m.iteration, i, ReadVersion(plan_, m, i));
+      if (LastReadOfLap(plan_, i) != std::pair(kind, j) || !IsLastRead(rule_, m, i)) continue;
+      ReleaseCopy(m.iteration, i, ReadVersion(rule_, m, i));
     }
   }
   void ReleaseCopy(Iteration t, StageId i, Version v) {
@@ -409,13 +409,13 @@ class ProgramWriter::Impl {
   }
 
   void Inject(const MicroBatch& m, StageId j, Copy copy) {
-    if (SourceOf(plan_, m, j).how != CopySource::How::kInject || !Comes(m, j)) return;
+    if (SourceOf(rule_, m, j).how != CopySource::How::kInject || !Comes(m, j)) return;
     SendCopy({.channel = Channel::kInject,
               .copy = copy,
               .stage = j,
               .iteration = m.iteration,
               .lap = m.lap,
-              .version = ReadVersion(plan_, m, j),
+              .version = ReadVersion(rule_, m, j),
               .peer = m.worker});
   }
 
@@ -586,7 +586,7 @@ class ProgramWriter::Impl {
 
   bool ComesForEvaluation(WorkerId w, Iteration t, Lap l, StageId j) const {
     if (!plan_.holds_copies()) return true;
-    return l.value == 0 && IsFirstReadOfEvaluation(plan_, w, t, j);
+    return l.value == 0 && IsFirstReadOfEvaluation(rule_, w, t, j);
   }
 
   void EvaluationLap(Iteration t, Lap l) {
@@ -602,7 +602,7 @@ class ProgramWriter::Impl {
       for (const StageId i : stages_) {
         const bool last = plan_.holds_copies() && plan_.last_use(i) == j &&
                           l.value == plan_.evaluation.laps - 1 &&
-                          IsLastReadOfEvaluation(plan_, self_, t, i);
+                          IsLastReadOfEvaluation(rule_, self_, t, i);
         if (last) ReleaseCopy(t, i, version(i));
       }
     }
@@ -628,6 +628,7 @@ class ProgramWriter::Impl {
   }
 
   const Plan plan_;
+  const UpdateRule rule_{plan_};
   const WorkerId self_;
   std::optional<ProgramPart> part_;
   std::vector<StaggerToken> tokens_;

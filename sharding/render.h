@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "sharding/op.h"
 #include "sharding/plan.h"
+#include "sharding/simulate.h"
 #include "sharding/verify.h"
 
 namespace ringzero {
@@ -46,8 +47,10 @@ std::string SizeText(double bytes);
 // Rule, shape, stages, owners, stale share, bytes on the wire, simulated time and activations,
 // warnings. The error of CheckPlan, Verify or ChooseWindow if the plan cannot run.
 absl::StatusOr<std::string> DescribePlan(const Plan& plan);
-// The same of a plan that was verified. InvalidArgument if that was another.
-absl::StatusOr<std::string> DescribePlan(const Plan& plan, const PlanProof& proof);
+// The same of a plan that was verified, and of its ShortRun. InvalidArgument if the proof is of
+// another plan.
+absl::StatusOr<std::string> DescribePlan(const Plan& plan, const PlanProof& proof,
+                                         const ShortRun& run);
 
 }  // namespace ringzero
 

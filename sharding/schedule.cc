@@ -24,17 +24,6 @@ int64_t TotalCost(const Plan& plan) {
   return total;
 }
 
-// Of the stages before j: what happens between the sum of stage j being complete and its read in
-// the next lap, their backwards and forwards. Where all sums have to be complete (strict), the
-// forwards alone.
-int64_t CostBefore(const Plan& plan, StageId j) {
-  int64_t before = 0;
-  for (int i = 0; i < j.value; ++i) {
-    before += plan.strict ? plan.stages[i].forward_cost : ComputedCost(plan.stages[i]);
-  }
-  return before;
-}
-
 // Where a worker reads a version of a stage within one iteration.
 struct Reads {
   std::optional<int> first_lap, last_lap;
@@ -42,11 +31,12 @@ struct Reads {
   bool any() const { return first_lap.has_value() || evaluation; }
 };
 
-Reads ReadsIn(const Plan& plan, WorkerId w, int iteration, StageId j, Version v) {
+Reads ReadsIn(const UpdateRule& rule, WorkerId w, int iteration, StageId j, Version v) {
+  const Plan& plan = rule.plan();
   Reads reads;
   if (iteration < 0 || iteration > plan.iterations) return reads;
   for (int l = 0; l < plan.laps && iteration < plan.iterations; ++l) {
-    if (ReadVersion(plan, {w, Iteration(iteration), Lap(l)}, j) != v) continue;
+    if (ReadVersion(rule, {w, Iteration(iteration), Lap(l)}, j) != v) continue;
     if (!reads.first_lap) reads.first_lap = l;
     reads.last_lap = l;
   }
@@ -56,12 +46,13 @@ Reads ReadsIn(const Plan& plan, WorkerId w, int iteration, StageId j, Version v)
 
 // A held copy is of a new version each iteration, or never comes again. Whoever reads a prediction
 // in the first lap reads θ_t in the others.
-int64_t HeldCopiesPerIteration(const Plan& plan, StageId j) {
+int64_t HeldCopiesPerIteration(const UpdateRule& rule, StageId j) {
+  const Plan& plan = rule.plan();
   if (plan.stage(j).sum_bytes == 0) return 0;
   int64_t copies = 0;
   for (int w = 0; w < plan.workers; ++w) {
     if (plan.owner(j).value == w) continue;
-    const bool both = plan.predict && plan.laps > 1 && !ReadsFresh(plan, WorkerId(w), j);
+    const bool both = plan.predict && plan.laps > 1 && !ReadsFresh(rule, WorkerId(w), j);
     copies += both ? 2 : 1;
   }
   return copies;
@@ -103,19 +94,34 @@ std::optional<MicroBatch> NextMicroBatch(const Plan& plan, const MicroBatch& m) 
   return next;
 }
 
-bool ReadsFresh(const Plan& plan, WorkerId w, StageId j) {
+// Before stage j: what happens between its sum being complete and its read in the next lap, the
+// backwards and forwards of the stages before. Where all sums have to be complete (strict), the
+// forwards alone.
+UpdateRule::UpdateRule(const Plan& plan) : plan_(plan) {
+  before_.reserve(plan.stages.size());
+  int64_t before = 0;
+  for (const StagePlan& stage : plan.stages) {
+    before_.push_back(before);
+    before += plan.strict ? stage.forward_cost : ComputedCost(stage);
+    total_ += ComputedCost(stage);
+  }
+}
+
+bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j) {
+  const Plan& plan = rule.plan();
   if (plan.rule == Rule::kDp) return true;
   if (plan.rule == Rule::kCdpV1) return false;
   // fresh iff P_j (strict: F_j) >= (N-1-w)·T/N + min(slack·T/S, T/N), both sides times N·S.
-  const Wide total = TotalCost(plan);
+  const Wide total = rule.total();
   const Wide n = plan.workers, s = plan.stage_count();
   const Wide slack = std::min<Wide>(Wide(plan.slack) * total * n, total * s);
-  return Wide(CostBefore(plan, j)) * n * s >= (n - 1 - w.value) * total * s + slack;
+  return Wide(rule.before(j)) * n * s >= (n - 1 - w.value) * total * s + slack;
 }
 
-Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j) {
+Version ReadVersion(const UpdateRule& rule, const MicroBatch& m, StageId j) {
+  const Plan& plan = rule.plan();
   if (!plan.exchange || plan.stage(j).sum_bytes == 0) return Version(0);
-  const bool fresh = m.lap.value > 0 || ReadsFresh(plan, m.worker, j);
+  const bool fresh = m.lap.value > 0 || ReadsFresh(rule, m.worker, j);
   if (fresh) return Version(m.iteration.value);
   return plan.predict ? Prediction(m.iteration.value) : Version(m.iteration.value - 1);
 }
@@ -142,49 +148,55 @@ Version VersionAfter(const Plan& plan, StageId j, int updates) {
   return Version(plan.stage(j).sum_bytes == 0 ? 0 : updates);
 }
 
-CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j) {
+CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j) {
+  const Plan& plan = rule.plan();
   const WorkerId owner = plan.owner(j);
   if (plan.has_masters(m.worker, j)) return {CopySource::How::kOwn, m.worker};
   const std::optional<MicroBatch> previous = PreviousMicroBatch(plan, m);
-  if (previous && ReadVersion(plan, *previous, j) == ReadVersion(plan, m, j)) {
+  if (previous && ReadVersion(rule, *previous, j) == ReadVersion(rule, m, j)) {
     return {CopySource::How::kRelay, previous->worker};
   }
   return {CopySource::How::kInject, owner};
 }
 
-bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j) {
-  const Version v = ReadVersion(plan, m, j);
+bool IsFirstRead(const UpdateRule& rule, const MicroBatch& m, StageId j) {
+  const Plan& plan = rule.plan();
+  const Version v = ReadVersion(rule, m, j);
   const int t = m.iteration.value;
-  const Reads now = ReadsIn(plan, m.worker, t, j, v);
+  const Reads now = ReadsIn(rule, m.worker, t, j, v);
   if (now.first_lap != m.lap.value || (now.evaluation && plan.updates_in_place())) return false;
-  return !ReadsIn(plan, m.worker, t - 1, j, v).any();
+  return !ReadsIn(rule, m.worker, t - 1, j, v).any();
 }
 
-bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j) {
-  const Version v = ReadVersion(plan, m, j);
+bool IsLastRead(const UpdateRule& rule, const MicroBatch& m, StageId j) {
+  const Plan& plan = rule.plan();
+  const Version v = ReadVersion(rule, m, j);
   const int t = m.iteration.value;
-  const Reads now = ReadsIn(plan, m.worker, t, j, v);
+  const Reads now = ReadsIn(rule, m.worker, t, j, v);
   if (now.last_lap != m.lap.value || (now.evaluation && !plan.updates_in_place())) return false;
-  return !ReadsIn(plan, m.worker, t + 1, j, v).any();
+  return !ReadsIn(rule, m.worker, t + 1, j, v).any();
 }
 
-bool IsFirstReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
+bool IsFirstReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j) {
+  const Plan& plan = rule.plan();
   const Version v = VersionAfter(plan, j, t.value);
-  const Reads now = ReadsIn(plan, w, t.value, j, v);
+  const Reads now = ReadsIn(rule, w, t.value, j, v);
   if (!now.evaluation || (now.first_lap && !plan.updates_in_place())) return false;
-  return !ReadsIn(plan, w, t.value - 1, j, v).any();
+  return !ReadsIn(rule, w, t.value - 1, j, v).any();
 }
 
-bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j) {
+bool IsLastReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j) {
+  const Plan& plan = rule.plan();
   const Version v = VersionAfter(plan, j, t.value);
-  const Reads now = ReadsIn(plan, w, t.value, j, v);
+  const Reads now = ReadsIn(rule, w, t.value, j, v);
   if (!now.evaluation || (now.last_lap && plan.updates_in_place())) return false;
-  return !ReadsIn(plan, w, t.value + 1, j, v).any();
+  return !ReadsIn(rule, w, t.value + 1, j, v).any();
 }
 
 std::vector<int> HeldSlots(const Plan& plan, WorkerId w) {
   std::vector<int> slots(kChannelCount, 0);
   if (!plan.holds_copies()) return slots;
+  const UpdateRule rule(plan);
   std::set<std::tuple<Channel, WorkerId, StageId>> come;  // on which channel, which stage
   const auto comes = [&](const CopySource& source, Channel relay, StageId j) {
     if (source.how == CopySource::How::kOwn || plan.stage(j).parameter_bytes == 0) return;
@@ -197,11 +209,11 @@ std::vector<int> HeldSlots(const Plan& plan, WorkerId w) {
     for (int t = 0; t < std::min(plan.iterations, 3); ++t) {
       for (int l = 0; l < std::min(plan.laps, 2); ++l) {
         const MicroBatch m{w, Iteration(t), Lap(l)};
-        if (IsFirstRead(plan, m, j)) comes(SourceOf(plan, m, j), Channel::kForwardCopy, j);
+        if (IsFirstRead(rule, m, j)) comes(SourceOf(rule, m, j), Channel::kForwardCopy, j);
       }
     }
     for (size_t e = 0; e < evaluated.size(); e += std::max<size_t>(1, evaluated.size() - 1)) {
-      if (!IsFirstReadOfEvaluation(plan, w, Iteration(evaluated[e].value), j)) continue;
+      if (!IsFirstReadOfEvaluation(rule, w, Iteration(evaluated[e].value), j)) continue;
       comes(EvaluationSourceOf(plan, w, j), Channel::kEvaluation, j);
     }
   }
@@ -314,11 +326,12 @@ int LeastWindow(const Plan& plan) {
 }
 
 double StaleShare(const Plan& plan) {
+  const UpdateRule rule(plan);
   int stale = 0;
   for (int w = 0; w < plan.workers; ++w) {
     for (int j = 0; j < plan.stage_count(); ++j) {
       if (!plan.exchange || plan.stages[j].sum_bytes == 0) continue;
-      if (!ReadsFresh(plan, WorkerId(w), StageId(j))) ++stale;
+      if (!ReadsFresh(rule, WorkerId(w), StageId(j))) ++stale;
     }
   }
   return static_cast<double>(stale) / (plan.workers * plan.stage_count());
@@ -344,6 +357,7 @@ std::vector<WorkerId> NormReceivers(const Plan& plan, Iteration t) {
 
 WireBytes SteadyWireBytes(const Plan& plan) {
   WireBytes bytes;
+  const UpdateRule rule(plan);
   const int64_t n = plan.workers, k = plan.laps;
   if (n < 2 || !plan.exchange) return bytes;
   for (int j = 0; j < plan.stage_count(); ++j) {
@@ -355,7 +369,7 @@ WireBytes SteadyWireBytes(const Plan& plan) {
     }
     if (stage.owner != SumsEndAt(plan)) bytes.sums += stage.sum_bytes;
     int64_t copies = (n - 1) * k * (HasBackwardCopy(plan, StageId(j)) ? 2 : 1);
-    if (plan.holds_copies()) copies = HeldCopiesPerIteration(plan, StageId(j));
+    if (plan.holds_copies()) copies = HeldCopiesPerIteration(rule, StageId(j));
     bytes.parameters += copies * stage.parameter_bytes;
   }
   return bytes;

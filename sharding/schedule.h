@@ -37,14 +37,29 @@ inline bool CompletesSum(const Plan& plan, const MicroBatch& m) {
   return m.worker == SumsEndAt(plan) && m.lap.value == plan.laps - 1;
 }
 
+// A plan's update rule, with its sums over costs made once: made of a plan wherever one is given, and
+// kept where it is asked often. The plan must outlive it.
+class UpdateRule {
+ public:
+  UpdateRule(const Plan& plan);  // NOLINT(google-explicit-constructor)
+  const Plan& plan() const { return plan_; }
+  int64_t before(StageId j) const { return before_[static_cast<size_t>(j.value)]; }
+  int64_t total() const { return total_; }  // of a micro-batch
+
+ private:
+  const Plan& plan_;
+  std::vector<int64_t> before_;
+  int64_t total_ = 0;
+};
+
 // Whether worker w reads θ_t (true) or θ_{t-1} (or what is predicted from it) of stage j in the
 // first lap of an iteration. Static: integer costs compared by cross-multiplication in 128 bits.
 // With plan.strict: fresh only where all sums of the iteration before are complete by then.
-bool ReadsFresh(const Plan& plan, WorkerId w, StageId j);
+bool ReadsFresh(const UpdateRule& rule, WorkerId w, StageId j);
 
 // The label that micro-batch m reads of stage j, in its forward and its backward. Only the first
 // lap of an iteration may be stale; a stage without a sum has one label, 0.
-Version ReadVersion(const Plan& plan, const MicroBatch& m, StageId j);
+Version ReadVersion(const UpdateRule& rule, const MicroBatch& m, StageId j);
 
 // The label of stage j after `updates` updates: a stage without a sum (frozen) stays at 0 for ever.
 Version VersionAfter(const Plan& plan, StageId j, int updates);
@@ -65,14 +80,14 @@ struct CopySource {
   How how;
   WorkerId from;
 };
-CopySource SourceOf(const Plan& plan, const MicroBatch& m, StageId j);
+CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j);
 // Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w
 // in iteration t, is the first on its worker to read its version of stage j, or the last. What has
 // been read before comes from nowhere.
-bool IsFirstRead(const Plan& plan, const MicroBatch& m, StageId j);
-bool IsLastRead(const Plan& plan, const MicroBatch& m, StageId j);
-bool IsFirstReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j);
-bool IsLastReadOfEvaluation(const Plan& plan, WorkerId w, Iteration t, StageId j);
+bool IsFirstRead(const UpdateRule& rule, const MicroBatch& m, StageId j);
+bool IsLastRead(const UpdateRule& rule, const MicroBatch& m, StageId j);
+bool IsFirstReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j);
+bool IsLastReadOfEvaluation(const UpdateRule& rule, WorkerId w, Iteration t, StageId j);
 // Slots of worker w for each channel that brings copies which are held, by Channel, instead of the
 // window; 0: it brings none. As many as versions can be alive of the stages that come on it: a
 // transport may take memory for so many before they come.

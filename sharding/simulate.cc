@@ -12,18 +12,44 @@
 namespace ringzero {
 namespace {
 
+// What ended last of all that operation i waited for; there must be something.
+int LastCause(const LinkedRing& ring, const Timeline& times, int i) {
+  int cause = ring.ops[i].after.front();
+  for (const int after : ring.ops[i].after) {
+    if (times.end[after] > times.end[cause]) cause = after;
+  }
+  return cause;
+}
+
+absl::Status CheckOptions(const Plan& plan, const SimulationOptions& options) {
+  if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
+    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+  }
+  if (options.cores < 0)
+    return absl::InvalidArgumentError("simulation: cores must not be negative");
+  const bool profiled = !options.stage_ticks.empty();
+  if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
+    return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
+  }
+  return absl::OkStatus();
+}
+
 class Tally {
  public:
-  Tally(const Plan& plan, const TimedRing& timed)
-      : plan_(plan), timed_(timed), ring_(timed.ring), times_(timed.times) {}
+  Tally(const Plan& plan, const LinkedRing& ring, const Timeline& times)
+      : plan_(plan), ring_(ring), times_(times) {}
 
-  Simulation Count() {
+  Simulation Count(const SimulationOptions& options) {
     for (const int64_t end : times_.end) {
       result_.makespan_ticks = std::max(result_.makespan_ticks, end);
     }
+    result_.iterations.resize(static_cast<size_t>(plan_.iterations) + 1);
     for (int w = 0; w < plan_.workers; ++w) CountWorker(w);
+    result_.is_steady = IsSteady(options.cores > 0);
     result_.steady_iteration_ticks = SteadyIteration();
     CountMessages();
+    CountActivations();
+    if (!options.counts_held) return std::move(result_);
     for (int i = 0; i < ring_.count(); ++i) CountHeld(i);
     CountVersions();
     MakeSamples();
@@ -31,23 +57,40 @@ class Tally {
   }
 
  private:
+  static constexpr int kSteadyFrom = 1;
+  static constexpr int64_t kAlike = 1000;
+
   void CountWorker(int w) {
     WorkerTimes worker;
+    std::vector<int64_t> ends(result_.iterations.size());
     for (int i = ring_.begin[w]; i < ring_.begin[w + 1]; ++i) {
-      if (!IsCompute(ring_.op(i).kind)) continue;
-      worker.busy_ticks += times_.end[i] - times_.start[i];
-      if (const int64_t gap = times_.start[i] - worker.end_ticks; gap > 0) {
-        *WaitCounter(worker.waits, i) += gap;
+      const Op& op = ring_.op(i);
+      if (!IsCompute(op.kind)) continue;
+      const auto t = static_cast<size_t>(op.iteration.value);
+      const int64_t ticks = times_.end[i] - times_.start[i];
+      const int64_t gap = std::max<int64_t>(0, times_.start[i] - worker.end_ticks);
+      for (WorkerTimes* const times : {&worker, &result_.iterations[t]}) {
+        times->busy_ticks += ticks;
+        if (gap > 0) *WaitCounter(times->waits, i) += gap;
       }
-      worker.end_ticks = times_.end[i];
-      result_.computed.push_back({w, ring_.op(i), times_.start[i], times_.end[i]});
+      worker.end_ticks = ends[t] = times_.end[i];
+      result_.computed.push_back({w, op, times_.start[i], times_.end[i]});
     }
+    for (size_t t = 0; t < ends.size(); ++t) result_.iterations[t].end_ticks += ends[t];
     result_.workers.push_back(worker);
+  }
+
+  bool IsSteady(bool shares_cores) const {
+    if (plan_.iterations <= kSteadyFrom + 3) return false;
+    const WorkerTimes* const from = &result_.iterations[kSteadyFrom];
+    const int64_t last = from[2].end_ticks - from[1].end_ticks;
+    const int64_t change = from[1].end_ticks - from[0].end_ticks - last;
+    return std::abs(change) <= (shares_cores ? last / kAlike : 0);
   }
 
   // By the operation that ended last of those that operation i waited for.
   int64_t* WaitCounter(WaitTicks& waits, int i) const {
-    const Op& op = ring_.op(timed_.LastCause(i));
+    const Op& op = ring_.op(LastCause(ring_, times_, i));
     const bool sum = op.kind == OpKind::kAdd || op.channel == Channel::kReturn;
     if (sum) return &waits.gradient_sums;
     if (op.kind == OpKind::kUpdate) return &waits.update;
@@ -121,19 +164,18 @@ class Tally {
       }
     }
     CountKept(i);
-    const int64_t from = ring_.ops[i].takes;
-    if (from >= 0 && ring_.op(static_cast<int>(from)).kind == OpKind::kSquares) {
+    const int takes = ring_.ops[i].takes;
+    if (takes >= 0 && ring_.op(takes).kind == OpKind::kSquares) {
       Hold(worker, &Held::taken_bytes, plan_.stage(op.stage).sum_bytes,
-           {times_.start[from], times_.end[i]});
+           {times_.start[takes], times_.end[i]});
     }
     // A sum begins with the first gradient of its update.
     const std::pair<int, int> place{worker, op.stage.value};
-    if (op.kind == OpKind::kAdd && ring_.ops[i].takes < 0) begun_[place] = i;
-    const int64_t takes = ring_.ops[i].takes;
+    if (op.kind == OpKind::kAdd && takes < 0) begun_[place] = i;
     const bool ends_begun =
         takes >= 0 && begun_.count(place) > 0 &&
         (op.kind == OpKind::kUpdate || op.kind == OpKind::kSend || op.kind == OpKind::kSquares) &&
-        ring_.op(static_cast<int>(takes)).kind == OpKind::kAdd;
+        ring_.op(takes).kind == OpKind::kAdd;
     if (ends_begun) {
       const int first = begun_[place];
       begun_.erase(place);
@@ -141,18 +183,37 @@ class Tally {
       Hold(worker, &Held::sums_bytes, plan_.stage(op.stage).sum_bytes,
            {times_.start[first], times_.end[end]});
     }
-    // A stage without a backward keeps nothing for it.
-    const bool kept = op.stage != kNoStage && plan_.stage(op.stage).has_backward;
-    if (op.kind == OpKind::kForward && kept) Change(times_.end[i], worker, &Held::activations, 1);
-    if (op.kind == OpKind::kBackward) Change(times_.end[i], worker, &Held::activations, -1);
+    const int activations = ActivationsOf(op);
+    if (activations != 0) Change(times_.end[i], worker, &Held::activations, activations);
+  }
+
+  // More of them when the operation ends. A stage without a backward keeps nothing for it.
+  int ActivationsOf(const Op& op) const {
+    if (op.kind == OpKind::kForward) return plan_.stage(op.stage).has_backward ? 1 : 0;
+    return op.kind == OpKind::kBackward ? -1 : 0;
+  }
+
+  void CountActivations() {
+    std::vector<std::pair<int64_t, int>> changes;
+    for (const ComputedOp& computed : result_.computed) {
+      const int more = ActivationsOf(computed.op);
+      if (more != 0) changes.push_back({computed.end_tick, more});
+    }
+    // Of one tick together: first those that end.
+    std::sort(changes.begin(), changes.end());
+    int64_t activations = 0;
+    for (const auto& [tick, more] : changes) {
+      activations += more;
+      result_.peak_activations = std::max(result_.peak_activations, activations);
+    }
   }
 
   // What an owner keeps for a collection, until it is taken over.
   void CountKept(int i) {
     const Op& op = ring_.op(i);
-    const int64_t from = ring_.ops[i].takes;
+    const int from = ring_.ops[i].takes;
     if (from < 0 || (op.copy != Copy::kGradient && op.copy != Copy::kState)) return;
-    if (ring_.op(static_cast<int>(from)).kind != OpKind::kKeep) return;
+    if (ring_.op(from).kind != OpKind::kKeep) return;
     const int end = op.kind == OpKind::kSend ? ring_.partner[i] : i;
     Hold(ring_.worker_of(i), &Held::states_bytes, MessageBytes(op),
          {times_.end[from], times_.end[end]});
@@ -179,12 +240,7 @@ class Tally {
   void MakeSamples() {
     std::vector<Held> now(plan_.workers);
     result_.peaks.resize(plan_.workers);
-    int64_t activations = 0;
-    int64_t tick = 0;
     for (const auto& [key, change] : changes_) {
-      if (key.first != tick)
-        result_.peak_activations = std::max(result_.peak_activations, activations);
-      tick = key.first;
       Held& held = now[key.second];
       Held& peak = result_.peaks[key.second];
       held.tick = key.first;
@@ -194,14 +250,11 @@ class Tally {
         held.*what += change.*what;
         peak.*what = std::max(peak.*what, held.*what);
       }
-      activations += change.activations;
       result_.held.push_back(held);
     }
-    result_.peak_activations = std::max(result_.peak_activations, activations);
   }
 
   const Plan& plan_;
-  const TimedRing& timed_;
   const LinkedRing& ring_;
   const Timeline& times_;
   std::map<std::pair<int64_t, int>, Held> changes_;  // (tick, worker) -> what changes then
@@ -211,33 +264,41 @@ class Tally {
 
 }  // namespace
 
-int TimedRing::LastCause(int i) const {
-  int64_t cause = ring.ops[i].after.front();
-  for (const int64_t after : ring.ops[i].after) {
-    if (times.end[after] > times.end[cause]) cause = after;
-  }
-  return static_cast<int>(cause);
-}
+int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
 
 absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs, MakePrograms(plan, WholeRun(plan)));
-  if (options.window < 1 && plan.window < 1 && plan.workers > 1) {
-    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
-  }
-  if (options.cores < 0)
-    return absl::InvalidArgumentError("simulation: cores must not be negative");
-  const bool profiled = !options.stage_ticks.empty();
-  if (profiled && static_cast<int>(options.stage_ticks.size()) != plan.stage_count()) {
-    return absl::InvalidArgumentError("simulation: stage_ticks must have one entry per stage");
-  }
-  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Make(plan, programs));
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
   RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
   return TimedRing{std::move(ring), std::move(times)};
 }
 
 absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options) {
   RZ_ASSIGN_OR_RETURN(const TimedRing timed, RunWhole(plan, options));
-  return Tally(plan, timed).Count();
+  return Tally(plan, timed.ring, timed.times).Count(options);
+}
+
+absl::StatusOr<ShortRun> ShortRun::Make(const Plan& plan) {
+  Plan few = plan;
+  few.evaluation = {};
+  few.collection = {};
+  few.iterations = kIterations;
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(few));
+  return ShortRun(std::move(few), std::move(ring));
+}
+
+absl::StatusOr<Simulation> ShortRun::Simulate(const SimulationOptions& options) const {
+  RZ_RETURN_IF_ERROR(CheckOptions(plan_, options));
+  RZ_ASSIGN_OR_RETURN(const Timeline times, RunTimeline(plan_, ring_, options));
+  return Tally(plan_, ring_, times).Count(options);
+}
+
+absl::StatusOr<Simulation> ShortRun::SimulateLonger(int iterations,
+                                                    const SimulationOptions& options) const {
+  Plan longer = plan_;
+  longer.iterations = iterations;
+  return ringzero::Simulate(longer, options);
 }
 
 }  // namespace ringzero

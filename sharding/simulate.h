@@ -11,6 +11,7 @@
 #define RINGZERO_SHARDING_SIMULATE_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +40,7 @@ struct SimulationOptions {
   // latencies, and delays) advances at the same rate, each by one core at most. 0: as many as
   // needed.
   int cores = 0;
+  bool counts_held = true;           // what workers hold: `held` and `peaks` of the Simulation
   std::vector<int64_t> delay_ticks;  // by worker: added to every forward and backward; empty: none
   int64_t jitter_ticks = 0;          // 0 to as many more for each of all these, drawn from `seed`
   uint64_t seed = 0;
@@ -91,6 +93,10 @@ struct Simulation {
   int64_t makespan_ticks = 0;
   double steady_iteration_ticks = 0;  // between ends of training iterations, second half of the run
   std::vector<WorkerTimes> workers;
+  std::vector<WorkerTimes> iterations;  // all workers together; `end_ticks`: the sum of their ends
+  // Iterations 1, 2 and 3 follow each other equally fast, and so would all others. (With shared cores,
+  // which let workers overtake each other a little: to one part in 1,000.)
+  bool is_steady = false;
   std::vector<ComputedOp> computed;    // by worker, in program order
   std::vector<Held> held;              // ascending ticks
   std::vector<Held> peaks;             // by worker: the most of each, whenever; tick is 0
@@ -100,6 +106,27 @@ struct Simulation {
 
 // The plan's own programs of the whole run.
 absl::StatusOr<Simulation> Simulate(const Plan& plan, const SimulationOptions& options = {});
+
+// A few iterations of a plan, without evaluations and collections, to be timed at several speeds.
+class ShortRun {
+ public:
+  static constexpr int kIterations = 5;
+  // Of these one that is as all others are, where Simulation::is_steady.
+  static constexpr int kMiddle = kIterations - 2;
+
+  // Errors of MakePrograms.
+  static absl::StatusOr<ShortRun> Make(const Plan& plan);
+  absl::StatusOr<Simulation> Simulate(const SimulationOptions& options) const;
+  // The same plan, but with so many iterations.
+  absl::StatusOr<Simulation> SimulateLonger(int iterations, const SimulationOptions& options) const;
+  const Plan& plan() const { return plan_; }
+
+ private:
+  ShortRun(Plan plan, LinkedRing ring) : plan_(std::move(plan)), ring_(std::move(ring)) {}
+
+  Plan plan_;
+  LinkedRing ring_;
+};
 
 // Start and end of every operation of a ring; a receive's start is its message's departure.
 struct Timeline {

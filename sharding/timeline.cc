@@ -3,7 +3,9 @@
 #include <cmath>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <queue>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,29 @@ int64_t Draw(uint64_t seed, uint64_t which, int64_t most) {
   return static_cast<int64_t>((x ^ (x >> 31)) % static_cast<uint64_t>(most + 1));
 }
 
+// For each of so many operations, those in whose lists it stands.
+class Reverse {
+ public:
+  template <typename ListOf>
+  Reverse(int count, ListOf list_of) : first_(static_cast<size_t>(count) + 1) {
+    for (int i = 0; i < count; ++i) {
+      for (const int each : list_of(i)) ++first_[each + 1];
+    }
+    std::partial_sum(first_.begin(), first_.end(), first_.begin());
+    all_.resize(static_cast<size_t>(first_.back()));
+    std::vector<int> next(first_.begin(), first_.end() - 1);
+    for (int i = 0; i < count; ++i) {
+      for (const int each : list_of(i)) all_[next[each]++] = i;
+    }
+  }
+  std::span<const int> operator[](int i) const {
+    return {all_.data() + first_[i], all_.data() + first_[i + 1]};
+  }
+
+ private:
+  std::vector<int> first_, all_;
+};
+
 class Runner {
  public:
   Runner(const Plan& plan, const LinkedRing& ring, const SimulationOptions& options)
@@ -34,8 +59,10 @@ class Runner {
         window_(options.window > 0 ? options.window : plan.window),
         missing_(ring.count()),
         frees_left_(ring.count()),
-        followers_(ring.count()),
-        frees_of_(ring.count()),
+        followers_(
+            ring.count(), [&](int i) -> auto& { return ring.ops[i].after; }),
+        frees_of_(
+            ring.count(), [&](int i) -> auto& { return ring.frees[i]; }),
         queue_of_(ring.count(), -1),
         done_(ring.count(), false),
         arrived_(ring.count(), false),
@@ -49,9 +76,7 @@ class Runner {
     }
     for (int i = 0; i < ring.count(); ++i) {
       missing_[i] = static_cast<int>(ring.ops[i].after.size());
-      for (const int64_t after : ring.ops[i].after) followers_[after].push_back(i);
       frees_left_[i] = static_cast<int>(ring.frees[i].size());
-      for (const int by : ring.frees[i]) frees_of_[by].push_back(i);
     }
   }
 
@@ -196,10 +221,10 @@ class Runner {
 
   // Something that `i`, which never ended, waits for.
   int Blocker(int i, std::string* why) const {
-    for (const int64_t after : ring_.ops[i].after) {
+    for (const int after : ring_.ops[i].after) {
       if (!done_[after]) {
         *why = " waits for ";
-        return static_cast<int>(after);
+        return after;
       }
     }
     const int send = ring_.partner[i];
@@ -208,7 +233,7 @@ class Runner {
       return send;
     }
     *why = " waits for a slot until ";
-    const std::vector<int>& frees = ring_.frees[channels_[queue_of_[i]].held.front()];
+    const auto& frees = ring_.frees[channels_[queue_of_[i]].held.front()];
     return *std::find_if(frees.begin(), frees.end(), [this](int by) { return !done_[by]; });
   }
 
@@ -235,8 +260,8 @@ class Runner {
   const int window_;
   std::vector<int> missing_;     // operations of `after` that are not done
   std::vector<int> frees_left_;  // of a receive
-  std::vector<std::vector<int>> followers_;
-  std::vector<std::vector<int>> frees_of_;  // receives whose slots an operation helps to free
+  const Reverse followers_;
+  const Reverse frees_of_;  // receives whose slots an operation helps to free
   std::vector<int> queue_of_;
   std::vector<bool> done_;
   std::vector<bool> arrived_;  // of a receive: its message

@@ -16,13 +16,6 @@
 namespace ringzero {
 namespace {
 
-absl::StatusOr<LinkedRing> ShortenedRing(const Plan& plan) {
-  const Plan shortened = ShortenedPlan(plan);
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
-                      MakePrograms(shortened, WholeRun(shortened)));
-  return LinkedRing::Make(shortened, programs);
-}
-
 // The smallest window of at least `least` without a cycle. A larger one never waits longer.
 absl::StatusOr<int> SmallestFrom(const WaitGraph& graph, int least) {
   if (graph.CheckProgress(least).ok()) return least;
@@ -46,15 +39,12 @@ std::string Named(Merging merging) {
   return absl::StrCat("on a transport with merged FIFOs (", ToString(merging), ")");
 }
 
-}  // namespace
+absl::Status CheckWindow(const Plan& plan) {
+  if (plan.window > 0 || plan.workers == 1) return absl::OkStatus();
+  return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
+}
 
-absl::Status Verify(const Plan& plan, std::span<const Program> programs, Merging merging) {
-  RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  if (plan.window < 1 && plan.workers > 1) {
-    return absl::InvalidArgumentError("plan: window is not resolved yet (ChooseWindow)");
-  }
-  RZ_RETURN_IF_ERROR(CheckMeaning(plan, programs));
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(plan, programs));
+absl::Status CheckWaits(const Plan& plan, const LinkedRing& ring, Merging merging) {
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(plan, ring, merging));
   const WaitGraph graph(ring, merging, order);
   const absl::Status progress = graph.CheckProgress(std::max(plan.window, 1));
@@ -64,6 +54,17 @@ absl::Status Verify(const Plan& plan, std::span<const Program> programs, Merging
   return WaitGraph(ring).CheckOverwrites(plan);
 }
 
+}  // namespace
+
+absl::Status Verify(const Plan& plan, std::vector<Program> programs, Merging merging) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  RZ_RETURN_IF_ERROR(CheckWindow(plan));
+  RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Join(plan, std::move(programs)));
+  RZ_RETURN_IF_ERROR(CheckMeaning(plan, ring));
+  RZ_RETURN_IF_ERROR(ring.Link(plan));
+  return CheckWaits(plan, ring, merging);
+}
+
 Plan ShortenedPlan(const Plan& plan) {
   constexpr int kEnough = 5;
   // The first, which may be stale, the second, which takes what is injected after it, those that go
@@ -71,6 +72,8 @@ Plan ShortenedPlan(const Plan& plan) {
   constexpr int kEnoughLaps = 5;
   Plan shortened = plan;
   shortened.laps = std::min(plan.laps, kEnoughLaps);
+  // The first, which is injected, one behind it, and the last.
+  shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
   if (plan.iterations <= kEnough) return shortened;
   shortened.iterations = kEnough - 1;
   // Every version collected: waits are only taken away where one is not.
@@ -88,10 +91,11 @@ Plan ShortenedPlan(const Plan& plan) {
 
 absl::Status VerifyPlan(const Plan& plan, Merging merging) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
+  RZ_RETURN_IF_ERROR(CheckWindow(plan));
   const Plan shortened = ShortenedPlan(plan);
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
-                      MakePrograms(shortened, WholeRun(shortened)));
-  return Verify(shortened, programs, merging);
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
+  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
+  return CheckWaits(shortened, ring, merging);
 }
 
 absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
@@ -102,10 +106,8 @@ absl::StatusOr<PlanProof> PlanProof::Parse(const std::string& text) {
 absl::StatusOr<PlanProof> ProvePlan(const Plan& plan) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   const Plan shortened = ShortenedPlan(plan);
-  RZ_ASSIGN_OR_RETURN(const std::vector<Program> programs,
-                      MakePrograms(shortened, WholeRun(shortened)));
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Make(shortened, programs));
-  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, programs, ring));
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
+  RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
   const WaitGraph graph(ring);
   RZ_RETURN_IF_ERROR(graph.CheckOverwrites(shortened));
   Plan resolved = plan;
@@ -126,15 +128,16 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
     return plan.window;
   }
   const int least = LeastWindow(plan) * (merging == Merging::kPerPair ? 2 : 1);
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
-  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(ShortenedPlan(plan), ring, merging));
+  const Plan shortened = ShortenedPlan(plan);
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
+  RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(shortened, ring, merging));
   absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);
   if (window.ok() || merging == Merging::kNone) return window;
   return Annotate(window.status(), absl::StrCat(Named(merging), " no window is enough"));
 }
 
 absl::StatusOr<int> SmallestWindow(const Plan& plan) {
-  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, ShortenedRing(plan));
+  RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(ShortenedPlan(plan)));
   return SmallestFrom(WaitGraph(ring), 1);
 }
 

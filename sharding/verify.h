@@ -32,7 +32,7 @@ namespace ringzero {
 // `merging`: for a transport that has fewer FIFOs than channels (merged_order.h). Then the merged
 // order is checked, too, and with Merging::kPerPair plan.window is the credit of all payload from
 // one neighbour.
-absl::Status Verify(const Plan& plan, std::span<const Program> programs,
+absl::Status Verify(const Plan& plan, std::vector<Program> programs,
                     Merging merging = Merging::kNone);
 
 // A plan whose run is so short that Verify is fast, and in which everything that differs between

@@ -6,9 +6,11 @@
 #include <map>
 #include <numeric>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "sharding/label.h"
+#include "sharding/schedule.h"
 
 namespace ringzero {
 
@@ -17,6 +19,9 @@ WaitGraph::WaitGraph(const LinkedRing& ring, Merging merging, const MergedOrder&
       place_(ring.count(), {-1, -1}),
       credit_place_(ring.count(), {-1, -1}),
       behind_(ring.count()) {
+  for (int i = 0; i < ring.count(); ++i) {
+    if (ring.op(i).kind == OpKind::kUpdate) updates_.push_back(i);
+  }
   if (merging != Merging::kNone) ChainLongHops(order.long_hops);
   if (merging == Merging::kPerPair) credits_ = order.pairs;
   const auto held_into = [&ring](int worker) {
@@ -68,9 +73,7 @@ WaitGraph::Waits WaitGraph::WaitsWith(int window) const {
   Waits waits;
   waits.first.push_back(0);
   for (int node = 0; node < ring_.count(); ++node) {
-    for (const int64_t after : ring_.ops[node].after) {
-      waits.all.push_back({static_cast<int>(after), Why::kAfter});
-    }
+    for (const int after : ring_.ops[node].after) waits.all.push_back({after, Why::kAfter});
     if (const auto [queue, number] = place_[node]; queue >= 0) {
       const std::vector<int>& receives = ring_.queues[queue].receives;
       waits.all.push_back({ring_.partner[node], Why::kMessage});
@@ -143,61 +146,69 @@ std::string WaitGraph::DescribeCycle(const Waits& waits, const std::vector<bool>
   return absl::StrCat(text, ring_.Describe(start));
 }
 
-absl::Status WaitGraph::CheckOverwrites(const Plan& plan) const {
-  // readers[{stage, version}]: who computes with it; computing is ordered in each worker, so that
-  // the last of a worker's reads stands for all of them.
-  std::map<std::pair<int, int>, std::vector<int>> readers;
-  std::vector<int> updates;
-  for (int i = 0; i < ring_.count(); ++i) {
-    const LinkedOp& linked = ring_.ops[i];
-    if (linked.op.kind == OpKind::kUpdate) updates.push_back(i);
-    if (!IsCompute(linked.op.kind)) continue;
-    for (const Read& read : linked.reads) {
-      std::vector<int>& last =
-          readers.try_emplace({read.stage.value, read.version.value}, plan.workers, -1)
-              .first->second;
-      last[ring_.worker_of(i)] = i;
-    }
-  }
+absl::Status WaitGraph::CheckOverwrites(const Plan& plan, int small_ring) const {
+  std::vector<Overwrite> overwrites;
+  for (int w = 0; w < plan.workers; ++w) FindOverwrites(plan, w, small_ring, overwrites);
+  if (overwrites.empty()) return absl::OkStatus();
   const Waits waits = WaitsWith(LargestUsefulWindow());
   const std::vector<int> order = Order(waits);
-  // reached[i][w]: the last computing operation of worker first + w that is surely done before i.
+  // reached[i][k]: the last computing operation of worker first + k that is surely done before i.
   // Several workers at once: what takes time is going through the graph.
   constexpr int kTogether = 16;
   std::vector<std::array<int, kTogether>> reached(ring_.count());
-  for (int w = 0; w < plan.workers; ++w) {
-    const int first = w - w % kTogether;
-    if (w == first) {
-      for (auto& none : reached) none.fill(-1);
-      for (const int node : order) {
-        for (const Wait& wait : waits.of(node)) {
-          for (int i = 0; i < kTogether; ++i) {
-            reached[node][i] = std::max(reached[node][i], reached[wait.on][i]);
-          }
+  for (auto next = overwrites.begin(); next != overwrites.end();) {
+    const int first = ring_.worker_of(next->reader);
+    for (auto& none : reached) none.fill(-1);
+    for (const int node : order) {
+      for (const Wait& wait : waits.of(node)) {
+        for (int i = 0; i < kTogether; ++i) {
+          reached[node][i] = std::max(reached[node][i], reached[wait.on][i]);
         }
-        const int own = ring_.worker_of(node) - first;
-        const bool among = own >= 0 && own < kTogether;
-        if (among && IsCompute(ring_.op(node).kind)) reached[node][own] = node;
       }
+      const int own = ring_.worker_of(node) - first;
+      const bool among = own >= 0 && own < kTogether;
+      if (among && IsCompute(ring_.op(node).kind)) reached[node][own] = node;
     }
-    for (const int update : updates) {
-      // Masters that every worker has are read by nobody else.
-      if (plan.spreads_sums() && ring_.worker_of(update) != w) continue;
-      const Op& op = ring_.op(update);
-      const int made = op.version.value;
-      // In place: the version before, and with it the prediction of that one.
-      std::vector<Version> overwritten = {Version(plan.rule == Rule::kDp ? made - 1 : made - 2)};
-      if (plan.predict) overwritten = {Version(made - 1), Prediction(made - 1)};
-      for (const Version v : overwritten) {
-        const auto found = readers.find({op.stage.value, v.value});
-        if (found == readers.end() || found->second[w] <= reached[update][w - first]) continue;
-        return FailedPrecondition(ring_.Describe(update), " overwrites version ", LabelText(v),
-                                  " of stage ", op.stage.value, ", which ",
-                                  ring_.Describe(found->second[w]), " may still be reading");
-      }
+    for (; next != overwrites.end(); ++next) {
+      const int own = ring_.worker_of(next->reader) - first;
+      if (own >= kTogether) break;
+      if (next->reader <= reached[next->update][own]) continue;
+      const Op& op = ring_.op(next->update);
+      return FailedPrecondition(ring_.Describe(next->update), " overwrites version ",
+                                LabelText(next->version), " of stage ", op.stage.value, ", which ",
+                                ring_.Describe(next->reader), " may still be reading");
     }
   }
   return absl::OkStatus();
+}
+
+// Computing is ordered in each worker, so that the last of a worker's reads stands for all of them.
+void WaitGraph::FindOverwrites(const Plan& plan, int worker, int small_ring,
+                               std::vector<Overwrite>& overwrites) const {
+  absl::flat_hash_map<std::pair<int, int>, int> readers;  // by stage and version
+  absl::flat_hash_map<std::pair<int, int>, int> given;  // by stage and iteration: its last backward
+  for (int i = ring_.begin[worker]; i < ring_.begin[worker + 1]; ++i) {
+    const Op& op = ring_.op(i);
+    if (!IsCompute(op.kind)) continue;
+    if (op.kind == OpKind::kBackward) given[{op.stage.value, op.iteration.value}] = i;
+    for (const RingRead& read : ring_.ops[i].reads) {
+      readers[{read.stage.value, read.version.value}] = i;
+    }
+  }
+  for (const int update : updates_) {
+    // Masters that every worker has are read by nobody else.
+    if (plan.spreads_sums() && ring_.worker_of(update) != worker) continue;
+    const Op& op = ring_.op(update);
+    const auto last = given.find({op.stage.value, op.iteration.value});
+    for (const Version v : OverwrittenVersions(plan, op.iteration)) {
+      const auto reader = readers.find({op.stage.value, v.value});
+      if (reader == readers.end()) continue;
+      // The update's sum has the gradient of this worker's last backward, which comes behind.
+      const bool given_later = last != given.end() && reader->second <= last->second;
+      if (given_later && ring_.count() > small_ring) continue;
+      overwrites.push_back({update, reader->second, v});
+    }
+  }
 }
 
 int WaitGraph::LargestUsefulWindow() const {

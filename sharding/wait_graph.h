@@ -39,9 +39,10 @@ class WaitGraph {
 
   // FailedPrecondition, naming both, if a worker may still read a version when its memory is
   // written, or reads it in an order that only chance decides. A relay needs no check of its own:
-  // whoever it is for waits for it and reads. Holds for any window. (Today's programs
-  // cannot fail here: each read comes before an add whose sum the update takes. Later ones may.)
-  absl::Status CheckOverwrites(const Plan& plan) const;
+  // whoever it is for waits for it and reads. Holds for any window. Of more than `small_ring`
+  // operations it goes through the graph only for reads that come behind their worker's last
+  // gradient for that update: CheckMeaning has found that an update waits for all gradients.
+  absl::Status CheckOverwrites(const Plan& plan, int small_ring = 10'000) const;
 
   // The most messages on one channel: a larger window changes nothing.
   int LargestUsefulWindow() const;
@@ -60,6 +61,14 @@ class WaitGraph {
       return {all.data() + first[node], all.data() + first[node + 1]};
     }
   };
+  struct Overwrite {
+    int update;
+    int reader;  // a worker's last
+    Version version;
+  };
+  // Of one worker's reads.
+  void FindOverwrites(const Plan& plan, int worker, int small_ring,
+                      std::vector<Overwrite>& overwrites) const;
   Waits WaitsWith(int window) const;
   // Nodes in an order in which every wait comes first; shorter than the ring if there is a cycle.
   static std::vector<int> Order(const Waits& waits);
@@ -68,6 +77,7 @@ class WaitGraph {
   const LinkedRing& ring_;
   void ChainLongHops(const std::vector<int>& long_hops);
 
+  std::vector<int> updates_;
   std::vector<std::pair<int, int>> place_;  // of a receive: its queue and its number in it
   // The receives that share W slots: a channel's, or a neighbour's.
   std::vector<std::vector<int>> credits_;

@@ -52,6 +52,7 @@ absl::StatusOr<TransportOptions> TransportNeeds(const Plan& plan, WorkerId self,
   const size_t tokens = ArenaBytes(static_cast<int64_t>(kPayloadAlignment));
   options.sum_bytes +=
       4 * kIterationsAlive * metrics + (2 * static_cast<size_t>(window) + 2) * tokens;
+  if (plan.one_host) return options;  // nothing is received into memory of one's own
   RZ_ASSIGN_OR_RETURN(const ReceivedBytes received, ReceivedNeeds(plan, self, metrics_count));
   options.received_parameter_bytes = received.parameters;
   options.received_sum_bytes = received.sums;

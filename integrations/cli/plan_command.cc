@@ -138,14 +138,15 @@ void UseCores(double cores, SimulationOptions& speed) {
 }
 
 // If slots hold bytes: what the window for slots that hold no bytes would give here, and cost.
-absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const Plan& plan) {
+absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const ShortRun& run,
+                                                 const Plan& plan) {
   const bool chosen = input.config.cyclic.window == 0;
   if (!chosen || PoolKindOf(input) != PoolKind::kReceived) return "";
   Plan larger = plan;
   larger.window = 0;
   RZ_ASSIGN_OR_RETURN(larger.window, ChooseFreeWindow(larger));
   if (larger.window <= plan.window) return "";
-  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(plan, {}));
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(run, {}));
   RZ_ASSIGN_OR_RETURN(const StepForecast shorter, ForecastStep(larger, {}));
   int64_t most = 0;
   for (int w = 0; w < plan.workers; ++w) {
@@ -164,6 +165,7 @@ absl::StatusOr<std::string> DescribeLargerWindow(const RunInput& input, const Pl
 // How long an iteration of the plan will take here, and why: from a measured profile, or from FLOPs
 // and bytes. Cores are shared. Uses torch. InvalidArgument if the profile is of another run.
 absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& run,
+                                       const ShortRun& short_run,
                                        const std::optional<SavedProfile>& profile) {
   const Plan& plan = run.planned.plan;
   PlanTimes times;
@@ -185,8 +187,8 @@ absl::StatusOr<PlanTimes> PredictTimes(const RunInput& input, const PlannedRun& 
   const int hosts = input.hosts;
   const double cores = UsableCores();
   UseCores(cores * hosts / input.config.cyclic.threads, times.speed);
-  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(plan, times.speed));
-  RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, plan));
+  RZ_ASSIGN_OR_RETURN(const StepForecast step, ForecastStep(short_run, times.speed));
+  RZ_ASSIGN_OR_RETURN(const std::string window, DescribeLargerWindow(input, short_run, plan));
   times.text =
       absl::StrCat("\ntimes       from ", times.text, "; ", CoresText(cores),
                    hosts == 1 ? "" : absl::StrCat(" of each of ", hosts, " hosts like this one"),
@@ -313,10 +315,11 @@ absl::Status RunPlan(const CommandLine& line) {
   PrepareTorch(config.cyclic.threads);
   RZ_ASSIGN_OR_RETURN(const PlannedRun run, PlanRun(input));
   const Plan& plan = run.planned.plan;
-  RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan, run.planned.proof));
+  RZ_ASSIGN_OR_RETURN(const ShortRun short_run, ShortRun::Make(plan));
+  RZ_ASSIGN_OR_RETURN(std::string text, DescribePlan(plan, run.planned.proof, short_run));
   RZ_ASSIGN_OR_RETURN(const MemoryForecast memory, ForecastRun(config, run));
   absl::StrAppend(&text, "transport: ", transport, "\n");
-  RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes(input, run, profile));
+  RZ_ASSIGN_OR_RETURN(const PlanTimes times, PredictTimes(input, run, short_run, profile));
   absl::StrAppend(&text, times.text, DescribeMemory(memory, run.model.parameter_count), fit);
   const std::string slow = DescribeSlowType(config);
   if (!slow.empty()) absl::StrAppend(&text, slow, "\n");

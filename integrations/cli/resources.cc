@@ -1,6 +1,7 @@
 // The affinity mask, the cgroups of /proc/self/cgroup, execv, and /proc.
 #include "integrations/cli/resources.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -21,6 +22,10 @@
 #include "absl/strings/string_view.h"
 #include "base/files.h"
 #include "base/system_names.h"
+
+// jemalloc's, where it is linked.
+extern "C" int mallctl(const char* name, void* old, size_t* old_bytes, void* value, size_t bytes)
+    __attribute__((weak));
 
 namespace ringzero {
 namespace {
@@ -170,6 +175,11 @@ FitBudget FindHostMemory(const std::string& root) {
          absl::StrCat("what is left of the memory limit of cgroup ", group.name));
   }
   return budget;
+}
+
+void ReturnFreedMemory() {
+  malloc_trim(0);
+  if (mallctl != nullptr) mallctl("arena.4096.purge", nullptr, nullptr, nullptr, 0);  // of all
 }
 
 ProcessPages PagesOfProcess(const std::string& process) {

@@ -53,6 +53,9 @@ void SleepWhereCrowded(const ThreadCount& count, const CommandLine& line, bool s
 // as free.
 FitBudget FindHostMemory(const std::string& root);
 
+// Gives the system the pages of memory that was freed and that the allocator keeps.
+void ReturnFreedMemory();
+
 // Pages of a process, in bytes. Pss: a shared page is divided among the processes that map it.
 struct ProcessPages {
   int64_t pss = 0;

@@ -323,7 +323,7 @@ class Oracle {
   }
 
   absl::Status CheckReads(int i) const {
-    for (const Read& read : ring_.ops[i].reads) {
+    for (const RingRead& read : ring_.ops[i].reads) {
       const int j = read.stage.value, version = read.version.value;
       if (times_.start[i] < Made(i, j, version))
         return Wrong(i, "reads a version before it is made");
@@ -459,7 +459,7 @@ class Oracle {
     return absl::OkStatus();
   }
   bool Ready(int i, const std::vector<bool>& done) const {
-    const std::vector<int64_t>& after = ring_.ops[i].after;
+    const auto& after = ring_.ops[i].after;
     const bool links = std::all_of(after.begin(), after.end(), [&](int64_t a) { return done[a]; });
     const bool receive = ring_.op(i).kind == OpKind::kReceive;
     return links && (!receive || done[ring_.partner[i]]);
@@ -479,7 +479,7 @@ class Oracle {
   }
 
   absl::Status Follow(int i) {
-    const LinkedOp& linked = ring_.ops[i];
+    const RingOp& linked = ring_.ops[i];
     const Op& op = linked.op;
     if (op.kind == OpKind::kReceive) contents_[i] = contents_[ring_.partner[i]];
     // A finished sum is read by many.

@@ -138,12 +138,14 @@ TEST(PlanProofTest, ThereIsNoneOfAPlanThatCannotRun) {
 TEST(DefinitionsTest, AreWhatProgramsCompute) {
   for (const PlanShape& shape : PairwiseShapes()) {
     const Plan plan = MakeTestPlan(shape);
+    const RequiredLabels labels(plan);
     for (const Program& program : ProgramsOf(plan)) {
       std::vector<Op> computing;
       for (const Op& op : program.ops) {
         if (IsCompute(op.kind)) computing.push_back(op);
       }
-      EXPECT_EQ(computing, RequiredComputing(plan, program.worker.value)) << Describe(shape);
+      EXPECT_EQ(computing, RequiredComputing(plan, labels, program.worker.value))
+          << Describe(shape);
     }
   }
 }
@@ -253,6 +255,11 @@ TEST(VerifyTest, SpellsOutACircle) {
   EXPECT_THAT(message, HasSubstr("waits for a slot until worker 1, line"));
 }
 
+template <typename Keep>
+void KeepAfter(RingOp& op, Keep keep) {
+  op.after.erase(std::partition(op.after.begin(), op.after.end(), keep), op.after.end());
+}
+
 // An update that did not care who reads must be noticed. (Under cdp_v2 an update that overwrites
 // what only the iteration before has read is kept apart by the update before it.)
 TEST(WaitGraphTest, NoticesAnUpdateThatWaitsForNoReader) {
@@ -264,8 +271,7 @@ TEST(WaitGraphTest, NoticesAnUpdateThatWaitsForNoReader) {
     for (int i = 0; i < ring.count(); ++i) {
       if (ring.op(i).kind != OpKind::kUpdate) continue;
       LinkedRing without = ring;
-      std::erase_if(without.ops[i].after,
-                    [&](int64_t a) { return ring.op(a).kind != OpKind::kUpdate; });
+      KeepAfter(without.ops[i], [&](int a) { return ring.op(a).kind == OpKind::kUpdate; });
       EXPECT_THAT(WaitGraph(without).CheckOverwrites(plan), Says("may still be reading"))
           << ring.Describe(i);
       ++checked;
@@ -282,9 +288,31 @@ TEST(WaitGraphTest, NoticesReadersOnOtherWorkers) {
     const Op& op = ring.op(i);
     if (op.kind != OpKind::kUpdate || op.iteration.value != 2) continue;
     LinkedRing without = ring;
-    std::erase(without.ops[i].after, without.ops[i].takes);
+    KeepAfter(without.ops[i], [&](int a) { return a != ring.ops[i].takes; });
     const absl::Status status = WaitGraph(without).CheckOverwrites(plan);
     EXPECT_THAT(status, Says("may still be reading")) << ring.Describe(i);
+  }
+}
+
+// In a large ring the graph is asked of a read alone that comes behind its worker's last gradient.
+TEST(WaitGraphTest, NoticesAReadBehindTheLastGradientInALargeRing) {
+  for (const Rule rule : {Rule::kDp, Rule::kCdpV1, Rule::kCdpV2}) {
+    const Plan plan = MakeResolvedPlan({.workers = 3, .stages = 3, .rule = rule});
+    const LinkedRing ring = RingOf(plan);
+    constexpr int kAllAreLarge = 0;
+    ASSERT_EQ(WaitGraph(ring).CheckOverwrites(plan, kAllAreLarge), absl::OkStatus());
+    int checked = 0;
+    for (int i = 0; i < ring.count(); ++i) {
+      if (ring.op(i).kind != OpKind::kEnd || ring.op(i).iteration.value != 2) continue;
+      LinkedRing late = ring;
+      for (const Version v : OverwrittenVersions(plan, ring.op(i).iteration)) {
+        late.ops[i].reads.push_back({.stage = StageId(1), .version = v});
+      }
+      EXPECT_THAT(WaitGraph(late).CheckOverwrites(plan, kAllAreLarge), Says("may still be reading"))
+          << ring.Describe(i);
+      ++checked;
+    }
+    EXPECT_EQ(checked, plan.workers);
   }
 }
 
@@ -396,6 +424,29 @@ TEST(ShortenedPlanTest, ManyLapsNeedTheSameWindow) {
                               .costs = Costs::kRandom,
                               .seed = 1 + static_cast<uint64_t>(variant)});
     EXPECT_EQ(ShortenedPlan(plan).laps, 5);
+    plan.window = *SmallestWindow(plan);
+    EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << variant;
+    if (plan.window == 1) continue;
+    --plan.window;
+    EXPECT_FALSE(Verify(plan, ProgramsOf(plan)).ok()) << variant;
+  }
+}
+
+// Nor to evaluate in fewer laps, whatever the slots' numbers are behind them.
+TEST(ShortenedPlanTest, ManyEvaluationLapsNeedTheSameWindow) {
+  for (int variant = 0; variant < 24; ++variant) {
+    Plan plan = MakeTestPlan({.workers = 2 + variant % 3,
+                              .stages = 1 + variant % 5,
+                              .zero_stage = 3 - variant / 6,
+                              .laps = 1 + variant % 2,
+                              .rule = static_cast<Rule>(variant % 3),
+                              .evaluate_every = 1 + variant % 2,
+                              .evaluation_laps = 6 + variant % 7,
+                              .statistics = variant % 4 == 0,
+                              .owners = variant % 2 == 0 ? Owners::kRandom : Owners::kAssigned,
+                              .costs = Costs::kRandom,
+                              .seed = 1 + static_cast<uint64_t>(variant)});
+    EXPECT_EQ(ShortenedPlan(plan).evaluation.laps, 3);
     plan.window = *SmallestWindow(plan);
     EXPECT_EQ(Verify(plan, ProgramsOf(plan)), absl::OkStatus()) << variant;
     if (plan.window == 1) continue;
