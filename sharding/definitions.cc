@@ -219,6 +219,11 @@ bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m) {
   return !among(RequiredEvaluations(plan)) && !among(RequiredCollections(plan));
 }
 
+bool LapsEndAtOwners(const Plan& plan) {
+  const bool sharded = plan.exchange && plan.zero_stage > 0 && plan.workers > 1;
+  return sharded && !plan.one_host && plan.rule == Rule::kDp && plan.laps > 1;
+}
+
 std::vector<int> RequiredEvaluations(const Plan& plan) {
   std::vector<int> versions;
   const EvaluationPlan& evaluation = plan.evaluation;

@@ -54,6 +54,10 @@ std::vector<StaggerWait> StaggerWaits(const Plan& plan);
 // else between them.
 bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m);
 
+// In dp, unless memory is lent or everybody has all masters, worker 0 gets its copies of later laps from
+// their owners, and the sums of a lap go to it by way of their owners.
+bool LapsEndAtOwners(const Plan& plan);
+
 // The versions that are evaluated, and those that are collected whole, ascending.
 std::vector<int> RequiredEvaluations(const Plan& plan);
 std::vector<int> RequiredCollections(const Plan& plan);

@@ -80,7 +80,7 @@ constexpr std::array<ChannelFields, kChannelCount> kChannelFields = {{{"", ""},
                                                                       {"stlvc", ""},  // inject
                                                                       {"stlvc", ""},  // evaluation
                                                                       {"stl", ""},    // sum
-                                                                      {"st", ""},     // retire
+                                                                      {"st", "l"},    // retire
                                                                       {"stl", ""},    // buffers
                                                                       {"st", ""},     // snapshots
                                                                       {"tl", "c"},    // metrics

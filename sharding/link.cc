@@ -171,7 +171,7 @@ class Linker::State {
 
   // The update whose sum this send hands on, if this worker contributes nothing more to it.
   std::optional<Iteration> LastPartOf(const Op& send) const {
-    if (send.channel == Channel::kRetire) return send.iteration;
+    if (send.channel == Channel::kRetire && send.lap == kNoLap) return send.iteration;
     if (send.channel != Channel::kSum) return std::nullopt;
     const MicroBatch receiver{send.peer, send.iteration, send.lap};
     const std::optional<MicroBatch> ours = PreviousMicroBatch(plan_, receiver);

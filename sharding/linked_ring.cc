@@ -14,6 +14,12 @@
 namespace ringzero {
 namespace {
 
+void AddOp(Instruction op, int worker, LinkedRing& ring) {
+  RingOp& added = ring.ops.emplace_back();
+  added.op = std::move(op);
+  added.worker = worker;
+}
+
 // Links what follows in a worker's program, which begins at `base`, and fills it in behind `first`.
 absl::Status LinkPart(std::span<const Instruction> part, int base, RingOp* first, Linker& linker) {
   const auto shift = [base](int64_t op) { return static_cast<int>(op >= 0 ? op + base : op); };
@@ -55,7 +61,7 @@ absl::Status WriteWorker(const Plan& plan, int worker, LinkedRing& ring) {
   while (writer.part().has_value()) {
     std::vector<Instruction> part = writer.Next();
     const size_t first = ring.ops.size();
-    for (const Instruction& op : part) ring.ops.push_back({.op = op, .worker = worker});
+    for (const Instruction& op : part) AddOp(op, worker, ring);
     RZ_RETURN_IF_ERROR(LinkPart(part, base, ring.ops.data() + first, linker));
   }
   ring.begin.push_back(ring.count());
@@ -240,9 +246,7 @@ absl::StatusOr<LinkedRing> LinkedRing::Join(const Plan& plan, std::vector<Progra
   for (const Program& program : programs) count += program.ops.size();
   ring.ops.reserve(count);
   for (Program& program : programs) {
-    for (Instruction& op : program.ops) {
-      ring.ops.push_back({.op = std::move(op), .worker = program.worker.value});
-    }
+    for (Instruction& op : program.ops) AddOp(std::move(op), program.worker.value, ring);
     std::vector<Instruction>().swap(program.ops);
     ring.begin.push_back(ring.count());
   }

@@ -625,6 +625,8 @@ class SymbolicRun {
         RZ_RETURN_IF_ERROR(Expect(came, {Of::kSum, j, t * per_iteration(), came.end}));
         return CheckNext(came.end);
       case Channel::kRetire:
+        if (op_->lap != kNoLap) return CheckParked(came);
+        [[fallthrough]];
       case Channel::kFinished:
         if (Replicated() != (op_->channel == Channel::kFinished)) return Wrong("is not sent here");
         return Expect(came, CompleteSum(j, t));
@@ -652,6 +654,16 @@ class SymbolicRun {
     return Wrong("has no channel");
   }
 
+  // What the laps before have summed, at the owner, for the next one.
+  absl::Status CheckParked(const Symbol& came) const {
+    const int j = op_->stage.value;
+    const int64_t first = op_->iteration.value * per_iteration();
+    const bool last = op_->lap.value + 1 >= plan_.laps;
+    if (last || !LapsEndAtOwners(plan_) || !Owns(worker_, j)) return Wrong("is not sent here");
+    return Expect(came,
+                  {Of::kSum, j, first, first + (op_->lap.value + 1) * int64_t{plan_.workers}});
+  }
+
   // A copy comes from the previous micro-batch if that one read the same, an evaluation's from the
   // left; else from the owner.
   absl::Status CheckSource() const {
@@ -667,7 +679,8 @@ class SymbolicRun {
       const int64_t m = MicroBatchOf(*op_, worker_);
       const int label = labels_.Of(PlaceOf(plan_, m), j);
       if (label != op_->version.value) return Wrong("is not the version that is read");
-      if (m > 0 && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
+      const bool begins_lap = worker_ == 0 && op_->lap.value > 0 && LapsEndAtOwners(plan_);
+      if (m > 0 && !begins_lap && labels_.Of(PlaceOf(plan_, m - 1), j) == label) {
         relay = op_->copy == Copy::kForward ? Channel::kForwardCopy : Channel::kBackwardCopy;
         from = PlaceOf(plan_, m - 1).worker;
       }

@@ -63,7 +63,9 @@ std::optional<Due> WhenItComes(const Plan& plan, const CostClock& clock, const O
   const MicroBatch last{WorkerId(plan.workers - 1), t, Lap(plan.laps - 1)};
   const int stages = plan.stage_count();
   if (receive.channel == Channel::kRetire || receive.channel == Channel::kFinished) {
-    return clock.At(last, 2 * stages - receive.stage.value);
+    MicroBatch sends = last;
+    if (receive.lap != kNoLap) sends.lap = receive.lap;
+    return clock.At(sends, 2 * stages - receive.stage.value);
   }
   if (receive.channel == Channel::kNorms) {
     // When all is complete: the squares after the last sum, then the norm.

@@ -66,7 +66,7 @@ class ProgramWriter::Impl {
     const bool first = part.lap.value == 0, last = closing || part.lap.value == plan_.laps - 1;
     if (before && first) ShowVersion(t);
     if (!closing) {
-      if (first) Injections(t);
+      Injections(t, part.lap);
       TrainingLap({self_, t, part.lap});
       if (last) Updates(t);
     }
@@ -336,7 +336,8 @@ class ProgramWriter::Impl {
     if (begins) {
       operands_.BegunSum(j);
     } else if (!alone()) {
-      op.peer = PreviousMicroBatch(plan_, m)->worker;
+      const bool was_parked = self_.value == 0 && IsParked(plan_, j);
+      op.peer = was_parked ? plan_.owner(j) : PreviousMicroBatch(plan_, m)->worker;
       Receive(op, operands_.ReceivedSum(op));
     }
     const MemoryBlock sum = operands_.Sum(j);
@@ -355,8 +356,33 @@ class ProgramWriter::Impl {
       op.iteration = next.iteration;
       op.lap = next.lap;
       op.peer = next.worker;
+      if (self_ == SumsEndAt(plan_) && IsParked(plan_, j)) op = ParkedSum(m, j, plan_.owner(j));
       Send(op, sum);
+      PassParkedSum(m, j);
     }
+  }
+
+  // What the lap that ends with m has summed, on its way to its owner.
+  static Op ParkedSum(const MicroBatch& m, StageId j, WorkerId peer) {
+    return {.channel = Channel::kRetire,
+            .stage = j,
+            .iteration = m.iteration,
+            .lap = m.lap,
+            .peer = peer};
+  }
+
+  // It comes to its owner, and goes on to worker 0's next lap.
+  void PassParkedSum(const MicroBatch& m, StageId j) {
+    if (m.lap.value + 1 == plan_.laps || plan_.owner(j) != self_ || !IsParked(plan_, j)) return;
+    const Op parked = ParkedSum(m, j, SumsEndAt(plan_));
+    const MemoryBlock block = operands_.Slot(parked.channel, parked.peer);
+    Receive(parked, block);
+    Send({.channel = Channel::kSum,
+          .stage = j,
+          .iteration = m.iteration,
+          .lap = Lap(m.lap.value + 1),
+          .peer = WorkerId(0)},
+         block);
   }
 
   // The folds of one iteration (or evaluation) of `laps` laps, ending in a report at worker 0.
@@ -396,15 +422,15 @@ class ProgramWriter::Impl {
     }
   }
 
-  // What this owner sends of its stages because the previous micro-batch read another label. Only
-  // the first lap may be stale: from the second on all read the same.
-  void Injections(Iteration t) {
-    for (int l = 0; l < std::min(plan_.laps, 2); ++l) {
-      for (int w = 0; w < plan_.workers; ++w) {
-        const MicroBatch m{WorkerId(w), t, Lap(l)};
-        for (const StageId j : owned_) Inject(m, j, Copy::kForward);
-        for (const StageId j : owned_backward_) Inject(m, j, Copy::kBackward);
-      }
+  // What this owner sends of its stages for a lap of others. Only the first lap may be stale: from the
+  // second on all read the same. Later ones have injections where laps end at owners.
+  void Injections(Iteration t, Lap l) {
+    if (l.value > 1 && !plan_.ends_laps_at_owners()) return;
+    const int workers = l.value > 1 ? 1 : plan_.workers;
+    for (int w = 0; w < workers; ++w) {
+      const MicroBatch m{WorkerId(w), t, l};
+      for (const StageId j : owned_) Inject(m, j, Copy::kForward);
+      for (const StageId j : owned_backward_) Inject(m, j, Copy::kBackward);
     }
   }
 
@@ -685,7 +711,7 @@ bool IsFrom(const ProgramPart& part, const Op& op) {
   const bool shown = op.copy == Copy::kEvaluation || op.channel == Channel::kCollection ||
                      op.channel == Channel::kStates || op.channel == Channel::kSnapshots;
   if (shown || op.lap == kNoLap) return true;
-  return op.channel != Channel::kInject && op.lap >= part.lap;
+  return op.lap >= part.lap;
 }
 
 absl::StatusOr<Program> MakeProgram(const Plan& plan, WorkerId worker, IterationRange range) {

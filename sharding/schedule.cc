@@ -152,11 +152,18 @@ CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j) {
   const Plan& plan = rule.plan();
   const WorkerId owner = plan.owner(j);
   if (plan.has_masters(m.worker, j)) return {CopySource::How::kOwn, m.worker};
+  const bool begins_lap = m.worker.value == 0 && m.lap.value > 0;
+  if (begins_lap && plan.ends_laps_at_owners()) return {CopySource::How::kInject, owner};
   const std::optional<MicroBatch> previous = PreviousMicroBatch(plan, m);
   if (previous && ReadVersion(rule, *previous, j) == ReadVersion(rule, m, j)) {
     return {CopySource::How::kRelay, previous->worker};
   }
   return {CopySource::How::kInject, owner};
+}
+
+bool IsParked(const Plan& plan, StageId j) {
+  const WorkerId owner = plan.owner(j);
+  return plan.ends_laps_at_owners() && owner.value > 0 && owner != SumsEndAt(plan);
 }
 
 bool IsFirstRead(const UpdateRule& rule, const MicroBatch& m, StageId j) {
@@ -362,7 +369,7 @@ WireBytes SteadyWireBytes(const Plan& plan) {
   if (n < 2 || !plan.exchange) return bytes;
   for (int j = 0; j < plan.stage_count(); ++j) {
     const StagePlan& stage = plan.stages[j];
-    bytes.sums += (n * k - 1) * stage.sum_bytes;
+    bytes.sums += (n * k - 1 + (IsParked(plan, StageId(j)) ? k - 1 : 0)) * stage.sum_bytes;
     if (plan.spreads_sums()) {
       bytes.sums += (n - 1) * stage.sum_bytes;
       continue;

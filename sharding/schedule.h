@@ -81,6 +81,10 @@ struct CopySource {
   WorkerId from;
 };
 CopySource SourceOf(const UpdateRule& rule, const MicroBatch& m, StageId j);
+// Whether the last worker parks the sum of stage j between two laps at its owner (kRetire with the
+// lap that ends), who sends it to worker 0. (Plan::ends_laps_at_owners. Sums of its own stages, and of
+// worker 0's, go straight there.)
+bool IsParked(const Plan& plan, StageId j);
 // Where copies are held (plan.holds_copies): whether micro-batch m, or the evaluation at worker w
 // in iteration t, is the first on its worker to read its version of stage j, or the last. What has
 // been read before comes from nowhere.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "sharding/cost_profile.h"
+#include "sharding/schedule.h"
 #include "sharding/verify.h"
 #include "tests/sharding/test_plans.h"
 #include "tests/support/status_matchers.h"
@@ -21,24 +22,39 @@ double StepWith(Plan plan, int window) {
   return step.ok() ? step->seconds : 0;
 }
 
-// What worker N-1 sends for worker 0's next lap comes a lap early, and holds its slots.
 TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
-  for (const int laps : {2, 4}) {
-    SCOPED_TRACE(laps);
-    const Plan plan = MakeTestPlan(Shape(absl::StrCat("16x16 dp backward_twice laps=", laps)));
+  for (const char* rule : {"cdp_v1", "cdp_v2"}) {
+    SCOPED_TRACE(rule);
+    const Plan plan = MakeTestPlan(Shape(absl::StrCat("16x16 backward_twice laps=2 ", rule)));
     RZ_ASSIGN(const int bound, ChooseWindow(plan));
     RZ_ASSIGN(const int free, ChooseFreeWindow(plan));
     const double shortest = StepWith(plan, kNoLimit);
-    EXPECT_GT(StepWith(plan, bound), 1.2 * shortest);
+    EXPECT_GT(StepWith(plan, bound), 1.05 * shortest);
     EXPECT_LE(StepWith(plan, free), 1.01 * shortest);
     EXPECT_GT(StepWith(plan, free - 1), 1.01 * shortest) << "a smaller window would do";
   }
 }
 
+// In dp laps end at owners: what worker N-1 sent for worker 0's next lap would come a lap early, and
+// hold its slots.
+TEST(FreeWindowTest, LapsOfDpNeedNoMoreThanTheLeastWindow) {
+  for (const char* shape : {"16x16", "8x8", "8x16", "4x4", "3x9 zero=2", "5x10 zero=1"}) {
+    for (const int laps : {2, 3, 4}) {
+      const Plan plan = MakeTestPlan(Shape(absl::StrCat(shape, " dp backward_twice laps=", laps)));
+      RZ_ASSIGN(const int bound, ChooseWindow(plan));
+      EXPECT_EQ(bound, LeastWindow(plan)) << shape << " " << laps;
+      EXPECT_LE(StepWith(plan, bound), 1.05 * StepWith(plan, kNoLimit)) << shape << " " << laps;
+    }
+  }
+}
+
 // One slot fewer would cost less than a tenth of a step, but more than 1 %.
 TEST(FreeWindowTest, AFewPerCentAreWorthASlot) {
-  const Plan plan = MakeTestPlan(
-      {.workers = 5, .stages = 10, .laps = 4, .rule = Rule::kDp, .costs = Costs::kBackwardTwice});
+  const Plan plan = MakeTestPlan({.workers = 12,
+                                  .stages = 12,
+                                  .laps = 2,
+                                  .rule = Rule::kCdpV1,
+                                  .costs = Costs::kBackwardTwice});
   RZ_ASSIGN(const int free, ChooseFreeWindow(plan));
   const double shortest = StepWith(plan, kNoLimit);
   EXPECT_LE(StepWith(plan, free), 1.01 * shortest);

@@ -117,7 +117,7 @@ TEST(DescribePlanTest, WarnsOfWorkersThatOwnNothing) {
 }
 
 TEST(DescribePlanTest, GivesTheErrorOfAPlanThatCannotRun) {
-  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kDp});
+  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kCdpV1});
   plan.window = 1;
   EXPECT_EQ(DescribePlan(plan).status().code(), absl::StatusCode::kFailedPrecondition);
   plan.workers = 0;

@@ -96,12 +96,12 @@ TEST(SimulateTest, WhatVerifyAcceptsRunsAndTheRestMayNot) {
   RecordProperty("stuck", stuck);
 }
 
-// With k slots dp's second lap waits in a circle, and both say in which. (For k = 1 that is one
-// slot less than the default: 2k is tight there.)
+// With k slots a second lap of cdp_v1 waits in a circle, and both say in which. (For k = 1 that is
+// one slot less than the default: 2k is tight there.)
 TEST(SimulateTest, OneSlotPerOwnStageDeadlocks) {
   for (int n = 2; n <= 5; ++n) {
     for (int k = 1; k <= 3; ++k) {
-      const PlanShape shape{.workers = n, .stages = n * k, .laps = 2, .rule = Rule::kDp};
+      const PlanShape shape{.workers = n, .stages = n * k, .laps = 2, .rule = Rule::kCdpV1};
       Plan plan = MakeTestPlan(shape);
       EXPECT_EQ(*ChooseWindow(plan), 2 * k);
       EXPECT_GT(*SmallestWindow(plan), k);

@@ -248,7 +248,7 @@ TEST(VerifyTest, TheTokenGoesOnWhereTheStaggerSaysAndIsWaitedFor) {
 
 // A window that deadlocks is refused with the circle of waits.
 TEST(VerifyTest, SpellsOutACircle) {
-  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kDp});
+  Plan plan = MakeTestPlan({.workers = 3, .stages = 3, .laps = 2, .rule = Rule::kCdpV1});
   plan.window = 1;
   const std::string message = Refusal(plan, ProgramsOf(plan));
   EXPECT_THAT(message, HasSubstr("with a window of 1 these wait for each other: worker"));
