@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "base/status.h"
 #include "p2p/deadline.h"
 #include "p2p/failure.h"
@@ -194,6 +195,7 @@ namespace {
 absl::StatusOr<Connection> ConnectAll(const JobSeat& seat, const ConnectRequest& request) {
   std::vector<std::string> hosts = seat.hosts;
   if (hosts.empty()) hosts.assign(static_cast<size_t>(seat.workers), "here");
+  RZ_CHECK(static_cast<int>(hosts.size()) == seat.workers, "JobSeat::hosts");
   RZ_ASSIGN_OR_RETURN(ChosenTransport chosen,
                       ChooseTransport(request.transport, hosts, request.options.memory));
   ShmEndpoint endpoint;

@@ -7,7 +7,6 @@
 
 #include "base/status.h"
 #include "sharding/linked_ring.h"
-#include "sharding/program.h"
 #include "sharding/simulate.h"
 #include "sharding/verify.h"
 #include "sharding/wait_graph.h"

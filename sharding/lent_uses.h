@@ -33,8 +33,9 @@ class LentUses {
   void Note(const LentBlock& block, const Use& use) { uses_[block].push_back(use); }
 
   // FailedPrecondition unless each use comes surely behind the last write of its block, and each
-  // write behind all uses since. `order`: of all operations, as they ran. Of more than `small_ring` operations it looks at sums alone, since that takes
-  // long: Verify proves besides that versions are not overwritten (WaitGraph::CheckOverwrites).
+  // write behind all uses since. `order`: of all operations, as they ran. Of more than `small_ring`
+  // operations it looks at sums alone, since that takes long: Verify proves besides that versions are
+  // not overwritten (WaitGraph::CheckOverwrites).
   absl::Status Check(const std::vector<int>& order, const Waits& before,
                      const std::function<std::string(int op)>& describe,
                      size_t small_ring = kSmallRing) const;

@@ -275,6 +275,7 @@ void LinkedRing::Finish(const Plan& plan) {
 }
 
 absl::StatusOr<LinkedRing> LinkedRing::Write(const Plan& plan) {
+  RZ_RETURN_IF_ERROR(CheckPlan(plan));
   LinkedRing ring;
   ring.begin.push_back(0);
   for (int w = 0; w < plan.workers; ++w) {

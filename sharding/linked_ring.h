@@ -84,7 +84,8 @@ struct LinkedRing {
   absl::Status Link(const Plan& plan);
   // Both.
   static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::vector<Program> programs);
-  // Both, of the plan's own programs, which are never there as a whole. Errors of MakePrograms, too.
+  // Both, of the plan's own programs, which are never there as a whole. The
+  // error of CheckPlan, too.
   static absl::StatusOr<LinkedRing> Write(const Plan& plan);
 
  private:

@@ -2,7 +2,6 @@
 #include "sharding/meaning.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -664,8 +663,8 @@ class SymbolicRun {
                   {Of::kSum, j, first, first + (op_->lap.value + 1) * int64_t{plan_.workers}});
   }
 
-  // A copy comes from the previous micro-batch if that one read the same, an evaluation's from the
-  // left; else from the owner.
+  // A copy comes from the previous micro-batch if that one read the same, and no lap begins that the
+  // owners begin. An evaluation's comes from the left. All others come from the owner.
   absl::Status CheckSource() const {
     const int j = op_->stage.value;
     Channel relay = Channel::kInject;  // none

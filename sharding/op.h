@@ -43,10 +43,10 @@ enum class Channel : uint8_t {
   kNone = 0,
   kForwardCopy,   // "forward": parameters for forwards
   kBackwardCopy,  // "backward": parameters for backwards
-  kInject,        // "inject": a label that the previous micro-batch did not read, from the owner
+  kInject,        // "inject": a copy from the owner: the label changes, or a later lap of dp begins
   kEvaluation,    // "evaluation": parameters for evaluation laps
   kSum,           // "sum": the travelling gradient sum
-  kRetire,        // "retire": a complete sum to its owner
+  kRetire,        // "retire": a complete sum to its owner; with a lap: that of the laps so far
   kBuffers,       // "buffers": running statistics
   kSnapshots,     // "snapshots": running statistics of an evaluated version
   kMetrics,       // "metrics": losses and metrics being folded

@@ -136,8 +136,8 @@ struct Plan {
   // Copies and sums are lent, not copied (loans.h). A sum that all workers update from is not.
   bool lends() const { return one_host && exchange && workers > 1 && zero_stage > 0; }
   // In dp all workers are in the same place of the same lap. What the last worker sent on to worker 0
-  // for the next lap would lie in slots for a whole lap, and the last worker would wait for these. So
-  // owners send worker 0's copies of later laps, and keep what a lap has summed until it wants that.
+  // for the next lap would lie in slots for a whole lap, and the last worker would wait for free slots.
+  // So owners send worker 0 its copies of later laps, and the sum of a lap goes by way of its owner.
   bool ends_laps_at_owners() const {
     return rule == Rule::kDp && laps > 1 && workers > 1 && exchange && zero_stage > 0 && !lends();
   }

@@ -422,8 +422,8 @@ class ProgramWriter::Impl {
     }
   }
 
-  // What this owner sends of its stages for a lap of others. Only the first lap may be stale: from the
-  // second on all read the same. Later ones have injections where laps end at owners.
+  // What this owner sends of its stages for lap l of other workers. Only the first lap may be stale:
+  // from the second on all read the same. Later laps have injections where laps end at owners.
   void Injections(Iteration t, Lap l) {
     if (l.value > 1 && !plan_.ends_laps_at_owners()) return;
     const int workers = l.value > 1 ? 1 : plan_.workers;

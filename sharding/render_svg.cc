@@ -155,7 +155,13 @@ class Figure {
                          cell.op.iteration.value == 0;
       if (drawn) adds[cell.op.lap.value * plan_.workers + cell.worker] = &cell;
     }
-    for (size_t i = 0; i + 1 < adds.size(); ++i) Hop(*adds[i], *adds[i + 1]);
+    for (size_t i = 0; i + 1 < adds.size(); ++i) {
+      const bool parked = adds[i + 1]->worker == 0 && IsParked(plan_, StageId(stage));
+      GridCell by_way = *adds[i];
+      if (parked) by_way.worker = plan_.stages[stage].owner.value;
+      if (parked) Hop(*adds[i], by_way);
+      Hop(by_way, *adds[i + 1]);
+    }
     for (int w = 0; w < plan_.workers; ++w) {
       if (plan_.has_masters(WorkerId(w), StageId(stage))) Retire(*adds.back(), w);
     }

@@ -18,12 +18,6 @@ int64_t ComputedCost(const StagePlan& stage) {
   return stage.forward_cost + (stage.has_backward ? stage.backward_cost : 0);
 }
 
-int64_t TotalCost(const Plan& plan) {
-  int64_t total = 0;
-  for (const StagePlan& stage : plan.stages) total += ComputedCost(stage);
-  return total;
-}
-
 // Where a worker reads a version of a stage within one iteration.
 struct Reads {
   std::optional<int> first_lap, last_lap;
@@ -306,7 +300,7 @@ std::vector<StaggerToken> StaggerTokens(const Plan& plan) {
     }
   }
   const int operations = static_cast<int>(ends.size()) / 2;
-  const Wide total = TotalCost(plan);
+  const Wide total = UpdateRule(plan).total();
   // A first operation longer than the distance breaks it; nothing then says that waiting for a
   // later lap ends.
   const int limit = ends[0] * plan.workers <= total ? 2 * operations : operations;

@@ -37,8 +37,8 @@ inline bool CompletesSum(const Plan& plan, const MicroBatch& m) {
   return m.worker == SumsEndAt(plan) && m.lap.value == plan.laps - 1;
 }
 
-// A plan's update rule, with its sums over costs made once: made of a plan wherever one is given, and
-// kept where it is asked often. The plan must outlive it.
+// A plan's update rule, with its sums over costs made once. A plan converts to it. Where it is asked
+// often, keep one. The plan must outlive it.
 class UpdateRule {
  public:
   UpdateRule(const Plan& plan);  // NOLINT(google-explicit-constructor)

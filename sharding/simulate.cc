@@ -58,6 +58,7 @@ class Tally {
 
  private:
   static constexpr int kSteadyFrom = 1;
+  static_assert(kSteadyFrom + 2 == ShortRun::kMiddle);
   static constexpr int64_t kAlike = 1000;
 
   void CountWorker(int w) {
@@ -78,14 +79,20 @@ class Tally {
     }
     for (size_t t = 0; t < ends.size(); ++t) result_.iterations[t].end_ticks += ends[t];
     result_.workers.push_back(worker);
+    if (ends.size() > kSteadyFrom + 2) unsteady_ticks_ += std::abs(ChangeOf(ends));
+  }
+
+  // How much longer the second step from kSteadyFrom on takes than the first.
+  static int64_t ChangeOf(const std::vector<int64_t>& ends) {
+    return ends[kSteadyFrom + 2] - 2 * ends[kSteadyFrom + 1] + ends[kSteadyFrom];
   }
 
   bool IsSteady(bool shares_cores) const {
     if (plan_.iterations <= kSteadyFrom + 3) return false;
-    const WorkerTimes* const from = &result_.iterations[kSteadyFrom];
-    const int64_t last = from[2].end_ticks - from[1].end_ticks;
-    const int64_t change = from[1].end_ticks - from[0].end_ticks - last;
-    return std::abs(change) <= (shares_cores ? last / kAlike : 0);
+    if (!shares_cores) return unsteady_ticks_ == 0;
+    std::vector<int64_t> ends;
+    for (const WorkerTimes& all : result_.iterations) ends.push_back(all.end_ticks);
+    return kAlike * std::abs(ChangeOf(ends)) <= ends[kSteadyFrom + 2] - ends[kSteadyFrom + 1];
   }
 
   // By the operation that ended last of those that operation i waited for.
@@ -259,6 +266,7 @@ class Tally {
   const Timeline& times_;
   std::map<std::pair<int64_t, int>, Held> changes_;  // (tick, worker) -> what changes then
   std::map<std::pair<int, int>, int> begun_;         // (worker, stage) -> the Add that began a sum
+  int64_t unsteady_ticks_ = 0;  // by how much steps differ, all workers together
   Simulation result_;
 };
 
@@ -267,9 +275,8 @@ class Tally {
 int TimedRing::LastCause(int i) const { return ringzero::LastCause(ring, times, i); }
 
 absl::StatusOr<TimedRing> RunWhole(const Plan& plan, const SimulationOptions& options) {
-  RZ_RETURN_IF_ERROR(CheckPlan(plan));
-  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
   RZ_ASSIGN_OR_RETURN(LinkedRing ring, LinkedRing::Write(plan));
+  RZ_RETURN_IF_ERROR(CheckOptions(plan, options));
   RZ_ASSIGN_OR_RETURN(Timeline times, RunTimeline(plan, ring, options));
   return TimedRing{std::move(ring), std::move(times)};
 }

@@ -94,8 +94,8 @@ struct Simulation {
   double steady_iteration_ticks = 0;  // between ends of training iterations, second half of the run
   std::vector<WorkerTimes> workers;
   std::vector<WorkerTimes> iterations;  // all workers together; `end_ticks`: the sum of their ends
-  // Iterations 1, 2 and 3 follow each other equally fast, and so would all others. (With shared cores,
-  // which let workers overtake each other a little: to one part in 1,000.)
+  // Each worker takes as long from iteration 1 to 2 as from 2 to 3: a run goes on like that. (Where
+  // cores are shared workers overtake each other a little: all together, to one part in 1,000.)
   bool is_steady = false;
   std::vector<ComputedOp> computed;    // by worker, in program order
   std::vector<Held> held;              // ascending ticks

@@ -65,15 +65,16 @@ absl::Status Verify(const Plan& plan, std::vector<Program> programs, Merging mer
   return CheckWaits(plan, ring, merging);
 }
 
-Plan ShortenedPlan(const Plan& plan) {
+Plan ShortenedPlan(const Plan& plan, Merging merging) {
   constexpr int kEnough = 5;
   // The first, which may be stale, the second, which takes what is injected after it, those that go
   // on and the last: among so many a worker's horizon has passed some.
   constexpr int kEnoughLaps = 5;
   Plan shortened = plan;
   shortened.laps = std::min(plan.laps, kEnoughLaps);
-  // The first, which is injected, one behind it, and the last.
-  shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
+  // The first, one in the middle, and the last. Where kinds share a FIFO all laps of an evaluation may
+  // wait in it together.
+  if (merging == Merging::kNone) shortened.evaluation.laps = std::min(plan.evaluation.laps, 3);
   if (plan.iterations <= kEnough) return shortened;
   shortened.iterations = kEnough - 1;
   // Every version collected: waits are only taken away where one is not.
@@ -92,7 +93,7 @@ Plan ShortenedPlan(const Plan& plan) {
 absl::Status VerifyPlan(const Plan& plan, Merging merging) {
   RZ_RETURN_IF_ERROR(CheckPlan(plan));
   RZ_RETURN_IF_ERROR(CheckWindow(plan));
-  const Plan shortened = ShortenedPlan(plan);
+  const Plan shortened = ShortenedPlan(plan, merging);
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
   RZ_RETURN_IF_ERROR(CheckMeaning(shortened, ring));
   return CheckWaits(shortened, ring, merging);
@@ -128,7 +129,7 @@ absl::StatusOr<int> ChooseWindow(const Plan& plan, Merging merging) {
     return plan.window;
   }
   const int least = LeastWindow(plan) * (merging == Merging::kPerPair ? 2 : 1);
-  const Plan shortened = ShortenedPlan(plan);
+  const Plan shortened = ShortenedPlan(plan, merging);
   RZ_ASSIGN_OR_RETURN(const LinkedRing ring, LinkedRing::Write(shortened));
   RZ_ASSIGN_OR_RETURN(const MergedOrder order, OrderFor(shortened, ring, merging));
   absl::StatusOr<int> window = SmallestFrom(WaitGraph(ring, merging, order), least);

@@ -38,7 +38,7 @@ absl::Status Verify(const Plan& plan, std::vector<Program> programs,
 // A plan whose run is so short that Verify is fast, and in which everything that differs between
 // iterations still happens: the first, later ones, an evaluation, the last, and the closing one;
 // and all that differs between laps.
-Plan ShortenedPlan(const Plan& plan);
+Plan ShortenedPlan(const Plan& plan, Merging merging = Merging::kNone);
 
 // Verify of the programs of ShortenedPlan(plan).
 absl::Status VerifyPlan(const Plan& plan, Merging merging = Merging::kNone);

@@ -356,7 +356,7 @@ absl::StatusOr<RunFit> CertifyRun(const RunInput& run_input, const PlannedRun& r
   // If not even memory without a pass fits, there may be no room to measure a pass.
   fit.certificate = Certify(input);
   if (!CheckFit(fit.certificate, fit.budgets).ok()) return fit;
-  ReturnFreedMemory();  // a worker does not prove its plan
+  ReturnFreedMemory();  // what the proof took is free again, and not to be counted
   RZ_ASSIGN_OR_RETURN(const PassMemory pass, MeasureRunPass(run_input, run));
   input.pass = {.setup = pass.setup,
                 .activations = pass.activations,

@@ -37,7 +37,7 @@ struct RunInput {
   Config config;
   std::shared_ptr<const Dataset> data;
   RunLength length;
-  int hosts = 1;                   // taken for equal runs of worker numbers
+  int hosts = 1;                   // the forecast gives each an equal run of worker numbers
   bool stage_per_layer = false;    // in place of the configuration's stages
   std::optional<PlanProof> proof;  // by the process that planned first
 };

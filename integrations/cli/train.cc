@@ -269,7 +269,7 @@ absl::Status CheckMonitors(const Config& config) {
 int HostsOf(const std::optional<OutsideJob>& job) {
   if (!job.has_value()) return 1;
   const std::vector<std::string>& hosts = job->seat.hosts;
-  return static_cast<int>(std::set<std::string>(hosts.begin(), hosts.end()).size());
+  return std::max<int>(1, std::set<std::string>(hosts.begin(), hosts.end()).size());
 }
 
 absl::StatusOr<RunInput> Prepare(const CommandLine& line, absl::StatusOr<Config> loaded,

@@ -61,15 +61,17 @@ absl::Status TrainModel(const TrainOptions& options,
     }
   }
   run.launch.workers = mine.plan.workers;
-  RZ_ASSIGN_OR_RETURN(mine.plan.one_host,
-                      SharesMemory(run.transport, run.seat.value_or(JobSeat()).hosts));
+  const std::vector<std::string> hosts = run.seat.value_or(JobSeat()).hosts;
   mine.plan.lends = options.plan.lends && !run.checksums;
-  return RunWorkers(
-             run, [&] { return PlanOf(mine, model); },
-             [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
-               RZ_RETURN_IF_ERROR(Train(mine, loop, std::move(seat)));
-               return std::string();
-             })
+  const auto plan = [&]() -> absl::StatusOr<PlannedRun> {
+    RZ_ASSIGN_OR_RETURN(mine.plan.one_host, SharesMemory(run.transport, hosts));
+    return PlanOf(mine, model);
+  };
+  return RunWorkers(run, plan,
+                    [&](WorkerSeat seat) -> absl::StatusOr<std::string> {
+                      RZ_RETURN_IF_ERROR(Train(mine, loop, std::move(seat)));
+                      return std::string();
+                    })
       .status();
 }
 

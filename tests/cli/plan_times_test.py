@@ -46,8 +46,12 @@ class PlanTimes(TestCase):
         # Where all workers have all parameters their sums are not lent, but slots hold no bytes.
         free = self.plan(config, "--set", "cyclic.transport=shm", "--set", "zero_optimization.stage=0")
         self.assertGreater(window(free), 2)
-        for options in (("--set", "cyclic.transport=ucx"), ("--hosts", "2")):
-            text = self.plan(config, *options)
+        received = ("--set", "cyclic.transport=ucx")
+        self.assertNotRegex(self.plan(config, *received), "(?m)" + advice, "laps of dp end at owners")
+        cyclic = self.config(**{"cyclic.workers": 16, "cyclic.stages": 16, "cyclic.rule": "cdp_v1", "iterations": 4,
+                                "gradient_accumulation_steps": 2, "model.hidden": [24] * 15})
+        for options in (received, ("--hosts", "2")):
+            text = self.plan(cyclic, *options)
             self.assertEqual(window(text), 2)
             now, larger, then = re.search(advice, text, re.MULTILINE).groups()
             self.assertGreater(int(larger), 2)

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <future>
 #include <memory>
 #include <utility>
@@ -52,6 +51,15 @@ TEST(ConnectTest, WhatIsAskedForAndNotPossibleIsAnError) {
   EXPECT_THAT(ChooseTransport(Choice::kNccl, {"a"}), Says("nccl moves the memory of GPUs"));
 }
 
+TEST(ConnectTest, WorkersOfOneHostShareMemoryUnlessAnotherWayIsAskedFor) {
+  EXPECT_EQ(*SharesMemory(Choice::kAuto, {}), true);
+  EXPECT_EQ(*SharesMemory(Choice::kAuto, {"a x", "a x"}), true);
+  EXPECT_THAT(SharesMemory(Choice::kShm, {"a x", "b y"}), Says("shm is for workers of one host"));
+  if (UcxVersion().empty()) return;
+  EXPECT_EQ(*SharesMemory(Choice::kAuto, {"a x", "b y"}), false);
+  EXPECT_EQ(*SharesMemory(Choice::kUcx, {"a x", "a x"}), false);
+}
+
 TEST(ConnectTest, MemoryOfGpusGoesOverWhatCanMoveIt) {
   EXPECT_THAT(ChooseTransport(Choice::kShm, {"a", "a"}, MemoryKind::kCuda),
               Says("shm moves the hosts' memory"));
@@ -80,7 +88,6 @@ Connecting ConnectAs(const JobSeat& seat, Choice choice) {
 }
 
 TEST(ConnectTest, WorkersOfOneHostMeetAndTalk) {
-  unsetenv("RINGZERO_HOST");
   const auto rendezvous = MakeLocalRendezvous();
   Connecting at0 = ConnectAs(SeatOf(0, rendezvous), Choice::kAuto);
   Connecting at1 = ConnectAs(SeatOf(1, rendezvous), Choice::kAuto);
@@ -124,7 +131,6 @@ TEST(ConnectTest, AWorkerToWhomNoInterfaceLeadsIsNamed) {
 
 TEST(ConnectTest, NcclWithoutGpusIsAnErrorAtEveryWorker) {
   if (NcclAvailable().ok()) GTEST_SKIP() << "there is a GPU";
-  unsetenv("RINGZERO_HOST");
   const auto rendezvous = MakeLocalRendezvous();
   Connecting connecting[2];
   for (int w = 0; w < 2; ++w) {

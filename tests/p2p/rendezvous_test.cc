@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "p2p/launch/launcher.h"
+#include "p2p/rendezvous/hosts.h"
 #include "p2p/rendezvous/join_job.h"
 #include "p2p/rendezvous/rendezvous_store.h"
 #include "p2p/rendezvous/store_rendezvous.h"
@@ -345,6 +346,7 @@ TEST_F(FileRendezvousTest, OneSecretIsAnotherInEachStart) {
         ASSERT_TRUE(seat.ok()) << seat.status();
         EXPECT_EQ(seat->secret, seats[0]->secret);
         EXPECT_NE(seat->secret, secret);
+        EXPECT_EQ(seat->hosts, std::vector<std::string>(3, *ThisHost()));
       }
       starts.insert(seats[0]->secret);
       // What worker 0 shows of it to the others.

@@ -96,6 +96,32 @@ TEST(SimulateTest, WhatVerifyAcceptsRunsAndTheRestMayNot) {
   RecordProperty("stuck", stuck);
 }
 
+// Where five iterations are steady, all others take as long.
+TEST(SimulateTest, ASteadyShortRunTellsOfALongOne) {
+  int steady = 0;
+  for (const PlanShape& shape : PairwiseShapes()) {
+    Plan plan = MakeTestPlan(shape);
+    if (plan.stage_count() < 1 || !ChooseWindow(plan).ok()) continue;
+    plan.window = *ChooseWindow(plan);
+    RZ_ASSIGN(const ShortRun run, ShortRun::Make(plan));
+    RZ_ASSIGN(const Simulation few, run.Simulate({}));
+    if (!few.is_steady) continue;
+    ++steady;
+    constexpr int kMany = 16;
+    RZ_ASSIGN(const Simulation many, run.SimulateLonger(kMany, {}));
+    const auto& middle = few.iterations[ShortRun::kMiddle];
+    const auto& before = few.iterations[ShortRun::kMiddle - 1];
+    for (int t = ShortRun::kMiddle; t < kMany - 1; ++t) {
+      EXPECT_EQ(many.iterations[t].end_ticks - many.iterations[t - 1].end_ticks,
+                middle.end_ticks - before.end_ticks)
+          << Describe(shape) << " iteration " << t;
+      EXPECT_EQ(many.iterations[t].busy_ticks, middle.busy_ticks);
+      EXPECT_EQ(many.iterations[t].waits.gradient_sums, middle.waits.gradient_sums);
+    }
+  }
+  EXPECT_GT(steady, 10);
+}
+
 // With k slots a second lap of cdp_v1 waits in a circle, and both say in which. (For k = 1 that is
 // one slot less than the default: 2k is tight there.)
 TEST(SimulateTest, OneSlotPerOwnStageDeadlocks) {
