@@ -54,8 +54,8 @@ std::vector<StaggerWait> StaggerWaits(const Plan& plan);
 // else between them.
 bool HasStaggerToken(const Plan& plan, const StaggerWait& wait, int64_t m);
 
-// In dp, unless memory is lent or everybody has all masters, worker 0 gets its copies of later laps from
-// their owners, and the sums of a lap go to it by way of their owners.
+// In dp with several laps, unless memory is lent or every worker has all masters: worker 0 gets its
+// copies of later laps from the owners, and the sum of a lap goes to worker 0 by way of its owner.
 bool LapsEndAtOwners(const Plan& plan);
 
 // The versions that are evaluated, and those that are collected whole, ascending.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
+#include <map>
 
 #include "base/status.h"
 
@@ -53,10 +55,10 @@ void LentUses::AppendPairs(const std::vector<Use>& uses, Pairs& pairs) {
 
 absl::Status LentUses::Check(const std::vector<int>& order, const Waits& before,
                              const std::function<std::string(int op)>& describe,
-                             size_t small_ring) const {
+                             int small_ring) const {
   Pairs pairs;
   for (const auto& [block, uses] : uses_) {
-    if (before.size() > small_ring && block.block.kind != BlockKind::kSum) continue;
+    if (std::ssize(before) > small_ring && block.block.kind != BlockKind::kSum) continue;
     const bool shared = std::any_of(uses.begin(), uses.end(), [&home = block.home](const Use& use) {
       return use.worker != home.value;
     });

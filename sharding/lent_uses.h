@@ -8,7 +8,6 @@
 #define RINGZERO_SHARDING_LENT_USES_H_
 
 #include <functional>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,13 +15,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "sharding/linked_ring.h"
 #include "sharding/loans.h"
 
 namespace ringzero {
 
 class LentUses {
  public:
-  static constexpr size_t kSmallRing = 10'000;
   struct Use {
     int op;
     int worker;
@@ -38,7 +37,7 @@ class LentUses {
   // not overwritten (WaitGraph::CheckOverwrites).
   absl::Status Check(const std::vector<int>& order, const Waits& before,
                      const std::function<std::string(int op)>& describe,
-                     size_t small_ring = kSmallRing) const;
+                     int small_ring = kSmallRing) const;
 
  private:
   // The first must be done before the second may begin.

@@ -34,7 +34,10 @@ struct MessageQueue {
   bool words = false;         // without payload (loans.h): they take no slots
 };
 
-// A LinkedOp, but small: a ring of thousands of workers has millions. Numbers count over the ring.
+// Of more operations than these some proofs go by an argument, not pair by pair through the graph.
+inline constexpr int kSmallRing = 10'000;
+
+// A LinkedOp, but small: a ring of hundreds of workers has millions. Numbers count over the ring.
 struct RingRead {
   StageId stage;
   Version version;
@@ -84,8 +87,7 @@ struct LinkedRing {
   absl::Status Link(const Plan& plan);
   // Both.
   static absl::StatusOr<LinkedRing> Make(const Plan& plan, std::vector<Program> programs);
-  // Both, of the plan's own programs, which are never there as a whole. The
-  // error of CheckPlan, too.
+  // Both, of the plan's own programs, which are never there as a whole. The error of CheckPlan, too.
   static absl::StatusOr<LinkedRing> Write(const Plan& plan);
 
  private:

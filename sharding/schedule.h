@@ -1,8 +1,9 @@
 // Schedule: which version a micro-batch reads and from whom each message comes; pure functions of
 // Plan.
 //
-//   ReadVersion(plan, w, j, t, l)   // the label that worker w reads of stage j
-//   CopySource(plan, w, j, t, l)    // itself, the previous micro-batch's worker, or the owner
+//   const UpdateRule rule(plan);
+//   ReadVersion(rule, {w, t, l}, j);   // the label that worker w reads of stage j
+//   SourceOf(rule, {w, t, l}, j);      // itself, the previous micro-batch's worker, or the owner
 //
 // Source: docs/schedule.md; arXiv 2403.08837 section 3 (rules), section 2 (cyclic order).
 #ifndef RINGZERO_SHARDING_SCHEDULE_H_

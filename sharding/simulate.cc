@@ -59,7 +59,7 @@ class Tally {
  private:
   static constexpr int kSteadyFrom = 1;
   static_assert(kSteadyFrom + 2 == ShortRun::kMiddle);
-  static constexpr int64_t kAlike = 1000;
+  static constexpr int64_t kAlike = 1000;  // steps on shared cores: to so small a part of them
 
   void CountWorker(int w) {
     WorkerTimes worker;

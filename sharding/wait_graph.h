@@ -42,7 +42,7 @@ class WaitGraph {
   // whoever it is for waits for it and reads. Holds for any window. Of more than `small_ring`
   // operations it goes through the graph only for reads that come behind their worker's last
   // gradient for that update. Then CheckMeaning must have found that updates wait for all gradients.
-  absl::Status CheckOverwrites(const Plan& plan, int small_ring = 10'000) const;
+  absl::Status CheckOverwrites(const Plan& plan, int small_ring = kSmallRing) const;
 
   // The most messages on one channel: a larger window changes nothing.
   int LargestUsefulWindow() const;

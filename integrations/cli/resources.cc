@@ -179,7 +179,8 @@ FitBudget FindHostMemory(const std::string& root) {
 
 void ReturnFreedMemory() {
   malloc_trim(0);
-  if (mallctl != nullptr) mallctl("arena.4096.purge", nullptr, nullptr, nullptr, 0);  // of all
+  // 4096: jemalloc's name for all arenas (MALLCTL_ARENAS_ALL).
+  if (mallctl != nullptr) mallctl("arena.4096.purge", nullptr, nullptr, nullptr, 0);
 }
 
 ProcessPages PagesOfProcess(const std::string& process) {

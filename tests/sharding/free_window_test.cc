@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "sharding/cost_profile.h"
 #include "sharding/schedule.h"
@@ -23,13 +25,16 @@ double StepWith(Plan plan, int window) {
 }
 
 TEST(FreeWindowTest, AccumulationOnManyWorkersIsNotHeldUp) {
-  for (const char* rule : {"cdp_v1", "cdp_v2"}) {
+  // In stage 0 of ZeRO what worker N-1 sends for worker 0's next lap comes a lap early, and holds its
+  // slots.
+  for (const auto& [rule, stretched] :
+       {std::pair("dp zero=0", 1.2), std::pair("cdp_v1", 1.05), std::pair("cdp_v2", 1.05)}) {
     SCOPED_TRACE(rule);
     const Plan plan = MakeTestPlan(Shape(absl::StrCat("16x16 backward_twice laps=2 ", rule)));
     RZ_ASSIGN(const int bound, ChooseWindow(plan));
     RZ_ASSIGN(const int free, ChooseFreeWindow(plan));
     const double shortest = StepWith(plan, kNoLimit);
-    EXPECT_GT(StepWith(plan, bound), 1.05 * shortest);
+    EXPECT_GT(StepWith(plan, bound), stretched * shortest);
     EXPECT_LE(StepWith(plan, free), 1.01 * shortest);
     EXPECT_GT(StepWith(plan, free - 1), 1.01 * shortest) << "a smaller window would do";
   }

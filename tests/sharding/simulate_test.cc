@@ -100,10 +100,7 @@ TEST(SimulateTest, WhatVerifyAcceptsRunsAndTheRestMayNot) {
 TEST(SimulateTest, ASteadyShortRunTellsOfALongOne) {
   int steady = 0;
   for (const PlanShape& shape : PairwiseShapes()) {
-    Plan plan = MakeTestPlan(shape);
-    if (plan.stage_count() < 1 || !ChooseWindow(plan).ok()) continue;
-    plan.window = *ChooseWindow(plan);
-    RZ_ASSIGN(const ShortRun run, ShortRun::Make(plan));
+    RZ_ASSIGN(const ShortRun run, ShortRun::Make(MakeResolvedPlan(shape)));
     RZ_ASSIGN(const Simulation few, run.Simulate({}));
     if (!few.is_steady) continue;
     ++steady;
